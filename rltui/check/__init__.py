@@ -1,0 +1,1 @@
+"""Rules over a layout: what cannot work is said before anything is queued."""

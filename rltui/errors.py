@@ -1,0 +1,42 @@
+"""The one exception family of rltui: every error a user may see says what happened and what to do next."""
+
+from __future__ import annotations
+
+
+class RltuiError(Exception):
+    """An error to be shown to the user as it is, without a traceback.
+
+    Attributes:
+        message: One sentence that names the cause.
+        hint: The next step for the user, or an empty string.
+        exit_code: What a headless verb exits with: 1 findings or failed run, 2 usage or unreadable input,
+            3 cluster unreachable or outcome unknown.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+
+class UsageError(RltuiError):
+    """The user's words or files cannot be understood."""
+
+    exit_code = 2
+
+
+class ClusterError(RltuiError):
+    """A cluster cannot be reached, or the outcome of an action on it is unknown."""
+
+    exit_code = 3
+
+
+class MissingExtraError(RltuiError):
+    """An optional part of rltui is not installed where it is needed."""
+
+    exit_code = 2

@@ -1,0 +1,159 @@
+"""The files of a run directory: their names, and how they are written so that a reader never sees half a file.
+
+    <run_root>/<run_id>/
+        run.json                    what the run is; written once
+        code/                       rltui and trainers as submitted
+        attempts/01/
+            layout.yaml             the layout as resolved
+            job.json                what the supervisor is to start (no secret in it)
+            env                     NAME=value lines (0600), read by the supervisor
+            stage.json              where the attempt stands
+            end.json                how it ended; written once
+            out.log                 all output of trainer and Ray
+            metrics.jsonl           one object a training step
+            events.jsonl            one object an event
+            gpu-<host>.jsonl        the sampler's lines
+            ray.json, status.json   endpoints with their tokens (0600)
+        checkpoints/step-000050/    COMPLETE is written last
+        wandb/
+
+This module is used on nodes, so it keeps to the standard library and Python 3.8.
+"""
+
+import json
+import os
+import tempfile
+import time
+from typing import Any, Dict, List, Optional
+
+SCHEMA = 1
+
+RUN = "run.json"
+LAYOUT = "layout.yaml"
+JOB = "job.json"
+ENVIRONMENT = "env"
+STAGE = "stage.json"
+END = "end.json"
+OUT_LOG = "out.log"
+METRICS = "metrics.jsonl"
+EVENTS = "events.jsonl"
+RAY_ENDPOINT = "ray.json"
+STATUS_ENDPOINT = "status.json"
+SUPERVISOR = "supervisor.json"
+CHECKPOINTS = "checkpoints"
+CHECKPOINT_COMPLETE = "COMPLETE"
+
+ATTEMPT_VARIABLE = "RLTUI_ATTEMPT"
+"""Environment variable that every process of an attempt carries; its value is the attempt's uuid."""
+
+STAGES = ("submitted", "queued", "preflight", "ray-up", "placing", "loading", "training", "saving", "ended")
+"""Stages of an attempt, in the order in which they happen (training and saving alternate)."""
+
+OUTCOMES = ("finished", "failed", "cancelled", "lost")
+"""How an attempt can end. ``lost``: its processes vanished without a word (power cut, kill -9)."""
+
+
+def write_json(path: str, value: Any, mode: int = 0o600) -> None:
+    """Replace ``path`` by ``value`` as JSON in one step; a reader sees the old or the new file, never a part."""
+    folder = os.path.dirname(path) or "."
+    handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(value, stream, ensure_ascii=False, separators=(",", ":"))
+            stream.write("\n")
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def read_json(path: str) -> Optional[Dict[str, Any]]:
+    """Return the object in ``path``, or None where there is none or it cannot be parsed."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            value = json.load(stream)
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def append_line(path: str, value: Any) -> None:
+    """Append ``value`` as one JSON line, in one write, so that concurrent readers see whole lines or none."""
+    line = json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, line.encode("utf-8", "replace"))
+    finally:
+        os.close(descriptor)
+
+
+def log_event(attempt: str, kind: str, text: str, **details: Any) -> None:
+    """Append an event (``kind`` is one word such as ``stage``, ``error``, ``checkpoint``) to the attempt's events."""
+    event = {"time": time.time(), "kind": kind, "text": text}
+    event.update(details)
+    append_line(os.path.join(attempt, EVENTS), event)
+
+
+def write_stage(
+    attempt: str,
+    stage: str,
+    detail: str = "",
+    step: Optional[int] = None,
+    steps: Optional[int] = None,
+    progress: Optional[float] = None,
+    roles: Optional[Dict[str, str]] = None,
+) -> None:
+    """Record where the attempt stands in ``stage.json``; a change of stage is also an event.
+
+    Args:
+        attempt: The attempt's directory.
+        stage: One of ``STAGES``.
+        detail: A few words for people, such as ``7/8 nodes, missing nid010869``.
+        step: Training steps done.
+        steps: Training steps of the run.
+        progress: Fraction of this stage that is done, 0 to 1, where it is known.
+        roles: State of each role while loading, such as ``{"learner 0": "ready", "engine 0": "loading"}``.
+
+    Only one process writes at a time: the supervisor until the trainer starts and after it ended, the trainer between.
+    """
+    if stage not in STAGES:
+        raise ValueError("unknown stage %r" % stage)
+    path = os.path.join(attempt, STAGE)
+    before = read_json(path) or {}
+    now = time.time()
+    history: List[Dict[str, Any]] = list(before.get("history", []))
+    changed = before.get("stage") != stage
+    if changed and not (history and history[-1]["stage"] == stage):
+        # training and saving alternate for ever: only the first visit of each is history
+        if not any(entry["stage"] == stage for entry in history):
+            history.append({"stage": stage, "at": now})
+            log_event(attempt, "stage", stage + (": " + detail if detail else ""))
+    record = {
+        "schema": SCHEMA,
+        "stage": stage,
+        "since": now if changed else before.get("since", now),
+        "updated": now,
+        "detail": detail,
+        "step": before.get("step") if step is None else step,
+        "steps": before.get("steps") if steps is None else steps,
+        "progress": progress,
+        "roles": before.get("roles", {}) if roles is None else roles,
+        "history": history,
+    }
+    write_json(path, record)
+
+
+def newest_checkpoint(run: str) -> Optional[str]:
+    """Return the path of the newest complete checkpoint of the run directory ``run``, or None."""
+    folder = os.path.join(run, CHECKPOINTS)
+    try:
+        names = sorted((name for name in os.listdir(folder) if name.startswith("step-")), reverse=True)
+    except OSError:
+        return None
+    for name in names:
+        path = os.path.join(folder, name)
+        if os.path.exists(os.path.join(path, CHECKPOINT_COMPLETE)):
+            return path
+    return None

@@ -1,0 +1,179 @@
+"""Immutable pictures of one source at one time: what screens and headless verbs show, and nothing else.
+
+Every snapshot has an empty constant instead of None, and times are seconds since the epoch by the clock of the
+machine that wrote the data, so that ages are never computed across two clocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+RunState = Literal["queued", "starting", "running", "stopping", "finished", "failed", "cancelled", "lost", "unknown"]
+"""The word for a run: its newest attempt's stage and outcome folded into one."""
+
+LIVE_STATES: frozenset[str] = frozenset({"queued", "starting", "running", "stopping"})
+
+
+class StageSnapshot(Struct, frozen=True, kw_only=True):
+    """Where an attempt stands (``stage.json``)."""
+
+    stage: str = "submitted"
+    since: float = 0.0
+    updated: float = 0.0
+    detail: str = ""
+    step: int | None = None
+    steps: int | None = None
+    progress: float | None = None
+    roles: dict[str, str] = {}
+    history: tuple[dict[str, Any], ...] = ()
+
+
+class EndSnapshot(Struct, frozen=True, kw_only=True):
+    """How an attempt ended (``end.json``)."""
+
+    outcome: str
+    exit_code: int | None = None
+    reason: str = ""
+    at: float = 0.0
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """One row of the list of runs."""
+
+    run_id: str
+    name: str
+    algorithm: str
+    cluster: str
+    state: RunState
+    attempt: int
+    created_at: float
+    nodes: int
+    gpus_per_node: int
+    gpu: str
+    stage: StageSnapshot = StageSnapshot()
+    end: EndSnapshot | None = None
+    reward: float | None = None
+    tokens_per_second: float | None = None
+    tokens_per_second_history: tuple[float, ...] = ()
+    path: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether processes of the run may still be there."""
+        return self.state in LIVE_STATES
+
+
+class RunsSnapshot(Struct, frozen=True, kw_only=True):
+    """All runs, newest first."""
+
+    runs: tuple[RunSummary, ...] = ()
+    taken_at: float = 0.0
+    problem: str = ""
+
+
+class GpuSample(Struct, frozen=True, kw_only=True):
+    """One GPU of one node at one time."""
+
+    index: int
+    name: str
+    uuid: str = ""
+    utilization_percent: float = 0.0
+    memory_used_gib: float = 0.0
+    memory_total_gib: float = 0.0
+    power_w: float | None = None
+    temperature_c: float | None = None
+    pids: tuple[int, ...] = ()
+
+
+class ProcessSample(Struct, frozen=True, kw_only=True):
+    """One process of the attempt on one node at one time."""
+
+    pid: int
+    title: str
+    cpu_percent: float = 0.0
+    resident_gib: float = 0.0
+
+
+class HostSnapshot(Struct, frozen=True, kw_only=True):
+    """One node: the newest line of its sampler, with a short history."""
+
+    host: str
+    taken_at: float = 0.0
+    cpus: int = 0
+    cpu_percent: float = 0.0
+    memory_used_gib: float = 0.0
+    memory_total_gib: float = 0.0
+    gpus: tuple[GpuSample, ...] = ()
+    processes: tuple[ProcessSample, ...] = ()
+    cpu_history: tuple[float, ...] = ()
+    gpu_history: tuple[tuple[float, ...], ...] = ()
+    """For each GPU its latest utilisation percentages, oldest first."""
+
+
+class ActorSnapshot(Struct, frozen=True, kw_only=True):
+    """One Ray actor."""
+
+    actor_id: str
+    class_name: str
+    name: str
+    state: str
+    node: str = ""
+    pid: int = 0
+    restarts: int = 0
+    death_cause: str = ""
+
+
+class QueueSnapshot(Struct, frozen=True, kw_only=True):
+    """One queue of the trainer."""
+
+    name: str
+    current: int
+    maxsize: int
+
+
+class StatusSnapshot(Struct, frozen=True, kw_only=True):
+    """What the run's status endpoint says: queues, rates, versions."""
+
+    taken_at: float = 0.0
+    queues: tuple[QueueSnapshot, ...] = ()
+    phase: str = ""
+    phase_since: float = 0.0
+    learner_weight_version: int | None = None
+    engine_weight_versions: dict[str, int] = {}
+    decode_tokens_per_second: float | None = None
+    prefill_tokens_per_second: float | None = None
+    problem: str = ""
+
+
+class MetricsSnapshot(Struct, frozen=True, kw_only=True):
+    """Series of the run by canonical metric name, thinned to at most ``MAX_POINTS`` points each."""
+
+    steps: tuple[int, ...] = ()
+    series: dict[str, tuple[float, ...]] = {}
+    """Each series is as long as ``steps``; a missing value is NaN."""
+    latest: dict[str, float] = {}
+    taken_at: float = 0.0
+
+
+class LogSnapshot(Struct, frozen=True, kw_only=True):
+    """The tail of a log: plain text lines, free of control characters."""
+
+    lines: tuple[str, ...] = ()
+    offset: int = 0
+    """Byte offset just behind the last line."""
+
+
+class RunSnapshot(Struct, frozen=True, kw_only=True):
+    """Everything that the screen of one run shows."""
+
+    summary: RunSummary
+    hosts: tuple[HostSnapshot, ...] = ()
+    actors: tuple[ActorSnapshot, ...] = ()
+    actors_problem: str = ""
+    status: StatusSnapshot = StatusSnapshot()
+    metrics: MetricsSnapshot = MetricsSnapshot()
+    log: LogSnapshot = LogSnapshot()
+    events: tuple[dict[str, Any], ...] = ()
+    taken_at: float = 0.0
