@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, field
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
 CountOrZero = Annotated[int, Meta(ge=0, le=10**9)]
+Slots = Annotated[int, Meta(ge=1, le=1024)]
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 PositiveFloat = Annotated[float, Meta(gt=0.0)]
 NonNegativeFloat = Annotated[float, Meta(ge=0.0)]
@@ -29,8 +30,8 @@ CPU = "cpu"
 class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The machines a layout is meant for."""
 
-    nodes: Annotated[Count, Meta(description="Number of nodes.")]
-    gpus_per_node: Annotated[Count, Meta(description="GPUs of each node, or CPU slots where gpu is 'cpu'.")]
+    nodes: Annotated[int, Meta(ge=1, le=10_000, description="Number of nodes.")]
+    gpus_per_node: Annotated[Slots, Meta(description="GPUs of each node, or CPU slots where gpu is 'cpu'.")]
     gpu: Annotated[str, Meta(description="GPU name, or 'cpu': each slot is then one CPU process.", min_length=1)] = CPU
     cpus_per_node: Annotated[
         CountOrZero, Meta(description="CPU cores that Ray may hand out on each node; 0: one per slot plus one.")
@@ -52,8 +53,8 @@ class Learner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     model: Annotated[ModelName, Meta(description="Hugging Face name, local path, or 'builtin/tiny-qwen3'.")]
     gpus: Annotated[
-        list[Count],
-        Meta(description="GPUs of each learner bundle; every bundle sits on its own node.", min_length=1),
+        list[Slots],
+        Meta(description="GPUs of each learner bundle; each bundle has its own node.", min_length=1, max_length=10_000),
     ]
     zero_stage: Annotated[Literal[0, 1, 2, 3], Meta(description="DeepSpeed ZeRO stage.")] = 2
     precision: Annotated[Precision, Meta(description="Precision of weights and activations.")] = "bf16"
@@ -71,9 +72,9 @@ class Learner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The role that generates samples."""
 
-    engines: Annotated[Count, Meta(description="Number of engines.")]
+    engines: Annotated[int, Meta(ge=1, le=100_000, description="Number of engines.")]
     engine: Annotated[Literal["vllm", "hf"], Meta(description="vLLM, or transformers where vLLM cannot run.")] = "vllm"
-    tensor_parallel: Annotated[Count, Meta(description="GPUs of one engine.")] = 1
+    tensor_parallel: Annotated[Slots, Meta(description="GPUs of one engine.")] = 1
     memory_utilization: Annotated[Fraction, Meta(description="Share of the card that the engine may take.")] = 0.9
     precision: Annotated[Precision, Meta(description="Precision the engine computes in.")] = "bf16"
 

@@ -1,0 +1,1 @@
+"""Layouts: the schema, loading with line numbers, overrides and presets."""

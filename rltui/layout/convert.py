@@ -1,0 +1,155 @@
+"""Plain values into the schema's structs, with every problem found at once rather than the first."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from rltui.layout.document import Document, Path_, dotted
+from rltui.layout.errors import LayoutError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def to_struct(kind: type[Any], document: Document) -> Any:
+    """Convert ``document.values`` into ``kind``.
+
+    Raises:
+        LayoutError: Unknown keys (with the nearest known one), missing keys and wrong values, each with its line.
+    """
+    problems = list(_problems(kind, document.values, (), document))
+    if problems:
+        raise LayoutError(problems)
+    try:
+        return msgspec.convert(document.values, kind)
+    except msgspec.ValidationError as error:
+        raise LayoutError([Problem(str(error), file=document.name)]) from error
+
+
+def _problems(kind: Any, value: Any, path: Path_, document: Document) -> Iterator[Problem]:
+    struct = _struct_of(kind)
+    if struct is None:
+        yield from _value_problem(kind, value, path, document)
+    elif not isinstance(value, dict):
+        message = f"must be a mapping, not {_describe(value)}"
+        yield Problem(message, document.name, document.line(path), dotted(path))
+    else:
+        yield from _mapping_problems(struct, value, path, document)
+
+
+def _mapping_problems(struct: Any, value: dict[str, Any], path: Path_, document: Document) -> Iterator[Problem]:
+    fields = _fields(struct)
+    for key, item in value.items():
+        here = (*path, key)
+        if key in fields:
+            yield from _problems(fields[key], item, here, document)
+        else:
+            yield Problem(
+                "is not a key of this section", document.name, document.line(here), dotted(here), nearest(key, fields)
+            )
+    for field in msgspec.structs.fields(struct):
+        if field.required and field.name not in value:
+            hint = _description(fields[field.name])
+            yield Problem("is missing", document.name, document.line(path), dotted((*path, field.name)), hint)
+
+
+def _value_problem(kind: Any, value: Any, path: Path_, document: Document) -> Iterator[Problem]:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        message = _choices(kind) or _plain(str(error))
+        message = f"{message}, not {_describe(value)}"
+        yield Problem(message, document.name, document.line(path), dotted(path), _description(kind))
+
+
+def nearest(key: str, known: typing.Iterable[str]) -> str:
+    """A hint that names the known key nearest to ``key``, or all of them where none is near."""
+    names = sorted(known)
+    match = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
+    return f"did you mean {match[0]!r}?" if match else "known: " + ", ".join(names)
+
+
+_PLAIN_WORDS = (
+    ("`", "'"),
+    ("Expected 'int'", "must be a whole number"),
+    ("Expected 'float'", "must be a number"),
+    ("Expected 'str' matching regex", "must match"),
+    ("Expected 'str'", "must be text"),
+    ("Expected 'bool'", "must be true or false"),
+    ("Expected 'array'", "must be a list"),
+    ("Expected 'object'", "must be a mapping"),
+)
+
+
+def _plain(message: str) -> str:
+    """A sentence of msgspec in the words of someone who edits YAML."""
+    text = message.split(" - at `")[0].split(", got ")[0].strip()
+    for formal, plain in _PLAIN_WORDS:
+        text = text.replace(formal, plain)
+    return f"{text[0].lower()}{text[1:]}"
+
+
+def _choices(kind: Any) -> str:
+    """``must be one of …`` where ``kind`` is a Literal, else nothing."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) is not Literal:
+        return ""
+    choices = [str(choice) for choice in get_args(kind)]
+    return f"must be one of {', '.join(choices)}" if len(choices) > 1 else f"must be {choices[0]}"
+
+
+def _describe(value: Any) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else f"the list {str(value)[:60]}"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+@lru_cache(maxsize=256)
+def _struct_of(kind: Any) -> Any:
+    """The struct class behind ``kind`` (through Annotated and ``| None``), or None."""
+    if get_origin(kind) is Annotated:
+        return _struct_of(get_args(kind)[0])
+    if get_origin(kind) in (Union, types.UnionType):
+        structs = [found for found in map(_struct_of, get_args(kind)) if found]
+        return structs[0] if structs else None
+    return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
+
+
+@lru_cache(maxsize=256)
+def _fields(struct: Any) -> dict[str, Any]:
+    return typing.get_type_hints(struct, include_extras=True)
+
+
+def _description(kind: Any) -> str:
+    for meta in get_args(kind)[1:] if get_origin(kind) is Annotated else ():
+        if isinstance(meta, msgspec.Meta) and meta.description:
+            return meta.description
+    return ""
+
+
+def field_type(kind: Any, path: Path_) -> Any:
+    """Declared type of the field at ``path`` below ``kind``, or None where the schema has no such field."""
+    for part in path:
+        struct = _struct_of(kind)
+        if struct is None:
+            return kind if isinstance(part, int) else None
+        kind = _fields(struct).get(str(part))
+        if kind is None:
+            return None
+    return kind
+
+
+def known_keys(kind: Any, path: Path_) -> list[str]:
+    """Keys of the section at ``path`` below ``kind``."""
+    struct = _struct_of(field_type(kind, path)) if path else _struct_of(kind)
+    return sorted(_fields(struct)) if struct is not None else []

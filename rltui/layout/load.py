@@ -1,0 +1,64 @@
+"""Loading: a file or preset name, plus overrides, into a typed layout that still knows its lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from rltui.layout.convert import to_struct
+from rltui.layout.document import Document, Path_, parse, read_text
+from rltui.layout.overrides import apply_overrides
+from rltui.layout.schema import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class LoadedLayout(Struct, frozen=True):
+    """A layout with the places of its values.
+
+    Attributes:
+        layout: The typed layout, overrides applied.
+        document: The plain values and their lines.
+        overrides: The words that were applied.
+    """
+
+    layout: Layout
+    document: Document
+    overrides: tuple[str, ...] = ()
+
+    def line(self, key: str) -> int:
+        """Line of the dotted ``key`` in the file; 0 where it is a default or an override."""
+        path: Path_ = tuple(key.split("."))
+        return self.document.lines.get(path, 0)
+
+
+def load_layout(path: str | Path, overrides: Sequence[str] = ()) -> LoadedLayout:
+    """Load the layout file at ``path``.
+
+    Raises:
+        LayoutError: Unreadable, not YAML, or not a layout; every problem with file, line and key.
+    """
+    path = Path(path)
+    return load_text(read_text(path), str(path), overrides)
+
+
+def load_text(text: str, name: str, overrides: Sequence[str] = ()) -> LoadedLayout:
+    """Load a layout from ``text``; ``name`` stands for the file in messages.
+
+    Raises:
+        LayoutError: As ``load_layout``.
+    """
+    document = apply_overrides(parse(text, name), overrides)
+    return LoadedLayout(to_struct(Layout, document), document, tuple(overrides))
+
+
+def dump_layout(layout: Layout) -> str:
+    """Return ``layout`` as YAML with every default written out; loading it gives an equal layout."""
+    import yaml
+
+    values: dict[str, Any] = msgspec.to_builtins(layout)
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)

@@ -1,0 +1,63 @@
+"""Where rltui keeps its things: XDG directories, each overridable by an environment variable."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from rltui.errors import RltuiError
+
+
+def state_dir() -> Path:
+    """Journal and caches of the cockpit: ``$RLTUI_STATE_DIR`` or the XDG state directory."""
+    return _directory("RLTUI_STATE_DIR", "XDG_STATE_HOME", ".local/state")
+
+
+def run_root() -> Path:
+    """Run directories of the local cluster: ``$RLTUI_RUN_ROOT`` or ``runs`` in the XDG data directory."""
+    chosen = os.environ.get("RLTUI_RUN_ROOT")
+    return Path(chosen).expanduser() if chosen else _directory("", "XDG_DATA_HOME", ".local/share") / "runs"
+
+
+def cache_dir() -> Path:
+    """Things that can be made again: ``$RLTUI_CACHE_DIR`` or the XDG cache directory."""
+    return _directory("RLTUI_CACHE_DIR", "XDG_CACHE_HOME", ".cache")
+
+
+def config_dir() -> Path:
+    """The user's settings: ``$RLTUI_CONFIG_DIR`` or the XDG configuration directory."""
+    return _directory("RLTUI_CONFIG_DIR", "XDG_CONFIG_HOME", ".config")
+
+
+def _directory(own_variable: str, xdg_variable: str, default: str) -> Path:
+    own = os.environ.get(own_variable) if own_variable else None
+    if own:
+        return Path(own).expanduser()
+    xdg = os.environ.get(xdg_variable)
+    base = Path(xdg) if xdg and os.path.isabs(xdg) else Path.home() / default  # noqa: PTH117
+    return base / "rltui"
+
+
+def ensure_private(path: Path) -> Path:
+    """Make ``path`` a directory that only its owner may enter, and return it.
+
+    Raises:
+        RltuiError: It cannot be made, belongs to somebody else, or others may write to it.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.stat()
+    except OSError as error:
+        raise RltuiError(f"Cannot make {path}: {error.strerror}.", _elsewhere(path)) from error
+    if found.st_uid != os.getuid():
+        raise RltuiError(f"{path} belongs to somebody else (uid {found.st_uid}).", _elsewhere(path))
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise RltuiError(f"{path} can be written by others.", f"chmod go-w {path}")
+    return path
+
+
+def _elsewhere(path: Path) -> str:
+    runs = path == run_root() or run_root() in path.parents
+    variable = "RLTUI_RUN_ROOT" if runs else "RLTUI_STATE_DIR"
+    return f"Set {variable} to a directory you can write to."

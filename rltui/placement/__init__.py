@@ -1,0 +1,1 @@
+"""Who sits where: the placement groups of a layout, simulated node by node."""
