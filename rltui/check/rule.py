@@ -1,0 +1,78 @@
+"""How a rule is written: a function with a code, whose docstring is its ``explain`` page."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from rltui.check.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rltui.layout.load import LoadedLayout
+    from rltui.layout.schema import Layout
+    from rltui.placement.simulate import Placement
+
+    Predicate = Callable[["Subject"], "Iterator[Trouble]"]
+
+
+class Trouble(Struct, frozen=True):
+    """What a predicate found: the sentence with its numbers, where, and the overrides that would settle it."""
+
+    message: str
+    key: str
+    fix: tuple[str, ...] = ()
+
+
+class Subject(Struct, frozen=True):
+    """What a rule looks at."""
+
+    loaded: LoadedLayout
+    placement: Placement
+
+    @property
+    def layout(self) -> Layout:
+        """The typed layout."""
+        return self.loaded.layout
+
+
+class Rule(Struct, frozen=True):
+    """One rule: stable code, severity, and the predicate that finds its troubles."""
+
+    code: str
+    severity: Severity
+    title: str
+    story: str
+    predicate: Any
+
+    def findings(self, subject: Subject) -> Iterator[Finding]:
+        """What this rule has to say about ``subject``."""
+        for trouble in self.predicate(subject):
+            yield Finding(
+                code=self.code,
+                severity=self.severity,
+                message=trouble.message,
+                key=trouble.key,
+                file=subject.loaded.document.name,
+                line=subject.loaded.line(trouble.key),
+                fix=trouble.fix,
+            )
+
+
+REGISTRY: dict[str, Rule] = {}
+
+
+def rule(code: str, severity: Severity) -> Callable[[Predicate], Predicate]:
+    """Register the decorated predicate under ``code``; its docstring becomes title and story."""
+
+    def register(predicate: Predicate) -> Predicate:
+        title, _, story = inspect.cleandoc(predicate.__doc__ or "").partition("\n")
+        if code in REGISTRY:
+            raise ValueError(f"rule {code} is there twice")
+        REGISTRY[code] = Rule(code, severity, title.strip(), story.strip(), predicate)
+        return predicate
+
+    return register

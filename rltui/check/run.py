@@ -1,0 +1,107 @@
+"""Checking: a layout file and overrides in, a report out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.check import rules as _rules
+from rltui.check.arithmetic import Arithmetic, lines, resolve
+from rltui.check.findings import Finding
+from rltui.check.rule import REGISTRY, Subject
+from rltui.layout.errors import LayoutError
+from rltui.layout.load import LoadedLayout, load_layout, load_text
+from rltui.placement.draw import draw
+from rltui.placement.simulate import Placement, place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rltui.layout.errors import Problem
+
+assert _rules  # importing the families registers their rules
+
+SEVERITIES = ("error", "warning", "note")
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What a check has to say about one layout.
+
+    Attributes:
+        file: The layout as the user named it.
+        findings: Worst first.
+        readable: False where the layout could not be loaded; the findings (code L001) say why.
+        loaded: The layout, where it could be loaded.
+    """
+
+    file: str
+    findings: tuple[Finding, ...] = ()
+    readable: bool = True
+    loaded: LoadedLayout | None = None
+    placement: Placement | None = None
+    arithmetic: Arithmetic | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing stands in the way of a launch."""
+        return self.readable and not any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def drawing(self) -> tuple[str, ...]:
+        """The nodes × GPUs picture."""
+        return draw(self.loaded.layout, self.placement) if self.loaded and self.placement else ()
+
+    @property
+    def arithmetic_lines(self) -> tuple[str, ...]:
+        """The arithmetic in words."""
+        return lines(self.loaded.layout) if self.loaded else ()
+
+
+def check_file(path: Path, overrides: Sequence[str] = ()) -> Report:
+    """Check the layout file at ``path``; never raises for what is wrong with the file."""
+    try:
+        loaded = load_layout(path, overrides)
+    except LayoutError as error:
+        return _unreadable(str(path), error.problems)
+    return check_layout(loaded)
+
+
+def check_text(text: str, name: str, overrides: Sequence[str] = ()) -> Report:
+    """Check a layout given as ``text``."""
+    try:
+        loaded = load_text(text, name, overrides)
+    except LayoutError as error:
+        return _unreadable(name, error.problems)
+    return check_layout(loaded)
+
+
+def check_layout(loaded: LoadedLayout) -> Report:
+    """Ask every rule about a loaded layout."""
+    placement = place(loaded.layout)
+    subject = Subject(loaded, placement)
+    found = [finding for rule in REGISTRY.values() for finding in rule.findings(subject)]
+    found.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
+    return Report(
+        file=loaded.document.name,
+        findings=tuple(found),
+        loaded=loaded,
+        placement=placement,
+        arithmetic=resolve(loaded.layout),
+    )
+
+
+def _unreadable(name: str, problems: Sequence[Problem]) -> Report:
+    findings = tuple(
+        Finding(
+            code="L001",
+            severity="error",
+            message=f"{problem.message} ({problem.hint})" if problem.hint else problem.message,
+            key=problem.key,
+            file=problem.file or name,
+            line=problem.line,
+        )
+        for problem in problems
+    )
+    return Report(file=name, findings=findings, readable=False)
