@@ -125,11 +125,10 @@ def write_stage(
     now = time.time()
     history: List[Dict[str, Any]] = list(before.get("history", []))
     changed = before.get("stage") != stage
-    if changed and not (history and history[-1]["stage"] == stage):
-        # training and saving alternate for ever: only the first visit of each is history
-        if not any(entry["stage"] == stage for entry in history):
-            history.append({"stage": stage, "at": now})
-            log_event(attempt, "stage", stage + (": " + detail if detail else ""))
+    # training and saving alternate for ever, so only the first visit of each is history
+    if changed and all(entry["stage"] != stage for entry in history):
+        history.append({"stage": stage, "at": now})
+        log_event(attempt, "stage", stage + (": " + detail if detail else ""))
     record = {
         "schema": SCHEMA,
         "stage": stage,

@@ -1,0 +1,31 @@
+"""Waits beside a supervisor; if that dies without a word, ends what it left and says so in ``end.json``.
+
+Its standard input is a pipe from the supervisor. ``done`` on it means that all is well; its end without ``done`` means
+that the supervisor is gone (kill -9, out of memory), whatever the platform.
+"""
+
+import os
+import shutil
+import sys
+import time
+
+from rltui.onnode import processes, rundir
+
+
+def main() -> int:
+    """Entry point: ``python -m rltui.onnode.guard ATTEMPT UUID RAY_FOLDER``."""
+    attempt, uuid, ray_folder = sys.argv[1:4]
+    if "done" in sys.stdin.read():
+        return 0
+    ended = processes.end_all(uuid, grace_s=10.0, exclude=(os.getpid(),))
+    shutil.rmtree(ray_folder, ignore_errors=True)
+    reason = "the supervisor was killed; %d processes of the attempt were ended" % len(ended)
+    if rundir.read_json(os.path.join(attempt, rundir.END)) is None:
+        end = {"schema": rundir.SCHEMA, "outcome": "lost", "exit_code": None, "reason": reason, "at": time.time()}
+        rundir.write_stage(attempt, "ended", reason)
+        rundir.write_json(os.path.join(attempt, rundir.END), end)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What can be known about this machine before Ray and GPUs are touched."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from typing import Any, Dict, List
+
+from rltui.onnode.local_queue import Capacity
+
+GIB = 1 << 30
+LEAST_FREE_GIB = 1.0
+
+_PROBE = "import importlib.util as u, sys; print(' '.join(n for n in sys.argv[1:] if u.find_spec(n) is None))"
+
+
+def capacity() -> Capacity:
+    """CPU cores and GPUs for runs; ``RLTUI_LOCAL_CPUS`` and ``RLTUI_LOCAL_GPUS`` say otherwise."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    own_cpus, own_gpus = os.environ.get("RLTUI_LOCAL_CPUS", ""), os.environ.get("RLTUI_LOCAL_GPUS", "")
+    return Capacity(
+        int(own_cpus) if own_cpus.isdigit() else cpus, int(own_gpus) if own_gpus.isdigit() else count_gpus()
+    )
+
+
+def count_gpus() -> int:
+    """GPUs that the driver lists, 0 where there is none."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0
+    try:
+        listing = subprocess.run([program, "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return sum(line.startswith(b"GPU ") for line in listing.stdout.splitlines())
+
+
+def problems(attempt: str, job: Dict[str, Any]) -> List[str]:
+    """Everything that would stop the attempt later, each in one sentence that says what to do."""
+    found = []
+    for what, path in (("the run directory", attempt), ("the temporary directory", tempfile.gettempdir())):
+        free_gib = shutil.disk_usage(path).free / GIB
+        if free_gib < LEAST_FREE_GIB:
+            found.append("%s (%s) has %.1f GiB free, %.0f are needed" % (what, path, free_gib, LEAST_FREE_GIB))
+    missing = missing_modules(job["argv"][0], job.get("modules", []), job["code"])
+    if missing:
+        found.append(
+            "%s cannot import %s; install the trainers extra: pip install 'rltui[trainers]'"
+            % (job["argv"][0], ", ".join(missing))
+        )
+    return found
+
+
+def missing_modules(python: str, names: List[str], code: str) -> List[str]:
+    """Which of ``names`` the interpreter ``python`` does not find (found, not imported: that takes seconds)."""
+    environment = {**os.environ, "PYTHONPATH": code}
+    answer = subprocess.run(
+        [python, "-c", _PROBE, *names],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        timeout=60,
+    )
+    if answer.returncode:
+        return ["anything (%s)" % answer.stderr.decode("utf-8", "replace").strip()[-200:]]
+    return answer.stdout.decode().split()

@@ -1,0 +1,1 @@
+"""Runs: their directories, attempts, journal, and submission exactly once."""

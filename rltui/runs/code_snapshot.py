@@ -1,0 +1,60 @@
+"""The code a run is made with, packed so that the same code is stored once and always gives the same name."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+
+from msgspec import Struct
+
+import rltui
+from rltui.errors import MissingExtraError
+
+NEEDED_BY_TRAINERS = ("__init__.py", "errors.py", "layout", "placement", "onnode")
+
+
+class CodeSnapshot(Struct, frozen=True):
+    """A packed copy of the trainers and of what they need of rltui.
+
+    Attributes:
+        digest: First 16 hex digits of the content's SHA-256.
+        archive: A ``.tar.gz``, equal for equal content.
+    """
+
+    digest: str
+    archive: bytes
+
+
+def take_snapshot() -> CodeSnapshot:
+    """Pack the code that is running now.
+
+    Raises:
+        MissingExtraError: The trainers package is not beside rltui.
+    """
+    package = Path(rltui.__file__).parent
+    trainers = package.parent / "trainers"
+    if not trainers.is_dir():
+        raise MissingExtraError(
+            "The bundled trainers are not installed.", "Install rltui again: pip install 'rltui[trainers]'"
+        )
+    files = [file for part in NEEDED_BY_TRAINERS for file in _python_files(package / part)] + _python_files(trainers)
+    archive = _pack({file.relative_to(package.parent).as_posix(): file.read_bytes() for file in files})
+    return CodeSnapshot(hashlib.sha256(archive).hexdigest()[:16], archive)
+
+
+def _python_files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def _pack(contents: dict[str, bytes]) -> bytes:
+    """A tar.gz without times or owners, so that equal contents give equal bytes."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
+        for name in sorted(contents):
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(contents[name]), 0o600
+            tar.addfile(info, io.BytesIO(contents[name]))
+    return packed.getvalue()
