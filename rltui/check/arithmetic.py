@@ -49,7 +49,8 @@ def lines(layout: Layout) -> tuple[str, ...]:
     """The arithmetic as lines for people."""
     numbers, train = resolve(layout), layout.train
     return (
-        f"{train.prompts_per_step} prompts × {train.samples_per_prompt} samples = {numbers.samples_per_step} samples a step",
+        f"{train.prompts_per_step} prompts × {train.samples_per_prompt} samples = "
+        f"{numbers.samples_per_step} samples a step",
         f"{numbers.samples_per_rank} samples a rank in {numbers.micro_batches_per_rank} micro-batch"
         f"{'es' if numbers.micro_batches_per_rank != 1 else ''}, {numbers.samples_dropped_per_step} dropped",
         f"{numbers.steps} steps = {numbers.samples_total} samples, {numbers.checkpoints} checkpoints",

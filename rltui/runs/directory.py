@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 RAY_UP_DEADLINE_S = 120
 GRACE_S = 20
 
+UNPACK = """
+cd "$1" && tar -xzf code.tar.gz && rm code.tar.gz && : >.whole || exit 1
+if [ -e "$2" ]; then rm -rf "$1"; else mv "$1" "$2"; fi
+"""
+
 MODULES = ("torch", "ray", "deepspeed", "transformers", "msgspec", "yaml")
 
 
@@ -133,8 +138,7 @@ def stage_code(client: RelayClient, run_root: str, snapshot: CodeSnapshot) -> st
     fresh = f"{folder}.{secrets.token_hex(4)}"
     _make_folders(client, [fresh])
     client.put(f"{fresh}/code.tar.gz", snapshot.archive)
-    script = 'cd "$1" && tar -xzf code.tar.gz && rm code.tar.gz && : >.whole && { mv -T "$1" "$2" 2>/dev/null || rm -rf "$1"; }'
-    unpacked = client.run(["sh", "-c", script, "sh", fresh, folder], timeout_s=60)
+    unpacked = client.run(["sh", "-c", UNPACK, "sh", fresh, folder], timeout_s=60)
     if unpacked.rc:
         raise RltuiError(f"Cannot unpack the code in {folder}: {_reason(unpacked.err)}")
     return folder

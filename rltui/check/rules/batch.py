@@ -95,7 +95,8 @@ def starving_engines(subject: Subject) -> Iterator[Trouble]:
     train, engines = subject.layout.train, subject.layout.roles.rollout.engines
     if train.prompts_per_step < engines:
         yield Trouble(
-            f"{engines} engines share {train.prompts_per_step} prompts a step; {engines - train.prompts_per_step} get none",
+            f"{engines} engines share {train.prompts_per_step} prompts a step; "
+            f"{engines - train.prompts_per_step} get none",
             "train.prompts_per_step",
             (f"roles.rollout.engines={train.prompts_per_step}",),
         )

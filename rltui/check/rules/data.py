@@ -29,8 +29,8 @@ def unknown_task(subject: Subject) -> Iterator[Trouble]:
 def lengths_too_short(subject: Subject) -> Iterator[Trouble]:
     """A length limit cuts the task's own prompts or answers.
 
-    Sorting n digits takes a prompt of n + 1 tokens (the digits and '>') and an answer of n + 1 (the digits and the end).
-    A shorter limit makes every reward zero.
+    Sorting n digits takes a prompt of n + 1 tokens (the digits and '>') and an answer of n + 1 (the digits and the
+    end). A shorter limit makes every reward zero.
     """
     layout = subject.layout
     if layout.data.train != TASKS[0]:

@@ -27,9 +27,9 @@ def hf_cannot_split(subject: Subject) -> Iterator[Trouble]:
 
 @rule("E302", "warning")
 def greedy_engine(subject: Subject) -> Iterator[Trouble]:
-    """vLLM is to take nearly the whole card.
+    """The engine is to take nearly the whole card.
 
-    `memory_utilization` is a share of the card's total. CUDA context, graphs and NCCL buffers live outside it; above
+    vLLM's `memory_utilization` is a share of the card's total. CUDA context, graphs and NCCL buffers live outside it; above
     0.95 the engine often fails at start or at the first weight sync.
     """
     rollout = subject.layout.roles.rollout

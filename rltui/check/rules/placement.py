@@ -92,8 +92,8 @@ def no_room(subject: Subject) -> Iterator[Trouble]:
     if engines:
         placed = roles.rollout.engines - len(engines)
         yield Trouble(
-            f"{len(engines)} of {roles.rollout.engines} engines of {roles.rollout.tensor_parallel} {_unit(subject)} find "
-            f"no node with room, though {placement.free_slots} {_unit(subject)} are free in all",
+            f"{len(engines)} of {roles.rollout.engines} engines of {roles.rollout.tensor_parallel} {_unit(subject)} "
+            f"find no node with room, though {placement.free_slots} {_unit(subject)} are free in all",
             "roles.rollout.engines",
             (f"roles.rollout.engines={placed}",) if placed else (),
         )

@@ -1,0 +1,5 @@
+"""``python -m rltui``."""
+
+from rltui.cli.main import run
+
+run()

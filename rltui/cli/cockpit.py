@@ -1,0 +1,37 @@
+"""Opening the cockpit from the shell."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from rltui.errors import UsageError
+
+
+def has_screen() -> bool:
+    """Whether stdin and stdout are a terminal that can show a screen."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def open_cockpit(run_id: str | None = None, *, readonly: bool = False, ascii_only: bool = False) -> int:
+    """Open the cockpit, on ``run_id`` if given, and return its exit code.
+
+    Raises:
+        UsageError: There is no terminal to show it on.
+    """
+    if not has_screen():
+        raise UsageError(
+            "The cockpit needs a terminal.", "In scripts use `rltui ps`, `rltui show RUN` or `rltui logs RUN`."
+        )
+    from rltui.service.live_cockpit import LiveCockpit
+    from rltui.tui.app import run_cockpit
+
+    cockpit = LiveCockpit()
+    try:
+        return run_cockpit(cockpit, open_run=run_id, readonly=readonly, ascii_only=ascii_only or not _speaks_utf8())
+    finally:
+        cockpit.close()
+
+
+def _speaks_utf8() -> bool:
+    return "utf" in (sys.stdout.encoding or "").lower()

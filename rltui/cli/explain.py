@@ -1,0 +1,35 @@
+"""``rltui explain``."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from rltui.check.run import REGISTRY
+from rltui.cli.output import print_lines
+from rltui.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("code", nargs="?", help="such as P101; without it, all codes are listed")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the story of a code, or the list of codes."""
+    if not options.code:
+        print_lines(f"{rule.code}  {rule.severity:<7}  {rule.title}" for rule in sorted(REGISTRY.values(), key=_code))
+        return 0
+    rule = REGISTRY.get(options.code.upper())
+    if rule is None:
+        raise UsageError(f"There is no code {options.code[:20]!r}.", "`rltui explain` lists them all.")
+    story = textwrap.wrap(" ".join(rule.story.split()), 80)
+    print_lines([f"{rule.code} ({rule.severity}): {rule.title}", *(["", *story] if story else [])])
+    return 0
+
+
+def _code(rule: object) -> str:
+    return str(getattr(rule, "code", ""))

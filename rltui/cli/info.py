@@ -1,0 +1,54 @@
+"""``rltui info``."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import rltui
+from rltui.cli.output import add_json, print_json, print_lines
+from rltui.layout.presets import preset_root
+from rltui.onnode.preflight import capacity
+from rltui.paths import cache_dir, config_dir, run_root, state_dir
+
+if TYPE_CHECKING:
+    import argparse
+
+PACKAGES = {"torch": "torch", "ray": "ray", "deepspeed": "deepspeed", "transformers": "transformers", "wandb": "wandb"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print where things are and what is installed."""
+    machine = capacity()
+    facts = {
+        "rltui": rltui.__version__,
+        "python": platform.python_version(),
+        "presets": str(preset_root()),
+        "runs": str(run_root()),
+        "state": str(state_dir()),
+        "settings": str(config_dir()),
+        "cache": str(cache_dir()),
+        "cpu slots": str(machine.cpus),
+        "gpus": str(machine.gpus),
+        **{name: _version(package) for name, package in PACKAGES.items()},
+        "vllm": "installed" if importlib.util.find_spec("vllm") else "not installed",
+    }
+    if options.json:
+        print_json({"schema": 1, **facts})
+    else:
+        print_lines(f"{name:<14}{value}" for name, value in facts.items())
+    return 0
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,40 @@
+"""``rltui launch``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.cli.output import add_cluster, add_json, print_json, talk
+from rltui.service.context import open_context
+from rltui.service.launch import launch
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("layout", metavar="PRESET|FILE")
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
+    add_cluster(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Launch; with ``--wait`` follow the run to its end."""
+    with open_context(options.cluster) as context:
+        launched = launch(context, options.layout, options.overrides)
+        talk(f"launched {launched.run_id} on {launched.cluster}  (rltui attach {launched.run_id})")
+        if not options.wait:
+            print_json({"schema": 1, **_fields(launched)}) if options.json else print(launched.run_id)
+            return 0
+        from rltui.cli.follow import follow
+
+        return follow(context, launched.run_id, options.json)
+
+
+def _fields(launched: object) -> dict[str, object]:
+    import msgspec
+
+    return dict(msgspec.to_builtins(launched))

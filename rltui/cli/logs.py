@@ -1,0 +1,42 @@
+"""``rltui logs``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rltui.cli.output import add_json, print_json, print_lines
+from rltui.onnode import rundir
+from rltui.service.actions import attempt_path
+from rltui.service.context import open_context
+from rltui.watch.logs import LogReader
+
+if TYPE_CHECKING:
+    import argparse
+
+PERIOD_S = 0.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("run", metavar="RUN", help="id, unique prefix of one, or a layout's name (its newest run)")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
+    parser.add_argument("-n", "--lines", type=int, default=200, help="lines from the end to start with (default 200)")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the log, freed of control characters."""
+    with open_context() as context:
+        summary = context.find(options.run)
+        reader = LogReader(context.cluster.client, f"{attempt_path(summary)}/{rundir.OUT_LOG}")
+        lines = reader.new_lines()[-options.lines :]
+        if options.json:
+            print_json({"schema": 1, "run_id": summary.run_id, "lines": lines})
+            return 0
+        print_lines(lines)
+        while options.follow and summary.is_live:
+            time.sleep(PERIOD_S)
+            summary = context.find(summary.run_id)
+            print_lines(reader.new_lines())
+    return 0

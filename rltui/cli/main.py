@@ -1,0 +1,100 @@
+"""The entry point: finds the verb, runs it, and turns errors into one clear message and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import rltui
+from rltui.cli.verbs import BY_NAME, EXIT_CODES, VERBS, run_verb
+from rltui.errors import RltuiError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INTERRUPTED = 130
+INTERNAL = 70
+
+
+def run() -> None:
+    """Console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run rltui with ``argv`` (without the program's name) and return its exit code."""
+    try:
+        return _dispatch(list(argv))
+    except RltuiError as error:
+        sys.stderr.write(f"rltui: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("rltui: interrupted; runs go on (`rltui ps` lists them)\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # the reader (head, less) has gone; a second failing flush at exit must not print a traceback
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 (the outermost edge: the terminal gets one line, the file everything)
+        return _report_crash(error)
+
+
+def _dispatch(argv: list[str]) -> int:
+    word = argv[0] if argv else ""
+    if word in BY_NAME:
+        return run_verb(BY_NAME[word], argv[1:])
+    if word == "--check":
+        return run_verb(BY_NAME["check"], argv[1:])
+    if word and not word.startswith("-"):
+        raise UsageError(f"There is no verb {word[:40]!r}.", _suggest(word))
+    options = _parser().parse_args(argv)
+    from rltui.cli.cockpit import open_cockpit
+
+    return open_cockpit(readonly=options.readonly, ascii_only=options.ascii)
+
+
+def _suggest(word: str) -> str:
+    match = difflib.get_close_matches(word, BY_NAME, n=1)
+    return f"Did you mean `rltui {match[0]}`?" if match else "`rltui --help` lists the verbs."
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(len(verb.name) for verb in VERBS)
+    verbs = "\n".join(f"  {verb.name:<{width}}  {verb.help}" for verb in VERBS)
+    parser = argparse.ArgumentParser(
+        prog="rltui",
+        usage="rltui [--readonly] [--ascii]\n       rltui VERB …\n       rltui --check FILE… [key=value …]",
+        description="A terminal run manager for RL post-training. Without a verb it opens the cockpit.",
+        epilog=f"verbs (rltui VERB --help tells more):\n{verbs}\n\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--readonly", action="store_true", help="look only: actions explain themselves and do nothing")
+    parser.add_argument("--ascii", action="store_true", help="no glyphs beyond ASCII")
+    parser.add_argument("--version", action="version", version=f"rltui {rltui.__version__}")
+    return parser
+
+
+def _report_crash(error: Exception) -> int:
+    """Keep the traceback in a file, so that the terminal shows one line and nothing is lost."""
+    import tempfile
+    import traceback
+
+    if os.environ.get("RLTUI_DEBUG"):
+        traceback.print_exc()
+        return INTERNAL
+    with tempfile.NamedTemporaryFile("w", prefix="rltui-crash-", suffix=".txt", delete=False) as stream:
+        stream.write(f"rltui {rltui.__version__}, Python {sys.version}\n\n")
+        traceback.print_exception(error, file=stream)
+    sys.stderr.write(
+        f"rltui: this should not have happened: {type(error).__name__}: {str(error)[:200]}\n"
+        f"  The details are in {stream.name}; please report them. Runs go on.\n"
+    )
+    return INTERNAL
+
+
+if __name__ == "__main__":
+    run()

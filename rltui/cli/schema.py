@@ -1,0 +1,25 @@
+"""``rltui schema``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.cli.output import print_json
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verb takes no arguments."""
+
+
+def run(options: argparse.Namespace) -> int:  # noqa: ARG001 (every verb has this signature)
+    """Print the JSON Schema."""
+    import msgspec
+
+    from rltui.layout.schema import Layout
+
+    schema = msgspec.json.schema(Layout)
+    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "rltui layout", **schema})
+    return 0
