@@ -37,7 +37,8 @@ def run(options: argparse.Namespace) -> int:
 def _lines(snapshot: RunSnapshot) -> Iterator[str]:
     run = snapshot.summary
     yield f"{run.run_id}  {words.state(run)}  {words.about(run)}"
-    yield f"  {run.algorithm.upper()} on {run.cluster}, {run.nodes}×{run.gpus_per_node} {run.gpu}, attempt {run.attempt}"
+    hardware = f"{run.nodes}×{run.gpus_per_node} {run.gpu}"
+    yield f"  {run.algorithm.upper()} on {run.cluster}, {hardware}, attempt {run.attempt}"
     yield f"  step {words.step(run)}  reward {words.number(run.reward)}  {words.rate(run.tokens_per_second)} tok/s"
     yield f"  files {run.path}"
     yield "  stages " + " → ".join(str(entry["stage"]) for entry in run.stage.history)

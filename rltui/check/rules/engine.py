@@ -29,8 +29,8 @@ def hf_cannot_split(subject: Subject) -> Iterator[Trouble]:
 def greedy_engine(subject: Subject) -> Iterator[Trouble]:
     """The engine is to take nearly the whole card.
 
-    vLLM's `memory_utilization` is a share of the card's total. CUDA context, graphs and NCCL buffers live outside it; above
-    0.95 the engine often fails at start or at the first weight sync.
+    vLLM's `memory_utilization` is a share of the card's total. CUDA context, graphs and NCCL buffers live outside it;
+    above 0.95 the engine often fails at start or at the first weight sync.
     """
     rollout = subject.layout.roles.rollout
     if rollout.engine == "vllm" and not subject.layout.hardware.on_cpu and rollout.memory_utilization > 0.95:
