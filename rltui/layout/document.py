@@ -47,6 +47,14 @@ _CoreLoader.add_implicit_resolver(
 )
 
 
+def _whole_number(_: Any, node: yaml.ScalarNode) -> int:
+    # PyYAML would read 010 as 8
+    return int(node.value)
+
+
+_CoreLoader.add_constructor("tag:yaml.org,2002:int", _whole_number)
+
+
 class Document(Struct, frozen=True):
     """Plain values of a YAML file, and where each of them stands.
 

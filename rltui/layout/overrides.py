@@ -41,7 +41,7 @@ def _apply(word: str, values: dict[str, Any], lines: dict[Path_, int]) -> tuple[
         _set(values, path, value)
     except LayoutError as error:
         return error.problems
-    lines.pop(path, None)
+    lines[path] = 0  # it stands in no line of the file
     return ()
 
 

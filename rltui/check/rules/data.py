@@ -36,14 +36,14 @@ def lengths_too_short(subject: Subject) -> Iterator[Trouble]:
     if layout.data.train != TASKS[0]:
         return
     needed = layout.data.digits + 1
-    for name in ("prompt", "response"):
-        if getattr(layout.lengths, name) < needed:
-            yield Trouble(
-                f"sorting {layout.data.digits} digits takes {needed} {name} tokens, the limit is "
-                f"{getattr(layout.lengths, name)}",
-                f"lengths.{name}",
-                (f"lengths.{name}={needed}",),
-            )
+    short = [name for name in ("prompt", "response") if getattr(layout.lengths, name) < needed]
+    for name in short:
+        yield Trouble(
+            f"sorting {layout.data.digits} digits takes {needed} {name} tokens, the limit is "
+            f"{getattr(layout.lengths, name)}",
+            f"lengths.{name}",
+            tuple(f"lengths.{other}={needed}" for other in short),
+        )
 
 
 @rule("D503", "error")
