@@ -1,0 +1,120 @@
+"""Every test runs away from the user's state, no process outlives the session, and no skip goes unseen."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NO_SKIPS = bool(os.environ.get("RLTUI_NO_SKIPS"))
+SESSION = tempfile.mkdtemp(prefix="rltui-test-")  # directly in the temporary folder: socket paths end at 107 bytes
+LEFT_RUNNING = pytest.StashKey[list[str]]()
+ENDING_DEADLINE_S = 10.0
+
+# What must not reach a test: settings of the user's own runs, clusters, accounts and terminal.
+FOREIGN_PREFIXES = ("RLTUI_", "XDG_", "WANDB_", "RAY_", "SLURM_", "HF_", "VLLM_", "TEXTUAL")
+FOREIGN = ("SSH_AUTH_SOCK", "SSH_CONNECTION", "TMUX", "TMUX_PANE", "NO_COLOR", "FORCE_COLOR", "COLORTERM")
+
+
+def isolate(home: str) -> None:
+    """Point this process, and so all its children, to an empty home folder and to nothing on the network."""
+    for name in list(os.environ):
+        if name.startswith(FOREIGN_PREFIXES) or name in FOREIGN:
+            del os.environ[name]
+    folders = {
+        "HOME": home,
+        "XDG_CONFIG_HOME": f"{home}/.config",
+        "XDG_DATA_HOME": f"{home}/.local/share",
+        "XDG_STATE_HOME": f"{home}/.local/state",
+        "XDG_CACHE_HOME": f"{home}/.cache",
+        "XDG_RUNTIME_DIR": f"{home}/run",  # Ray's token is found through HOME
+    }
+    for folder in folders.values():
+        Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.environ.update(folders)
+    os.environ.update(
+        WANDB_MODE="offline", HF_HUB_OFFLINE="1", DO_NOT_TRACK="1", VLLM_NO_USAGE_STATS="1", RAY_USAGE_STATS_ENABLED="0"
+    )
+
+
+isolate(f"{SESSION}/home")  # at import, before any test module can read the environment
+
+
+def processes_of_attempts() -> Iterator[tuple[int, str]]:
+    """Yield (pid, command line) of the processes that carry RLTUI_ATTEMPT and were started by this session.
+
+    The session is recognised by its folder, which HOME and others name: a parallel session has its own.
+    """
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            variables = Path(entry.path, "environ").read_bytes()
+            words = Path(entry.path, "cmdline").read_bytes()
+        except OSError:  # gone by now, or another user's
+            continue
+        if b"RLTUI_ATTEMPT=" in variables and SESSION.encode() in variables:
+            yield int(entry.name), words.replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def end_left_processes() -> list[str]:
+    """Give processes of attempts time to end, kill those that do not, and return a line about each of these."""
+    deadline = time.monotonic() + ENDING_DEADLINE_S
+    while (left := list(processes_of_attempts())) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for pid, _ in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return [f"pid {pid}: {command[:160]}" for pid, command in left]
+
+
+def skips(config: pytest.Config) -> dict[str, int]:
+    """Return how many tests were skipped, by reason, most first."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reports = reporter.stats.get("skipped", []) if reporter else []
+    reasons = (
+        str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr).removeprefix("Skipped: ")
+        for report in reports
+    )
+    return dict(collections.Counter(reasons).most_common())
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the session for processes left running, and for skips where RLTUI_NO_SKIPS forbids them."""
+    left = end_left_processes()
+    session.config.stash[LEFT_RUNNING] = left
+    forbidden = NO_SKIPS and skips(session.config)
+    if session.exitstatus == pytest.ExitCode.OK and (left or forbidden):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name what did not run and what did not end."""
+    not_run = skips(config)
+    if not_run:
+        terminalreporter.section("NOT RUN HERE", red=NO_SKIPS, yellow=not NO_SKIPS)
+        for reason, count in not_run.items():
+            terminalreporter.line(f"NOT RUN HERE: {count} test{'s' * (count != 1)} because {reason}")
+        if NO_SKIPS:
+            terminalreporter.line("RLTUI_NO_SKIPS is set: this is a failure.")
+    left = config.stash.get(LEFT_RUNNING, [])
+    if left:
+        terminalreporter.section("LEFT RUNNING (now killed)", red=True)
+        for line in left:
+            terminalreporter.line(line)
+
+
+def pytest_unconfigure() -> None:
+    """Remove the session's folder."""
+    shutil.rmtree(SESSION, ignore_errors=True)
