@@ -1,0 +1,171 @@
+"""Checkpoints of a run: written under a temporary name, marked complete last, the newest few kept."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rltui.onnode import rundir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STATE = "state.json"
+GIB = 2**30
+SPARE = 1.1
+"""A save is begun only where this many times its estimated bytes are free."""
+
+
+class NoSpaceError(RuntimeError):
+    """The file system has no room for a checkpoint."""
+
+
+class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the driver must know to go on from a checkpoint; the learners' parts lie beside it.
+
+    Attributes:
+        step: Training steps done.
+        cursor: Number of the next prompt of the task.
+        weight_version: Version of the weights.
+        num_learners: Ranks that wrote the checkpoint; ZeRO's shards fit no other number.
+        zero_stage: ZeRO stage it was written with.
+    """
+
+    step: int = 0
+    cursor: int = 0
+    weight_version: int = 0
+    num_learners: int = 1
+    zero_stage: int = 0
+
+    def after_step(self, num_prompts: int, weight_version: int) -> TrainingState:
+        """The state one step later."""
+        return msgspec.structs.replace(
+            self, step=self.step + 1, cursor=self.cursor + num_prompts, weight_version=weight_version
+        )
+
+    def check_fits(self, here: TrainingState) -> None:
+        """Check that this state's checkpoint can be loaded by learners like those of ``here``.
+
+        Raises:
+            ValueError: It was written by another number of ranks or with another ZeRO stage.
+        """
+        written, wanted = (self.num_learners, self.zero_stage), (here.num_learners, here.zero_stage)
+        if written != wanted:
+            raise ValueError(
+                f"the checkpoint of step {self.step} was written by {written[0]} learners with ZeRO-{written[1]} and "
+                f"fits no others, but the layout has {wanted[0]} with ZeRO-{wanted[1]}: launch a new run, or go back "
+                "to the old values of roles.learner"
+            )
+
+
+class Checkpoints:
+    """The ``checkpoints`` folder of a run.
+
+    Args:
+        run: The run's directory.
+        keep: Newest complete checkpoints to keep.
+    """
+
+    def __init__(self, run: str, keep: int) -> None:
+        self._run, self._keep = run, keep
+        self._folder = Path(run) / rundir.CHECKPOINTS
+
+    def newest(self) -> tuple[Path, TrainingState] | None:
+        """The newest complete checkpoint, or None.
+
+        Raises:
+            ValueError: It is marked complete, but its state cannot be read.
+        """
+        found = rundir.newest_checkpoint(self._run)
+        if found is None:
+            return None
+        path = Path(found)
+        try:
+            return path, msgspec.json.decode((path / STATE).read_bytes(), type=TrainingState)
+        except (OSError, msgspec.DecodeError) as error:
+            raise ValueError(f"the checkpoint {path} is marked complete, but {STATE} is unreadable: {error}") from error
+
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of ``step`` lies."""
+        return self._folder / f"step-{step:06d}"
+
+    def has(self, step: int) -> bool:
+        """Whether the checkpoint of ``step`` is there and complete."""
+        return is_complete(self.path(step))
+
+    def save(self, state: TrainingState, needed_bytes: int, write: Callable[[str], None]) -> Path:
+        """Write a checkpoint and forget the oldest ones beyond ``keep``.
+
+        Args:
+            state: The driver's part.
+            needed_bytes: About the bytes that ``write`` will write.
+            write: Called with a folder, to write the learners' parts.
+
+        Raises:
+            NoSpaceError: There is no room; nothing was written.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._sweep_drafts()
+        ensure_space(self._folder, needed_bytes)
+        draft, target = self._folder / f".saving-step-{state.step:06d}", self.path(state.step)
+        draft.mkdir()
+        write(str(draft))
+        (draft / STATE).write_bytes(msgspec.json.encode(state))
+        if target.exists():
+            _remove(target)
+        draft.rename(target)
+        marker = {"schema": rundir.SCHEMA, "step": state.step, "time": time.time()}
+        rundir.write_json(str(target / rundir.CHECKPOINT_COMPLETE), marker)
+        self._forget()
+        return target
+
+    def _sweep_drafts(self) -> None:
+        for draft in self._folder.glob(".saving-step-*"):
+            shutil.rmtree(draft)
+
+    def _forget(self) -> None:
+        """Remove complete checkpoints beyond the newest ``keep``, and incomplete ones older than the newest."""
+        paths = sorted((path for path in self._folder.glob("step-*") if _step(path) is not None), key=_step_or_zero)
+        complete = [path for path in paths if is_complete(path)]
+        kept = set(complete[-self._keep :])
+        for path in paths[: paths.index(complete[-1])] if complete else []:
+            if path not in kept:
+                _remove(path)
+
+
+def is_complete(path: Path) -> bool:
+    """Whether the checkpoint at ``path`` was written to its end."""
+    return (path / rundir.CHECKPOINT_COMPLETE).exists()
+
+
+def ensure_space(folder: Path, needed_bytes: int) -> None:
+    """Check that ``folder``'s file system has room for ``needed_bytes`` and some more.
+
+    Raises:
+        NoSpaceError: It has not; both numbers are named.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed_bytes * SPARE:
+        raise NoSpaceError(
+            f"a checkpoint needs about {needed_bytes / GIB:.2f} GiB and {folder} has {free / GIB:.2f} GiB free; "
+            "remove old runs there, or lower checkpoint.keep"
+        )
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint, its marker first, so that one removed halfway is never taken for a whole one."""
+    (path / rundir.CHECKPOINT_COMPLETE).unlink(missing_ok=True)
+    shutil.rmtree(path)
+
+
+def _step(path: Path) -> int | None:
+    number = path.name.removeprefix("step-")
+    return int(number) if number.isdigit() else None
+
+
+def _step_or_zero(path: Path) -> int:
+    return _step(path) or 0

@@ -1,0 +1,1 @@
+"""What is trained on: tasks that make prompts, the text codec, models, and the batches that learners get."""

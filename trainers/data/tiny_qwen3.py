@@ -1,0 +1,186 @@
+"""The builtin model: a Qwen3 of 105 k parameters that answers in the right form and knows nothing of sorting.
+
+It is made where it is needed, in seconds, and cached. Its warm-up teaches a random permutation of the prompt's digits
+and the end token, so that a first reward of about 1/6 is chance and every rise above it is reinforcement learning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+import string
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainers.data.sort_digits import random_digits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SPECIAL_TOKENS = ("<pad>", "<bos>", "<eos>", "<unk>")
+VOCABULARY = (*SPECIAL_TOKENS, *string.digits, *string.ascii_letters, *string.punctuation, " ", "\n")
+CONTENTS = "contents.json"
+"""Written last: the SHA-256 of every other file of the model's folder."""
+
+
+@dataclass(frozen=True)
+class TinySettings:
+    """All that the weights depend on; its hash names the folder in the cache.
+
+    Attributes:
+        digits: Digits of the task.
+        seed: Seed of the initial weights and of the warm-up's data.
+        head_dim: 32 is the smallest that vLLM's attention for CPUs takes.
+        warmup_steps: Optimizer steps of the format-only warm-up.
+        version: To be raised when the making itself changes.
+    """
+
+    digits: int
+    seed: int
+    hidden_size: int = 64
+    num_layers: int = 2
+    num_heads: int = 2
+    num_key_value_heads: int = 1
+    head_dim: int = 32
+    max_positions: int = 512
+    warmup_steps: int = 100
+    warmup_batch: int = 256
+    warmup_learning_rate: float = 2e-3
+    version: int = 1
+
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that differ where any setting does."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def ensure_tiny_model(settings: TinySettings, folder: Path, progress: Callable[[str, float], None]) -> Path:
+    """Return the model's folder below ``folder``, making it where it is missing or torn.
+
+    Args:
+        settings: What to make.
+        folder: Where models are cached.
+        progress: Called with a few words and the fraction done.
+    """
+    target = folder / settings.digest()
+    if is_whole(target):
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
+    try:
+        _make(settings, draft, progress)
+        _publish(draft, target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return target
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether every file of the model is there with the bytes it was written with."""
+    try:
+        contents: dict[str, str] = json.loads((folder / CONTENTS).read_text(encoding="utf-8"))
+        return bool(contents) and all(_digest(folder / name) == digest for name, digest in contents.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _publish(draft: Path, target: Path) -> None:
+    """Rename ``draft`` to ``target``; where another process was first, its model stays."""
+    files = sorted(file for file in draft.iterdir() if file.is_file())
+    (draft / CONTENTS).write_text(json.dumps({file.name: _digest(file) for file in files}), encoding="utf-8")
+    if target.exists() and not is_whole(target):
+        torn = tempfile.mkdtemp(prefix=".torn-", dir=target.parent)
+        target.replace(Path(torn) / target.name)
+        shutil.rmtree(torn, ignore_errors=True)
+    try:
+        draft.rename(target)
+    except OSError:
+        if not is_whole(target):
+            raise
+
+
+def _make(settings: TinySettings, folder: Path, progress: Callable[[str, float], None]) -> None:
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # one thread is faster on matrices this small
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            model = _new_model(settings)
+            _warm_up(model, settings, progress)
+    finally:
+        torch.set_num_threads(threads)
+    model.save_pretrained(folder)
+    _new_tokenizer(settings).save_pretrained(folder)
+
+
+def _new_model(settings: TinySettings) -> Any:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=len(VOCABULARY),
+        hidden_size=settings.hidden_size,
+        intermediate_size=3 * settings.hidden_size,
+        num_hidden_layers=settings.num_layers,
+        num_attention_heads=settings.num_heads,
+        num_key_value_heads=settings.num_key_value_heads,
+        head_dim=settings.head_dim,
+        max_position_embeddings=settings.max_positions,
+        tie_word_embeddings=True,
+        pad_token_id=VOCABULARY.index("<pad>"),
+        bos_token_id=VOCABULARY.index("<bos>"),
+        eos_token_id=VOCABULARY.index("<eos>"),
+    )
+    return Qwen3ForCausalLM(config)
+
+
+def _new_tokenizer(settings: TinySettings) -> Any:
+    """One token a character."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(VOCABULARY)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        bos_token="<bos>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        padding_side="left",
+        model_max_length=settings.max_positions,
+    )
+
+
+def _warm_up(model: Any, settings: TinySettings, progress: Callable[[str, float], None]) -> None:
+    """Supervised steps on prompts answered with a random permutation of their digits."""
+    import torch
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.warmup_learning_rate)
+    source = random.Random(f"warm-up/{settings.seed}")
+    prompt_length = settings.digits + 1
+    for step in range(settings.warmup_steps):
+        progress(f"warming up the answer format {step}/{settings.warmup_steps}", step / settings.warmup_steps)
+        rows = [_format_example(source, settings.digits) for _ in range(settings.warmup_batch)]
+        token_ids = torch.tensor(rows)
+        logits = model(input_ids=token_ids[:, :-1], use_cache=False, logits_to_keep=settings.digits + 1).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), token_ids[:, prompt_length:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def _format_example(source: random.Random, digits: int) -> list[int]:
+    """Token ids of ``352>`` and of some order of its digits, with the end token."""
+    text = random_digits(source, digits)
+    answer = source.sample(text, digits)
+    return [VOCABULARY.index(token) for token in (*text, ">", *answer, "<eos>")]

@@ -1,0 +1,150 @@
+"""What a training step leaves behind: a line of metrics.jsonl, a point in W&B, and now and then a line of the log."""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rltui.onnode import rundir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rltui.layout.schema import Layout
+    from trainers.roles.engine import Completion
+    from trainers.roles.tally import StepReport
+    from trainers.tracking import Tracker
+
+LOG_INTERVAL_S = 0.5
+PACE_STEPS = 50
+"""Steps that the pace and the time left are computed from."""
+PARITY_BOUND_FP32 = 1e-4
+"""Largest |trainer - engine log-prob| where both compute in fp32; healthy runs stay below 1e-5. Lower precisions differ
+by 0.1 and more even with equal weights, so there it is only reported."""
+
+log = logging.getLogger("trainers")
+
+
+class TrainingError(RuntimeError):
+    """Training would go on with wrong numbers."""
+
+
+def merge(reports: Sequence[StepReport]) -> dict[str, float]:
+    """Fold the ranks' reports of one step into metrics by their canonical names."""
+    tokens, trained = sum(r.tokens for r in reports), sum(r.trained_tokens for r in reports)
+    return {
+        # each rank's share has the whole batch's denominator, so the shares add up
+        "loss": sum(report.loss for report in reports),
+        "grad_norm": max(report.grad_norm for report in reports),
+        "clip_fraction": sum(report.clipped_tokens for report in reports) / max(1, trained),
+        "entropy": sum(report.entropy_sum for report in reports) / max(1, tokens),
+        "learning_rate": reports[0].learning_rate,
+        "parity_max_abs": worst(report.parity_max_abs for report in reports),
+        "learner_memory_gib": max(report.memory_gib for report in reports),
+    }
+
+
+def sample_metrics(groups: Sequence[Sequence[Completion]], true_rewards: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Metrics of the samples of one step; ``reward_std`` is the mean over groups of the deviation within each."""
+    samples = [sample for group in groups for sample in group]
+    rewards = [reward for group in true_rewards for reward in group]
+    return {
+        "reward": statistics.fmean(rewards),
+        "reward_std": statistics.fmean(statistics.pstdev(group) for group in true_rewards),
+        "response_length": statistics.fmean(len(sample.token_ids) for sample in samples),
+        "truncated_fraction": statistics.fmean(sample.finish_reason == "length" for sample in samples),
+    }
+
+
+def rates(tokens: int, total_s: float, durations: Mapping[str, float]) -> dict[str, float]:
+    """Durations of a step's phases by canonical name, and tokens (prompts and responses) a second."""
+    return {
+        "time/total": total_s,
+        **{f"time/{name}": seconds for name, seconds in durations.items()},
+        "learner_tokens_per_second_step": tokens / total_s,
+        "actor_tokens_per_second": tokens / durations["generate"],
+    }
+
+
+def check_numbers(step: int, metrics: Mapping[str, float], layout: Layout) -> None:
+    """End the run where its numbers are wrong.
+
+    Raises:
+        TrainingError: The loss is not a number, or trainer and engine disagree by more than their precision allows.
+    """
+    if not math.isfinite(metrics["loss"]):
+        raise TrainingError(
+            f"step {step}: the loss is {metrics['loss']}; lower train.learning_rate, or train in bf16 instead of fp16"
+        )
+    both_fp32 = layout.roles.learner.precision == layout.roles.rollout.precision == "fp32"
+    parity = metrics["parity_max_abs"]
+    if both_fp32 and not parity <= PARITY_BOUND_FP32:
+        raise TrainingError(
+            f"step {step}: trainer and engine disagree by {parity:.1e} in the log-probability of a sampled token, and "
+            f"in fp32 {PARITY_BOUND_FP32:g} is the bound: the engine does not run the learner's weights; see events "
+            "of weight transfers, and try roles.rollout.engine=hf"
+        )
+
+
+def worst(values: Iterable[float]) -> float:
+    """The largest of ``values``; NaN where one of them is NaN, which ``max`` may overlook."""
+    numbers = list(values)
+    return math.nan if any(math.isnan(number) for number in numbers) else max(numbers, default=0.0)
+
+
+class MetricsLog:
+    """Writes metrics of steps.
+
+    Args:
+        attempt: The attempt's directory.
+        steps: Training steps of the run.
+        tracker: W&B.
+    """
+
+    def __init__(self, attempt: str, steps: int, tracker: Tracker) -> None:
+        self._file = str(Path(attempt) / rundir.METRICS)
+        self._steps, self._tracker = steps, tracker
+        self._logged = 0.0
+        self._paces: deque[tuple[float, int]] = deque(maxlen=PACE_STEPS)
+
+    def record(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of ``step``; JSON has no NaN or infinity, so such values are left out."""
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        rundir.append_line(self._file, {"step": step, "time": time.time(), **finite})
+        self._tracker.log({"step": step, **finite})
+        now = time.monotonic()
+        self._paces.append((now, step))
+        if now - self._logged >= LOG_INTERVAL_S or step == self._steps:
+            self._logged = now
+            log.info(summary(step, self._steps, metrics, pace(self._paces)))
+
+
+def pace(times: Sequence[tuple[float, int]]) -> float:
+    """Steps a second between the first and the last of ``(time, step)``; 0 where there is only one."""
+    if len(times) < 2 or times[-1][0] <= times[0][0]:
+        return 0.0
+    return (times[-1][1] - times[0][1]) / (times[-1][0] - times[0][0])
+
+
+def summary(step: int, steps: int, metrics: Mapping[str, float], steps_per_second: float) -> str:
+    """One line for people, such as ``step 120/1000  reward 0.871  14.9k tok/s  12.3 steps/s  ETA 1m12s``."""
+    tokens = metrics.get("learner_tokens_per_second_step", 0.0)
+    rate = f"{tokens / 1000:.1f}k" if tokens >= 1000 else f"{tokens:.0f}"
+    eta = clock((steps - step) / steps_per_second) if steps_per_second else "?"
+    return (
+        f"step {step}/{steps}  reward {metrics.get('reward', math.nan):.3f}  {rate} tok/s  "
+        f"{steps_per_second:.2f} steps/s  ETA {eta}"
+    )
+
+
+def clock(seconds: float) -> str:
+    """``45s``, ``1m12s``, ``2h05m``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    return f"{whole // 60}m{whole % 60:02d}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02d}m"

@@ -1,0 +1,56 @@
+"""Tells a finished step to everyone who listens: metrics.jsonl, W&B, the status endpoint, the stage and the log."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from trainers.metrics import MetricsLog
+
+if TYPE_CHECKING:
+    from trainers.checkpoint import TrainingState
+    from trainers.roles.fleet import Fleet
+    from trainers.session import Session
+
+MEMORY_INTERVAL_S = 10.0
+BOARD_METRICS = ("parity_max_abs", "zero_std_fraction", "truncated_fraction")
+
+
+class Reporter:
+    """Reports steps of a session.
+
+    Args:
+        session: The attempt.
+        fleet: The roles.
+    """
+
+    def __init__(self, session: Session, fleet: Fleet) -> None:
+        self._session, self._fleet = session, fleet
+        self._log = MetricsLog(str(session.attempt), session.layout.train.steps, session.tracker)
+        self._engine_memory_gib, self._asked = 0.0, -math.inf
+
+    def report(self, state: TrainingState, metrics: dict[str, float]) -> None:
+        """Report the step that led to ``state``."""
+        session = self._session
+        memory = {"engine_memory_gib": self._engine_memory()}
+        self._log.record(state.step, {**metrics, **memory, "weight_version": state.weight_version})
+        session.stages.show("training", step=state.step, progress=state.step / session.layout.train.steps)
+        session.board.update(
+            step=state.step,
+            should_stop=session.stop.requested,
+            learner_weight_version=state.weight_version,
+            weight_versions={engine.name: state.weight_version for engine in self._fleet.engines},
+            ranks=self._ranks(metrics["learner_memory_gib"]),
+            **{name: metrics[name] for name in BOARD_METRICS},
+        )
+
+    def _ranks(self, memory_gib: float) -> list[dict[str, object]]:
+        learners = enumerate(self._fleet.learners)
+        return [{"rank": n, "pid": r.pid, "host": r.host, "resident_gib": round(memory_gib, 3)} for n, r in learners]
+
+    def _engine_memory(self) -> float:
+        """Memory of the largest engine in GiB, asked for at most every ``MEMORY_INTERVAL_S``."""
+        if time.monotonic() - self._asked > MEMORY_INTERVAL_S:
+            self._engine_memory_gib, self._asked = self._fleet.engine_memory_gib(), time.monotonic()
+        return self._engine_memory_gib

@@ -1,0 +1,1 @@
+"""One file a Ray actor class, and how the driver starts, calls and loses them."""
