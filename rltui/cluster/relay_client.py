@@ -1,0 +1,249 @@
+"""The client of the relay: typed requests to one cluster, over one connection that is opened when first needed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rltui.cluster.relay_connection import Connection
+from rltui.cluster.relay_program import relay_program
+from rltui.cluster.relay_types import (
+    Collection,
+    Completed,
+    Entry,
+    FileChunk,
+    FileRange,
+    Hello,
+    HttpAnswer,
+    RelayError,
+    SmallFile,
+)
+from rltui.errors import ClusterError
+from rltui.onnode.relay_request import MIB, pack, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rltui.cluster.relay_connection import Ticket
+    from rltui.cluster.transport import Transport
+
+SLACK_S = 5.0
+"""What an answer may take on top of the time that the relay itself was given."""
+
+MAX_DATA = 64 * MIB
+
+
+def reconnect_delay_s(failures: int) -> float:
+    """Seconds before the next try after ``failures`` failed ones in a row: 1, 2, 4 … 30, to spare login nodes."""
+    return min(30.0, 2.0 ** max(0, failures - 1))
+
+
+class RelayClient:
+    """Asks the relay of one cluster; may be used by any number of threads.
+
+    A connection that breaks is opened again by the next request. A request that was in flight is sent again, once,
+    only where doing it twice is the same as doing it once; any other raises ``RelayError`` of kind ``lost``.
+
+    All methods raise ``RelayError`` where the relay refuses, fails, or does not answer in time, and ``ClusterError``
+    where the cluster cannot be reached.
+
+    Args:
+        transport: The way to the cluster.
+        timeout_s: Seconds for an answer to a request on files.
+        open_timeout_s: Seconds for the first answer of a new relay.
+    """
+
+    def __init__(self, transport: Transport, *, timeout_s: float = 15.0, open_timeout_s: float = 30.0) -> None:
+        self._transport = transport
+        self._timeout_s = timeout_s
+        self._open_timeout_s = open_timeout_s
+        self._opening = threading.Lock()
+        self._connection: Connection | None = None
+        self._hello: Hello | None = None
+        self._failures = 0
+        self._failure: ClusterError | None = None
+        self._retry_at = 0.0
+
+    @property
+    def place(self) -> str:
+        """Where the relay is, in words for messages."""
+        return self._transport.place
+
+    def hello(self) -> Hello:
+        """Who and where the relay is, by its clock."""
+        return msgspec.convert(self._ask("hello", {}), Hello)
+
+    def read(self, path: str, offset: int = 0, limit: int = 8 * MIB) -> FileChunk:
+        """Read at most ``limit`` bytes (the relay's cap is 8 MiB) of a regular file from ``offset``."""
+        return _chunk(self._ask("read", {"path": path, "offset": offset, "limit": limit}))
+
+    def tail(self, path: str, limit: int) -> FileChunk:
+        """Read the last ``limit`` bytes of a regular file."""
+        return _chunk(self._ask("tail", {"path": path, "bytes": limit}))
+
+    def read_many(self, ranges: Sequence[FileRange]) -> tuple[FileChunk | RelayError, ...]:
+        """Read parts of many files in one round trip; each is a chunk, or the error that says why not."""
+        try:
+            return self._read_many(ranges)
+        except RelayError as error:
+            if error.kind != "lost":
+                raise
+            return self._read_many(ranges)
+
+    def collect(self, root: str, names: Sequence[str], limit: int = MIB) -> tuple[SmallFile, ...]:
+        """Read many small text files at once; ones that vanish or may not be read are left out.
+
+        Args:
+            root: The directory below which they are.
+            names: Patterns relative to it, such as ``*/run.json``; ``*`` does not match a leading dot.
+            limit: Bytes of each file that are read.
+        """
+        return self.collect_since(root, names, limit, 0.0).files
+
+    def collect_since(self, root: str, names: Sequence[str], limit: int, since: float) -> Collection:
+        """As ``collect``, where files last changed before ``since`` (by their own times) come without text."""
+        fields = {"root": root, "names": list(names), "limit": limit, "since": since}
+        return msgspec.convert(self._ask("collect", fields), Collection)
+
+    def put(self, path: str, data: bytes, mode: int = 0o600, exclusive: bool = False) -> None:
+        """Write a file of at most 16 MiB in one step; its directory must be there.
+
+        ``exclusive``: kind ``exists`` where the path is taken; a lost connection then leaves the outcome unknown.
+        """
+        content, packed = pack(data)
+        fields = {"path": path, "data": content, "packed": packed, "mode": mode, "exclusive": exclusive}
+        self._ask("put", fields, idempotent=not exclusive)
+
+    def alive(self, processes: Sequence[tuple[int, str]]) -> tuple[bool, ...]:
+        """Whether each process, by pid and start time, still runs on the relay's machine."""
+        fields = {"processes": [{"pid": pid, "start_time": start_time} for pid, start_time in processes]}
+        return tuple(bool(answer) for answer in self._ask("alive", fields)["alive"])
+
+    def signal(self, pid: int, start_time: str, number: int) -> bool:
+        """Send signal ``number`` to exactly that process; False where it is gone. Never sent twice."""
+        fields = {"pid": pid, "start_time": start_time, "signal": number}
+        return bool(self._ask("signal", fields, idempotent=False)["sent"])
+
+    def http(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout_s: float = 5.0,
+    ) -> HttpAnswer:
+        """Ask a server on the loopback of the relay's machine; redirects are not followed."""
+        fields: dict[str, Any] = {"url": url, "method": method, "headers": dict(headers or {}), "timeout_s": timeout_s}
+        fields["body"] = body.decode("utf-8", "surrogateescape")
+        answer = self._ask("http", fields, timeout_s=timeout_s + SLACK_S, idempotent=method in ("GET", "HEAD"))
+        return HttpAnswer(answer["status"], unpack(answer["body"], answer["packed"], MAX_DATA))
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 60.0,
+        idempotent: bool = False,
+    ) -> Completed:
+        """Run a program to its end, in the home directory; what stays in its process group is ended with it.
+
+        Args:
+            argv: Program and arguments; no shell is involved.
+            stdin: Its standard input.
+            env: Variables added to those of the relay.
+            timeout_s: When it is ended; the error is of kind ``timeout``.
+            idempotent: Whether it may be run again where the connection broke.
+        """
+        fields: dict[str, Any] = {"argv": list(argv), "env": dict(env or {}), "timeout_s": timeout_s}
+        fields["input"] = stdin.decode("utf-8", "surrogateescape")
+        answer = self._ask("run", fields, timeout_s=timeout_s + SLACK_S, idempotent=idempotent)
+        return msgspec.convert(answer, Completed)
+
+    def list(self, path: str) -> tuple[Entry, ...]:
+        """List a directory by name; links are not followed, and what is over 50 000 entries is left out."""
+        return msgspec.convert(self._ask("list", {"path": path})["entries"], tuple[Entry, ...])
+
+    def close(self) -> None:
+        """End the relay; the next request opens a new one at once."""
+        connection, self._connection, self._failure, self._failures = self._connection, None, None, 0
+        if connection is not None:
+            connection.close()
+
+    def _ask(
+        self, op: str, fields: dict[str, Any], timeout_s: float | None = None, idempotent: bool = True
+    ) -> dict[str, Any]:
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        connection = self._connected()
+        try:
+            return connection.finish(connection.start(op, fields, timeout_s))
+        except RelayError as error:
+            if error.kind != "lost" or not idempotent:
+                raise
+        connection = self._connected()
+        return connection.finish(connection.start(op, fields, timeout_s))
+
+    def _read_many(self, ranges: Sequence[FileRange]) -> tuple[FileChunk | RelayError, ...]:
+        connection = self._connected()
+        tickets = [connection.start(*_request(one), self._timeout_s) for one in ranges]
+        return tuple(_chunk_or_error(connection, ticket) for ticket in tickets)
+
+    def _connected(self) -> Connection:
+        if not self._opening.acquire(timeout=self._open_timeout_s):
+            raise RelayError("timeout", f"The connection to {self.place} is still being opened.", "Wait, or close it.")
+        try:
+            if self._connection is not None and not self._connection.lost:
+                return self._connection
+            if self._connection is not None:
+                self._connection.abandon()
+                self._connection = None
+            if self._failure is not None and time.monotonic() < self._retry_at:
+                raise self._failure.with_traceback(None)
+            try:
+                self._connection = self._open()
+            except ClusterError as error:
+                self._failures += 1
+                self._failure, self._retry_at = error, time.monotonic() + reconnect_delay_s(self._failures)
+                raise
+            self._failure, self._failures = None, 0
+            return self._connection
+        finally:
+            self._opening.release()
+
+    def _open(self) -> Connection:
+        connection = Connection(self._transport.open(), relay_program(), self.place, self._open_timeout_s)
+        try:
+            connection.finish(connection.start("hello", {}, self._open_timeout_s))
+        except RelayError as error:
+            connection.abandon()
+            raise RelayError(
+                error.kind,
+                f"The relay on {self.place} did not start. {error.message}",
+                "It needs python3, 3.8 or newer, and a login shell that starts programs without asking.",
+            ) from error
+        return connection
+
+
+def _request(wanted: FileRange) -> tuple[str, dict[str, Any]]:
+    if wanted.offset is None:
+        return "tail", {"path": wanted.path, "bytes": wanted.limit}
+    return "read", {"path": wanted.path, "offset": wanted.offset, "limit": wanted.limit}
+
+
+def _chunk(answer: dict[str, Any]) -> FileChunk:
+    data = unpack(answer["data"], answer["packed"], MAX_DATA)
+    return FileChunk(data, answer["offset"], answer["size"], answer["inode"], answer["mtime"])
+
+
+def _chunk_or_error(connection: Connection, ticket: Ticket) -> FileChunk | RelayError:
+    try:
+        return _chunk(connection.finish(ticket))
+    except RelayError as error:
+        if error.kind == "lost":
+            raise
+        return error

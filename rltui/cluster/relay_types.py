@@ -1,0 +1,98 @@
+"""What the relay answers, typed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from rltui.errors import ClusterError
+
+
+class RelayError(ClusterError):
+    """A request to a relay was refused, failed, or was not answered.
+
+    Attributes:
+        kind: One word for programs: ``missing``, ``denied``, ``exists``, ``not-a-file``, ``too-large``, ``full``,
+            ``busy``, ``refused``, ``unreachable``, ``timeout``, ``failed``, ``bad-request`` from the relay;
+            ``timeout`` also where no answer came; ``lost`` where the connection broke before the answer.
+    """
+
+    def __init__(self, kind: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.kind = kind
+
+
+class Hello(Struct, frozen=True):
+    """Who and where a relay is."""
+
+    version: int
+    python: str
+    host: str
+    user: str
+    pid: int
+    home: str
+    cpus: int
+    time: float
+
+
+class FileRange(Struct, frozen=True):
+    """A wish for part of a file: ``limit`` bytes from ``offset``, or the last ``limit`` where that is None."""
+
+    path: str
+    offset: int | None
+    limit: int
+
+
+class FileChunk(Struct, frozen=True):
+    """Part of a file, with what the file was when it was read."""
+
+    data: bytes
+    offset: int
+    size: int
+    inode: int
+    mtime: float
+
+
+class SmallFile(Struct, frozen=True):
+    """One file of a collection; ``text`` is None where it is older than what was asked for."""
+
+    path: str
+    """Relative to the root of the collection."""
+    text: str | None
+    mtime: float
+    size: int
+
+
+class Collection(Struct, frozen=True):
+    """Many small files, and the relay's clock when it had read them."""
+
+    files: tuple[SmallFile, ...]
+    truncated: bool
+    time: float
+
+
+class Entry(Struct, frozen=True):
+    """One entry of a directory."""
+
+    name: str
+    type: Literal["file", "dir", "link", "other"]
+    size: int
+    mtime: float
+
+
+class HttpAnswer(Struct, frozen=True):
+    """The answer of a server on the relay's loopback."""
+
+    status: int
+    body: bytes
+
+
+class Completed(Struct, frozen=True):
+    """A program that ran to its end; a negative ``rc`` is the signal that ended it."""
+
+    rc: int
+    out: str
+    err: str
+    truncated: bool = False
+    """Whether output over the relay's cap was dropped."""

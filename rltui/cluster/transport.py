@@ -1,0 +1,41 @@
+"""What the relay's client needs of a way to reach a cluster: to open one byte stream."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class ByteStream(Protocol):
+    """Both directions of one channel to a relay; it may be written and read by two threads at once."""
+
+    def send(self, data: bytes, timeout_s: float) -> None:
+        """Send all of ``data``.
+
+        Raises:
+            TimeoutError: The other side did not take it in time; part of it may be sent, so the stream is spoilt.
+            OSError: The other side is gone.
+        """
+
+    def receive(self, limit: int) -> bytes:
+        """Wait for at least one byte and return at most ``limit``; nothing at the end of the stream, never an error."""
+
+    def close(self) -> None:
+        """End the other side; a ``receive`` that waits returns. May be called again."""
+
+    def complaint(self) -> str:
+        """What the other side said on its error channel, its last lines; for error messages."""
+
+
+class Transport(Protocol):
+    """A way to reach one cluster."""
+
+    @property
+    def place(self) -> str:
+        """Where it leads, in words for messages: ``this machine``, ``login.example.org``."""
+
+    def open(self) -> ByteStream:
+        """Start ``relay_program.relay_argv()`` there and return its standard streams.
+
+        Raises:
+            ClusterError: The cluster cannot be reached.
+        """

@@ -1,0 +1,247 @@
+"""Finding and ending exactly the processes of one attempt, by what the kernel says of them, never by name.
+
+A process belongs to an attempt when its environment carries ``RLTUI_ATTEMPT=<uuid>``. Programs that rewrite their
+title (setproctitle, as in Ray's dashboard, unless SPT_NOENV is set) can overwrite that part of their environment; such
+a process still belongs when its parent does. A process is one pid *and* one start time: a pid alone may be somebody
+else's by the next look. Where there is no /proc (macOS) nothing is found and nothing is ended.
+"""
+
+import os
+import signal
+import time
+from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+
+from rltui.onnode.rundir import ATTEMPT_VARIABLE
+
+POLL_S = 0.02
+KILL_DEADLINE_S = 5.0
+"""How long a killed process may take to vanish; one in uninterruptible sleep can take for ever."""
+
+TITLE_LIMIT = 80
+"""Longest title in characters."""
+
+
+class Process(NamedTuple):
+    """One process: pid and start time together name it, whatever happens to the pid later."""
+
+    pid: int
+    start_time: str
+    title: str
+
+
+class Stat(NamedTuple):
+    """What /proc/PID/stat says (proc(5)); times are in clock ticks."""
+
+    state: str
+    parent: int
+    cpu_ticks: int
+    start_time: str
+    resident_pages: int
+
+
+def read_stat(pid: int) -> Optional[Stat]:
+    """Return what the kernel says of ``pid``, or None where there is no such process."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as stream:
+            content = stream.read()
+    except OSError:
+        return None
+    # the name is in parentheses and may hold spaces and parentheses itself: fields count from the last one
+    fields = content[content.rfind(b")") + 2 :].split()
+    if len(fields) < 22:
+        return None
+    return Stat(
+        fields[0].decode(), int(fields[1]), int(fields[11]) + int(fields[12]), fields[19].decode(), int(fields[21])
+    )
+
+
+def start_time(pid: int) -> Optional[str]:
+    """Return when ``pid`` started, in clock ticks since boot, or None where there is no such process."""
+    found = read_stat(pid)
+    return found.start_time if found else None
+
+
+def alive(pid: int, start_time: str) -> bool:
+    """Whether the process that had ``pid`` and ``start_time`` still runs; a zombie does not."""
+    found = read_stat(pid)
+    return found is not None and found.start_time == start_time and found.state not in "ZX"
+
+
+def by_attempt(uuid: str) -> List[Process]:
+    """Return this user's running processes that belong to the attempt ``uuid``, by pid."""
+    return [
+        Process(pid, stat.start_time, title(pid)) for pid, stat in AttemptScanner(uuid).scan() if stat.state not in "ZX"
+    ]
+
+
+def send(pid: int, start_time: str, number: int) -> bool:
+    """Send signal ``number`` to exactly that process; returns whether it was there to get it.
+
+    Raises:
+        PermissionError: The process belongs to somebody else.
+    """
+    if not hasattr(os, "pidfd_open"):  # Python 3.8: a pid could change hands between the look and the signal
+        if not alive(pid, start_time):
+            return False
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not alive(pid, start_time):
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def end_all(uuid: str, grace_s: float, exclude: Iterable[int] = ()) -> List[Process]:
+    """End every process of the attempt: SIGTERM, ``grace_s`` seconds to comply, then SIGKILL.
+
+    Processes that are started meanwhile are found by looking again, and get no grace of their own.
+
+    Args:
+        uuid: The attempt.
+        grace_s: Seconds between the two signals.
+        exclude: Pids to spare; the calling process is always spared.
+
+    Returns:
+        The processes that were ended and are gone.
+    """
+    spared = {os.getpid(), *exclude}
+    found = _belonging(uuid, spared)
+    touched = {process[:2]: process for process in found}
+    for process in found:
+        send(process.pid, process.start_time, signal.SIGTERM)
+    _await_end(found, grace_s)
+    deadline = time.monotonic() + KILL_DEADLINE_S
+    while True:
+        left = _belonging(uuid, spared)
+        touched.update((process[:2], process) for process in left)
+        for process in left:
+            send(process.pid, process.start_time, signal.SIGKILL)
+        if not left or time.monotonic() >= deadline:
+            break
+        _await_end(left, deadline - time.monotonic())
+    return [process for process in touched.values() if not alive(process.pid, process.start_time)]
+
+
+def _belonging(uuid: str, spared: Iterable[int]) -> List[Process]:
+    return [process for process in by_attempt(uuid) if process.pid not in spared]
+
+
+def _await_end(processes: Iterable[Process], deadline_s: float) -> None:
+    deadline = time.monotonic() + deadline_s
+    for process in processes:
+        while alive(process.pid, process.start_time) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+
+def title(pid: int) -> str:
+    """What ``pid`` calls itself, short: ``ray::Learner.train`` as it is, ``/usr/bin/python x`` as ``python x``."""
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as stream:
+            words = stream.read(4096).decode("utf-8", "replace").rstrip("\0 ").split("\0")
+    except OSError:
+        return ""
+    if words[0].startswith("/"):
+        words[0] = words[0].split(" ")[0].rsplit("/", 1)[-1]
+    text = "".join(letter if letter.isprintable() else " " for letter in " ".join(words))
+    return text.strip()[:TITLE_LIMIT]
+
+
+class AttemptScanner:
+    """Finds the processes of one attempt again and again, cheaply.
+
+    Reading every environment of a big node costs more than a sampler may take, so the answer for a process is kept.
+    A process is judged on two looks before it counts as foreign: between fork and exec it shows its parent's
+    environment. All is judged afresh once in ``REFRESH_LOOKS`` looks, because pids are used again.
+
+    Args:
+        uuid: The attempt.
+    """
+
+    REFRESH_LOOKS = 12
+
+    def __init__(self, uuid: str) -> None:
+        self._mark = ("%s=%s" % (ATTEMPT_VARIABLE, uuid)).encode()
+        self._any_mark = ("%s=" % ATTEMPT_VARIABLE).encode()
+        self._foreign: Dict[int, int] = {}
+        self._ours: Dict[int, str] = {}
+        self._looks = 0
+
+    def scan(self) -> List[Tuple[int, Stat]]:
+        """Return pid and stat of every process of the attempt, by pid."""
+        if self._looks % self.REFRESH_LOOKS == 0:
+            self._foreign.clear()
+        self._looks += 1
+        pids = _pids()
+        self._foreign = {pid: looks for pid, looks in self._foreign.items() if pid in pids}
+        ours: Dict[int, Stat] = {}
+        orphans: List[Tuple[int, Stat]] = []
+        for pid in sorted(pids):
+            if self._foreign.get(pid, 0) < 2:
+                self._judge(pid, ours, orphans)
+        self._adopt(orphans, ours)
+        self._ours = {pid: stat.start_time for pid, stat in ours.items()}
+        return sorted(ours.items())
+
+    def _judge(self, pid: int, ours: Dict[int, Stat], orphans: List[Tuple[int, Stat]]) -> None:
+        stat = read_stat(pid)
+        if stat is None:
+            return
+        if self._ours.get(pid) == stat.start_time:
+            ours[pid] = stat
+            return
+        variables = _environment(pid)
+        if self._mark in variables:
+            ours[pid] = stat
+            return
+        self._foreign[pid] = self._foreign.get(pid, 0) + 1
+        if variables and not any(variable.startswith(self._any_mark) for variable in variables):
+            orphans.append((pid, stat))
+
+    def _adopt(self, orphans: List[Tuple[int, Stat]], ours: Dict[int, Stat]) -> None:
+        """Move unmarked processes whose parent is ours to ``ours``, down to grandchildren of any degree."""
+        grown = True
+        while grown:
+            grown = False
+            for pid, stat in orphans:
+                if pid not in ours and stat.parent in ours:
+                    ours[pid] = stat
+                    self._foreign.pop(pid, None)
+                    grown = True
+
+
+def _pids() -> Set[int]:
+    """Pids of this user's processes."""
+    me = os.getuid()
+    found: Set[int] = set()
+    try:
+        with os.scandir("/proc") as entries:
+            for entry in entries:
+                if entry.name.isdigit():
+                    try:
+                        if entry.stat().st_uid == me:
+                            found.add(int(entry.name))
+                    except OSError:  # it ended between the listing and the look
+                        continue
+    except OSError:
+        return set()
+    return found
+
+
+def _environment(pid: int) -> List[bytes]:
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as stream:
+            return stream.read().split(b"\0")
+    except OSError:
+        return []

@@ -1,0 +1,49 @@
+"""The relay's operation ``http``: one request to a server on this machine's loopback, nowhere else."""
+
+import time
+import urllib.parse
+from typing import TYPE_CHECKING
+
+from rltui.onnode.relay_request import MIB, Answer, Refusal, Request, bytes_of, number_of, pack, table_of, text_of
+
+if TYPE_CHECKING:
+    import http.client
+
+MAX_BODY = 16 * MIB
+LOOPBACK = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
+
+
+def ask(request: Request) -> Answer:
+    """Send the request and return status and body; a redirect is an answer like any other, not followed."""
+    import http.client  # takes as long as the rest of the relay together, and the first answer should not wait for it
+
+    deadline = time.monotonic() + number_of(request, "timeout_s", 10)
+    parts = urllib.parse.urlsplit(text_of(request, "url"))
+    host = LOOPBACK.get(parts.hostname or "")
+    if parts.scheme != "http" or host is None:
+        raise Refusal("refused", "only http:// on loopback is asked, not %s" % parts.netloc.rpartition("@")[2])
+    target = (parts.path or "/") + ("?" + parts.query if parts.query else "")
+    method, headers, body = text_of(request, "method", "GET"), table_of(request, "headers"), bytes_of(request, "body")
+    connection = http.client.HTTPConnection(host, parts.port or 80, timeout=max(0.01, deadline - time.monotonic()))
+    try:
+        connection.request(method, target, body or None, headers)
+        response = connection.getresponse()
+        content, packed = pack(_content(response, deadline))
+    except http.client.HTTPException as error:
+        raise Refusal("failed", "no HTTP answer (%s)" % type(error).__name__) from error
+    finally:
+        connection.close()
+    return {"status": response.status, "body": content, "packed": packed}
+
+
+def _content(response: "http.client.HTTPResponse", deadline: float) -> bytes:
+    content = bytearray()
+    while True:
+        chunk = response.read1(MIB)
+        if not chunk:
+            return bytes(content)
+        content += chunk
+        if len(content) > MAX_BODY:
+            raise Refusal("too-large", "the answer is over %d bytes" % MAX_BODY)
+        if time.monotonic() > deadline:
+            raise Refusal("timeout", "the answer did not end in time")

@@ -1,0 +1,166 @@
+"""The sampler: one line a second on this node, its GPUs and the attempt's processes, into ``gpu-<host>.jsonl``.
+
+It runs beside the trainer, so it must cost next to nothing: nothing is started, files of /proc are kept open, and what
+is slow or changes slowly is read every fifth time. It ends with the process that is its ``--parent``.
+docs/architecture.md has the format of the lines.
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+if __package__ in (None, ""):  # started by its path
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from rltui.onnode import processes
+from rltui.onnode.sample_gpus import GpuReader
+from rltui.onnode.sample_host import GIB, HostReader
+
+SLOW_EVERY = 5
+CAP_BYTES = 32 << 20
+MAX_PROCESSES = 24
+"""Ray alone starts some twenty processes a node; the largest are what anybody wants to see."""
+
+
+class Sink:
+    """An append-only file of lines with a cap: at half of it, what there is becomes the older half (``PATH.1``).
+
+    Args:
+        path: The file.
+        cap_bytes: Most that both halves may take together.
+    """
+
+    def __init__(self, path: str, cap_bytes: int = CAP_BYTES) -> None:
+        self._path = path
+        self._half = cap_bytes // 2
+        self._descriptor = -1
+        self._size = 0
+
+    def write(self, line: bytes) -> None:
+        """Append one line in one write; a disk that is full now may have room for the next one."""
+        try:
+            if self._descriptor >= 0 and self._size + len(line) > self._half:
+                self._rotate()
+            if self._descriptor < 0:
+                self._open()
+            self._size += os.write(self._descriptor, line)
+        except OSError:
+            self._close()
+
+    def _open(self) -> None:
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._size = os.fstat(self._descriptor).st_size
+
+    def _rotate(self) -> None:
+        self._close()
+        os.replace(self._path, self._path + ".1")
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+
+class ProcessReader:
+    """Reads the attempt's processes with the share of one CPU that each took since the last look."""
+
+    def __init__(self, uuid: str) -> None:
+        self._scanner = processes.AttemptScanner(uuid)
+        self._ticks: Dict[Tuple[int, str], int] = {}
+        self._at = 0.0
+        self._hertz = float(os.sysconf("SC_CLK_TCK"))
+        self._page_gib = os.sysconf("SC_PAGE_SIZE") / GIB
+
+    def sample(self) -> List[Dict[str, Any]]:
+        """The largest processes, by pid; the sampler itself is left out."""
+        now = time.monotonic()
+        elapsed, self._at = now - self._at, now
+        before, self._ticks = self._ticks, {}
+        found = []
+        for pid, stat in self._scanner.scan():
+            if stat.state in "ZX" or pid == os.getpid():
+                continue
+            identity = (pid, stat.start_time)
+            self._ticks[identity] = stat.cpu_ticks
+            ticks = stat.cpu_ticks - before.get(identity, stat.cpu_ticks)
+            found.append((100.0 * ticks / self._hertz / elapsed, stat.resident_pages * self._page_gib, pid))
+        largest = sorted(found, key=lambda one: one[0] / 100.0 + one[1], reverse=True)[:MAX_PROCESSES]
+        return [
+            {"pid": pid, "title": processes.title(pid), "cpu": round(cpu, 1), "rss": round(resident, 2)}
+            for cpu, resident, pid in sorted(largest, key=lambda one: one[2])
+        ]
+
+
+class Sampler:
+    """Puts the lines together.
+
+    Args:
+        uuid: The attempt whose processes are shown.
+    """
+
+    def __init__(self, uuid: str) -> None:
+        self._host = host_name()
+        self._reader = HostReader()
+        self._gpus = GpuReader()
+        self._processes = ProcessReader(uuid)
+        self._lines = 0
+
+    def line(self) -> bytes:
+        """The next line."""
+        slow = self._lines % SLOW_EVERY == 0
+        self._lines += 1
+        entry: Dict[str, Any] = {"t": round(time.time(), 2), "host": self._host, "cpus": self._reader.cpus}
+        entry["cpu"] = self._reader.cpu_percent()
+        entry["mem"] = self._reader.memory_gib()
+        gpus = self._gpus.sample(slow)
+        if gpus:
+            entry["gpus"] = gpus
+        if slow:
+            entry["procs"] = self._processes.sample()
+        return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+def host_name() -> str:
+    """This node's short name, fit for a file's name."""
+    short = socket.gethostname().split(".")[0]
+    return "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in short) or "node"
+
+
+def sample_until_end(attempt: str, uuid: str, interval_s: float, parent: Optional[Tuple[int, str]]) -> None:
+    """Write lines until the parent (pid and start time) or the attempt's directory is gone."""
+    sampler = Sampler(uuid)
+    sink = Sink(os.path.join(attempt, "gpu-%s.jsonl" % host_name()))
+    due = time.monotonic()
+    while (parent is None or processes.alive(*parent)) and os.path.isdir(attempt):
+        sink.write(sampler.line())
+        due = max(due + interval_s, time.monotonic())  # after a standstill there is nothing to catch up with
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def main() -> int:
+    """Entry point; 0 after a signal or the parent's end."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--attempt", required=True, help="directory of the attempt")
+    parser.add_argument("--uuid", required=True, help="the attempt's uuid")
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds between lines")
+    parser.add_argument("--parent", type=int, help="pid of the process to end with")
+    options = parser.parse_args()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(0))
+    parent = None
+    if options.parent is not None:
+        started = processes.start_time(options.parent)
+        if started is None and os.path.isdir("/proc/self"):
+            return 0
+        parent = (options.parent, started) if started else None
+    sample_until_end(options.attempt, options.uuid, max(0.1, options.interval), parent)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
