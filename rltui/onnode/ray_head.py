@@ -5,6 +5,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional
@@ -13,6 +14,10 @@ from rltui.onnode import rundir
 
 SOCKET_BASE_LIMIT = 40
 """Longest Ray folder in bytes: Ray adds up to 62 for its sockets, and the kernel allows 107."""
+
+LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
+"""Ray replaces 127.0.0.1 by the machine's outer address and would then serve the network, and die when a laptop changes
+its network. Any other address of 127.0.0.0/8 is kept, and is loopback too on Linux."""
 
 MIB = 1 << 20
 OBJECT_STORE_BYTES = 128 * MIB
@@ -36,7 +41,7 @@ class RayHead:
     """A running Ray head.
 
     Attributes:
-        address: Where drivers connect, ``127.0.0.1:PORT``.
+        address: Where drivers connect, ``127.0.0.2:PORT``.
         folder: Ray's own folder, removed by ``stop``.
         process: The ``ray start --block`` process.
     """
@@ -80,6 +85,7 @@ class RayHead:
             if should_stop():
                 return
             self.stop()
+            shutil.rmtree(self.folder, ignore_errors=True)
             if time.monotonic() >= deadline or attempt == tries - 1:
                 break
         raise RayFailedError("Ray did not come up on %s: %s" % (socket.gethostname(), self._last_words()))
@@ -124,15 +130,31 @@ class RayHead:
 
     def _await_port(self, port: int, deadline: float, should_stop: Callable[[], bool]) -> bool:
         while time.monotonic() < deadline and not should_stop():
-            if self.process is None or self.process.poll() is not None:
+            if self.process is None or self.process.poll() is not None or self._lost_its_port():
                 return False
-            with socket.socket() as probe:
-                probe.settimeout(0.5)
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    self.address = "127.0.0.1:%d" % port
-                    return True
+            if self._says_it_runs_on(port):
+                self.address = "%s:%d" % (LOOPBACK, port)
+                return True
             time.sleep(0.05)
         return False
+
+    def _says_it_runs_on(self, port: int) -> bool:
+        # an open port proves nothing: it may be a stranger's; Ray writes this file in its own folder when it is up
+        try:
+            with open(os.path.join(self.folder, "ray_current_cluster")) as stream:
+                return stream.read().strip().endswith(":%d" % port)
+        except OSError:
+            return False
+
+    def _lost_its_port(self) -> bool:
+        # `ray start` waits a minute for a GCS that died at once because its port was taken
+        try:
+            with open(
+                os.path.join(self.folder, "session_latest", "logs", "gcs_server.err"), errors="replace"
+            ) as stream:
+                return "ddress already in use" in stream.read(65536)
+        except OSError:
+            return False
 
     def _write_endpoint(self, ports: List[int], token: str) -> None:
         endpoint = {
@@ -159,7 +181,7 @@ def free_ports(count: int) -> List[int]:
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
-            probe.bind(("127.0.0.1", 0))
+            probe.bind((LOOPBACK, 0))
         return [probe.getsockname()[1] for probe in probes]
     finally:
         for probe in probes:
@@ -193,7 +215,7 @@ def _folder(uuid: str) -> str:
 
 
 def _options(spec: RaySpec, folder: str, ports: List[int]) -> List[str]:
-    options = ["--head", "--block", "--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1"]
+    options = ["--head", "--block", "--node-ip-address=%s" % LOOPBACK, "--dashboard-host=127.0.0.1"]
     options += ["--port=%d" % ports[0], "--dashboard-port=%d" % ports[1], "--include-dashboard=true"]
     options += ["--ray-client-server-port=%d" % ports[2], "--dashboard-agent-listen-port=%d" % ports[3]]
     options += ["--metrics-export-port=%d" % ports[4], "--min-worker-port=0", "--max-worker-port=0"]

@@ -1,0 +1,255 @@
+"""The supervisor on a real Ray: whatever happens, the attempt ends with a word and nothing is left running."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from rltui.onnode import processes, ray_head, rundir
+from rltui.onnode.supervise import read_environment
+
+pytestmark = [pytest.mark.trainers]
+
+ROOT = Path(__file__).parents[2]
+JOB = Path(__file__).parent / "ray_job.py"
+
+
+def eventually(condition: Callable[[], object], what: str, deadline_s: float = 60.0) -> None:
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
+        time.sleep(0.05)
+
+
+class Attempt:
+    """An attempt with its supervisor as a child of the test."""
+
+    def __init__(self, run: Path, then: str, **changes: object) -> None:
+        self.path = run / "attempts" / "01"
+        self.path.mkdir(parents=True)
+        self.uuid = uuid4().hex
+        job = {
+            "schema": 1,
+            "uuid": self.uuid,
+            "run_id": run.name,
+            "attempt": 1,
+            "argv": [sys.executable, str(JOB), "--attempt", str(self.path), "--then", then],
+            "code": str(ROOT),
+            "modules": ["ray"],
+            "ray": {"cpus": 2, "gpus": 0},
+            "resources": {"cpus": 1, "gpus": 0},
+            "deadlines_s": {"ray_up": 60, "grace": 2},
+            **changes,
+        }
+        (self.path / "job.json").write_text(json.dumps(job))
+        self.supervisor: subprocess.Popen[bytes] | None = None
+
+    def start(self, cpus: int = 8) -> "Attempt":
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "RLTUI_LOCAL_CPUS": str(cpus)}
+        argv = [sys.executable, "-m", "rltui.onnode.supervise", "--attempt", str(self.path)]
+        self.supervisor = subprocess.Popen(argv, env=environment, start_new_session=True)
+        return self
+
+    def stage(self) -> str:
+        return str((rundir.read_json(str(self.path / "stage.json")) or {}).get("stage"))
+
+    def end(self) -> dict[str, object]:
+        eventually((self.path / "end.json").exists, "end.json")
+        return rundir.read_json(str(self.path / "end.json")) or {}
+
+    def await_ready(self) -> None:
+        eventually((self.path / "ready").exists, "the job's ready file")
+
+    def signal(self, number: int) -> None:
+        assert self.supervisor is not None
+        self.supervisor.send_signal(number)
+
+    def wait(self) -> int:
+        assert self.supervisor is not None
+        return self.supervisor.wait(60)
+
+    def left(self) -> list[processes.Process]:
+        return processes.by_attempt(self.uuid)
+
+    def ray_folder(self) -> Path:
+        return Path(ray_head._folder(self.uuid))
+
+    def assert_nothing_left(self) -> None:
+        eventually(lambda: not self.left(), f"the end of {self.left()}", 30)
+        eventually(lambda: not self.ray_folder().exists(), "the removal of Ray's folder", 10)
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
+    made: list[Attempt] = []
+
+    def make(then: str, **changes: object) -> Attempt:
+        made.append(Attempt(tmp_path / f"run-{len(made)}", then, **changes))
+        return made[-1]
+
+    yield make
+    for attempt in made:
+        if attempt.supervisor is not None and attempt.supervisor.poll() is None:
+            attempt.supervisor.kill()
+            attempt.supervisor.wait()
+        processes.end_all(attempt.uuid, grace_s=0.5, exclude=())
+
+
+def test_a_finished_run_leaves_nothing(attempts: Callable[..., Attempt]) -> None:
+    attempt = attempts("finish").start()
+    assert attempt.wait() == 0
+    assert attempt.end()["outcome"] == "finished"
+    assert attempt.stage() == "ended"
+    attempt.assert_nothing_left()
+    history = (rundir.read_json(str(attempt.path / "stage.json")) or {})["history"]
+    assert [entry["stage"] for entry in history] == ["preflight", "ray-up", "training", "ended"]
+    for secret in ("ray.json", "ray.token"):
+        assert (attempt.path / secret).stat().st_mode & 0o077 == 0
+
+
+def test_a_crash_is_told_with_its_reason_while_a_neighbour_goes_on(attempts: Callable[..., Attempt]) -> None:
+    neighbour = attempts("wait").start()
+    crashing = attempts("crash").start()
+    assert crashing.wait() == 1
+    assert crashing.end()["reason"] == "learner 1 on node7 died: out of memory"
+    crashing.assert_nothing_left()
+    neighbour.await_ready()
+    raylets = [process for process in neighbour.left() if "raylet" in process.title]
+    assert raylets, "the neighbour's Ray was touched"
+    neighbour.signal(signal.SIGTERM)
+    neighbour.wait()
+    assert neighbour.end()["outcome"] == "cancelled"
+    neighbour.assert_nothing_left()
+
+
+def test_kill_9_of_the_supervisor_leaves_nothing_and_is_told(attempts: Callable[..., Attempt]) -> None:
+    attempt = attempts("wait").start()
+    attempt.await_ready()
+    attempt.signal(signal.SIGKILL)
+    attempt.wait()
+    assert attempt.end()["outcome"] == "lost"
+    attempt.assert_nothing_left()
+
+
+def test_a_stubborn_trainer_is_killed_after_its_grace(attempts: Callable[..., Attempt]) -> None:
+    attempt = attempts("stubborn").start()
+    attempt.await_ready()
+    attempt.signal(signal.SIGTERM)
+    attempt.wait()
+    assert attempt.end()["outcome"] == "cancelled"
+    attempt.assert_nothing_left()
+
+
+def test_ray_killed_under_the_trainer_is_named(attempts: Callable[..., Attempt]) -> None:
+    attempt = attempts("wait").start()
+    attempt.await_ready()
+    endpoint = rundir.read_json(str(attempt.path / "ray.json")) or {}
+    os.kill(endpoint["pid"], signal.SIGKILL)
+    attempt.wait()
+    assert "Ray died" in str(attempt.end()["reason"])
+    attempt.assert_nothing_left()
+
+
+def test_runs_queue_for_the_machine_and_a_queued_one_can_be_cancelled(
+    attempts: Callable[..., Attempt], tmp_path: Path
+) -> None:
+    first = attempts("wait").start(cpus=1)
+    eventually(lambda: first.stage() in ("ray-up", "training"), "the first run's turn")
+    second = attempts("finish").start(cpus=1)
+    third = attempts("finish").start(cpus=1)
+    eventually(lambda: second.stage() == third.stage() == "queued", "the others' queueing")
+    detail = (rundir.read_json(str(second.path / "stage.json")) or {})["detail"]
+    assert detail.startswith("behind run-0 for 1 CPU slots")
+    third.signal(signal.SIGTERM)
+    third.wait()
+    assert third.end()["outcome"] == "cancelled"
+    first.signal(signal.SIGTERM)
+    first.wait()
+    assert second.wait() == 0
+    assert second.end()["outcome"] == "finished"
+
+
+def test_a_port_that_is_taken_is_replaced(attempts: Callable[..., Attempt], monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = attempts("finish")
+    real, calls = ray_head.free_ports, []
+    with socket.socket() as holder:
+        holder.bind((ray_head.LOOPBACK, 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+
+        def ports(count: int) -> list[int]:
+            calls.append(count)
+            found = real(count)
+            return [taken, *found[1:]] if len(calls) == 1 else found
+
+        monkeypatch.setattr(ray_head, "free_ports", ports)
+        spec = ray_head.RaySpec(sys.executable, str(attempt.path), attempt.uuid, 1, 0)
+        head = ray_head.RayHead(spec, {**os.environ, rundir.ATTEMPT_VARIABLE: attempt.uuid})
+        try:
+            head.start(60, lambda: False)
+            assert not head.address.endswith(f":{taken}")
+            assert len(calls) == 2
+        finally:
+            head.stop()
+            processes.end_all(attempt.uuid, grace_s=1, exclude=())
+            head.remove_folder()
+    attempt.assert_nothing_left()
+
+
+def test_what_is_missing_is_told_before_ray_starts(attempts: Callable[..., Attempt]) -> None:
+    attempt = attempts("finish", modules=["ray", "no_such_module"]).start()
+    assert attempt.wait() == 1
+    reason = str(attempt.end()["reason"])
+    assert "cannot import no_such_module" in reason
+    assert "pip install 'rltui[trainers]'" in reason
+    assert not (attempt.path / "ray.log").exists()
+
+
+def test_a_full_disk_is_told_before_ray_starts(attempts: Callable[..., Attempt], tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(small)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small disk needs root")
+    try:
+        attempt = Attempt(small / "run", "finish").start()
+        assert attempt.wait() == 1
+        assert "0.1 GiB free, 1 are needed" in str(attempt.end()["reason"])
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_the_same_submission_twice_runs_once(attempts: Callable[..., Attempt]) -> None:
+    attempt = attempts("finish").start()
+    eventually((attempt.path / "supervisor.json").exists, "the first supervisor")
+    first = (attempt.path / "supervisor.json").read_text()
+    again = subprocess.run(
+        [sys.executable, "-m", "rltui.onnode.supervise", "--attempt", str(attempt.path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=60,
+    )
+    assert again.returncode == 0
+    assert (attempt.path / "supervisor.json").read_text() == first
+    assert attempt.wait() == 0
+
+
+def test_without_shared_memory_ray_gets_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not ray_head.shared_memory_works(str(tmp_path / "none"))
+    monkeypatch.setattr(ray_head, "shared_memory_works", lambda: False)
+    spec = ray_head.RaySpec("python3", str(tmp_path), "u", 1, 0)
+    assert f"--plasma-directory={tmp_path}" in ray_head._options(spec, str(tmp_path), [1, 2, 3, 4, 5])
+
+
+def test_environment_files_are_read_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "env"
+    path.write_text("A=1\n# B=2\nC=x=y $(touch nothing)\n\nnonsense\n")
+    assert read_environment(str(path)) == {"A": "1", "C": "x=y $(touch nothing)"}
+    assert read_environment(str(tmp_path / "none")) == {}
