@@ -1,0 +1,157 @@
+"""Every engine keeps the same promises, as a Ray actor that takes real weights from a learner.
+
+The engines of this module are started once each, and their weights move on from test to test: a ``RunningEngine``
+knows which weights its actor should have.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+import ray
+import torch
+from engine_support import STOP, RunningEngine, build_model, manifest_of, own_ray, parity, random_prompts, sampling
+
+from rltui.layout.schema import Rollout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+pytestmark = pytest.mark.trainers
+
+ROLLOUTS = {
+    "hf": Rollout(engines=1, engine="hf", precision="fp32"),
+    "vllm": Rollout(engines=1, engine="vllm", precision="fp32"),
+    "vllm-tp2": Rollout(engines=1, engine="vllm", tensor_parallel=2, precision="fp32"),
+}
+TOLERANCE = 1e-4
+"""Largest difference of log-probs in float32, in nats; measured 3e-6."""
+
+# The long one fills a KV block of vLLM, which must not outlive the weights that computed it.
+PROMPTS = random_prompts([3, 8, 1, 140, 5, 8])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    with own_ray():
+        yield
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "hf",
+        pytest.param("vllm", marks=[pytest.mark.vllm, needs_vllm]),
+        pytest.param("vllm-tp2", marks=[pytest.mark.vllm, pytest.mark.slow, needs_vllm]),
+    ],
+)
+def engine(
+    cluster: None, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[RunningEngine]:
+    path: Path = tmp_path_factory.mktemp("model")
+    model = build_model()
+    model.save_pretrained(path)
+    running = RunningEngine(ROLLOUTS[request.param], model, str(path))
+    # Small buckets, so that a tiny model travels in several, as a large one does.
+    running.connect(bucket_bytes=32 * 2**10)
+    yield running
+    running.close()
+
+
+def test_completions_are_as_asked_for(engine: RunningEngine) -> None:
+    completions = engine.generate(PROMPTS, sampling(samples_per_prompt=8))
+    assert [c.prompt_index for c in completions] == [index for index in range(len(PROMPTS)) for _ in range(8)]
+    for completion in completions:
+        *body, last = completion.token_ids
+        assert STOP not in body
+        assert len(completion.log_probs) == len(completion.token_ids) <= 12
+        assert completion.finish_reason == ("stop" if last == STOP else "length")
+        assert completion.finish_reason == "stop" or len(completion.token_ids) == 12
+        assert completion.weight_version == engine.version
+    assert {c.finish_reason for c in completions} == {"stop", "length"}
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7])
+def test_log_probs_are_those_of_a_plain_forward_at_temperature(engine: RunningEngine, temperature: float) -> None:
+    settings = sampling(temperature=temperature)
+    completions = engine.generate(PROMPTS, settings)
+    assert parity(engine.model, PROMPTS, completions, temperature) < TOLERANCE
+    if temperature != 1.0:
+        assert parity(engine.model, PROMPTS, completions, 1.0) > 0.1
+
+
+def test_samples_are_drawn_from_the_distribution_that_log_probs_name(engine: RunningEngine) -> None:
+    prompt, samples = PROMPTS[1], 4096
+    drawn = engine.generate([prompt], sampling(temperature=0.6, max_tokens=1, samples_per_prompt=samples))
+    counts = torch.bincount(torch.tensor([c.token_ids[0] for c in drawn]), minlength=100)
+    logits = engine.model(torch.tensor([prompt])).logits[0, -1].float()
+    # Total variation: 0.05 by chance with these counts, 0.18 to the distribution at temperature 1.
+    at_temperature, at_one = (
+        (counts / samples - torch.softmax(logits / temperature, dim=-1)).abs().sum().item() / 2
+        for temperature in (0.6, 1.0)
+    )
+    assert at_temperature < 0.1 < at_one
+
+
+def test_the_same_seed_gives_the_same_samples(engine: RunningEngine) -> None:
+    first, again, other = (engine.generate(PROMPTS, sampling(seed=seed)) for seed in (5, 5, 6))
+    tokens = [[c.token_ids for c in completions] for completions in (first, again, other)]
+    assert tokens[0] == tokens[1]
+    assert tokens[0] != tokens[2]
+    assert len(set(tokens[0][:4])) > 1  # samples of one prompt differ
+
+
+def test_new_weights_are_acknowledged_and_used(engine: RunningEngine) -> None:
+    settings = sampling(samples_per_prompt=8)
+    for _ in range(2):
+        before = engine.generate(PROMPTS, settings)
+        assert engine.train() == engine.version
+        after = engine.generate(PROMPTS, settings)
+        assert {c.weight_version for c in after} == {engine.version}
+        assert parity(engine.model, PROMPTS, after) < TOLERANCE
+        assert parity(engine.model, PROMPTS, before) > 0.1  # the step was large enough to notice stale weights
+    described = engine.call("describe")
+    assert described["weight_version"] == engine.version
+    assert described["engine"] == engine.rollout.engine
+    assert described["pid"] != os.getpid()
+    assert 0.2 < described["resident_gib"] < 1.2 * (1 + 2 * (engine.rollout.tensor_parallel - 1))
+
+
+def test_an_engine_can_join_another_group(engine: RunningEngine) -> None:
+    engine.connect()  # a learner that was started again
+    engine.train()
+    assert engine.parity(PROMPTS, sampling()) < TOLERANCE
+
+
+@pytest.mark.parametrize("engine", [pytest.param("vllm", marks=[pytest.mark.vllm, needs_vllm])], indirect=True)
+@pytest.mark.parametrize(
+    ("target", "name", "result"),
+    [
+        pytest.param("trainers.roles.vllm_weights", "repack_output_heads", None, id="tied output head"),
+        pytest.param("vllm.LLM", "reset_prefix_cache", True, id="prefix cache"),
+    ],
+)
+def test_parity_would_show_stale_parts_of_vllm(engine: RunningEngine, target: str, name: str, result: object) -> None:
+    engine.generate(PROMPTS, sampling())
+    engine.call("leave_out", target, name, result)
+    engine.train()
+    stale = engine.parity(PROMPTS, sampling())
+    engine.call("put_back")
+    assert stale > 100 * TOLERANCE
+    engine.hand_over(manifest_of(engine.model))
+    assert engine.parity(PROMPTS, sampling()) < TOLERANCE
+
+
+@pytest.mark.parametrize("engine", [pytest.param("vllm", marks=[pytest.mark.vllm, needs_vllm])], indirect=True)
+def test_vllm_does_not_go_on_with_a_parameter_that_was_not_sent(engine: RunningEngine) -> None:
+    # The last test of this engine: it is of no use afterwards.
+    manifest = [meta for meta in manifest_of(engine.model) if meta.name != "model.norm.weight"]
+    with pytest.raises(ray.exceptions.RayTaskError, match=r"lacks model\.norm\.weight"):
+        engine.hand_over(manifest)
+    with pytest.raises(ray.exceptions.RayTaskError, match="may hold parts of weight version"):
+        engine.generate(PROMPTS, sampling())

@@ -1,0 +1,209 @@
+"""The process group that weights travel over, apart from torch.distributed's global state.
+
+DeepSpeed owns the learner's global process group and vLLM its own, so neither can hold ranks of both. Ranks meet at a
+TCP store on learner rank 0's node, say there which device they have, and then form one group: NCCL where all of them
+have CUDA, gloo otherwise. Every wait has a deadline, and what is named when it passes is who did not come.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+BUCKET_BYTES = 2**30
+"""Largest bucket, in bytes, unless a group says otherwise."""
+
+_STORE_POLL_S = 0.02
+_WORK_POLL_S = 0.0001
+
+
+class WeightTransferError(RuntimeError):
+    """Weights did not arrive. The group cannot be used again, and an engine may hold parts of two versions."""
+
+
+@dataclass(frozen=True)
+class WeightGroup:
+    """Where the ranks of one weight transfer meet.
+
+    Attributes:
+        host: Address of learner rank 0's node that the engines can reach.
+        port: Free TCP port there.
+        world_size: 1 + engines * tensor_parallel. Learner rank 0 is rank 0; engine i's first worker is rank
+            1 + i * tensor_parallel.
+        timeout_s: How long an engine waits for the learner, and for each bucket.
+        bucket_bytes: Largest bucket; the same on all ranks, because it decides where the stream is cut.
+    """
+
+    host: str
+    port: int
+    world_size: int
+    timeout_s: float = 300.0
+    bucket_bytes: int = BUCKET_BYTES
+
+
+def free_port() -> int:
+    """Return a TCP port that is free on this node at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def choose_backend(devices: Collection[str]) -> Literal["nccl", "gloo"]:
+    """Return the backend for ranks on ``devices`` (each ``cuda`` or ``cpu``): NCCL only where all have CUDA."""
+    return "nccl" if all(device == "cuda" for device in devices) else "gloo"
+
+
+class WeightChannel:
+    """One rank's end of the group; opening it blocks until all ranks are there.
+
+    Args:
+        group: Where to meet.
+        rank: This rank; rank 0 opens the store and is the source of every broadcast.
+        owner: Who this is in errors, such as ``engine 0``.
+        timeout_s: How long to wait for the other ranks, and for each broadcast.
+
+    Attributes:
+        name: Owner and rank, for errors.
+        device: Where tensors to broadcast must be.
+
+    Raises:
+        WeightTransferError: Some ranks did not come in time; they are named.
+    """
+
+    def __init__(self, group: WeightGroup, rank: int, owner: str, timeout_s: float) -> None:
+        self.name = f"{owner} (rank {rank} of {group.world_size})"
+        self._rank = rank
+        self._timeout_s = timeout_s
+        self._meeting = f"weight transfer group at {group.host}:{group.port}"
+        deadline = time.monotonic() + timeout_s
+        self._store: Any
+        self._store, address = self._open_store(group, deadline)
+        backend = choose_backend(self._meet(group.world_size, deadline))
+        self.device = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
+        try:
+            self._group: Any = _form_group(backend, self._store, rank, group.world_size, address, timeout_s)
+        except RuntimeError as error:
+            raise WeightTransferError(f"{self.name}: the {self._meeting} could not be formed: {error}") from error
+
+    def broadcast(self, tensor: torch.Tensor, what: str) -> None:
+        """Send ``tensor`` (rank 0) or overwrite it by what rank 0 sends (others); blocks until it is done.
+
+        Args:
+            tensor: Contiguous, on ``device``, of the same size on all ranks.
+            what: What travels, for the error.
+
+        Raises:
+            WeightTransferError: Not all ranks took part in time, or one of them is gone.
+        """
+        if self._group is None:
+            raise WeightTransferError(f"{self.name}: {what}: the {self._meeting} is closed since an earlier failure")
+        if tensor.numel() == 0:
+            return
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        try:
+            self._wait(self._group.broadcast([tensor], options))
+        except RuntimeError as error:
+            verb = "could not be sent to all engines" if self._rank == 0 else "did not come from the learner"
+            raise WeightTransferError(f"{self.name}: {what} {verb} within {self._timeout_s:g} s: {error}") from error
+
+    def broadcast_integers(self, values: Sequence[int], what: str) -> list[int]:
+        """Return rank 0's ``values`` on all ranks; the others give as many of any. Otherwise as ``broadcast``."""
+        carrier = torch.tensor(values, dtype=torch.int64, device=self.device)
+        self.broadcast(carrier, what)
+        return [int(value) for value in carrier.tolist()]
+
+    def close(self) -> None:
+        """Leave the group without waiting for the others; who waits for this rank gets an error at once."""
+        if self._group is not None:
+            self._group.abort()
+        # Gloo closes its connections only when the group is freed.
+        self._group = None
+        self._store = None
+
+    def _open_store(self, group: WeightGroup, deadline: float) -> tuple[Any, str]:
+        """Open or reach the store; return it and the address of this node on the way to it."""
+        left = timedelta(seconds=max(0.1, deadline - time.monotonic()))
+        where = (group.host, group.port)
+        if self._rank == 0:
+            try:
+                family = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)[0][0]
+                # Bound to this one address: the store asks nobody for a password.
+                listener = socket.create_server(where, family=family)
+            except OSError as error:
+                raise WeightTransferError(f"{self.name} cannot listen for the {self._meeting}: {error}") from error
+            address = str(listener.getsockname()[0])
+            listen_fd = listener.detach()
+            return dist.TCPStore(*where, None, True, left, False, master_listen_fd=listen_fd), address
+        address = self._reach(where, deadline)
+        try:
+            return dist.TCPStore(*where, None, False, left, False), address
+        except dist.DistError as error:
+            raise WeightTransferError(f"{self.name}: the learner left the {self._meeting}: {error}") from error
+
+    def _reach(self, where: tuple[str, int], deadline: float) -> str:
+        """Wait until the learner listens; TCPStore's own retries print a stack trace for each."""
+        while True:
+            try:
+                with socket.create_connection(where, timeout=max(0.1, deadline - time.monotonic())) as connection:
+                    return str(connection.getsockname()[0])
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise WeightTransferError(
+                        f"{self.name}: the learner did not open the {self._meeting} "
+                        f"within {self._timeout_s:g} s: {error}"
+                    ) from error
+            time.sleep(_STORE_POLL_S)
+
+    def _meet(self, world_size: int, deadline: float) -> list[str]:
+        """Tell the others of this rank and return the device of every rank."""
+        keys = [f"device/{rank}" for rank in range(world_size)]
+        try:
+            self._store.set(keys[self._rank], "cuda" if _has_nccl() else "cpu")
+            while not self._store.check(keys):
+                if time.monotonic() > deadline:
+                    missing = [str(rank) for rank, key in enumerate(keys) if not self._store.check([key])]
+                    raise WeightTransferError(
+                        f"{self.name}: not all joined the {self._meeting} within {self._timeout_s:g} s: "
+                        f"{'rank' if len(missing) == 1 else 'ranks'} {', '.join(missing)} did not"
+                    )
+                time.sleep(_STORE_POLL_S)
+            return [self._store.get(key).decode() for key in keys]
+        except dist.DistError as error:
+            raise WeightTransferError(f"{self.name}: the learner left the {self._meeting}: {error}") from error
+
+    def _wait(self, work: Any) -> None:
+        """Wait for ``work`` to be over: NCCL's own wait only queues, and its watchdog would end the process."""
+        deadline = time.monotonic() + self._timeout_s
+        while not work.is_completed():
+            if time.monotonic() > deadline:
+                raise WeightTransferError("timed out")
+            time.sleep(_WORK_POLL_S)
+        work.wait()
+
+
+def _has_nccl() -> bool:
+    return bool(torch.cuda.is_available() and dist.is_nccl_available())
+
+
+def _form_group(backend: str, store: Any, rank: int, world_size: int, address: str, timeout_s: float) -> Any:
+    prefixed = dist.PrefixStore(backend, store)
+    if backend == "nccl":
+        options = dist.ProcessGroupNCCL.Options()
+        # Beyond our own deadline, which names who is missing; NCCL's watchdog only ends the process.
+        options._timeout = timedelta(seconds=2 * timeout_s)
+        return dist.ProcessGroupNCCL(prefixed, rank, world_size, options)
+    options = dist.ProcessGroupGloo._Options()
+    # By address: the default takes the host name's, which on many nodes is a loopback address.
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+    options._timeout = timedelta(seconds=timeout_s)
+    return dist.ProcessGroupGloo(prefixed, rank, world_size, options)
