@@ -1,0 +1,146 @@
+"""The verbs that need no cluster, as a shell sees them: stdout, stderr and exit code."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rltui.cli.main import main
+from rltui.cli.verbs import VERBS, load, parser_for
+
+TINY = "local/grpo-tiny"
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(list(words))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("check", ["check", "--check"])
+def test_check_says_what_it_found(capsys: pytest.CaptureFixture[str], check: str) -> None:
+    code, out, err = run(capsys, check, TINY)
+    assert (code, err) == (0, "")
+    assert "no findings" in out
+    assert "node0 ┃ L0 ┃ L0 ┃ E0 ┃" in out
+    code, out, _ = run(capsys, check, TINY, "train.steps=0")
+    assert code == 1
+    assert "✗ B201 train.steps: train.steps is 0" in out
+
+
+def test_check_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("layout: 1\nname: x\nalgorithm: grop\n")
+    assert run(capsys, "check", str(broken))[0] == 2
+    assert run(capsys, "check", TINY, str(broken))[0] == 2
+    assert run(capsys, "check", str(tmp_path / "none.yaml"))[0] == 2
+    assert run(capsys, "check", TINY, "hardware.gpus_per_node=5")[0] == 0
+    assert run(capsys, "check", TINY, "hardware.gpus_per_node=5", "--strict")[0] == 1
+
+
+def test_check_json_has_the_promised_form(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "check", TINY, "train.steps=0", "--json")
+    report = json.loads(out)
+    assert (code, report["schema"]) == (1, 1)
+    (file,) = report["files"]
+    assert file["ok"] is False
+    assert {"code", "severity", "line", "key", "message", "fix"} <= file["findings"][0].keys()
+    assert file["arithmetic"]["steps"] == 0
+    assert file["placement"]["seats"]
+
+
+def test_check_reads_stdin(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin:
+        buffer = io.BytesIO(b"layout: 1\nname: \xff\n")
+
+    monkeypatch.setattr(sys, "stdin", Stdin)
+    code, _, err = run(capsys, "check", "-")
+    assert code == 2
+    assert "<stdin>:2: is not UTF-8 text" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["lunch"], 2, "Did you mean `rltui launch`?"),
+        (["frobnicate"], 2, "`rltui --help` lists the verbs."),
+        (["check"], 2, "required: FILE"),
+        (["check", "a=b"], 2, "Name at least one layout."),
+        (["check", "grpo-tinny"], 2, "Did you mean 'local/grpo-tiny'?"),
+        (["draw", "local/none"], 2, "No preset or layout file"),
+        (["explain", "P999"], 2, "There is no code 'P999'"),
+        (["launch", TINY, "--cluster", "moon"], 2, "There is no cluster 'moon'"),
+    ],
+)
+def test_usage_errors_name_cause_and_next_step(
+    capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str
+) -> None:
+    try:
+        found = main(words)
+    except SystemExit as error:  # argparse
+        found = int(error.code or 0)
+    captured = capsys.readouterr()
+    assert found == code
+    assert said in captured.err
+    assert captured.out == ""
+
+
+def test_every_verb_has_help() -> None:
+    for verb in VERBS:
+        text = parser_for(verb, load(verb)).format_help()
+        assert verb.name in text
+        assert "exit codes" in text
+
+
+def test_layouts_schema_draw_and_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert TINY in run(capsys, "layouts")[1]
+    assert json.loads(run(capsys, "layouts", "--json")[1])["layouts"][0]["name"] == TINY
+    schema = json.loads(run(capsys, "schema")[1])
+    assert schema["$defs"]["Train"]["properties"]["steps"]["description"]
+    code, out, _ = run(capsys, "draw", TINY, "roles.rollout.engines=2")
+    assert code == 1
+    assert "no room for engine 1" in out
+    assert "B201" in run(capsys, "explain")[1]
+    assert run(capsys, "explain", "p105")[1].startswith("P105 (error): The totals fit")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_scripts_name_the_verbs(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+    assert "resubmit" in run(capsys, "completion", shell)[1]
+
+
+def test_bash_accepts_the_completion_script(capsys: pytest.CaptureFixture[str]) -> None:
+    script = run(capsys, "completion", "bash")[1]
+    subprocess.run(["bash", "-n"], input=script.encode(), check=True)
+
+
+def test_the_cockpit_refuses_what_is_no_terminal() -> None:
+    done = subprocess.run([sys.executable, "-m", "rltui"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "The cockpit needs a terminal." in done.stderr
+    assert "rltui ps" in done.stderr
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    pipeline = ["sh", "-c", '"$1" -m rltui schema | head -1', "sh", sys.executable]
+    done = subprocess.run(pipeline, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_defect_is_one_line_and_a_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from rltui.cli import main as module
+
+    def broken(_: object) -> int:
+        raise ZeroDivisionError("nought")
+
+    monkeypatch.setattr(module, "_dispatch", broken)
+    code, out, err = run(capsys, "ps")
+    assert (code, out) == (70, "")
+    assert "ZeroDivisionError: nought" in err
+    path = next(word for word in err.split() if word.startswith(os.sep)).rstrip(";")
+    assert "in broken" in Path(path).read_text()
+    Path(path).unlink()

@@ -1,0 +1,152 @@
+"""Run directories, attempts, code snapshots and the journal, through a real relay."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.relay_client import RelayClient
+from rltui.errors import RltuiError
+from rltui.layout.load import load_layout
+from rltui.layout.presets import resolve
+from rltui.onnode import rundir
+from rltui.paths import ensure_private
+from rltui.runs.code_snapshot import take_snapshot
+from rltui.runs.directory import attempt_numbers, make_attempt, make_run, stage_code
+from rltui.runs.journal import Journal
+
+LAYOUT = load_layout(resolve("local/grpo-tiny")).layout
+
+
+@pytest.fixture
+def client() -> Iterator[RelayClient]:
+    client = RelayClient(LocalTransport())
+    yield client
+    client.close()
+
+
+def test_a_run_has_its_files_and_nobody_else_may_read_them(client: RelayClient, tmp_path: Path) -> None:
+    run_id = make_run(client, str(tmp_path), LAYOUT, "local")
+    attempt = make_attempt(client, str(tmp_path), run_id, LAYOUT, sys.executable)
+    run = json.loads((tmp_path / run_id / "run.json").read_text())
+    assert (run["name"], run["cluster"], run["gpu"]) == ("grpo-tiny", "local", "cpu")
+    job = json.loads(Path(attempt.path, "job.json").read_text())
+    assert job["argv"][1:] == ["-m", "trainers.grpo", "--attempt", attempt.path]
+    assert job["resources"] == {"cpus": 3, "gpus": 0}
+    assert load_layout(Path(attempt.path, "layout.yaml")).layout == LAYOUT
+    for path in (tmp_path / run_id).rglob("*"):
+        assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
+
+
+def test_hostile_values_travel_as_data(client: RelayClient, tmp_path: Path) -> None:
+    project = "$(touch pwned) `touch pwned` ; \" ' \\ -rf"
+    layout = load_layout(resolve("local/grpo-tiny"), [f"tracking.project={json.dumps(project)}"]).layout
+    run_id = make_run(client, str(tmp_path), layout, "local")
+    attempt = make_attempt(client, str(tmp_path), run_id, layout, sys.executable)
+    assert load_layout(Path(attempt.path, "layout.yaml")).layout.tracking.project == project
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_the_staged_code_is_whole_and_runs_on_its_own(client: RelayClient, tmp_path: Path) -> None:
+    folder = stage_code(client, str(tmp_path), take_snapshot())
+    program = "import rltui.layout.load, rltui.onnode.supervise, trainers.grpo; print(rltui.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": folder, "PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(folder)
+    assert not Path(folder, "rltui", "tui").exists()
+
+
+def test_the_same_code_is_stored_once(client: RelayClient, tmp_path: Path) -> None:
+    assert take_snapshot().digest == take_snapshot().digest
+    with ThreadPoolExecutor(4) as pool:
+        folders = set(pool.map(lambda _: stage_code(client, str(tmp_path), take_snapshot()), range(4)))
+    assert len(folders) == 1
+    assert (Path(folders.pop()) / ".whole").exists()
+    assert [path.name for path in (tmp_path / ".code").iterdir()] == [take_snapshot().digest]
+
+
+def test_two_at_once_get_different_attempts(client: RelayClient, tmp_path: Path) -> None:
+    run_id = make_run(client, str(tmp_path), LAYOUT, "local")
+
+    def attempt(_: int) -> int | None:
+        try:
+            return make_attempt(client, str(tmp_path), run_id, LAYOUT, sys.executable).number
+        except RltuiError:
+            return None
+
+    with ThreadPoolExecutor(4) as pool:
+        numbers = [number for number in pool.map(attempt, range(4)) if number]
+    assert numbers
+    assert len(numbers) == len(set(numbers))
+    assert attempt_numbers(client, f"{tmp_path}/{run_id}") == sorted(numbers)
+
+
+def test_a_run_root_that_cannot_be_written_is_named(client: RelayClient, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RltuiError, match="Not a directory") as caught:
+        make_run(client, str(tmp_path / "file"), LAYOUT, "local")
+    assert "RLTUI_RUN_ROOT" in caught.value.hint
+
+
+def test_the_journal_survives_a_torn_line(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "state")
+    journal.write("submit", "intent", run="a")
+    with journal.path.open("a") as stream:
+        stream.write('{"action": "sub')
+    assert [entry["run"] for entry in journal.entries()] == ["a"]
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    assert journal.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_happens_without_a_journal(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").symlink_to("/dev/full")
+    with pytest.raises(RltuiError, match="No space left") as caught:
+        Journal(tmp_path).write("submit", "intent", run="a")
+    assert "Nothing was done" in caught.value.hint
+
+
+def test_private_directories_are_private(tmp_path: Path) -> None:
+    assert ensure_private(tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(RltuiError, match="can be written by others"):
+        ensure_private(shared)
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(RltuiError, match="Cannot make"):
+        ensure_private(blocked / "x")
+
+
+def test_stages_are_history_once_and_a_reader_never_sees_half(tmp_path: Path) -> None:
+    attempt = str(tmp_path)
+    for stage in ("preflight", "training", "saving", "training", "saving", "ended"):
+        rundir.write_stage(attempt, stage, step=3, steps=9)
+    record = rundir.read_json(os.path.join(attempt, rundir.STAGE)) or {}
+    assert [entry["stage"] for entry in record["history"]] == ["preflight", "training", "saving", "ended"]
+    assert (record["step"], record["steps"]) == (3, 9)
+    with pytest.raises(ValueError, match="unknown stage"):
+        rundir.write_stage(attempt, "dreaming")
+    assert not [name for name in os.listdir(attempt) if name.startswith(".tmp")]
+
+
+def test_the_newest_complete_checkpoint_counts(tmp_path: Path) -> None:
+    assert rundir.newest_checkpoint(str(tmp_path)) is None
+    for step, complete in ((25, True), (50, True), (75, False)):
+        folder = tmp_path / "checkpoints" / f"step-{step:06d}"
+        folder.mkdir(parents=True)
+        if complete:
+            (folder / "COMPLETE").touch()
+    assert str(rundir.newest_checkpoint(str(tmp_path))).endswith("step-000050")
