@@ -1,0 +1,263 @@
+"""NCCL and gloo: most of what they report is that somebody else is gone."""
+
+from __future__ import annotations
+
+from rltui.diagnose import collective_judges as judges
+from rltui.diagnose.causes import Cause
+from rltui.diagnose.signs import Sign, signs
+from rltui.diagnose.verdicts import Remedy
+
+_WORK = (
+    r"WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)(?:, (?:NumelIn=(?P<numel>\d+)|Tensor[Ss]hape=\[(?P<shape>[\d, ]*)\]))?"
+)
+
+SIGNS = (
+    Sign(
+        cause="nccl_timeout",
+        anchor="collective operation timeout",
+        pattern=rf"(?:\[Rank (?P<rank>\d+)\].*)?[Cc]aught collective operation timeout(?:: {_WORK})?",
+        confidence=0.9,
+    ),
+    Sign(
+        cause="nccl_position",
+        anchor="detected by watchdog at work",
+        pattern=r"(?:PG (?:ID )?(?P<group>\S+).*)?Rank (?P<rank>\d+)\].*watchdog at work: (?P<seq>\d+)"
+        r"(?:, last enqueued NCCL work: (?P<enqueued>-?\d+), last completed NCCL work: (?P<completed>-?\d+))?",
+    ),
+    *signs(
+        "nccl_timeout",
+        ("detected by watchdog at work", ""),
+        ("nccl work", r"(?i)timeout at NCCL work"),
+        ("collective timeout", r"(?i)dump signal due to a collective timeout|due to (?:a )?collective timeout"),
+        ("heartbeat", r"(?i)nccl.{0,80}heartbeat monitor.{0,40}(?:timed out|timeout)|Heartbeat monitor timed out"),
+        ("nccl communicator was aborted", r"(?i)nccl communicator was aborted.{0,200}time"),
+        ("retrieving nccluniqueid", r"(?i)retrieving ncclUniqueId.{0,200}(?:timeout|timed out|Socket Timeout)"),
+        ("wait timeout", r"(?i)(?:nccl|DistBackendError|process group).{0,200}wait timeout after"),
+        ("nccl timeout", r"(?i)\bnccl timeout\b"),
+        confidence=0.8,
+        unless=r"(?i)set to|default|NCCL_TIMEOUT|to avoid|increase|with exception: CUDA error",
+    ),
+    *signs(
+        "nccl_timeout",
+        ("watchdog thread terminated with exception", r"watchdog thread terminated with exception: \[Rank"),
+        confidence=0.8,
+    ),
+    *signs(
+        "nccl_timeout",
+        ("some nccl operations have failed or time", ""),
+        confidence=0.6,
+    ),
+    *signs(
+        "nccl_desync",
+        ("mismatched collective", r"(?i)mismatched collective"),
+        ("collective", r"(?i)mismatch(?:es)? between collectives|collective mismatch", "collective collectives"),
+        ("running collective", r"(?i)rank \d+ is running collective.{0,400}but rank \d+ is running collective"),
+        ("desync", r"(?i)desync(?:hronized|ed)? (?:detected|report|between ranks)|caused the desync|ranks? (?:are|is) desync", "desync desynced desynchronized"),
+        ("message truncated", r"NCCL WARN.*Message truncated"),
+        confidence=0.9,
+        unless=r"(?i)DESYNC_DEBUG\b.{0,20}[=:]|set to|enabled",
+    ),
+    *signs(
+        "nccl_system_error",
+        ("ncclsystemerror", ""),
+        ("unhandled system error", ""),
+        ("nccl warn", r"NCCL WARN.{0,200}(?:Connection refused|No route to host|timed out|Network is unreachable|Connection reset|Connection closed|Broken pipe|shared memory|Bad address)"),
+        ("socket.h", r"socket\.(?:h|cc):\d+.{0,20}WARN.{0,200}(?:failed|refused|No route|timed out|closed)"),
+        ("nccl warn", r"NCCL WARN.{0,40}(?:Bootstrap|NET/Socket|Net|socket\w*) ?:? .{0,120}(?:no socket interface|no interface found|failed|timeout)"),
+        ("socketstartconnect", r"socket(?:StartConnect|PollConnect|Progress).{0,160}(?:failed|refused|closed|exceeded)"),
+        ("nccl", r"(?i)nccl.{0,120}(?:No route to host|Network is unreachable|no socket interface found)"),
+        confidence=0.85,
+    ),
+    Sign(
+        cause="nccl_system_error",
+        anchor="net/socket : using",
+        pattern=r"NET/Socket ?: Using",
+        check=judges.read_socket_interfaces,
+    ),
+    *signs(
+        "nccl_ib_error",
+        ("got completion", r"(?i)got completion (?:from peer (?P<peer>[\w.:]+)(?:<\d+>)? )?with (?:error|status)[ =]?(?P<status>\d+)"),
+        ("ib", r"(?i)NET/IBP? ?:.{0,160}(?:vendor err \d+|async(?:hronous)? (?:fatal )?(?:event|error)|failed|catastrophic|timed out)", "ib ibp"),
+        ("ibv_", r"(?i)(?:call to |WARN.{0,20})ibv_\w+.{0,120}(?:failed|error)"),
+        ("transport retry", r"(?i)transport retry (?:counter|count) exceeded"),
+        ("ibv_wc_", r"IBV_WC_(?!SUCCESS)\w+"),
+        ("ncclremoteerror", ""),
+        confidence=0.85,
+        unless=r"No device found|Using \[0\]",
+    ),
+    *signs(
+        "nccl_duplicate_gpu",
+        ("duplicate gpu detected", r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<other>\d+)"),
+        "duplicate gpu detected",
+        confidence=0.95,
+    ),
+    *signs(
+        "nccl_lib_mismatch",
+        ("undefined symbol", r"undefined symbol: p?nccl\w+"),
+        ("nccl version", r"(?i)mismatch(?:ed)? nccl version|nccl version mismatch"),
+        ("libnccl.so", r"(?i)(?:ImportError|OSError|error while loading).{0,80}libnccl\.so\S*: cannot open shared object"),
+        ("libnccl", r"libnccl\S*: version `?\S+'? not found"),
+        confidence=0.9,
+    ),
+    Sign(cause="nccl_loaded", anchor="nccl.version", check=judges.read_loaded_version),
+    Sign(cause="nccl_system", anchor="nccl_version=", pattern=r"NCCL_VERSION=\"?2\.(?P<minor>\d+)\."),
+    *signs(
+        "gloo_timeout",
+        ("connectfullmesh", r"(?i)connectFullMesh failed"),
+        ("gloo", r"(?i)gloo.{0,200}(?:timed? ?out|Connection closed by peer|Connection reset|Read error|Broken pipe|Connect timeout|Connection refused|timeout caused pair closure)"),
+        ("monitoredbarrier", r"(?i)failed to pass monitoredBarrier|monitoredBarrier.{0,80}(?:timed out|timeout)"),
+        ("waiting for clients", r"(?i)timed out after \d+ seconds waiting for clients"),
+        ("client socket has timed out", r"(?i)client socket has timed out after \d+"),
+        ("tcpstore", r"(?i)(?:tcpstore|DistStoreError|DistNetworkError|recvValue).{0,200}(?:timed? ?out|Socket Timeout|Connection reset|failed to recv|Broken pipe)"),
+        ("distnetworkerror", r"(?i)DistNetworkError:.{0,120}(?:timed out|failed to connect|refused)"),
+        ("diststoreerror", ""),
+        confidence=0.8,
+        unless=r"EADDRINUSE|Address already in use",
+    ),
+)
+
+_RANKS = (
+    "the log of the rank that is missing from the watchdog's lines, and dmesg of its node",
+    "a flight recorder dump (TORCH_NCCL_TRACE_BUFFER_SIZE=2000) or py-spy dump of every rank",
+)
+_NCCL_DOC = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
+
+CAUSES = (
+    Cause(
+        id="nccl_timeout",
+        tier="effect",
+        title="A collective operation waited in vain for a rank",
+        detail="{op} number {seq}{missing}",
+        tell="All ranks that complain name the same operation and number: somebody did not come. The rank that is "
+        "missing from the complaints is the one to look at.",
+        remedies=judges.timeout_remedies,
+        wrong=(
+            "A longer timeout: one user waited five hours instead of thirty minutes for the same hang. It is right only "
+            "where the step is known to be slow.",
+            "GPU utilization as a sign of life: it shows 100 % while a collective is stuck; power and tokens tell.",
+        ),
+        collect=_RANKS,
+        judge=judges.nccl_timeout,
+        sources=("https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html", _NCCL_DOC),
+    ),
+    Cause(
+        id="nccl_desync",
+        tier="root",
+        title="Ranks called different collectives: the program took different ways on them",
+        detail="{difference}",
+        tell="At one number, or in one group, ranks name different operations or sizes; or NCCL or torch say mismatch.",
+        remedies=(
+            Remedy(
+                id="find-the-branch",
+                summary="Find the branch that depends on the rank or on its data (empty batches, uneven steps, errors caught on one rank).",
+                commands=("export TORCH_DISTRIBUTED_DEBUG=DETAIL",),
+                safe="never",
+            ),
+        ),
+        wrong=("A longer timeout or a restart: the same branch is taken again.",),
+        collect=_RANKS,
+        judge=judges.nccl_desync,
+        explains=frozenset({"nccl_timeout"}),
+        sources=("NVIDIA/nccl#1409", "pytorch/pytorch#118369"),
+    ),
+    Cause(
+        id="nccl_system_error",
+        tier="effect",
+        title="NCCL could not connect: interface, firewall, or a node that is gone",
+        tell="A failed system call with its reason (no route, refused, timed out), or bridges such as br-… and veth… among "
+        "the interfaces NCCL uses.",
+        remedies=(
+            Remedy(
+                id="name-the-interface",
+                summary="Name the interface that the nodes share.",
+                commands=("export NCCL_SOCKET_IFNAME=<interface> GLOO_SOCKET_IFNAME=<interface>",),
+                safe="auto",
+            ),
+            Remedy(
+                id="exclude-node",
+                summary="If one node only is behind the address, exclude it.",
+                commands=("sbatch --exclude=<node> …",),
+                safe="confirm",
+            ),
+        ),
+        wrong=("NCCL_IB_DISABLE=1 for good: it hides the fault and costs most of the bandwidth.",),
+        collect=("NCCL_DEBUG=INFO lines of all ranks: the interfaces in use", *_RANKS),
+        sources=(_NCCL_DOC, "NVIDIA/nccl#697"),
+    ),
+    Cause(
+        id="nccl_ib_error",
+        tier="effect",
+        title="InfiniBand gave up on a peer",
+        detail="peer {peer}, status {status}",
+        tell="Status 12 (vendor error 129) means that retries ran out: link or peer. Status 5 (249) are requests flushed "
+        "after an earlier error.",
+        remedies=(
+            Remedy(
+                id="exclude-peer",
+                summary="Find the node of the peer's address, run nccl-tests between the two, and exclude it.",
+                commands=("sbatch --exclude=<node> …",),
+                safe="confirm",
+            ),
+            Remedy(
+                id="ib-timeout",
+                summary="As a mitigation raise NCCL_IB_TIMEOUT by two.",
+                commands=("export NCCL_IB_TIMEOUT=22",),
+                safe="confirm",
+            ),
+        ),
+        wrong=("Blaming the rank that prints it: it is the one that still lives.",),
+        collect=("the first of these lines by time: later ones are flushes", *_RANKS),
+        sources=(_NCCL_DOC, "NVIDIA/nccl#1664"),
+    ),
+    Cause(
+        id="nccl_duplicate_gpu",
+        tier="root",
+        title="Two ranks share one GPU",
+        detail="ranks {one} and {other}",
+        tell="NCCL refuses and names both ranks.",
+        remedies=(
+            Remedy(
+                id="bind-devices",
+                summary="Bind each rank to its own device and check the layout; older Ray (before 2.40) could put two workers on one GPU.",
+                safe="never",
+            ),
+        ),
+        wrong=("A patched NCCL with an ignore flag: the layout error stays, and bandwidth goes.",),
+        explains=frozenset({"nccl_system_error", "nccl_timeout", "gloo_timeout", "ray_actor_died"}),
+        sources=("verl-project/verl#161", "huggingface/trl#3158"),
+    ),
+    Cause(
+        id="nccl_lib_mismatch",
+        tier="root",
+        title="Another NCCL than torch's was loaded",
+        tell="An undefined nccl symbol, or two different versions in one job.",
+        remedies=(
+            Remedy(
+                id="clean-library-path",
+                summary="Take foreign NCCLs out of LD_LIBRARY_PATH and LD_PRELOAD; use the nvidia-nccl package torch came with.",
+                commands=("python -c 'import torch; print(torch.cuda.nccl.version())'", "echo $LD_LIBRARY_PATH"),
+                safe="never",
+            ),
+        ),
+        wrong=("Preloading the system's NCCL.",),
+        judge=judges.nccl_lib_mismatch,
+        sources=("NVIDIA/nccl#1180",),
+    ),
+    Cause(
+        id="gloo_timeout",
+        tier="effect",
+        title="Processes lost each other over TCP (gloo or torch's store)",
+        tell="A peer closed or reset the connection, or did not come to the rendezvous in time.",
+        remedies=(
+            Remedy(
+                id="name-the-interface",
+                summary="Name the interface that the nodes share, and look for the rank that is late or dead.",
+                commands=("export GLOO_SOCKET_IFNAME=<interface> NCCL_SOCKET_IFNAME=<interface>",),
+                safe="auto",
+            ),
+        ),
+        wrong=("A longer timeout where a peer is dead.",),
+        collect=_RANKS,
+        sources=("https://docs.pytorch.org/docs/stable/distributed.html#common-environment-variables",),
+    ),
+)

@@ -1,0 +1,117 @@
+"""Telling a missing rank from ranks that took different ways, by what each of them waited for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from rltui.diagnose.causes import Verdict
+from rltui.diagnose.judging import surest
+from rltui.diagnose.signs import Found, Reading
+from rltui.diagnose.verdicts import Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.diagnose.causes import Fields, Overview
+    from rltui.diagnose.signs import Sighting
+
+_VIRTUAL = re.compile(r"\b(?:br-[0-9a-f]{6,}|veth[0-9a-f]+|docker\d+|virbr\d+|cni\d+|flannel\S*|cali[0-9a-f]+):")
+
+
+def read_socket_interfaces(found: Found) -> Reading | None:
+    """Bridges and veth pairs of containers look like interfaces and lead nowhere; NCCL lists them on this or next lines."""
+    listed = [found.spot.line.text, *(line.text for line in found.spot.after(20) if re.match(r"\s*\[\d+\]", line.text))]
+    return Reading(0.65) if any(_VIRTUAL.search(text) for text in listed) else None
+
+
+def read_loaded_version(found: Found) -> Reading | None:
+    """torch.cuda.nccl.version() prints a tuple on the line after it."""
+    for line in found.spot.after(2):
+        match = re.match(r"\s*\(2, (\d+), \d+\)", line.text)
+        if match is not None:
+            return Reading(0.6, fields={"minor": match[1]})
+    return None
+
+
+def _waits(sightings: Sequence[Sighting]) -> dict[str, Sighting]:
+    """The first wait that timed out of each rank, by rank."""
+    first: dict[str, Sighting] = {}
+    for one in sightings:
+        rank = one.fields.get("rank") or one.evidence.rank
+        if rank and "op" in one.fields:
+            first.setdefault(rank, one)
+    return first
+
+
+def _difference(sightings: Sequence[Sighting]) -> tuple[Sighting, Sighting] | None:
+    """Two ranks whose first timed-out waits differ: other operation, size or number in what should be the same."""
+    waits = list(_waits(sightings).values())
+    for other in waits[1:]:
+        if any(waits[0].fields.get(name) != other.fields.get(name) for name in ("op", "seq", "numel")):
+            return waits[0], other
+    return None
+
+
+def nccl_desync(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
+    """Somebody says so, or two ranks wait for different things."""
+    if sightings:
+        return surest(sightings)
+    pair = _difference(overview.of("nccl_timeout"))
+    if pair is None:
+        return None
+    words = " but ".join(_wait_in_words(one) for one in pair)
+    return Verdict(confidence=0.75, sightings=pair, fields={"difference": words})
+
+
+def _wait_in_words(sighting: Sighting) -> str:
+    fields = sighting.fields
+    rank = fields.get("rank") or sighting.evidence.rank
+    return f"rank {rank} waits for {fields['op']} number {fields.get('seq', '?')}"
+
+
+def nccl_timeout(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
+    """Ranks that wait for the same thing; those that do not complain are named."""
+    verdict = surest(sightings)
+    if verdict is None:
+        return None
+    missing = _missing_ranks(sightings)
+    words = f"; no word of rank{'s' if len(missing) > 1 else ''} {', '.join(missing)}" if missing else ""
+    fields = {"missing": words, **verdict.fields}
+    if "op" in fields:
+        fields.setdefault("seq", "?")
+    return structs.replace(verdict, fields=fields)
+
+
+def _missing_ranks(sightings: Sequence[Sighting]) -> list[str]:
+    """Ranks below the highest that complained which did not; at most four, as many silent ones mean a cut log."""
+    heard = {int(rank) for rank in _waits(sightings) if rank.isdigit()}
+    if len(heard) < 3:
+        return []
+    missing = sorted(set(range(min(max(heard) + 1, 4096))) - heard)
+    return [str(rank) for rank in missing] if len(missing) <= 4 else []
+
+
+def timeout_remedies(fields: Fields) -> tuple[Remedy, ...]:
+    """Find the rank, then once more."""
+    return (
+        Remedy(
+            id="find-missing-rank",
+            summary="Find the rank that did not come and its node; if the node has an Xid or failed, exclude it and resubmit.",
+            commands=("py-spy dump --pid <pid>", "sbatch --exclude=<node> …"),
+            safe="confirm",
+        ),
+        Remedy(id="restart-once", summary="Restart once from the newest checkpoint.", safe="confirm"),
+    )
+
+
+def nccl_lib_mismatch(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
+    """Somebody says so, or a listing of the environment shows another minor version than torch loaded."""
+    if sightings:
+        return surest(sightings)
+    loaded, system = overview.of("nccl_loaded"), overview.of("nccl_system")
+    if not loaded or not system or loaded[0].fields["minor"] == system[0].fields["minor"]:
+        return None
+    return Verdict(confidence=0.65, sightings=(*system[:1], *loaded[:1]))

@@ -1,0 +1,89 @@
+"""Ray's messages that mean something only together with their numbers, or with what comes after."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from rltui.diagnose.causes import Verdict
+from rltui.diagnose.judging import surest, unless_followed_by
+from rltui.diagnose.signs import Found, Reading
+from rltui.diagnose.verdicts import Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.diagnose.causes import Fields, Overview
+    from rltui.diagnose.signs import Sighting
+
+TINY = 0.1
+"""Ray asks for shares like 0.001 of a node's own resource to pin something to it; the autoscaler cannot know that."""
+
+PATIENCE_S = 60
+
+_AMOUNT = re.compile(r"['\"]?([\w.:-]+)['\"]?: ([\d.]+)")
+_GPU_NAMES = ("GPU", "NPU", "accelerator_type")
+
+
+def read_demand(found: Found) -> Reading | None:
+    """A demand is infeasible if it is one at all: pinning shares and empty demands are not."""
+    demand = found.groups.get("demand") or found.groups.get("demand2") or ""
+    amounts = {name: float(number) for name, number in _AMOUNT.findall(demand) if number.count(".") < 2}
+    if amounts and all(value <= TINY or name.startswith("node:") for name, value in amounts.items()):
+        return None
+    wants_gpu = any(name.startswith(_GPU_NAMES) for name in amounts)
+    if "pending" in found.spot.line.text:
+        return Reading(0.7, fields={"demand": demand.strip()}) if wants_gpu else None
+    return Reading(0.9 if wants_gpu else 0.8, fields={"demand": demand.strip()} if amounts else {})
+
+
+def read_placement_wait(found: Found) -> Reading | None:
+    """vLLM says how long it has waited for its placement group, 10 s, 20 s, 40 s …; early ones are normal."""
+    return Reading(0.75) if int(found.groups["seconds"]) >= PATIENCE_S else None
+
+
+def read_nested_srun(found: Found) -> Reading | None:
+    """Inside a batch job, srun makes steps; one that queues has lost its job's environment and asks for a new job."""
+    around = found.spot.around(20, 20)
+    return Reading(0.65) if re.search(r"ray start|RAY|GCS|slurmstepd|SLURM_JOB_ID", around) else None
+
+
+def ray_head_unreachable(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
+    """Failed tries before a connection that came about are how every bring-up looks."""
+    return surest(unless_followed_by(sightings, overview.of("ray_head_reached")))
+
+
+def ray_actor_died(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
+    """A dead actor; where threads could not be started, that is why, whatever hint Ray prints."""
+    limits = overview.of("thread_limit")
+    verdict = surest(sightings)
+    if not limits:
+        return verdict
+    if verdict is None:
+        return Verdict(confidence=0.65, sightings=tuple(limits), fields={"threads": "yes"})
+    return structs.replace(
+        verdict,
+        confidence=0.85,
+        sightings=(*limits, *verdict.sightings),
+        fields={**verdict.fields, "threads": "yes"},
+    )
+
+
+def actor_remedies(fields: Fields) -> tuple[Remedy, ...]:
+    """Once more from the checkpoint; the limit of processes where that is what was hit."""
+    once = Remedy(
+        id="retry-once",
+        summary="Read the worker's own log and dmesg on its node first; then once more from the newest checkpoint.",
+        safe="auto",
+    )
+    if "threads" not in fields:
+        return (once,)
+    limit = Remedy(
+        id="raise-process-limit",
+        summary="The limit of processes and threads was hit: raise it, and start fewer workers and BLAS threads.",
+        commands=("ulimit -u $(ulimit -Hu)", "export OMP_NUM_THREADS=1"),
+        safe="auto",
+    )
+    return (limit, once)
