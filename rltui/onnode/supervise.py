@@ -49,6 +49,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Run the attempt to its end; returns the exit code for the shell."""
+        os.umask(0o077)
         signal.signal(signal.SIGTERM, self._on_cancel)
         signal.signal(signal.SIGINT, self._on_cancel)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
