@@ -22,7 +22,7 @@ PRIVATE = re.compile(
             "python" + "hosted",
             "download" + r"\.pytorch",
             "npm" + r"js\.",
-            "/ro" + r"ot/\w",
+            "/r" + r"oot/\w",
             "/wo" + "rk/(?:main|shared)",
             "/op" + "t/(?:wheels|pypi)",
         )
