@@ -33,7 +33,7 @@ from trainers.rewards.exact import exact_reward
 from trainers.roles.engine import SamplingSettings, derive_seed
 from trainers.roles.fleet import Deadlines, Fleet
 from trainers.session import Session
-from trainers.stopping import EXIT_CODE, Stop, StopRequestedError
+from trainers.stopping import EXIT_CODE, Stop, StopRequestedError, leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,13 +90,14 @@ class Grpo:
 
     def run(self) -> None:
         """Train until all steps are done or a stop is requested, and save."""
-        while self.state.step < self.layout.train.steps and not self.session.stop.requested:
-            try:
-                metrics = self.step()
-            except StopRequestedError:
-                break  # a long generation was given up: what counts is the state after the last whole step
-            metrics["time/saving"] = self.save_if_due()
-            self.reporter.report(self.state, metrics)
+        with contextlib.closing(self.rollouts):
+            while self.state.step < self.layout.train.steps and not self.session.stop.requested:
+                try:
+                    metrics = self.step()
+                except StopRequestedError:
+                    break  # a long generation was given up: what counts is the state after the last whole step
+                metrics["time/saving"] = self.save_if_due()
+                self.reporter.report(self.state, metrics)
         self.save()
 
     def step(self) -> dict[str, float]:
@@ -231,6 +232,7 @@ def train(session: Session) -> None:
         stop.check()
         fleet.start(model_path)
         threading.Thread(target=_import_torch, daemon=True).start()
+        session.event("roles", "; ".join(role.title for role in fleet.roles))
         _load(fleet, session)
         grpo = Grpo(session, fleet, Codec(model_path))
         grpo.resume()
@@ -320,4 +322,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())
