@@ -95,6 +95,13 @@ def test_a_folder_that_is_no_environment_is_left_alone(project: Path) -> None:
     assert (project / ".venv" / "thesis.tex").read_text() == "irreplaceable"
 
 
+def test_a_link_into_nowhere_is_named(project: Path) -> None:
+    (project / ".venv").symlink_to(project / "gone")
+    done = set_up(project)
+    assert done.returncode == 1
+    assert f".venv points to {project}/gone" in done.stderr
+
+
 def test_no_network_is_said_in_two_lines(project: Path) -> None:
     done = set_up(project, PIP_INDEX_URL="http://127.0.0.1:9/simple", PIP_RETRIES="0", PIP_CONFIG_FILE=os.devnull)
     assert done.returncode == 1

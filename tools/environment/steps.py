@@ -38,6 +38,9 @@ def make_venv(runner: Runner, record: State) -> None:
     Raises:
         SetupError: The folder holds something that is no environment, or venv failed.
     """
+    place = VENV.resolve()  # a link to a roomier disk stays; venv itself refuses links
+    if VENV.is_symlink() and not place.exists():
+        raise SetupError(f".venv points to {place}, which does not exist.", "Make that folder, or remove the link.")
     if VENV.exists():
         ours = any((VENV / name).exists() for name in ("pyvenv.cfg", state.RECORD)) or not any(VENV.iterdir())
         if not ours:
@@ -46,7 +49,7 @@ def make_venv(runner: Runner, record: State) -> None:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     VENV.mkdir(exist_ok=True)
     state.write(VENV, record)
-    runner.step("virtual environment", [sys.executable, "-m", "venv", str(VENV)])
+    runner.step("virtual environment", [sys.executable, "-m", "venv", str(place)])
 
 
 def get_uv(runner: Runner) -> None:
