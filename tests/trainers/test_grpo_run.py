@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from trainer_support import ROOT, Attempt, wait_for
+from trainer_support import ROOT, Attempt, ray_node, wait_for
 
 from rltui.onnode import rundir
 
@@ -185,14 +185,21 @@ def test_a_kill_costs_the_steps_since_the_checkpoint_and_nothing_else(
     assert (resumed.run / "wandb" / "run-id").read_text() == wandb_id
 
 
-def test_two_engines_in_lower_precision_with_micro_batches(launch: Callable[..., Attempt]) -> None:
-    attempt = launch(
-        1, "train.steps=25", "hardware.gpus_per_node=4", "roles.rollout.engines=2", "roles.rollout.precision=fp32",
-        "roles.learner.precision=bf16", "roles.learner.micro_batch=48", "roles.learner.gradient_checkpointing=true",
-        "roles.learner.zero_stage=1", "grpo.aggregation=sequence", "grpo.advantage=centered", "train.warmup_steps=10",
-        "tracking.wandb=disabled",
-    )  # fmt: skip
-    assert attempt.wait() == 0, attempt.log()[-3000:]
+def test_spread_over_two_nodes_in_lower_precision_with_micro_batches(
+    ray_environment: dict[str, str], launch: Callable[..., Attempt]
+) -> None:
+    """Bundles of learners on nodes of their own (two Ray nodes of this machine), and two engines."""
+    with ray_node(ray_environment, num_cpus=2):
+        attempt = launch(
+            1, "train.steps=25", "hardware.nodes=2", "hardware.gpus_per_node=4", "roles.learner.gpus=[1, 1]",
+            "roles.rollout.engines=2", "roles.rollout.precision=fp32", "roles.learner.precision=bf16",
+            "roles.learner.micro_batch=48", "roles.learner.gradient_checkpointing=true", "roles.learner.zero_stage=1",
+            "grpo.aggregation=sequence", "grpo.advantage=centered", "train.warmup_steps=10", "tracking.wandb=disabled",
+        )  # fmt: skip
+        assert attempt.wait() == 0, attempt.log()[-3000:]
+    nodes = {entry["role"]: entry["node"] for entry in roles_of(attempt)}
+    assert len(nodes) == 4
+    assert nodes["learner 0"] != nodes["learner 1"]
     metrics = attempt.metrics()
     assert [line["learning_rate"] for line in metrics[:3]] == pytest.approx([5e-5, 1e-4, 1.5e-4])
     assert metrics[-1]["parity_max_abs"] > PARITY_BOUND  # bf16 learner, fp32 engine: reported, not fatal
@@ -237,9 +244,14 @@ def test_a_role_that_dies_is_named(launch: Callable[..., Attempt], victim: str) 
 
 
 def pid_of(attempt: Attempt, role: str) -> int:
-    """The process id of a role, from the events."""
-    text = wait_for(lambda: attempt.events("roles"), "the event with the roles")[0]
-    return next(int(part.split("pid ")[1].split()[0]) for part in text.split("; ") if part.startswith(role))
+    """The process id of a role."""
+    return next(int(entry["pid"]) for entry in roles_of(attempt) if entry["role"] == role)
+
+
+def roles_of(attempt: Attempt) -> list[dict[str, Any]]:
+    """Where each role is, from the events."""
+    events = wait_for(lambda: [e for e in attempt.lines(rundir.EVENTS) if e["kind"] == "roles"], "the event with roles")
+    return list(events[0]["roles"])
 
 
 def test_bundles_that_find_no_place_are_named_with_what_is_free(launch: Callable[..., Attempt]) -> None:

@@ -137,7 +137,7 @@ def test_what_stands_outside_the_mask_has_no_influence() -> None:
     dirty["log_probs"].requires_grad_()
     loss = policy_loss(**dirty, mask=MASK, aggregation="token", **CLIP).loss
     loss.backward()
-    assert float(loss) == float(policy_loss(**clean, mask=MASK, aggregation="token", **CLIP).loss)
+    assert loss.item() == policy_loss(**clean, mask=MASK, aggregation="token", **CLIP).loss.item()
     assert dirty["log_probs"].grad is not None
     assert bool((dirty["log_probs"].grad[~MASK] == 0).all())
 

@@ -197,7 +197,7 @@ def events(attempt: Path) -> list[str]:
 def test_disabled_tracking_does_nothing(tmp_path: Path) -> None:
     tracker = disabled_tracker(tmp_path, tmp_path)
     tracker.log({"reward": 1.0})
-    tracker.close(1.0)
+    tracker.close(0, 1.0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -207,7 +207,7 @@ def test_wandb_trouble_is_an_event_and_not_an_end(tmp_path: Path) -> None:
     found = wait_for(lambda: events(tmp_path), "the event", 60)
     assert found[0].startswith("W&B failed, the run goes on without it: FileExistsError")
     tracker.log({"reward": 1.0})
-    tracker.close(1.0)
+    tracker.close(0, 1.0)
 
 
 @pytest.mark.slow
@@ -222,7 +222,7 @@ from trainers.tracking import Tracker
 
 tracker = Tracker(load_layout(sys.argv[1] + "/layout.yaml").layout, sys.argv[1], sys.argv[1])
 tracker.log({"step": 1, "reward": 1.0})
-tracker.close(3.0)
+tracker.close(0, 3.0)
 leave(0)
 """
     environment = {

@@ -69,15 +69,43 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     options += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"]
     options += [f"--ray-client-server-port={ports[1]}", f"--dashboard-agent-listen-port={ports[2]}"]
     options += [f"--metrics-export-port={ports[3]}"]
+    try:
+        with ray_process(options, environment, folder / "ray.out") as ray:
+            wait_for(lambda: answers(ports[0]) or ray.poll() is not None, "Ray")
+            assert ray.poll() is None, (folder / "ray.out").read_text()
+            yield environment
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def ray_node(environment: dict[str, str], num_cpus: int) -> Iterator[None]:
+    """A second node of the Ray of ``environment``, on this machine."""
+    ports = free_ports(2)
+    options = [f"--address={environment['RAY_ADDRESS']}", "--block", f"--num-cpus={num_cpus}", "--num-gpus=0"]
+    options += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"]
+    options += [
+        f"--dashboard-agent-listen-port={ports[0]}",
+        f"--metrics-export-port={ports[1]}",
+        "--disable-usage-stats",
+    ]
+    log = Path(environment["RAY_AUTH_TOKEN_PATH"]).parent / "node.out"
+    with ray_process(options, environment, log) as node:
+        wait_for(lambda: "Ray runtime started" in log.read_text() or node.poll() is not None, "Ray's second node")
+        assert node.poll() is None, log.read_text()
+        yield
+
+
+@contextmanager
+def ray_process(options: list[str], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """``ray start`` in the foreground; with its end, all it started ends."""
     program = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
-    with (folder / "ray.out").open("wb") as log:
+    with log.open("wb") as out:
         ray = subprocess.Popen(
-            [sys.executable, "-c", program, "start", *options], env=environment, stdout=log, stderr=log
+            [sys.executable, "-c", program, "start", *options], env=environment, stdout=out, stderr=out
         )
     try:
-        wait_for(lambda: answers(ports[0]) or ray.poll() is not None, "Ray")
-        assert ray.poll() is None, (folder / "ray.out").read_text()
-        yield environment
+        yield ray
     finally:
         ray.terminate()
         try:
@@ -85,7 +113,6 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
         except subprocess.TimeoutExpired:
             ray.kill()
             ray.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def answers(port: int) -> bool:
