@@ -51,6 +51,7 @@ class RunsReader:
         names = [f"*/{rundir.RUN}", *(f"*/attempts/*/{name}" for name in ATTEMPT_FILES)]
         self._files = SmallFiles(client, run_root, names)
         self._metrics: dict[tuple[str, int], LastMetrics] = {}
+        self._settled: set[tuple[str, int]] = set()
         self._last = RunsSnapshot()
 
     def read(self) -> RunsSnapshot:
@@ -77,13 +78,16 @@ class RunsReader:
 
     def _with_metrics(self, runs: list[RunSummary]) -> list[RunSummary]:
         live = [run for run in runs if run.is_live and run.attempt]
-        ended = [run for run in runs if not run.is_live and run.attempt and _key(run) not in self._metrics]
+        ended = [run for run in runs if not run.is_live and run.attempt and _key(run) not in self._settled]
         wanted = live + ended[:ENDED_PER_REFRESH]
         ranges = [
             FileRange(f"{run.path}/attempts/{run.attempt:02d}/{rundir.METRICS}", None, METRICS_BYTES) for run in wanted
         ]
         for run, answer in zip(wanted, self._client.read_many(ranges) if ranges else (), strict=True):
             self._metrics[_key(run)] = LastMetrics() if isinstance(answer, RelayError) else last_metrics(answer.data)
+        # the last lines of a run come with its end, so it is read once more after that, and then no more
+        self._settled.difference_update(_key(run) for run in live)
+        self._settled.update(_key(run) for run in wanted if not run.is_live)
         return [with_metrics(run, self._metrics.get(_key(run), LastMetrics())) for run in runs]
 
 
@@ -121,7 +125,7 @@ def supervisors_alive(client: RelayClient, runs: Sequence[RunFacts]) -> list[boo
 
 def last_metrics(data: bytes) -> LastMetrics:
     """Return the last reward and the latest rates in the end of a ``metrics.jsonl``."""
-    parsed = (parse_metrics(line) for line in data.split(b"\n"))
+    parsed = (parse_metrics(line) for line in data.split(b"\n")[-HISTORY - 1 :])
     lines = [values for _, values in filter(None, parsed)]
     rewards = [values["reward"] for values in lines if math.isfinite(values.get("reward", math.nan))]
     rates: list[float] = []

@@ -106,9 +106,8 @@ def test_titles_keep_ray_s_names_and_lose_folders(start: Start) -> None:
     named = start(["bash", "-c", "exec -a 'ray::Learner.train' sleep 600"])
     await_that(lambda: processes.title(named.pid).startswith("ray::Learner.train"), "it has its name")
     hostile = start(["bash", "-c", "exec -a $'/opt/x/y\\e[31m\\n' sleep 600"])
-    await_that(lambda: "600" in processes.title(hostile.pid), "it has its name")
+    await_that(lambda: processes.title(hostile.pid).startswith("y"), "it has its name, without the folders")
     assert processes.title(hostile.pid).isprintable()
-    assert processes.title(hostile.pid).startswith("y")
     assert processes.title(2**22 + 1) == ""
 
 

@@ -11,8 +11,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from watch_support import await_that
+from watch_support import await_that, gone
 
+from rltui.cluster import local_transport
 from rltui.cluster.local_transport import LocalTransport, cleaned_environment
 from rltui.cluster.relay_client import RelayClient, reconnect_delay_s
 from rltui.cluster.relay_program import BOOTSTRAP, relay_argv, relay_program
@@ -38,10 +39,6 @@ def wrapped(tmp_path: Path, script: str) -> RelayClient:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return RelayClient(LocalTransport(str(path)), timeout_s=5, open_timeout_s=5)
-
-
-def gone(pid: int) -> bool:
-    return not os.path.exists(f"/proc/{pid}")
 
 
 def test_nothing_is_started_before_the_first_request(tmp_path: Path) -> None:
@@ -98,7 +95,8 @@ def test_a_request_that_kills_every_relay_is_tried_twice_only(client: RelayClien
     assert (tmp_path / "times").read_text() == "x\nx\n"
 
 
-def test_a_relay_that_hangs_is_given_up_in_time_and_replaced() -> None:
+def test_a_relay_that_hangs_is_given_up_in_time_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_transport, "CLOSE_GRACE_S", 0.2)
     client = RelayClient(LocalTransport(), timeout_s=0.5)
     first = client.hello().pid
     os.kill(first, signal.SIGSTOP)
@@ -112,7 +110,8 @@ def test_a_relay_that_hangs_is_given_up_in_time_and_replaced() -> None:
     client.close()
 
 
-def test_a_relay_that_takes_nothing_does_not_block_its_callers(tmp_path: Path) -> None:
+def test_a_relay_that_takes_nothing_does_not_block_its_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_transport, "CLOSE_GRACE_S", 0.2)
     client = RelayClient(LocalTransport(), timeout_s=0.5)
     first = client.hello().pid
     os.kill(first, signal.SIGSTOP)

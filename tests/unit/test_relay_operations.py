@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from watch_support import TOKEN, Server, await_that
+from watch_support import TOKEN, Server, await_that, gone
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
@@ -218,7 +218,7 @@ def test_run_ends_what_overruns_with_its_group(client: RelayClient, tmp_path: Pa
     assert kind_of(error) == "timeout"
     assert time.monotonic() - began < 5
     grandchild = int((tmp_path / "pid").read_text())
-    await_that(lambda: not os.path.exists(f"/proc/{grandchild}"), "the grandchild is gone")
+    await_that(lambda: gone(grandchild), "the grandchild is gone")
 
 
 def test_run_does_not_wait_for_what_stays_in_the_background(client: RelayClient, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_run_does_not_wait_for_what_stays_in_the_background(client: RelayClient,
     assert (done.rc, done.out) == (0, "done\n")
     assert time.monotonic() - began < 5
     left = int((tmp_path / "pid").read_text())
-    await_that(lambda: not os.path.exists(f"/proc/{left}"), "what it left is gone")
+    await_that(lambda: gone(left), "what it left is gone")
 
 
 def test_slow_requests_do_not_hold_up_others(client: RelayClient, tmp_path: Path) -> None:

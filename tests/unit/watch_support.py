@@ -1,4 +1,4 @@
-"""A local HTTP server with a token, and small helpers, for tests of the relay and of what reads through it."""
+"""A local HTTP server with a token, run directories and answers of Ray, for tests of the relay and its readers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,26 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from rltui.onnode import processes
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 TOKEN = "t0ken-of-a-test"
+NODE = "36518a70a8b40937e7d2bd82752c9107635b2645612947b3eeb1e2ba"
+
+STATUS = {
+    "schema": 1,
+    "should_stop": False,
+    "last_updated": 50.5,
+    "step": 12,
+    "queues": {"Prompt Queue": {"current": 3, "maxsize": 32}, "Inference Results Queue": {"current": 0, "maxsize": 8}},
+    "token_stats": {"prefill_tokens_per_sec": 10.0, "decode_tokens_per_sec": 20.5, "sample_count": 4},
+    "phase": {"name": "generate", "since": 49.0},
+    "weight_versions": {"engine 0": 12},
+    "learner_weight_version": 13,
+}
 
 
 def await_that(condition: Callable[[], object], what: str, deadline_s: float = 10.0) -> None:
@@ -23,6 +38,12 @@ def await_that(condition: Callable[[], object], what: str, deadline_s: float = 1
     while not condition():
         assert time.monotonic() < deadline, f"waited {deadline_s} s in vain until {what}"
         time.sleep(0.01)
+
+
+def gone(pid: int) -> bool:
+    """Whether there is no such process; a zombie that init has not taken leave of is gone, too."""
+    stat = processes.read_stat(pid)
+    return stat is None or stat.state in "ZX"
 
 
 class Server:
@@ -87,3 +108,54 @@ def append(path: Path, *lines: Any) -> None:
     with path.open("ab") as stream:
         for line in lines:
             stream.write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+
+
+def supervisor(pid: int | None = None, **changes: Any) -> dict[str, Any]:
+    """``supervisor.json`` of a process of this machine; by default of this very test."""
+    pid = pid or os.getpid()
+    return {
+        "schema": 1,
+        "pid": pid,
+        "start_time": processes.start_time(pid),
+        "host": os.uname().nodename,
+        "uuid": "u",
+        **changes,
+    }
+
+
+def make_run(root: Path, run_id: str = "run-1", created_at: float = 1000.0, **files: Any) -> Path:
+    """A run with one attempt that has ``files`` (``stage`` is ``stage.json``)."""
+    record = {"schema": 1, "id": run_id, "name": "tiny", "layout_name": "tiny", "algorithm": "grpo", "cluster": "local"}
+    record |= {"created_at": created_at, "nodes": 1, "gpus_per_node": 3, "gpu": "cpu", "wandb_run_id": "w"}
+    write_json(root / run_id / "run.json", record)
+    for name, value in files.items():
+        write_json(root / run_id / f"attempts/01/{name}.json", value)
+    return root / run_id
+
+
+def actor(**changes: Any) -> dict[str, Any]:
+    """One actor as the State API shows it."""
+    return {
+        "actor_id": "ddb283d24948795d0786712201000000",
+        "class_name": "PolicyTrainer",
+        "state": "ALIVE",
+        "job_id": "01000000",
+        "name": "learner 0",
+        "node_id": NODE,
+        "pid": 9350,
+        "ray_namespace": "b3bebba9-e143-4b73-9afa-4c788ee4a3c6",
+        "serialized_runtime_env": "{}",
+        "required_resources": {},
+        "death_cause": None,
+        "is_detached": False,
+        "placement_group_id": None,
+        "repr_name": "",
+        "num_restarts": "2",
+        "call_site": None,
+        **changes,
+    }
+
+
+def state_answer(*actors: dict[str, Any]) -> bytes:
+    inner = {"total": len(actors), "num_after_truncation": len(actors), "num_filtered": len(actors), "result": actors}
+    return json.dumps({"result": True, "msg": "", "data": {"result": inner}}).encode()
