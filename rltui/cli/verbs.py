@@ -58,7 +58,7 @@ exit codes: 0 fine; 1 findings at error level, or the run failed; 2 usage or unr
 
 def load(verb: Verb) -> VerbModule:
     """Import the module of ``verb``."""
-    return importlib.import_module(f"rltui.cli.{verb.module}")  # type: ignore[return-value]
+    return importlib.import_module(f"rltui.cli.{verb.module}")
 
 
 def parser_for(verb: Verb, module: VerbModule) -> argparse.ArgumentParser:

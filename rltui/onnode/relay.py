@@ -68,11 +68,17 @@ def hello(_: Request) -> Answer:
 
 
 def are_alive(request: Request) -> Answer:
-    """Whether each of ``processes`` (pid and start time) still runs."""
+    """Whether each of ``processes`` (pid, start time, host) still runs; null for one of another host."""
     wanted = request.get("processes")
     if not isinstance(wanted, list) or not all(isinstance(one, dict) for one in wanted):
-        raise Refusal("bad-request", "processes must be a list of {pid, start_time}")
-    return {"alive": [alive(count_of(one, "pid"), text_of(one, "start_time")) for one in wanted]}
+        raise Refusal("bad-request", "processes must be a list of {pid, start_time, host}")
+    here = ("", os.uname().nodename)
+    return {
+        "alive": [
+            alive(count_of(one, "pid"), text_of(one, "start_time")) if text_of(one, "host", "") in here else None
+            for one in wanted
+        ]
+    }
 
 
 def send_signal(request: Request) -> Answer:

@@ -27,10 +27,10 @@ CASES = [
     ("B202", ["train.prompts_per_step=3", "train.samples_per_prompt=3"], ["train.prompts_per_step=4"]),
     ("B203", ["roles.learner.micro_batch=48"], ["roles.learner.micro_batch=64"]),
     ("B204", ["train.samples_per_prompt=1"], ["train.samples_per_prompt=2"]),
-    ("B205", ["checkpoint.every=1000"], ["checkpoint.every=999"]),
+    ("B205", ["checkpoint.every=2000"], ["checkpoint.every=1999"]),
     ("B206", ["hardware.gpus_per_node=6", "roles.rollout.engines=4", "train.prompts_per_step=2"],
      ["hardware.gpus_per_node=6", "roles.rollout.engines=4", "train.prompts_per_step=4"]),
-    ("B207", ["train.warmup_steps=1000"], ["train.warmup_steps=999"]),
+    ("B207", ["train.warmup_steps=2000"], ["train.warmup_steps=1999"]),
     ("E301", ["roles.rollout.tensor_parallel=2"], ["roles.rollout.tensor_parallel=2", "roles.rollout.engine=vllm"]),
     ("E302", ["hardware.gpu=H100", "roles.rollout.engine=vllm", "roles.rollout.memory_utilization=0.97"],
      ["hardware.gpu=H100", "roles.rollout.engine=vllm", "roles.rollout.memory_utilization=0.95"]),
@@ -80,7 +80,7 @@ def test_presets_have_no_errors(path: object) -> None:
 
 
 def test_findings_carry_the_line() -> None:
-    text = TINY.read_text().replace("steps: 1000", "steps: 0")
+    text = TINY.read_text().replace("steps: 2000", "steps: 0")
     finding = next(f for f in check_text(text, "my.yaml").findings if f.code == "B201")
     assert finding.line == next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith("train:"))
 
@@ -96,4 +96,4 @@ def test_arithmetic_names_what_is_dropped() -> None:
     arithmetic = report(["train.prompts_per_step=3", "train.samples_per_prompt=3"]).arithmetic
     assert arithmetic is not None
     assert (arithmetic.samples_per_rank, arithmetic.samples_dropped_per_step) == (4, 1)
-    assert report([]).arithmetic_lines[2] == "1000 steps = 256000 samples, 20 checkpoints"
+    assert report([]).arithmetic_lines[2] == "2000 steps = 512000 samples, 20 checkpoints"

@@ -19,7 +19,7 @@ def resolve_model(layout: Layout, progress: Callable[[str, float], None]) -> str
     """Return the folder of the learner's model, making or downloading it first where needed.
 
     One process resolves the name for all roles, so that ranks neither race for the same cache nor load different
-    revisions.
+    revisions. On several nodes, the cache must therefore be on a file system that they share.
 
     Args:
         layout: The layout.
