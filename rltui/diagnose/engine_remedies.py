@@ -112,5 +112,9 @@ def prompt_too_long(fields: Fields) -> tuple[Remedy, ...]:
     wanted = f"at least {int(prompt) + 1}" if prompt else "at least one token more than the longest prompt"
     return (
         Remedy(id="filter-prompts", summary="Filter out prompts over the limit before training.", safe="auto"),
-        Remedy(id="raise-context", summary=f"Raise max_model_len to {wanted}, if the model's context allows.", safe="confirm"),
+        Remedy(
+            id="raise-context",
+            summary=f"Raise max_model_len to {wanted}, if the model's context allows.",
+            safe="confirm",
+        ),
     )

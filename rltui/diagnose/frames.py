@@ -55,8 +55,11 @@ def _traceback_lines(spot: Spot) -> list[Line]:
     """Lines of the same process that end in this one, nearest first; empty where none of them is a frame."""
     taken: list[Line] = []
     strangers, any_frame = 0, False
+    speaker = spot.line
     for line in spot.before(MOST_FRAME_LINES):
-        if not _same_stream(line, spot.line):
+        if not taken and not any(speaker.stream):
+            speaker = line  # native code writes without prefix, right after the lines of its process
+        if not _same_stream(line, speaker):
             continue
         is_frame = bool(_PLAIN.search(line.text) or _RICH.match(line.text) or _REMOTE.search(line.text))
         if is_frame or _PART_OF_TRACEBACK.match(line.text):

@@ -129,4 +129,6 @@ def _whereabouts(evidence: Sequence[Evidence]) -> dict[str, str]:
 
 def _collect(cause: Cause) -> Remedy:
     wanted: Iterable[str] = cause.collect or ("the log from its beginning", "the logs of all ranks and nodes")
-    return Remedy(id="collect-more", summary=f"Collect more before changing anything: {'; '.join(wanted)}.", safe="auto")
+    return Remedy(
+        id="collect-more", summary=f"Collect more before changing anything: {'; '.join(wanted)}.", safe="auto"
+    )

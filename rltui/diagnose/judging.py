@@ -25,9 +25,7 @@ def surest(sightings: Sequence[Sighting]) -> Verdict | None:
     return Verdict(confidence=best, sightings=(first, *rest), fields=first.fields)
 
 
-def unless_followed_by(
-    sightings: Sequence[Sighting], recoveries: Sequence[Sighting]
-) -> tuple[Sighting, ...]:
+def unless_followed_by(sightings: Sequence[Sighting], recoveries: Sequence[Sighting]) -> tuple[Sighting, ...]:
     """Leave out sightings after which the same source says that it recovered."""
     last = {recovery.source: recovery.order for recovery in recoveries}
     return tuple(one for one in sightings if one.order > last.get(one.source, -1))

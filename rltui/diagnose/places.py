@@ -147,7 +147,9 @@ def _mostly_foreign(numbers: dict[str, float], foreign: float) -> bool:
     return numbers["processes"] >= 1 and foreign > 0.5 * numbers.get("total", float("inf"))
 
 
-_ENGINE_ACTORS = re.compile(r"EngineCore|VllmWorker|Worker_TP|Worker_DP|vLLM|LLMActor|LLMRayActor|sglang", re.IGNORECASE)
+_ENGINE_ACTORS = re.compile(
+    r"EngineCore|VllmWorker|Worker_TP|Worker_DP|vLLM|LLMActor|LLMRayActor|sglang", re.IGNORECASE
+)
 
 
 def _placeless(found: Found, numbers: dict[str, float], fields: dict[str, str]) -> Reading | None:

@@ -7,9 +7,7 @@ from rltui.diagnose.causes import Cause
 from rltui.diagnose.signs import Sign, signs
 from rltui.diagnose.verdicts import Remedy
 
-_WORK = (
-    r"WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)(?:, (?:NumelIn=(?P<numel>\d+)|Tensor[Ss]hape=\[(?P<shape>[\d, ]*)\]))?"
-)
+_WORK = r"WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)(?:, (?:NumelIn=(?P<numel>\d+)|Tensor[Ss]hape=\[(?P<shape>[\d, ]*)\]))?"
 
 SIGNS = (
     Sign(
@@ -52,7 +50,11 @@ SIGNS = (
         ("mismatched collective", r"(?i)mismatched collective"),
         ("collective", r"(?i)mismatch(?:es)? between collectives|collective mismatch", "collective collectives"),
         ("running collective", r"(?i)rank \d+ is running collective.{0,400}but rank \d+ is running collective"),
-        ("desync", r"(?i)desync(?:hronized|ed)? (?:detected|report|between ranks)|caused the desync|ranks? (?:are|is) desync", "desync desynced desynchronized"),
+        (
+            "desync",
+            r"(?i)desync(?:hronized|ed)? (?:detected|report|between ranks)|caused the desync|ranks? (?:are|is) desync",
+            "desync desynced desynchronized",
+        ),
         ("message truncated", r"NCCL WARN.*Message truncated"),
         confidence=0.9,
         unless=r"(?i)DESYNC_DEBUG\b.{0,20}[=:]|set to|enabled",
@@ -61,10 +63,19 @@ SIGNS = (
         "nccl_system_error",
         ("ncclsystemerror", ""),
         ("unhandled system error", ""),
-        ("nccl warn", r"NCCL WARN.{0,200}(?:Connection refused|No route to host|timed out|Network is unreachable|Connection reset|Connection closed|Broken pipe|shared memory|Bad address)"),
+        (
+            "nccl warn",
+            r"NCCL WARN.{0,200}(?:Connection refused|No route to host|timed out|Network is unreachable|Connection reset|Connection closed|Broken pipe|shared memory|Bad address)",
+        ),
         ("socket.h", r"socket\.(?:h|cc):\d+.{0,20}WARN.{0,200}(?:failed|refused|No route|timed out|closed)"),
-        ("nccl warn", r"NCCL WARN.{0,40}(?:Bootstrap|NET/Socket|Net|socket\w*) ?:? .{0,120}(?:no socket interface|no interface found|failed|timeout)"),
-        ("socketstartconnect", r"socket(?:StartConnect|PollConnect|Progress).{0,160}(?:failed|refused|closed|exceeded)"),
+        (
+            "nccl warn",
+            r"NCCL WARN.{0,40}(?:Bootstrap|NET/Socket|Net|socket\w*) ?:? .{0,120}(?:no socket interface|no interface found|failed|timeout)",
+        ),
+        (
+            "socketstartconnect",
+            r"socket(?:StartConnect|PollConnect|Progress).{0,160}(?:failed|refused|closed|exceeded)",
+        ),
         ("nccl", r"(?i)nccl.{0,120}(?:No route to host|Network is unreachable|no socket interface found)"),
         confidence=0.85,
     ),
@@ -76,8 +87,15 @@ SIGNS = (
     ),
     *signs(
         "nccl_ib_error",
-        ("got completion", r"(?i)got completion (?:from peer (?P<peer>[\w.:]+)(?:<\d+>)? )?with (?:error|status)[ =]?(?P<status>\d+)"),
-        ("ib", r"(?i)NET/IBP? ?:.{0,160}(?:vendor err \d+|async(?:hronous)? (?:fatal )?(?:event|error)|failed|catastrophic|timed out)", "ib ibp"),
+        (
+            "got completion",
+            r"(?i)got completion (?:from peer (?P<peer>[\w.:]+)(?:<\d+>)? )?with (?:error|status)[ =]?(?P<status>\d+)",
+        ),
+        (
+            "ib",
+            r"(?i)NET/IBP? ?:.{0,160}(?:vendor err \d+|async(?:hronous)? (?:fatal )?(?:event|error)|failed|catastrophic|timed out)",
+            "ib ibp",
+        ),
         ("ibv_", r"(?i)(?:call to |WARN.{0,20})ibv_\w+.{0,120}(?:failed|error)"),
         ("transport retry", r"(?i)transport retry (?:counter|count) exceeded"),
         ("ibv_wc_", r"IBV_WC_(?!SUCCESS)\w+"),
@@ -95,7 +113,10 @@ SIGNS = (
         "nccl_lib_mismatch",
         ("undefined symbol", r"undefined symbol: p?nccl\w+"),
         ("nccl version", r"(?i)mismatch(?:ed)? nccl version|nccl version mismatch"),
-        ("libnccl.so", r"(?i)(?:ImportError|OSError|error while loading).{0,80}libnccl\.so\S*: cannot open shared object"),
+        (
+            "libnccl.so",
+            r"(?i)(?:ImportError|OSError|error while loading).{0,80}libnccl\.so\S*: cannot open shared object",
+        ),
         ("libnccl", r"libnccl\S*: version `?\S+'? not found"),
         confidence=0.9,
     ),
@@ -104,11 +125,17 @@ SIGNS = (
     *signs(
         "gloo_timeout",
         ("connectfullmesh", r"(?i)connectFullMesh failed"),
-        ("gloo", r"(?i)gloo.{0,200}(?:timed? ?out|Connection closed by peer|Connection reset|Read error|Broken pipe|Connect timeout|Connection refused|timeout caused pair closure)"),
+        (
+            "gloo",
+            r"(?i)gloo.{0,200}(?:timed? ?out|Connection closed by peer|Connection reset|Read error|Broken pipe|Connect timeout|Connection refused|timeout caused pair closure)",
+        ),
         ("monitoredbarrier", r"(?i)failed to pass monitoredBarrier|monitoredBarrier.{0,80}(?:timed out|timeout)"),
         ("waiting for clients", r"(?i)timed out after \d+ seconds waiting for clients"),
         ("client socket has timed out", r"(?i)client socket has timed out after \d+"),
-        ("tcpstore", r"(?i)(?:tcpstore|DistStoreError|DistNetworkError|recvValue).{0,200}(?:timed? ?out|Socket Timeout|Connection reset|failed to recv|Broken pipe)"),
+        (
+            "tcpstore",
+            r"(?i)(?:tcpstore|DistStoreError|DistNetworkError|recvValue).{0,200}(?:timed? ?out|Socket Timeout|Connection reset|failed to recv|Broken pipe)",
+        ),
         ("distnetworkerror", r"(?i)DistNetworkError:.{0,120}(?:timed out|failed to connect|refused)"),
         ("diststoreerror", ""),
         confidence=0.8,
@@ -182,6 +209,7 @@ CAUSES = (
         ),
         wrong=("NCCL_IB_DISABLE=1 for good: it hides the fault and costs most of the bandwidth.",),
         collect=("NCCL_DEBUG=INFO lines of all ranks: the interfaces in use", *_RANKS),
+        explains=frozenset({"nccl_timeout"}),
         sources=(_NCCL_DOC, "NVIDIA/nccl#697"),
     ),
     Cause(
@@ -207,6 +235,7 @@ CAUSES = (
         ),
         wrong=("Blaming the rank that prints it: it is the one that still lives.",),
         collect=("the first of these lines by time: later ones are flushes", *_RANKS),
+        explains=frozenset({"nccl_timeout", "nccl_system_error"}),
         sources=(_NCCL_DOC, "NVIDIA/nccl#1664"),
     ),
     Cause(

@@ -14,15 +14,18 @@ if TYPE_CHECKING:
 
 # Advice ("to avoid …"), source lines of handlers, and errors that the program says it got over.
 _NO_OOM = (
-    r"(?i)^\s*except |avoid|prevent|in case of|if you (?:see|get|hit|encounter|run into)|"
-    r"(?:may|might|could|can) (?:cause|lead|result|run)|skipping (?:this )?batch|retry(?:ing)? with|"
-    r"out of memory: kill|ray\.exceptions|shared memory"
+    r"(?i)^\s*except |(?:avoid|prevent|in case of|if you (?:see|get|hit|encounter|run into)|"
+    r"(?:may|might|could|can) (?:cause|lead|result|run)).{0,60}(?:out of memory|OOM)|"
+    r"skipping (?:this )?batch|retry(?:ing)? with|out of memory: kill|ray\.exceptions|shared memory"
 )
 
 SIGNS = tuple(
     Sign(cause="cuda_oom_fwd_bwd", anchor=anchor, pattern=pattern, unless=_NO_OOM, check=read_cuda_oom)
     for anchor, pattern in (
-        ("out of memory", r"(?i)(?:CUDA|HIP|NPU|XPU|MUSA)(?: driver| runtime)?(?: error)?(?: \(2\))?:?\s*out of memory"),
+        (
+            "out of memory",
+            r"(?i)(?:CUDA|HIP|NPU|XPU|MUSA)(?: driver| runtime)?(?: error)?(?: \(2\))?:?\s*out of memory",
+        ),
         ("out of memory", r"(?i)tried to allocate [\d.]+ [KMGT]iB"),
         ("out of memory", r"(?i)cuda runtime error \(\d+\) ?: out of memory"),
         ("out of memory", r"NCCL WARN Cuda failure.*out of memory"),
@@ -183,7 +186,9 @@ CAUSES = (
                 safe="auto",
             ),
             _HALVE_MICRO_BATCH,
-            Remedy(id="fewer-tokens-per-gpu", summary="Halve the cap of tokens per GPU in the log-prob pass.", safe="auto"),
+            Remedy(
+                id="fewer-tokens-per-gpu", summary="Halve the cap of tokens per GPU in the log-prob pass.", safe="auto"
+            ),
         ),
         wrong=("Optimizer offload or a higher ZeRO stage first: the logits are not sharded by them.",),
         collect=_TRACEBACK,
@@ -208,7 +213,10 @@ CAUSES = (
                 safe="confirm",
             ),
         ),
-        wrong=("Smaller batches: the memory is gone before this process starts.", "pkill python: it ends healthy runs."),
+        wrong=(
+            "Smaller batches: the memory is gone before this process starts.",
+            "pkill python: it ends healthy runs.",
+        ),
         collect=_TRACEBACK,
         explains=frozenset({"cuda_oom_fwd_bwd", "cuda_oom_optimizer", "engine_load_oom", "engine_free_mem_lt_util"}),
         sources=_SOURCES,

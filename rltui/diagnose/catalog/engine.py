@@ -46,8 +46,14 @@ SIGNS = (
             r"attention heads \((?P<heads>\d+)\) must be divisible by tensor[ _]parallel[ _]size \((?P<tp>\d+)\)",
         ),
         ("divisible by", r"number of GPUs per node is not divisible by the number of tensor parallel"),
-        ("divisible by", r"(?i)num(?:ber of )?_?(?:kv |key.value |attention )?heads.{0,80}divisible by.{0,40}(?:tp|tensor|world)"),
-        ("divisible by", r"(?i)AssertionError: \d+ is not divisible by \d+|(?:hidden|vocab|intermediate)[ _]size.{0,60}divisible by.{0,20}tensor"),
+        (
+            "divisible by",
+            r"(?i)num(?:ber of )?_?(?:kv |key.value |attention )?heads.{0,80}divisible by.{0,40}(?:tp|tensor|world)",
+        ),
+        (
+            "divisible by",
+            r"(?i)AssertionError: \d+ is not divisible by \d+|(?:hidden|vocab|intermediate)[ _]size.{0,60}divisible by.{0,20}tensor",
+        ),
         ("% tp_size", r"(?:assert|AssertionError).*% tp_size == 0"),
     ),
     *signs(
@@ -61,13 +67,31 @@ SIGNS = (
     ),
     *signs(
         "engine_prompt_too_long",
-        ("longer than the maximum model length", r"(?:length (?:of )?(?P<prompt>\d+)\)?) is longer than the maximum model length of (?P<limit>\d+)"),
-        ("maximum context length is", r"maximum context length is (?P<limit>\d+) tokens\.? However, you requested (?P<prompt>\d+)"),
+        (
+            "longer than the maximum model length",
+            r"(?:length (?:of )?(?P<prompt>\d+)\)?) is longer than the maximum model length of (?P<limit>\d+)",
+        ),
+        (
+            "maximum context length is",
+            r"maximum context length is (?P<limit>\d+) tokens\.? However, you requested (?P<prompt>\d+)",
+        ),
         ("maximum context length is", r"maximum context length is (?P<limit>\d+) tokens"),
-        ("too long", r"(?i)prompt \((?:total length )?(?P<prompt>\d+)(?: tokens)?\) is too long(?: (?:and exceeds limit of|to fit into the model \(context length) (?P<limit>\d+))?"),
-        ("longer than the model's context length", r"(?P<prompt>\d+) tokens\) is longer than the model's context length \((?P<limit>\d+)"),
-        ("exceeds the maximum allowed length", r"(?i)input length \((?P<prompt>\d+) tokens\) exceeds the maximum allowed length \((?P<limit>\d+)"),
-        ("exceeds the model's maximum", r"(?i)(?:prompt|input|sequence).{0,80}exceeds the model's max(?:imum)? (?:model |context |input )?(?:length|len)"),
+        (
+            "too long",
+            r"(?i)prompt \((?:total length )?(?P<prompt>\d+)(?: tokens)?\) is too long(?: (?:and exceeds limit of|to fit into the model \(context length) (?P<limit>\d+))?",
+        ),
+        (
+            "longer than the model's context length",
+            r"(?P<prompt>\d+) tokens\) is longer than the model's context length \((?P<limit>\d+)",
+        ),
+        (
+            "exceeds the maximum allowed length",
+            r"(?i)input length \((?P<prompt>\d+) tokens\) exceeds the maximum allowed length \((?P<limit>\d+)",
+        ),
+        (
+            "exceeds the model's maximum",
+            r"(?i)(?:prompt|input|sequence).{0,80}exceeds the model's max(?:imum)? (?:model |context |input )?(?:length|len)",
+        ),
     ),
     *signs(
         "engine_core_died",
@@ -91,17 +115,35 @@ SIGNS = (
     *signs(
         "chat_template_missing",
         ("chat_template is not set", ""),
-        ("chat template", r"(?i)default chat template is no longer allowed|does not (?:have|define|provide) a chat[ _]template"),
-        ("chat template", r"(?i)no chat template (?:is )?(?:defined|found|set|specified|provided)|chat template (?:is )?(?:missing|not found|not set)"),
+        (
+            "chat template",
+            r"(?i)default chat template is no longer allowed|does not (?:have|define|provide) a chat[ _]template",
+        ),
+        (
+            "chat template",
+            r"(?i)no chat template (?:is )?(?:defined|found|set|specified|provided)|chat template (?:is )?(?:missing|not found|not set)",
+        ),
         ("chat_template", r"(?i)chat_template (?:is )?(?:missing|not found|None\b)|must provide a chat[ _]template"),
     ),
     *signs(
         "sandbox_down",
-        ("sandbox", r"(?i)sandbox.{0,120}(?:connection refused|timed? ?out|unreachable|unavailable|did not start|failed to start|max retries exceeded|is (?:down|not running)|connect(?:ion)? (?:error|failed)|50[234])"),
-        ("sandbox", r"(?i)(?:failed to (?:start|connect to|reach|create)|cannot connect to|could not connect to|error (?:starting|connecting)).{0,60}sandbox"),
+        (
+            "sandbox",
+            r"(?i)sandbox.{0,120}(?:connection refused|timed? ?out|unreachable|unavailable|did not start|failed to start|max retries exceeded|is (?:down|not running)|connect(?:ion)? (?:error|failed)|50[234])",
+        ),
+        (
+            "sandbox",
+            r"(?i)(?:failed to (?:start|connect to|reach|create)|cannot connect to|could not connect to|error (?:starting|connecting)).{0,60}sandbox",
+        ),
         ("sandbox", r"(?i)failed to execute code.{0,120}sandbox service is running"),
-        ("/run_code", r"(?i)(?:max retries exceeded|error|refused|timed out|failed|50[234]).{0,200}/run_code|/run_code.{0,200}(?:refused|timed out|error)"),
-        ("code execution", r"(?i)code execution (?:server|service|api|sandbox).{0,80}(?:refused|timed out|unreachable|unavailable|failed)"),
+        (
+            "/run_code",
+            r"(?i)(?:max retries exceeded|error|refused|timed out|failed|50[234]).{0,200}/run_code|/run_code.{0,200}(?:refused|timed out|error)",
+        ),
+        (
+            "code execution",
+            r"(?i)code execution (?:server|service|api|sandbox).{0,80}(?:refused|timed out|unreachable|unavailable|failed)",
+        ),
         unless=r"(?i)retry(?:ing)? (?:in|after)|\bretry \d+/\d+",
     ),
 )

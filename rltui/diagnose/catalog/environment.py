@@ -34,12 +34,21 @@ SIGNS = (
         ("importerror", r"ImportError: (?:cannot import name|No module named|attempted relative)"),
         ("glibc", r"version [`'\"]GLIBC(?:XX)?_[\d.]+'? not found", "glibc glibcxx"),
         ("cxxabi", r"version [`'\"]CXXABI_[\d.]+'? not found"),
-        ("cannot open shared object file", r"(?i)(?:ImportError|OSError|error while loading shared libraries).{0,200}cannot open shared object file"),
+        (
+            "cannot open shared object file",
+            r"(?i)(?:ImportError|OSError|error while loading shared libraries).{0,200}cannot open shared object file",
+        ),
         ("packagenotfounderror", ""),
         ("distributionnotfound", ""),
         ("failed to infer device type", ""),
-        ("failed to import from vllm._c", r"(?i)failed to import from vllm\._C with (?:ImportError|ModuleNotFoundError)"),
-        ("command not found", r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|module|uv|enroot|singularity|apptainer): command not found"),
+        (
+            "failed to import from vllm._c",
+            r"(?i)failed to import from vllm\._C with (?:ImportError|ModuleNotFoundError)",
+        ),
+        (
+            "command not found",
+            r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|module|uv|enroot|singularity|apptainer): command not found",
+        ),
         confidence=0.85,
         unless=_OPTIONAL + r"|libnccl|libc10|libtorch",
     ),
@@ -62,7 +71,9 @@ CAUSES = (
             Remedy(
                 id="matching-wheel",
                 summary="Install the wheel built for this torch, CUDA and C++ ABI, or build it again in this environment.",
-                commands=("python -c 'import torch; print(torch.__version__, torch.version.cuda, torch._C._GLIBCXX_USE_CXX11_ABI)'",),
+                commands=(
+                    "python -c 'import torch; print(torch.__version__, torch.version.cuda, torch._C._GLIBCXX_USE_CXX11_ABI)'",
+                ),
                 safe="never",
             ),
         ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rltui.diagnose.causes import Cause, safe_word
 from rltui.diagnose.signs import Sign, signs
 from rltui.diagnose.verdicts import Change, Remedy
-from rltui.diagnose.xids import read_xid
+from rltui.diagnose.xids import read_xid, xid_119_gsp
 
 if TYPE_CHECKING:
     from rltui.diagnose.causes import Fields
@@ -27,7 +27,11 @@ SIGNS = (
         "xid_119_gsp",
         ("waiting for rpc response", r"(?i)timeout after .{0,30} waiting for RPC response from GPU"),
         ("rpc", r"NVRM: GPU\d* (?:GSP )?RPC (?:event )?(?:history|buffer)"),
-        ("gsp", r"(?i)NVRM.{0,80}(?:GSP_LOCKDOWN|_kgsp\w*.{0,60}(?:fail|timeout|error)|gsp.{0,40}heartbeat)", "gsp nvrm"),
+        (
+            "gsp",
+            r"(?i)NVRM.{0,80}(?:GSP_LOCKDOWN|_kgsp\w*.{0,60}(?:fail|timeout|error)|gsp.{0,40}heartbeat)",
+            "gsp nvrm",
+        ),
         ("rminitadapter failed", ""),
         confidence=0.85,
     ),
@@ -52,7 +56,11 @@ SIGNS = (
         "ecc_uncorrectable",
         ("uncorrectable ecc", r"(?i)uncorrectable ECC"),
         "cuda_error_ecc_uncorrectable",
-        ("uncorr", r"(?i)(?:SRAM|DRAM|volatile|aggregate|double.bit).{0,20}uncorr(?:ectable)?\.?(?: ECC| errors?)?\s*:\s*[1-9]\d*", "uncorr uncorrectable"),
+        (
+            "uncorr",
+            r"(?i)(?:SRAM|DRAM|volatile|aggregate|double.bit).{0,20}uncorr(?:ectable)?\.?(?: ECC| errors?)?\s*:\s*[1-9]\d*",
+            "uncorr uncorrectable",
+        ),
         ("ecc", r"(?i)double.bit ECC.{0,40}(?:error|detected|: ?[1-9])"),
         confidence=0.95,
         unless=r"(?i)\bXid\b|row remapper|: 0\b",
@@ -60,8 +68,14 @@ SIGNS = (
     *signs(
         "gpu_diag_fail",
         ("dcgm", r"(?i)dcgm.{0,120}\b(?:fail(?:ed|ure)?|error)\b"),
-        ("row", r"(?i)uncorrectable memory errors and row|row remappings? (?:are|is) pending|remapping failure occurred\s*: *yes"),
-        ("fail", r"^\|\s*(?:Deployment|PCIe|Memory|GPU Memory|Memory Bandwidth|Diagnostic|Targeted \w+|SM Stress|Pulse Test|Denylist|NVML Library|CUDA\b.*|EUD Test|memtest|Hardware|Integration|Stress|Permissions.*|Persistence Mode|Environment.*|Page Retirement.*|Graphics Processes|Inforom)\s*\|\s*Fail"),
+        (
+            "row",
+            r"(?i)uncorrectable memory errors and row|row remappings? (?:are|is) pending|remapping failure occurred\s*: *yes",
+        ),
+        (
+            "fail",
+            r"^\|\s*(?:Deployment|PCIe|Memory|GPU Memory|Memory Bandwidth|Diagnostic|Targeted \w+|SM Stress|Pulse Test|Denylist|NVML Library|CUDA\b.*|EUD Test|memtest|Hardware|Integration|Stress|Permissions.*|Persistence Mode|Environment.*|Page Retirement.*|Graphics Processes|Inforom)\s*\|\s*Fail",
+        ),
         ("diagnostic", r"(?i)(?:gpu|nvidia|dcgmi).{0,60}diagnostics? (?:has )?failed", "diagnostic diagnostics"),
         ("err!", r"\bERR!"),
         confidence=0.85,
@@ -83,11 +97,17 @@ SIGNS = (
     *signs(
         "gpu_arch_unsupported",
         ("no kernel image", r"(?i)no kernel image is available"),
-        ("compute capability", r"(?i)(?:only supported on GPUs with|requires?(?: a)?(?: GPU)?(?: with)?|minimum) .{0,40}compute capability"),
+        (
+            "compute capability",
+            r"(?i)(?:only supported on GPUs with|requires?(?: a)?(?: GPU)?(?: with)?|minimum) .{0,40}compute capability",
+        ),
         ("cuda capability sm_", r"(?i)CUDA capability sm_\w+ is not compatible"),
         ("ampere gpus or newer", ""),
         ("supports ampere", r"(?i)only supports Ampere"),
-        ("not supported", r"(?i)(?:bf16|bfloat16|fp8|fp8e4nv|sm_?\d+|architecture).{0,40}not supported (?:on|in|by|for) (?:this|your|the current)"),
+        (
+            "not supported",
+            r"(?i)(?:bf16|bfloat16|fp8|fp8e4nv|sm_?\d+|architecture).{0,40}not supported (?:on|in|by|for) (?:this|your|the current)",
+        ),
         ("support bf16", r"(?i)doesn't support bf16"),
         ("device kernel image is invalid", ""),
         confidence=0.9,
@@ -150,6 +170,7 @@ CAUSES = (
         remedies=_exclude,
         wrong=_HARDWARE_WRONG,
         collect=_NODE,
+        judge=xid_119_gsp,
         sources=(_XID_DOC, "NVIDIA/open-gpu-kernel-modules#1230"),
     ),
     Cause(

@@ -15,7 +15,11 @@ SIGNS = (
         ("killed due to memory pressure", r"(?<!\d)[1-9]\d* Workers.{0,40}killed due to memory pressure"),
         ("memory usage threshold", r"exceeds the memory usage threshold of (?P<threshold>[\d.]+)"),
         "node running low on memory",
-        ("outofmemoryerror", r"ray\.exceptions\.OutOfMemoryError|RayOutOfMemoryError|RayTaskError\(OutOfMemoryError\).*node", "outofmemoryerror rayoutofmemoryerror"),
+        (
+            "outofmemoryerror",
+            r"ray\.exceptions\.OutOfMemoryError|RayOutOfMemoryError|RayTaskError\(OutOfMemoryError\).*node",
+            "outofmemoryerror rayoutofmemoryerror",
+        ),
         ("of the memory on node", r"More than \d+% of the memory on node"),
         confidence=0.95,
     ),
@@ -28,12 +32,18 @@ SIGNS = (
         ("nodediederror", ""),
         ("actor died unexpectedly", ""),
         ("its worker process has died", ""),
-        ("worker exit type", r"Worker exit type: (?:SYSTEM_ERROR|NODE_OUT_OF_MEMORY|WORKER_DIED)|exit_type[ =]+SYSTEM_ERROR"),
+        (
+            "worker exit type",
+            r"Worker exit type: (?:SYSTEM_ERROR|NODE_OUT_OF_MEMORY|WORKER_DIED)|exit_type[ =]+SYSTEM_ERROR",
+        ),
         ("exit_type", r"(?i)exit_type ?[=:] ?SYSTEM_ERROR"),
         ("unexpected system error", r"worker died or was killed while executing a task by an unexpected system error"),
         ("crashed due to other reasons", r"(?<!\d)[1-9]\d* Workers crashed due to other reasons"),
         ("its node has died", r"(?i)actor.{0,60}because its node has died"),
-        ("raylet", r"(?i)raylet (?:process )?(?:died|exited|crashed|has died|terminated) unexpectedly|local raylet died"),
+        (
+            "raylet",
+            r"(?i)raylet (?:process )?(?:died|exited|crashed|has died|terminated) unexpectedly|local raylet died",
+        ),
         confidence=0.7,
         unless=r"killed by `?ray\.kill|INTENDED_(?:USER_|SYSTEM_)?EXIT|all references to the actor were removed|"
         r"^\s*except |owner has exited",
@@ -69,10 +79,19 @@ SIGNS = (
         "ray_pg_infeasible",
         ("scheduling_state", r"scheduling_state: (?:NO_RESOURCES|INFEASIBLE)"),
         ("placement group", r"(?i)cannot provide a placement group"),
-        ("placement group", r"(?i)placement group.{0,120}(?:infeasible|not ready|timed out|could not be (?:created|scheduled)|cannot be (?:created|scheduled))"),
-        ("placement group", r"(?i)(?:timed? ?out|failed).{0,60}(?:waiting for|creating|to create).{0,40}placement group"),
+        (
+            "placement group",
+            r"(?i)placement group.{0,120}(?:infeasible|not ready|timed out|could not be (?:created|scheduled)|cannot be (?:created|scheduled))",
+        ),
+        (
+            "placement group",
+            r"(?i)(?:timed? ?out|failed).{0,60}(?:waiting for|creating|to create).{0,40}placement group",
+        ),
         ("unschedulableerror", r"(?:Task|Actor)UnschedulableError", "taskunschedulableerror actorunschedulableerror"),
-        ("less than total desired gpus", r"Total available GPUs (?P<offered>[\d.]+) is less than total desired GPUs (?P<asked>[\d.]+)"),
+        (
+            "less than total desired gpus",
+            r"Total available GPUs (?P<offered>[\d.]+) is less than total desired GPUs (?P<asked>[\d.]+)",
+        ),
         ("exceeds the total number of available gpus", ""),
         ("is infeasible", r"(?i)(?:task|actor|bundle|resource request).{0,160}is infeasible"),
         confidence=0.85,
@@ -88,7 +107,10 @@ SIGNS = (
         ("failed to connect to gcs", r"(?i)failed to connect to GCS(?:.{0,40}address (?P<address>\S+))?"),
         ("unable to connect to gcs", r"(?i)unable to connect to GCS(?: at (?P<address>[\w.:-]+))?"),
         ("from gcs", r"(?i)could not read .{0,60} from GCS|did GCS start successfully"),
-        ("gcs", r"(?i)GCS (?:server )?(?:may have been killed|is (?:down|dead|unreachable)|has (?:failed|died))|GCS failed to (?:check|respond|start)"),
+        (
+            "gcs",
+            r"(?i)GCS (?:server )?(?:may have been killed|is (?:down|dead|unreachable)|has (?:failed|died))|GCS failed to (?:check|respond|start)",
+        ),
         ("running ray instance", r"Could not find any running Ray instance"),
         ("ray client connection timeout", ""),
         ("connect to redis", r"(?i)(?:unable to|failed to|could not) connect to redis", "redis"),
@@ -111,7 +133,10 @@ SIGNS = (
         "failed to add any wildcard listeners",
         ("no address added out of total", ""),
         ("already running", r"(?i)ray is trying to start at .{0,80}but is already running"),
-        ("port", r"(?i)(?:ray|gcs|raylet|dashboard|redis|object.?manager|node.?manager).{0,120}(?:port \d+.{0,40}(?:in use|already used|occupied)|trying to use a port number)"),
+        (
+            "port",
+            r"(?i)(?:ray|gcs|raylet|dashboard|redis|object.?manager|node.?manager).{0,120}(?:port \d+.{0,40}(?:in use|already used|occupied)|trying to use a port number)",
+        ),
         ("grpc server", r"(?i)failed to start the grpc server|Check failed: server_"),
         ("failed to bind", r"(?i)(?:ray|gcs|raylet|redis).{0,80}failed to bind"),
         confidence=0.9,
@@ -175,7 +200,9 @@ CAUSES = (
             "A smaller GPU batch: this is host memory.",
             "Switching the monitor off: the kernel then kills something at random.",
         ),
-        explains=frozenset({"ray_actor_died", "engine_core_died", "dataloader_killed", "nccl_timeout", "host_oom_slurm"}),
+        explains=frozenset(
+            {"ray_actor_died", "engine_core_died", "dataloader_killed", "nccl_timeout", "host_oom_slurm"}
+        ),
         sources=("https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html",),
     ),
     Cause(
@@ -240,7 +267,11 @@ CAUSES = (
         title="Another Ray on this node holds the port, so two clusters got mixed up",
         tell="Session names that do not match, or a GCS that cannot bind its port.",
         remedies=(
-            Remedy(id="own-ports", summary="Derive all of Ray's ports from the job's id, and test the bind first.", safe="auto"),
+            Remedy(
+                id="own-ports",
+                summary="Derive all of Ray's ports from the job's id, and test the bind first.",
+                safe="auto",
+            ),
         ),
         wrong=("ray stop --force on a shared node: it ends your other runs too.",),
         explains=frozenset({"port_in_use", "ray_head_unreachable", "ray_version_mismatch", "ray_actor_died"}),

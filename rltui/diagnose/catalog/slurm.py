@@ -57,7 +57,10 @@ SIGNS = (
         ("node_fail", r"(?:\b|\|)NODE_FAIL(?:\b|\|)"),
         ("_node_fail", r"\w+_node_fail\b"),
         ("boot_fail", r"(?:\b|\|)BOOT_FAIL(?:\b|\|)"),
-        ("not responding", r"(?i)(?:srun|slurm\w*|sched|sinfo)?.{0,40}\bnodes? (?P<node>[\w.\[\],-]+) (?:is |are )?not responding"),
+        (
+            "not responding",
+            r"(?i)(?:srun|slurm\w*|sched|sinfo)?.{0,40}\bnodes? (?P<node>[\w.\[\],-]+) (?:is |are )?not responding",
+        ),
         confidence=0.95,
     ),
     *signs(
@@ -80,8 +83,14 @@ SIGNS = (
     *signs(
         "slurm_submit_reject",
         ("error:", r"error: (?:QOS|Assoc)(?:Max|Grp|Min)\w+Limit", _LIMIT_NAMES),
-        ("batch job submission failed", r"Batch job submission failed: (?!Unable to contact|Socket timed out|Rate limit)"),
-        ("sbatch: error", r"sbatch: error: (?:invalid|Invalid|unrecognized|Unable to open file|You must specify|Please specify|.{0,60}(?:not allowed|required|exceeds))"),
+        (
+            "batch job submission failed",
+            r"Batch job submission failed: (?!Unable to contact|Socket timed out|Rate limit)",
+        ),
+        (
+            "sbatch: error",
+            r"sbatch: error: (?:invalid|Invalid|unrecognized|Unable to open file|You must specify|Please specify|.{0,60}(?:not allowed|required|exceeds))",
+        ),
         confidence=0.9,
     ),
     *signs(
@@ -106,8 +115,14 @@ SIGNS = (
         unless=r"(?i)temporarily disabled|retrying",
         confidence=0.95,
     ),
-    Sign(cause="slurm_step_create", anchor="job credential", pattern=r"(?i)(?:job credential expired|invalid job credential|job credential revoked)"),
-    Sign(cause="step_waiting", anchor="step creation", pattern=r"(?i)step creation (?P<word>temporarily|still) disabled"),
+    Sign(
+        cause="slurm_step_create",
+        anchor="job credential",
+        pattern=r"(?i)(?:job credential expired|invalid job credential|job credential revoked)",
+    ),
+    Sign(
+        cause="step_waiting", anchor="step creation", pattern=r"(?i)step creation (?P<word>temporarily|still) disabled"
+    ),
     Sign(cause="step_created", anchor="step created", pattern=r"(?i)step created for"),
     *signs(
         "slurm_launch_failed",
@@ -127,10 +142,16 @@ SIGNS = (
         "slurm_controller_down",
         ("unable to contact slurm", r"(?i)unable to contact slurm controller"),
         ("socket timed out on send/recv", ""),
-        ("rate limit exceeded", r"(?i)(?:slurm|sbatch|squeue|srun|sacct|sinfo|scontrol|salloc).{0,120}rate limit exceeded|rate limit exceeded, please retry (?:momentarily|later)"),
+        (
+            "rate limit exceeded",
+            r"(?i)(?:slurm|sbatch|squeue|srun|sacct|sinfo|scontrol|salloc).{0,120}rate limit exceeded|rate limit exceeded, please retry (?:momentarily|later)",
+        ),
         ("slurm_load", r"(?i)slurm_load_\w+ (?:error|failure).{0,80}(?:contact|timed out|connect)"),
         ("slurm_persist_conn_open", r"(?i)slurm_persist_conn_open.{0,120}(?:failed|refused|error)"),
-        ("slurmctld", r"(?i)(?:resolve_ctls_from_dns_srv|slurmctld.{0,60}(?:DNS SRV lookup failed|not responding|is down))"),
+        (
+            "slurmctld",
+            r"(?i)(?:resolve_ctls_from_dns_srv|slurmctld.{0,60}(?:DNS SRV lookup failed|not responding|is down))",
+        ),
         ("establish a configuration source", ""),
         confidence=0.9,
     ),
@@ -224,7 +245,10 @@ CAUSES = (
                 safe="auto",
             ),
         ),
-        wrong=("Retrying: of all refusals only busy controllers pass by themselves.", "$VAR in #SBATCH lines: not expanded."),
+        wrong=(
+            "Retrying: of all refusals only busy controllers pass by themselves.",
+            "$VAR in #SBATCH lines: not expanded.",
+        ),
         explains=frozenset({"slurm_pending"}),
         sources=("https://slurm.schedmd.com/sbatch.html",),
     ),
@@ -242,7 +266,10 @@ CAUSES = (
                 safe="never",
             ),
         ),
-        wrong=("Waiting on a per-job limit: it never starts.", "Cancelling for Resources or Priority: those are normal."),
+        wrong=(
+            "Waiting on a per-job limit: it never starts.",
+            "Cancelling for Resources or Priority: those are normal.",
+        ),
         sources=("https://slurm.schedmd.com/job_reason_codes.html",),
     ),
     Cause(

@@ -5,7 +5,12 @@ from __future__ import annotations
 from rltui.diagnose.signs import Sign
 
 SIGNS = (
-    Sign(cause="failed_end", anchor="exit", words=("exit", "exited", "exits"), pattern=r"(?i)exited with exit code [1-9]|exit(?:ed|s)?(?: with)?(?: status| code)?[ :=]+(?:-?[1-9]\d*)\b"),
+    Sign(
+        cause="failed_end",
+        anchor="exit",
+        words=("exit", "exited", "exits"),
+        pattern=r"(?i)exited with exit code [1-9]|exit(?:ed|s)?(?: with)?(?: status| code)?[ :=]+(?:-?[1-9]\d*)\b",
+    ),
     Sign(cause="failed_end", anchor="returned non-zero exit status"),
     Sign(cause="failed_end", anchor="outcome", pattern=r"^outcome: (?:failed|lost)"),
 )
