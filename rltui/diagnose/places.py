@@ -132,7 +132,7 @@ def read_cuda_oom(found: Found) -> Reading | None:
     if numbers.get("slack", 0.0) > max(2.0, 0.05 * numbers.get("total", 40.0)):
         fields["fragmented"] = "yes"
     foreign = foreign_gib(numbers)
-    if numbers["processes"] >= 2 and foreign > 0.1 * numbers.get("total", 1.0) or _mostly_foreign(numbers, foreign):
+    if _is_shared(numbers, foreign):
         return Reading(0.85, "cuda_oom_gpu_shared", {**fields, "foreign": f"{foreign:.1f} GiB"})
     if "cumem" in text:
         return Reading(0.9, "oom_weight_sync", fields)
@@ -143,8 +143,12 @@ def read_cuda_oom(found: Found) -> Reading | None:
     return _placeless(found, numbers, fields)
 
 
-def _mostly_foreign(numbers: dict[str, float], foreign: float) -> bool:
-    return numbers["processes"] >= 1 and foreign > 0.5 * numbers.get("total", float("inf"))
+def _is_shared(numbers: dict[str, float], foreign: float) -> bool:
+    """Two ranks on one card show as processes that hold memory besides this one; one listed process may be this one."""
+    total = numbers.get("total", float("inf"))
+    if "allocated" not in numbers:
+        return numbers["processes"] >= 3 and numbers["others"] > 0.5 * total
+    return numbers["processes"] >= 1 and foreign > (0.1 if numbers["processes"] >= 2 else 0.5) * total
 
 
 _ENGINE_ACTORS = re.compile(

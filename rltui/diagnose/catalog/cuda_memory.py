@@ -32,6 +32,7 @@ SIGNS = tuple(
         ("alloc_failed", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"),
         ("cuda_error_out_of_memory", ""),
         ("cuda oom", r"CUDA OOM\b"),
+        ("raytaskerror(outofmemoryerror)", ""),
     )
 )
 
