@@ -34,8 +34,10 @@ def read_demand(found: Found) -> Reading | None:
     if amounts and all(value <= TINY or name.startswith("node:") for name, value in amounts.items()):
         return None
     wants_gpu = any(name.startswith(_GPU_NAMES) for name in amounts)
+    if "pending tasks" in found.spot.line.text and not wants_gpu:
+        return None  # tasks queue for CPUs all the time
     if "pending" in found.spot.line.text:
-        return Reading(0.7, fields={"demand": demand.strip()}) if wants_gpu else None
+        return Reading(0.7 if wants_gpu else 0.65, fields={"demand": demand.strip()})
     return Reading(0.9 if wants_gpu else 0.8, fields={"demand": demand.strip()} if amounts else {})
 
 

@@ -89,7 +89,7 @@ SIGNS = (
         "nccl_ib_error",
         (
             "got completion",
-            r"(?i)got completion (?:from peer (?P<peer>[\w.:]+)(?:<\d+>)? )?with (?:error|status)[ =]?(?P<status>\d+)",
+            r"(?i)got completion (?:from peer (?P<peer>[\w.:%]+)(?:<\d+>)? )?(?:with )?(?:error|status)[ =]?(?P<status>\d+)",
         ),
         (
             "ib",

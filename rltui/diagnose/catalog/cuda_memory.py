@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _NO_OOM = (
     r"(?i)^\s*except |(?:avoid|prevent|in case of|if you (?:see|get|hit|encounter|run into)|"
     r"(?:may|might|could|can) (?:cause|lead|result|run)).{0,60}(?:out of memory|OOM)|"
-    r"skipping (?:this )?batch|retry(?:ing)? with|out of memory: kill|ray\.exceptions|shared memory"
+    r"skipping (?:this )?batch|retry(?:ing)? with|out of memory: kill|ray\.exceptions\.OutOfMem|shared memory"
 )
 
 SIGNS = tuple(

@@ -43,7 +43,7 @@ SIGNS = (
     Sign(
         cause="dataloader_killed",
         anchor="dataloader worker",
-        pattern=r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal|exited unexpectedly)",
+        pattern=r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) ?(?:is killed by signal|exited unexpectedly)",
         confidence=0.95,
     ),
     *signs(

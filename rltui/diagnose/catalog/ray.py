@@ -63,6 +63,13 @@ SIGNS = (
     ),
     Sign(
         cause="ray_pg_infeasible",
+        anchor="could not find a node type to satisfy",
+        pattern=r"could not find a node type to satisfy the request: \[(?P<demand>\{[^}]*\})",
+        check=ray_judges.read_demand,
+        confidence=0.8,
+    ),
+    Sign(
+        cause="ray_pg_infeasible",
         anchor="cannot be scheduled right now",
         pattern=r"(?P<demand>\{[^}]*\})?.*cannot be scheduled right now.*?(?P<demand2>\{[^}]*\})?",
         check=ray_judges.read_demand,

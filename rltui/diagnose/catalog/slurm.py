@@ -45,7 +45,7 @@ SIGNS = (
     *signs(
         "slurm_time_limit",
         ("due to time limit", rf"(?:JOB|STEP) \S+{_ON}DUE TO TIME LIMIT|DUE TO TIME LIMIT"),
-        ("timed-out", r"(?i)submitit.{0,120}this job is timed-out"),
+        ("timed-out", r"(?i)submitit.{0,120}this job is timed-out|job not requeued because: timed-out"),
         ("timeout", _state("TIMEOUT")),
         ("deadline", _state("DEADLINE")),
         confidence=0.95,
@@ -85,8 +85,9 @@ SIGNS = (
         ("error:", r"error: (?:QOS|Assoc)(?:Max|Grp|Min)\w+Limit", _LIMIT_NAMES),
         (
             "batch job submission failed",
-            r"Batch job submission failed: (?!Unable to contact|Socket timed out|Rate limit)",
+            r"Batch job submission failed: (?!Unable to contact|Socket timed out|Rate limit|I/O error)",
         ),
+        ("unrecognized option", r"(?:sbatch|srun|salloc): unrecognized option"),
         (
             "sbatch: error",
             r"sbatch: error: (?:invalid|Invalid|unrecognized|Unable to open file|You must specify|Please specify|.{0,60}(?:not allowed|required|exceeds))",
@@ -111,7 +112,7 @@ SIGNS = (
     Sign(
         cause="slurm_step_create",
         anchor="unable to create step",
-        pattern=r"Unable to create step for job \d+: (?P<reason>.+)",
+        pattern=r"Unable to create step for job \S+: (?P<reason>.+)",
         unless=r"(?i)temporarily disabled|retrying",
         confidence=0.95,
     ),
@@ -136,6 +137,7 @@ SIGNS = (
         ("wtermsig", r"WTERMSIG (?:9|6|11|7)\b"),
         ("batch script", r"(?i)(?:unable|failed) to (?:create|read|write).{0,40}batch script|batch job load failure"),
         ("zero bytes were transmitted", ""),
+        ("i/o error writing script/environment", ""),
         confidence=0.85,
     ),
     *signs(
