@@ -5,29 +5,15 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rltui.diagnose.catalog import (
-    collectives,
-    cuda_memory,
-    engine,
-    environment,
-    gpu_health,
-    host,
-    learner,
-    outside,
-    ray,
-    slurm,
-    states,
-)
+from rltui.diagnose import catalog, wordings
 from rltui.diagnose.signs import key_words
 
 if TYPE_CHECKING:
     from rltui.diagnose.causes import Cause
     from rltui.diagnose.signs import Sign
 
-_FAMILIES = (slurm, gpu_health, host, ray, cuda_memory, engine, collectives, learner, outside, environment)
-
-CAUSES: dict[str, Cause] = {cause.id: cause for family in _FAMILIES for cause in family.CAUSES}
-SIGNS: tuple[Sign, ...] = tuple(sign for family in (*_FAMILIES, states) for sign in family.SIGNS)
+CAUSES: dict[str, Cause] = {cause.id: cause for cause in catalog.all_causes()}
+SIGNS: tuple[Sign, ...] = wordings.all_signs()
 
 
 @cache

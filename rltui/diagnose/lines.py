@@ -38,7 +38,8 @@ class Line(Struct, frozen=True):
         return (self.actor, self.pid, self.rank)
 
 
-_CARET_ESCAPES = re.compile(r"\^\[(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}?\^G|[()][0AB])")
+_CARET_ESCAPES = re.compile(r"(?:\^\[|#033|\\033|\\x1b|\\e|\\u001b)(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}?\^G|[()][0AB])")
+_ESCAPE_MARKS = ("^[", "#033", "\\033", "\\x1b", "\\e[", "\\u001b")
 _REPEATED = re.compile(r"\s*\[repeated (\d{1,7})x across (?:all )?cluster\](?:\s*\(Ray deduplicates.{0,200})?")
 _ANY_PREFIX = re.compile(r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]*-\d+\s*\||rank|wandb")
 
@@ -69,7 +70,7 @@ _MOST_PREFIXES = 6
 def clean(raw: bytes, number: int) -> Line:
     """Return the line ``raw`` (without its end) cleaned and attributed; what is over ``LINE_LIMIT`` is cut."""
     text = plain(raw[: 4 * LINE_LIMIT].decode("utf-8", "replace"))[:LINE_LIMIT]
-    if "^[" in text:
+    if any(mark in text for mark in _ESCAPE_MARKS):
         text = _CARET_ESCAPES.sub("", text)
     fields: dict[str, str] = {}
     repeated = 1

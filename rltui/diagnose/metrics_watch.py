@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -15,11 +15,15 @@ PERSISTENT_STEPS = 3
 """A single NaN is how mixed precision finds its scale; three in a row are not."""
 
 _METRIC = re.compile(
-    r"(?<![\w.])(?P<name>(?:[\w.-]+/){0,3}[\w.-]{0,40}?(?:grad_?norm|loss)\w{0,40}(?:/mean)?)['\"]?\s{0,3}[:=]\s{0,3}['\"]?"
+    r"(?<![\w.])(?P<name>(?:[\w.-]+/){0,3}[\w.-]{0,40}?(?:grad[_ ]?norm|loss)\w{0,40}(?:/mean)?)['\"]?\s{0,3}[:=]\s{0,3}['\"]?"
     r"(?P<value>[-+]?(?:nan|inf(?:inity)?|\d[\d.]*(?:e[-+]?\d+)?))(?![\w.])",
     re.IGNORECASE,
 )
+_NAMES = re.compile(r"([A-Za-z_][\w./-]*)['\"]?\s?[:=]")
 _NOT_METRICS = re.compile(r"(?i)loss_?scale|loss_?(?:fn|type|agg|mode|coef|weight)|lossless|kl_loss_coef|stop_loss")
+
+
+_Key: TypeAlias = "tuple[tuple[str, str, str], str, frozenset[str]]"
 
 
 class Lapse(Struct, frozen=True):
@@ -57,7 +61,7 @@ class MetricsWatch:
     """
 
     def __init__(self) -> None:
-        self._open: dict[tuple[object, str], Lapse] = {}
+        self._open: dict[_Key, Lapse] = {}
         self._closed: list[Lapse] = []
 
     @property
@@ -66,12 +70,16 @@ class MetricsWatch:
         return bool(self._open)
 
     def feed(self, line: Line, position: int) -> None:
-        """Take a line in which metrics may be."""
+        """Take a line in which metrics may be.
+
+        Lines of one run name the same values; a line that names others, even with the same metric, is another series.
+        """
+        shape = frozenset(_NAMES.findall(line.text))
         for match in _METRIC.finditer(line.text):
             name, value = match["name"], match["value"].lower()
             if _NOT_METRICS.search(name):
                 continue
-            key = (line.stream, name)
+            key = (line.stream, name, shape)
             lapse = self._open.get(key)
             if value.lstrip("+-")[0] in "ni":
                 self._note(key, lapse, Lapse(name, value, line, position, 1, True))
@@ -80,7 +88,7 @@ class MetricsWatch:
                 if lapse.length >= PERSISTENT_STEPS and len(self._closed) < MOST_SERIES:
                     self._closed.append(lapse)
 
-    def _note(self, key: tuple[object, str], lapse: Lapse | None, fresh: Lapse) -> None:
+    def _note(self, key: _Key, lapse: Lapse | None, fresh: Lapse) -> None:
         if lapse is not None:
             self._open[key] = Lapse(lapse.name, lapse.value, lapse.line, lapse.position, lapse.length + 1, True)
         elif len(self._open) < MOST_SERIES:

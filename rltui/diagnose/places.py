@@ -134,6 +134,8 @@ def read_cuda_oom(found: Found) -> Reading | None:
     foreign = foreign_gib(numbers)
     if _is_shared(numbers, foreign):
         return Reading(0.85, "cuda_oom_gpu_shared", {**fields, "foreign": f"{foreign:.1f} GiB"})
+    if re.search(r"(?i)warming up|profil|graph capture|capture cuda graph|dummy requests", found.spot.line.text):
+        return Reading(0.9, "engine_load_oom", fields)
     if "cumem" in text:
         return Reading(0.9, "oom_weight_sync", fields)
     place = place_of(frames_of(found.spot))

@@ -42,7 +42,7 @@ def read_demand(found: Found) -> Reading | None:
 
 
 def read_placement_wait(found: Found) -> Reading | None:
-    """vLLM says how long it has waited for its placement group, 10 s, 20 s, 40 s …; early ones are normal."""
+    """VLLM says how long it has waited for its placement group, 10 s, 20 s, 40 s …; early ones are normal."""
     return Reading(0.75) if int(found.groups["seconds"]) >= PATIENCE_S else None
 
 
