@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from rltui.diagnose.verdicts import Remedy
-
 if TYPE_CHECKING:
     from rltui.diagnose.signs import Sighting
+    from rltui.diagnose.verdicts import Remedy
 
 Fields: TypeAlias = Mapping[str, str]
 Remedies: TypeAlias = "tuple[Remedy, ...] | Callable[[Fields], tuple[Remedy, ...]]"

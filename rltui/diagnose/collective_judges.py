@@ -10,19 +10,18 @@ from msgspec import structs
 from rltui.diagnose.causes import Verdict
 from rltui.diagnose.judging import surest
 from rltui.diagnose.signs import Found, Reading
-from rltui.diagnose.verdicts import Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rltui.diagnose.causes import Fields, Overview
+    from rltui.diagnose.causes import Overview
     from rltui.diagnose.signs import Sighting
 
 _VIRTUAL = re.compile(r"\b(?:br-[0-9a-f]{6,}|veth[0-9a-f]+|docker\d+|virbr\d+|cni\d+|flannel\S*|cali[0-9a-f]+):")
 
 
 def read_socket_interfaces(found: Found) -> Reading | None:
-    """Bridges and veth pairs of containers look like interfaces and lead nowhere; NCCL lists them on this or next lines."""
+    """Bridges and veth pairs of containers look like interfaces and lead nowhere; NCCL lists what it uses."""
     listed = [found.spot.line.text, *(line.text for line in found.spot.after(20) if re.match(r"\s*\[\d+\]", line.text))]
     return Reading(0.65) if any(_VIRTUAL.search(text) for text in listed) else None
 
@@ -46,24 +45,36 @@ def _waits(sightings: Sequence[Sighting]) -> dict[str, Sighting]:
     return first
 
 
-def _difference(sightings: Sequence[Sighting]) -> tuple[Sighting, Sighting] | None:
-    """Two ranks whose first timed-out waits differ: other operation, size or number in what should be the same."""
-    waits = list(_waits(sightings).values())
-    for other in waits[1:]:
-        if any(waits[0].fields.get(name) != other.fields.get(name) for name in ("op", "seq", "numel")):
-            return waits[0], other
-    return None
-
-
 def nccl_desync(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
     """Somebody says so, or two ranks wait for different things."""
     if sightings:
         return surest(sightings)
-    pair = _difference(overview.of("nccl_timeout"))
-    if pair is None:
-        return None
-    words = " but ".join(_wait_in_words(one) for one in pair)
-    return Verdict(confidence=0.75, sightings=pair, fields={"difference": words})
+    waits = list(_waits(overview.of("nccl_timeout")).values())
+    for index, other in enumerate(waits):
+        for one in waits[:index]:
+            confidence = _contradiction(one, other, overview)
+            if confidence:
+                words = f"{_wait_in_words(one)}, but {_wait_in_words(other)}"
+                return Verdict(confidence=confidence, sightings=(one, other), fields={"difference": words})
+    return None
+
+
+def _contradiction(one: Sighting, other: Sighting, overview: Overview) -> float:
+    """How surely two ranks wait for different operations of one process group; each group counts from zero."""
+    if all(one.fields.get(name) == other.fields.get(name) for name in ("op", "seq", "numel")):
+        return 0.0
+    groups = [_group(wait, overview) for wait in (one, other)]
+    if groups[0] == groups[1]:
+        return 0.75
+    return 0.6 if "" in groups else 0.0
+
+
+def _group(wait: Sighting, overview: Overview) -> str:
+    """The process group of a wait, from the watchdog's next line; empty where the log has none."""
+    for position in overview.of("nccl_position"):
+        if all(position.fields.get(name) == wait.fields.get(name) for name in ("rank", "seq")):
+            return position.fields.get("group", "")
+    return ""
 
 
 def _wait_in_words(sighting: Sighting) -> str:
@@ -72,7 +83,7 @@ def _wait_in_words(sighting: Sighting) -> str:
     return f"rank {rank} waits for {fields['op']} number {fields.get('seq', '?')}"
 
 
-def nccl_timeout(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
+def nccl_timeout(sightings: Sequence[Sighting], _: Overview) -> Verdict | None:
     """Ranks that wait for the same thing; those that do not complain are named."""
     verdict = surest(sightings)
     if verdict is None:
@@ -92,19 +103,6 @@ def _missing_ranks(sightings: Sequence[Sighting]) -> list[str]:
         return []
     missing = sorted(set(range(min(max(heard) + 1, 4096))) - heard)
     return [str(rank) for rank in missing] if len(missing) <= 4 else []
-
-
-def timeout_remedies(fields: Fields) -> tuple[Remedy, ...]:
-    """Find the rank, then once more."""
-    return (
-        Remedy(
-            id="find-missing-rank",
-            summary="Find the rank that did not come and its node; if the node has an Xid or failed, exclude it and resubmit.",
-            commands=("py-spy dump --pid <pid>", "sbatch --exclude=<node> …"),
-            safe="confirm",
-        ),
-        Remedy(id="restart-once", summary="Restart once from the newest checkpoint.", safe="confirm"),
-    )
 
 
 def nccl_lib_mismatch(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:

@@ -92,7 +92,8 @@ def tensor_parallel(fields: Fields) -> tuple[Remedy, ...]:
     return (
         Remedy(
             id="divide-heads",
-            summary=f"Set tensor parallelism to {best}, which divides {heads} heads; keep engines × tensor parallelism.",
+            summary=f"Set tensor parallelism to {best}, which divides {heads} heads; keep engines × tensor "
+            f"parallelism.",
             changes=(Change("roles.rollout.tensor_parallel", "set", best),),
             safe="auto",
         ),

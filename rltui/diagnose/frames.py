@@ -1,7 +1,8 @@
 """Python tracebacks as frames: where an error happened decides what it means.
 
-Understood are plain tracebacks, those of rich (whose boxes wrap long paths over two lines), Ray's ``ray::Class.method()``
-lines, which stand for the remote part of a call, and tracebacks whose lines of several processes are interleaved.
+Understood are plain tracebacks, those of rich (whose boxes wrap long paths over two lines), Ray's
+``ray::Class.method()`` lines, which stand for the remote part of a call, and tracebacks of several processes whose
+lines are interleaved.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _RICH = re.compile(r"^(?P<path>\S{0,500}\.py):\d+ in (?P<function>\S{1,200})")
 _REMOTE = re.compile(r"\b(?P<path>ray::[\w.]+?)\.?(?P<function>\w+)\(\)")
 _NATIVE = re.compile(r"(?P<path>[\w./-]+\.(?:cpp|cc|cu|h)):\d+")
 _PART_OF_TRACEBACK = re.compile(
-    r"\s|[\^~]+$|$|ray::|❱|Traceback|During handling|The above exception|[╭╰]|--+>|\d+ [│|]|.{0,400}\.py:\d+ in |Exception raised from"
+    r"\s|[\^~]+$|$|ray::|❱|Traceback|During handling|The above exception|[╭╰]|--+>|\d+ [│|]|.{0,400}\.py:\d+ in |"
+    r"Exception raised from"
 )
 
 

@@ -1,4 +1,4 @@
-"""From sightings to diagnoses: one for each cause, causes before consequences, remedies as far as the evidence carries."""
+"""From sightings to diagnoses: one for each cause, causes before consequences, remedies as the evidence allows."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ LATE_LINES = 300
 """Processes write at the same time: a consequence may be printed this many lines before its cause."""
 
 LEAST_CONFIDENCE = 0.4
+EXPLAINING = 0.65
+"""A cause that is less sure than this stands beside others, and explains none of them away."""
 
 _TIERS = ("site", "root", "effect", "aside", "wrapper")
 
@@ -63,7 +65,7 @@ def _candidate(cause: Cause, overview: Overview) -> Candidate | None:
 
 def explains(one: Candidate, other: Candidate) -> bool:
     """Whether ``other`` is a consequence of ``one``, as far as kind and order tell."""
-    if one is other or one.verdict.confidence < SURE_ENOUGH:
+    if one is other or one.verdict.confidence < EXPLAINING:
         return False
     if other.cause.id in one.cause.explains:
         return True

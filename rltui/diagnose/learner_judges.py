@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_loss_scale(found: Found) -> Reading | None:
-    """A dynamic scaler starts at 2^16 or 2^32 and halves until it fits; at 1 and below there is nothing left to halve."""
+    """A dynamic scaler starts at 2^16 or 2^32 and halves until it fits; below 1 there is nothing left to halve."""
     text = found.groups.get("scale") or found.groups.get("scale2") or ""
     try:
         scale = float(text.rstrip("."))
@@ -39,7 +39,8 @@ def batch_remedies(fields: Fields) -> tuple[Remedy, ...]:
         words = "Make the global batch micro batch × accumulation × ranks, with at least one sample each."
     elif batch % unit == 0:
         words = (
-            f"{batch} / ({micro} × {steps}) is {batch // unit}, but DeepSpeed counts {world} ranks: the launcher's world "
+            f"{batch} / ({micro} × {steps}) is {batch // unit}, but DeepSpeed counts {world} ranks: the launcher's "
+            f"world "
             "size did not reach it."
         )
     else:

@@ -38,7 +38,10 @@ class Line(Struct, frozen=True):
         return (self.actor, self.pid, self.rank)
 
 
-_CARET_ESCAPES = re.compile(r"(?:\^\[|#033|\\033|\\x1b|\\e|\\u001b)(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}?\^G|[()][0AB])")
+_CARET_ESCAPES = re.compile(
+    r"(?:\^\[|#033|\\033|\\x1b|\\e|\\u001b)(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}?\^G|"
+    r"[()][0AB])"
+)
 _ESCAPE_MARKS = ("^[", "#033", "\\033", "\\x1b", "\\e[", "\\u001b")
 _REPEATED = re.compile(r"\s*\[repeated (\d{1,7})x across (?:all )?cluster\](?:\s*\(Ray deduplicates.{0,200})?")
 _ANY_PREFIX = re.compile(r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]*-\d+\s*\||rank|wandb")

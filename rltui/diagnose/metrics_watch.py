@@ -15,7 +15,8 @@ PERSISTENT_STEPS = 3
 """A single NaN is how mixed precision finds its scale; three in a row are not."""
 
 _METRIC = re.compile(
-    r"(?<![\w.])(?P<name>(?:[\w.-]+/){0,3}[\w.-]{0,40}?(?:grad[_ ]?norm|loss)\w{0,40}(?:/mean)?)['\"]?\s{0,3}[:=]\s{0,3}['\"]?"
+    r"(?<![\w.])(?P<name>(?:[\w.-]+/){0,3}[\w.-]{0,40}?(?:grad[_ ]?norm|"
+    r"loss)\w{0,40}(?:/mean)?)['\"]?\s{0,3}[:=]\s{0,3}['\"]?"
     r"(?P<value>[-+]?(?:nan|inf(?:inity)?|\d[\d.]*(?:e[-+]?\d+)?))(?![\w.])",
     re.IGNORECASE,
 )

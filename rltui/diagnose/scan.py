@@ -11,14 +11,15 @@ from __future__ import annotations
 import string
 from typing import TYPE_CHECKING, NamedTuple
 
-from rltui.diagnose.index import signs_by_word
+from rltui.diagnose.index import leads_by_word
 from rltui.diagnose.lines import clean
 from rltui.diagnose.metrics_watch import MetricsWatch
-from rltui.diagnose.signs import Sighting, seen
-from rltui.diagnose.spots import Spot
+from rltui.diagnose.signs import Sighting, is_possible, seen
+from rltui.diagnose.spots import Patience, Spot
 from rltui.diagnose.verdicts import Evidence
 
 if TYPE_CHECKING:
+    from rltui.diagnose.index import Lead
     from rltui.diagnose.lines import Line
     from rltui.diagnose.signs import Sign
     from rltui.diagnose.sources import Source
@@ -35,6 +36,7 @@ OVERLAP_BYTES = 512
 """A longer line is looked at in pieces, as if each were a line."""
 
 MOST_SIGHTINGS = 200
+MOST_LINES_AROUND = 200_000
 MEMO_BYTES = 1 << 24
 
 _WORDS_ONLY = bytes(
@@ -46,11 +48,15 @@ _NOT_FINITE = frozenset((b"nan", b"inf", b"infinity"))
 
 
 class Candidate(NamedTuple):
-    """What lines with certain words may be: signs of causes, a step's metrics, metrics with NaN among them."""
+    """What lines with certain words may be: signs of causes, a step's metrics, metrics with NaN among them.
+
+    ``is_tried``: whether a line with these words was looked at, and signs that cannot match any were left out.
+    """
 
     signs: tuple[Sign, ...]
     is_metric: bool
     has_nan: bool
+    is_tried: bool = False
 
 
 class Extent(NamedTuple):
@@ -109,20 +115,29 @@ class Scanner:
         if self._memo_bytes > MEMO_BYTES:
             self._memo, self._memo_bytes = {}, 0
             fresh = set(words_of_lines)
-        table = signs_by_word()
+        table = leads_by_word()
         for line in fresh:
             self._memo[line] = _classify(line, table)
             self._memo_bytes += len(line) + 100
         return self._memo
 
+    def narrow(self, words: bytes, candidate: Candidate, lowered: str, text: str) -> None:
+        """Remember which signs are possible for lines with these words, now that one of them was seen."""
+        signs = tuple(sign for sign in candidate.signs if is_possible(sign, lowered, text))
+        useful = signs or candidate.is_metric
+        self._memo[words] = candidate._replace(signs=signs, is_tried=True) if useful else None
 
-def _classify(line: bytes, table: dict[bytes, tuple[Sign, ...]]) -> Candidate | None:
-    words = line.split()
+
+def _classify(line: bytes, table: dict[bytes, tuple[Lead, ...]]) -> Candidate | None:
+    words = frozenset(line.split())
     keys = table.keys() & words
     is_metric = not _METRIC_WORDS.isdisjoint(words)
     if not keys and not is_metric:
         return None
-    signs = tuple({id(sign): sign for key in sorted(keys) for sign in table[key]}.values())
+    leads = {id(lead.sign): lead for key in sorted(keys) for lead in table[key]}
+    signs = tuple(lead.sign for lead in leads.values() if lead.needed <= words)
+    if not signs and not is_metric:
+        return None
     return Candidate(signs, is_metric, is_metric and not _NOT_FINITE.isdisjoint(words))
 
 
@@ -134,6 +149,7 @@ class _Pass:
         self.source = source
         self.scanner = scanner
         self.watch = MetricsWatch()
+        self.patience = Patience(MOST_LINES_AROUND)
         self.window = b""
         self.done = 0
         """Bytes of the window that were looked at."""
@@ -168,33 +184,34 @@ class _Pass:
         for count, words in enumerate(lines):
             candidate = candidates[words]
             if candidate is not None and (candidate.signs or candidate.has_nan or self.watch.is_open):
-                self._ask_line(candidate, offset, offset + len(words), self.lines + count + 1, is_last)
+                extent = Extent(offset, offset + len(words), self.lines + count + 1, is_last)
+                self._ask_line(candidate, words, extent)
             offset += len(words) + 1
         self.lines += len(lines) - 1
         self.done = limit
 
-    def _ask_line(self, candidate: Candidate, start: int, end: int, number: int, is_last: bool) -> None:
-        raw = self.window[start:end]
+    def _ask_line(self, candidate: Candidate, words: bytes, extent: Extent) -> None:
+        raw = self.window[extent.start : extent.end]
         if len(raw) <= PIECE_BYTES and b"\r" not in raw[:-1]:
-            self._ask(candidate, raw, Extent(start, end, number, is_last))
+            self._ask(candidate, words, raw, extent)
             return
         for piece in _pieces(raw):
             words = raw[piece].translate(_WORDS_ONLY)
             of_piece = self.scanner.candidates([words])[words]
             if of_piece is not None:
-                self._ask(of_piece, raw[piece], Extent(start + piece.start, start + piece.stop, number, is_last))
+                start, end = extent.start + piece.start, extent.start + piece.stop
+                self._ask(of_piece, words, raw[piece], extent._replace(start=start, end=end))
 
-    def _ask(self, candidate: Candidate, raw: bytes, extent: Extent) -> None:
-        lowered = raw.lower()
-        likely = [sign for sign in candidate.signs if sign.anchor.encode() in lowered]
-        if not likely and not candidate.is_metric:
-            return
+    def _ask(self, candidate: Candidate, words: bytes, raw: bytes, extent: Extent) -> None:
         line = clean(raw, extent.number)
+        lowered = line.text.lower()
+        if not candidate.is_tried:
+            self.scanner.narrow(words, candidate, lowered, line.text)
         if candidate.is_metric:
             self.watch.feed(line, self.scanner.notebook.lines + extent.number)
-        spot = Spot(line, self.window, extent.start, extent.end, extent.is_last)
-        for sign in likely:
-            reading = seen(sign, spot)
+        spot = Spot(line, self.window, extent.start, extent.end, extent.is_last, self.patience)
+        for sign in candidate.signs:
+            reading = seen(sign, spot) if sign.anchor in lowered else None
             if reading is not None:
                 self._note(reading.cause, reading.confidence, line, reading.fields)
 

@@ -87,8 +87,33 @@ def signs(cause: str, *entries: tuple[str, ...] | str, confidence: float = 0.9, 
 
 
 def key_words(sign: Sign) -> tuple[str, ...]:
-    """Return the words by which the scan finds candidates for ``sign``."""
-    return sign.words or (max(re.findall("[a-z]+", sign.anchor), key=len),)
+    """Return the words by which the scan finds candidates for ``sign``: any of them."""
+    return sign.words or (max(anchor_words(sign), key=len),)
+
+
+def anchor_words(sign: Sign) -> frozenset[str]:
+    """Return the words that a line must have, all of them, for ``sign`` to be possible."""
+    return frozenset() if sign.words else frozenset(re.findall("[a-z]+", sign.anchor))
+
+
+_COUNTS = re.compile(r"\\d|\{\d*,?\d*\}")
+
+
+def depends_on_digits(sign: Sign) -> bool:
+    """Whether particular digits decide: of two lines that differ in their numbers only one may then match."""
+    return _has_digits(sign.anchor, sign.pattern)
+
+
+@lru_cache(maxsize=4096)
+def _has_digits(anchor: str, pattern: str) -> bool:
+    return any(letter.isdigit() for letter in _COUNTS.sub("", anchor + pattern))
+
+
+def is_possible(sign: Sign, lowered: str, text: str) -> bool:
+    """Whether ``sign`` may match lines like ``text`` (in lower case: ``lowered``) that have other numbers."""
+    if depends_on_digits(sign):
+        return True
+    return sign.anchor in lowered and (not sign.pattern or compiled(sign.pattern).search(text) is not None)
 
 
 @lru_cache(maxsize=4096)

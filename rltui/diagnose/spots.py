@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 MOST_LINES_AROUND = 400
 
 
+class Patience:
+    """How many lines predicates may still look at around the lines they are asked about, in one source.
+
+    A traceback is worth its while once; a million of them would take hours.
+    """
+
+    def __init__(self, lines: int) -> None:
+        self.lines = lines
+
+
 class Spot(Struct, frozen=True):
     """A cleaned line with the raw text around it, of which only what is asked for is cleaned.
 
@@ -23,6 +33,7 @@ class Spot(Struct, frozen=True):
         start: Where the line starts in ``raw``.
         end: Where it ends.
         is_last_part: Whether ``raw`` reaches to the end of the file.
+        patience: Shared by all spots of the source.
     """
 
     line: Line
@@ -30,13 +41,15 @@ class Spot(Struct, frozen=True):
     start: int
     end: int
     is_last_part: bool
+    patience: Patience
 
     def before(self, most: int) -> Iterator[Line]:
         """Yield up to ``most`` lines before this one, nearest first."""
         end, number = self.start, self.line.number
         for _ in range(min(most, MOST_LINES_AROUND)):
-            if end <= 0:
+            if end <= 0 or self.patience.lines <= 0:
                 return
+            self.patience.lines -= 1
             end -= 1
             start = self.raw.rfind(b"\n", 0, end) + 1
             number -= 1
@@ -47,8 +60,9 @@ class Spot(Struct, frozen=True):
         """Yield up to ``most`` lines after this one."""
         start, number = self.raw.find(b"\n", self.end) + 1, self.line.number
         for _ in range(min(most, MOST_LINES_AROUND)):
-            if start <= 0 or start >= len(self.raw):
+            if start <= 0 or start >= len(self.raw) or self.patience.lines <= 0:
                 return
+            self.patience.lines -= 1
             end = self.raw.find(b"\n", start)
             end = len(self.raw) if end < 0 else end
             number += 1

@@ -20,9 +20,19 @@ CAUSES = (
         detail="{op} number {seq}{missing}",
         tell="All ranks that complain name the same operation and number: somebody did not come. The rank that is "
         "missing from the complaints is the one to look at.",
-        remedies=judges.timeout_remedies,
+        remedies=(
+            Remedy(
+                id="find-missing-rank",
+                summary="Find the rank that did not come and its node; if the node has an Xid or failed, exclude it "
+                "and resubmit.",
+                commands=("py-spy dump --pid <pid>", "sbatch --exclude=<node> …"),
+                safe="confirm",
+            ),
+            Remedy(id="restart-once", summary="Restart once from the newest checkpoint.", safe="confirm"),
+        ),
         wrong=(
-            "A longer timeout: one user waited five hours instead of thirty minutes for the same hang. It is right only "
+            "A longer timeout: one user waited five hours instead of thirty minutes for the same hang. It is right "
+            "only "
             "where the step is known to be slow.",
             "GPU utilization as a sign of life: it shows 100 % while a collective is stuck; power and tokens tell.",
         ),
@@ -39,7 +49,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="find-the-branch",
-                summary="Find the branch that depends on the rank or on its data (empty batches, uneven steps, errors caught on one rank).",
+                summary="Find the branch that depends on the rank or on its data (empty batches, uneven steps, "
+                "errors caught on one rank).",
                 commands=("export TORCH_DISTRIBUTED_DEBUG=DETAIL",),
                 safe="never",
             ),
@@ -54,7 +65,8 @@ CAUSES = (
         id="nccl_system_error",
         tier="effect",
         title="NCCL could not connect: interface, firewall, or a node that is gone",
-        tell="A failed system call with its reason (no route, refused, timed out), or bridges such as br-… and veth… among "
+        tell="A failed system call with its reason (no route, refused, timed out), or bridges such as br-… and veth… "
+        "among "
         "the interfaces NCCL uses.",
         remedies=(
             Remedy(
@@ -80,7 +92,8 @@ CAUSES = (
         tier="effect",
         title="InfiniBand gave up on a peer",
         detail="peer {peer}, status {status}",
-        tell="Status 12 (vendor error 129) means that retries ran out: link or peer. Status 5 (249) are requests flushed "
+        tell="Status 12 (vendor error 129) means that retries ran out: link or peer. Status 5 (249) are requests "
+        "flushed "
         "after an earlier error.",
         remedies=(
             Remedy(
@@ -110,7 +123,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="bind-devices",
-                summary="Bind each rank to its own device and check the layout; older Ray (before 2.40) could put two workers on one GPU.",
+                summary="Bind each rank to its own device and check the layout; older Ray (before 2.40) could put "
+                "two workers on one GPU.",
                 safe="never",
             ),
         ),
@@ -126,7 +140,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="clean-library-path",
-                summary="Take foreign NCCLs out of LD_LIBRARY_PATH and LD_PRELOAD; use the nvidia-nccl package torch came with.",
+                summary="Take foreign NCCLs out of LD_LIBRARY_PATH and LD_PRELOAD; use the nvidia-nccl package torch "
+                "came with.",
                 commands=("python -c 'import torch; print(torch.cuda.nccl.version())'", "echo $LD_LIBRARY_PATH"),
                 safe="never",
             ),

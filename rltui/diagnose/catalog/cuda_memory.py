@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from rltui.diagnose.causes import Fields
 
 
-
 _HALVE_MICRO_BATCH = Remedy(
     id="halve-micro-batch",
     summary="Halve the micro batch and double gradient accumulation: the global batch stays as it is.",
@@ -102,7 +101,8 @@ CAUSES = (
         tier="root",
         title="The training pass ran out of GPU memory (activations or gradient buckets)",
         detail="{asked} asked for, {free} free of {total}",
-        tell="The traceback ends in forward, backward or update_actor, and the piece asked for is large (over 100 MiB).",
+        tell="The traceback ends in forward, backward or update_actor, and the piece asked for is large (over 100 "
+        "MiB).",
         remedies=_activations,
         wrong=(
             "A smaller global or rollout batch: one micro batch is what has to fit.",
@@ -203,7 +203,8 @@ CAUSES = (
         tier="root",
         title="Memory ran out when the engine woke up or took new weights",
         detail="{asked} asked for, {free} free of {total}",
-        tell="Frames such as wake_up, cumem_allocator, update_weight or a sharding manager: engine and trainer hold the "
+        tell="Frames such as wake_up, cumem_allocator, update_weight or a sharding manager: engine and trainer hold "
+        "the "
         "card at the same time.",
         remedies=_weight_sync,
         wrong=(

@@ -38,7 +38,8 @@ CAUSES = (
         tier="root",
         title="The GPU had less free memory than the engine was told to take",
         detail="{free_gib} of {total_gib} GiB free, share asked for {asked_share}",
-        tell="The engine compares free and wanted memory at start; a small gap is a leftover, a large one another process.",
+        tell="The engine compares free and wanted memory at start; a small gap is a leftover, a large one another "
+        "process.",
         remedies=engine_remedies.free_memory,
         wrong=("Lowering the utilization where next to nothing is free: the card belongs to someone else.",),
         explains=frozenset({"engine_core_died"}),
@@ -122,7 +123,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="restart-sandbox",
-                summary="Check the sandbox's health and restart it, at most three times; pause training while it is down.",
+                summary="Check the sandbox's health and restart it, at most three times; pause training while it is "
+                "down.",
                 safe="auto",
             ),
             Remedy(id="sandbox-concurrency", summary="Halve the number of concurrent executions.", safe="auto"),

@@ -14,9 +14,11 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="matching-wheel",
-                summary="Install the wheel built for this torch, CUDA and C++ ABI, or build it again in this environment.",
+                summary="Install the wheel built for this torch, CUDA and C++ ABI, or build it again in this "
+                "environment.",
                 commands=(
-                    "python -c 'import torch; print(torch.__version__, torch.version.cuda, torch._C._GLIBCXX_USE_CXX11_ABI)'",
+                    "python -c 'import torch; print(torch.__version__, torch.version.cuda, "
+                    "torch._C._GLIBCXX_USE_CXX11_ABI)'",
                 ),
                 safe="never",
             ),
@@ -30,11 +32,13 @@ CAUSES = (
         tier="root",
         title="The environment on this node lacks something",
         detail="no module {module}",
-        tell="A missing module, command or library, or a C library older than the wheel needs; often on some nodes only.",
+        tell="A missing module, command or library, or a C library older than the wheel needs; often on some nodes "
+        "only.",
         remedies=(
             Remedy(
                 id="same-environment",
-                summary="Activate (or install into) the same environment on every node; for GLIBC use a container or a fitting build.",
+                summary="Activate (or install into) the same environment on every node; for GLIBC use a container or "
+                "a fitting build.",
                 commands=("which python; python -V; python -m pip list | sha256sum",),
                 safe="never",
             ),

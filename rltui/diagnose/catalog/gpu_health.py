@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from rltui.diagnose.causes import Fields
 
 
-
 _XID_DOC = "https://docs.nvidia.com/deploy/xid-errors/"
 _NODE = ("the node's name and GPU address", "dmesg of the node around the first of these lines")
 _HARDWARE_WRONG = ("Restarting on the same node.", "nvidia-smi loops on that node: they may hang.")
@@ -43,7 +42,10 @@ def _driver(fields: Fields) -> tuple[Remedy, ...]:
 def _memory(fields: Fields) -> tuple[Remedy, ...]:
     if "news" not in fields:
         return _exclude(fields)
-    words = "Nothing now: the row is marked for repair or the error was contained. Restart the process if it died, and have the GPU reset at the next gap."
+    words = (
+        "Nothing now: the row is marked for repair or the error was contained. Restart the process if it died, "
+        "and have the GPU reset at the next gap."
+    )
     return (Remedy(id="watch-gpu", summary=words, safe="never"),)
 
 
@@ -77,7 +79,8 @@ CAUSES = (
         tier="site",
         title="The GPU's memory has a fault",
         detail="GPU {gpu}, Xid {xid}",
-        tell="Xid 48, 64 and 95 are uncontained; 63 alone is a row marked for repair and 94 is contained in one process.",
+        tell="Xid 48, 64 and 95 are uncontained; 63 alone is a row marked for repair and 94 is contained in one "
+        "process.",
         remedies=_memory,
         wrong=("Excluding a node for correctable errors or a single Xid 63.",),
         collect=_NODE,
@@ -89,7 +92,8 @@ CAUSES = (
         tier="site",
         title="An NVLink between GPUs failed",
         detail="GPU {gpu}",
-        tell="Xid 74 or 144 to 150 (not those marked Nonfatal), or a fatal SXid of an NVSwitch; Xid 154 says what is to "
+        tell="Xid 74 or 144 to 150 (not those marked Nonfatal), or a fatal SXid of an NVSwitch; Xid 154 says what is "
+        "to "
         "be done, and 45 is what it took down.",
         remedies=_exclude,
         wrong=("NCCL_P2P_DISABLE=1: it hides a broken link.",),
@@ -106,7 +110,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="find-kernel",
-                summary="Find the kernel and update it (attention, custom operators); CUDA_LAUNCH_BLOCKING=1 shows the call.",
+                summary="Find the kernel and update it (attention, custom operators); CUDA_LAUNCH_BLOCKING=1 shows "
+                "the call.",
                 commands=("export CUDA_LAUNCH_BLOCKING=1",),
                 safe="never",
             ),

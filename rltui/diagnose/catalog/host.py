@@ -10,12 +10,14 @@ CAUSES = (
         id="host_oom_slurm",
         tier="site",
         title="The job ran out of host memory and the kernel killed processes",
-        tell="slurmstepd counts oom-kill events, srun says Out Of Memory, sacct OUT_OF_MEMORY (exit 0:125 or signal 9), or "
+        tell="slurmstepd counts oom-kill events, srun says Out Of Memory, sacct OUT_OF_MEMORY (exit 0:125 or signal "
+        "9), or "
         "the kernel names the killed process. /dev/shm counts as memory too.",
         remedies=(
             Remedy(
                 id="more-host-memory",
-                summary="Ask for all memory of the node (or half as much again), with fewer loader and rollout workers and less offload.",
+                summary="Ask for all memory of the node (or half as much again), with fewer loader and rollout "
+                "workers and less offload.",
                 commands=("sbatch --mem=0 …",),
                 safe="confirm",
             ),
@@ -50,7 +52,8 @@ CAUSES = (
         tier="root",
         title="A disk quota is used up",
         detail="writing {path}",
-        tell="Errno 122. Often it is $HOME with its caches (Triton, HF, W&B), or the number of files, not the run's own folder.",
+        tell="Errno 122. Often it is $HOME with its caches (Triton, HF, W&B), or the number of files, not the run's "
+        "own folder.",
         remedies=(
             Remedy(
                 id="move-caches",

@@ -27,7 +27,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="from-last-finite",
-                summary="Stop, and go on from the last checkpoint with finite numbers in bf16 and at half the learning rate.",
+                summary="Stop, and go on from the last checkpoint with finite numbers in bf16 and at half the "
+                "learning rate.",
                 changes=(
                     Change("roles.learner.precision", "set", "bf16"),
                     Change("train.learning_rate", "times", 0.5),
@@ -36,7 +37,8 @@ CAUSES = (
             ),
             Remedy(
                 id="check-batch",
-                summary="Look at the batch of that step: empty responses, a micro batch above the mini batch, wrong masks.",
+                summary="Look at the batch of that step: empty responses, a micro batch above the mini batch, wrong "
+                "masks.",
                 safe="never",
             ),
         ),
@@ -53,7 +55,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="previous-checkpoint",
-                summary="Fall back to the checkpoint before, once it is verified; damaged ones were written as a process died.",
+                summary="Fall back to the checkpoint before, once it is verified; damaged ones were written as a "
+                "process died.",
                 safe="auto",
             ),
         ),

@@ -15,7 +15,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="give-token",
-                summary="Ask for access on the model's page, and give a valid token through a file that only you can read.",
+                summary="Ask for access on the model's page, and give a valid token through a file that only you can "
+                "read.",
                 commands=("huggingface-cli whoami", "export HF_TOKEN_PATH=<file>"),
                 safe="confirm",
             ),

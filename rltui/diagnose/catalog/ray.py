@@ -63,13 +63,15 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="compare-resources",
-                summary="Compare the GPUs Ray has with those the layout asks for; wait for late nodes, then fix the layout.",
+                summary="Compare the GPUs Ray has with those the layout asks for; wait for late nodes, then fix the "
+                "layout.",
                 commands=("ray status",),
                 safe="auto",
             ),
             Remedy(
                 id="count-gpus",
-                summary="If Ray counts no GPU, start it with --num-gpus and look at CUDA_VISIBLE_DEVICES and the job's gres.",
+                summary="If Ray counts no GPU, start it with --num-gpus and look at CUDA_VISIBLE_DEVICES and the "
+                "job's gres.",
                 commands=("nvidia-smi -L",),
                 safe="confirm",
             ),
@@ -82,7 +84,8 @@ CAUSES = (
         tier="root",
         title="Ray's head did not answer",
         detail="at {address}",
-        tell="Connections to the GCS fail. An address that begins with a colon was put together from an empty variable; "
+        tell="Connections to the GCS fail. An address that begins with a colon was put together from an empty "
+        "variable; "
         "'srun: job queued' inside a job means that a new job was asked for instead of a step.",
         remedies=(
             Remedy(
@@ -121,7 +124,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="same-environment",
-                summary="Activate the same environment in every step, and keep away from stale clusters with own port and folder.",
+                summary="Activate the same environment in every step, and keep away from stale clusters with own "
+                "port and folder.",
                 safe="auto",
             ),
         ),

@@ -13,11 +13,13 @@ CAUSES = (
         id="slurm_time_limit",
         tier="site",
         title="The job reached its time limit",
-        tell="Slurm says DUE TO TIME LIMIT, or the state is TIMEOUT. The signal alone does not tell it from preemption.",
+        tell="Slurm says DUE TO TIME LIMIT, or the state is TIMEOUT. The signal alone does not tell it from "
+        "preemption.",
         remedies=(
             Remedy(
                 id="resume",
-                summary="Resume from the newest checkpoint, with a longer time (up to the partition's limit) or in a chain of jobs.",
+                summary="Resume from the newest checkpoint, with a longer time (up to the partition's limit) or in a "
+                "chain of jobs.",
                 commands=("sinfo -o '%P %l'",),
                 safe="auto",
             ),
@@ -35,7 +37,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="follow-or-resubmit",
-                summary="If Slurm requeues it, follow the same id; else resubmit from the newest checkpoint without that node.",
+                summary="If Slurm requeues it, follow the same id; else resubmit from the newest checkpoint without "
+                "that node.",
                 commands=("sbatch --exclude={node} …",),
                 safe="auto",
             ),
@@ -110,7 +113,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="overlap-steps",
-                summary="Let steps share with --overlap, or give each its part with --exact; repeat --gres in the step; start fewer at once.",
+                summary="Let steps share with --overlap, or give each its part with --exact; repeat --gres in the "
+                "step; start fewer at once.",
                 commands=("srun --overlap --gres=gpu:<n> …",),
                 safe="auto",
             ),
@@ -144,7 +148,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="back-off",
-                summary="Wait and ask again less often; before sending a job again, look whether the first one was taken.",
+                summary="Wait and ask again less often; before sending a job again, look whether the first one was "
+                "taken.",
                 commands=("squeue --me -O JobID,Name,Comment",),
                 safe="auto",
             ),
@@ -176,7 +181,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="fix-image",
-                summary="Check path (a .sqsh file needs / or ./ before it), credentials, and entrypoint (--no-container-entrypoint).",
+                summary="Check path (a .sqsh file needs / or ./ before it), credentials, and entrypoint "
+                "(--no-container-entrypoint).",
                 safe="auto",
             ),
         ),

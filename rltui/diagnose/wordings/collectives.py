@@ -3,7 +3,10 @@
 from rltui.diagnose import collective_judges as judges
 from rltui.diagnose.signs import Sign, signs
 
-_WORK = r"WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)(?:, (?:NumelIn=(?P<numel>\d+)|Tensor[Ss]hape=\[(?P<shape>[\d, ]*)\]))?"
+_WORK = (
+    r"WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)"
+    r"(?:, (?:NumelIn=(?P<numel>\d+)|Tensor[Ss]hape=\[(?P<shape>[\d, ]*)\]))?"
+)
 
 SIGNS = (
     Sign(
@@ -62,12 +65,14 @@ SIGNS = (
         ("unhandled system error", ""),
         (
             "nccl warn",
-            r"NCCL WARN.{0,200}(?:Connection refused|No route to host|timed out|Network is unreachable|Connection reset|Connection closed|Broken pipe|shared memory|Bad address)",
+            r"NCCL WARN.{0,200}(?:Connection refused|No route to host|timed out|Network is unreachable|Connection "
+            r"reset|Connection closed|Broken pipe|shared memory|Bad address)",
         ),
         ("socket.h", r"socket\.(?:h|cc):\d+.{0,20}WARN.{0,200}(?:failed|refused|No route|timed out|closed)"),
         (
             "nccl warn",
-            r"NCCL WARN.{0,40}(?:Bootstrap|NET/Socket|Net|socket\w*) ?:? .{0,120}(?:no socket interface|no interface found|failed|timeout)",
+            r"NCCL WARN.{0,40}(?:Bootstrap|NET/Socket|Net|socket\w*) ?:? .{0,120}(?:no socket interface|no interface "
+            r"found|failed|timeout)",
         ),
         (
             "socketstartconnect",
@@ -87,11 +92,13 @@ SIGNS = (
         "nccl_ib_error",
         (
             "got completion",
-            r"(?i)got completion (?:from peer (?P<peer>[\w.:%]+)(?:<\d+>)? )?(?:with )?(?:error|status)[ =]?(?P<status>\d+)",
+            r"(?i)got completion (?:from peer (?P<peer>[\w.:%]+)(?:<\d+>)? )?(?:with )?(?:error|"
+            r"status)[ =]?(?P<status>\d+)",
         ),
         (
             "ib",
-            r"(?i)NET/IBP? ?:.{0,160}(?:vendor err \d+|async(?:hronous)? (?:fatal )?(?:event|error)|failed|catastrophic|timed out)",
+            r"(?i)NET/IBP? ?:.{0,160}(?:vendor err \d+|async(?:hronous)? (?:fatal )?(?:event|error)|failed|"
+            r"catastrophic|timed out)",
             "ib ibp",
         ),
         ("ibv_", r"(?i)(?:call to |WARN.{0,20})ibv_\w+.{0,120}(?:failed|error)"),
@@ -125,19 +132,26 @@ SIGNS = (
         ("connectfullmesh", r"(?i)connectFullMesh failed"),
         (
             "gloo",
-            r"(?i)gloo.{0,200}(?:timed? ?out|Connection closed by peer|Connection reset|Read error|Broken pipe|Connect timeout|Connection refused|SO_ERROR|timeout caused pair closure)",
+            r"(?i)gloo.{0,200}(?:timed? ?out|Connection closed by peer|Connection reset|Read error|Broken pipe|"
+            r"Connect timeout|Connection refused|SO_ERROR|timeout caused pair closure)",
         ),
         ("monitoredbarrier", r"(?i)failed to pass monitoredBarrier|monitoredBarrier.{0,80}(?:timed out|timeout)"),
         ("waiting for clients", r"(?i)timed out after \d+ seconds waiting for clients"),
         ("client socket has timed out", r"(?i)client socket has timed out after \d+"),
         (
             "tcpstore",
-            r"(?i)(?:tcpstore|DistStoreError|DistNetworkError|recvValue).{0,200}(?:timed? ?out|Socket Timeout|Connection reset|failed to recv|Broken pipe)",
+            r"(?i)(?:tcpstore|DistStoreError|DistNetworkError|recvValue).{0,200}(?:timed? ?out|Socket Timeout|"
+            r"Connection reset|failed to recv|Broken pipe)",
         ),
         ("distnetworkerror", r"(?i)DistNetworkError:.{0,120}(?:timed out|failed to connect|refused)"),
         ("diststoreerror", ""),
         ("store based barrier", r"(?i)timed out initializing process group in store based barrier"),
-        ("rendezvous", r"(?i)rendezvous(?:timeout|connection)error|rendezvous.{0,80}timed out", "rendezvous rendezvoustimeouterror rendezvousconnectionerror"),
+        (
+            "rendezvous",
+            r"(?i)rendezvous(?:timeout|connection)error|rendezvous.{0,80}timed "
+            r"out",
+            "rendezvous rendezvoustimeouterror rendezvousconnectionerror",
+        ),
         confidence=0.8,
         unless=r"EADDRINUSE|Address already in use",
     ),

@@ -15,7 +15,8 @@ SIGNS = (
         "engine_kv_max_len",
         (
             "that can be stored in kv cache",
-            r"max seq len \((?P<asked>\d+)\) is larger than the maximum number of tokens that can be stored in KV cache \((?P<held>\d+)\)",
+            r"max seq len \((?P<asked>\d+)\) is larger than the maximum number of tokens that can be stored in KV "
+            r"cache \((?P<held>\d+)\)",
         ),
         (
             "larger than the available kv cache memory",
@@ -46,7 +47,8 @@ SIGNS = (
         ),
         (
             "divisible by",
-            r"(?i)AssertionError: \d+ is not divisible by \d+|(?:hidden|vocab|intermediate)[ _]size.{0,60}divisible by.{0,20}tensor",
+            r"(?i)AssertionError: \d+ is not divisible by \d+|(?:hidden|vocab|intermediate)[ _]size.{0,60}divisible "
+            r"by.{0,20}tensor",
         ),
         ("divisible by", r"(?i)must be divisible by (?:[tpe]p|tensor|pipeline|expert|world)[_ ](?:parallel[_ ])?size"),
         ("% tp_size", r"(?:assert|AssertionError).*% tp_size == 0"),
@@ -77,7 +79,8 @@ SIGNS = (
         ("maximum context length is", r"maximum context length is (?P<limit>\d+) tokens"),
         (
             "too long",
-            r"(?i)prompt \((?:total length )?(?P<prompt>\d+)(?: tokens)?\) is too long(?: (?:and exceeds limit of|to fit into the model \(context length) (?P<limit>\d+))?",
+            r"(?i)prompt \((?:total length )?(?P<prompt>\d+)(?: tokens)?\) is too long(?: (?:and exceeds limit of|to "
+            r"fit into the model \(context length) (?P<limit>\d+))?",
         ),
         (
             "longer than the model's context length",
@@ -124,7 +127,8 @@ SIGNS = (
         ),
         (
             "chat template",
-            r"(?i)no chat template (?:is )?(?:defined|found|set|specified|provided)|chat template (?:is )?(?:missing|not found|not set)",
+            r"(?i)no chat template (?:is )?(?:defined|found|set|specified|provided)|chat template (?:is )?(?:missing|"
+            r"not found|not set)",
         ),
         ("chat_template", r"(?i)chat_template (?:is )?(?:missing|not found|None\b)|must provide a chat[ _]template"),
     ),
@@ -132,21 +136,30 @@ SIGNS = (
         "sandbox_down",
         (
             "sandbox",
-            r"(?i)sandbox.{0,300}(?:connection refused|timed? ?out|unreachable|unavailable|did not start|failed to start|max retries exceeded|is (?:down|not running)|connect(?:ion)? (?:error|failed)|50[234])",
+            r"(?i)sandbox.{0,300}(?:connection refused|timed? ?out|unreachable|unavailable|did not start|failed to "
+            r"start|max retries exceeded|is (?:down|not running)|connect(?:ion)? (?:error|failed)|50[234])",
         ),
         (
             "sandbox",
-            r"(?i)(?:failed to (?:start|connect to|reach|create)|cannot connect to|could not connect to|error (?:starting|connecting)).{0,60}sandbox",
+            r"(?i)(?:failed to (?:start|connect to|reach|create)|cannot connect to|could not connect to|error "
+            r"(?:starting|connecting)).{0,60}sandbox",
         ),
         ("sandbox", r"(?i)failed to execute code.{0,120}sandbox service is running"),
-        ("sandbox", r"(?i)sandbox (?:api )?(?:call|request|runtime) (?:has )?failed|\bSandboxError\b", "sandbox sandboxerror"),
+        (
+            "sandbox",
+            r"(?i)sandbox (?:api )?(?:call|request|runtime) (?:has )?failed|"
+            r"\bSandboxError\b",
+            "sandbox sandboxerror",
+        ),
         (
             "/run_code",
-            r"(?i)(?:max retries exceeded|error|refused|timed out|failed|50[234]).{0,200}/run_code|/run_code.{0,200}(?:refused|timed out|error)",
+            r"(?i)(?:max retries exceeded|error|refused|timed out|failed|50[234]).{0,200}/run_code|"
+            r"/run_code.{0,200}(?:refused|timed out|error)",
         ),
         (
             "code execution",
-            r"(?i)code execution (?:server|service|api|sandbox).{0,80}(?:refused|timed out|unreachable|unavailable|failed)",
+            r"(?i)code execution (?:server|service|api|sandbox).{0,80}(?:refused|timed out|unreachable|unavailable|"
+            r"failed)",
         ),
         unless=r"(?i)retry(?:ing)? (?:in|after)|\bretry \d+/\d+",
     ),

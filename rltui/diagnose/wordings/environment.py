@@ -47,7 +47,8 @@ SIGNS = (
         ),
         (
             "command not found",
-            r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|module|uv|enroot|singularity|apptainer): command not found",
+            r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|module|uv|enroot|singularity|apptainer): "
+            r"command not found",
         ),
         confidence=0.85,
         unless=_OPTIONAL + r"|libnccl|libc10|libtorch",

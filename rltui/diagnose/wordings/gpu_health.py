@@ -49,7 +49,8 @@ SIGNS = (
         "cuda_error_ecc_uncorrectable",
         (
             "uncorr",
-            r"(?i)(?:SRAM|DRAM|volatile|aggregate|double.bit).{0,20}uncorr(?:ectable)?\.?(?: ECC| errors?)?\s*:\s*[1-9]\d*",
+            r"(?i)(?:SRAM|DRAM|volatile|aggregate|double.bit).{0,20}uncorr(?:ectable)?\.?(?: ECC| "
+            r"errors?)?\s*:\s*[1-9]\d*",
             "uncorr uncorrectable",
         ),
         ("ecc", r"(?i)double.bit ECC.{0,40}(?:error|detected|: ?[1-9])"),
@@ -61,11 +62,14 @@ SIGNS = (
         ("dcgm", r"(?i)dcgm.{0,120}\b(?:fail(?:ed|ure)?|error)\b"),
         (
             "row",
-            r"(?i)uncorrectable memory errors and row|row remappings? (?:are|is) pending|remapping failure occurred\s*: *yes",
+            r"(?i)uncorrectable memory errors and row|row remappings? (?:are|is) pending|remapping failure "
+            r"occurred\s*: *yes",
         ),
         (
             "fail",
-            r"^\|\s*(?:Deployment|PCIe|Memory|GPU Memory|Memory Bandwidth|Diagnostic|Targeted \w+|SM Stress|Pulse Test|Denylist|NVML Library|CUDA\b.*|EUD Test|memtest|Hardware|Integration|Stress|Permissions.*|Persistence Mode|Environment.*|Page Retirement.*|Graphics Processes|Inforom)\s*\|\s*Fail",
+            r"^\|\s*(?:Deployment|PCIe|Memory|GPU Memory|Memory Bandwidth|Diagnostic|Targeted \w+|SM Stress|Pulse "
+            r"Test|Denylist|NVML Library|CUDA\b.*|EUD Test|memtest|Hardware|Integration|Stress|Permissions.*|"
+            r"Persistence Mode|Environment.*|Page Retirement.*|Graphics Processes|Inforom)\s*\|\s*Fail",
         ),
         ("diagnostic", r"(?i)(?:gpu|nvidia|dcgmi).{0,60}diagnostics? (?:has )?failed", "diagnostic diagnostics"),
         ("err!", r"\bERR!"),
@@ -91,14 +95,16 @@ SIGNS = (
         ("no kernel image", r"(?i)no kernel image is available"),
         (
             "compute capability",
-            r"(?i)(?:only supported on GPUs with|requires?(?: a)?(?: GPU)?(?: with)?|minimum) .{0,40}compute capability",
+            r"(?i)(?:only supported on GPUs with|requires?(?: a)?(?: GPU)?(?: with)?|minimum) .{0,40}compute "
+            r"capability",
         ),
         ("cuda capability sm_", r"(?i)CUDA capability sm_\w+ is not compatible"),
         ("ampere gpus or newer", ""),
         ("supports ampere", r"(?i)only supports Ampere"),
         (
             "not supported",
-            r"(?i)(?:bf16|bfloat16|fp8|fp8e4nv|sm_?\d+|architecture).{0,40}not supported (?:on|in|by|for) (?:this|your|the current)",
+            r"(?i)(?:bf16|bfloat16|fp8|fp8e4nv|sm_?\d+|architecture).{0,40}not supported (?:on|in|by|for) (?:this|"
+            r"your|the current)",
         ),
         ("support bf16", r"(?i)doesn't support bf16"),
         ("device kernel image is invalid", ""),

@@ -11,9 +11,10 @@ SIGNS = (
         ("out_of_memory", r"(?:\b|\|)OUT_OF_MEMORY(?:\b|\|)"),
         (
             "exceeded",
-            r"(?i)exceeded (?:job|step) memory limit|step .{0,40}exceeded (?:virtual )?memory limit|exceeded memory limit \(",
+            r"(?i)exceeded (?:job|step) memory limit|step .{0,40}exceeded (?:virtual )?memory limit|exceeded memory "
+            r"limit \(",
         ),
-        ("out of memory: kill", r"(?i)out of memory: kill(?:ed)? process"),
+        ("out of memory: kill", r"(?i)out of memory: kill(?:ed)? process", "memory"),
         ("memory cgroup out of memory", ""),
         ("oom-kill:constraint", ""),
         ("invoked oom-killer", ""),
@@ -35,7 +36,8 @@ SIGNS = (
     Sign(
         cause="host_oom_slurm",
         anchor="sigkill",
-        pattern=r"(?i)(?:trainer|process|worker|child).{0,80}(?:killed by signal 9|received signal 9|\bSIGKILL\b)|Signal 9 \(SIGKILL\)",
+        pattern=r"(?i)(?:trainer|process|worker|child).{0,80}(?:killed by signal 9|received signal 9|\bSIGKILL\b)|"
+        r"Signal 9 \(SIGKILL\)",
         unless=r"(?i)potential root causes|possible causes|OOM killer",
         confidence=0.5,
     ),

@@ -8,20 +8,24 @@ SIGNS = (
         "ds_batch_assert",
         (
             "train_batch_size is not equal to",
-            r"(?:\((?P<batch>\d+) != (?P<micro>\d+) \* (?P<steps>\d+) \* (?P<world>\d+)|train_batch_size is not equal to)",
+            r"(?:\((?P<batch>\d+) != (?P<micro>\d+) \* (?P<steps>\d+) \* (?P<world>\d+)|train_batch_size is not "
+            r"equal to)",
         ),
         (
             "check batch related parameters",
-            r"(?P<batch>\d+) ?!= ?(?P<micro>\d+) ?\* ?(?P<steps>\d+) ?\* ?(?P<world>\d+)|Check batch related parameters",
+            r"(?P<batch>\d+) ?!= ?(?P<micro>\d+) ?\* ?(?P<steps>\d+) ?\* ?(?P<world>\d+)|Check batch related "
+            r"parameters",
         ),
         (
             "has to be greater than 0",
-            r"(?i)(?:micro batch size per gpu|train batch size|gradient accumulation steps): \d+ has to be greater than 0",
+            r"(?i)(?:micro batch size per gpu|train batch size|gradient accumulation steps): \d+ has to be greater "
+            r"than 0",
         ),
         ("train_micro_batch_size_per_gpu", r"(?i)either train_batch_size or train_micro_batch_size_per_gpu needs"),
         (
             "divisible",
-            r"(?i)AssertionError.{0,40}(?:real_)?train_batch_size.{0,120}divisible|(?:global|train|mini)[ _]batch[ _]size.{0,160}(?:must be|is not|not) divisible by",
+            r"(?i)AssertionError.{0,40}(?:real_)?train_batch_size.{0,120}divisible|(?:global|train|"
+            r"mini)[ _]batch[ _]size.{0,160}(?:must be|is not|not) divisible by",
         ),
         confidence=0.9,
         unless=r"^\s*(?:assert|f['\"]|if) ",
@@ -43,7 +47,8 @@ SIGNS = (
     Sign(
         cause="nan_or_loss_scale",
         anchor="loss scale",
-        pattern=r"(?i)loss scale: (?P<scale>[\d.e+-]+), reducing to|reducing loss scale (?:to|from) (?P<scale2>[\d.e+-]+)",
+        pattern=r"(?i)loss scale: (?P<scale>[\d.e+-]+), reducing to|reducing loss scale (?:to|from) "
+        r"(?P<scale2>[\d.e+-]+)",
         check=learner_judges.read_loss_scale,
     ),
     *signs(
@@ -53,7 +58,8 @@ SIGNS = (
         ("unexpected eof", r"(?i)unexpected EOF, expected \d+ more bytes"),
         (
             "safetensor",
-            r"(?i)SafetensorError: Error while deserializing|safetensors?.{0,80}(?:HeaderTooLarge|HeaderTooSmall|InvalidHeader\w*|MetadataIncompleteBuffer|incomplete metadata)",
+            r"(?i)SafetensorError: Error while deserializing|safetensors?.{0,80}(?:HeaderTooLarge|HeaderTooSmall|"
+            r"InvalidHeader\w*|MetadataIncompleteBuffer|incomplete metadata)",
             "safetensor safetensors safetensorerror",
         ),
         ("deserializing header", ""),
@@ -70,11 +76,13 @@ SIGNS = (
         ("archive is corrupted", ""),
         (
             "checkpoint",
-            r"(?i)checkpoint.{0,120}(?:is (?:corrupt|incomplete|broken|damaged|truncated)|corrupted)|corrupt(?:ed)? checkpoint",
+            r"(?i)checkpoint.{0,120}(?:is (?:corrupt|incomplete|broken|damaged|truncated)|corrupted)|corrupt(?:ed)? "
+            r"checkpoint",
         ),
         (
             "checkpoint",
-            r"(?i)checkpoint.{0,80}used a DP world size of \d+ but the current|world size .{0,80}does not match.{0,60}checkpoint",
+            r"(?i)checkpoint.{0,80}used a DP world size of \d+ but the current|world size .{0,80}does not "
+            r"match.{0,60}checkpoint",
         ),
         ("unable to find latest file", ""),
         ("file might be corrupted", ""),

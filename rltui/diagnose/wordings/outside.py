@@ -22,7 +22,8 @@ SIGNS = (
         ("invalid credentials in authorization header", ""),
         (
             "token",
-            r"(?i)(?:huggingface|hugging face|hf).{0,80}(?:invalid|expired) (?:user )?(?:access )?token|invalid user token",
+            r"(?i)(?:huggingface|hugging face|hf).{0,80}(?:invalid|expired) (?:user )?(?:access )?token|invalid user "
+            r"token",
         ),
         confidence=0.9,
         unless=r"(?i)wandb",
@@ -31,18 +32,23 @@ SIGNS = (
         "hf_offline_miss",
         ("localentrynotfounderror", ""),
         ("offlinemodeisenabled", ""),
-        ("if you were trying to load it from", r"(?i)can't load .{0,160}if you were trying to load it from 'https://huggingface\.co"),
+        (
+            "if you were trying to load it from",
+            r"(?i)can't load .{0,160}if you were trying to load it from 'https://huggingface\.co",
+        ),
         (
             "huggingface.co",
             r"(?i)couldn[’']?t connect to ['\"‘]?https?://huggingface\.co|couldn[’']?t reach .{0,80}huggingface",
         ),
         (
             "huggingface.co",
-            r"(?i)HTTPSConnectionPool\(host=['\"‘]?\[?huggingface\.co.{0,300}(?:Max retries|timed out|unreachable|resolve)",
+            r"(?i)HTTPSConnectionPool\(host=['\"‘]?\[?huggingface\.co.{0,300}(?:Max retries|timed out|unreachable|"
+            r"resolve)",
         ),
         (
             "huggingface.co",
-            r"(?i)(?:cannot|can't|failed to|unable to) (?:reach|connect to|resolve).{0,40}huggingface\.co|huggingface\.co.{0,80}(?:offline mode is enabled|timed out|unreachable|Name or service not known)",
+            r"(?i)(?:cannot|can't|failed to|unable to) (?:reach|connect to|resolve).{0,40}huggingface\.co|"
+            r"huggingface\.co.{0,80}(?:offline mode is enabled|timed out|unreachable|Name or service not known)",
         ),
         ("couldn't find them in the cached files", ""),
         ("outgoing traffic has been disabled", ""),
@@ -89,18 +95,21 @@ SIGNS = (
         ("api key must be", ""),
         (
             "permission denied",
-            r"(?i)wandb.{0,200}permission denied|permission denied \(<Response \[40[13]\]>\)|W&B.{0,120}permission denied",
+            r"(?i)wandb.{0,200}permission denied|permission denied \(<Response \[40[13]\]>\)|W&B.{0,120}permission "
+            r"denied",
         ),
         ("wandb", r"(?i)permission denied: ['\"].{0,200}wandb"),
         (
             "wandb",
-            r"(?i)wandb.{0,200}(?:\b40[13]\b|unauthorized|not logged in|invalid api key|AuthenticationError|do not have permission|user is not logged in|could not find entity)",
+            r"(?i)wandb.{0,200}(?:\b40[13]\b|unauthorized|not logged in|invalid api key|AuthenticationError|do not "
+            r"have permission|user is not logged in|could not find entity)",
         ),
         ("api key you provided", r"(?i)api key you provided is (?:either )?(?:invalid|missing)"),
         ("requested resource", r"(?i)do not have permission to access the requested resource"),
         (
             "upsertbucket",
-            r"(?i)(?:permission denied|not found|40[134]).{0,120}upsertBucket|upsertBucket.{0,160}(?:permission denied|not found|40[134])",
+            r"(?i)(?:permission denied|not found|40[134]).{0,120}upsertBucket|upsertBucket.{0,160}(?:permission "
+            r"denied|not found|40[134])",
         ),
         confidence=0.9,
         unless=r"(?i)W&B API key is configured|Currently logged in",
@@ -110,17 +119,20 @@ SIGNS = (
         ("entering retry loop", r"(?i)network error.{0,80}entering retry loop"),
         (
             "wandb",
-            r"(?i)wandb.{0,200}(?:network error|timed out|timeout|connection (?:refused|reset|error)|unreachable|failed to establish|max retries exceeded|name resolution)",
+            r"(?i)wandb.{0,200}(?:network error|timed out|timeout|connection (?:refused|reset|error)|unreachable|"
+            r"failed to establish|max retries exceeded|name resolution)",
         ),
         ("run initialization has timed out", ""),
         (
             "w&b",
-            r"(?i)W&B (?:API|server|service|backend).{0,120}(?:unreachable|timed out|not (?:responding|available)|could not (?:be reached|connect))",
+            r"(?i)W&B (?:API|server|service|backend).{0,120}(?:unreachable|timed out|not (?:responding|available)|"
+            r"could not (?:be reached|connect))",
         ),
         ("communicating with wandb process", ""),
         (
             "wandb",
-            r"(?i)(?:wandb|W&B).{0,80}(?:service|core|internal).{0,80}(?:failed to start|exited|crashed|not running|did not start)|ServiceStart\w*Error|MailboxError|HandleAbandonedError",
+            r"(?i)(?:wandb|W&B).{0,80}(?:service|core|internal).{0,80}(?:failed to start|exited|crashed|not running|"
+            r"did not start)|ServiceStart\w*Error|MailboxError|HandleAbandonedError",
         ),
         ("api.wandb.ai", r"(?i)api\.wandb\.ai.{0,200}(?:timed? ?out|refused|unreachable|max retries|resolve|reset)"),
         confidence=0.85,

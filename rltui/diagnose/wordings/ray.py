@@ -8,7 +8,10 @@ _RETRIED = r"(?i)\bretry(?:ing)?\b|will retry|reconnect(?:ed|ing)"
 SIGNS = (
     *signs(
         "ray_oom_kill",
-        ("killed due to memory pressure", r"^(?!.*(?<!\d)0 Workers[^,]{0,40}killed due to memory).*killed due to memory pressure"),
+        (
+            "killed due to memory pressure",
+            r"^(?!.*(?<!\d)0 Workers[^,]{0,40}killed due to memory).*killed due to memory pressure",
+        ),
         ("memory usage threshold", r"exceeds the memory usage threshold of (?P<threshold>[\d.]+)"),
         "node running low on memory",
         (
@@ -41,7 +44,8 @@ SIGNS = (
         ("its node has died", r"(?i)actor.{0,60}because its node has died"),
         (
             "raylet",
-            r"(?i)raylet (?:process )?(?:died|exited|crashed|has died|terminated) (?:unexpectedly|with exit code)|local raylet died|raylet is terminated",
+            r"(?i)raylet (?:process )?(?:died|exited|crashed|has died|terminated) (?:unexpectedly|with exit code)|"
+            r"local raylet died|raylet is terminated",
         ),
         confidence=0.7,
         unless=r"killed by `?ray\.kill|INTENDED_(?:USER_|SYSTEM_)?EXIT|all references to the actor were removed|"
@@ -50,7 +54,8 @@ SIGNS = (
     Sign(
         cause="thread_limit",
         anchor="resource temporarily unavailable",
-        pattern=r"(?i)thread: Resource temporarily unavailable|can't start new thread|pthread_create.{0,60}Resource temporarily",
+        pattern=r"(?i)thread: Resource temporarily unavailable|can't start new thread|pthread_create.{0,60}Resource "
+        r"temporarily",
     ),
     Sign(cause="thread_limit", anchor="can't start new thread"),
     Sign(
@@ -87,7 +92,8 @@ SIGNS = (
         ("placement group", r"(?i)cannot provide a placement group"),
         (
             "placement group",
-            r"(?i)placement group.{0,120}(?:infeasible|not ready|timed out|could not be (?:created|scheduled)|cannot be (?:created|scheduled))",
+            r"(?i)placement group.{0,120}(?:infeasible|not ready|timed out|could not be (?:created|scheduled)|cannot "
+            r"be (?:created|scheduled))",
         ),
         (
             "placement group",
@@ -115,7 +121,8 @@ SIGNS = (
         ("from gcs", r"(?i)could not read .{0,60} from GCS|did GCS start successfully"),
         (
             "gcs",
-            r"(?i)GCS (?:server )?(?:may have been killed|is (?:down|dead|unreachable)|has (?:failed|died))|GCS failed to (?:check|respond|start)",
+            r"(?i)GCS (?:server )?(?:may have been killed|is (?:down|dead|unreachable)|has (?:failed|died))|GCS "
+            r"failed to (?:check|respond|start)",
         ),
         ("running ray instance", r"Could not find any running Ray instance"),
         ("ray client connection timeout", ""),
@@ -144,7 +151,8 @@ SIGNS = (
         ("already running", r"(?i)ray is trying to start at .{0,80}but is already running"),
         (
             "port",
-            r"(?i)(?:ray|gcs|raylet|dashboard|redis|object.?manager|node.?manager).{0,120}(?:port \d+.{0,40}(?:in use|already used|occupied)|trying to use a port number)",
+            r"(?i)(?:ray|gcs|raylet|dashboard|redis|object.?manager|node.?manager).{0,120}(?:port \d+.{0,40}(?:in "
+            r"use|already used|occupied)|trying to use a port number)",
         ),
         ("grpc server", r"(?i)failed to start the grpc server|Check failed: server_"),
         ("failed to bind", r"(?i)(?:ray|gcs|raylet|redis).{0,80}failed to bind"),

@@ -6,8 +6,10 @@ _ON = r"(?: ON (?P<node>[\w.-]+))?.{0,80}"
 
 _COLUMN = r"(?:(?:^|[|^\s])(?:JobState=|State=)?{word}(?:[|^]|\s+(?:\d+:\d+|\d|$)|$|\s+Reason=|\s+\S*\d))"
 
+
 def _state(word: str) -> str:
     return _COLUMN.replace("{word}", word)
+
 
 # Slurm builds the names of limits from scope, resource and span.
 _LIMIT_NAMES = " ".join(
@@ -26,7 +28,8 @@ _LIMIT_NAMES = " ".join(
 
 _REFUSALS = (
     r"(?:sbatch|srun|salloc|error|_slurm_rpc_\w+|allocation failure|submission failed|allocate failed|Job submit)\b.*"
-    r"(?:Invalid (?:partition|account|qos|generic resource|job array|node name|feature|time limit|reservation|dependency)|"
+    r"(?:Invalid (?:partition|account|qos|generic resource|job array|node name|feature|time limit|reservation|"
+    r"dependency)|"
     r"No partition specified|group not permitted|Node count specification invalid|"
     r"Requested (?:node|partition) configuration (?:is )?not available|Requested time limit is invalid|"
     r"violates accounting/QOS policy|Access/permission denied|Required node not available|Memory required by task|"
@@ -84,7 +87,8 @@ SIGNS = (
         ("unrecognized option", r"(?:sbatch|srun|salloc): unrecognized option"),
         (
             "sbatch: error",
-            r"sbatch: error: (?:invalid|Invalid|unrecognized|Unable to open file|You must specify|Please specify|.{0,60}(?:not allowed|required|exceeds))",
+            r"sbatch: error: (?:invalid|Invalid|unrecognized|Unable to open file|You must specify|Please specify|"
+            r".{0,60}(?:not allowed|required|exceeds))",
         ),
         confidence=0.9,
     ),
@@ -141,7 +145,8 @@ SIGNS = (
         ("socket timed out on send/recv", ""),
         (
             "rate limit exceeded",
-            r"(?i)(?:slurm|sbatch|squeue|srun|sacct|sinfo|scontrol|salloc).{0,120}rate limit exceeded|rate limit exceeded, please retry (?:momentarily|later)",
+            r"(?i)(?:slurm|sbatch|squeue|srun|sacct|sinfo|scontrol|salloc).{0,120}rate limit exceeded|rate limit "
+            r"exceeded, please retry (?:momentarily|later)",
         ),
         ("slurm_load", r"(?i)slurm_load_\w+ (?:error|failure).{0,80}(?:contact|timed out|connect)"),
         ("slurm_persist_conn_open", r"(?i)slurm_persist_conn_open.{0,120}(?:failed|refused|error)"),
