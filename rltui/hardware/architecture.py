@@ -104,6 +104,7 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         latent: Latent attention, if it has it.
         linear: Linear-attention layers, if there are any.
         source: Where the dimensions are from.
+        caveat: What is doubtful about them, in words; empty: nothing.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     latent: LatentAttention | None = None
     linear: LinearAttention | None = None
     source: str = ""
+    caveat: str = ""
 
     @property
     def query_dim(self) -> int:

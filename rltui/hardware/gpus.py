@@ -75,9 +75,9 @@ def gpu_by_nvml(name: str, memory_mib: float) -> Gpu | None:
 
 
 def nearest_gpus(name: str, count: int = 3) -> list[str]:
-    """Names of cards that ``name`` may mean: those that contain it as a word, then those spelt alike."""
+    """Names of cards that ``name`` may mean: those that have its first word, else those spelt alike."""
     wanted = _normal(name)
     words = [gpu.name for gpu in gpus() if wanted.split("-")[0] in _normal(gpu.name).split("-")]
     names = {_normal(gpu.name): gpu.name for gpu in gpus()}
     alike = [names[match] for match in difflib.get_close_matches(wanted, list(names), n=count, cutoff=0.5)]
-    return list(dict.fromkeys(words + alike))[:count]
+    return (words or alike)[:count]

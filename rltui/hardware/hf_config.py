@@ -1,7 +1,7 @@
 """Architecture from a Hugging Face ``config.json``.
 
 The file leaves out what equals the default of its model type, so what is not a number in it (biases, norms, tied
-embeddings) is known here by type. A type that is not known is read as a Llama-like model, which its ``source`` says.
+embeddings) is known here by type. A type that is not known is read as a Llama-like model, which its ``caveat`` says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from rltui.errors import UsageError
 from rltui.hardware.architecture import Architecture, Experts, LatentAttention, LinearAttention
-from rltui.hardware.vision_towers import tower_parameters
+from rltui.hardware.vision_towers import tower_parameters, unknown_tower
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -180,7 +180,8 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         experts=experts,
         latent=_latent(read),
         linear=_linear(read, layers, model_type),
-        source=where if model_type in TRAITS else f"{where} (type {model_type or 'unknown'!r} read as Llama-like)",
+        source=where,
+        caveat=_caveat(config, model_type),
     )
 
 
@@ -193,6 +194,13 @@ def _text_config(config: Config) -> Config:
         if isinstance(config.get(key), dict):
             return dict(config[key])
     return config
+
+
+def _caveat(config: Config, model_type: str) -> str:
+    doubts = [] if model_type in TRAITS else [f"type {model_type or 'unnamed'!r} is read as a Llama-like model"]
+    if tower := unknown_tower(config):
+        doubts.append(f"the tower of type {tower!r} is not counted")
+    return ", ".join(doubts)
 
 
 def _qk_norm(read: _Reader, traits: Traits) -> Any:

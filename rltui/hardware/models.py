@@ -90,6 +90,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _from_file(path: Path) -> Architecture:
+    from rltui.hardware.checkpoint_index import settle, stored_parameters
     from rltui.hardware.hf_config import architecture_from_config
 
     try:
@@ -105,4 +106,5 @@ def _from_file(path: Path) -> Architecture:
         raise UsageError(
             f"{path} is not a JSON object: {error}.", "Name the folder of a Hugging Face model."
         ) from error
-    return architecture_from_config(config, name=path.parent.name or str(path), where=str(path))
+    model = architecture_from_config(config, name=path.parent.name or str(path), where=str(path))
+    return settle(model, stored_parameters(path.parent, config))

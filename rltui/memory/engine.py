@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.activations import forward_layer_bytes, routed_widths
@@ -12,6 +14,7 @@ from rltui.memory.kv_pool import Pool, capacity
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
+    from rltui.hardware.gpus import Gpu
     from rltui.memory.settings import EngineSettings
 
 SAMPLER_LOGIT_BYTES = 40
@@ -28,6 +31,29 @@ GRAPH_LAYER_GIB = 0.045
 
 PADDED_WEIGHTS = 1.002
 """Loaded weights over the parameters' bytes: padded vocabulary and what every GPU has whole."""
+
+
+class Batching(Struct, frozen=True):
+    """Defaults of vLLM: sequences at once, and tokens of one step."""
+
+    sequences: int
+    tokens: int
+
+
+def vllm_batching(gpu: Gpu | None, *, server: bool) -> Batching:
+    """What vLLM takes on ``gpu`` where it is not told (``EngineArgs.get_batch_defaults``, 0.10 to 0.32).
+
+    Engines before 0.8 take 256 sequences, and as many tokens as the longest sequence has, at least 2048.
+
+    Args:
+        gpu: The card; None: not known, which vLLM treats as a small one.
+        server: Whether it is the API server, or the ``LLM`` class for offline use.
+    """
+    if gpu is not None and gpu.usable_gib >= 160:
+        return Batching(1024, 16384)
+    if gpu is not None and gpu.usable_gib >= 70 and not gpu.name.startswith("A100"):
+        return Batching(1024, 8192 if server else 16384)
+    return Batching(256, 2048 if server else 8192)
 
 
 def weights_gib(model: Architecture, settings: EngineSettings) -> float:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
 from rltui.memory import settings as s
-from rltui.memory.engine import estimate_engine, estimate_transformers_engine
+from rltui.memory.engine import estimate_engine, estimate_transformers_engine, vllm_batching
 from rltui.memory.estimate import CUDA_CONTEXT_GIB, EngineEstimate, Moment, RoleEstimate
 from rltui.memory.host import HostEstimate, checkpoint_gib, estimate_host
 from rltui.memory.knobs import engine_knob
@@ -75,7 +75,7 @@ def estimate_layout(layout: Layout) -> LayoutEstimate:
     gpu = find_gpu(layout.hardware.gpu)
     engine = engine_of(layout, model, gpu)
     roles = (learner_of(layout, model, gpu), rollout_of(layout, model, gpu, engine))
-    notes = () if gpu else (_unknown_gpu(layout.hardware.gpu),)
+    notes = _notes(layout, model, gpu)
     return LayoutEstimate(
         roles=roles, engines=(engine,), host=_host(layout, model), checkpoint_gib=checkpoint, notes=notes
     )
@@ -86,6 +86,13 @@ def states_of(learner: Learner) -> s.States:
     if learner.precision != "fp32":
         return s.DEEPSPEED_BF16
     return s.DEEPSPEED_FP32 if learner.zero_stage else s.FP32
+
+
+def _notes(layout: Layout, model: Architecture, gpu: Gpu | None) -> tuple[str, ...]:
+    notes = [] if gpu else [_unknown_gpu(layout.hardware.gpu)]
+    if model.caveat:
+        notes.append(f"The shape of {model.name} is doubtful: {model.caveat}.")
+    return tuple(notes)
 
 
 def learner_of(layout: Layout, model: Architecture, gpu: Gpu | None) -> RoleEstimate:
@@ -129,18 +136,12 @@ def engine_of(layout: Layout, model: Architecture, gpu: Gpu | None) -> EngineEst
         memory_utilization=rollout.memory_utilization,
         max_model_len=lengths.prompt + lengths.response,
         max_num_seqs=ENGINE_SEQUENCES,
-        max_num_batched_tokens=_batched_tokens(gpu),
+        max_num_batched_tokens=vllm_batching(gpu, server=False).tokens,
         concurrent_batches=2,  # vLLM schedules one step ahead
         weight_bytes=item,
         kv_bytes=item,
     )
     return estimate_engine(model, settings, gpu.usable_gib if gpu else None)
-
-
-def _batched_tokens(gpu: Gpu | None) -> int:
-    """Tokens of a step that vLLM takes by default offline: 16384 from 70 GiB on, but 8192 on an A100."""
-    large = gpu is not None and gpu.usable_gib >= 70 and not gpu.name.startswith("A100")
-    return 16384 if large else 8192
 
 
 def rollout_of(layout: Layout, model: Architecture, gpu: Gpu | None, engine: EngineEstimate) -> RoleEstimate:
