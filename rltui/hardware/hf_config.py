@@ -110,12 +110,12 @@ class _Reader:
         """The first value that is set among ``keys``."""
         return next((self._config[key] for key in keys if self._config.get(key) is not None), None)
 
-    def count(self, *keys: str, default: int | None = None) -> int:
-        """The first of ``keys`` as a number of at least 0, or ``default``."""
+    def count(self, *keys: str, default: int | None = None, least: int = 0) -> int:
+        """The first of ``keys`` as a number of at least ``least``, or ``default``."""
         value = self.get(*keys)
         if value is None and default is not None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**12:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 10**12:
             raise UsageError(
                 f"{self._where} has no usable {' or '.join(keys)} (found {value!r}).",
                 "Check that this is the config.json of a language model.",
@@ -148,8 +148,8 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
     model_type = str(text.get("model_type") or config.get("model_type") or "")
     traits = TRAITS.get(model_type, _LLAMA)
     read = _Reader(text, where)
-    hidden, heads = read.count("hidden_size"), max(1, read.count("num_attention_heads"))
-    layers = read.count("num_hidden_layers", default=len(read.kinds()) or None)
+    hidden, heads = read.count("hidden_size", least=1), read.count("num_attention_heads", least=1)
+    layers = read.count("num_hidden_layers", default=len(read.kinds()) or None, least=1)
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
     experts = _experts(read, traits, layers)
     window, sliding_layers = _windows(read, traits, layers)
@@ -162,7 +162,7 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         kv_heads=read.count("num_key_value_heads", default=heads),
         head_dim=read.count("head_dim", default=hidden // heads),
         ffn=_dense_width(read, traits, experts, layers),
-        vocab=read.count("vocab_size"),
+        vocab=read.count("vocab_size", least=1),
         tied=traits.tied if tied is None else bool(tied),
         qkv_bias=bias if traits.qkv_bias is None else traits.qkv_bias,
         output_bias=(traits.output_bias and (bias or model_type == "gpt_oss")) or read.flag("attention_out_bias"),
@@ -224,7 +224,8 @@ def _experts(read: _Reader, traits: Traits, layers: int) -> Experts | None:
         with_experts = read.kinds().count("moe")
     else:
         first, step = read.count("first_k_dense_replace", default=0), read.count("decoder_sparse_step", default=1)
-        dense = read.get("mlp_only_layers") or []
+        only = read.get("mlp_only_layers")
+        dense = only if isinstance(only, list) else []
         sparse = [
             i for i in range(min(layers, 10_000)) if i >= first and i not in dense and (i + 1) % max(step, 1) == 0
         ]

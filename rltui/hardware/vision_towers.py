@@ -23,7 +23,7 @@ def tower_parameters(config: Config, hidden: int) -> int:
             return _qwen3(vision, hidden)
         if kind.startswith("siglip"):
             return _siglip(vision, hidden)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError, ArithmeticError):
         return 0
     return 0
 

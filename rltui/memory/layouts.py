@@ -194,7 +194,7 @@ def _blocked(rollout: Rollout, engine: EngineEstimate, length: int) -> str:
 def _host(layout: Layout, model: Architecture) -> HostEstimate:
     learner, rollout = layout.roles.learner, layout.roles.rollout
     free = layout.hardware.gpus_per_node - min(learner.gpus)
-    engines = min(rollout.engines, free // rollout.tensor_parallel)
+    engines = max(0, min(rollout.engines, free // rollout.tensor_parallel))
     return estimate_host(
         model,
         s.Sharding(gpus=learner.num_learners, zero_stage=learner.zero_stage),

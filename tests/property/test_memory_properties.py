@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rltui.errors import UsageError
+from rltui.hardware.hf_config import TRAITS, architecture_from_config
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.models import models
 from rltui.hardware.parameters import count_parameters
@@ -103,6 +106,37 @@ def test_counts_are_positive_and_consistent(model: Architecture) -> None:
     assert count.total > 0
     assert 0 < count.active <= count.text
     assert kv_layers(model).sequence_bytes(1000) > 0
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 10**13), st.floats(), st.text(max_size=5), st.lists(st.integers(0, 9))
+)
+KEYS = st.sampled_from(
+    ["hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
+     "vocab_size", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "mlp_only_layers", "layer_types",
+     "decoder_sparse_step", "kv_lora_rank", "sliding_window", "sliding_window_pattern", "linear_num_value_heads",
+     "full_attention_interval", "text_config", "vision_config", "thinker_config", "tie_word_embeddings"]
+)  # fmt: skip
+TYPES = st.sampled_from([*TRAITS, "brand_new", ""])
+GOOD = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100,
+    "moe_intermediate_size": 32,
+}  # fmt: skip
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    TYPES,
+    st.dictionaries(KEYS, VALUES, max_size=4),
+    st.dictionaries(st.sampled_from(["model_type", "hidden_size", "depth", "patch_size", "image_size"]), VALUES),
+)
+def test_any_config_is_a_shape_or_a_clear_error(kind: str, changes: dict[str, Any], vision: dict[str, Any]) -> None:
+    config = {**GOOD, "model_type": kind, "vision_config": {"model_type": "siglip", **vision}, **changes}
+    with suppress(UsageError):  # anything else is a bug
+        model = architecture_from_config(config, "fuzzed")
+        assert count_parameters(model).total > 0
+        assert kv_layers(model, 2).sequence_bytes(100) >= 0
+        assert estimate_training(model, Sharding(gpus=2), Workload(tokens=64, checkpointing="none")).peak_gib > 0
 
 
 @settings(max_examples=150, deadline=None)

@@ -170,6 +170,24 @@ def test_lines_fit_a_terminal_and_name_the_verdict() -> None:
     assert any(line.strip() == "roles.learner.micro_batch=32" for line in full)
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"roles__learner__gpus": [1024], "roles__rollout__tensor_parallel": 1024},
+        {"lengths__response": 10**9, "lengths__prompt": 10**9},
+        {"train__prompts_per_step": 10**9, "train__samples_per_prompt": 10**9, "roles__learner__micro_batch": 0},
+        {"train__prompts_per_step": 1, "train__samples_per_prompt": 1, "roles__learner__gpus": [4, 4]},
+        {"roles__rollout__memory_utilization": 0.0},
+    ],
+)
+def test_absurd_layouts_are_estimated_all_the_same(overrides: dict[str, Any]) -> None:
+    estimate = estimate_layout(layout(**overrides))
+    assert {role.verdict for role in estimate.roles} <= {"fits", "tight", "no"}
+    assert list(lines(estimate))
+    assert estimate.host is not None
+    assert estimate.host.ram_gib > 0
+
+
 def test_host_memory_by_cause() -> None:
     from rltui.hardware.models import known_model
 
