@@ -231,9 +231,7 @@ def train(session: Session) -> bool:
     fleet = Fleet(layout, Deadlines(), stop.check)
     try:
         fleet.reserve()
-        stages.show("loading", "making the model ready")
-        model_path = resolve_model(layout, lambda words, done: stages.show("loading", words, progress=done))
-        stop.check()
+        model_path = _prepare_model(session)
         fleet.start(model_path)
         threading.Thread(target=_import_torch, daemon=True).start()
         session.event("roles", "; ".join(role.title for role in fleet.roles), roles=fleet.map())
@@ -245,6 +243,19 @@ def train(session: Session) -> bool:
         return grpo.run()
     finally:
         fleet.close()
+
+
+def _prepare_model(session: Session) -> str:
+    """The folder of the learner's model, which may have to be made or downloaded first."""
+
+    def on_progress(words: str, done: float) -> None:
+        session.stop.check()
+        session.stages.show("loading", words, progress=done)
+
+    session.stages.show("loading", "making the model ready")
+    path = resolve_model(session.layout, on_progress)
+    session.stop.check()
+    return path
 
 
 def _import_torch() -> None:

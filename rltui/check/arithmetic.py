@@ -18,7 +18,8 @@ class Arithmetic(Struct, frozen=True, kw_only=True):
     samples_total: int
     learners: int
     samples_per_rank: int
-    samples_dropped_per_step: int
+    padding_samples_per_step: int
+    """Rows without weight that fill up ranks where the samples do not divide; nothing is dropped."""
     micro_batches_per_rank: int
     engines: int
     checkpoints: int
@@ -26,9 +27,9 @@ class Arithmetic(Struct, frozen=True, kw_only=True):
 
 
 def resolve(layout: Layout) -> Arithmetic:
-    """Resolve ``layout`` to integers; what does not divide shows as dropped samples, never silently."""
+    """Resolve ``layout`` to integers; what does not divide shows as padding, never silently."""
     train, learner = layout.train, layout.roles.learner
-    rank, dropped = divmod(train.samples_per_step, learner.num_learners)
+    rank = -(-train.samples_per_step // learner.num_learners)
     every = layout.checkpoint.every
     periodic = (train.steps - 1) // every if every and train.steps else 0
     return Arithmetic(
@@ -37,7 +38,7 @@ def resolve(layout: Layout) -> Arithmetic:
         samples_total=train.samples_per_step * train.steps,
         learners=learner.num_learners,
         samples_per_rank=rank,
-        samples_dropped_per_step=dropped,
+        padding_samples_per_step=rank * learner.num_learners - train.samples_per_step,
         micro_batches_per_rank=-(-rank // (learner.micro_batch or rank or 1)),
         engines=layout.roles.rollout.engines,
         checkpoints=periodic + (1 if train.steps else 0),
@@ -52,7 +53,7 @@ def lines(layout: Layout) -> tuple[str, ...]:
         f"{train.prompts_per_step} prompts × {train.samples_per_prompt} samples = "
         f"{numbers.samples_per_step} samples a step",
         f"{numbers.samples_per_rank} samples a rank in {numbers.micro_batches_per_rank} micro-batch"
-        f"{'es' if numbers.micro_batches_per_rank != 1 else ''}, {numbers.samples_dropped_per_step} dropped",
+        f"{'es' if numbers.micro_batches_per_rank != 1 else ''}, {numbers.padding_samples_per_step} rows of padding",
         f"{numbers.steps} steps = {numbers.samples_total} samples, {numbers.checkpoints} checkpoints",
         f"at most {numbers.tokens_per_step_max} tokens a step",
     )

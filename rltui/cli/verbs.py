@@ -40,6 +40,7 @@ VERBS = (
     Verb("resubmit", "resubmit", "start a run again from its newest checkpoint"),
     Verb("check", "check", "say what cannot work in a layout (also: rltui --check FILE…)"),
     Verb("draw", "draw", "draw who sits on which GPU"),
+    Verb("mem", "mem", "estimate what each role takes of its GPUs, moment by moment"),
     Verb("layouts", "layouts", "list the presets"),
     Verb("explain", "explain", "tell the story behind a finding's code"),
     Verb("schema", "schema", "print the JSON Schema of layouts, for editors"),

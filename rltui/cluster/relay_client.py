@@ -217,11 +217,12 @@ class RelayClient:
             self._opening.release()
 
     def _open(self) -> Connection:
-        connection = Connection(self._transport.open(), relay_program(), self.place, self._open_timeout_s)
+        stream = self._transport.open()
         try:
+            connection = Connection(stream, relay_program(), self.place, self._open_timeout_s)
             connection.finish(connection.start("hello", {}, self._open_timeout_s))
         except RelayError as error:
-            connection.abandon()
+            threading.Thread(target=stream.close, daemon=True).start()
             raise RelayError(
                 error.kind,
                 f"The relay on {self.place} did not start. {error.message}",

@@ -27,7 +27,7 @@ class Children:
     """The running children, each the leader of its own process group."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal can end the relay while it is ending
+        self._lock = threading.Lock()
         self._running: Dict[int, Child] = {}
         self._closed = False
 

@@ -175,6 +175,8 @@ class Supervisor:
         environment[rundir.ATTEMPT_VARIABLE] = self.uuid
         environment["PYTHONPATH"] = self.job["code"]
         environment["PYTHONUNBUFFERED"] = "1"
+        # setproctitle would overwrite the environment that the kernel shows, and with it the mark above
+        environment["SPT_NOENV"] = "1"
         environment.pop("RAY_ADDRESS", None)
         return environment
 

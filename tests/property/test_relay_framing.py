@@ -31,7 +31,7 @@ FIELDS = ("path", "root", "names", "argv", "processes", "url", "offset", "limit"
 requests = st.fixed_dictionaries(
     {"op": st.sampled_from(OPERATIONS) | values}, optional=dict.fromkeys(FIELDS, hostile_values)
 )
-tiny = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+tiny = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class RawRelay:

@@ -44,7 +44,7 @@ def learn(sign: float, aggregation: str) -> tuple[float, float]:
     optimizer = torch.optim.SGD([table], lr=5.0)
 
     def chance() -> float:
-        return float(table.softmax(-1).gather(1, wanted.unsqueeze(1)).mean())
+        return float(table.detach().softmax(-1).gather(1, wanted.unsqueeze(1)).mean())
 
     before = chance()
     for _ in range(60):

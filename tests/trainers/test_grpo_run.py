@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 STEPS = 120
-LEARNING = (f"train.steps={STEPS}", "checkpoint.every=20")
+LEARNING = (f"train.steps={STEPS}", "checkpoint.every=20", "train.learning_rate=5.0e-4", "train.prompts_per_step=32")
 PARITY_BOUND = 1e-4
 
 
@@ -206,15 +206,32 @@ def test_spread_over_two_nodes_in_lower_precision_with_micro_batches(
     assert attempt.mean_reward(21, 25) > attempt.mean_reward(1, 5) + 0.1
 
 
-def test_steps_without_signal_change_nothing(launch: Callable[..., Attempt]) -> None:
-    """One token is too short for any answer: every reward is 0, so there is nothing to learn and nothing to send."""
-    attempt = launch(1, "train.steps=5", "lengths.response=1", "tracking.wandb=disabled")
-    assert attempt.wait() == 0, attempt.log()[-3000:]
-    for line in attempt.metrics():
+@pytest.fixture(scope="module")
+def hopeless(ray_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Attempt:
+    """A run that cannot earn anything (one token is too short for any answer) nor save anything (no disk is enough)."""
+    words = ["train.steps=5", "lengths.response=1", "checkpoint.every=2", "tracking.wandb=disabled"]
+    attempt = Attempt(tmp_path_factory.mktemp("hopeless") / "run-1", 1, words)
+    attempt.start(ray_environment, preamble="import trainers.checkpoint; trainers.checkpoint.SPARE = 1e12")
+    attempt.wait()
+    return attempt
+
+
+def test_steps_without_signal_change_nothing(hopeless: Attempt) -> None:
+    metrics = hopeless.metrics()
+    assert [line["step"] for line in metrics] == [1, 2, 3, 4, 5]
+    for line in metrics:
         assert (line["reward"], line["zero_std_fraction"]) == (0.0, 1.0)
         assert line["truncated_fraction"] > 0.9
         assert (line["weight_version"], line["loss"], line["grad_norm"]) == (0, 0.0, 0.0)
         assert 0 < line["parity_max_abs"] < PARITY_BOUND  # log-probs are looked at all the same
+
+
+def test_a_full_disk_stops_no_training_but_fails_the_end(hopeless: Attempt) -> None:
+    missed = hopeless.events("checkpoint")
+    assert [text.split(":")[0] for text in missed] == ["step 2 was not saved", "step 4 was not saved"]
+    assert hopeless.running.returncode == 1
+    assert "a checkpoint needs about" in hopeless.events("error")[-1]
+    assert rundir.newest_checkpoint(str(hopeless.run)) is None
 
 
 def test_engines_that_miss_their_weights_end_the_run(launch: Callable[..., Attempt]) -> None:
@@ -230,7 +247,7 @@ Fleet.send_weights = lambda self, version: send(self, version) if version == 0 e
     assert len(attempt.metrics()) <= 3
 
 
-@pytest.mark.parametrize("victim", ["learner 1", "engine 0"])
+@pytest.mark.parametrize("victim", ["learner 0", "learner 1", "engine 0"])
 def test_a_role_that_dies_is_named(launch: Callable[..., Attempt], victim: str) -> None:
     attempt = launch(1, "train.steps=5000", "tracking.wandb=disabled")
     attempt.await_step(3)

@@ -92,8 +92,8 @@ def test_unreadable_layouts_are_findings_too() -> None:
     assert {finding.code for finding in report_.findings} == {"L001"}
 
 
-def test_arithmetic_names_what_is_dropped() -> None:
+def test_arithmetic_names_what_is_padded() -> None:
     arithmetic = report(["train.prompts_per_step=3", "train.samples_per_prompt=3"]).arithmetic
     assert arithmetic is not None
-    assert (arithmetic.samples_per_rank, arithmetic.samples_dropped_per_step) == (4, 1)
+    assert (arithmetic.samples_per_rank, arithmetic.padding_samples_per_step) == (5, 1)
     assert report([]).arithmetic_lines[2] == "2000 steps = 512000 samples, 20 checkpoints"

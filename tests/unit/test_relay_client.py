@@ -14,7 +14,7 @@ import pytest
 from watch_support import await_that, gone
 
 from rltui.cluster import local_transport
-from rltui.cluster.local_transport import LocalTransport, cleaned_environment
+from rltui.cluster.local_transport import LocalStream, LocalTransport, cleaned_environment
 from rltui.cluster.relay_client import RelayClient, reconnect_delay_s
 from rltui.cluster.relay_program import BOOTSTRAP, relay_argv, relay_program
 from rltui.cluster.relay_types import RelayError
@@ -175,6 +175,21 @@ def test_a_relay_that_does_not_start_says_why_and_is_not_hammered(tmp_path: Path
     with pytest.raises(ClusterError):
         client.hello()
     assert (tmp_path / "times").read_text() == "x\nx\n"
+
+
+def test_a_relay_that_is_gone_before_it_is_sent_anything_says_why_too(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\necho Quota exceeded >&2; exit 1\n")
+    (tmp_path / "python").chmod(0o755)
+
+    class AlreadyGone(LocalTransport):
+        def open(self) -> LocalStream:
+            stream = super().open()
+            stream._process.wait(10)
+            return stream
+
+    with pytest.raises(RelayError, match="Quota exceeded") as error:
+        RelayClient(AlreadyGone(str(tmp_path / "python"))).hello()
+    assert "python3" in error.value.hint
 
 
 def test_an_interpreter_that_is_not_there(tmp_path: Path) -> None:

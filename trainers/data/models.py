@@ -36,7 +36,8 @@ def resolve_model(layout: Layout, progress: Callable[[str, float], None]) -> str
         return str(ensure_tiny_model(settings, cache_folder() / "models", progress))
     if name.startswith("builtin/"):
         raise ValueError(f"there is no builtin model {name!r}; the one there is: {BUILTIN_TINY}")
-    return name if Path(name).is_dir() else _download(name)
+    folder = Path(name).expanduser()
+    return str(folder) if folder.is_dir() else _download(name)
 
 
 def cache_folder() -> Path:
