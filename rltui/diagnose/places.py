@@ -94,6 +94,8 @@ def memory_numbers(text: str) -> dict[str, float]:
             found[name] = float(match[1]) * _UNIT_GIB[match[2]]
     if "reserved" in found:  # wording before torch 2.1: reserved includes what is allocated
         found["slack"] = max(0.0, found.pop("reserved") - found.get("allocated", 0.0))
+    if "free_old" in found:
+        found["free"] = found.pop("free_old")
     processes = compiled(_PROCESS).findall(text)
     found["processes"] = float(len(processes))
     found["others"] = sum(float(number) * _UNIT_GIB[unit] for number, unit in processes)
@@ -118,7 +120,7 @@ def foreign_gib(numbers: dict[str, float]) -> float:
     """Return the GiB in use on the GPU that are not this process's own, as far as the message tells."""
     if "total" not in numbers:
         return 0.0
-    used = numbers["total"] - numbers.get("free", numbers.get("free_old", 0.0))
+    used = numbers["total"] - numbers.get("free", 0.0)
     own = max(numbers.get("own", 0.0), numbers.get("allocated", 0.0) + numbers.get("slack", 0.0))
     return max(0.0, used - own) if "allocated" in numbers else 0.0
 

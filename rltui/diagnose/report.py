@@ -131,11 +131,20 @@ def _helping(remedy: Remedy) -> Iterator[str]:
     yield from (f"      $ {command}" for command in remedy.commands)
 
 
-_VARIANTS = ({}, {"allocator": "yes"}, {"fragmented": "yes", "bucket": "yes"}, {"threads": "yes"}, {"news": "yes"})
+_VARIANTS: tuple[dict[str, str], ...] = (
+    {},
+    {"allocator": "yes"},
+    {"fragmented": "yes", "bucket": "yes"},
+    {"threads": "yes"},
+    {"news": "yes"},
+)
 """Details of evidence on which remedies depend."""
 
 
 def _all_remedies(cause: Cause) -> list[Remedy]:
     """What may be offered for the cause, whatever the evidence, each once."""
-    found = [remedy for fields in _VARIANTS for remedy in cause.remedies_for(fields)]
-    return list({remedy.id: remedy for remedy in reversed(found)}.values())[::-1]
+    found: dict[str, Remedy] = {}
+    for fields in _VARIANTS:
+        for remedy in cause.remedies_for(fields):
+            found.setdefault(remedy.id, remedy)
+    return list(found.values())

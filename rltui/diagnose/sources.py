@@ -8,6 +8,8 @@ from typing import IO, TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.watch.text import plain
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -30,12 +32,12 @@ class Source(Struct, frozen=True):
 
 def text_source(name: str, text: str | bytes) -> Source:
     """Return text at hand as a source."""
-    return Source(name, (text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text,))
+    return Source(plain(name), (text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text,))
 
 
 def stream_source(name: str, stream: IO[bytes]) -> Source:
     """Return an open binary stream as a source; it is read once, in order, and unpacked where it is gzip."""
-    return Source(name, decoded(iter(lambda: stream.read(BLOCK_BYTES), b"")))
+    return Source(plain(name), decoded(iter(lambda: stream.read(BLOCK_BYTES), b"")))
 
 
 def decoded(blocks: Iterable[bytes]) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ from rltui.diagnose.wordings import (
     host,
     learner,
     outside,
+    own,
     ray,
     slurm,
     states,
@@ -24,7 +25,7 @@ from rltui.diagnose.wordings import (
 if TYPE_CHECKING:
     from rltui.diagnose.signs import Sign
 
-_FAMILIES = (slurm, gpu_health, host, ray, cuda_memory, engine, collectives, learner, outside, environment, states)
+_FAMILIES = (slurm, gpu_health, host, ray, cuda_memory, engine, collectives, learner, outside, environment, own, states)
 
 
 def all_signs() -> tuple[Sign, ...]:
