@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from rltui.diagnose.causes import Verdict
+from rltui.diagnose.frames import frames_of
 from rltui.diagnose.judging import surest, unless_followed_by
 from rltui.diagnose.signs import Found, Reading
 from rltui.diagnose.verdicts import Remedy
@@ -44,6 +45,12 @@ def read_demand(found: Found) -> Reading | None:
 def read_placement_wait(found: Found) -> Reading | None:
     """VLLM says how long it has waited for its placement group, 10 s, 20 s, 40 s …; early ones are normal."""
     return Reading(0.75) if int(found.groups["seconds"]) >= PATIENCE_S else None
+
+
+def read_get_timeout(found: Found) -> Reading | None:
+    """Waiting in vain for a placement group shows as a plain timeout; the traceback tells what was waited for."""
+    frames = "\n".join(map(str, frames_of(found.spot)))
+    return Reading(0.7) if re.search(r"placement_group|\bpg\.ready|\.ready\(\)", frames) else None
 
 
 def read_nested_srun(found: Found) -> Reading | None:

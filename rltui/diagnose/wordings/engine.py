@@ -27,9 +27,9 @@ SIGNS = (
     *signs(
         "engine_free_mem_lt_util",
         (
-            "less than desired gpu memory utilization",
+            "less than desired",
             r"Free memory on device(?: \S+)? \((?P<free_gib>[\d.]+)/(?P<total_gib>[\d.]+) GiB\).*"
-            r"utilization \((?P<asked_share>[\d.]+)",
+            r"desired [GC]PU memory utilization \((?P<asked_share>[\d.]+)",
         ),
         ("not properly cleaned up before initializing the vllm instance", ""),
         ("error in memory profiling", ""),
@@ -70,11 +70,21 @@ SIGNS = (
         "engine_prompt_too_long",
         (
             "longer than the maximum model length",
-            r"(?:length (?:of )?(?P<prompt>\d+)\)?) is longer than the maximum model length of (?P<limit>\d+)",
+            r"(?:length (?:of )?(?P<prompt>\d+)\)?.{0,120} |)(?:is )?longer than the maximum model length of "
+            r"(?P<limit>\d+)",
+        ),
+        (
+            "longer than the maximum model length",
+            r"length (?:of )?(?P<prompt>\d+)\)? is longer than the maximum model length of (?P<limit>\d+)",
         ),
         (
             "maximum context length is",
             r"maximum context length is (?P<limit>\d+) tokens\.? However, you requested (?P<prompt>\d+)",
+        ),
+        (
+            "maximum context length is",
+            r"maximum context length is (?P<limit>\d+) tokens\.? However, your prompt contains (?:at least "
+            r")?(?P<prompt>\d+)",
         ),
         ("maximum context length is", r"maximum context length is (?P<limit>\d+) tokens"),
         (
@@ -103,7 +113,7 @@ SIGNS = (
         ("enginecore", r"EngineCore (?:encountered|hit|failed|has encountered)"),
         "background loop has errored already",
         ("background loop", r"Background loop is (?:stopped|not running)"),
-        ("died unexpectedly", r"(?:Worker proc|VllmWorker)\S*.*died unexpectedly"),
+        ("died unexpectedly", r"(?:Worker ?[Pp]roc|VllmWorker)\b.*died unexpectedly"),
         ("workerproc", r"WorkerProc (?:initialization failed|failed to start|hit an exception)"),
         ("engine loop", r"(?i)engine loop (?:is not running|has died)"),
         "scheduler hit an exception",
