@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rltui.diagnose.spots import Spot
 
 MOST_FRAME_LINES = 240
+MOST_LINES_TO_FRAME = 12
+"""Lines of message and source code between an error and the innermost frame."""
+
 MOST_STRANGERS = 3
 """Lines in a row that belong to no traceback, after which it is taken to be over."""
 
@@ -72,6 +75,8 @@ def _traceback_lines(spot: Spot) -> list[Line]:
                 break
         any_frame = any_frame or is_frame
         taken.append(line)
+        if not any_frame and len(taken) > MOST_LINES_TO_FRAME:
+            break
         if any_frame and line.text.startswith("Traceback (most recent call last)"):
             break
     return taken if any_frame else []

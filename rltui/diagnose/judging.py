@@ -25,7 +25,17 @@ def surest(sightings: Sequence[Sighting]) -> Verdict | None:
     return Verdict(confidence=best, sightings=(first, *rest), fields=first.fields)
 
 
-def unless_followed_by(sightings: Sequence[Sighting], recoveries: Sequence[Sighting]) -> tuple[Sighting, ...]:
-    """Leave out sightings after which the same source says that it recovered."""
-    last = {recovery.source: recovery.order for recovery in recoveries}
-    return tuple(one for one in sightings if one.order > last.get(one.source, -1))
+def unless_followed_by(
+    sightings: Sequence[Sighting], recoveries: Sequence[Sighting], same: str = ""
+) -> tuple[Sighting, ...]:
+    """Leave out sightings after which the same source says that it recovered.
+
+    ``same`` names a field that has to agree: what recovered has to be what had failed.
+    """
+    return tuple(one for one in sightings if not any(_recovers(other, one, same) for other in recoveries))
+
+
+def _recovers(recovery: Sighting, failure: Sighting, same: str) -> bool:
+    if recovery.source != failure.source or recovery.order < failure.order:
+        return False
+    return not same or (same in failure.fields and failure.fields[same] == recovery.fields.get(same))

@@ -55,13 +55,23 @@ def read_get_timeout(found: Found) -> Reading | None:
 
 def read_nested_srun(found: Found) -> Reading | None:
     """Inside a batch job, srun makes steps; one that queues has lost its job's environment and asks for a new job."""
-    around = found.spot.around(20, 20)
-    return Reading(0.65) if re.search(r"ray start|RAY|GCS|slurmstepd|SLURM_JOB_ID", around) else None
+    before = "\n".join(line.text for line in found.spot.before(6))
+    return Reading(0.65) if re.search(r"(?i)\bray start\b|\bIP head\b|starting (?:head|worker)", before) else None
+
+
+def read_head_reached(found: Found) -> Reading:
+    """Ray says that it is connected; to which address stands in the line before."""
+    for line in found.spot.before(3):
+        match = re.search(r"cluster at address: ([\w.:-]+?)\.*$", line.text)
+        if match is not None:
+            return Reading(1.0, fields={"address": match[1]})
+    return Reading(1.0)
 
 
 def ray_head_unreachable(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
-    """Failed tries before a connection that came about are how every bring-up looks."""
-    return surest(unless_followed_by(sightings, overview.of("ray_head_reached")))
+    """Failed tries before a connection to the same address that came about are how every bring-up looks."""
+    reached = overview.of("ray_head_reached")
+    return surest(unless_followed_by(sightings, reached, same="address"))
 
 
 def ray_actor_died(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:

@@ -23,7 +23,7 @@ def slurm_step_create(sightings: Sequence[Sighting], overview: Overview) -> Verd
     verdict = surest(sightings)
     if verdict is not None:
         return verdict
-    waiting = unless_followed_by(overview.of("step_waiting"), overview.of("step_created"))
+    waiting = unless_followed_by(overview.of("step_waiting"), overview.of("step_created"), same="job")
     if any(one.fields["word"] == "still" for one in waiting) or len(waiting) >= 3:
         return Verdict(confidence=0.75, sightings=waiting)
     return None

@@ -132,8 +132,9 @@ SIGNS = (
         ("connectfullmesh", r"(?i)connectFullMesh failed"),
         (
             "gloo",
-            r"(?i)gloo.{0,200}(?:timed? ?out|Connection closed by peer|Connection reset|Read error|Broken pipe|"
-            r"Connect timeout|Connection refused|SO_ERROR|timeout caused pair closure)",
+            r"(?i)gloo.{0,200}(?:timed out|(?:connect|read|write|socket) timeout|Connection closed by peer|"
+            r"Connection reset|Read error|Broken pipe|"
+            r"Connection refused|SO_ERROR|timeout caused pair closure)",
         ),
         ("monitoredbarrier", r"(?i)failed to pass monitoredBarrier|monitoredBarrier.{0,80}(?:timed out|timeout)"),
         ("waiting for clients", r"(?i)timed out after \d+ seconds waiting for clients"),

@@ -13,7 +13,7 @@ SIGNS = (
         ("undefined symbol", r"undefined symbol: _Z\w+"),
         ("undefined symbol", r"undefined symbol: (?!p?nccl|_Z)\w+"),
         ("libc10", r"(?i)ImportError:.{0,80}libc10\w*\.so", "libc"),
-        ("libtorch", r"(?i)(?:ImportError|OSError):.{0,80}libtorch\w*\.so\S*: (?:cannot open|undefined)"),
+        ("libtorch", r"(?i)(?:ImportError|OSError):.{0,80}libtorch\w*\.so\S*: cannot open"),
         ("binary incompatibility", ""),
         ("multiarray failed to import", ""),
         ("compiled with different cuda", ""),

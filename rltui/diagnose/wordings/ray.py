@@ -121,8 +121,8 @@ SIGNS = (
     ),
     *signs(
         "ray_head_unreachable",
-        ("failed to connect to gcs", r"(?i)failed to connect to GCS(?:.{0,40}address (?P<address>\S+))?"),
-        ("unable to connect to gcs", r"(?i)unable to connect to GCS(?: at (?P<address>[\w.:-]+))?"),
+        ("failed to connect to gcs", r"(?i)failed to connect to GCS(?:.{0,40}address (?P<address>[\w.:-]*\w))?"),
+        ("unable to connect to gcs", r"(?i)unable to connect to GCS(?: at (?P<address>[\w.:-]*\w))?"),
         ("from gcs", r"(?i)could not read .{0,60} from GCS|did GCS start successfully"),
         (
             "gcs",
@@ -141,7 +141,7 @@ SIGNS = (
         ("node_ip_address", r"(?i)can(?:'|no)t find a `?node_ip_address"),
         confidence=0.85,
     ),
-    Sign(cause="ray_head_reached", anchor="connected to ray cluster", pattern=r"Connected to Ray cluster"),
+    Sign(cause="ray_head_reached", anchor="connected to ray cluster", check=ray_judges.read_head_reached),
     Sign(
         cause="ray_head_unreachable",
         anchor="queued and waiting for resources",

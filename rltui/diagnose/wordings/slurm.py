@@ -64,7 +64,7 @@ SIGNS = (
         "slurm_preempted",
         ("due to preemption", rf"(?:JOB|STEP) \S+{_ON}DUE TO PREEMPTION|DUE TO PREEMPTION"),
         ("due to job requeue", ""),
-        ("preempted", r"(?i)this job is preempted|job (?:has been |was )?preempted|preempted by"),
+        ("preempted", r"(?i)this job is preempted|job (?:\S+ )?(?:has been |was |is )?preempted"),
         ("preempted", _state("PREEMPTED")),
         confidence=0.95,
     ),
@@ -122,9 +122,11 @@ SIGNS = (
         pattern=r"(?i)(?:job credential expired|invalid job credential|job credential revoked)",
     ),
     Sign(
-        cause="step_waiting", anchor="step creation", pattern=r"(?i)step creation (?P<word>temporarily|still) disabled"
+        cause="step_waiting",
+        anchor="step creation",
+        pattern=r"(?i)(?:job (?P<job>\d+) )?step creation (?P<word>temporarily|still) disabled",
     ),
-    Sign(cause="step_created", anchor="step created", pattern=r"(?i)step created for"),
+    Sign(cause="step_created", anchor="step created", pattern=r"(?i)step created for (?:StepId=|job )?(?P<job>\d+)?"),
     *signs(
         "slurm_launch_failed",
         ("launch failed requeued held", ""),
