@@ -38,7 +38,6 @@ class Frame(Struct, frozen=True):
 _PLAIN = re.compile(r'File "(?P<path>[^"]{1,500})", line \d+(?:, in (?P<function>\S.{0,200}))?')
 _RICH = re.compile(r"^(?P<path>\S{0,500}\.py):\d+ in (?P<function>\S{1,200})")
 _REMOTE = re.compile(r"\b(?P<path>ray::[\w.]+?)\.?(?P<function>\w+)\(\)")
-_NATIVE = re.compile(r"(?P<path>[\w./-]+\.(?:cpp|cc|cu|h)):\d+")
 _PART_OF_TRACEBACK = re.compile(
     r"\s|[\^~]+$|$|ray::|❱|Traceback|During handling|The above exception|[╭╰]|--+>|\d+ [│|]|.{0,400}\.py:\d+ in |"
     r"Exception raised from"

@@ -43,8 +43,8 @@ _CARET_ESCAPES = re.compile(
     r"[()][0AB])"
 )
 _ESCAPE_MARKS = ("^[", "#033", "\\033", "\\x1b", "\\e[", "\\u001b")
-_REPEATED = re.compile(r"\s*\[repeated (\d{1,7})x across (?:all )?cluster\](?:\s*\(Ray deduplicates.{0,200})?")
-_ANY_PREFIX = re.compile(r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]*-\d+\s*\||rank|wandb")
+_REPEATED = re.compile(r" ?\[repeated (\d{1,7})x across (?:all )?cluster\](?:\s*\(Ray deduplicates.{0,200})?")
+_ANY_PREFIX = re.compile(r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]{0,60}-\d{1,6}\s{0,20}\||rank|wandb")
 
 _ACTOR = re.compile(
     r"\((?P<actor>[A-Za-z_][\w.:<>\[\]-]{0,120})"
@@ -53,7 +53,7 @@ _ACTOR = re.compile(
 _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
-        r"[A-Za-z][\w.-]*-\d+ +\| ?",  # docker compose: vllm-1  |
+        r"[A-Za-z][\w.-]{0,60}-\d{1,6} {1,20}\| ?",  # docker compose: vllm-1  |
         r"\[?\[?rank ?(?P<rank>\d{1,6})\]?\]? ?: ?",  # torch: [rank0]:
         r"\[default(?P<rank>\d{1,6})\]:",  # torchrun --tee
         r"\[\d+,(?P<rank>\d{1,6})\]<std(?:out|err)>: ?",  # mpirun --tag-output

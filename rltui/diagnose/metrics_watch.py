@@ -20,7 +20,7 @@ _METRIC = re.compile(
     r"(?P<value>[-+]?(?:nan|inf(?:inity)?|\d[\d.]*(?:e[-+]?\d+)?))(?![\w.])",
     re.IGNORECASE,
 )
-_NAMES = re.compile(r"([A-Za-z_][\w./-]*)['\"]?\s?[:=]")
+_NAMES = re.compile(r"(?<![\w./-])([A-Za-z_][\w./-]{0,60})['\"]?\s?[:=]")
 _NOT_METRICS = re.compile(r"(?i)loss_?scale|loss_?(?:fn|type|agg|mode|coef|weight)|lossless|kl_loss_coef|stop_loss")
 
 

@@ -25,12 +25,15 @@ TINY = 0.1
 PATIENCE_S = 60
 
 _AMOUNT = re.compile(r"['\"]?([\w.:-]+)['\"]?: ([\d.]+)")
+_DEMAND = re.compile(r"\{[^{}]{1,300}\}")
 _GPU_NAMES = ("GPU", "NPU", "accelerator_type")
 
 
 def read_demand(found: Found) -> Reading | None:
     """A demand is infeasible if it is one at all: pinning shares and empty demands are not."""
-    demand = found.groups.get("demand") or found.groups.get("demand2") or ""
+    demand = found.groups.get("demand", "")
+    if not demand and (match := _DEMAND.search(found.spot.line.text)):
+        demand = match[0]
     amounts = {name: float(number) for name, number in _AMOUNT.findall(demand) if number.count(".") < 2}
     if amounts and all(value <= TINY or name.startswith("node:") for name, value in amounts.items()):
         return None

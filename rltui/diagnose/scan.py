@@ -31,7 +31,7 @@ AHEAD_BYTES = 1 << 14
 """What has to be there after a line before it is looked at, unless the file ends."""
 
 STEP_BYTES = 1 << 20
-PIECE_BYTES = 8192
+PIECE_BYTES = 4096
 OVERLAP_BYTES = 512
 """A longer line is looked at in pieces, as if each were a line."""
 

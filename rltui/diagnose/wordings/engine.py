@@ -94,7 +94,7 @@ SIGNS = (
         ),
         (
             "longer than the model's context length",
-            r"(?P<prompt>\d+) tokens\) is longer than the model's context length \((?P<limit>\d+)",
+            r"(?<!\d)(?P<prompt>\d{1,9}) tokens\) is longer than the model's context length \((?P<limit>\d+)",
         ),
         (
             "exceeds the maximum allowed length",
@@ -146,7 +146,7 @@ SIGNS = (
         "sandbox_down",
         (
             "sandbox",
-            r"(?i)sandbox.{0,300}(?:connection refused|timed? ?out|unreachable|unavailable|did not start|failed to "
+            r"(?i)sandbox.{0,200}(?:connection refused|timed? ?out|unreachable|unavailable|did not start|failed to "
             r"start|max retries exceeded|is (?:down|not running)|connect(?:ion)? (?:error|failed)|50[234])",
         ),
         (

@@ -40,7 +40,11 @@ SIGNS = (
         ("failed to infer device type", ""),
         ("seems to be not installed", ""),
         ("normal functioning of this module", r"is required for a normal functioning of this module"),
-        ("versionconflict", r"pkg_resources\.\w*VersionConflict", "versionconflict contextualversionconflict"),
+        (
+            "versionconflict",
+            r"pkg_resources\.(?:Contextual)?VersionConflict",
+            "versionconflict contextualversionconflict",
+        ),
         (
             "failed to import from vllm._c",
             r"(?i)failed to import from vllm\._C with (?:ImportError|ModuleNotFoundError)",

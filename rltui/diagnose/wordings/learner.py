@@ -6,15 +6,11 @@ from rltui.diagnose.signs import Sign, signs
 SIGNS = (
     *signs(
         "ds_batch_assert",
+        "train_batch_size is not equal to",
+        "check batch related parameters",
         (
             "train_batch_size is not equal to",
-            r"(?:\((?P<batch>\d+) != (?P<micro>\d+) \* (?P<steps>\d+) \* (?P<world>\d+)|train_batch_size is not "
-            r"equal to)",
-        ),
-        (
-            "check batch related parameters",
-            r"(?P<batch>\d+) ?!= ?(?P<micro>\d+) ?\* ?(?P<steps>\d+) ?\* ?(?P<world>\d+)|Check batch related "
-            r"parameters",
+            r"(?<!\d)(?P<batch>\d{1,9}) ?!= ?(?P<micro>\d+) ?\* ?(?P<steps>\d+) ?\* ?(?P<world>\d+)",
         ),
         (
             "has to be greater than 0",

@@ -70,7 +70,7 @@ SIGNS = (
         (
             "429",
             r"(?i)429 (?:Client )?(?:Error|Too Many Requests).{0,300}(?:huggingface\.co|hf\.co|hf-mirror|\bhub\b)",
-            "client requests",
+            "client requests error",
         ),
         ("429", r"(?i)(?:HfHubHTTPError|huggingface_hub).{0,200}\b429\b", "hfhubhttperror huggingface"),
         (

@@ -78,14 +78,13 @@ SIGNS = (
     Sign(
         cause="ray_pg_infeasible",
         anchor="cannot be scheduled right now",
-        pattern=r"(?P<demand>\{[^}]*\})?.*cannot be scheduled right now.*?(?P<demand2>\{[^}]*\})?",
         check=ray_judges.read_demand,
         confidence=0.7,
     ),
     Sign(
         cause="ray_pg_infeasible",
         anchor="pending",
-        pattern=r"^\s*>?\s*(?P<demand>\{[^}]*\}.{0,40}): \d+\+? pending (?:tasks|placement groups)",
+        pattern=r"^\s{0,20}>?\s{0,20}(?P<demand>\{[^{}]{0,300}\}.{0,40}): \d+\+? pending (?:tasks|placement groups)",
         check=ray_judges.read_demand,
         confidence=0.7,
     ),

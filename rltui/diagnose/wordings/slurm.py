@@ -27,7 +27,8 @@ _LIMIT_NAMES = " ".join(
 )  # fmt: skip
 
 _REFUSALS = (
-    r"(?:sbatch|srun|salloc|error|_slurm_rpc_\w+|allocation failure|submission failed|allocate failed|Job submit)\b.*"
+    r"(?:sbatch|srun|salloc|error|_slurm_rpc_\w+|allocation failure|submission failed|allocate failed|"
+    r"Job submit)\b.{0,160}"
     r"(?:Invalid (?:partition|account|qos|generic resource|job array|node name|feature|time limit|reservation|"
     r"dependency)|"
     r"No partition specified|group not permitted|Node count specification invalid|"
@@ -52,11 +53,11 @@ SIGNS = (
         ("due to node failure", rf"(?:JOB|STEP) \S+{_ON}DUE TO NODE FAILURE|DUE TO NODE FAILURE"),
         ("node failure on", r"(?i)node failure on (?P<node>[\w.-]+)"),
         ("node_fail", r"(?:\b|\|)NODE_FAIL(?:\b|\|)"),
-        ("_node_fail", r"\w+_node_fail\b"),
+        ("_node_fail", r"\w_node_fail\b"),
         ("boot_fail", r"(?:\b|\|)BOOT_FAIL(?:\b|\|)"),
         (
             "not responding",
-            r"(?i)(?:srun|slurm\w*|sched|sinfo)?.{0,40}\bnodes? (?P<node>[\w.\[\],-]+) (?:is |are )?not responding",
+            r"(?i)\bnodes? (?P<node>[\w.\[\],-]{1,200}) (?:is |are )?not responding",
         ),
         confidence=0.95,
     ),
