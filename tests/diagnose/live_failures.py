@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -186,7 +188,10 @@ def _ray() -> None:
 
     if not ray.is_initialized():
         os.environ.update(RAY_USAGE_STATS_ENABLED="0")
-        ray.init(num_cpus=1, num_gpus=0, include_dashboard=False, _temp_dir=tempfile.mkdtemp(prefix="rt", dir="/tmp"))
+        folder = tempfile.mkdtemp(prefix="rt", dir="/tmp")  # short: Ray's sockets end at 107 bytes
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(ray.shutdown)
+        ray.init(num_cpus=1, num_gpus=0, include_dashboard=False, _temp_dir=folder)
 
 
 def actor() -> None:

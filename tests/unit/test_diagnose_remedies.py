@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from rltui.diagnose import report
+from rltui.diagnose import pages, report
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.fitting import current, fitted
 from rltui.diagnose.index import CAUSES, SIGNS
@@ -218,3 +219,9 @@ def test_people_read_the_cause_first_and_the_rest_last() -> None:
 
 def test_a_reading_is_a_plain_value() -> None:
     assert Reading(0.5) == Reading(0.5, "", {})
+
+
+def test_the_page_of_diagnoses_is_up_to_date() -> None:
+    page = Path(__file__).parents[2] / "docs" / "diagnoses.md"
+    assert page.read_text() == "".join(f"{line}\n" for line in pages.markdown()), pages.__doc__
+    assert all(f"`{cause}`" in page.read_text() for cause in CAUSES)
