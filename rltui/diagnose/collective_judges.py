@@ -21,9 +21,12 @@ _VIRTUAL = re.compile(r"\b(?:br-[0-9a-f]{6,}|veth[0-9a-f]+|docker\d+|virbr\d+|cn
 
 
 def read_socket_interfaces(found: Found) -> Reading | None:
-    """Bridges and veth pairs of containers look like interfaces and lead nowhere; NCCL lists what it uses."""
+    """Bridges and veth pairs of containers look like interfaces and lead nowhere; NCCL lists what it uses.
+
+    One alone stands on many a host that works: two or more speak.
+    """
     listed = [found.spot.line.text, *(line.text for line in found.spot.after(20) if re.match(r"\s*\[\d+\]", line.text))]
-    return Reading(0.65) if any(_VIRTUAL.search(text) for text in listed) else None
+    return Reading(0.65) if sum(len(_VIRTUAL.findall(text)) for text in listed) > 1 else None
 
 
 def read_loaded_version(found: Found) -> Reading | None:

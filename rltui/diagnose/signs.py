@@ -101,7 +101,7 @@ _COUNTS = re.compile(r"\\d|\{\d*,?\d*\}")
 
 def depends_on_digits(sign: Sign) -> bool:
     """Whether particular digits decide: of two lines that differ in their numbers only one may then match."""
-    return _has_digits(sign.anchor, sign.pattern)
+    return "(?P=" in sign.pattern or _has_digits(sign.anchor, sign.pattern)
 
 
 @lru_cache(maxsize=4096)

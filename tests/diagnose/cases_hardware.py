@@ -101,6 +101,8 @@ CASES = {
             "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla V100 "
             "GPU has "
             "compute capability 7.0.",
+            "RuntimeError: No available kernel. Aborting execution.",
+            "RuntimeError: Expected is_sm90 || is_sm8x || is_sm75 to be true, but got false.",
         ),
         looks_like=("Using device NVIDIA H100, compute capability 9.0",),
     ),
@@ -130,10 +132,17 @@ CASES = {
             "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:784, unhandled system error, NCCL version 2.18.1",
             "n1:7:9 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.0.0.7<45541> failed : No "
             "route to host",
-            "NCCL INFO NET/Socket : Using\n[0]bond0:192.168.1.161<0>\n[1]br-05ab815fa14e:172.19.0.1<0>",
+            "NCCL INFO NET/Socket : Using\n[0]bond0:192.168.1.161<0>\n[1]br-05ab815fa14e:172.19.0.1<0>"
+            "[2]veth25f2e72:fe80::380d%veth25f2e72<0>",
+            "NCCL INFO socketPollConnect: connect returned No route to host, retrying (1/34) after sleep for 100 msec\n"
+            "NCCL INFO socketPollConnect: connect returned No route to host, retrying (34/34) after sleep for 3400 msec",
+            "n1:7:9 [0] NCCL INFO init.cc:1303 -> 2",
         ),
         looks_like=(
             "NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>",
+            "NCCL INFO NET/Socket : Using [0]eno1:10.0.0.1<0> [1]veth25f2e72:fe80::380d%veth25f2e72<0>",
+            "NCCL INFO socketPollConnect: connect returned No route to host, retrying (1/34) after sleep for 100 msec",
+            "n1:7:9 [0] NCCL INFO init.cc:1303 -> 0",
             "NCCL INFO NET/Plugin : libnccl-net.so: cannot open shared object file: No such file or directory",
             "NCCL WARN Call to connect returned Connection refused, retrying",
         ),

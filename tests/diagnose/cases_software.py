@@ -34,6 +34,7 @@ CASES = {
     "engine_core_died": Case(
         has=(
             "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+            "ERROR 06-13 02:36:52 async_llm_engine.py:52] Engine background task failed",
             "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above).",
             "ERROR [core_client.py:605] Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.\n"
             "srun: error: n1: task 0: Exited with exit code 1",

@@ -82,6 +82,13 @@ SIGNS = (
         confidence=0.85,
         unless=r"(?i)\bretrying\b",
     ),
+    *signs(
+        "nccl_system_error",
+        ("socketpollconnect", r"NCCL WARN socketPollConnect poll\(\)"),
+        ("retrying", r"socketPollConnect.{0,120}retrying \((?P<tries>\d+)/(?P=tries)\)"),
+        ("nccl info", r"NCCL INFO (?:bootstrap|init|group|enqueue)\.cc:\d+ -> 2\b"),
+        confidence=0.65,
+    ),
     Sign(
         cause="nccl_system_error",
         anchor="net/socket : using",

@@ -112,6 +112,7 @@ SIGNS = (
         ("enginedeaderror", "", "enginedeaderror mqenginedeaderror asyncenginedeaderror"),
         ("enginecore", r"EngineCore (?:encountered|hit|failed|has encountered)"),
         "background loop has errored already",
+        "engine background task failed",
         ("background loop", r"Background loop is (?:stopped|not running)"),
         ("died unexpectedly", r"(?:Worker ?[Pp]roc|VllmWorker)\b.*died unexpectedly"),
         ("workerproc", r"WorkerProc (?:initialization failed|failed to start|hit an exception)"),

@@ -111,6 +111,12 @@ SIGNS = (
         ("minimum capability", r"(?i)minimum capability: \d+\. current capability: \d+"),
         ("unsupported gpu architecture", ""),
         ("ptxas", r"(?i)ptxas fatal.{0,40}sm_\d+"),
+        ("to be true", r"Expected [^,]{0,80}is_sm\w+ .{0,80}to be true, but got false"),
         confidence=0.9,
+    ),
+    *signs(
+        "gpu_arch_unsupported",
+        ("no available kernel. aborting execution", ""),
+        confidence=0.6,
     ),
 )
