@@ -38,6 +38,11 @@ class Subject(Struct, frozen=True):
         """The typed layout."""
         return self.loaded.layout
 
+    @property
+    def unit(self) -> str:
+        """What a slot is, for people."""
+        return "CPU slots" if self.layout.hardware.on_cpu else "GPUs"
+
 
 class Rule(Struct, frozen=True):
     """One rule: stable code, severity, and the predicate that finds its troubles."""
@@ -56,7 +61,7 @@ class Rule(Struct, frozen=True):
                 severity=self.severity,
                 message=trouble.message,
                 key=trouble.key,
-                file=subject.loaded.document.name,
+                file=subject.loaded.file(trouble.key),
                 line=subject.loaded.line(trouble.key),
                 fix=trouble.fix,
             )

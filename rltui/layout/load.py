@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from rltui.layout.base import inherit
 from rltui.layout.convert import to_struct
 from rltui.layout.document import Document, Path_, parse, read_text
 from rltui.layout.overrides import apply_overrides
@@ -31,9 +32,14 @@ class LoadedLayout(Struct, frozen=True):
     overrides: tuple[str, ...] = ()
 
     def line(self, key: str) -> int:
-        """Line of the dotted ``key`` in the file; 0 where it is a default or an override."""
+        """Line of the dotted ``key`` in its file; 0 where it is a default or an override."""
         path: Path_ = tuple(key.split("."))
         return self.document.lines.get(path, 0)
+
+    def file(self, key: str) -> str:
+        """The file in which the dotted ``key`` stands: the layout's own, or the base that it comes from."""
+        path: Path_ = tuple(key.split("."))
+        return self.document.inherited.get(path, self.document.name) if self.line(key) else self.document.name
 
 
 def load_layout(path: str | Path, overrides: Sequence[str] = ()) -> LoadedLayout:
@@ -52,7 +58,7 @@ def load_text(text: str, name: str, overrides: Sequence[str] = ()) -> LoadedLayo
     Raises:
         LayoutError: As ``load_layout``.
     """
-    document = apply_overrides(parse(text, name), overrides)
+    document = apply_overrides(inherit(parse(text, name)), overrides)
     return LoadedLayout(to_struct(Layout, document), document, tuple(overrides))
 
 

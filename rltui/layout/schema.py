@@ -82,7 +82,8 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def num_engines(self) -> int:
         """Rollout engines, counted out of their pool where the layout does not say."""
         rollout = self.roles.rollout
-        return rollout.engines or self.slots_of("rollout") // rollout.tensor_parallel
+        pool = self.pools.get(rollout.pool)
+        return rollout.engines or (sum(gpus // rollout.tensor_parallel for gpus in pool.gpus) if pool else 0)
 
     @property
     def num_ranks(self) -> int:
