@@ -56,13 +56,14 @@ class Rule(Struct, frozen=True):
     def findings(self, subject: Subject) -> Iterator[Finding]:
         """What this rule has to say about ``subject``."""
         for trouble in self.predicate(subject):
+            file, line = subject.loaded.place(trouble.key)
             yield Finding(
                 code=self.code,
                 severity=self.severity,
                 message=trouble.message,
                 key=trouble.key,
-                file=subject.loaded.file(trouble.key),
-                line=subject.loaded.line(trouble.key),
+                file=file,
+                line=line,
                 fix=trouble.fix,
             )
 

@@ -31,15 +31,17 @@ class LoadedLayout(Struct, frozen=True):
     document: Document
     overrides: tuple[str, ...] = ()
 
-    def line(self, key: str) -> int:
-        """Line of the dotted ``key`` in its file; 0 where it is a default or an override."""
-        path: Path_ = tuple(key.split("."))
-        return self.document.lines.get(path, 0)
+    def place(self, key: str) -> tuple[str, int]:
+        """File and line of the dotted ``key``, or of its section where the value is a default; line 0 for an override.
 
-    def file(self, key: str) -> str:
-        """The file in which the dotted ``key`` stands: the layout's own, or the base that it comes from."""
+        The file is the layout's own, or the base that the value comes from.
+        """
         path: Path_ = tuple(key.split("."))
-        return self.document.inherited.get(path, self.document.name) if self.line(key) else self.document.name
+        return self.document.place(path)
+
+    def line(self, key: str) -> int:
+        """The line of ``place``."""
+        return self.place(key)[1]
 
 
 def load_layout(path: str | Path, overrides: Sequence[str] = ()) -> LoadedLayout:
