@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("code", nargs="?", help="such as P101; without it, all codes are listed")
+    parser.add_argument("--markdown", action="store_true", help="print all stories as one page")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the story of a code, or the list of codes."""
+    if options.markdown:
+        from rltui.check.handbook import markdown
+
+        print_lines(markdown())
+        return 0
     if not options.code:
         print_lines(f"{rule.code}  {rule.severity:<7}  {rule.title}" for rule in sorted(REGISTRY.values(), key=_code))
         return 0

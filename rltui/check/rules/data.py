@@ -100,11 +100,15 @@ def code_in_trainer(subject: Subject) -> Iterator[Trouble]:
     killed alone.
     """
     layout = subject.layout
-    if layout.data.reward == "code" and (layout.roles.reward is None or layout.roles.reward.workers == 0):
-        fix = "roles.reward.workers=1" if layout.roles.reward is not None else "roles.reward={workers: 1}"
-        cpus = layout.hardware.gpus_per_node * 2 + 1
-        room = [] if layout.hardware.ray_cpus_per_node >= cpus else [f"hardware.cpus_per_node={cpus}"]
-        yield Trouble("the reward runs generated code, and there are no reward workers", "data.reward", (fix, *room))
+    reward = layout.roles.reward
+    if layout.data.reward != "code" or (reward is not None and reward.workers):
+        return
+    workers = max(1, -(-layout.train.samples_per_step * 10 // 600))  # all of them may run into a timeout of 10 s
+    fix = f"roles.reward.workers={workers}" if reward is not None else f"roles.reward={{workers: {workers}}}"
+    hardware = layout.hardware
+    cpus = hardware.gpus_per_node + 1 + -(-workers // hardware.nodes)
+    room = () if hardware.ray_cpus_per_node >= cpus else (f"hardware.cpus_per_node={cpus}",)
+    yield Trouble("the reward runs generated code, and there are no reward workers", "data.reward", (fix, *room))
 
 
 @rule("D511", "warning")
