@@ -115,7 +115,8 @@ def _insert(text: str, parent: Any, missing: Path_, value: Any, top: bool, name:
         return text + ("" if text.endswith("\n") else "\n") + entry + "\n"
     first = parent.value[0][0].start_mark
     line = text.rfind("\n", 0, first.index) + 1
-    return text[:line] + " " * first.column + entry + "\n" + text[line:]
+    indent: int = first.column
+    return text[:line] + " " * indent + entry + "\n" + text[line:]
 
 
 def _flow(value: Any) -> str:

@@ -25,8 +25,8 @@ FAMILIES = {
 _OPENING = """\
 # Checks
 
-`rltui check FILE… [key=value …]` asks these rules, offline, before anything is queued. Errors stop a launch, warnings do
-not (`--strict` makes them), notes inform. Codes are stable for ever. `rltui explain CODE` prints one of them;
+`rltui check FILE… [key=value …]` asks these rules, offline, before anything is queued. Errors stop a launch, warnings
+do not (`--strict` makes them), notes inform. Codes are stable for ever. `rltui explain CODE` prints one of them;
 `--fix` shows the overrides that would settle what was found, and `--fix --write` writes them into the file.
 
 A file that is no layout (unreadable, not YAML, unknown or missing keys, wrong values) is reported under the code L001,

@@ -1,7 +1,6 @@
-"""Any layout either loads and re-serialises to itself, or fails with a place; placement never over-commits."""
+"""Any layout either loads and re-serialises to itself, or fails with a place."""
 
 import json
-from collections import Counter
 from collections.abc import Callable
 
 from hypothesis import given, settings
@@ -11,8 +10,6 @@ from rltui.layout.document import decode
 from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.load import dump_layout, load_text
 from rltui.layout.presets import resolve
-from rltui.placement.bundles import Group
-from rltui.placement.simulate import simulate
 
 TINY = resolve("local/grpo-tiny").read_text()
 
@@ -46,28 +43,3 @@ def test_any_value_under_a_key_loads_or_fails_with_a_place(key: str, value: obje
         return
     loaded = load_text(TINY, "tiny.yaml", overrides)
     assert load_text(dump_layout(loaded.layout), "again").layout == loaded.layout
-
-
-groups = st.builds(
-    Group,
-    st.sampled_from(["learner", "engine"]),
-    st.lists(st.integers(1, 9), max_size=8).map(tuple),
-    st.sampled_from(["STRICT_SPREAD", "PACK"]),
-)
-
-
-@given(st.lists(groups, max_size=3), st.integers(1, 6), st.integers(1, 8))
-def test_placement_never_over_commits(wanted: list[Group], nodes: int, slots: int) -> None:
-    placement = simulate(wanted, nodes, slots)
-    taken = Counter((seat.node, slot) for seat in placement.seats for slot in seat.slots)
-    assert all(count == 1 for count in taken.values())
-    assert all(0 <= node < nodes and 0 <= slot < slots for node, slot in taken)
-    assert len(placement.seats) + len(placement.homeless) == sum(len(group.slots) for group in wanted)
-    assert placement == simulate(wanted, nodes, slots)
-
-
-@given(groups.filter(lambda group: group.strategy == "STRICT_SPREAD"), st.integers(1, 6), st.integers(1, 8))
-def test_strict_spread_uses_a_node_for_each_bundle(group: Group, nodes: int, slots: int) -> None:
-    placement = simulate([group], nodes, slots)
-    used = [seat.node for seat in placement.seats]
-    assert len(used) == len(set(used))
