@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NO_SKIPS = bool(os.environ.get("RLTUI_NO_SKIPS"))
 SESSION = tempfile.mkdtemp(prefix="rltui-test-")  # directly in the temporary folder: socket paths end at 107 bytes
 LEFT_RUNNING = pytest.StashKey[list[str]]()
-ENDING_DEADLINE_S = 10.0
+ENDING_DEADLINE_S = float(os.environ.get("RLTUI_TEST_ENDING_S", "10"))
 
 # What must not reach a test: settings of the user's own runs, clusters, accounts and terminal.
 FOREIGN_PREFIXES = ("RLTUI_", "XDG_", "WANDB_", "RAY_", "SLURM_", "HF_", "VLLM_", "TEXTUAL")

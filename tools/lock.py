@@ -1,7 +1,8 @@
 """Resolve constraints/lock.txt anew: ``make lock``, with ARGS=--upgrade to move to newer versions.
 
 One resolution for all profiles, both engines and Python 3.10 to 3.13, so that every machine gets versions that were
-chosen together. The present lock is the preference: without --upgrade only what has to change does.
+chosen together. The present lock is the preference: without --upgrade only what has to change does. Extra indexes and
+find-links folders are left out: what only they have, others cannot install.
 """
 
 from __future__ import annotations
@@ -22,13 +23,19 @@ COMMAND = (
 )
 
 
+PRIVATE = ("UV_INDEX", "UV_FIND_LINKS", "UV_INDEX_STRATEGY")
+
+
 def main(arguments: list[str]) -> int:
     """Run uv in the repository's root, so that no path of this machine gets into the file; return its exit code."""
     binaries = ROOT / ".venv" / "bin"
     listing = subprocess.run(
         [binaries / "python", "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
     ).stdout
-    environ = {**os.environ, **uv_environment(listing, os.environ), "UV_CUSTOM_COMPILE_COMMAND": "make lock"}
+    settings = {
+        variable: value for variable, value in uv_environment(listing, os.environ).items() if variable not in PRIVATE
+    }
+    environ = {**os.environ, **settings, "UV_CUSTOM_COMPILE_COMMAND": "make lock"}
     code = subprocess.run([binaries / "uv", *COMMAND, *arguments], cwd=ROOT, env=environ, check=False).returncode
     if code == 0:
         print(f"{CONSTRAINTS / 'lock.txt'}: {len((CONSTRAINTS / 'lock.txt').read_text().splitlines())} lines")

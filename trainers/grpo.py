@@ -33,7 +33,7 @@ from trainers.rewards.exact import exact_reward
 from trainers.roles.engine import SamplingSettings, derive_seed
 from trainers.roles.fleet import Deadlines, Fleet
 from trainers.session import Session
-from trainers.stopping import EXIT_CODE, Stop, StopRequestedError
+from trainers.stopping import EXIT_CODE, Stop, StopRequestedError, leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,6 +57,7 @@ class Grpo:
 
     Attributes:
         state: What a checkpoint must remember; that of the last whole step.
+        memory_gib: Memory of each learner rank in the last step.
     """
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
@@ -74,6 +75,7 @@ class Grpo:
         session.board.watch_queues(
             {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
         )
+        self.memory_gib: list[float] = []
         self._durations: dict[str, float] = {}
 
     def resume(self) -> None:
@@ -88,16 +90,18 @@ class Grpo:
             log.info("resumed from %s", path)
         self.fleet.send_weights(self.state.weight_version)
 
-    def run(self) -> None:
-        """Train until all steps are done or a stop is requested, and save."""
-        while self.state.step < self.layout.train.steps and not self.session.stop.requested:
-            try:
-                metrics = self.step()
-            except StopRequestedError:
-                break  # a long generation was given up: what counts is the state after the last whole step
-            metrics["time/saving"] = self.save_if_due()
-            self.reporter.report(self.state, metrics)
+    def run(self) -> bool:
+        """Train until all steps are done or a stop is requested, and save; returns whether all steps are done."""
+        with contextlib.closing(self.rollouts):
+            while self.state.step < self.layout.train.steps and not self.session.stop.requested:
+                try:
+                    metrics = self.step()
+                except StopRequestedError:
+                    break  # a long generation was given up: what counts is the state after the last whole step
+                metrics["time/saving"] = self.save_if_due()
+                self.reporter.report(self.state, metrics, self.memory_gib)
         self.save()
+        return self.state.step >= self.layout.train.steps
 
     def step(self) -> dict[str, float]:
         """One training step; its metrics."""
@@ -119,7 +123,8 @@ class Grpo:
             trained, measured = self.sort(prompts, groups, advantages, signal)
         with self.phase("train"):
             shards = shard(trained, measured, self.state.num_learners, grpo.aggregation)
-            metrics = merge(self.fleet.train(shards))
+            reports = self.fleet.train(shards)
+        metrics, self.memory_gib = merge(reports), [report.memory_gib for report in reports]
         check_numbers(number, metrics, self.layout)
         with self.phase("weight_sync"):
             if trained:
@@ -219,26 +224,38 @@ class Grpo:
         log.info(text)
 
 
-def train(session: Session) -> None:
-    """Bring up the roles of the session's layout, train, and end them."""
+def train(session: Session) -> bool:
+    """Bring up the roles of the session's layout, train, and end them; returns whether all steps are done."""
     layout, stages, stop = session.layout, session.stages, session.stop
     stages.show("placing", "asking Ray for the bundles")
     fleet = Fleet(layout, Deadlines(), stop.check)
     try:
         fleet.reserve()
-        stages.show("loading", "making the model ready")
-        model_path = resolve_model(layout, lambda words, done: stages.show("loading", words, progress=done))
-        stop.check()
+        model_path = _prepare_model(session)
         fleet.start(model_path)
         threading.Thread(target=_import_torch, daemon=True).start()
+        session.event("roles", "; ".join(role.title for role in fleet.roles), roles=fleet.map())
         _load(fleet, session)
         grpo = Grpo(session, fleet, Codec(model_path))
         grpo.resume()
         log.info("training from step %d to %d", grpo.state.step + 1, layout.train.steps)
         stages.show("training", step=grpo.state.step)
-        grpo.run()
+        return grpo.run()
     finally:
         fleet.close()
+
+
+def _prepare_model(session: Session) -> str:
+    """The folder of the learner's model, which may have to be made or downloaded first."""
+
+    def on_progress(words: str, done: float) -> None:
+        session.stop.check()
+        session.stages.show("loading", words, progress=done)
+
+    session.stages.show("loading", "making the model ready")
+    path = resolve_model(session.layout, on_progress)
+    session.stop.check()
+    return path
 
 
 def _import_torch() -> None:
@@ -285,23 +302,22 @@ def run_attempt(attempt: Path) -> int:
 
     stop = Stop()
     stop.install()
-    session = None
+    session, code = None, 1
     try:
         layout = load_layout(attempt / rundir.LAYOUT).layout
         session = Session(attempt, layout, stop)
         connect(stop)
-        train(session)
+        code = 0 if train(session) else EXIT_CODE
     except StopRequestedError:
-        return EXIT_CODE
-    except Exception as error:
+        code = EXIT_CODE
+    except Exception as error:  # the outermost edge: every failure becomes an event and an exit code
         log.exception("the attempt failed")
         rundir.log_event(str(attempt), "error", str(error) or type(error).__name__)
-        return 1
     finally:
         if session is not None:
-            session.close()
+            session.close(code)
         ray.shutdown()
-    return EXIT_CODE if stop.requested else 0
+    return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -320,4 +336,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

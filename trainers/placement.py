@@ -116,13 +116,16 @@ def _resources(resources: Mapping[str, float]) -> str:
 
 
 def free_per_node() -> dict[str, dict[str, float]]:
-    """Free GPUs and CPUs of each live node, by address."""
+    """Free GPUs and CPUs of each live node, by host name and address."""
     import ray
     from ray._private.state import available_resources_per_node  # Ray has no public call for this
 
     free = available_resources_per_node()
     alive = [node for node in ray.nodes() if node["Alive"]]
-    return {node["NodeManagerAddress"]: dict(free.get(node["NodeID"], {})) for node in alive}
+    return {
+        f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})": dict(free.get(node["NodeID"], {}))
+        for node in alive
+    }
 
 
 def bundle_nodes(reserved: Mapping[str, Any]) -> dict[tuple[str, int], str]:

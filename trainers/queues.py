@@ -44,7 +44,7 @@ class BoundedQueue(Generic[Item]):
         return self._current
 
     def put(self, item: Item, size: int, lane: int = 0) -> None:
-        """Append ``item`` to ``lane``, waiting for room.
+        """Append ``item`` to ``lane``, waiting for room; takers have deadlines, so room comes or the queue is closed.
 
         Raises:
             QueueClosedError: The queue was closed.

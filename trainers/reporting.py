@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from trainers.metrics import MetricsLog
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainers.checkpoint import TrainingState
     from trainers.roles.fleet import Fleet
     from trainers.session import Session
@@ -30,8 +32,8 @@ class Reporter:
         self._log = MetricsLog(str(session.attempt), session.layout.train.steps, session.tracker)
         self._engine_memory_gib, self._asked = 0.0, -math.inf
 
-    def report(self, state: TrainingState, metrics: dict[str, float]) -> None:
-        """Report the step that led to ``state``."""
+    def report(self, state: TrainingState, metrics: dict[str, float], memory_gib: Sequence[float]) -> None:
+        """Report the step that led to ``state``, with the memory of each learner rank."""
         session = self._session
         memory = {"engine_memory_gib": self._engine_memory()}
         self._log.record(state.step, {**metrics, **memory, "weight_version": state.weight_version})
@@ -41,13 +43,12 @@ class Reporter:
             should_stop=session.stop.requested,
             learner_weight_version=state.weight_version,
             weight_versions={engine.name: state.weight_version for engine in self._fleet.engines},
-            ranks=self._ranks(metrics["learner_memory_gib"]),
+            ranks=[
+                {"rank": rank, "pid": role.pid, "host": role.host, "resident_gib": round(memory, 3)}
+                for rank, (role, memory) in enumerate(zip(self._fleet.learners, memory_gib, strict=True))
+            ],
             **{name: metrics[name] for name in BOARD_METRICS},
         )
-
-    def _ranks(self, memory_gib: float) -> list[dict[str, object]]:
-        learners = enumerate(self._fleet.learners)
-        return [{"rank": n, "pid": r.pid, "host": r.host, "resident_gib": round(memory_gib, 3)} for n, r in learners]
 
     def _engine_memory(self) -> float:
         """Memory of the largest engine in GiB, asked for at most every ``MEMORY_INTERVAL_S``."""

@@ -49,8 +49,8 @@ class Session:
         """Append to the attempt's events."""
         rundir.log_event(str(self.attempt), kind, text, **details)
 
-    def close(self) -> None:
-        """Finish W&B and stop serving."""
+    def close(self, exit_code: int) -> None:
+        """Finish W&B, whose run succeeded where ``exit_code`` is 0, and stop serving."""
         self.stages.flush()
-        self.tracker.close(WANDB_FINISH_S)
+        self.tracker.close(exit_code, WANDB_FINISH_S)
         self._server.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 PATIENCE_S = 5.0
 """How long a generation may go on after the request; with saving and clean-up an attempt then ends within 15 s."""
@@ -47,3 +48,10 @@ class Stop:
         if self._since is None:
             self._since = time.monotonic()
             os.write(2, f"{signal.Signals(number).name}: saving, then ending\n".encode())
+
+
+def leave(code: int) -> NoReturn:
+    """End this process with ``code`` now, without exit handlers: W&B's waits 90 s for a server that does not answer."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

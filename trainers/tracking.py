@@ -39,7 +39,7 @@ class Tracker:
 
     def __init__(self, layout: Layout, run: str, attempt: str) -> None:
         self._layout, self._run, self._attempt = layout, Path(run), attempt
-        self._waiting: queue.Queue[dict[str, float] | None] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[dict[str, float] | int] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._work, name="wandb", daemon=True)
         if layout.tracking.wandb != "disabled":
             self._thread.start()
@@ -50,12 +50,12 @@ class Tracker:
             with contextlib.suppress(queue.Full):
                 self._waiting.put_nowait(dict(metrics))
 
-    def close(self, deadline_s: float) -> None:
-        """Finish the W&B run; after ``deadline_s`` it is left as it is (its files can still be synchronised)."""
+    def close(self, exit_code: int, deadline_s: float) -> None:
+        """Finish the W&B run with ``exit_code``; after ``deadline_s`` it is left as it is."""
         if not self._thread.is_alive():
             return
         with contextlib.suppress(queue.Full):
-            self._waiting.put(None, timeout=deadline_s)
+            self._waiting.put(exit_code, timeout=deadline_s)
         self._thread.join(deadline_s)
         if self._thread.is_alive():
             self._trouble(f"W&B did not finish within {deadline_s:g} s; `wandb sync` can send what is in its folder")
@@ -63,9 +63,9 @@ class Tracker:
     def _work(self) -> None:
         try:
             run = self._start()
-            while (metrics := self._waiting.get()) is not None:
-                run.log(metrics)
-            run.finish()
+            while isinstance(item := self._waiting.get(), dict):
+                run.log(item)
+            run.finish(exit_code=item)
         except Exception as error:  # noqa: BLE001 (the outermost edge of this thread; W&B must never stop training)
             self._trouble(f"W&B failed, the run goes on without it: {type(error).__name__}: {error}")
 

@@ -18,7 +18,7 @@ class Arithmetic(Struct, frozen=True, kw_only=True):
 
     Attributes:
         learners: Data-parallel ranks of the learner.
-        samples_dropped_per_step: Samples that no rank could get an equal share of.
+        padding_samples_per_step: Rows without weight that fill up ranks where the samples do not divide; none is dropped.
         optimizer_steps_per_rollout: Optimizer steps made from the samples of one training step.
         samples_per_optimizer_step: Samples of all ranks in one of them.
         checkpoints: Checkpoints written, the final one included.
@@ -32,7 +32,7 @@ class Arithmetic(Struct, frozen=True, kw_only=True):
     samples_total: int
     learners: int
     samples_per_rank: int
-    samples_dropped_per_step: int
+    padding_samples_per_step: int
     micro_batches_per_rank: int
     optimizer_steps_per_rollout: int
     samples_per_optimizer_step: int
@@ -46,10 +46,10 @@ class Arithmetic(Struct, frozen=True, kw_only=True):
 
 
 def resolve(layout: Layout) -> Arithmetic:
-    """Resolve ``layout`` to integers; what does not divide shows as dropped samples, never silently."""
+    """Resolve ``layout`` to integers; what does not divide shows as padding, never silently."""
     train, learner, data = layout.train, layout.roles.learner, layout.data
     ranks, engines = max(1, layout.num_ranks), layout.num_engines
-    rank, dropped = divmod(train.samples_per_step, ranks)
+    rank = -(-train.samples_per_step // ranks)
     every = layout.checkpoint.every
     periodic = (train.steps - 1) // every if every and train.steps else 0
     return Arithmetic(
@@ -58,7 +58,7 @@ def resolve(layout: Layout) -> Arithmetic:
         samples_total=train.samples_per_step * train.steps,
         learners=layout.num_ranks,
         samples_per_rank=rank,
-        samples_dropped_per_step=dropped,
+        padding_samples_per_step=rank * ranks - train.samples_per_step,
         micro_batches_per_rank=-(-rank // (learner.micro_batch or rank or 1)),
         optimizer_steps_per_rollout=train.optimizer_steps * train.epochs,
         samples_per_optimizer_step=train.samples_per_step // train.optimizer_steps,
@@ -105,7 +105,7 @@ def lines(layout: Layout) -> tuple[str, ...]:
         f"{train.prompts_per_step} prompts × {train.samples_per_prompt} samples = "
         f"{numbers.samples_per_step} samples a step",
         f"{numbers.samples_per_rank} samples a rank in {micro} micro-batch{'es' if micro != 1 else ''}, "
-        f"{numbers.samples_dropped_per_step} dropped",
+        f"{numbers.padding_samples_per_step} rows of padding",
         f"{numbers.steps} steps = {numbers.samples_total} samples, {numbers.checkpoints} checkpoints",
         f"at most {numbers.tokens_per_step_max} tokens a step",
     ]

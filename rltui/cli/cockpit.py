@@ -9,8 +9,9 @@ from rltui.errors import UsageError
 
 
 def has_screen() -> bool:
-    """Whether stdin and stdout are a terminal that can show a screen."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+    """Whether the standard streams are a terminal that can show a screen (Textual draws on stderr)."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 def open_cockpit(run_id: str | None = None, *, readonly: bool = False, ascii_only: bool = False) -> int:

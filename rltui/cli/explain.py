@@ -5,12 +5,15 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from rltui.check.run import REGISTRY
+from rltui.check import run as _rules
+from rltui.check.rule import REGISTRY
 from rltui.cli.output import print_lines
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
+
+assert _rules  # importing it registers the rules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

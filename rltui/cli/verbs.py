@@ -40,6 +40,7 @@ VERBS = (
     Verb("resubmit", "resubmit", "start a run again from its newest checkpoint"),
     Verb("check", "check", "say what cannot work in a layout (also: rltui --check FILE…)"),
     Verb("draw", "draw", "draw who sits on which GPU"),
+    Verb("mem", "mem", "estimate what each role takes of its GPUs, moment by moment"),
     Verb("layouts", "layouts", "list the presets"),
     Verb("diff", "diff", "say in which keys two layouts differ"),
     Verb("explain", "explain", "tell the story behind a finding's code"),
@@ -59,7 +60,7 @@ exit codes: 0 fine; 1 findings at error level, or the run failed; 2 usage or unr
 
 def load(verb: Verb) -> VerbModule:
     """Import the module of ``verb``."""
-    return importlib.import_module(f"rltui.cli.{verb.module}")  # type: ignore[return-value]
+    return importlib.import_module(f"rltui.cli.{verb.module}")
 
 
 def parser_for(verb: Verb, module: VerbModule) -> argparse.ArgumentParser:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
-
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
 from rltui.paths import ensure_private, run_root
@@ -19,8 +19,13 @@ from rltui.paths import ensure_private, run_root
 class AttemptPlace(Protocol):
     """What a cluster needs to know of an attempt in order to start it."""
 
-    path: str
-    code: str
+    @property
+    def path(self) -> str:
+        """Its directory."""
+
+    @property
+    def code(self) -> str:
+        """The folder of the code it runs with."""
 
 
 class SupervisorIdentity(msgspec.Struct, frozen=True):

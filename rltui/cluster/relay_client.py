@@ -18,6 +18,7 @@ from rltui.cluster.relay_types import (
     FileRange,
     Hello,
     HttpAnswer,
+    ProcessIdentity,
     RelayError,
     SmallFile,
 )
@@ -99,7 +100,7 @@ class RelayClient:
         Args:
             root: The directory below which they are.
             names: Patterns relative to it, such as ``*/run.json``; ``*`` does not match a leading dot.
-            limit: Bytes of each file that are read.
+            limit: Bytes of each file that are read, at most 1 MiB.
         """
         return self.collect_since(root, names, limit, 0.0).files
 
@@ -117,10 +118,10 @@ class RelayClient:
         fields = {"path": path, "data": content, "packed": packed, "mode": mode, "exclusive": exclusive}
         self._ask("put", fields, idempotent=not exclusive)
 
-    def alive(self, processes: Sequence[tuple[int, str]]) -> tuple[bool, ...]:
-        """Whether each process, by pid and start time, still runs on the relay's machine."""
-        fields = {"processes": [{"pid": pid, "start_time": start_time} for pid, start_time in processes]}
-        return tuple(bool(answer) for answer in self._ask("alive", fields)["alive"])
+    def alive(self, processes: Sequence[ProcessIdentity]) -> tuple[bool | None, ...]:
+        """Whether each process still runs; None for one of another host than the relay's, which cannot tell."""
+        answer = self._ask("alive", {"processes": [msgspec.to_builtins(process) for process in processes]})
+        return tuple(None if one is None else bool(one) for one in answer["alive"])
 
     def signal(self, pid: int, start_time: str, number: int) -> bool:
         """Send signal ``number`` to exactly that process; False where it is gone. Never sent twice."""
@@ -166,7 +167,7 @@ class RelayClient:
         return msgspec.convert(answer, Completed)
 
     def list(self, path: str) -> tuple[Entry, ...]:
-        """List a directory by name; links are not followed, and what is over 50 000 entries is left out."""
+        """List a directory by name; links are not followed, and what is over 20 000 entries is left out."""
         return msgspec.convert(self._ask("list", {"path": path})["entries"], tuple[Entry, ...])
 
     def close(self) -> None:
@@ -216,11 +217,12 @@ class RelayClient:
             self._opening.release()
 
     def _open(self) -> Connection:
-        connection = Connection(self._transport.open(), relay_program(), self.place, self._open_timeout_s)
+        stream = self._transport.open()
         try:
+            connection = Connection(stream, relay_program(), self.place, self._open_timeout_s)
             connection.finish(connection.start("hello", {}, self._open_timeout_s))
         except RelayError as error:
-            connection.abandon()
+            threading.Thread(target=stream.close, daemon=True).start()
             raise RelayError(
                 error.kind,
                 f"The relay on {self.place} did not start. {error.message}",

@@ -38,6 +38,9 @@ class Connection:
         program: What is sent first.
         place: Where the stream leads, for messages.
         timeout_s: Seconds for sending the program.
+
+    Raises:
+        RelayError: The program could not be sent; closing the stream is then the caller's.
     """
 
     def __init__(self, stream: ByteStream, program: bytes, place: str, timeout_s: float) -> None:
@@ -51,7 +54,7 @@ class Connection:
         self._noise: deque[str] = deque(maxlen=5)
         self._closed = False
         self.lost = False
-        self._send(program, time.monotonic() + timeout_s)
+        self._send("hello", program, time.monotonic() + timeout_s)
         threading.Thread(target=self._receive, name=f"relay {place}", daemon=True).start()
 
     def start(self, op: str, fields: dict[str, Any], timeout_s: float) -> Ticket:
@@ -68,7 +71,7 @@ class Connection:
             self._tickets[ticket.identity] = ticket
         line = json.dumps({**fields, "op": op, "id": ticket.identity}, separators=(",", ":")).encode() + b"\n"
         try:
-            self._send(line, ticket.deadline)
+            self._send(op, line, ticket.deadline)
         except RelayError:
             self._forget(ticket)
             raise
@@ -107,7 +110,7 @@ class Connection:
         self._fail()
         threading.Thread(target=self._stream.close, daemon=True).start()
 
-    def _send(self, data: bytes, deadline: float) -> None:
+    def _send(self, op: str, data: bytes, deadline: float) -> None:
         if not self._sending.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise self._stuck()
         try:
@@ -117,7 +120,7 @@ class Connection:
             raise self._stuck() from error
         except OSError as error:
             self._fail()
-            raise self._loss("sending") from error
+            raise self._loss(op) from error
         finally:
             self._sending.release()
 

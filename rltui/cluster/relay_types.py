@@ -36,6 +36,15 @@ class Hello(Struct, frozen=True):
     time: float
 
 
+class ProcessIdentity(Struct, frozen=True):
+    """One process: pid and start time together name it on its host."""
+
+    pid: int
+    start_time: str
+    host: str = ""
+    """Empty: the relay's."""
+
+
 class FileRange(Struct, frozen=True):
     """A wish for part of a file: ``limit`` bytes from ``offset``, or the last ``limit`` where that is None."""
 

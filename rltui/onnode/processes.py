@@ -117,25 +117,24 @@ def end_all(uuid: str, grace_s: float, exclude: Iterable[int] = ()) -> List[Proc
         The processes that were ended and are gone.
     """
     spared = {os.getpid(), *exclude}
-    found = _belonging(uuid, spared)
-    touched = {process[:2]: process for process in found}
-    for process in found:
+    known = _belonging(uuid, spared)
+    for process in known.values():
         send(process.pid, process.start_time, signal.SIGTERM)
-    _await_end(found, grace_s)
+    _await_end(known.values(), grace_s)
     deadline = time.monotonic() + KILL_DEADLINE_S
     while True:
-        left = _belonging(uuid, spared)
-        touched.update((process[:2], process) for process in left)
+        # one that is only known by its parent is found no more when that is gone, so what was known stays so
+        known.update(_belonging(uuid, spared))
+        left = [process for process in known.values() if alive(process.pid, process.start_time)]
         for process in left:
             send(process.pid, process.start_time, signal.SIGKILL)
         if not left or time.monotonic() >= deadline:
-            break
+            return [process for process in known.values() if process not in left]
         _await_end(left, deadline - time.monotonic())
-    return [process for process in touched.values() if not alive(process.pid, process.start_time)]
 
 
-def _belonging(uuid: str, spared: Iterable[int]) -> List[Process]:
-    return [process for process in by_attempt(uuid) if process.pid not in spared]
+def _belonging(uuid: str, spared: Iterable[int]) -> Dict[Tuple[int, str], Process]:
+    return {process[:2]: process for process in by_attempt(uuid) if process.pid not in spared}
 
 
 def _await_end(processes: Iterable[Process], deadline_s: float) -> None:

@@ -51,7 +51,7 @@ class RayHead:
         self.folder = _folder(spec.uuid)
         self.token_path = os.path.join(spec.attempt, "ray.token")
         self.environment = {**environment, **self.client_environment()}
-        self.process: Optional[subprocess.Popen] = None
+        self.process: "Optional[subprocess.Popen[bytes]]" = None
         self.address = ""
 
     def client_environment(self) -> Dict[str, str]:

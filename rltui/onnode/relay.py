@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import zlib
-from typing import Any, BinaryIO, Callable, Dict
+from typing import BinaryIO, Callable, Dict
 
 from rltui.onnode.processes import alive, send
 from rltui.onnode.relay_children import Children
@@ -68,11 +68,17 @@ def hello(_: Request) -> Answer:
 
 
 def are_alive(request: Request) -> Answer:
-    """Whether each of ``processes`` (pid and start time) still runs."""
+    """Whether each of ``processes`` (pid, start time, host) still runs; null for one of another host."""
     wanted = request.get("processes")
     if not isinstance(wanted, list) or not all(isinstance(one, dict) for one in wanted):
-        raise Refusal("bad-request", "processes must be a list of {pid, start_time}")
-    return {"alive": [alive(count_of(one, "pid"), text_of(one, "start_time")) for one in wanted]}
+        raise Refusal("bad-request", "processes must be a list of {pid, start_time, host}")
+    here = ("", os.uname().nodename)
+    return {
+        "alive": [
+            alive(count_of(one, "pid"), text_of(one, "start_time")) if text_of(one, "host", "") in here else None
+            for one in wanted
+        ]
+    }
 
 
 def send_signal(request: Request) -> Answer:
@@ -192,16 +198,34 @@ class Relay:
             end()
 
 
-def end(*_: Any) -> None:
+def end() -> None:
     """End the relay and all that it started, without waiting for its threads."""
     CHILDREN.end_all()
     os._exit(0)
 
 
+def end_on_signals() -> None:
+    """Let the signals with which a session ends end the relay.
+
+    Python calls a handler between two steps of the main thread, which sits in a read; a signal that comes just before
+    the read would wait for the next request. The byte that Python writes to the wake-up descriptor does not.
+    """
+    inner, outer = os.pipe()
+    os.set_blocking(outer, False)
+    signal.set_wakeup_fd(outer)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+
+    def wait() -> None:
+        os.read(inner, 1)
+        end()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def main() -> None:
     """Entry point: standard input and output are the stream."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
+    end_on_signals()
     Relay(sys.stdin.buffer, sys.stdout.fileno()).serve()
     end()
 

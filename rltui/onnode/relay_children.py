@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 else:
     Child = subprocess.Popen  # not a generic class before Python 3.9
 
-MAX_OUTPUT = 8 * MIB
+MAX_OUTPUT = 4 * MIB
+"""Bytes of each of the two outputs; JSON can make six characters of one byte, and a line has its limit too."""
 END_GRACE_S = 0.5
 """Time between SIGTERM and SIGKILL for a child that overran or outlived the relay."""
 DRAIN_S = 0.2
@@ -26,7 +27,7 @@ class Children:
     """The running children, each the leader of its own process group."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal can end the relay while it is ending
+        self._lock = threading.Lock()
         self._running: Dict[int, Child] = {}
         self._closed = False
 

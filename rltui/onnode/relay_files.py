@@ -23,9 +23,10 @@ from rltui.onnode.relay_request import (
 
 MAX_READ = 8 * MIB
 MAX_PUT = 16 * MIB
-MAX_COLLECT = 16 * MIB
+MAX_SMALL = MIB
+MAX_COLLECT = 8 * MIB
 """Characters of all texts of one ``collect`` together, give or take the last file."""
-MAX_ENTRIES = 50000
+MAX_ENTRIES = 20000
 
 TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "link"}
 
@@ -66,7 +67,7 @@ def _open(path: str) -> Tuple[int, os.stat_result]:
 def collect(request: Request) -> Answer:
     """Many small text files at once; with ``since``, the text of files older than that is left out (None)."""
     root, names = path_of(request, "root"), texts_of(request, "names")
-    limit, since = count_of(request, "limit", MIB), number_of(request, "since", 0)
+    limit, since = min(count_of(request, "limit", MAX_SMALL), MAX_SMALL), number_of(request, "since", 0)
     if any(os.path.isabs(name) or ".." in name.split("/") for name in names):
         raise Refusal("bad-request", "names must be relative and stay below root")
     files: List[Answer] = []

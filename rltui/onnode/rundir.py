@@ -148,10 +148,10 @@ def newest_checkpoint(run: str) -> Optional[str]:
     """Return the path of the newest complete checkpoint of the run directory ``run``, or None."""
     folder = os.path.join(run, CHECKPOINTS)
     try:
-        names = sorted((name for name in os.listdir(folder) if name.startswith("step-")), reverse=True)
+        names = [name for name in os.listdir(folder) if name.startswith("step-") and name[5:].isdigit()]
     except OSError:
         return None
-    for name in names:
+    for name in sorted(names, key=lambda name: int(name[5:]), reverse=True):
         path = os.path.join(folder, name)
         if os.path.exists(os.path.join(path, CHECKPOINT_COMPLETE)):
             return path

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from rltui.onnode import preflight, processes, ray_head, rundir
 from rltui.onnode.local_queue import LocalQueue
@@ -25,6 +25,14 @@ class CancelledError(Exception):
 
 class EndedError(Exception):
     """The attempt cannot go on; the text is its reason."""
+
+
+class Verdict(NamedTuple):
+    """How the attempt ended: one of ``rundir.OUTCOMES``, the trainer's exit code where it has one, and the reason."""
+
+    outcome: str
+    code: Optional[int]
+    reason: str
 
 
 class Supervisor:
@@ -43,12 +51,13 @@ class Supervisor:
         self.uuid: str = job["uuid"]
         self.cancelled = False
         self.ray: Optional[ray_head.RayHead] = None
-        self.guard: Optional[subprocess.Popen] = None
-        self.trainer: Optional[subprocess.Popen] = None
+        self.guard: "Optional[subprocess.Popen[bytes]]" = None
+        self.trainer: "Optional[subprocess.Popen[bytes]]" = None
         self.environment = self._environment()
 
     def run(self) -> int:
         """Run the attempt to its end; returns the exit code for the shell."""
+        os.umask(0o077)
         signal.signal(signal.SIGTERM, self._on_cancel)
         signal.signal(signal.SIGINT, self._on_cancel)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -58,13 +67,13 @@ class Supervisor:
         queue = LocalQueue(os.path.join(run_root, ".queue"), preflight.capacity())
         queue.take(self.uuid, self.job["run_id"], resources["cpus"], resources["gpus"])
         try:
-            outcome, code, reason = self._attempt(queue)
+            verdict = self._attempt(queue)
         finally:
             self._clean_up()
             queue.leave(self.uuid)
-        return self._end(outcome, code, reason)
+        return self._end(verdict)
 
-    def _attempt(self, queue: LocalQueue) -> tuple:
+    def _attempt(self, queue: LocalQueue) -> Verdict:
         try:
             self._await_turn(queue)
             rundir.write_stage(self.attempt, "preflight")
@@ -75,9 +84,9 @@ class Supervisor:
             self._start_sampler()
             return self._train()
         except CancelledError:
-            return "cancelled", None, "cancelled by the user"
+            return Verdict("cancelled", None, "cancelled by the user")
         except (EndedError, ray_head.RayFailedError, OSError) as error:
-            return "failed", 1, str(error)
+            return Verdict("failed", 1, str(error))
 
     def _await_turn(self, queue: LocalQueue) -> None:
         last = ""
@@ -104,7 +113,7 @@ class Supervisor:
         self._raise_if_cancelled()
         rundir.write_stage(self.attempt, "ray-up", "1/1 nodes")
 
-    def _start_guard(self, ray_folder: str) -> subprocess.Popen:
+    def _start_guard(self, ray_folder: str) -> "subprocess.Popen[bytes]":
         argv = [sys.executable, "-m", "rltui.onnode.guard", self.attempt, self.uuid, ray_folder]
         return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
 
@@ -112,7 +121,7 @@ class Supervisor:
         argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", self.attempt, "--uuid", self.uuid]
         self._spawn([*argv, "--parent", str(os.getpid())])
 
-    def _train(self) -> tuple:
+    def _train(self) -> Verdict:
         assert self.ray is not None
         self.environment.update(self.ray.client_environment(), RAY_ADDRESS=self.ray.address)
         self._raise_if_cancelled()
@@ -126,7 +135,7 @@ class Supervisor:
                 self.trainer.kill()
             if self.ray.process is not None and self.ray.process.poll() is not None and not self.cancelled:
                 self._end_trainer()
-                return "failed", 1, "Ray died (exit code %s); see ray.log" % self.ray.process.returncode
+                return Verdict("failed", 1, "Ray died (exit code %s); see ray.log" % self.ray.process.returncode)
             time.sleep(POLL_S)
         return self._verdict(self.trainer.returncode)
 
@@ -138,16 +147,17 @@ class Supervisor:
             self.trainer.kill()
             self.trainer.wait()
 
-    def _verdict(self, code: int) -> tuple:
+    def _verdict(self, code: int) -> Verdict:
         if self.cancelled:
-            return "cancelled", code, "cancelled by the user"
+            return Verdict("cancelled", code, "cancelled by the user")
         if code == 0:
-            return "finished", 0, "all steps done"
+            return Verdict("finished", 0, "all steps done")
         if code < 0:
-            return "failed", code, "the trainer was killed by signal %d (%s)" % (-code, _signal_name(-code))
-        return "failed", code, last_error(self.attempt) or "the trainer exited with code %d; see out.log" % code
+            return Verdict("failed", code, "the trainer was killed by signal %d (%s)" % (-code, _signal_name(-code)))
+        reason = last_error(self.attempt) or "the trainer exited with code %d; see out.log" % code
+        return Verdict("failed", code, reason)
 
-    def _spawn(self, argv: List[str]) -> subprocess.Popen:
+    def _spawn(self, argv: List[str]) -> "subprocess.Popen[bytes]":
         with open(os.path.join(self.attempt, rundir.OUT_LOG), "ab") as log:
             return subprocess.Popen(
                 argv,
@@ -165,6 +175,8 @@ class Supervisor:
         environment[rundir.ATTEMPT_VARIABLE] = self.uuid
         environment["PYTHONPATH"] = self.job["code"]
         environment["PYTHONUNBUFFERED"] = "1"
+        # setproctitle would overwrite the environment that the kernel shows, and with it the mark above
+        environment["SPT_NOENV"] = "1"
         environment.pop("RAY_ADDRESS", None)
         return environment
 
@@ -193,7 +205,8 @@ class Supervisor:
             except BrokenPipeError:  # the guard itself was killed; there is nothing left to guard
                 pass
 
-    def _end(self, outcome: str, code: Optional[int], reason: str) -> int:
+    def _end(self, verdict: Verdict) -> int:
+        outcome, code, reason = verdict
         rundir.write_stage(self.attempt, "ended", reason)
         end = {"schema": rundir.SCHEMA, "outcome": outcome, "exit_code": code, "reason": reason, "at": time.time()}
         rundir.write_json(os.path.join(self.attempt, rundir.END), end)

@@ -29,12 +29,12 @@ def preview_cancel(context: Context, run: RunSummary) -> ActionPreview:
         raise RltuiError(
             f"{run.run_id} has ended already ({run.state}).", f"rltui resubmit {run.run_id} starts it again."
         )
-    lines = [f"attempt {run.attempt}, {run.state} for {_age(time.time() - run.stage.since)}, {_steps(run)}"]
+    lines = [f"attempt {run.attempt}, {run.state} for {_age(time.time() - _state_began(run))}, {_steps(run)}"]
     if run.state == "queued":
         lines.append("it has not started: nothing is lost")
     else:
         lines.append("the trainer saves a checkpoint first if it is training, then everything of this run ends")
-    lines.append(_checkpoint_line(context, run))
+    lines.append(f"resubmitted later, it {_checkpoint_words(context, run)}")
     return ActionPreview(
         run_id=run.run_id,
         title=f"Cancel {run.run_id}?",
@@ -67,7 +67,7 @@ def preview_resubmit(context: Context, run: RunSummary) -> ActionPreview:
     _refuse_live(run)
     lines = (
         f"starts attempt {run.attempt + 1} of {run.run_id}, same layout, same seed",
-        _checkpoint_line(context, run),
+        f"it {_checkpoint_words(context, run)}",
     )
     return ActionPreview(
         run_id=run.run_id,
@@ -113,11 +113,19 @@ def _refuse_live(run: RunSummary) -> None:
         raise RltuiError(f"{run.run_id} is still {run.state}.", f"rltui cancel {run.run_id} ends it first.")
 
 
-def _checkpoint_line(context: Context, run: RunSummary) -> str:
+def _checkpoint_words(context: Context, run: RunSummary) -> str:
     step = newest_checkpoint_step(context, run)
     return (
-        "no checkpoint yet: it would start at step 0" if step is None else f"goes on from the checkpoint at step {step}"
+        "starts at step 0: there is no checkpoint yet"
+        if step is None
+        else f"goes on from the checkpoint at step {step}"
     )
+
+
+def _state_began(run: RunSummary) -> float:
+    """When the run's state began: training and saving alternate, and both are running."""
+    starts = [float(entry["at"]) for entry in run.stage.history if entry["stage"] == "training"]
+    return starts[0] if run.state == "running" and starts else run.stage.since
 
 
 def _steps(run: RunSummary) -> str:

@@ -117,7 +117,8 @@ def require_modules(layout: Layout) -> None:
     if layout.roles.rollout.engine == "vllm" and importlib.util.find_spec("vllm") is None:
         raise MissingExtraError(
             "The layout asks for vLLM, which this Python does not have.",
-            "Install it: pip install 'rltui[vllm]' (in a checkout: make demo ENGINE=vllm), or launch with roles.rollout.engine=hf",
+            "Install it: pip install 'rltui[vllm]' (in a checkout: make demo ENGINE=vllm), "
+            "or launch with roles.rollout.engine=hf",
         )
 
 

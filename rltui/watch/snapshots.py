@@ -177,3 +177,5 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     log: LogSnapshot = LogSnapshot()
     events: tuple[dict[str, Any], ...] = ()
     taken_at: float = 0.0
+    problem: str = ""
+    """What could not be read, or why this is an old picture; empty where all is well."""

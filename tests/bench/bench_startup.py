@@ -16,12 +16,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 15
-RLTUI = str(Path(sys.executable).parent / "rltui")
+SCRIPT = Path(sys.executable).parent / "rltui"
+RLTUI = [str(SCRIPT)] if SCRIPT.exists() else [sys.executable, "-m", "rltui"]
 COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
-    "rltui --help": [RLTUI, "--help"],
-    "rltui --check PRESET": [RLTUI, "--check", "layouts/local/grpo-tiny.yaml"],
-    "rltui ps --json": [RLTUI, "ps", "--json"],
+    "rltui --help": [*RLTUI, "--help"],
+    "rltui --check PRESET": [*RLTUI, "--check", "layouts/local/grpo-tiny.yaml"],
+    "rltui ps --json": [*RLTUI, "ps", "--json"],
 }
 
 

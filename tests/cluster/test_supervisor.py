@@ -177,7 +177,9 @@ def test_runs_queue_for_the_machine_and_a_queued_one_can_be_cancelled(
     assert second.end()["outcome"] == "finished"
 
 
-def test_a_port_that_is_taken_is_replaced(attempts: Callable[..., Attempt], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_taken_port_and_no_shared_memory_do_not_stop_ray(
+    attempts: Callable[..., Attempt], monkeypatch: pytest.MonkeyPatch
+) -> None:
     attempt = attempts("finish")
     real, calls = ray_head.free_ports, []
     with socket.socket() as holder:
@@ -191,6 +193,7 @@ def test_a_port_that_is_taken_is_replaced(attempts: Callable[..., Attempt], monk
             return [taken, *found[1:]] if len(calls) == 1 else found
 
         monkeypatch.setattr(ray_head, "free_ports", ports)
+        monkeypatch.setattr(ray_head, "shared_memory_works", lambda: False)
         spec = ray_head.RaySpec(sys.executable, str(attempt.path), attempt.uuid, 1, 0)
         head = ray_head.RayHead(spec, {**os.environ, rundir.ATTEMPT_VARIABLE: attempt.uuid})
         try:

@@ -137,7 +137,7 @@ def test_json_has_placement_and_arithmetic(capsys: pytest.CaptureFixture[str]) -
     (file,) = json.loads(capsys.readouterr().out)["files"]
     assert {"nodes", "seats", "stranded", "homeless"} <= file["placement"].keys()
     assert [each["slots"] for each in file["placement"]["stranded"]] == [1]
-    assert {"steps", "optimizer_steps_per_rollout", "samples_per_rank", "samples_dropped_per_step", "checkpoints",
+    assert {"steps", "optimizer_steps_per_rollout", "samples_per_rank", "padding_samples_per_step", "checkpoints",
             "evals", "checkpoint_bytes", "gpu_hours_asked"} <= file["arithmetic"].keys()  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def test_a_preset_says_what_was_changed_and_uses_every_gpu(name: str, path: Path
     assert report.placement is not None
     assert report.placement.free_slots == 0
     assert report.arithmetic is not None
-    assert report.arithmetic.samples_dropped_per_step == 0
+    assert report.arithmetic.padding_samples_per_step == 0
 
 
 def test_every_guide_has_presets_and_originals() -> None:

@@ -67,10 +67,10 @@ def test_unreadable_layouts_are_findings_too() -> None:
     assert {finding.code for finding in report_.findings} == {"L001"}
 
 
-def test_arithmetic_names_what_is_dropped() -> None:
+def test_arithmetic_names_the_padding() -> None:
     found = report("tiny", ["train.prompts_per_step=3", "train.samples_per_prompt=3"]).arithmetic
     assert found is not None
-    assert (found.samples_per_rank, found.samples_dropped_per_step) == (4, 1)
+    assert (found.samples_per_rank, found.padding_samples_per_step) == (5, 1)
     assert report("tiny", []).arithmetic_lines[2] == "2000 steps = 512000 samples, 20 checkpoints"
 
 

@@ -144,9 +144,9 @@ def test_stages_are_history_once_and_a_reader_never_sees_half(tmp_path: Path) ->
 
 def test_the_newest_complete_checkpoint_counts(tmp_path: Path) -> None:
     assert rundir.newest_checkpoint(str(tmp_path)) is None
-    for step, complete in ((25, True), (50, True), (75, False)):
+    for step, complete in ((999_999, True), (1_000_000, True), (1_000_050, False)):
         folder = tmp_path / "checkpoints" / f"step-{step:06d}"
         folder.mkdir(parents=True)
         if complete:
             (folder / "COMPLETE").touch()
-    assert str(rundir.newest_checkpoint(str(tmp_path))).endswith("step-000050")
+    assert str(rundir.newest_checkpoint(str(tmp_path))).endswith("step-1000000")

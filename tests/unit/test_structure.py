@@ -55,9 +55,10 @@ def test_nothing_is_longer_than_its_limit(kind: str, limit: int) -> None:
 
 
 @pytest.mark.parametrize("room", PRODUCT)
-def test_most_functions_fit_on_a_card(room: str) -> None:
+def test_most_functions_fit_on_a_card(room: str, capsys: pytest.CaptureFixture[str]) -> None:
     functions = [piece for piece in all_pieces(room) if piece.kind == "function"]
     share = sum(piece.lines <= SHORT_FUNCTION for piece in functions) / len(functions)
     worst = "\n".join(f"{piece.lines:4d} lines: {piece.where}" for piece in functions[:5])
-    print(f"{room}: {share:.1%} of {len(functions)} functions have at most {SHORT_FUNCTION} lines\n{worst}")
+    with capsys.disabled():
+        print(f"\n{room}: {share:.1%} of {len(functions)} functions have at most {SHORT_FUNCTION} lines\n{worst}")
     assert share >= SHORT_SHARE, worst

@@ -25,11 +25,11 @@ CAUSES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"Read-only file system|os error 30|Permission denied|os error 13",
-        "a folder cannot be written",
-        "Work in a folder of your own; a cache elsewhere is set with UV_CACHE_DIR.",
+        "the place is read-only or another user's",
+        "Clone or copy the project into a folder of your own. uv's cache is moved with UV_CACHE_DIR.",
     ),
     (
-        r"ensurepip is not available|No module named '?(?:venv|ensurepip)",
+        r"ensurepip is not\s+available|No module named '?(?:venv|ensurepip)\b",
         "this Python has no venv module",
         "Debian, Ubuntu: apt install python3-venv. Or name another Python: PYTHON=/path/to/python3.11.",
     ),

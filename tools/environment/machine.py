@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from environment.failures import SetupError
+from environment.failures import SetupError, explain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,9 +41,8 @@ def check_writable(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder) as stream:
             stream.write(b"x" * 4096)
     except OSError as error:
-        raise SetupError(
-            f"{folder} cannot be written: {error.strerror}.", "Copy or clone the project into a folder of your own."
-        ) from error
+        cause, hint = explain(str(error))
+        raise SetupError(f"{folder} cannot be written, {cause}: {error.strerror}.", hint) from error
 
 
 def uv_cache(environ: Mapping[str, str]) -> Path:
@@ -73,7 +72,7 @@ def check_room(folder: Path, need_gib: float) -> None:
         free_gib = shutil.disk_usage(place).free / GIB
         if free_gib < need_gib:
             raise SetupError(
-                f"about {need_gib:.1f} GiB are needed and {free_gib:.1f} GiB are free on the disk of {place}.",
+                f"about {need_gib:.2f} GiB are needed and {free_gib:.2f} GiB are free on the disk of {place}.",
                 "Free some space, or move uv's cache with UV_CACHE_DIR. RLTUI_SETUP_ANY_DISK=1 skips this check.",
             )
 

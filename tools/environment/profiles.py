@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,12 +37,12 @@ PROFILES = {
     for profile in (
         Profile("base", (), False, 0.2, 0.2, ("check", "demo", "demo-vllm", "test")),
         Profile("check", ("test", "dev"), False, 0.4, 0.4, ("test",)),
-        Profile("demo", ("trainers",), False, 1.7, 7.0, ("demo-vllm", "test")),
-        Profile("demo-vllm", ("trainers",), True, 2.7, 12.0, ("test",)),
-        Profile("test", ("trainers", "test", "dev"), True, 3.1, 12.5, ()),
+        Profile("demo", ("trainers",), False, 1.7, 5.6, ("demo-vllm", "test")),
+        Profile("demo-vllm", ("trainers",), True, 2.7, 9.2, ("test",)),
+        Profile("test", ("trainers", "test", "dev"), True, 3.1, 9.6, ()),
     )
 }
-CUDA_GIB = 5.0
+CUDA_GIB = 3.5
 """Extra room for the default build of torch where no CPU build can be had."""
 
 
@@ -65,14 +64,6 @@ def requirements(profile: Profile, variant: str, python: tuple[int, int]) -> lis
     if variant == "cpu":
         words += ["--overrides", str(CONSTRAINTS / "overrides-cpu.txt")]
     return words
-
-
-def torch_pin() -> str:
-    """Return the locked requirement of torch, such as ``torch==2.13.0``."""
-    match = re.search(r"^torch==[\w.]+", (CONSTRAINTS / "lock.txt").read_text(), re.MULTILINE)
-    if match is None:
-        raise ValueError("constraints/lock.txt has no line for torch")
-    return match.group()
 
 
 def fingerprint(profile: Profile, variant: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import re
+import signal
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from environment.failures import RETRY, SetupError, explain
@@ -30,11 +32,13 @@ class Runner:
         log: File that takes all output.
         lock: Descriptor that children inherit, so that the lock on the folder outlives a killed set-up.
         environ: Environment of the commands.
+        output: What the latest command has said so far.
     """
 
     log: Path
     lock: int
     environ: Mapping[str, str]
+    output: list[str] = field(default_factory=list)
 
     def step(self, title: str, command: Sequence[str]) -> str:
         """Run ``command`` under ``title``, with progress and duration printed.
@@ -72,6 +76,7 @@ class Runner:
             errors="replace",
             env=self.environ,
             pass_fds=(self.lock,),
+            start_new_session=True,  # one group, so that what pip and venv start ends with them
         )
         try:
             output = self._follow(process, show, time.monotonic() + deadline_s)
@@ -83,7 +88,7 @@ class Runner:
     def _follow(self, process: subprocess.Popen[str], show: bool, deadline: float) -> str:
         lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=_pump, args=(process, lines), daemon=True).start()
-        output: list[str] = []
+        self.output = []
         began = time.monotonic()
         while True:
             try:
@@ -94,10 +99,10 @@ class Runner:
                 line = ""
             if line is None:
                 process.wait()
-                return "".join(output)
+                return "".join(self.output)
             if time.monotonic() > deadline:
                 raise SetupError(f"no end after {time.monotonic() - began:.0f} s: {process.args!r}.", RETRY)
-            output.append(line)
+            self.output.append(line)
             self._note(line)
             if show and WORTH_SHOWING.match(line):
                 print(f"    {line.rstrip()}", flush=True)
@@ -120,10 +125,10 @@ def _pump(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) 
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """End ``process``: ask, then kill after five seconds."""
-    process.terminate()
-    try:
-        process.wait(timeout=5)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    """End ``process`` and all it started: ask, then kill after five seconds."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -72,6 +73,26 @@ def count_packages(venv: Path) -> int:
     )
 
 
+def sound(venv: Path) -> bool:
+    """Tell whether every installed package has all its files, in full; an interrupted uv may leave parts."""
+    folders = [folder for site in (venv / "lib").glob("python3.*/site-packages") for folder in site.glob("*.dist-info")]
+    return bool(folders) and all(_has_its_files(folder) for folder in folders)
+
+
+def _has_its_files(distribution: Path) -> bool:
+    """Compare the folder of one package with its RECORD (path, hash, size); bytecode may come and go."""
+    try:
+        with (distribution / "RECORD").open(newline="") as stream:
+            for name, _, size in csv.reader(stream):
+                if not name.endswith((".pyc", "RECORD")):
+                    found = (distribution.parent / name).stat().st_size
+                    if size and found != int(size):
+                        return False
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def damage(venv: Path, state: State | None, wanted_python: str | None) -> str | None:
     """Say why ``venv`` has to be made anew, or return None if it can be used or updated.
 
@@ -82,7 +103,7 @@ def damage(venv: Path, state: State | None, wanted_python: str | None) -> str | 
     """
     if not venv.exists():
         return "there is none"
-    if state is not None and not state.complete:
+    if state is not None and not state.complete and not (state.profiles and sound(venv)):
         return "its last set-up was interrupted"
     if state is not None and state.path != str(venv):
         return f"it was made as {state.path}"

@@ -19,7 +19,7 @@ def resolve_model(layout: Layout, progress: Callable[[str, float], None]) -> str
     """Return the folder of the learner's model, making or downloading it first where needed.
 
     One process resolves the name for all roles, so that ranks neither race for the same cache nor load different
-    revisions.
+    revisions. On several nodes, the cache must therefore be on a file system that they share.
 
     Args:
         layout: The layout.
@@ -36,7 +36,8 @@ def resolve_model(layout: Layout, progress: Callable[[str, float], None]) -> str
         return str(ensure_tiny_model(settings, cache_folder() / "models", progress))
     if name.startswith("builtin/"):
         raise ValueError(f"there is no builtin model {name!r}; the one there is: {BUILTIN_TINY}")
-    return name if Path(name).is_dir() else _download(name)
+    folder = Path(name).expanduser()
+    return str(folder) if folder.is_dir() else _download(name)
 
 
 def cache_folder() -> Path:

@@ -106,7 +106,7 @@ def _result(role: Role, reference: Any, doing: str, others: Sequence[tuple[Role,
     try:
         return ray.get(reference)
     except RayActorError as error:
-        raise RoleError(f"{role.title} died while {doing}: {_first_line(error)}") from error
+        raise RoleError(f"{role.title} died while {doing}: {_cause_of_death(error)}") from error
     except RayTaskError as error:
         dead = _first_dead(others)
         if dead is not None:
@@ -134,6 +134,12 @@ def _first_dead(calls: Sequence[tuple[Role, Any]]) -> Role | None:
             except RayError:
                 continue
     return None
+
+
+def _cause_of_death(error: BaseException) -> str:
+    """Ray's guess at the cause, which it gives on the last line."""
+    causes = [line.strip() for line in str(error).splitlines() if "because" in line]
+    return causes[-1] if causes else _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:

@@ -107,6 +107,13 @@ class Fleet:
         arguments = (layout.roles.rollout, model_path, layout.lengths, seat.bundle)
         return Role(seat.name, ray.remote(EngineActor).options(**options).remote(*arguments))
 
+    def map(self) -> list[dict[str, Any]]:
+        """Each role with its process, host, Ray node and cards."""
+        return [
+            {"role": role.name, "pid": place.pid, "host": place.host, "node": place.node_id, "gpus": place.gpu_ids}
+            for role, place in zip(self.roles, self.places, strict=True)
+        ]
+
     def load(self, on_ready: Callable[[Role], None]) -> None:
         """Load all models at once and open the weight transfer; ``on_ready`` hears of each role that has loaded."""
         host = self._meeting_host(self.learners)
@@ -208,7 +215,7 @@ def learner_environment(on_cpu: bool) -> dict[str, str]:
     variables = {"TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore::FutureWarning"}
     if on_cpu:
         # Each slot is one CPU process: more threads than cores make every rank wait for the slowest.
-        variables |= {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+        variables |= {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     return variables
 
 

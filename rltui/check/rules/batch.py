@@ -22,11 +22,12 @@ def no_steps(subject: Subject) -> Iterator[Trouble]:
         yield Trouble("train.steps is 0: nothing would be trained", "train.steps")
 
 
-@rule("B202", "error")
+@rule("B202", "warning")
 def uneven_ranks(subject: Subject) -> Iterator[Trouble]:
     """The samples of a step do not divide evenly over the learners.
 
-    Every rank must get the same number of samples, or collectives of the last micro-batch wait for ever.
+    All ranks must work on equally many rows, or collectives of the last micro-batch wait for ever. The bundled trainers
+    fill the shorter ranks up with rows that weigh nothing: right, but paid for. Other systems stop, or drop samples.
     """
     train, learners = subject.layout.train, subject.layout.num_ranks
     if learners and train.samples_per_step >= learners and train.samples_per_step % learners:
@@ -40,11 +41,12 @@ def uneven_ranks(subject: Subject) -> Iterator[Trouble]:
         )
 
 
-@rule("B203", "error")
+@rule("B203", "note")
 def uneven_micro_batches(subject: Subject) -> Iterator[Trouble]:
     """The samples of a rank are no multiple of the micro-batch.
 
-    The last micro-batch would be smaller than the others and weigh as much, or be dropped.
+    The last micro-batch is smaller than the others. The bundled trainers weigh it by its tokens; systems that average
+    micro-batches would give its samples more weight, or drop them.
     """
     train, learner = subject.layout.train, subject.layout.roles.learner
     rank, remainder = divmod(train.samples_per_step, max(1, subject.layout.num_ranks))

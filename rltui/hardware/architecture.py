@@ -1,0 +1,161 @@
+"""The shape of a language model, as far as parameters, KV cache and FLOPs depend on it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class Experts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The mixture-of-experts part of a model.
+
+    Attributes:
+        layers: Layers that have experts instead of one feed-forward network.
+        count: Experts of each such layer.
+        top_k: Experts that one token visits.
+        ffn: Width of one expert.
+        shared_ffn: Width of all shared experts of a layer together; every token visits them.
+        shared_gate: Whether a gate of ``hidden`` weights scales the shared expert.
+        bias: Whether experts and router have biases (gpt-oss).
+        routing_bias: Whether each expert has a load-balancing bias that is stored but not trained (DeepSeek-V3).
+    """
+
+    layers: int
+    count: int
+    top_k: int
+    ffn: int
+    shared_ffn: int = 0
+    shared_gate: bool = False
+    bias: bool = False
+    routing_bias: bool = False
+
+
+class LatentAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): the cache holds one latent vector a token.
+
+    Attributes:
+        kv_rank: Width of the latent vector.
+        q_rank: Width of the query's latent vector; 0: queries are projected directly.
+        rope_dim: Width per head that carries positions; its key part is cached beside the latent vector.
+        nope_dim: Width per head of queries and keys without positions.
+        value_dim: Width per head of values.
+    """
+
+    kv_rank: int
+    q_rank: int = 0
+    rope_dim: int = 64
+    nope_dim: int = 128
+    value_dim: int = 128
+
+
+class LinearAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Layers whose state does not grow with the sequence: gated delta nets (Qwen3-Next) or Mamba-2 (Nemotron-H).
+
+    Attributes:
+        layers: How many of the model's layers they are.
+        kind: ``delta`` or ``mamba``.
+        key_heads: Key heads; for Mamba-2 the groups.
+        value_heads: Value heads; for Mamba-2 the heads.
+        key_dim: Width of a key head; for Mamba-2 the state size.
+        value_dim: Width of a value head.
+        kernel: Width of the causal convolution.
+    """
+
+    layers: int
+    kind: Literal["delta", "mamba"] = "delta"
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int = 4
+
+
+class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model family member, by its dimensions.
+
+    Attributes:
+        name: The name it is known by, such as ``Qwen3-8B``.
+        aliases: Further names with the same shape, without organisation.
+        layers: Transformer layers.
+        hidden: Width of the residual stream.
+        heads: Query heads.
+        kv_heads: Key and value heads.
+        head_dim: Width of a head.
+        ffn: Width of the dense feed-forward network, 0 where every layer has experts.
+        vocab: Rows of the embedding.
+        tied: Whether the LM head is the embedding.
+        head_bias: Whether the LM head has biases (phi-2).
+        qkv_bias: Biases on query, key and value projections.
+        output_bias: Bias on the attention's output projection.
+        qk_norm: ``head``: a norm of ``head_dim`` weights for queries and for keys; ``full``: over all heads.
+        gated_query: Whether the query projection is twice as wide, for an output gate (Qwen3-Next).
+        sinks: Whether each head has an attention sink (gpt-oss).
+        mlp_matrices: 3 for gated feed-forward networks, 2 for plain ones.
+        mlp_bias: Biases in the feed-forward network.
+        norms: Norms in each layer.
+        norm_bias: Whether norms have biases (LayerNorm).
+        attention_layers: Layers with softmax attention where they are not simply all that are not linear; 0: they are.
+        sliding_window: Tokens that a sliding-window layer can see.
+        sliding_layers: Layers with a sliding window.
+        max_position: Longest sequence of the published model, in tokens.
+        vision_params: Parameters of towers and projectors beside the language model.
+        experts: The experts, if there are any.
+        latent: Latent attention, if it has it.
+        linear: Linear-attention layers, if there are any.
+        source: Where the dimensions are from.
+        caveat: What is doubtful about them, in words; empty: nothing.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int = 0
+    vocab: int
+    tied: bool = False
+    head_bias: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
+    qk_norm: Literal["", "head", "full"] = ""
+    gated_query: bool = False
+    sinks: bool = False
+    mlp_matrices: Literal[2, 3] = 3
+    mlp_bias: bool = False
+    norms: int = 2
+    norm_bias: bool = False
+    attention_layers: int = 0
+    sliding_window: int = 0
+    sliding_layers: int = 0
+    max_position: int = 0
+    vision_params: int = 0
+    experts: Experts | None = None
+    latent: LatentAttention | None = None
+    linear: LinearAttention | None = None
+    source: str = ""
+    caveat: str = ""
+
+    @property
+    def query_dim(self) -> int:
+        """Width of all query heads together."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_dim(self) -> int:
+        """Width of all key heads together, the same for values."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def softmax_layers(self) -> int:
+        """Layers that keep keys and values."""
+        return self.attention_layers or self.layers - (self.linear.layers if self.linear else 0)
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers with a dense feed-forward network."""
+        if not self.ffn:
+            return 0
+        return self.layers - (self.experts.layers if self.experts else 0)

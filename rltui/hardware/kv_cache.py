@@ -1,0 +1,84 @@
+"""Bytes of key/value cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from rltui.hardware.architecture import Architecture
+
+
+class KvLayers(Struct, frozen=True, kw_only=True):
+    """What one GPU keeps for each sequence, by kind of layer.
+
+    Attributes:
+        full_layers: Layers that keep every token.
+        sliding_layers: Layers that keep a window.
+        window: Tokens of the window.
+        layer_token_bytes: Bytes of one token in one layer on one GPU.
+        linear_layers: Layers with a state of fixed size.
+        linear_state_bytes: Bytes of one such state on one GPU.
+    """
+
+    full_layers: int
+    sliding_layers: int
+    window: int
+    layer_token_bytes: int
+    linear_layers: int
+    linear_state_bytes: int
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one more token of a sequence that is shorter than the window."""
+        return (self.full_layers + self.sliding_layers) * self.layer_token_bytes
+
+    def sequence_bytes(self, tokens: int) -> int:
+        """Bytes of one sequence of ``tokens`` tokens, without the rounding to blocks."""
+        seen = min(tokens, self.window) if self.sliding_layers else 0
+        growing = self.full_layers * tokens + self.sliding_layers * seen
+        return growing * self.layer_token_bytes + self.linear_layers * self.linear_state_bytes
+
+
+def kv_layers(model: Architecture, tensor_parallel: int = 1, item_bytes: float = 2) -> KvLayers:
+    """Return what one of ``tensor_parallel`` GPUs caches.
+
+    Heads are divided among GPUs, and copied where there are more GPUs than heads. A latent vector (MLA) has no heads:
+    every GPU keeps all of it.
+
+    Args:
+        model: The model.
+        tensor_parallel: GPUs that share one replica.
+        item_bytes: Bytes of a number in the cache: 2 for bf16, 1 for fp8.
+    """
+    if model.latent is not None:
+        layer_token_bytes = (model.latent.kv_rank + model.latent.rope_dim) * item_bytes
+    else:
+        heads = max(1, -(-model.kv_heads // tensor_parallel))
+        layer_token_bytes = 2 * heads * model.head_dim * item_bytes
+    sliding = min(model.sliding_layers, model.softmax_layers)
+    return KvLayers(
+        full_layers=model.softmax_layers - sliding,
+        sliding_layers=sliding,
+        window=model.sliding_window,
+        layer_token_bytes=int(layer_token_bytes),
+        linear_layers=model.linear.layers if model.linear else 0,
+        linear_state_bytes=_linear_state_bytes(model, tensor_parallel),
+    )
+
+
+def kv_bytes_per_token(model: Architecture, tensor_parallel: int = 1, item_bytes: float = 2) -> int:
+    """Bytes that one more token takes on one GPU, with every layer counted whole."""
+    return kv_layers(model, tensor_parallel, item_bytes).token_bytes
+
+
+def _linear_state_bytes(model: Architecture, tensor_parallel: int) -> int:
+    """State of one linear layer: the recurrent matrix in float32 and the convolution's last inputs in bf16."""
+    linear = model.linear
+    if linear is None:
+        return 0
+    heads = -(-linear.value_heads // tensor_parallel)
+    matrix = heads * linear.key_dim * linear.value_dim * 4
+    channels = linear.value_heads * linear.value_dim + 2 * linear.key_heads * linear.key_dim
+    return matrix + -(-channels // tensor_parallel) * (linear.kernel - 1) * 2

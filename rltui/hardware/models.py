@@ -1,0 +1,110 @@
+"""From a model's name or folder to its architecture."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from rltui.errors import UsageError
+from rltui.hardware.architecture import Architecture
+
+_VARIANT = re.compile(
+    r"-(instruct|base|it|chat|pt|hf|thinking|think|sft|dpo|rlvr|preview|\d{4}|fp8|bf16|fp16|awq|gptq|gguf|int[48]"
+    r"|w[48]a(8|16)|nvfp4|mxfp4|bnb|4bit|8bit|dynamic|unsloth|rlzero|\d+k)(?=-|$)"
+)
+"""Words in names that say how a model was trained, dated or stored, not what shape it has."""
+
+CONFIG_BYTES_MAX = 4 * 2**20
+"""A larger ``config.json`` is not one."""
+
+
+@lru_cache(maxsize=1)
+def models() -> tuple[Architecture, ...]:
+    """Every architecture of the table."""
+    data = Path(__file__).with_name("models.json").read_bytes()
+    return msgspec.json.decode(data, type=tuple[Architecture, ...])
+
+
+@lru_cache(maxsize=1)
+def _exact_names() -> dict[str, Architecture]:
+    return {_plain(name): model for model in models() for name in (model.name, *model.aliases)}
+
+
+@lru_cache(maxsize=1)
+def _family_names() -> dict[str, Architecture]:
+    return {_family(name): model for name, model in reversed(_exact_names().items())}
+
+
+def _plain(name: str) -> str:
+    """Without organisation, in lower case, with dashes."""
+    plain = name.strip().rstrip("/").rsplit("/", 1)[-1].lower().replace("_", "-").replace(" ", "-")
+    return plain.removeprefix("meta-").removeprefix("nvidia-")
+
+
+def _family(name: str) -> str:
+    plain = _plain(name)
+    while (shorter := _VARIANT.sub("", plain)) != plain:
+        plain = shorter
+    return plain
+
+
+def known_model(name: str) -> Architecture | None:
+    """Return the architecture of the published model ``name``, or None.
+
+    Organisation, case and words such as ``-Instruct``, ``-2507`` or ``-FP8`` do not change a shape. A shape of another
+    size or family is never taken instead.
+    """
+    return _exact_names().get(_plain(name)) or _family_names().get(_family(name))
+
+
+def nearest_models(name: str, count: int = 3) -> list[str]:
+    """Names of the table that are spelt like ``name``, best first."""
+    names = {_plain(alias): model.name for model in models() for alias in (model.name, *model.aliases)}
+    matches = difflib.get_close_matches(_family(name), list(names), n=count * 2, cutoff=0.5)
+    return list(dict.fromkeys(names[match] for match in matches))[:count]
+
+
+def find_model(name: str) -> Architecture | None:
+    """Return the architecture of ``name``: a local folder or ``config.json`` where there is one, else a known name.
+
+    Raises:
+        UsageError: The local config cannot be read or describes an architecture that is not understood.
+    """
+    path = Path(name).expanduser()
+    looks_local = name.startswith((".", "/", "~")) or name.endswith(".json")
+    if looks_local or _is_folder(path):
+        config = path / "config.json" if path.is_dir() else path
+        return _from_file(config) if looks_local or config.is_file() else known_model(name)
+    return known_model(name)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return (path / "config.json").is_file()
+    except (OSError, ValueError):  # a name too long for a path, or with a null byte
+        return False
+
+
+def _from_file(path: Path) -> Architecture:
+    from rltui.hardware.checkpoint_index import settle, stored_parameters
+    from rltui.hardware.hf_config import architecture_from_config
+
+    try:
+        if path.stat().st_size > CONFIG_BYTES_MAX:
+            raise UsageError(f"{path} is too large to be a model's config.json.", "Name the model's folder.")
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UsageError(f"{path} cannot be read: {reason}.", "Name the folder that holds config.json.") from error
+    try:
+        config = msgspec.json.decode(data, type=dict[str, object])
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"{path} is not a JSON object: {error}.", "Name the folder of a Hugging Face model."
+        ) from error
+    model = architecture_from_config(config, name=path.parent.name or str(path), where=str(path))
+    return settle(model, stored_parameters(path.parent, config))

@@ -1,0 +1,144 @@
+"""Exact parameter counts from a model's dimensions."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from rltui.hardware.architecture import Architecture, LinearAttention
+
+
+class ParameterCount(Struct, frozen=True, kw_only=True):
+    """Parameters of a model, by what happens to them when the model is split.
+
+    Attributes:
+        embedding: The embedding, which is also the LM head where they are tied.
+        head: The LM head where it is a matrix of its own, else 0.
+        attention: Mixers (attention of any kind) of all layers.
+        dense: Dense feed-forward networks and shared experts of all layers.
+        routed: Routed experts of all layers.
+        norms: Norms and routers of all layers, and the final norm.
+        vision: Towers and projectors beside the language model.
+        active: Of the language model, those that one token uses (embedding counted whole).
+        largest_layer: Of the largest layer.
+    """
+
+    embedding: int
+    head: int
+    attention: int
+    dense: int
+    routed: int
+    norms: int
+    vision: int
+    active: int
+    largest_layer: int
+
+    @property
+    def text(self) -> int:
+        """Of the language model."""
+        return self.embedding + self.head + self.attention + self.dense + self.routed + self.norms
+
+    @property
+    def total(self) -> int:
+        """Of everything."""
+        return self.text + self.vision
+
+    @property
+    def shared(self) -> int:
+        """Of everything but the routed experts."""
+        return self.total - self.routed
+
+
+@lru_cache(maxsize=512)
+def count_parameters(model: Architecture) -> ParameterCount:
+    """Count the parameters of ``model``.
+
+    Checkpoints are what is counted: DeepSeek's untrained routing biases are in, rotary frequencies are not.
+    """
+    embedding = model.vocab * model.hidden
+    mixer, linear = attention_layer(model), linear_layer(model.hidden, model.linear) if model.linear else 0
+    attention = mixer * model.softmax_layers + (linear * model.linear.layers if model.linear else 0)
+    expert, shared, router = (expert_parameters(model), shared_expert(model), router_parameters(model))
+    expert_layers = model.experts.layers if model.experts else 0
+    experts = model.experts.count if model.experts else 0
+    dense_layer = feed_forward(model, model.ffn)
+    norm = model.hidden * (2 if model.norm_bias else 1)
+    routed = expert_layers * experts * expert
+    norms = model.layers * model.norms * norm + norm + expert_layers * router
+    idle = expert_layers * (experts - (model.experts.top_k if model.experts else 0)) * expert
+    head = (0 if model.tied else embedding) + (model.vocab if model.head_bias else 0)
+    dense = model.dense_layers * dense_layer + expert_layers * shared
+    return ParameterCount(
+        embedding=embedding,
+        head=head,
+        attention=attention,
+        dense=dense,
+        routed=routed,
+        norms=norms,
+        vision=model.vision_params,
+        active=embedding + head + attention + dense + routed + norms - idle,
+        largest_layer=max(mixer, linear) + max(dense_layer, experts * expert + shared + router) + model.norms * norm,
+    )
+
+
+def attention_layer(model: Architecture) -> int:
+    """Parameters of one softmax attention."""
+    hidden, query, kv = model.hidden, model.query_dim, model.kv_dim
+    latent = model.latent
+    if latent is not None:
+        per_head = latent.nope_dim + latent.rope_dim
+        rank = latent.q_rank
+        queries = hidden * rank + rank + rank * model.heads * per_head if rank else hidden * model.heads * per_head
+        down = hidden * (latent.kv_rank + latent.rope_dim) + latent.kv_rank
+        up = latent.kv_rank * model.heads * (latent.nope_dim + latent.value_dim)
+        return queries + down + up + model.heads * latent.value_dim * hidden
+    matrices = hidden * query * (2 if model.gated_query else 1) + 2 * hidden * kv + query * hidden
+    biases = (query + 2 * kv if model.qkv_bias else 0) + (hidden if model.output_bias else 0)
+    norms = {"": 0, "head": 2 * model.head_dim, "full": query + kv}[model.qk_norm]
+    return matrices + biases + norms + (model.heads if model.sinks else 0)
+
+
+def linear_layer(hidden: int, linear: LinearAttention) -> int:
+    """Parameters of one linear-attention layer."""
+    keys, values = linear.key_heads * linear.key_dim, linear.value_heads * linear.value_dim
+    if linear.kind == "mamba":  # keys and values are B and C of all groups, and x
+        channels = values + 2 * keys
+        projection = hidden * (values + channels + linear.value_heads)
+        return projection + channels * (linear.kernel + 1) + 3 * linear.value_heads + values + values * hidden
+    projection = hidden * (2 * keys + 2 * values) + hidden * 2 * linear.value_heads
+    convolution = (2 * keys + values) * linear.kernel
+    return projection + convolution + 2 * linear.value_heads + linear.value_dim + values * hidden
+
+
+def feed_forward(model: Architecture, width: int) -> int:
+    """Parameters of one feed-forward network of ``width``."""
+    bias = (model.mlp_matrices - 1) * width + model.hidden if model.mlp_bias and width else 0
+    return model.mlp_matrices * model.hidden * width + bias
+
+
+def expert_parameters(model: Architecture) -> int:
+    """Parameters of one routed expert."""
+    experts = model.experts
+    if experts is None:
+        return 0
+    bias = (model.mlp_matrices - 1) * experts.ffn + model.hidden if experts.bias else 0
+    return model.mlp_matrices * model.hidden * experts.ffn + bias
+
+
+def shared_expert(model: Architecture) -> int:
+    """Parameters of the shared experts of one layer."""
+    experts = model.experts
+    if experts is None:
+        return 0
+    return model.mlp_matrices * model.hidden * experts.shared_ffn + (model.hidden if experts.shared_gate else 0)
+
+
+def router_parameters(model: Architecture) -> int:
+    """Parameters of one router."""
+    experts = model.experts
+    if experts is None:
+        return 0
+    return experts.count * (model.hidden + experts.bias + experts.routing_bias)

@@ -1,0 +1,126 @@
+"""Bytes of activations and logits for each token.
+
+Widths are counted tensor by tensor: h is the residual stream, q and kv the widths of queries and of keys (or values),
+f that of the feed-forward network. Flash attention keeps no scores. Constants that cannot be counted are named and say
+what they were read off; docs/memory.md has the residuals.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rltui.hardware.architecture import Architecture
+    from rltui.memory.settings import Adapter, Head, Workload
+
+LAYER_RESIDUALS = 20
+"""Bytes per h that a recomputed layer holds at its backward peak for norms and residuals. Read off prime-rl 0.6B."""
+
+QK_NORM_COPY = 8
+"""Bytes per q and kv that a norm of trained queries and keys adds in the backward pass (a float32 copy, a gradient)."""
+
+ROUTED_TOKEN = 20
+"""Bytes per h of each token that is sent to an expert: dispatched input, output, their gradients and the float32
+weighting. Read off prime-rl 30B-A3B."""
+
+SELECTIVE_KEPT = 0.29
+"""Share of the matrix products' outputs that torchtitan's op-level checkpointing keeps. Read off its 8B rows."""
+
+HEAD_BYTES: dict[Head, float] = {"full": 17.0, "compiled": 8.0, "streamed": 4.0, "chunked": 0.0, "none": 0.0}
+"""Bytes of one logit. ``full`` is 2 (16 bits) + 4 (float32) + 4 (log-softmax) + 4 + 2 (gradients), and one more as read
+off prime-rl's SFT path. ``streamed`` is 16-bit logits and their 16-bit gradient."""
+
+CHUNKED_HEAD_GIB = 0.3
+"""One chunk of logits in float32 and its gradient, where they are never all there."""
+
+
+def widths(model: Architecture) -> tuple[int, int]:
+    """Width of queries and of keys (or values) of one layer."""
+    if model.latent is not None:
+        expanded = model.heads * (model.latent.nope_dim + model.latent.rope_dim)  # training expands the latent vector
+        return expanded, expanded
+    query = model.query_dim * (2 if model.gated_query else 1)
+    return query, model.kv_dim
+
+
+def routed_widths(model: Architecture) -> tuple[int, int, int]:
+    """Width that a token sees in a layer with experts, of a dense layer, and of the residual copies sent to experts."""
+    experts = model.experts
+    if experts is None:
+        return 0, model.ffn, 0
+    return experts.top_k * experts.ffn + experts.shared_ffn, model.ffn, experts.top_k * model.hidden
+
+
+def recomputed_layer_bytes(model: Architecture, *, trained: bool = True) -> float:
+    """Bytes of a token in the layer whose activations are recomputed, at the peak of its backward pass.
+
+    12 f: gate, up, their product, and a gradient of each, 2 bytes each. 6 (q + kv): queries, keys and values before and
+    after rotation, and the attention's output. The rest are the constants above.
+
+    Args:
+        model: The model.
+        trained: Whether its own weights get gradients; frozen norms (LoRA) keep no float32 copies.
+    """
+    query, kv = widths(model)
+    expert, dense, routed = routed_widths(model)
+    attention = (6 + (QK_NORM_COPY if model.qk_norm and trained else 0)) * (query + kv)
+    return 12 * max(expert, dense) + attention + LAYER_RESIDUALS * model.hidden + ROUTED_TOKEN * routed
+
+
+def kept_layer_bytes(model: Architecture, workload: Workload, adapter: Adapter | None = None) -> float:
+    """Bytes of a token that one layer (the mean of all) keeps from the forward to the backward pass."""
+    hidden = model.hidden
+    if workload.checkpointing == "full":
+        return 2 * hidden
+    if workload.checkpointing == "offload":
+        return 0
+    query, kv = widths(model)
+    ffn, sent = _mean_ffn(model)
+    if workload.checkpointing == "selective":
+        products = 2 * (query + 2 * kv + 2 * hidden + 2 * ffn)
+        return 2 * hidden + 2 * query + SELECTIVE_KEPT * products + 2 * sent
+    kept = _fused_bytes(model, ffn, sent) if workload.kernels == "fused" else _eager_bytes(model, ffn, sent)
+    if adapter is not None and adapter.targets == "attention":
+        kept -= 2 * ffn + 2 * hidden  # frozen matrices need no input for a weight gradient
+    if adapter is not None and adapter.quantised:
+        kept += 4 * (2 * hidden + query + ffn)  # dequantising layers keep a float32 copy of their input
+    return kept
+
+
+def _mean_ffn(model: Architecture) -> tuple[float, float]:
+    """Width of the feed-forward part and of the copies sent to experts, as means over layers."""
+    expert, dense, routed = routed_widths(model)
+    expert_layers = model.experts.layers if model.experts else 0
+    return (expert * expert_layers + dense * model.dense_layers) / model.layers, routed * expert_layers / model.layers
+
+
+def _fused_bytes(model: Architecture, ffn: float, sent: float) -> float:
+    """About 34 h for GPT's widths, as Korthikanti et al. 2022 (arXiv:2205.05198) count without the scores."""
+    query, kv = widths(model)
+    return 6 * ffn + (8 if model.qk_norm else 6) * (query + kv) + 6 * model.hidden + 4 * sent
+
+
+def _eager_bytes(model: Architecture, ffn: float, sent: float) -> float:
+    """Norms also keep their input in float32 (4) and normalised (2), two of them a layer; and silu its own output."""
+    query, kv = widths(model)
+    return 8 * ffn + (12 if model.qk_norm else 6) * (query + kv) + 16 * model.hidden + 6 * sent
+
+
+def forward_layer_bytes(model: Architecture) -> float:
+    """Bytes of a token in one layer where nothing is kept for a backward pass.
+
+    6 f and 6 h: gate, up and their product; input, normalised input and output. vLLM's profile run has the same.
+    """
+    expert, dense, routed = routed_widths(model)
+    return 6 * max(expert, dense) + 6 * model.hidden + 4 * routed
+
+
+def mask_bytes(model: Architecture, workload: Workload) -> float:
+    """Bytes of padding masks: one boolean mask, and a 16-bit one of each layer that waits for its backward pass.
+
+    ``scaled_dot_product_attention`` turns a boolean mask into one of the queries' type, and autograd keeps it.
+    """
+    if not workload.mask:
+        return 0
+    layers = model.softmax_layers if workload.checkpointing == "none" else 1
+    return workload.sequences * workload.length**2 * (1 + 2 * layers)

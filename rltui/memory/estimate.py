@@ -1,0 +1,118 @@
+"""The answer: moments, their parts, the peak and the verdict."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+GIB = 2**30
+
+CUDA_CONTEXT_GIB = 0.5
+"""A CUDA context with the kernels of torch on an H100: 0.4 to 0.6 GiB that torch does not count."""
+
+NCCL_GIB = 1.0
+"""Buffers of NCCL's communicators for a handful of groups."""
+
+TIGHT_HEADROOM = 0.08
+"""Less free memory than this share of the card is tight: the estimate's own error is of that size."""
+
+Verdict = Literal["fits", "tight", "no", "unknown"]
+Parts = dict[str, float]
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """Memory of one GPU at one moment.
+
+    Attributes:
+        moment: Its name: ``load``, ``generate``, ``log-probs``, ``backward``, ``optimizer step``, ``weight sync``,
+            ``wake-up``.
+        parts_gib: What it is made of, in GiB; ``context`` is what CUDA and NCCL take outside torch.
+    """
+
+    moment: str
+    parts_gib: Parts
+
+    @property
+    def total_gib(self) -> float:
+        """All parts, as ``nvidia-smi`` would show them."""
+        return sum(self.parts_gib.values())
+
+    @property
+    def torch_gib(self) -> float:
+        """What torch's allocator reserves: all but the context."""
+        return self.total_gib - self.parts_gib.get("context", 0.0)
+
+
+class RoleEstimate(Struct, frozen=True, kw_only=True):
+    """Memory of one role on each of its GPUs.
+
+    Attributes:
+        role: The role.
+        gpus: How many GPUs it has.
+        capacity_gib: What the card offers; None where the card is not known.
+        moments: In the order in which they come.
+        error: Share by which the peak may be off, from the residuals on measured points.
+        knob: The override that lowers the peak, or an empty string.
+        reason: Why that knob: the part that makes the peak.
+        blocked: Why it cannot start at all, whatever the peak; empty: it can.
+    """
+
+    role: str
+    gpus: int
+    capacity_gib: float | None
+    moments: tuple[Moment, ...]
+    error: float
+    knob: str = ""
+    reason: str = ""
+    blocked: str = ""
+
+    @property
+    def peak(self) -> Moment:
+        """The moment that needs most."""
+        return max(self.moments, key=lambda moment: moment.total_gib)
+
+    @property
+    def peak_gib(self) -> float:
+        """Memory at the peak."""
+        return self.peak.total_gib
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it fits the card."""
+        return "no" if self.blocked else verdict(self.peak_gib, self.capacity_gib)
+
+
+class EngineEstimate(Struct, frozen=True, kw_only=True):
+    """What one GPU of an engine holds.
+
+    Attributes:
+        role: The role.
+        weights_gib: Weights.
+        activation_gib: Peak of the profile run.
+        non_torch_gib: CUDA context, NCCL and kernels.
+        graphs_gib: CUDA graphs.
+        kv_gib: What is left for the KV cache; negative where nothing is.
+        kv_tokens: Tokens that the cache holds when sequences have their full length.
+        max_concurrency: Sequences of full length that fit at once.
+        budget_gib: What the engine may take; None where the card is not known.
+    """
+
+    role: str
+    weights_gib: float
+    activation_gib: float
+    non_torch_gib: float
+    graphs_gib: float
+    kv_gib: float | None
+    kv_tokens: int | None
+    max_concurrency: float | None
+    budget_gib: float | None
+
+
+def verdict(peak_gib: float, capacity_gib: float | None) -> Verdict:
+    """Whether ``peak_gib`` fits a card of ``capacity_gib``."""
+    if capacity_gib is None:
+        return "unknown"
+    if peak_gib > capacity_gib:
+        return "no"
+    return "tight" if peak_gib > capacity_gib * (1 - TIGHT_HEADROOM) else "fits"

@@ -1,0 +1,99 @@
+"""What a run needs beside GPU memory: host RAM, shared memory and disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.hardware.parameters import count_parameters
+from rltui.memory.estimate import GIB
+
+if TYPE_CHECKING:
+    from rltui.hardware.architecture import Architecture
+    from rltui.memory.estimate import Parts
+    from rltui.memory.settings import Sharding, States
+
+PROCESS_GIB = 3.0
+"""Resident memory of a process with torch and its CUDA libraries, before it holds a model."""
+
+RAY_GIB = 2.0
+"""Raylet, object store in use, dashboard and agents of one node."""
+
+PINNED_BUFFER = 1.5
+"""DeepSpeed's own estimate of pinned buffers over the bytes it offloads."""
+
+SHM_PER_PROCESS_GIB = 1.0
+"""NCCL's shared-memory transport and vLLM's message queues, for each GPU process of a node."""
+
+SHM_RAY_GIB = 2.0
+"""Ray's object store with the samples of a step."""
+
+
+class HostEstimate(Struct, frozen=True, kw_only=True):
+    """One node's needs.
+
+    Attributes:
+        ram_parts_gib: Host memory by cause.
+        shm_gib: Of it, what must fit /dev/shm.
+    """
+
+    ram_parts_gib: Parts
+    shm_gib: float
+
+    @property
+    def ram_gib(self) -> float:
+        """Host memory in all."""
+        return sum(self.ram_parts_gib.values())
+
+
+def estimate_host(
+    model: Architecture,
+    sharding: Sharding,
+    states: States,
+    *,
+    learners: int,
+    engines: int = 0,
+    engine_gpus: int = 0,
+    sleeping: bool = False,
+) -> HostEstimate:
+    """Estimate host memory of the fullest node.
+
+    Args:
+        model: The model.
+        sharding: How it is divided.
+        states: Bytes of a parameter.
+        learners: Learner ranks on the node.
+        engines: Engines on the node.
+        engine_gpus: Their GPUs.
+        sleeping: Whether engines keep a copy of their weights in host memory while they sleep.
+    """
+    total = count_parameters(model).total
+    processes = learners + engine_gpus
+    loading = 0.0
+    if learners and sharding.zero_stage < 3:
+        loading = total * states.weights * learners  # every rank reads the model into host memory before the card
+    offloaded = 0.0
+    if sharding.offload in ("optimizer", "all"):
+        each = states.master + states.moments + 4 + (states.weights if sharding.offload == "all" else 0.0)
+        offloaded = total * each / sharding.replicas * learners * PINNED_BUFFER
+    parts = {
+        "processes": PROCESS_GIB * processes + RAY_GIB,
+        "loading": loading / GIB,
+        "offload": offloaded / GIB,
+        "sleeping engines": (total * 2 * engines / GIB) if sleeping else 0.0,
+    }
+    return HostEstimate(
+        ram_parts_gib={name: size for name, size in parts.items() if size},
+        shm_gib=SHM_PER_PROCESS_GIB * processes + SHM_RAY_GIB,
+    )
+
+
+def checkpoint_gib(model: Architecture, states: States) -> float:
+    """GiB on disk of a checkpoint to resume from: weights, master weights and moments, of all ranks together."""
+    return count_parameters(model).total * (states.weights + states.master + states.moments) / GIB
+
+
+def export_gib(model: Architecture, item_bytes: float = 2.0) -> float:
+    """GiB on disk of the weights alone, in Hugging Face's format."""
+    return count_parameters(model).total * item_bytes / GIB

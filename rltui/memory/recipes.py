@@ -1,0 +1,81 @@
+"""How known systems train, so that their runs can be estimated: who shards, in what precision, how logits are made.
+
+A recipe is what a system does by default; a run that sets something else replaces that field.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from rltui.memory import settings as s
+
+
+class Recipe(Struct, frozen=True, kw_only=True):
+    """Defaults of one system.
+
+    Attributes:
+        backend: Who gathers and buffers.
+        zero_stage: How much is divided among data-parallel ranks.
+        states: Bytes of a trained parameter.
+        kernels: Fused or eager.
+        head: How log-probabilities come from logits.
+        base_bytes: Bytes of a frozen parameter under LoRA.
+        sync: How weights go to engines.
+        hpz: ZeRO++ secondary partition.
+    """
+
+    backend: s.Backend
+    zero_stage: Literal[0, 1, 2, 3]
+    states: s.States
+    kernels: Literal["fused", "eager"]
+    head: s.Head
+    base_bytes: float = 2.0
+    sync: s.WeightSync = s.WeightSync()
+    hpz: int = 1
+
+    def sharding(self, gpus: int, tensor: int = 1, pipeline: int = 1, context: int = 1, expert: int = 1) -> s.Sharding:
+        """Sharding over ``gpus`` with these degrees of tensor, pipeline, context and expert parallelism."""
+        return s.Sharding(
+            gpus=gpus,
+            backend=self.backend,
+            zero_stage=self.zero_stage,
+            hpz=self.hpz,
+            tensor_parallel=tensor,
+            pipeline_parallel=pipeline,
+            context_parallel=context,
+            expert_parallel=expert,
+        )
+
+    def adapter(self, rank: int, targets: Literal["attention", "linear", "all"] = "linear") -> s.Adapter:
+        """Low-rank adapters on a frozen base, as this system stores it."""
+        return s.Adapter(rank=rank, targets=targets, base_bytes=self.base_bytes, states=self.states)
+
+
+_FSDP = Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="full", base_bytes=4.0)
+
+RECIPES: dict[str, Recipe] = {
+    "rltui": Recipe(backend="deepspeed", zero_stage=2, states=s.DEEPSPEED_BF16, kernels="eager", head="streamed"),
+    "open-instruct": Recipe(
+        backend="deepspeed",
+        zero_stage=0,
+        states=s.DEEPSPEED_BF16_FP32_GRADIENTS,
+        kernels="eager",
+        head="compiled",
+        sync=s.WeightSync(gather="clone"),
+        hpz=8,
+    ),
+    "prime-rl": Recipe(
+        backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="chunked", base_bytes=4.0
+    ),
+    "prime-rl sft": _FSDP,
+    "torchtitan": Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="compiled"),
+    "torchtitan 2024": _FSDP,
+    "verl": Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="eager", head="compiled", base_bytes=4.0),
+    "torchtune": Recipe(backend="plain", zero_stage=0, states=s.BF16_ADAM_8BIT_FUSED, kernels="fused", head="streamed"),
+    "litgpt": Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16, kernels="eager", head="full"),
+    "megatron": Recipe(backend="megatron", zero_stage=1, states=s.MEGATRON_BF16, kernels="fused", head="compiled"),
+    "transformers": Recipe(backend="deepspeed", zero_stage=3, states=s.DEEPSPEED_BF16, kernels="eager", head="full"),
+}
+"""By system. torchtitan compiles its loss since April 2025; litgpt with FSDP has backend ``fsdp`` and ZeRO stage 3."""

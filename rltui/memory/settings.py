@@ -1,0 +1,221 @@
+"""What an estimate is made from: how a model is split, in what precision it is trained, on how many tokens."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Backend = Literal["deepspeed", "fsdp", "megatron", "plain"]
+Checkpointing = Literal["none", "selective", "full", "offload"]
+Head = Literal["full", "compiled", "streamed", "chunked", "none"]
+
+
+class States(Struct, frozen=True, kw_only=True):
+    """Bytes that one trained parameter takes, before it is divided among GPUs.
+
+    Attributes:
+        weights: The copy that the forward pass reads, or that it is gathered from.
+        gradients: The gradient that waits for the optimizer.
+        master: A float32 copy of the weights beside ``weights``, 0 where they are float32 themselves.
+        moments: Adam's two moments.
+        step_copy: The gradient in float32 while the optimizer steps, where ``gradients`` is not float32.
+        step_temporary: What the optimizer allocates while it steps; torch's foreach AdamW takes a float32 a parameter.
+        compute: A number in the forward pass.
+    """
+
+    weights: float
+    gradients: float
+    master: float = 0.0
+    moments: float = 0.0
+    step_copy: float = 0.0
+    step_temporary: float = 0.0
+    compute: float = 2.0
+
+    @property
+    def resident(self) -> float:
+        """All that stays between steps and builds up before the optimizer's."""
+        return self.weights + self.gradients + self.master + self.moments
+
+
+DEEPSPEED_BF16 = States(weights=2, gradients=2, master=4, moments=8, step_copy=4, step_temporary=4)
+"""DeepSpeed with bf16 or fp16 on: 16 bytes a parameter (Rajbhandari et al. 2020, arXiv:1910.02054, section 3)."""
+
+DEEPSPEED_BF16_FP32_GRADIENTS = States(weights=2, gradients=4, master=4, moments=8, step_temporary=4)
+"""DeepSpeed with ``grad_accum_dtype: fp32``: 18 bytes a parameter."""
+
+DEEPSPEED_FP32 = States(weights=4, gradients=4, master=4, moments=8, step_temporary=4, compute=4)
+"""DeepSpeed in float32 with ZeRO, which clones its partition of the weights."""
+
+FSDP_FP32 = States(weights=4, gradients=4, moments=8)
+"""FSDP with float32 shards and bf16 compute: 16 bytes a parameter (torchtitan, prime-rl, verl)."""
+
+MEGATRON_BF16 = States(weights=2, gradients=4, master=4, moments=8)
+"""Megatron with ``--use-distributed-optimizer``: every replica has bf16 weights and float32 gradients."""
+
+PURE_BF16 = States(weights=2, gradients=2, moments=4)
+"""Everything in bf16, no master weights: 8 bytes a parameter."""
+
+BF16_ADAM_8BIT = States(weights=2, gradients=2, moments=2)
+"""bf16 weights with 8-bit Adam (Dettmers et al. 2022, arXiv:2110.02861): 6 bytes a parameter."""
+
+BF16_ADAM_8BIT_FUSED = States(weights=2, gradients=0, moments=0)
+"""8-bit Adam in paged host memory, stepping inside the backward pass: the largest gradient alone stays on the card."""
+
+FP32 = States(weights=4, gradients=4, moments=8, step_temporary=4, compute=4)
+"""Everything in float32 with torch's own AdamW: 16 bytes a parameter."""
+
+
+class Sharding(Struct, frozen=True, kw_only=True):
+    """How a model in training is divided among GPUs.
+
+    Attributes:
+        gpus: GPUs that train it.
+        backend: Who gathers and buffers: DeepSpeed, FSDP2, Megatron's distributed optimizer, or nobody (DDP, one GPU).
+        zero_stage: 1: optimizer divided; 2: gradients too; 3: weights too. FSDP is 3, Megatron 1.
+        tensor_parallel: GPUs that divide each matrix; activations too (sequence parallel).
+        pipeline_parallel: Groups of layers.
+        context_parallel: GPUs that divide each sequence.
+        expert_parallel: GPUs that divide the experts.
+        hpz: ZeRO++ secondary partition (``zero_hpz_partition_size``); 1: none.
+        offload: What lives in host memory.
+    """
+
+    gpus: int = 1
+    backend: Backend = "deepspeed"
+    zero_stage: Literal[0, 1, 2, 3] = 3
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    context_parallel: int = 1
+    expert_parallel: int = 1
+    hpz: int = 1
+    offload: Literal["", "moments", "optimizer", "all"] = ""
+
+    @property
+    def replicas(self) -> int:
+        """Ranks that hold the same slice of the shared weights, and over which ZeRO divides."""
+        return max(1, self.gpus // (self.tensor_parallel * self.pipeline_parallel))
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks that hold the same experts."""
+        if self.expert_parallel == 1:
+            return self.replicas
+        return max(1, self.gpus // (self.pipeline_parallel * self.expert_parallel))
+
+    @property
+    def expert_split(self) -> int:
+        """Parts into which each layer's experts are cut before ZeRO."""
+        return self.expert_parallel if self.expert_parallel > 1 else self.tensor_parallel
+
+
+class Adapter(Struct, frozen=True, kw_only=True):
+    """Low-rank adapters on a frozen base (Hu et al. 2021, arXiv:2106.09685).
+
+    Attributes:
+        rank: Rank of the update.
+        targets: Layers that have adapters: those of attention, all ``linear`` ones but routed experts, or ``all``.
+        base_bytes: Bytes of a frozen parameter of the layers: 2 for bf16, 4 for float32 shards, 0.55 for NF4.
+        states: Of the adapters' parameters.
+    """
+
+    rank: int = 16
+    targets: Literal["attention", "linear", "all"] = "linear"
+    base_bytes: float = 2.0
+    states: States = DEEPSPEED_BF16
+
+    @property
+    def quantised(self) -> bool:
+        """Whether the base is stored in less than 8 bits."""
+        return self.base_bytes < 1
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """What one forward and backward pass of a rank works on.
+
+    Attributes:
+        tokens: Tokens of a micro-batch, padding included, before tensor or context parallelism divides them.
+        head_tokens: Tokens whose logits are computed; None: all.
+        sequences: Rows of the micro-batch; together with ``tokens`` they give the length.
+        accumulates: Whether gradients of earlier micro-batches are there during the backward pass.
+        checkpointing: ``full``: each layer keeps its input only; ``offload``: in host memory; ``selective``: some
+            matrix products are kept too; ``none``: nothing is recomputed.
+        kernels: ``fused`` (compiled, Megatron, Liger) or ``eager`` (transformers as it is), which keeps more.
+        head: How log-probabilities come from logits. ``full``: float32 cross-entropy; ``compiled``: the compiler fuses
+            it; ``streamed``: 16-bit logits and their gradient, float32 in small chunks; ``chunked``: never all logits;
+            ``none``: the model has no LM head.
+        mask: Whether attention takes a padding mask, which is as large as length × length.
+        reference: Frozen models of the same size that are on the card too (DPO, KL).
+        pipeline_micro_batches: Micro-batches of one step through a pipeline.
+    """
+
+    tokens: int
+    head_tokens: int | None = None
+    sequences: int = 1
+    accumulates: bool = True
+    checkpointing: Checkpointing = "full"
+    kernels: Literal["fused", "eager"] = "fused"
+    head: Head = "full"
+    mask: bool = False
+    reference: int = 0
+    pipeline_micro_batches: int = 0
+
+    @property
+    def length(self) -> float:
+        """Tokens of one sequence."""
+        return self.tokens / max(1, self.sequences)
+
+
+class WeightSync(Struct, frozen=True, kw_only=True):
+    """How weights go to the engines.
+
+    Attributes:
+        gather: ``layer``: one layer at a time; ``whole``: every rank holds the whole model; ``clone``: and copies it.
+        bucket_gib: The buffer that they travel in.
+        item_bytes: Bytes of a parameter on the wire.
+    """
+
+    gather: Literal["layer", "whole", "clone"] = "layer"
+    bucket_gib: float = 1.0
+    item_bytes: float = 2.0
+
+
+class EngineSettings(Struct, frozen=True, kw_only=True):
+    """How an engine (vLLM or SGLang) serves a model.
+
+    Attributes:
+        tensor_parallel: GPUs of one engine.
+        memory_utilization: Share of the whole card that the engine may take.
+        max_model_len: Longest sequence in tokens, prompt and response.
+        max_num_seqs: Sequences that run at once.
+        max_num_batched_tokens: Tokens of one step; the profile run takes as many.
+        weight_bytes: Bytes of a parameter of the layers: 2 for bf16, 1 for fp8, 0.53 for 4 bits in groups.
+        expert_weight_bytes: The same of routed experts, where they are stored otherwise (gpt-oss: 0.53).
+        kv_bytes: Bytes of a number in the KV cache.
+        weights_gib: Weights of one GPU, where they are known.
+        activation_gib: Peak activations, where they are known from a log.
+        non_torch_gib: Memory outside torch's allocator, where it is known from a log.
+        graphs: Whether CUDA graphs are captured.
+        graphs_in_budget: Whether the graphs' memory is taken from the budget, as vLLM does since 0.21.
+        static_budget: SGLang's ``mem_fraction_static``: a share of what is free before loading, for weights and KV;
+            activations come on top.
+        concurrent_batches: Steps that are scheduled at once; windows hold the tokens of all of them.
+        block_tokens: Tokens of one KV block.
+    """
+
+    tensor_parallel: int = 1
+    memory_utilization: float = 0.9
+    max_model_len: int = 4096
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    weight_bytes: float = 2.0
+    expert_weight_bytes: float | None = None
+    kv_bytes: float = 2.0
+    weights_gib: float | None = None
+    activation_gib: float | None = None
+    non_torch_gib: float | None = None
+    graphs: bool = True
+    graphs_in_budget: bool = True
+    static_budget: bool = False
+    concurrent_batches: int = 1
+    block_tokens: int = 16

@@ -1,0 +1,159 @@
+"""What a GPU holds of a model in training: weights, gradients, optimizer, and the layers gathered to compute with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.hardware.parameters import count_parameters
+from rltui.memory.estimate import GIB
+
+if TYPE_CHECKING:
+    from rltui.hardware.architecture import Architecture
+    from rltui.memory.settings import Adapter, Sharding, States
+
+FSDP_GATHERED_LAYERS = 3.5
+"""Layers that FSDP2 holds whole at once: the one that computes, the next one that is prefetched as flat buffer and as
+parameters, and part of the cast of its shard. Read off the MoE rows of prime-rl, where a layer is gigabytes."""
+
+DEEPSPEED_LIVE_PARAMETERS = 10**9
+"""``stage3_max_live_parameters`` and ``stage3_max_reuse_distance``: whole parameters that ZeRO-3 keeps."""
+
+DEEPSPEED_BUCKET_ELEMENTS = 5 * 10**8
+"""``reduce_bucket_size``: gradients that wait in one buffer to be reduced."""
+
+DEEPSPEED_SUB_GROUP = 10**9
+"""``sub_group_size``: parameters that ZeRO-3's optimizer steps at once."""
+
+
+class Slice(Struct, frozen=True, kw_only=True):
+    """Parameters of one GPU's slice of the model, and over how many ranks ZeRO divides them.
+
+    Attributes:
+        shared: Parameters outside routed experts.
+        routed: Parameters of routed experts.
+        shared_ranks: Ranks that have the same shared slice.
+        routed_ranks: Ranks that have the same experts.
+    """
+
+    shared: float
+    routed: float
+    shared_ranks: int
+    routed_ranks: int
+
+    @property
+    def whole(self) -> float:
+        """Parameters of the slice."""
+        return self.shared + self.routed
+
+    @property
+    def shard(self) -> float:
+        """Parameters of one ZeRO partition of the slice."""
+        return self.shared / self.shared_ranks + self.routed / self.routed_ranks
+
+
+def slice_of(model: Architecture, sharding: Sharding) -> Slice:
+    """Cut ``model`` by tensor, pipeline and expert parallelism."""
+    count = count_parameters(model)
+    stages = sharding.pipeline_parallel
+    return Slice(
+        shared=count.shared / (sharding.tensor_parallel * stages),
+        routed=count.routed / (sharding.expert_split * stages),
+        shared_ranks=sharding.replicas,
+        routed_ranks=sharding.expert_replicas,
+    )
+
+
+def state_gib(part: Slice, states: States, sharding: Sharding) -> dict[str, float]:
+    """GiB of weights, gradients and optimizer on one GPU (Rajbhandari et al. 2020, figure 1)."""
+    stage = sharding.zero_stage
+    weights = part.shard if stage == 3 else part.whole
+    gradients = part.shard if stage >= 2 else part.whole
+    optimizer = part.shard if stage >= 1 else part.whole
+    offload = sharding.offload
+    kept = {"": states.master + states.moments, "moments": states.master}.get(offload, 0.0)
+    parts = {
+        "weights": 0.0 if offload == "all" else weights * states.weights,
+        "gradients": 0.0 if offload in ("optimizer", "all") and stage >= 2 else gradients * states.gradients,
+        "optimizer": optimizer * kept,
+    }
+    if sharding.hpz > 1 and stage == 3:
+        parts["weights"] += part.whole * states.compute / sharding.hpz
+    return {name: size / GIB for name, size in parts.items()}
+
+
+def step_gib(part: Slice, states: States, sharding: Sharding) -> float:
+    """GiB that the optimizer's step needs beside the states: float32 gradients and its own temporaries."""
+    if sharding.offload in ("optimizer", "all"):
+        return 0.0
+    stepped = part.shard if sharding.zero_stage >= 1 else part.whole
+    if sharding.backend == "deepspeed" and sharding.zero_stage == 3:
+        stepped = min(stepped, DEEPSPEED_SUB_GROUP)
+    return stepped * (states.step_copy + states.step_temporary) / GIB
+
+
+def gathered_gib(model: Architecture, states: States, sharding: Sharding, *, trained: bool) -> dict[str, float]:
+    """GiB of whole layers, whole gradients and communication buffers during a pass.
+
+    Args:
+        model: The model.
+        states: Bytes of a parameter.
+        sharding: How it is divided.
+        trained: Whether its weights get gradients.
+    """
+    if sharding.backend == "fsdp":
+        return {"gathered": _fsdp_bytes(model, states, sharding, trained=trained) / GIB}
+    if sharding.backend != "deepspeed":
+        return {}
+    parts = {}
+    if sharding.zero_stage == 3:
+        whole = slice_of(model, sharding).whole
+        parts["gathered"] = min(whole, DEEPSPEED_LIVE_PARAMETERS) * states.compute / GIB
+    if sharding.zero_stage >= 2 and trained:
+        bucket = min(slice_of(model, sharding).whole, DEEPSPEED_BUCKET_ELEMENTS)
+        parts["buffers"] = bucket * states.compute / GIB
+    return parts
+
+
+def _fsdp_bytes(model: Architecture, states: States, sharding: Sharding, *, trained: bool) -> float:
+    count = count_parameters(model)
+    routed = count.routed / model.experts.layers if model.experts else 0.0
+    layer = (count.largest_layer - routed) / sharding.tensor_parallel + routed / sharding.expert_split
+    ends = (count.embedding + count.head) / sharding.tensor_parallel
+    if sharding.pipeline_parallel > 1:
+        # A stage keeps its weights whole between micro-batches, and adds up whole float32 gradients.
+        part = slice_of(model, sharding)
+        return part.whole * (states.compute + (4 if trained else 0))
+    gathered = states.compute * (FSDP_GATHERED_LAYERS * layer + ends)
+    return gathered + (states.compute * (layer + count.embedding / sharding.tensor_parallel) if trained else 0.0)
+
+
+def adapter_parameters(model: Architecture, adapter: Adapter) -> int:
+    """Parameters of low-rank adapters on every linear layer."""
+    hidden, query, kv = model.hidden, model.query_dim, model.kv_dim
+    attention = (hidden + query) + 2 * (hidden + kv) + (query + hidden)
+    total = attention * model.softmax_layers
+    experts = model.experts
+    if adapter.targets != "attention":
+        total += model.mlp_matrices * (hidden + model.ffn) * model.dense_layers
+        if experts is not None and experts.shared_ffn:
+            total += experts.layers * model.mlp_matrices * (hidden + experts.shared_ffn)
+    if adapter.targets == "all" and experts is not None:
+        total += experts.layers * experts.count * model.mlp_matrices * (hidden + experts.ffn)
+    return adapter.rank * total
+
+
+def frozen_gib(model: Architecture, part: Slice, adapter: Adapter, sharding: Sharding) -> dict[str, float]:
+    """GiB of a frozen base and of the adapters on it. Quantised bases keep embedding and LM head in 16 bits."""
+    count = count_parameters(model)
+    base = part.shard if sharding.zero_stage == 3 else part.whole
+    ends = (count.embedding + count.head) / count.total * base
+    end_bytes = max(2.0, adapter.base_bytes)
+    split = sharding.tensor_parallel * sharding.pipeline_parallel * max(1, sharding.expert_parallel)
+    trained = adapter_parameters(model, adapter) / split
+    ranks = sharding.replicas if sharding.zero_stage == 3 else 1
+    return {
+        "weights": ((base - ends) * adapter.base_bytes + ends * end_bytes) / GIB,
+        "adapters": trained / ranks * adapter.states.resident / GIB,
+    }

@@ -1,0 +1,277 @@
+"""The cockpit's application: routes messages to screens and carries out what screens ask.
+
+It never waits: services are called by the controller's threads, and whatever they say arrives as a message.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from textual import on
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from rltui.tui import commands, messages, theme
+from rltui.tui.controller import Controller
+from rltui.tui.glyphs import alphabet
+from rltui.tui.pictures import Pictures
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.screens.runs import RunsScreen
+from rltui.tui.spans import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.screen import Screen
+
+    from rltui.service.cockpit import Cockpit
+    from rltui.tui.messages import Action, CockpitMessage
+    from rltui.tui.refresh import Source
+    from rltui.tui.views.bars import Health
+
+TWICE_WITHIN_S = 2.0
+MAX_COPY_CHARS = 100_000
+
+Severity = Literal["information", "warning", "error"]
+
+
+class CockpitApp(App[int], inherit_bindings=False):
+    """The cockpit.
+
+    Args:
+        cockpit: The services.
+        open_run: Run to open at once, by id or the beginning of one.
+        readonly: Keys that change something explain themselves and do nothing.
+        ascii_only: Draw with ASCII characters only.
+        clock: Seconds that only grow, for ages; tests bring their own.
+    """
+
+    CSS_PATH = "app.tcss"
+    TITLE = "rltui"
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
+    NOTIFICATION_TIMEOUT = 6
+    HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (70, "-normal"), (160, "-wide")]  # noqa: RUF012 declared by Textual
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "interrupt", show=False, priority=True, system=True),
+    ]
+
+    def __init__(
+        self,
+        cockpit: Cockpit,
+        *,
+        open_run: str | None = None,
+        readonly: bool = False,
+        ascii_only: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        no_colour = "NO_COLOR" in os.environ
+        # With native colours Textual's filter for NO_COLOR takes all colour away; without, it would only make greys.
+        super().__init__(ansi_color=True if no_colour else None)
+        self.glyphs = alphabet(ascii_only)
+        self.readonly = readonly
+        self.paused = False
+        self.controller = Controller(cockpit, self.post_message)
+        self.pictures = Pictures(clock)
+        self._clock = clock
+        self._open_at_start = open_run
+        self._no_colour = no_colour
+        self._question: tuple[Action, str, object] | None = None
+        self._said: dict[str, float] = {}
+        self._interrupted_at = -math.inf
+
+    def get_default_screen(self) -> Screen[None]:
+        """The list of runs is home."""
+        return RunsScreen()
+
+    def on_load(self) -> None:
+        """Choose the colours before the first frame."""
+        for each in theme.THEMES:
+            self.register_theme(each)
+        self.theme = theme.MONO if self._no_colour else theme.DARK
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self.controller.start()
+        self.set_interval(1.0, self._tick)
+
+    def on_unmount(self) -> None:
+        """Read no more. Runs go on."""
+        self.controller.stop()
+
+    def _tick(self) -> None:
+        if isinstance(self.screen, CockpitScreen):
+            self.screen.tick()
+
+    # --- what the controller says
+
+    def on_runs_fetched(self, message: messages.RunsFetched) -> None:
+        """Keep and show all runs."""
+        self.pictures.take_runs(message.snapshot)
+        if not self.paused:
+            self.route(message)
+        if self._open_at_start is not None:
+            wanted, self._open_at_start = self._open_at_start, None
+            self.open_run(wanted)
+
+    def on_run_fetched(self, message: messages.RunFetched) -> None:
+        """Keep and show a run."""
+        self.pictures.take_run(message.snapshot)
+        if not self.paused:
+            self.route(message)
+
+    @on(messages.PresetsFetched)
+    @on(messages.ReviewFetched)
+    def route(self, message: CockpitMessage) -> None:
+        """Hand a message to every screen; each takes what concerns it."""
+        for screen in self.screen_stack:
+            if isinstance(screen, CockpitScreen):
+                screen.receive(message)
+
+    def on_fetch_failed(self, message: messages.FetchFailed) -> None:
+        """Say that a source is away; the age in the header tells how long."""
+        self.say(f"{message.error}\n{message.hint}".strip(), "error")
+
+    def on_request_failed(self, message: messages.RequestFailed) -> None:
+        """Say what did not work out."""
+        self._question = None
+        self.route(message)
+        self.say(f"{message.asked}: {message.error}\n{message.hint}".strip(), "error")
+
+    def on_preview_fetched(self, message: messages.PreviewFetched) -> None:
+        """Ask for confirmation, unless the user has turned to something else meanwhile.
+
+        A modal that opens late could take a key that was meant for the screen below it.
+        """
+        asked, self._question = self._question, None
+        if asked == (message.action, message.preview.run_id, self.screen):
+            self._confirm(message)
+
+    def _confirm(self, message: messages.PreviewFetched) -> None:
+        from rltui.tui.screens.confirm import ConfirmScreen
+
+        action, run_id = message.action, message.preview.run_id
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.controller.act(action, run_id)
+                self.say(f"{action} {run_id} {self.glyphs.ellipsis}")
+
+        self.push_screen(ConfirmScreen(message.preview), answered)
+
+    def on_action_done(self, message: messages.ActionDone) -> None:
+        """Say what was done."""
+        self.say(message.sentence)
+
+    def on_launched(self, message: messages.Launched) -> None:
+        """Open the run that was launched, if the launch screen still waits for it."""
+        from rltui.tui.screens.launch import LaunchScreen
+
+        self.say(f"launched {message.run_id}")
+        if isinstance(self.screen, LaunchScreen):
+            self._open(message.run_id)
+
+    # --- what screens ask
+
+    def health(self, source: Source) -> Health:
+        """How fresh the data of a source are."""
+        return self.pictures.health(source, self.controller.periods, self.paused, self.readonly)
+
+    def say(self, text: str, severity: Severity = "information") -> None:
+        """Show a notification, once while it can be read; never as markup."""
+        text = "\n".join(clean(row) for row in text.splitlines())
+        now = self._clock()
+        self._said = {old: until for old, until in self._said.items() if until > now}
+        if text and text not in self._said:
+            self._said[text] = now + self.NOTIFICATION_TIMEOUT
+            self.notify(text, severity=severity, markup=False)
+
+    def toggle_pause(self) -> None:
+        """Stop drawing, or start again with the newest pictures."""
+        self.paused = not self.paused
+        if not self.paused:
+            self.route(messages.RunsFetched(self.pictures.runs))
+            for snapshot in self.pictures.all_known():
+                self.route(messages.RunFetched(snapshot))
+
+    def open_run(self, name: str) -> None:
+        """Open a run by id or the beginning of one."""
+        run_id = commands.resolve(name, self.pictures.ids)
+        if run_id:
+            self._open(run_id)
+        else:
+            from rltui.tui.verbs import no_run
+
+            self.say(no_run(name), "warning")
+
+    def _open(self, run_id: str) -> None:
+        from rltui.tui.screens.run import RunScreen
+
+        while isinstance(self.screen, CockpitScreen) and not isinstance(self.screen, RunsScreen):
+            self.pop_screen()
+        self.push_screen(RunScreen(run_id, self.pictures.summary(run_id), self.pictures.run(run_id)))
+
+    def open_launch(self, preset: str = "") -> None:
+        """Open the launch screen."""
+        from rltui.tui.screens.launch import LaunchScreen
+
+        if isinstance(self.screen, LaunchScreen):
+            self.pop_screen()
+        self.push_screen(LaunchScreen(preset))
+
+    def question(self, action: Action, run_id: str) -> None:
+        """Ask what an action would do; its confirmation opens when the answer is there."""
+        self._question = (action, run_id, self.screen)
+        self.controller.ask_preview(action, run_id)
+
+    def forget_question(self) -> None:
+        """The user turned to something else."""
+        self._question = None
+
+    def copy(self, text: str, what: str) -> None:
+        """Copy to the terminal's clipboard (OSC 52), and say what was copied."""
+        text = "\n".join(clean(row) for row in text.splitlines())[:MAX_COPY_CHARS]
+        if text:
+            self.copy_to_clipboard(text)
+            self.say(f"copied the {what}: {text.splitlines()[0][:60]}")
+
+    # --- leaving
+
+    def action_interrupt(self) -> None:
+        """ctrl+c twice quits."""
+        now = self._clock()
+        if now - self._interrupted_at < TWICE_WITHIN_S:
+            self.leave()
+        else:
+            self._interrupted_at = now
+            self.say("ctrl+c again within 2 s quits; runs go on", "warning")
+
+    def leave(self) -> None:
+        """Quit. Runs go on, and an action under way is finished."""
+        live = self.pictures.num_live
+        words = [f"{live} run{'s go' if live > 1 else ' goes'} on without the cockpit."] if live else []
+        if self.controller.acting:
+            words.append("Finishing what was under way …")
+        self.exit(0, message=" ".join(words) or None)
+
+
+def run_cockpit(
+    cockpit: Cockpit, *, open_run: str | None = None, readonly: bool = False, ascii_only: bool = False
+) -> int:
+    """Run the cockpit in this terminal until the user leaves it; runs go on.
+
+    Args:
+        cockpit: The services.
+        open_run: Run to open at once, by id or the beginning of one.
+        readonly: Show everything, change nothing.
+        ascii_only: Draw with ASCII characters only.
+
+    Returns:
+        The exit code: 0 unless the cockpit itself failed.
+    """
+    app = CockpitApp(cockpit, open_run=open_run, readonly=readonly, ascii_only=ascii_only)
+    app.run()
+    return app.return_code or 0

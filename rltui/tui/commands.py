@@ -1,0 +1,80 @@
+"""The ``:`` command line: the same verbs as in the shell, with completion. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+VERBS: dict[str, str] = {
+    "launch": "preset",
+    "open": "run",
+    "cancel": "run",
+    "resubmit": "run",
+    "theme": "theme",
+    "pause": "",
+    "help": "",
+    "quit": "",
+}
+"""Verb → what its argument names."""
+
+NEEDS_ARGUMENT = ("open", "theme")
+
+
+class Command(NamedTuple):
+    """A command as typed; ``problem`` says why it cannot be done."""
+
+    verb: str = ""
+    argument: str = ""
+    problem: str = ""
+
+
+def parse(text: str) -> Command:
+    """Read a command: a verb or the beginning of just one, and at most one argument."""
+    words = text.split()
+    if not words:
+        return Command()
+    fitting = [verb for verb in VERBS if verb.startswith(words[0])]
+    verb = words[0] if words[0] in VERBS else fitting[0] if len(fitting) == 1 else ""
+    if not verb:
+        return Command(problem=f"no command {words[0]!r}: there are {', '.join(VERBS)}")
+    if len(words) > 2 or (len(words) == 2 and not VERBS[verb]):
+        return Command(problem=f"{verb} takes {'one ' + VERBS[verb] if VERBS[verb] else 'nothing'}")
+    if len(words) == 1 and verb in NEEDS_ARGUMENT:
+        return Command(problem=f"{verb} what? Name a {VERBS[verb]}")
+    return Command(verb, words[1] if len(words) == 2 else "")
+
+
+def complete(text: str, arguments: Mapping[str, Sequence[str]]) -> str:
+    """``text`` made longer as far as it is certain.
+
+    Args:
+        text: What is typed.
+        arguments: Kind of argument (a value of ``VERBS``) → all that can stand there.
+    """
+    verb, space, start = text.partition(" ")
+    if not space:
+        return _extend(verb, list(VERBS), finish=" ")
+    choices = list(arguments.get(VERBS.get(verb, ""), ()))
+    return f"{verb} {_extend(start, choices, finish='')}"
+
+
+def _extend(start: str, choices: Sequence[str], finish: str) -> str:
+    fitting = [choice for choice in choices if choice.startswith(start)]
+    if len(fitting) == 1:
+        return fitting[0] + finish
+    if not fitting:
+        return start
+    # The first and the last in order differ the most, so what they share all share.
+    first, last = min(fitting), max(fitting)
+    same = next((index for index, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None)
+    return first[:same] if same is not None else min(first, last, key=len)
+
+
+def resolve(name: str, known: Sequence[str]) -> str:
+    """The one of ``known`` that ``name`` is, or is the beginning of; empty where none or several fit."""
+    if name in known:
+        return name
+    fitting = [choice for choice in known if choice.startswith(name)]
+    return fitting[0] if len(fitting) == 1 else ""

@@ -1,0 +1,84 @@
+"""Numbers for people: rounded, short, and of a width that does not change while they do."""
+
+from __future__ import annotations
+
+import math
+
+MISSING = "–"
+
+
+def is_number(value: float | None) -> bool:
+    """Whether there is a finite number to show."""
+    return value is not None and math.isfinite(value)
+
+
+def count(value: float | None) -> str:
+    """A count or rate in at most five characters: ``412``, ``9.4k``, ``38.1k``, ``1.20M``."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    size = abs(value)
+    if size < 999.5:
+        return f"{value:.0f}"
+    for limit, unit in ((1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")):
+        scaled = value / limit
+        if abs(scaled) < 99.95:
+            return f"{scaled:.1f}{unit}"
+        if abs(scaled) < 999.5:
+            return f"{scaled:.0f}{unit}"
+    return f"{value:.0e}"
+
+
+def duration(seconds: float | None) -> str:
+    """A duration in at most five characters: ``41s``, ``3m10``, ``2h14``, ``5d03h``."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    total = max(0, int(seconds))
+    if total < 60:
+        return f"{total}s"
+    if total < 3600:
+        return f"{total // 60}m{total % 60:02d}"
+    if total < 86400:
+        return f"{total // 3600}h{total % 3600 // 60:02d}"
+    days, hours = total // 86400, total % 86400 // 3600
+    return f"{days}d{hours:02d}h" if days < 10 else f"{min(days, 9999)}d"
+
+
+def metric(value: float | None) -> str:
+    """A metric in at most seven characters, with about four significant digits."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size < 1e-3:
+        return f"{value:.1e}"
+    if size >= 1e5:
+        return count(value)
+    for limit, digits in ((1, 4), (10, 3), (100, 2), (1000, 1)):
+        if size < limit:
+            return f"{value:.{digits}f}"
+    return f"{value:.0f}"
+
+
+def reward(value: float | None) -> str:
+    """A reward with three decimals."""
+    return MISSING if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def seconds(value: float | None) -> str:
+    """A short time in at most six characters: ``41 ms``, ``1.4 s``, ``213 s``."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value < 0.0995:
+        return f"{value * 1000:.0f} ms"
+    return f"{value:.1f} s" if value < 99.95 else f"{value:.0f} s"
+
+
+def gib(value: float) -> str:
+    """Memory in GiB in at most four characters."""
+    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+
+
+def shape(nodes: int, gpus_per_node: int, times: str = "×") -> str:
+    """Nodes times GPUs of a node, such as ``2×4``."""
+    return f"{nodes}{times}{gpus_per_node}"

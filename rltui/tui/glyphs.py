@@ -1,0 +1,119 @@
+"""The glyph vocabulary, in two alphabets: Unicode, and ASCII for terminals and fonts that have no more."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+
+class Glyphs(NamedTuple):
+    """One alphabet. Every glyph is one cell wide."""
+
+    ascii_only: bool
+    rule: str
+    cursor: str
+    ellipsis: str
+    dot: str
+    times: str
+    arrow: str
+    crumb: str
+    bar_left: str
+    bar_right: str
+    bar_full: str
+    bar_empty: str
+    blocks: str
+    """Heights of a sparkline, lowest first."""
+    done: str
+    current: str
+    pending: str
+    failed: str
+    attention: str
+    paused: str
+    free: str
+    enter: str
+    up: str
+    down: str
+
+
+UNICODE = Glyphs(
+    ascii_only=False,
+    rule="─",
+    cursor="›",
+    ellipsis="…",
+    dot="·",
+    times="×",
+    arrow="→",
+    crumb="›",
+    bar_left="▕",
+    bar_right="▏",
+    bar_full="█",
+    bar_empty="░",
+    blocks="▁▂▃▄▅▆▇█",
+    done="✓",
+    current="▶",
+    pending="·",
+    failed="✗",
+    attention="▲",
+    paused="‖",
+    free="·",
+    enter="⏎",
+    up="↑",
+    down="↓",
+)
+
+ASCII = Glyphs(
+    ascii_only=True,
+    rule="-",
+    cursor=">",
+    ellipsis="~",
+    dot="-",
+    times="x",
+    arrow="->",
+    crumb=">",
+    bar_left="[",
+    bar_right="]",
+    bar_full="#",
+    bar_empty=".",
+    blocks="_.-=+*%#",
+    done="v",
+    current=">",
+    pending=".",
+    failed="x",
+    attention="!",
+    paused="=",
+    free=".",
+    enter="enter",
+    up="up",
+    down="down",
+)
+
+
+def alphabet(ascii_only: bool) -> Glyphs:
+    """The alphabet for a terminal."""
+    return ASCII if ascii_only else UNICODE
+
+
+_TO_ASCII = str.maketrans(
+    {
+        "×": "x",
+        "·": "-",
+        "–": "-",
+        "…": "~",
+        "→": ">",
+        "›": ">",
+        "≤": "<",
+        "≥": ">",
+        "┃": "|",
+        "│": "|",
+        "─": "-",
+        "━": "-",
+    }
+)
+
+
+def to_ascii(text: str) -> str:
+    """``text`` with every character outside ASCII replaced by one of the same role, or by a question mark."""
+    if text.isascii():
+        return text
+    return "".join(char if char.isascii() else "?" * cell_len(char) for char in text.translate(_TO_ASCII))

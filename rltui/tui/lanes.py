@@ -1,0 +1,118 @@
+"""Threads for calls that may block: a poller that reads one source again and again, and a lane for single requests.
+
+The threads are our own and not Textual's workers: an event loop waits for its workers when it ends, so one hung
+SSH connection would keep the cockpit from quitting.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _start(target: Callable[[], None], name: str, daemon: bool) -> threading.Thread:
+    # Messages made in the thread look up the active application in the context of the thread that started it.
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=lambda: context.run(target), name=name, daemon=daemon)
+    thread.start()
+    return thread
+
+
+class Poller:
+    """Reads a source in a thread of its own, again after as many seconds as the read returned.
+
+    Args:
+        name: Name of the thread.
+        read: One read of what the target names; never raises.
+        needs_target: Rest while the target is an empty string.
+    """
+
+    def __init__(self, name: str, read: Callable[[str], float], needs_target: bool = False) -> None:
+        self._name = name
+        self._read = read
+        self._needs_target = needs_target
+        self._target = ""
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start reading."""
+        self._thread = _start(self._loop, self._name, daemon=True)
+
+    def aim(self, target: str) -> None:
+        """Read ``target`` from now on, at once if it is another one."""
+        if target != self._target:
+            self._target = target
+            self._wake.set()
+
+    def hurry(self) -> None:
+        """Read again at once."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Read no more; a read under way is left to its own deadline."""
+        self._stopped = True
+        self._wake.set()
+
+    def _loop(self) -> None:
+        while not self._stopped:
+            self._wake.clear()
+            target = self._target
+            pause_s = None if self._needs_target and not target else self._read(target)
+            if target == self._target and not self._stopped:
+                self._wake.wait(pause_s)
+
+
+class Lane:
+    """Does requests one after the other in a thread of its own, which ends when there is nothing to do.
+
+    Args:
+        name: Name of the thread.
+        newest_only: A waiting request is dropped when a newer one comes. Otherwise every request is done, and
+            the program waits for it when it ends: an action under way must not be torn.
+    """
+
+    def __init__(self, name: str, newest_only: bool) -> None:
+        self._name = name
+        self._newest_only = newest_only
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+        self._busy = False
+
+    def ask(self, request: Callable[[], None]) -> None:
+        """Do ``request``, which never raises, as soon as the one under way is done."""
+        with self._lock:
+            if self._newest_only:
+                self._waiting.clear()
+            self._waiting.append(request)
+            if self._busy:
+                return
+            self._busy = True
+        _start(self._loop, self._name, daemon=self._newest_only)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way."""
+        return self._busy
+
+    def _loop(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._busy = False
+                    return
+                request = self._waiting.popleft()
+            request()
+
+
+def timed() -> Callable[[], float]:
+    """Start a stopwatch; calling the result gives the seconds since."""
+    began = time.monotonic()
+    return lambda: time.monotonic() - began

@@ -1,0 +1,52 @@
+"""The tail of a log as it slides: what moved, what is found, what is highlighted. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui.spans import clean, clip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.tui.spans import Role, Span
+
+
+def dropped(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many of the first lines of ``old`` are gone in ``new``, so that a view can stay where it is.
+
+    Both are tails of the same log. Where nothing of the old tail is left, all of it is gone.
+    """
+    for shift in range(len(old)):
+        kept = len(old) - shift
+        if kept <= len(new) and old[shift] == new[0] and old[-1] == new[kept - 1] and old[shift:] == new[:kept]:
+            return shift
+    return len(old)
+
+
+def hits(lines: Sequence[str], words: str) -> list[int]:
+    """Indices of lines that contain ``words``, whatever the case."""
+    wanted = words.lower()
+    return [index for index, text in enumerate(lines) if wanted in text.lower()] if wanted else []
+
+
+def next_hit(found: Sequence[int], at: int, step: int) -> int | None:
+    """The hit after (``step`` 1) or before (-1) line ``at``, around the end where there is none; None without hits."""
+    if not found:
+        return None
+    if step > 0:
+        return next((index for index in found if index > at), found[0])
+    return next((index for index in reversed(found) if index < at), found[-1])
+
+
+def marked(text: str, words: str, role: Role, width: int, ellipsis: str) -> tuple[Span, ...]:
+    """``text`` cut to ``width`` cells, with the places where ``words`` occur marked."""
+    text = clip(text, width, ellipsis)
+    if not words:
+        return ((text, role),)
+    spans: list[Span] = []
+    lowered, wanted, start = text.lower(), clean(words).lower(), 0
+    while wanted and len(lowered) == len(text) and (at := lowered.find(wanted, start)) >= 0:
+        spans += [(text[start:at], role), (text[at : at + len(wanted)], "match")]
+        start = at + len(wanted)
+    return (*(span for span in spans if span[0]), (text[start:], role))

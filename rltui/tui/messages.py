@@ -1,0 +1,157 @@
+"""All messages of the cockpit, in one place: what the controller's threads and the widgets tell the screens.
+
+Each carries one frozen snapshot or a few words. A picture replaces an older one of the same thing that still waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from textual.message import Message
+
+if TYPE_CHECKING:
+    from rltui.service.cockpit import ActionPreview, LaunchReview, PresetSummary
+    from rltui.tui.refresh import Source
+    from rltui.watch.snapshots import RunSnapshot, RunsSnapshot
+
+Action = Literal["cancel", "resubmit"]
+
+
+class CockpitMessage(Message, bubble=False):
+    """What the controller posts to the application, from any thread."""
+
+
+class RunsFetched(CockpitMessage):
+    """A picture of all runs."""
+
+    def __init__(self, snapshot: RunsSnapshot) -> None:
+        super().__init__()
+        self.snapshot = snapshot
+
+    def can_replace(self, message: Message) -> bool:
+        """A newer picture of all runs is enough."""
+        return isinstance(message, RunsFetched)
+
+
+class RunFetched(CockpitMessage):
+    """A picture of one run."""
+
+    def __init__(self, snapshot: RunSnapshot) -> None:
+        super().__init__()
+        self.snapshot = snapshot
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.snapshot.summary.run_id
+
+    def can_replace(self, message: Message) -> bool:
+        """A newer picture of the same run is enough."""
+        return isinstance(message, RunFetched) and message.run_id == self.run_id
+
+
+class FetchFailed(CockpitMessage):
+    """A source could not be read; it will be tried again."""
+
+    def __init__(self, source: Source, run_id: str, error: str, hint: str) -> None:
+        super().__init__()
+        self.source: Source = source
+        self.run_id = run_id
+        self.error = error
+        self.hint = hint
+
+
+class PresetsFetched(CockpitMessage):
+    """The presets that can be launched."""
+
+    def __init__(self, presets: tuple[PresetSummary, ...]) -> None:
+        super().__init__()
+        self.presets = presets
+
+
+class ReviewFetched(CockpitMessage):
+    """What launching a preset with these overrides would do."""
+
+    def __init__(self, review: LaunchReview) -> None:
+        super().__init__()
+        self.review = review
+
+
+class PreviewFetched(CockpitMessage):
+    """What cancelling or resubmitting would do."""
+
+    def __init__(self, action: Action, preview: ActionPreview) -> None:
+        super().__init__()
+        self.action: Action = action
+        self.preview = preview
+
+
+class ActionDone(CockpitMessage):
+    """An action was carried out; ``sentence`` says what was done."""
+
+    def __init__(self, action: Action, run_id: str, sentence: str) -> None:
+        super().__init__()
+        self.action: Action = action
+        self.run_id = run_id
+        self.sentence = sentence
+
+
+class Launched(CockpitMessage):
+    """A run was launched."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__()
+        self.run_id = run_id
+
+
+class RequestFailed(CockpitMessage):
+    """Something that was asked for did not work out; ``asked`` is a verb phrase such as ``launch local/grpo-tiny``."""
+
+    def __init__(self, asked: str, error: str, hint: str) -> None:
+        super().__init__()
+        self.asked = asked
+        self.error = error
+        self.hint = hint
+
+
+class CursorMoved(Message):
+    """Another line of a list is selected."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.index = index
+
+    def can_replace(self, message: Message) -> bool:
+        """Only where the cursor ends counts."""
+        return isinstance(message, CursorMoved) and message._sender is self._sender
+
+
+class LineOpened(Message):
+    """A line of a list was double-clicked."""
+
+
+class PromptChanged(Message):
+    """The text of the prompt was edited."""
+
+    def __init__(self, purpose: str, text: str) -> None:
+        super().__init__()
+        self.purpose = purpose
+        self.text = text
+
+
+class PromptDone(Message):
+    """The prompt was answered."""
+
+    def __init__(self, purpose: str, text: str) -> None:
+        super().__init__()
+        self.purpose = purpose
+        self.text = text
+
+
+class PromptLeft(Message):
+    """The prompt was left without an answer; ``text`` is what stood in it."""
+
+    def __init__(self, purpose: str, text: str) -> None:
+        super().__init__()
+        self.purpose = purpose
+        self.text = text

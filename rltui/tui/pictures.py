@@ -1,0 +1,75 @@
+"""The newest pictures of all runs and of some runs, and how old they are."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from rltui.tui.refresh import freshness
+from rltui.tui.views.bars import Health
+from rltui.watch.snapshots import RunsSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rltui.tui.refresh import Source
+    from rltui.watch.snapshots import RunSnapshot, RunSummary
+
+KEPT_RUNS = 8
+"""Runs whose newest picture is kept, so that moving back to one shows it at once."""
+
+
+class Pictures:
+    """What the cockpit knows.
+
+    Args:
+        clock: Seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._received: dict[Source, float] = dict.fromkeys(("runs", "peek", "run"), clock())
+        self._known: OrderedDict[str, RunSnapshot] = OrderedDict()
+        self.runs = RunsSnapshot()
+
+    def take_runs(self, snapshot: RunsSnapshot) -> None:
+        """Keep a picture of all runs."""
+        self.runs = snapshot
+        self._received["runs"] = self._clock()
+
+    def take_run(self, snapshot: RunSnapshot) -> None:
+        """Keep a picture of one run, and forget the one that was kept longest."""
+        run_id = snapshot.summary.run_id
+        self._known[run_id] = snapshot
+        self._known.move_to_end(run_id)
+        while len(self._known) > KEPT_RUNS:
+            self._known.popitem(last=False)
+        self._received["run"] = self._received["peek"] = self._clock()
+
+    def run(self, run_id: str) -> RunSnapshot | None:
+        """The newest picture of a run, if there is one."""
+        return self._known.get(run_id)
+
+    def all_known(self) -> tuple[RunSnapshot, ...]:
+        """The pictures of single runs that are kept."""
+        return tuple(self._known.values())
+
+    def summary(self, run_id: str) -> RunSummary | None:
+        """The row of a run."""
+        return next((run for run in self.runs.runs if run.run_id == run_id), None)
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of all runs, newest first."""
+        return [run.run_id for run in self.runs.runs]
+
+    @property
+    def num_live(self) -> int:
+        """Runs that are alive."""
+        return sum(run.is_live for run in self.runs.runs)
+
+    def health(self, source: Source, periods: Mapping[Source, float], paused: bool, readonly: bool) -> Health:
+        """How fresh the data of a source are, given the seconds between its reads."""
+        age_s = self._clock() - self._received[source]
+        problem = self.runs.problem if source == "runs" else ""
+        return Health(freshness(age_s, periods[source]), age_s, paused, readonly, problem)

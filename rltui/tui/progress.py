@@ -1,0 +1,98 @@
+"""How far a run is: elapsed time, time to go, and the words of its state. Pure functions over one summary."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from rltui.onnode.rundir import STAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.watch.snapshots import MetricsSnapshot, RunSummary
+
+STAGE_RAIL = tuple(stage for stage in STAGES if stage != "saving")
+"""Stages as drawn; saving alternates with training and is drawn in its place."""
+
+RECENT_STEPS = 20
+"""Steps whose median time gives the time to go."""
+
+
+def reached(summary: RunSummary) -> dict[str, float]:
+    """Stage → time at which the attempt reached it, as ``stage.json`` tells."""
+    times = {str(entry.get("stage", "")): float(entry.get("at", 0.0) or 0.0) for entry in summary.stage.history}
+    times.setdefault(summary.stage.stage, summary.stage.since)
+    return times
+
+
+def stage_shown(summary: RunSummary) -> str:
+    """The stage of the rail at which the attempt stands, or stood when it ended."""
+    stage = summary.stage.stage
+    if stage == "ended" and not (summary.end is not None and summary.end.outcome == "finished"):
+        known = [name for name in STAGE_RAIL[:-1] if name in reached(summary)]
+        stage = known[-1] if known else "submitted"
+    return "training" if stage == "saving" else stage
+
+
+def elapsed_s(summary: RunSummary, now: float) -> float | None:
+    """Seconds from submission to the end, or to ``now`` while the run lives."""
+    started = min((at for at in reached(summary).values() if at > 0), default=summary.created_at)
+    until = summary.end.at if summary.end is not None and summary.end.at else summary.stage.updated
+    if summary.is_live:
+        until = max(until, now)
+    return max(0.0, until - started) if until and started else None
+
+
+def step_share(summary: RunSummary) -> float | None:
+    """Fraction of all steps that are done, or None where steps are unknown."""
+    step, steps = summary.stage.step, summary.stage.steps
+    return None if step is None or not steps else min(1.0, step / steps)
+
+
+def remaining_s(summary: RunSummary, metrics: MetricsSnapshot, now: float) -> float | None:
+    """Seconds until the last step at the recent pace; None while that cannot be told.
+
+    Args:
+        summary: The run; only one that trains has a time to go.
+        metrics: Its series; the median of ``time/total`` over the recent steps is the pace where there is one,
+            else the mean since training began.
+        now: Seconds since the epoch by the clock of the snapshot.
+    """
+    step, steps = summary.stage.step, summary.stage.steps
+    if summary.state != "running" or step is None or not steps or step >= steps:
+        return None
+    recent = [value for value in metrics.series.get("time/total", ())[-RECENT_STEPS:] if math.isfinite(value)]
+    if recent:
+        return middle(recent) * (steps - step)
+    began = reached(summary).get("training", 0.0)
+    return (now - began) / step * (steps - step) if began and step > 0 and now > began else None
+
+
+def middle(values: Sequence[float]) -> float:
+    """The middle one of some values, the upper one of two; the statistics module would cost 3 ms at start-up."""
+    return sorted(values)[len(values) // 2]
+
+
+def state_word(summary: RunSummary, word: str) -> str:
+    """The word for a run's state: its stage while it starts or runs, which says more."""
+    return summary.stage.stage if summary.state in ("starting", "running") else word
+
+
+def state_detail(summary: RunSummary) -> str:
+    """What to say behind the word of the state: a verdict for an ended run, the stage's own words for a live one."""
+    if summary.end is not None and not summary.is_live:
+        return _end_detail(summary)
+    return summary.stage.detail
+
+
+def _end_detail(summary: RunSummary) -> str:
+    end, step = summary.end, summary.stage.step
+    if end is None:
+        return ""
+    if end.outcome == "finished":
+        return f"{step} steps" if step is not None else ""
+    if end.outcome == "cancelled":
+        return end.reason or (f"at step {step}" if step else "")
+    code = f"exit {end.exit_code}" if end.exit_code else ""
+    return end.reason or code

@@ -1,0 +1,215 @@
+"""What all screens share: header, footer, prompt, and the one way a key becomes an action."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.screen import Screen
+
+from rltui.tui import keys
+from rltui.tui.widgets.bars import FooterBar, HeaderBar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from textual.app import ComposeResult
+    from textual.widget import Widget
+
+    from rltui.tui.app import CockpitApp
+    from rltui.tui.keys import KeyContext, Scope
+    from rltui.tui.messages import CockpitMessage, PromptChanged, PromptDone, PromptLeft
+    from rltui.tui.refresh import Source
+    from rltui.tui.spans import Span
+    from rltui.tui.widgets.list_pane import ListPane
+    from rltui.tui.widgets.prompt import Prompt
+
+
+class CockpitScreen(Screen[None], inherit_bindings=False):
+    """A screen between a header and a footer. A key of the table calls the method ``do_<id>``."""
+
+    SCOPE: ClassVar[Scope] = "runs"
+    SOURCE: ClassVar[Source] = "runs"
+    """The source whose age the header shows."""
+    AUTO_FOCUS: ClassVar[str | None] = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.header = HeaderBar()
+        self.footer = FooterBar()
+        self.prompt: Prompt | None = None
+        self.draft = ""
+
+    @property
+    def cockpit(self) -> CockpitApp:
+        """The application."""
+        return cast("CockpitApp", self.app)
+
+    def body(self) -> Sequence[Widget]:
+        """What stands between header and footer."""
+        return ()
+
+    def compose(self) -> ComposeResult:
+        """Header, body, footer."""
+        yield self.header
+        yield from self.body()
+        yield self.footer
+
+    def on_mount(self) -> None:
+        """Show the bars."""
+        self.tick()
+
+    def on_screen_resume(self) -> None:
+        """Show what has changed meanwhile."""
+        self.tick()
+
+    def receive(self, message: CockpitMessage) -> None:
+        """Take what the controller has to say, if it concerns this screen."""
+
+    def key_context(self) -> KeyContext:
+        """What decides which keys can act."""
+        return keys.KeyContext(readonly=self.cockpit.readonly)
+
+    def crumbs(self) -> Sequence[str]:
+        """Where you are."""
+        return ()
+
+    def state_spans(self) -> Sequence[Span]:
+        """What the header says on its right."""
+        return ()
+
+    def tick(self) -> None:
+        """Bring header and footer up to date."""
+        self.header.show(self.crumbs(), self.state_spans(), self.cockpit.health(self.SOURCE))
+        self.footer.show(keys.hints(self.SCOPE, self.key_context(), self.cockpit.glyphs))
+
+    # --- keys
+
+    def action_key(self, key_id: str) -> None:
+        """Do what a key of the table stands for, or say why it cannot be done."""
+        self.cockpit.forget_question()
+        reason = keys.find(self.SCOPE, key_id).off(self.key_context())
+        if reason:
+            self.cockpit.say(reason, "warning")
+            return
+        do: Callable[[], None] = getattr(self, f"do_{key_id}")
+        do()
+        self.tick()
+
+    def mover(self) -> ListPane | None:
+        """The list that the moving keys move."""
+        return None
+
+    def pager(self) -> ListPane | None:
+        """The list that the page keys move."""
+        return self.mover()
+
+    def do_down(self) -> None:
+        """One row down."""
+        self._move(lambda pane: pane.move(1))
+
+    def do_up(self) -> None:
+        """One row up."""
+        self._move(lambda pane: pane.move(-1))
+
+    def do_first(self) -> None:
+        """To the first row."""
+        self._move(lambda pane: pane.go_to(0))
+
+    def do_last(self) -> None:
+        """To the last row."""
+        self._move(lambda pane: pane.go_to_end())
+
+    def do_page_down(self) -> None:
+        """A page down."""
+        pager = self.pager()
+        if pager is not None:
+            pager.page(1)
+
+    def do_page_up(self) -> None:
+        """A page up."""
+        pager = self.pager()
+        if pager is not None:
+            pager.page(-1)
+
+    def _move(self, step: Callable[[ListPane], None]) -> None:
+        pane = self.mover()
+        if pane is not None:
+            step(pane)
+
+    def do_pause(self) -> None:
+        """Stop or start drawing."""
+        self.cockpit.toggle_pause()
+
+    def do_help(self) -> None:
+        """Show the help."""
+        from rltui.tui.screens.help import HelpScreen
+
+        self.app.push_screen(HelpScreen(self.SCOPE))
+
+    def do_back(self) -> None:
+        """Go back."""
+        self.app.pop_screen()
+
+    def do_escape(self) -> None:
+        """Clear what can be cleared, else go back."""
+        self.do_back()
+
+    def do_command(self) -> None:
+        """Type a command."""
+        from rltui.tui.verbs import complete
+
+        self.ask(
+            "command",
+            ":",
+            hint="launch open cancel resubmit theme pause help quit",
+            complete=lambda text: complete(self.cockpit, text),
+        )
+
+    # --- the prompt
+
+    def ask(
+        self, purpose: str, label: str, text: str = "", hint: str = "", complete: Callable[[str], str] | None = None
+    ) -> None:
+        """Ask for a line of text; the answer comes to :meth:`answered`."""
+        from rltui.tui.widgets.prompt import Prompt
+
+        if self.prompt is None:
+            self.prompt = Prompt(purpose, label, text, hint, complete)
+            self.mount(self.prompt)
+            self.footer.display = False
+
+    def close_prompt(self) -> None:
+        """Take the prompt away."""
+        if self.prompt is not None:
+            self.prompt.remove()
+            self.prompt = None
+            self.footer.display = True
+            self.tick()
+
+    def answered(self, purpose: str, text: str) -> None:
+        """The prompt was answered."""
+        self.close_prompt()
+        if purpose == "command":
+            from rltui.tui.verbs import obey
+
+            obey(self.cockpit, text)
+
+    def typed(self, purpose: str, text: str) -> None:
+        """The text of the prompt has changed."""
+
+    def left(self, purpose: str) -> None:
+        """The prompt was left without an answer; ``draft`` is what stood in it."""
+
+    def on_prompt_done(self, event: PromptDone) -> None:
+        """The prompt was answered."""
+        self.answered(event.purpose, event.text)
+
+    def on_prompt_changed(self, event: PromptChanged) -> None:
+        """The text of the prompt has changed."""
+        self.typed(event.purpose, event.text)
+
+    def on_prompt_left(self, event: PromptLeft) -> None:
+        """The prompt was left."""
+        self.close_prompt()
+        self.draft = event.text if event.purpose == "override" else self.draft
+        self.left(event.purpose)

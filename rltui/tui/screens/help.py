@@ -1,0 +1,100 @@
+"""The help: all keys of the screen it was opened from, made from the key table, and the signs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.screen import ModalScreen
+
+from rltui.tui import keys
+from rltui.tui.spans import BLANK, Line, line, pad, rule, wrapped
+from rltui.tui.states import ROLE_NAMES, RUN_STATES
+from rltui.tui.widgets.list_pane import ListPane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from textual.app import ComposeResult
+
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.keys import Scope
+    from rltui.tui.spans import Span
+
+KEYS_WIDTH = 22
+
+
+def help_lines(screen: Scope, width: int, glyphs: Glyphs) -> list[Line]:
+    """Keys by scope, the screen's own first, then the signs."""
+    lines: list[Line] = []
+    for scope in keys.STACKS[screen]:
+        lines.append(rule([(keys.SCOPE_TITLES[scope], "title")], [], width, glyphs))
+        for key in keys.KEYS:
+            if key.scope == scope:
+                lines += _entry("  ".join(keys.shown(name, glyphs) for name in key.keys), key.help, width)
+        if scope == "everywhere":
+            lines += _entry("ctrl+c ctrl+c", "Quit from anywhere. Runs go on.", width)
+        lines.append(BLANK)
+    lines.append(rule([("signs", "title")], [], width, glyphs))
+    signs: list[Span] = [
+        (f" {look.ascii_glyph if glyphs.ascii_only else look.glyph} {pad(look.word, 11)}", look.role)
+        for look in RUN_STATES.values()
+    ]
+    per_line = max(1, width // 14)
+    lines += [Line(tuple(signs[first : first + per_line])) for first in range(0, len(signs), per_line)]
+    roles = "   ".join(f"{letter} {name}" for letter, name in ROLE_NAMES.items())
+    return [*lines, line((f" {roles}   {glyphs.free} free", "dim"))]
+
+
+def _entry(names: str, sentence: str, width: int) -> list[Line]:
+    size = KEYS_WIDTH if width >= 60 else 12
+    return wrapped(sentence, width, "", "text", mark=(f" {pad(names, size)} ", "key"))
+
+
+class _HelpPane(ListPane):
+    """The lines of the help."""
+
+    has_cursor = False
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(id="help")
+        self._scope = scope
+
+    def head(self) -> Sequence[Line]:
+        return [line((" rltui", "title"), (f" {self.glyphs.crumb} help", "text"), ("   esc closes", "dim")), BLANK]
+
+    def count(self) -> int:
+        return len(self._all())
+
+    def row(self, index: int) -> Line:
+        return self._all()[index]
+
+    def _all(self) -> Sequence[Line]:
+        return help_lines(self._scope, self.size.width, self.glyphs)
+
+
+class HelpScreen(ModalScreen[None], inherit_bindings=False):
+    """All keys of a screen."""
+
+    BINDINGS = keys.bindings_for("help")
+    AUTO_FOCUS: ClassVar[str | None] = ""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__()
+        self._pane = _HelpPane(scope)
+
+    def compose(self) -> ComposeResult:
+        """The page."""
+        yield self._pane
+
+    def action_key(self, key_id: str) -> None:
+        """Close or move."""
+        moves: dict[str, Callable[[], object]] = {
+            "close": lambda: self.dismiss(None),
+            "down": lambda: self._pane.move(1),
+            "up": lambda: self._pane.move(-1),
+            "page_down": lambda: self._pane.page(1),
+            "page_up": lambda: self._pane.page(-1),
+            "first": lambda: self._pane.go_to(0),
+            "last": self._pane.go_to_end,
+        }
+        moves[key_id]()

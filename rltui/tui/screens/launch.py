@@ -1,0 +1,206 @@
+"""The launch screen: choose a preset, see what it would do, change values, launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.containers import Container
+from textual.reactive import reactive
+
+from rltui.tui import keys, messages
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.widgets.launch_panes import PresetList, ReviewPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.timer import Timer
+    from textual.widget import Widget
+
+    from rltui.service.cockpit import LaunchReview
+    from rltui.tui.keys import KeyContext, Scope
+    from rltui.tui.messages import CockpitMessage
+
+SETTLE_S = 0.03
+"""Seconds that the cursor rests before the preset under it is checked."""
+
+
+def with_override(overrides: tuple[str, ...], new: str) -> tuple[str, ...]:
+    """``overrides`` with ``new`` at the end; an older one of the same key goes."""
+    key = new.partition("=")[0].strip()
+    return (*(old for old in overrides if old.partition("=")[0].strip() != key), new)
+
+
+def override_problem(text: str) -> str:
+    """What is wrong with the form of an override, or an empty string; values are judged by the check."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        return "an override is key.path=value, such as train.steps=100"
+    return "" if value.strip() else f"{key.strip()} has no value"
+
+
+class LaunchScreen(CockpitScreen):
+    """Presets on the left, the review of the chosen one on the right."""
+
+    BINDINGS = keys.bindings_for("launch")
+    SCOPE: ClassVar[Scope] = "launch"
+
+    review: reactive[LaunchReview | None] = reactive(None, init=False)
+
+    def __init__(self, preset: str = "") -> None:
+        super().__init__()
+        self.presets = PresetList(id="presets")
+        self.review_pane = ReviewPane(id="review")
+        self.overrides: tuple[str, ...] = ()
+        self._wished = preset
+        self._asked: tuple[str, tuple[str, ...]] = ("", ())
+        self._settling: Timer | None = None
+        self._launching = False
+
+    def body(self) -> Sequence[Widget]:
+        """Presets and review."""
+        return [Container(self.presets, self.review_pane, id="launch")]
+
+    def on_mount(self) -> None:
+        """Ask for the presets."""
+        super().on_mount()
+        self.cockpit.controller.ask_presets()
+
+    def receive(self, message: CockpitMessage) -> None:
+        """Take presets, the review of what is chosen, and failures."""
+        if isinstance(message, messages.PresetsFetched):
+            self.presets.show(message.presets)
+            self.presets.choose(self._wished)
+            self._changed(at_once=True)
+        elif isinstance(message, messages.ReviewFetched):
+            if (message.review.preset, tuple(message.review.overrides)) == self._asked:
+                self.review = message.review
+        elif isinstance(message, messages.RequestFailed):
+            self._launching = False
+
+    def watch_review(self) -> None:
+        """Show another review."""
+        self._show()
+
+    def on_cursor_moved(self) -> None:
+        """Another preset: what was set for the one before does not fit it."""
+        self.overrides = ()
+        self._changed()
+
+    def _changed(self, at_once: bool = False) -> None:
+        self._asked = ("", ())
+        self.review = None
+        self._show()
+        if self._settling is not None:
+            self._settling.stop()
+        if at_once:
+            self._check()
+        else:
+            self._settling = self.set_timer(SETTLE_S, self._check)
+
+    def _check(self) -> None:
+        preset = self.presets.selected
+        if preset is not None:
+            self._asked = (preset.name, self.overrides)
+            self.cockpit.controller.ask_review(*self._asked)
+
+    def _show(self) -> None:
+        pending = self.review is None
+        self.review_pane.show(self.presets.selected, self.review, self.overrides, pending, self.cockpit.readonly)
+        self.tick()
+
+    def key_context(self) -> KeyContext:
+        """Preset, review and overrides decide."""
+        review = self.review
+        state = "pending" if review is None else "ready" if review.can_launch else "errors"
+        return keys.KeyContext(
+            readonly=self.cockpit.readonly,
+            review="none" if self.presets.selected is None else "pending" if self._launching else state,  # type: ignore[arg-type]
+            has_overrides=bool(self.overrides),
+            has_fix=bool(self._fix()),
+        )
+
+    def crumbs(self) -> Sequence[str]:
+        """Where you are."""
+        return ["launch"]
+
+    def mover(self) -> PresetList:
+        """The presets."""
+        return self.presets
+
+    def pager(self) -> ReviewPane:
+        """The review."""
+        return self.review_pane
+
+    def on_line_opened(self) -> None:
+        """A double click only selects: launching is for the key."""
+
+    def do_submit(self) -> None:
+        """Launch what is shown."""
+        self._launching = True
+        self.cockpit.controller.launch(*self._asked)
+        self.cockpit.say(f"launching {self._asked[0]} {self.cockpit.glyphs.ellipsis}")
+
+    def do_set(self) -> None:
+        """Type an override; a draft that was left is still there."""
+        self.ask("override", "set", self.draft, hint="key.path=value")
+
+    def do_edit(self) -> None:
+        """Edit the newest override."""
+        self.ask("override", "set", self.overrides[-1], hint="key.path=value")
+
+    def do_drop(self) -> None:
+        """Drop the newest override."""
+        self.overrides = self.overrides[:-1]
+        self._changed(at_once=True)
+
+    def _fix(self) -> tuple[str, ...]:
+        findings = self.review.findings if self.review is not None else ()
+        return next((finding.fix for finding in findings if finding.fix), ())
+
+    def do_fix(self) -> None:
+        """Apply the fix of the first finding that has one."""
+        for override in self._fix():
+            self.overrides = with_override(self.overrides, override)
+        self._changed(at_once=True)
+
+    def do_copy(self) -> None:
+        """Copy the commands."""
+        self.cockpit.copy("\n".join(self.review.commands) if self.review is not None else "", "commands")
+
+    def do_filter(self) -> None:
+        """Type a filter."""
+        self.ask("filter", "/", self.presets.query_words, hint="words")
+
+    def typed(self, purpose: str, text: str) -> None:
+        """Filter while typing."""
+        if purpose == "filter":
+            self._narrow(text)
+
+    def answered(self, purpose: str, text: str) -> None:
+        """An override that has no proper form stays in the prompt."""
+        text = text.strip()
+        if purpose != "override" or not text:
+            super().answered(purpose, text)
+            return
+        problem = override_problem(text)
+        if problem:
+            self.cockpit.say(problem, "warning")
+            return
+        self.close_prompt()
+        self.draft = ""
+        self.overrides = with_override(self.overrides, text)
+        self._changed(at_once=True)
+
+    def left(self, purpose: str) -> None:
+        """A draft is kept; a filter is cleared."""
+        if purpose == "filter":
+            self._narrow("")
+
+    def _narrow(self, words: str) -> None:
+        before = self.presets.selected
+        self.presets.narrow(words)
+        if self.presets.selected != before:
+            self.overrides = ()
+            self._changed()
+        self.tick()

@@ -1,0 +1,195 @@
+"""The home screen: all runs, and the picture of the one under the cursor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.containers import Container
+from textual.reactive import reactive
+
+from rltui.tui import keys, messages
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.views import runs as view
+from rltui.tui.widgets.run_panes import LogTail, OverviewPane
+from rltui.tui.widgets.runs_table import RunsTable
+from rltui.watch.snapshots import RunSnapshot, RunsSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.timer import Timer
+    from textual.widget import Widget
+
+    from rltui.tui.keys import KeyContext, Scope
+    from rltui.tui.messages import CockpitMessage
+    from rltui.tui.refresh import Source
+    from rltui.tui.spans import Span
+    from rltui.watch.snapshots import RunSummary
+
+SETTLE_S = 0.08
+"""Seconds that the cursor rests before the run under it is read: moving fast reads nothing."""
+
+DETAIL_FROM_HEIGHT = 16
+SIDE_BY_SIDE_FROM = 160
+
+
+def table_rows(num_runs: int, body_height: int) -> int:
+    """Rows of the table above the detail: what it needs, at most two fifths of the body."""
+    return max(4, min(num_runs + 1, body_height * 2 // 5))
+
+
+class RunsScreen(CockpitScreen):
+    """The list of runs."""
+
+    BINDINGS = keys.bindings_for("runs")
+    SCOPE: ClassVar[Scope] = "runs"
+    SOURCE: ClassVar[Source] = "runs"
+
+    snapshot: reactive[RunsSnapshot] = reactive(RunsSnapshot(), init=False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = RunsTable(id="table")
+        self.detail = OverviewPane(id="detail")
+        self.tail = LogTail(id="tail")
+        self.list = Container(self.table, self.tail, id="list")
+        self._settling: Timer | None = None
+
+    def body(self) -> Sequence[Widget]:
+        """Table and detail."""
+        return [Container(self.list, self.detail, id="body")]
+
+    def watch_snapshot(self, snapshot: RunsSnapshot) -> None:
+        """Show another picture of all runs."""
+        self.table.show(snapshot)
+        self._show_selected()
+
+    def receive(self, message: CockpitMessage) -> None:
+        """Take pictures of all runs, and of the one under the cursor."""
+        if isinstance(message, messages.RunsFetched):
+            self.snapshot = message.snapshot
+            self.tick()
+        elif isinstance(message, messages.RunFetched) and message.run_id == self._selected_id:
+            self._show_detail()
+
+    @property
+    def _selected_id(self) -> str:
+        return self.table.selected.run_id if self.table.selected is not None else ""
+
+    def _show_selected(self) -> None:
+        self._share_height()
+        self._show_detail()
+        if self._settling is not None:
+            self._settling.stop()
+        self._settling = self.set_timer(SETTLE_S, self._watch_selected)
+
+    def _watch_selected(self) -> None:
+        if self.is_current:
+            self.cockpit.controller.watch_run(self._selected_id, is_open=False)
+
+    def _show_detail(self) -> None:
+        run = self.table.selected
+        if run is None:
+            self.detail.show(None, ())
+            self.tail.show(None)
+            return
+        known = self.cockpit.pictures.run(run.run_id)
+        snapshot = known or RunSnapshot(summary=run, taken_at=self.snapshot.taken_at)
+        self.detail.show(snapshot, self._title(snapshot.summary))
+        self.tail.show(snapshot)
+
+    def _title(self, run: RunSummary) -> tuple[Span, ...]:
+        dot = self.cockpit.glyphs.dot
+        return ((run.run_id, "title"), (f" {dot} {run.cluster} {dot} attempt {run.attempt}", "dim"))
+
+    def _share_height(self) -> None:
+        size = self.app.size
+        side_by_side = size.width >= SIDE_BY_SIDE_FROM
+        detail = size.height >= DETAIL_FROM_HEIGHT and size.width >= 58 and self.table.selected is not None
+        self.detail.display = detail
+        self.tail.display = detail and side_by_side
+        self.detail.with_log = not side_by_side
+        rows = table_rows(len(self.table.rows), size.height - 2)
+        self.table.styles.height = rows if detail else "1fr"
+        self.list.styles.height = rows if detail and not side_by_side else "1fr"
+
+    def on_resize(self) -> None:
+        """Share the rows of the new size."""
+        self._share_height()
+
+    def on_screen_resume(self) -> None:
+        """Read the selected run again."""
+        super().on_screen_resume()
+        self._show_selected()
+
+    def on_cursor_moved(self) -> None:
+        """Show the run under the cursor."""
+        self._show_selected()
+        self.tick()
+
+    def on_line_opened(self) -> None:
+        """A double click opens."""
+        self.action_key("open")
+
+    def key_context(self) -> KeyContext:
+        """The selected run decides."""
+        run = self.table.selected
+        return keys.KeyContext(readonly=self.cockpit.readonly, run_state=run.state if run is not None else "")
+
+    def state_spans(self) -> Sequence[Span]:
+        """Counts of all runs by state."""
+        shown, runs = len(self.table.rows), self.snapshot.runs
+        words = self.table.query_words
+        part: tuple[Span, ...] = ((f"{shown} of {len(runs)} ", "text"), (f"/{words}  ", "match")) if words else ()
+        return (*part, *view.totals(runs, self.cockpit.glyphs))
+
+    def mover(self) -> RunsTable:
+        """The table."""
+        return self.table
+
+    def do_open(self) -> None:
+        """Open the selected run."""
+        self.cockpit.open_run(self._selected_id)
+
+    def do_launch(self) -> None:
+        """Open the launch screen."""
+        self.cockpit.open_launch()
+
+    def do_cancel(self) -> None:
+        """Ask what cancelling would do."""
+        self.cockpit.question("cancel", self._selected_id)
+
+    def do_resubmit(self) -> None:
+        """Ask what resubmitting would do."""
+        self.cockpit.question("resubmit", self._selected_id)
+
+    def do_copy(self) -> None:
+        """Copy the run's id."""
+        self.cockpit.copy(self._selected_id, "run id")
+
+    def do_back(self) -> None:
+        """Quit."""
+        self.cockpit.leave()
+
+    def do_escape(self) -> None:
+        """Clear the filter."""
+        self._narrow("")
+
+    def do_filter(self) -> None:
+        """Type a filter."""
+        self.ask("filter", "/", self.table.query_words, hint="words, state:running, algo:grpo")
+
+    def typed(self, purpose: str, text: str) -> None:
+        """Filter while typing."""
+        if purpose == "filter":
+            self._narrow(text)
+
+    def left(self, purpose: str) -> None:
+        """Leaving the filter clears it."""
+        if purpose == "filter":
+            self._narrow("")
+
+    def _narrow(self, words: str) -> None:
+        self.table.narrow(words)
+        self._show_selected()
+        self.tick()

@@ -1,0 +1,145 @@
+"""Text as data: a line is a row of (text, role) pairs, so nothing a log or a name contains can act or be markup.
+
+Views make lines, the panes paint them. Widths are terminal cells, not characters.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from rich.cells import cell_len
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rltui.tui.glyphs import Glyphs
+
+Role = Literal[
+    "text", "dim", "rule", "title", "accent", "ok", "attention", "bad", "waiting", "bar", "key", "off", "match"
+]
+"""What a piece of text is for; the style sheet gives each role its colour."""
+
+ROLES: tuple[Role, ...] = get_args(Role)
+
+Span = tuple[str, Role]
+
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?")
+# Control characters, zero-width and bidirectional marks, variation selectors, lone surrogates: all could move
+# the cursor, reorder a line or make its width differ from what is counted here.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ud800-\udfff]"
+)
+
+
+class Line(NamedTuple):
+    """One line of a pane."""
+
+    spans: tuple[Span, ...] = ()
+    selected: bool = False
+
+    @property
+    def plain(self) -> str:
+        """The text without roles."""
+        return "".join(text for text, _ in self.spans)
+
+
+BLANK = Line()
+
+
+def clean(text: str) -> str:
+    """``text`` as it may be painted: escape sequences and invisible characters are gone, tabs are spaces."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = _ESCAPES.sub("", text.replace("\t", "    "))
+    return _UNSAFE.sub("", text)
+
+
+def cell_width(text: str) -> int:
+    """Terminal cells that ``text`` takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def clip(text: str, width: int, ellipsis: str = "…") -> str:
+    """``text``, cleaned and cut to at most ``width`` cells; a cut shows an ellipsis."""
+    text = clean(text)
+    if cell_width(text) <= width:
+        return text
+    if width <= 0:
+        return ""
+    kept, room = [], width - 1
+    for char in text:
+        room -= cell_width(char)
+        if room < 0:
+            break
+        kept.append(char)
+    return "".join(kept) + ellipsis
+
+
+def clip_middle(text: str, width: int, ellipsis: str = "…") -> str:
+    """``text`` cut to ``width`` cells in its middle: names that differ at their end stay apart."""
+    text = clean(text)
+    if cell_width(text) <= width or width < 8:
+        return clip(text, width, ellipsis)
+    tail = text[-(width // 3) :]
+    while cell_width(tail) > width // 3:
+        tail = tail[1:]
+    return clip(text, width - cell_width(tail), ellipsis) + tail
+
+
+def pad(text: str, width: int, right: bool = False, ellipsis: str = "…") -> str:
+    """``text``, cleaned and exactly ``width`` cells wide; ``right`` puts it at the right edge."""
+    text = clip(text, width, ellipsis)
+    space = " " * (width - cell_width(text))
+    return space + text if right else text + space
+
+
+def line(*pieces: str | Span, selected: bool = False) -> Line:
+    """A line of pieces; a bare string has the role ``text``."""
+    return Line(tuple((piece, "text") if isinstance(piece, str) else piece for piece in pieces), selected)
+
+
+def width_of(spans: Iterable[Span]) -> int:
+    """Cells that ``spans`` take."""
+    return sum(cell_width(text) for text, _ in spans)
+
+
+def cut(spans: Sequence[Span], width: int, ellipsis: str = "…") -> tuple[Span, ...]:
+    """``spans`` cut to at most ``width`` cells."""
+    kept: list[Span] = []
+    room = width
+    for text, role in spans:
+        if room <= 0:
+            break
+        piece = clip(text, room, ellipsis)
+        kept.append((piece, role))
+        room -= cell_width(piece)
+    return tuple(kept)
+
+
+def fit(row: Line, width: int, ellipsis: str = "…") -> Line:
+    """``row`` made exactly ``width`` cells wide."""
+    spans = cut(row.spans, width, ellipsis)
+    short = width - width_of(spans)
+    return Line((*spans, (" " * short, "text")) if short > 0 else spans, row.selected)
+
+
+def wrapped(text: str, width: int, first: str, role: Role, mark: Span | None = None) -> list[Line]:
+    """``text`` on as many lines as it needs, indented under ``first`` (or under ``mark``)."""
+    head: Span = mark or (first, role)
+    indent = " " * len(head[0])
+    rows = textwrap.wrap(clean(text), max(10, width - len(indent)), break_on_hyphens=False) or [""]
+    return [line(head if index == 0 else (indent, role), (row, role)) for index, row in enumerate(rows)]
+
+
+def rule(left: Sequence[Span], right: Sequence[Span], width: int, glyphs: Glyphs) -> Line:
+    """The one thin rule of a pane: who it is on the left, how it stands on the right."""
+    if width < 8:
+        return Line(((glyphs.rule * max(0, width), "rule"),))
+    right = cut(right, width * 2 // 3 - 3, glyphs.ellipsis)
+    left = cut(left, width - 6 - width_of(right), glyphs.ellipsis)
+    head: tuple[Span, ...] = ((f"{glyphs.rule} ", "rule"), *left, (" ", "rule")) if left else ()
+    tail: tuple[Span, ...] = ((" ", "rule"), *right, (f" {glyphs.rule}", "rule")) if right else ()
+    middle = glyphs.rule * max(0, width - width_of(head) - width_of(tail))
+    return Line((*head, (middle, "rule"), *tail))

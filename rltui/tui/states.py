@@ -1,0 +1,77 @@
+"""States, once: the word, glyph and colour role of each run state, actor state and finding severity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rltui.tui.spans import Role
+
+
+class Look(NamedTuple):
+    """How a state looks everywhere: never by colour alone."""
+
+    word: str
+    glyph: str
+    ascii_glyph: str
+    role: Role
+
+
+RUN_STATES: dict[str, Look] = {
+    "queued": Look("queued", "◷", "o", "waiting"),
+    "starting": Look("starting", "◔", "+", "accent"),
+    "running": Look("running", "▶", ">", "ok"),
+    "stopping": Look("stopping", "◌", "~", "attention"),
+    "finished": Look("finished", "✓", "v", "ok"),
+    "failed": Look("failed", "✗", "x", "bad"),
+    "cancelled": Look("cancelled", "■", "#", "dim"),
+    "lost": Look("lost", "▲", "!", "bad"),
+    "unknown": Look("unknown", "?", "?", "attention"),
+}
+
+ACTOR_STATES: dict[str, Look] = {
+    "ALIVE": Look("alive", "▶", ">", "ok"),
+    "DEAD": Look("dead", "✗", "x", "bad"),
+    "RESTARTING": Look("restarting", "◔", "+", "attention"),
+    "PENDING_CREATION": Look("pending", "◷", "o", "waiting"),
+    "DEPENDENCIES_UNREADY": Look("waiting", "◷", "o", "waiting"),
+}
+
+SEVERITIES: dict[str, Look] = {
+    "error": Look("error", "✗", "x", "bad"),
+    "warning": Look("warning", "▲", "!", "attention"),
+    "note": Look("note", "·", "-", "dim"),
+}
+
+UNKNOWN = Look("unknown", "?", "?", "attention")
+
+ROLE_LETTERS: tuple[tuple[str, str], ...] = (
+    ("learner", "L"),
+    ("policytrainer", "L"),
+    ("engine", "E"),
+    ("llm", "E"),
+    ("rollout", "E"),
+    ("reference", "R"),
+    ("critic", "C"),
+    ("value", "C"),
+    ("teacher", "T"),
+)
+"""Part of a Ray actor's class name, in lower case → the letter of its role; the first that fits counts."""
+
+ROLE_NAMES = {"L": "learner", "E": "engine", "R": "reference", "C": "critic", "T": "teacher"}
+
+
+def run_look(state: str) -> Look:
+    """The look of a run state; a word from a newer rltui still shows, as unknown."""
+    return RUN_STATES.get(state, Look(state, UNKNOWN.glyph, UNKNOWN.ascii_glyph, UNKNOWN.role))
+
+
+def actor_look(state: str) -> Look:
+    """The look of a Ray actor state."""
+    return ACTOR_STATES.get(state, Look(state.lower(), UNKNOWN.glyph, UNKNOWN.ascii_glyph, UNKNOWN.role))
+
+
+def role_letter(class_name: str) -> str:
+    """The role letter of a Ray actor class, or an empty string for helpers such as queues."""
+    lowered = class_name.lower()
+    return next((letter for part, letter in ROLE_LETTERS if part in lowered), "")

@@ -1,0 +1,66 @@
+"""The two lines around every screen: the header (where you are, how fresh it is) and the footer (which keys help)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rltui.tui import formats
+from rltui.tui.spans import Line, cell_width, cut, line, width_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.keys import Hint
+    from rltui.tui.refresh import Freshness
+    from rltui.tui.spans import Span
+
+
+class Health(NamedTuple):
+    """What the header says about the data on the screen."""
+
+    freshness: Freshness = "fresh"
+    age_s: float = 0.0
+    paused: bool = False
+    readonly: bool = False
+    problem: str = ""
+
+
+def header(crumbs: Sequence[str], state: Sequence[Span], health: Health, width: int, glyphs: Glyphs) -> Line:
+    """Identity on the left, state on the right; the age of the data once it is stale."""
+    spans: list[Span] = [(" rltui", "title")]
+    for crumb in crumbs:
+        spans += [(f" {glyphs.crumb} ", "dim"), (crumb, "text")]
+    right = [*state, *health_spans(health, glyphs), (" ", "text")]
+    right = list(cut(right, max(0, width - 8), glyphs.ellipsis))
+    left = cut(spans, max(0, width - width_of(right) - 1), glyphs.ellipsis)
+    return line(*left, (" " * (width - width_of(left) - width_of(right)), "text"), *right)
+
+
+def health_spans(health: Health, glyphs: Glyphs) -> list[Span]:
+    """Paused, read-only, and stale data with its age; nothing where all is well."""
+    spans: list[Span] = []
+    if health.readonly:
+        spans.append(("  read-only", "dim"))
+    if health.paused:
+        spans.append((f"  {glyphs.paused} paused", "attention"))
+    if health.problem:
+        spans.append((f"  {glyphs.attention} {health.problem}", "attention"))
+    if health.freshness == "late":
+        spans.append((f"  {glyphs.attention} {formats.duration(health.age_s)} old", "attention"))
+    elif health.freshness == "lost":
+        spans.append((f"  {glyphs.failed} {formats.duration(health.age_s)} old", "bad"))
+    return spans
+
+
+def footer(hints: Sequence[Hint], width: int) -> Line:
+    """As many hints as fit, the most useful first; one that cannot act is struck out."""
+    spans: list[Span] = []
+    used = 1
+    for hint in hints:
+        size = cell_width(hint.key) + 1 + cell_width(hint.label) + 2
+        if used + size > width:
+            break
+        used += size
+        spans += [(f" {hint.key} ", "off" if hint.off else "key"), (f"{hint.label} ", "off" if hint.off else "dim")]
+    return line(*spans)

@@ -1,0 +1,103 @@
+"""The launch screen's text: one line a preset, and everything to see before a launch. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui import formats
+from rltui.tui.spans import BLANK, Line, clip_middle, line, pad, rule, wrapped
+from rltui.tui.states import SEVERITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rltui.check.findings import Finding
+    from rltui.service.cockpit import LaunchReview, PresetSummary
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.spans import Role, Span
+
+
+def preset_row(preset: PresetSummary, width: int, selected: bool, glyphs: Glyphs) -> Line:
+    """One preset of the list."""
+    size = formats.shape(preset.nodes, preset.gpus_per_node, glyphs.times)
+    name_width = max(8, width - 14)
+    return line(
+        (glyphs.cursor if selected else " ", "accent"),
+        (pad(clip_middle(preset.name, name_width, glyphs.ellipsis), name_width), "text"),
+        (f" {pad(preset.algorithm.upper(), 5)} {pad(size, 5, right=True)} ", "dim"),
+        selected=selected,
+    )
+
+
+def preset_fits(preset: PresetSummary, words: str) -> bool:
+    """Whether every word occurs in the preset."""
+    text = f"{preset.name} {preset.summary} {preset.algorithm} {preset.gpu}".lower()
+    return all(word in text for word in words.lower().split())
+
+
+def verdict(review: LaunchReview | None, pending: bool, readonly: bool, glyphs: Glyphs) -> tuple[Span, ...]:
+    """In a few words whether this can be launched."""
+    if pending or review is None:
+        return ((f"checking {glyphs.ellipsis}", "waiting"),)
+    errors, warnings = _number(review.findings, "error"), _number(review.findings, "warning")
+    if errors:
+        return ((f"{glyphs.failed} {errors} error{'s' * (errors > 1)}: cannot launch", "bad"),)
+    if readonly:
+        return (("read-only: cannot launch", "dim"),)
+    if warnings:
+        return ((f"{glyphs.attention} {warnings} warning{'s' * (warnings > 1)}: can launch", "attention"),)
+    return ((f"{glyphs.done} ready: {glyphs.enter} launches", "ok"),)
+
+
+def _number(findings: Iterable[Finding], severity: str) -> int:
+    return sum(finding.severity == severity for finding in findings)
+
+
+def review_lines(
+    preset: PresetSummary | None, review: LaunchReview | None, overrides: Sequence[str], width: int, glyphs: Glyphs
+) -> list[Line]:
+    """All there is to see before a launch, errors first."""
+    lines: list[Line] = []
+    if preset is not None and preset.summary:
+        lines += [*wrapped(preset.summary, width, " ", "dim"), BLANK]
+    if overrides:
+        lines += _part("overrides", [line("  ", (text, "accent")) for text in overrides], width, glyphs)
+    if review is None:
+        return lines
+    errors = [finding for finding in review.findings if finding.severity == "error"]
+    others = [finding for finding in review.findings if finding.severity != "error"]
+    if errors:
+        lines += _part("errors", _findings(errors, width, glyphs), width, glyphs)
+    lines += _part("layout", [line("  ", (text, "text")) for text in review.drawing], width, glyphs)
+    lines += _part("arithmetic", _texts(review.arithmetic, width, "text"), width, glyphs)
+    if others or not errors:
+        lines += _part("findings", _findings(others, width, glyphs), width, glyphs)
+    lines += _part("what will run", _texts(review.commands, width, "accent"), width, glyphs, review.cluster)
+    return lines
+
+
+def _part(title: str, rows: list[Line], width: int, glyphs: Glyphs, right: str = "") -> list[Line]:
+    if not rows:
+        return []
+    return [rule([(title, "title")], [(right, "dim")] if right else [], width, glyphs), *rows]
+
+
+def _texts(texts: Iterable[str], width: int, role: Role) -> list[Line]:
+    return [row for text in texts for row in wrapped(text, width, "  ", role)]
+
+
+def _findings(findings: Sequence[Finding], width: int, glyphs: Glyphs) -> list[Line]:
+    if not findings:
+        return [line((f"  {glyphs.done} nothing to say against it", "ok"))]
+    order = ("error", "warning", "note")
+    lines: list[Line] = []
+    for finding in sorted(findings, key=lambda finding: order.index(finding.severity)):
+        look = SEVERITIES[finding.severity]
+        mark = look.ascii_glyph if glyphs.ascii_only else look.glyph
+        lines += wrapped(f"{finding.code} {finding.message}", width, "", "text", mark=(f"  {mark} ", look.role))
+        place = f"{finding.file}:{finding.line} {finding.key}" if finding.line else finding.key
+        if place:
+            lines.append(line((f"    {place}", "dim")))
+        if finding.fix:
+            lines += wrapped("  ".join(finding.fix), width, "", "accent", mark=("    fix  ", "key"))
+    return lines

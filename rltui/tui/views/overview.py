@@ -1,0 +1,117 @@
+"""The picture of one run: which sections stand where at each size of the pane."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui.compose import EXTRA, Section, abreast, stack
+from rltui.tui.views import charts, hosts, parts, stage
+
+if TYPE_CHECKING:
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.spans import Line, Span
+    from rltui.watch.snapshots import RunSnapshot
+
+PAIRS = 64
+"""Cells from which two small sections stand side by side."""
+
+WIDE = 100
+"""Cells from which sections stand in two columns."""
+
+VERY_WIDE = 160
+"""Cells from which they stand in three."""
+
+
+def overview(
+    snapshot: RunSnapshot, width: int, height: int, glyphs: Glyphs, title: tuple[Span, ...], log: bool = True
+) -> list[Line]:
+    """All there is to see of a run at once, exactly ``height`` lines of at most ``width`` cells.
+
+    Args:
+        snapshot: The run.
+        width: Cells of a line.
+        height: Lines.
+        glyphs: The alphabet.
+        title: Left end of the first rule.
+        log: Whether the end of the log may be shown.
+    """
+    first = stage.section(snapshot, glyphs, title)
+    if width >= VERY_WIDE:
+        middle = _three_columns(snapshot, glyphs)
+    elif width >= WIDE:
+        middle = _two_columns(snapshot, glyphs)
+    else:
+        middle = _one_column(snapshot, width, glyphs, curve_rows=max(4, height // 5))
+    few = 1 if height < 20 else 3 if height < 30 else 5
+    tail = [parts.log_section(snapshot, glyphs, rank=0, least=few)] if log and snapshot.log.lines else []
+    return stack([first, *middle, *tail], width, height, glyphs)
+
+
+def _curves(snapshot: RunSnapshot, glyphs: Glyphs, wanted: int) -> tuple[Section, Section]:
+    rates = snapshot.summary.tokens_per_second_history
+    return (
+        charts.series_section(snapshot, charts.REWARD, glyphs, 2, wanted),
+        charts.series_section(snapshot, charts.TOKENS, glyphs, 2, wanted, fallback=rates),
+    )
+
+
+def _has_curves(snapshot: RunSnapshot) -> bool:
+    return bool(snapshot.metrics.steps or snapshot.summary.tokens_per_second_history)
+
+
+def _one_column(snapshot: RunSnapshot, width: int, glyphs: Glyphs, curve_rows: int) -> list[Section]:
+    reward, tokens = _curves(snapshot, glyphs, wanted=curve_rows)
+    small = [parts.queue_section(snapshot, glyphs, 1), parts.step_section(snapshot, glyphs, 1)]
+    curves = [reward, tokens] if _has_curves(snapshot) else []
+    pairs = width >= PAIRS
+    sections = [abreast([[reward], [tokens]], (1, 1), glyphs, rank=2)] if curves and pairs else curves
+    if pairs and all(section.wanted for section in small):
+        sections.append(abreast([[small[0]], [small[1]]], (1, 1), glyphs, rank=1))
+    else:
+        sections += small
+    sections.append(hosts.gpu_section(snapshot, glyphs, rank=1))
+    counts = parts.actor_counts(snapshot.actors, with_restarts=False).spans if snapshot.actors else ()
+    rank = EXTRA if any(host.gpus for host in snapshot.hosts) else 1
+    sections.append(hosts.host_section(snapshot, glyphs, rank, processes=3, extra=counts))
+    return sections
+
+
+def _two_columns(snapshot: RunSnapshot, glyphs: Glyphs) -> list[Section]:
+    reward, tokens = _curves(snapshot, glyphs, wanted=6)
+    left = [
+        hosts.gpu_section(snapshot, glyphs, rank=0),
+        hosts.host_section(snapshot, glyphs, rank=1, processes=4),
+        parts.actor_section(snapshot, glyphs, rank=2, listed=True),
+    ]
+    right = [parts.queue_section(snapshot, glyphs, 0), parts.step_section(snapshot, glyphs, 1)]
+    if _has_curves(snapshot):
+        right = [reward, tokens, *right]
+    return _columns([left, right], (3, 2), glyphs)
+
+
+def _three_columns(snapshot: RunSnapshot, glyphs: Glyphs) -> list[Section]:
+    reward, tokens = _curves(snapshot, glyphs, wanted=10)
+    left = [
+        hosts.gpu_section(snapshot, glyphs, rank=0),
+        hosts.host_section(snapshot, glyphs, rank=1, processes=8),
+    ]
+    learner = charts.series_section(snapshot, charts.LEARNER_TOKENS, glyphs, 2, wanted=8)
+    middle = [reward, tokens, learner] if _has_curves(snapshot) else []
+    right = [
+        parts.queue_section(snapshot, glyphs, 0),
+        parts.step_section(snapshot, glyphs, 1),
+        parts.actor_section(snapshot, glyphs, rank=2, listed=True),
+    ]
+    return _columns([left, middle, right], (6, 5, 5), glyphs)
+
+
+def _columns(columns: list[list[Section]], shares: tuple[int, ...], glyphs: Glyphs) -> list[Section]:
+    """Columns that have something to show, side by side."""
+    kept = [
+        (column, part)
+        for column, part in zip(columns, shares, strict=True)
+        if any(section.rows_wanted for section in column)
+    ]
+    if not kept:
+        return []
+    return [abreast([column for column, _ in kept], [part for _, part in kept], glyphs, rank=1)]

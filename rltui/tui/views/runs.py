@@ -1,0 +1,136 @@
+"""The list of runs: columns by width, one line a run, the filter, and what an empty list teaches."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from rltui.tui import braille, formats, progress
+from rltui.tui.spans import BLANK, Line, cell_width, clip, clip_middle, line, pad
+from rltui.tui.states import RUN_STATES, run_look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.spans import Role, Span
+    from rltui.watch.snapshots import RunsSnapshot, RunSummary
+
+
+class Column(NamedTuple):
+    """One column: its title, width, edge, the list width from which it is shown, and its value."""
+
+    title: str
+    width: int
+    right: bool
+    shown_from: int
+    value: Callable[[RunSummary, Glyphs], str]
+    role: Role = "text"
+
+
+def _steps(summary: RunSummary) -> str:
+    step, steps = summary.stage.step, summary.stage.steps
+    return formats.MISSING if step is None or not steps else f"{step}/{steps}"
+
+
+def _spark(summary: RunSummary, glyphs: Glyphs) -> str:
+    values = [value for value in summary.tokens_per_second_history if math.isfinite(value)]
+    # A steady rate would be eight full blocks on a scale from zero: twice the swing is shown, never below zero.
+    low = max(0.0, 2 * min(values) - max(values)) if values else 0.0
+    return braille.sparkline(summary.tokens_per_second_history, 8, glyphs, low=low)
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("ALGO", 5, False, 72, lambda run, _: run.algorithm.upper(), "dim"),
+    Column("N×G", 5, False, 58, lambda run, glyphs: formats.shape(run.nodes, run.gpus_per_node, glyphs.times), "dim"),
+    Column("CLUSTER", 12, False, 118, lambda run, _: run.cluster, "dim"),
+    Column("STEP", 9, True, 48, lambda run, _: _steps(run)),
+    Column("TOK/S", 5, True, 64, lambda run, _: formats.count(run.tokens_per_second)),
+    Column("10 MIN", 8, False, 76, _spark, "bar"),
+    Column("REWARD", 6, True, 70, lambda run, _: formats.reward(run.reward)),
+)
+
+STATE_LEAST = 11
+"""Cells of glyph and word of a state."""
+
+
+class Plan(NamedTuple):
+    """Widths for one width of the list."""
+
+    name: int
+    columns: tuple[Column, ...]
+    state: int
+
+
+def plan(width: int, longest_name: int) -> Plan:
+    """Which columns are shown, and how wide the name and the state may be."""
+    columns = tuple(column for column in COLUMNS if width >= column.shown_from)
+    room = width - 2 - sum(column.width + 1 for column in columns)
+    state = STATE_LEAST if width < 72 else max(STATE_LEAST, min(40, room * 2 // 5))
+    name = max(6, min(longest_name, room - state - 1))
+    return Plan(name, columns, max(0, room - name - 1))
+
+
+def head(layout: Plan) -> Line:
+    """Titles of the columns."""
+    cells = [pad("RUN", layout.name)] + [pad(column.title, column.width, column.right) for column in layout.columns]
+    return line((" " + " ".join([*cells, "STATE"]), "dim"))
+
+
+def row(summary: RunSummary, layout: Plan, selected: bool, glyphs: Glyphs) -> Line:
+    """One run."""
+    look = run_look(summary.state)
+    spans: list[Span] = [
+        (glyphs.cursor if selected else " ", "accent"),
+        (pad(clip_middle(summary.run_id, layout.name, glyphs.ellipsis), layout.name), "text"),
+    ]
+    for column in layout.columns:
+        text = pad(column.value(summary, glyphs), column.width, column.right)
+        spans.append((f" {text}", column.role if summary.is_live else "dim"))
+    state = f"{look.ascii_glyph if glyphs.ascii_only else look.glyph} {progress.state_word(summary, look.word)}"
+    room = layout.state - cell_width(state) - 2
+    detail = clip(progress.state_detail(summary), room, glyphs.ellipsis) if room > 3 else ""
+    spans += [(f" {clip(state, layout.state)}", look.role), (f"  {detail}" if detail else "", "dim")]
+    return line(*spans, selected=selected)
+
+
+def matches(summary: RunSummary, query: str) -> bool:
+    """Whether a run fits a filter: every word must occur in it; ``state:``, ``algo:`` and ``cluster:`` name a field."""
+    fields = {"state": summary.state, "algo": summary.algorithm, "cluster": summary.cluster, "name": summary.name}
+    everything = " ".join([summary.run_id, *fields.values()]).lower()
+    for word in query.lower().split():
+        name, colon, value = word.partition(":")
+        if colon and name in fields:
+            if value not in fields[name].lower():
+                return False
+        elif word not in everything:
+            return False
+    return True
+
+
+def totals(runs: Sequence[RunSummary], glyphs: Glyphs) -> tuple[Span, ...]:
+    """How many runs are in each state."""
+    counts = Counter(run.state for run in runs)
+    spans: list[Span] = []
+    for state, look in RUN_STATES.items():
+        if counts[state]:  # type: ignore[index]
+            spans.append((f"{look.ascii_glyph if glyphs.ascii_only else look.glyph}{counts[state]} ", look.role))  # type: ignore[index]
+    return tuple(spans)
+
+
+def empty(snapshot: RunsSnapshot, query: str, fetched: bool, glyphs: Glyphs) -> list[Line]:
+    """What a list without rows says: it teaches the next key."""
+    if not fetched:
+        return [line((f"  looking for runs {glyphs.ellipsis}", "dim"))]
+    if query and snapshot.runs:
+        return [line("  no run matches ", (clip(query, 40), "match"), ("   esc shows all again", "dim"))]
+    return [
+        BLANK,
+        line("  no runs yet"),
+        BLANK,
+        line("  press ", ("n", "key"), " to choose a preset and launch it,"),
+        line(
+            "  or leave with ", ("q", "key"), " and run ", ("rltui demo", "accent"), " for a first run on this machine"
+        ),
+    ]

@@ -1,0 +1,118 @@
+"""Where a run stands: the rail of stages, the bar of steps, and how it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui import braille, formats, progress
+from rltui.tui.compose import Section
+from rltui.tui.spans import Line, cell_width, clip, cut, line, width_of
+from rltui.tui.states import run_look
+
+if TYPE_CHECKING:
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.spans import Role, Span
+    from rltui.watch.snapshots import RunSnapshot, RunSummary
+
+
+def state_spans(summary: RunSummary, glyphs: Glyphs) -> tuple[Span, ...]:
+    """Glyph and word of the run's state."""
+    look = run_look(summary.state)
+    word = progress.state_word(summary, look.word)
+    return ((f"{look.ascii_glyph if glyphs.ascii_only else look.glyph} {word}", look.role),)
+
+
+def rail(summary: RunSummary, width: int, glyphs: Glyphs) -> Line:
+    """All stages with what is done, current and to come; fewer words where the line is short."""
+    now_at = progress.STAGE_RAIL.index(progress.stage_shown(summary)) if _on_rail(summary) else -1
+    marks = [_mark(index, now_at, summary, glyphs) for index in range(len(progress.STAGE_RAIL))]
+    named = [(f"{glyph}{name}", role) for name, (glyph, role) in zip(progress.STAGE_RAIL, marks, strict=True)]
+    for gap in (3, 2, 1):
+        if sum(cell_width(text) for text, _ in named) + gap * (len(named) - 1) + 2 <= width:
+            return _joined(named, " " * gap)
+    short = [named[i] if i in (now_at, now_at + 1) else marks[i] for i in range(len(marks))]
+    return _joined(short, " ")
+
+
+def _on_rail(summary: RunSummary) -> bool:
+    return progress.stage_shown(summary) in progress.STAGE_RAIL
+
+
+def _mark(index: int, now_at: int, summary: RunSummary, glyphs: Glyphs) -> tuple[str, Role]:
+    if index < now_at:
+        return glyphs.done, "dim"
+    if index > now_at:
+        return glyphs.pending, "dim"
+    if summary.is_live:
+        return glyphs.current, "accent"
+    look = run_look(summary.state)
+    return (look.ascii_glyph if glyphs.ascii_only else look.glyph), look.role
+
+
+def _joined(pieces: list[tuple[str, Role]], gap: str) -> Line:
+    spans: list[Span] = [(" ", "text")]
+    for index, piece in enumerate(pieces):
+        spans.extend(((gap if index else "", "text"), piece))
+    return Line(tuple(spans))
+
+
+def step_bar(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
+    """The bar of training steps with counts, per cent and time to go; the stage's own share before training."""
+    summary = snapshot.summary
+    share = progress.step_share(summary)
+    step, steps = summary.stage.step, summary.stage.steps
+    if summary.state == "starting" and summary.stage.progress is not None:
+        share, words = summary.stage.progress, f"{summary.stage.stage} {summary.stage.progress * 100:3.0f}%"
+    elif share is None or steps is None:
+        return line((f" {clip(progress.state_detail(summary) or summary.stage.stage, width - 1)}", "dim"))
+    else:
+        words = f"{step:>{len(str(steps))}}/{steps} {share * 100:5.1f}%"
+    tail: list[Span] = [(f" {words}", "text")]
+    left = progress.remaining_s(summary, snapshot.metrics, snapshot.taken_at)
+    if left is not None:
+        tail += [("  to go ", "dim"), (f"{formats.duration(left):>5}", "text")]
+    full, empty = braille.bar(share, max(4, width - 4 - width_of(tail)), glyphs)
+    done: Role = "accent" if summary.is_live else "dim"
+    return line((f" {glyphs.bar_left}", "rule"), (full, done), (empty, "rule"), (glyphs.bar_right, "rule"), *tail)
+
+
+def verdict(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
+    """One line for how an ended run ended, none for a live one."""
+    if summary.is_live or summary.end is None:
+        return []
+    look = run_look(summary.state)
+    glyph = look.ascii_glyph if glyphs.ascii_only else look.glyph
+    reason = progress.state_detail(summary)
+    code = f" (exit {summary.end.exit_code})" if summary.end.exit_code and "exit" not in reason else ""
+    return [
+        line((f" {glyph} {look.word}", look.role), (f"  {clip(reason + code, width - 14, glyphs.ellipsis)}", "text"))
+    ]
+
+
+def roles_line(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
+    """State of each role while the run loads."""
+    if summary.state != "starting" or not summary.stage.roles:
+        return []
+    spans: list[Span] = []
+    for name, state in summary.stage.roles.items():
+        ready = state == "ready"
+        spans += [
+            (f" {glyphs.done if ready else glyphs.pending} ", "ok" if ready else "waiting"),
+            (clip(name, 24), "text"),
+        ]
+        spans.append((f" {clip(state, 20)} ", "dim"))
+    return [Line(cut(spans, width, glyphs.ellipsis))]
+
+
+def section(snapshot: RunSnapshot, glyphs: Glyphs, left: tuple[Span, ...]) -> Section:
+    """The stage as the first section of a run's pane."""
+    summary = snapshot.summary
+
+    def body(width: int, height: int) -> list[Line]:
+        extra = verdict(summary, width, glyphs) + roles_line(summary, width, glyphs)
+        return [rail(summary, width, glyphs), step_bar(snapshot, width, glyphs), *extra][:height]
+
+    rows = 2 + len(verdict(summary, 80, glyphs)) + len(roles_line(summary, 80, glyphs))
+    spent = progress.elapsed_s(summary, snapshot.taken_at)
+    right: tuple[Span, ...] = ((formats.duration(spent), "dim"),) if spent is not None else ()
+    return Section(left, right, body, least=1, wanted=rows, rank=0)

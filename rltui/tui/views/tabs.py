@@ -1,0 +1,73 @@
+"""The tabs of a run that scroll: head lines and all lines of each, from the snapshot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rltui.tui.spans import Line, clip, rule, wrapped
+from rltui.tui.views import charts, parts
+from rltui.tui.views import hosts as host_views
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.spans import Span
+    from rltui.watch.snapshots import RunSnapshot
+
+
+def hosts_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """How many nodes and GPUs there are."""
+    cards = sum(len(host.gpus) for host in snapshot.hosts)
+    right: Span = (f"{len(snapshot.hosts)} nodes  {cards} GPUs" if cards else f"{len(snapshot.hosts)} nodes", "dim")
+    return [rule([("hosts", "title")], [right], width, glyphs)]
+
+
+def hosts(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """All nodes with their GPUs and processes."""
+    return host_views.tab_rows(snapshot, width, glyphs)
+
+
+def actors_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """How many actors are in each state."""
+    states = Counter(actor.state.lower().replace("_", " ") for actor in snapshot.actors)
+    right: list[Span] = [("  ".join(f"{count} {state}" for state, count in sorted(states.items())), "dim")]
+    if snapshot.actors_problem:
+        right = [(clip(snapshot.actors_problem, width // 2), "attention")]
+    head = rule([("actors", "title")], right, width, glyphs)
+    return [head, parts.actor_head(width)] if snapshot.actors else [head]
+
+
+def actors(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """All actors, by role and name."""
+    if not snapshot.actors:
+        return wrapped("no actors: they appear when Ray is up, and go with it", width, " ", "dim")
+    return [row for actor in snapshot.actors for row in parts.actor_rows(actor, width, glyphs)]
+
+
+def metrics_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """How many series and steps there are."""
+    steps = snapshot.metrics.steps
+    right: Span = (f"{len(snapshot.metrics.series)} series  steps {steps[0]} to {steps[-1]}" if steps else "", "dim")
+    return [rule([("metrics", "title")], [right], width, glyphs)]
+
+
+def metrics(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """Every series as a chart."""
+    if not snapshot.metrics.series:
+        return wrapped("no steps yet: series appear with the first training step", width, " ", "dim")
+    return charts.grid(snapshot.metrics, width, glyphs)
+
+
+def events_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """How many events there are."""
+    return [rule([("events", "title")], [(f"{len(snapshot.events)}, newest first", "dim")], width, glyphs)]
+
+
+def events(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """All events, the newest first, with the time since the first."""
+    if not snapshot.events:
+        return wrapped("nothing has happened yet", width, " ", "dim")
+    first = float(snapshot.events[0].get("time", 0.0))
+    return [parts.event_row(event, first, width, glyphs) for event in reversed(snapshot.events)]

@@ -1,0 +1,94 @@
+"""The header, the footer and the tab bar: panes of one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui.spans import Line, line, width_of
+from rltui.tui.views import bars
+from rltui.tui.widgets.pane import Pane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual import events
+
+    from rltui.tui.keys import Hint
+    from rltui.tui.spans import Span
+
+
+class HeaderBar(Pane):
+    """Where you are and how fresh it is."""
+
+    def __init__(self) -> None:
+        super().__init__(id="header")
+        self._shown: tuple[tuple[str, ...], tuple[Span, ...], bars.Health] = ((), (), bars.Health())
+
+    def show(self, crumbs: Sequence[str], state: Sequence[Span], health: bars.Health) -> None:
+        """Show another place or state."""
+        self._shown = (tuple(crumbs), tuple(state), health)
+        self.repaint()
+
+    def build(self) -> Sequence[Line]:
+        """The line."""
+        return [bars.header(*self._shown, self.size.width, self.glyphs)]
+
+
+class FooterBar(Pane):
+    """Which keys help."""
+
+    def __init__(self) -> None:
+        super().__init__(id="footer")
+        self._hints: tuple[Hint, ...] = ()
+
+    def show(self, hints: Sequence[Hint]) -> None:
+        """Show other hints."""
+        self._hints = tuple(hints)
+        self.repaint()
+
+    def build(self) -> Sequence[Line]:
+        """The line."""
+        return [bars.footer(self._hints, self.size.width)]
+
+
+class TabBar(Pane):
+    """Numbered tabs; where they do not fit, only the current one has its name."""
+
+    def __init__(self, titles: Sequence[str]) -> None:
+        super().__init__(id="tabs")
+        self._titles = tuple(titles)
+        self.current = 0
+
+    def show(self, current: int) -> None:
+        """Mark another tab."""
+        self.current = current
+        self.repaint()
+
+    def _cells(self, named: bool) -> list[Span]:
+        cells: list[Span] = []
+        for index, title in enumerate(self._titles):
+            here = index == self.current
+            words = f" {index + 1} {title} " if named or here else f" {index + 1} "
+            cells.append((words, "key" if here else "dim"))
+        return cells
+
+    def build(self) -> Sequence[Line]:
+        """The line."""
+        cells = self._cells(named=True)
+        return [line(*(cells if width_of(cells) <= self.size.width else self._cells(named=False)))]
+
+    def tab_at(self, x: int) -> int | None:
+        """The tab drawn at a cell."""
+        cells = self._cells(named=width_of(self._cells(named=True)) <= self.size.width)
+        edge = 0
+        for index, cell in enumerate(cells):
+            edge += width_of([cell])
+            if x < edge:
+                return index
+        return None
+
+    async def on_click(self, event: events.Click) -> None:
+        """A click opens the tab, as its digit does."""
+        index = self.tab_at(event.x)
+        if index is not None:
+            self.app.simulate_key(str(index + 1))

@@ -1,0 +1,127 @@
+"""Panes of the launch screen: the list of presets, and the review of the chosen one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui.spans import Line, line, rule
+from rltui.tui.views import launch as view
+from rltui.tui.widgets.list_pane import ListPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.service.cockpit import LaunchReview, PresetSummary
+
+
+class PresetList(ListPane):
+    """The presets that fit the filter."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._presets: tuple[PresetSummary, ...] = ()
+        self._fetched = False
+        self.query_words = ""
+        self.rows: list[PresetSummary] = []
+
+    def show(self, presets: tuple[PresetSummary, ...]) -> None:
+        """Take the presets."""
+        self._presets = presets
+        self._fetched = True
+        self.narrow(self.query_words)
+
+    def narrow(self, words: str) -> None:
+        """Show only presets that fit ``words``."""
+        chosen = self.selected.name if self.selected is not None else None
+        self.query_words = words
+        self.rows = [preset for preset in self._presets if view.preset_fits(preset, words)]
+        names = [preset.name for preset in self.rows]
+        self.cursor = names.index(chosen) if chosen in names else 0
+        self.repaint()
+
+    def choose(self, name: str) -> None:
+        """Put the cursor on a preset by name."""
+        names = [preset.name for preset in self.rows]
+        if name in names:
+            self.go_to(names.index(name))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all presets."""
+        return [preset.name for preset in self._presets]
+
+    @property
+    def selected(self) -> PresetSummary | None:
+        """The preset under the cursor."""
+        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+
+    def head(self) -> Sequence[Line]:
+        """The rule with the count."""
+        shown = f"{len(self.rows)} of {len(self._presets)}" if self.query_words else str(len(self._presets))
+        return [rule([("presets", "title")], [(shown, "dim")], self.size.width, self.glyphs)]
+
+    def count(self) -> int:
+        """Number of presets shown."""
+        return len(self.rows)
+
+    def row(self, index: int) -> Line:
+        """One preset."""
+        return view.preset_row(self.rows[index], self.size.width, self.is_selected(index), self.glyphs)
+
+    def empty(self) -> Sequence[Line]:
+        """Why there are no presets."""
+        if not self._fetched:
+            return [line((f" reading {self.glyphs.ellipsis}", "dim"))]
+        return [line((" no preset matches" if self._presets else " there are no presets", "dim"))]
+
+
+class ReviewPane(ListPane):
+    """What a launch would do; scrolls with the page keys."""
+
+    has_cursor = False
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._preset: PresetSummary | None = None
+        self._review: LaunchReview | None = None
+        self._overrides: tuple[str, ...] = ()
+        self._pending = False
+        self._readonly = False
+        self._made: tuple[int, list[Line]] = (-1, [])
+
+    def show(
+        self,
+        preset: PresetSummary | None,
+        review: LaunchReview | None,
+        overrides: tuple[str, ...],
+        pending: bool,
+        readonly: bool,
+    ) -> None:
+        """Show a preset, and its review once it is there."""
+        if preset != self._preset:
+            self.top = 0
+        self._preset, self._review, self._overrides = preset, review, overrides
+        self._pending, self._readonly = pending, readonly
+        self._made = (-1, [])
+        self.repaint()
+
+    def head(self) -> Sequence[Line]:
+        """The rule: which preset, and whether it can be launched."""
+        name = self._preset.name if self._preset is not None else ""
+        right = view.verdict(self._review, self._pending, self._readonly, self.glyphs) if self._preset else ()
+        return [rule([(name, "title")] if name else [], right, self.size.width, self.glyphs)]
+
+    def _all(self) -> list[Line]:
+        width = self.size.width
+        if self._made[0] != width:
+            lines = view.review_lines(self._preset, self._review, self._overrides, width, self.glyphs)
+            self._made = (width, lines)
+        return self._made[1]
+
+    def count(self) -> int:
+        """Number of lines."""
+        return len(self._all())
+
+    def row(self, index: int) -> Line:
+        """One line."""
+        return self._all()[index]

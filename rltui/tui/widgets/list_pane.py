@@ -1,0 +1,114 @@
+"""A pane that scrolls over rows, with or without a cursor; it makes only the rows that can be seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui.messages import CursorMoved, LineOpened
+from rltui.tui.widgets.pane import Pane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual import events
+
+    from rltui.tui.spans import Line
+
+WHEEL_ROWS = 3
+
+
+class ListPane(Pane):
+    """Rows below fixed head lines. Subclasses say how many rows there are and what each looks like."""
+
+    has_cursor = True
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.cursor = 0
+        self.top = 0
+
+    def head(self) -> Sequence[Line]:
+        """Lines that stay above the rows."""
+        return ()
+
+    def count(self) -> int:
+        """How many rows there are."""
+        raise NotImplementedError
+
+    def row(self, index: int) -> Line:
+        """One row."""
+        raise NotImplementedError
+
+    def empty(self) -> Sequence[Line]:
+        """What stands there where there are no rows."""
+        return ()
+
+    def build(self) -> Sequence[Line]:
+        """Head and visible rows."""
+        head = list(self.head())
+        total = self.count()
+        if not total:
+            return [*head, *self.empty()]
+        room = max(1, self.size.height - len(head))
+        self._keep_in_sight(total, room)
+        rows = range(self.top, min(total, self.top + room))
+        return head + [self.row(index) for index in rows]
+
+    def is_selected(self, index: int) -> bool:
+        """Whether the cursor is on a row."""
+        return self.has_cursor and index == self.cursor
+
+    def _keep_in_sight(self, total: int, room: int) -> None:
+        if self.has_cursor:
+            self.cursor = min(max(0, self.cursor), total - 1)
+            self.top = min(max(self.top, self.cursor - room + 1), self.cursor)
+        self.top = min(max(0, self.top), max(0, total - room))
+
+    @property
+    def room(self) -> int:
+        """Rows that can be seen at once."""
+        return max(1, self.size.height - len(self.head()))
+
+    def move(self, rows: int) -> None:
+        """Move the cursor, or the view where there is none."""
+        self.go_to((self.cursor if self.has_cursor else self.top) + rows)
+
+    def page(self, pages: int) -> None:
+        """Move by pages."""
+        self.move(pages * max(1, self.room - 1))
+
+    def go_to(self, index: int) -> None:
+        """Put the cursor, or the top of the view where there is none, at a row."""
+        last = self.count() - (1 if self.has_cursor else self.room)
+        index = min(max(0, index), max(0, last))
+        before = (self.cursor, self.top)
+        if self.has_cursor:
+            self.cursor = index
+        else:
+            self.top = index
+        self.repaint()
+        if self.has_cursor and before[0] != self.cursor:
+            self.post_message(CursorMoved(self.cursor))
+
+    def go_to_end(self) -> None:
+        """Go to the last row."""
+        self.go_to(self.count())
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """The wheel moves as the arrow keys do."""
+        event.stop()
+        self.move(1 if self.has_cursor else WHEEL_ROWS)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """The wheel moves as the arrow keys do."""
+        event.stop()
+        self.move(-1 if self.has_cursor else -WHEEL_ROWS)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click selects, a double click opens."""
+        index = self.top + event.y - len(self.head())
+        if not self.has_cursor or not 0 <= index < self.count() or event.y < self.size.height - self.room:
+            return
+        self.go_to(index)
+        if event.chain == 2:
+            self.post_message(LineOpened())

@@ -1,0 +1,111 @@
+"""Panes of one run: the overview, and lists of lines made from the snapshot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui.compose import stack
+from rltui.tui.views import overview, parts
+from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.pane import Pane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.spans import Line, Span
+    from rltui.watch.snapshots import RunSnapshot
+
+LOG_FROM_HEIGHT = 20
+"""Terminal rows below which the end of the log is not shown beside other things."""
+
+
+class OverviewPane(Pane):
+    """Everything of one run at once."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._snapshot: RunSnapshot | None = None
+        self._title: tuple[Span, ...] = ()
+        self.with_log = True
+
+    def show(self, snapshot: RunSnapshot | None, title: tuple[Span, ...]) -> None:
+        """Show another picture; None leaves the pane empty."""
+        self._snapshot = snapshot
+        self._title = title
+        self.repaint()
+
+    def build(self) -> Sequence[Line]:
+        """The sections that fit."""
+        if self._snapshot is None:
+            return ()
+        log = self.with_log and self.app.size.height >= LOG_FROM_HEIGHT
+        return overview.overview(self._snapshot, *self.size, self.glyphs, self._title, log)
+
+
+class LogTail(Pane):
+    """The end of the log of one run."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._snapshot: RunSnapshot | None = None
+
+    def show(self, snapshot: RunSnapshot | None) -> None:
+        """Show another picture; None leaves the pane empty."""
+        self._snapshot = snapshot
+        self.repaint()
+
+    def build(self) -> Sequence[Line]:
+        """As many lines as fit."""
+        if self._snapshot is None or not self._snapshot.log.lines:
+            return ()
+        return stack([parts.log_section(self._snapshot, self.glyphs, rank=0)], *self.size, self.glyphs)
+
+
+class LinesPane(ListPane):
+    """Lines that a view makes from the snapshot, to scroll over.
+
+    Args:
+        view: Makes all lines for a width; they are kept until snapshot or width change.
+        head: Makes the lines that stay on top.
+        id: The widget's id.
+    """
+
+    has_cursor = False
+
+    def __init__(
+        self,
+        view: Callable[[RunSnapshot, int, Glyphs], Sequence[Line]],
+        head: Callable[[RunSnapshot, int, Glyphs], Sequence[Line]],
+        *,
+        id: str,
+    ) -> None:
+        super().__init__(id=id)
+        self._view = view
+        self._head = head
+        self._snapshot: RunSnapshot | None = None
+        self._made: tuple[int, Sequence[Line]] = (-1, ())
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Show another picture."""
+        self._snapshot = snapshot
+        self._made = (-1, ())
+        self.repaint()
+
+    def _all(self) -> Sequence[Line]:
+        width = self.size.width
+        if self._made[0] != width and self._snapshot is not None:
+            self._made = (width, self._view(self._snapshot, width, self.glyphs))
+        return self._made[1]
+
+    def head(self) -> Sequence[Line]:
+        """Lines that stay on top."""
+        return () if self._snapshot is None else self._head(self._snapshot, self.size.width, self.glyphs)
+
+    def count(self) -> int:
+        """Number of lines."""
+        return len(self._all())
+
+    def row(self, index: int) -> Line:
+        """One line."""
+        return self._all()[index]

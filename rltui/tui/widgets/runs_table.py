@@ -1,0 +1,77 @@
+"""The table of runs: keeps the selected run selected while rows come, go and move."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui.views import runs as view
+from rltui.tui.widgets.list_pane import ListPane
+from rltui.watch.snapshots import RunsSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.tui.spans import Line
+    from rltui.watch.snapshots import RunSummary
+
+
+class RunsTable(ListPane):
+    """All runs that fit the filter."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._snapshot = RunsSnapshot()
+        self._fetched = False
+        self.query_words = ""
+        self.rows: list[RunSummary] = []
+
+    def show(self, snapshot: RunsSnapshot) -> None:
+        """Take another picture of all runs."""
+        self._snapshot = snapshot
+        self._fetched = True
+        self._select()
+
+    def narrow(self, words: str) -> None:
+        """Show only runs that fit ``words``."""
+        self.query_words = words
+        self._select()
+
+    def _select(self) -> None:
+        chosen = self.selected.run_id if self.selected is not None else None
+        self.rows = [run for run in self._snapshot.runs if view.matches(run, self.query_words)]
+        ids = [run.run_id for run in self.rows]
+        if chosen in ids:
+            self.cursor = ids.index(chosen)
+        self.cursor = min(self.cursor, max(0, len(ids) - 1))
+        self.repaint()
+
+    def choose(self, run_id: str) -> None:
+        """Put the cursor on a run, if it is shown."""
+        for index, run in enumerate(self.rows):
+            if run.run_id == run_id:
+                self.go_to(index)
+
+    @property
+    def selected(self) -> RunSummary | None:
+        """The run under the cursor."""
+        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+
+    def _plan(self) -> view.Plan:
+        longest = max((len(run.run_id) for run in self.rows), default=3)
+        return view.plan(self.size.width, max(14, min(longest, 40)))
+
+    def head(self) -> Sequence[Line]:
+        """Titles of the columns."""
+        return [view.head(self._plan())] if self.rows else []
+
+    def count(self) -> int:
+        """Number of runs shown."""
+        return len(self.rows)
+
+    def row(self, index: int) -> Line:
+        """One run."""
+        return view.row(self.rows[index], self._plan(), self.is_selected(index), self.glyphs)
+
+    def empty(self) -> Sequence[Line]:
+        """What a list without runs teaches."""
+        return view.empty(self._snapshot, self.query_words, self._fetched, self.glyphs)

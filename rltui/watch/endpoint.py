@@ -1,0 +1,67 @@
+"""Asking an HTTP server that a run has on its node's loopback, politely and without ever failing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.errors import ClusterError
+
+if TYPE_CHECKING:
+    from rltui.cluster.relay_client import RelayClient
+
+INTERVAL_S = 1.0
+SLOWEST_S = 30.0
+TIMEOUT_S = 3.0
+
+
+class Endpoint(Struct, frozen=True):
+    """Where a server of the run listens, and the token it wants."""
+
+    url: str
+    token: str = ""
+
+
+class Reply(Struct, frozen=True):
+    """What a server said; ``problem`` says why it said nothing of use."""
+
+    body: bytes = b""
+    status: int = 0
+    problem: str = ""
+
+
+def pause_s(failures: int) -> float:
+    """Seconds between two questions: one, and twice that for each failure in a row, for a server that is not there."""
+    return min(SLOWEST_S, INTERVAL_S * 2.0 ** min(failures, 10))
+
+
+def get(client: RelayClient, endpoint: Endpoint, path: str) -> Reply:
+    """Ask for ``path``; whatever goes wrong is the reply's ``problem``, with no token in it."""
+    try:
+        headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
+        answer = client.http(endpoint.url.rstrip("/") + path, headers=headers, timeout_s=TIMEOUT_S)
+    except ClusterError as error:
+        return Reply(problem=error.message)
+    if answer.status == 200:
+        return Reply(answer.body, 200)
+    reasons = {401: "the token was refused", 403: "the token was refused", 404: "it does not know this request"}
+    because = reasons.get(answer.status, "it failed")
+    return Reply(status=answer.status, problem=f"{endpoint.url} answered {answer.status}: {because}.")
+
+
+class Throttle:
+    """Says when a source may be asked again."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._failures = 0
+
+    def is_due(self, now: float) -> bool:
+        """Whether the source may be asked at ``now`` (monotonic seconds)."""
+        return now >= self._next
+
+    def asked(self, now: float, failed: bool) -> None:
+        """Note that it was asked at ``now``, and whether that failed."""
+        self._failures = self._failures + 1 if failed else 0
+        self._next = now + pause_s(self._failures)

@@ -1,0 +1,177 @@
+"""Nodes, GPUs and processes of an attempt, from the lines of its samplers."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.cluster.relay_types import RelayError
+from rltui.watch.lines import LineFollower, decode
+from rltui.watch.snapshots import GpuSample, HostSnapshot, ProcessSample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rltui.cluster.relay_client import RelayClient
+
+HISTORY = 60
+FIRST_BYTES = 1 << 17
+"""Enough for a history of a node with eight GPUs."""
+LIST_EVERY_S = 5.0
+
+_SAMPLER_FILE = re.compile(r"gpu-.+\.jsonl\Z")
+
+
+class GpuLine(Struct, frozen=True):
+    """One GPU in a line of the sampler; what is None was not said in this line."""
+
+    i: int
+    name: str | None = None
+    uuid: str | None = None
+    util: float | None = None
+    mem: tuple[float, float] | None = None
+    w: float | None = None
+    c: float | None = None
+    pids: tuple[int, ...] | None = None
+
+
+class ProcessLine(Struct, frozen=True):
+    """One process in a slow line of the sampler."""
+
+    pid: int
+    title: str = ""
+    cpu: float = 0.0
+    rss: float = 0.0
+
+
+class SamplerLine(Struct, frozen=True):
+    """One line of the sampler."""
+
+    t: float
+    host: str
+    cpus: int = 0
+    cpu: float = 0.0
+    mem: tuple[float, float] = (0.0, 0.0)
+    gpus: tuple[GpuLine, ...] = ()
+    procs: tuple[ProcessLine, ...] | None = None
+
+
+class HostState:
+    """What is known of one node after each line: slow fields stay until they are said again."""
+
+    def __init__(self) -> None:
+        self._line: SamplerLine | None = None
+        self._gpus: dict[int, GpuSample] = {}
+        self._processes: tuple[ProcessSample, ...] = ()
+        self._cpu_history: deque[float] = deque(maxlen=HISTORY)
+        self._gpu_history: dict[int, deque[float]] = {}
+
+    def take(self, lines: list[bytes]) -> None:
+        """Take new lines; ones that are none are skipped."""
+        for raw in lines:
+            line = decode(raw, SamplerLine)
+            if line is not None:
+                self._apply(line)
+
+    def snapshot(self) -> HostSnapshot | None:
+        """The node as of the newest line; None where there was none."""
+        line = self._line
+        if line is None:
+            return None
+        indices = sorted(self._gpus)
+        return HostSnapshot(
+            host=line.host,
+            taken_at=line.t,
+            cpus=line.cpus,
+            cpu_percent=line.cpu,
+            memory_used_gib=line.mem[0],
+            memory_total_gib=line.mem[1],
+            gpus=tuple(self._gpus[index] for index in indices),
+            processes=self._processes,
+            cpu_history=tuple(self._cpu_history),
+            gpu_history=tuple(tuple(self._gpu_history[index]) for index in indices),
+        )
+
+    def _apply(self, line: SamplerLine) -> None:
+        self._line = line
+        self._cpu_history.append(line.cpu)
+        seen = {gpu.i for gpu in line.gpus}
+        for index in self._gpus.keys() - seen:
+            del self._gpus[index], self._gpu_history[index]
+        for gpu in line.gpus:
+            sample = self._gpus[gpu.i] = merge_gpu(self._gpus.get(gpu.i), gpu)
+            self._gpu_history.setdefault(gpu.i, deque(maxlen=HISTORY)).append(sample.utilization_percent)
+        if line.procs is not None:
+            self._processes = tuple(
+                ProcessSample(pid=one.pid, title=one.title, cpu_percent=one.cpu, resident_gib=one.rss)
+                for one in line.procs
+            )
+
+
+def merge_gpu(before: GpuSample | None, line: GpuLine) -> GpuSample:
+    """Return what is known of a GPU after ``line``: what it says, and ``before``'s slow fields where it says none."""
+    before = before or GpuSample(index=line.i, name="")
+    used, total = line.mem or (before.memory_used_gib, before.memory_total_gib)
+    return GpuSample(
+        index=line.i,
+        name=before.name if line.name is None else line.name,
+        uuid=before.uuid if line.uuid is None else line.uuid,
+        utilization_percent=line.util or 0.0,
+        memory_used_gib=used,
+        memory_total_gib=total,
+        power_w=line.w,
+        temperature_c=before.temperature_c if line.c is None else line.c,
+        pids=before.pids if line.pids is None else line.pids,
+    )
+
+
+class HostsReader:
+    """Finds and reads the samplers' files of one attempt.
+
+    Args:
+        client: The relay of the cluster.
+        attempt_path: The attempt's directory.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, client: RelayClient, attempt_path: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._attempt_path = attempt_path
+        self._clock = clock
+        self._listed_at: float | None = None
+        self._states: dict[str, HostState] = {}
+        self._followers: dict[str, LineFollower] = {}
+
+    def followers(self) -> list[LineFollower]:
+        """The files to read; new ones are looked for every few seconds, as nodes come by and by.
+
+        Raises:
+            ClusterError: The cluster cannot be reached.
+        """
+        now = self._clock()
+        if self._listed_at is None or now - self._listed_at >= LIST_EVERY_S:
+            self._listed_at = now
+            self._look()
+        return list(self._followers.values())
+
+    def snapshots(self) -> tuple[HostSnapshot, ...]:
+        """The nodes that have spoken, by name."""
+        found = [state.snapshot() for state in self._states.values()]
+        return tuple(sorted((one for one in found if one is not None), key=lambda one: one.host))
+
+    def _look(self) -> None:
+        try:
+            entries = self._client.list(self._attempt_path)
+        except RelayError as error:
+            if error.kind in ("lost", "timeout"):
+                raise
+            return
+        for entry in entries:
+            if _SAMPLER_FILE.match(entry.name) and entry.name not in self._states:
+                state = self._states[entry.name] = HostState()
+                path = f"{self._attempt_path}/{entry.name}"
+                self._followers[entry.name] = LineFollower(path, state.take, first_bytes=FIRST_BYTES)

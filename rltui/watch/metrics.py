@@ -1,0 +1,58 @@
+"""The metrics of a run: the ``metrics.jsonl`` of all its attempts as one set of curves."""
+
+from __future__ import annotations
+
+import math
+
+from rltui.onnode import rundir
+from rltui.watch.curves import Curves
+from rltui.watch.lines import AttemptLines, parse_object
+from rltui.watch.metric_names import canonical_values
+from rltui.watch.snapshots import MetricsSnapshot
+from rltui.watch.text import plain
+
+MAX_STEP = 10**15
+
+
+class MetricsReader:
+    """Reads a run's metrics as they come.
+
+    Args:
+        run_path: The run's directory.
+    """
+
+    def __init__(self, run_path: str) -> None:
+        self.lines = AttemptLines(run_path, rundir.METRICS, self._take)
+        self._curves = Curves()
+        self._latest: dict[str, float] = {}
+        self._taken_at = 0.0
+        self._snapshot: MetricsSnapshot | None = MetricsSnapshot()
+
+    def snapshot(self) -> MetricsSnapshot:
+        """The curves read so far; the same object until there is something new."""
+        if self._snapshot is None:
+            steps, series = self._curves.thinned()
+            self._snapshot = MetricsSnapshot(
+                steps=steps, series=series, latest=dict(self._latest), taken_at=self._taken_at
+            )
+        return self._snapshot
+
+    def _take(self, _: int, lines: list[bytes]) -> None:
+        for line in lines:
+            parsed = parse_metrics(line)
+            if parsed is None:
+                continue
+            step, values = parsed
+            self._taken_at = values.pop("time", self._taken_at)
+            self._curves.add(step, values)
+            self._latest.update((name, value) for name, value in values.items() if not math.isnan(value))
+            self._snapshot = None
+
+
+def parse_metrics(line: bytes) -> tuple[int, dict[str, float]] | None:
+    """Return step and numbers by canonical name of one line of metrics; None where it is none, or has no step."""
+    values = canonical_values(parse_object(line) or {})
+    step = values.pop("step", math.nan)
+    if not 0 <= step <= MAX_STEP:
+        return None
+    return int(step), {plain(name): value for name, value in values.items()}

@@ -1,0 +1,158 @@
+"""Everything about one run, again and again, at the cost of what is new."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rltui.errors import ClusterError, RltuiError
+from rltui.onnode import rundir
+from rltui.watch.actors import ActorsReader
+from rltui.watch.endpoint import Throttle
+from rltui.watch.events import EventsReader
+from rltui.watch.hosts import HostsReader
+from rltui.watch.lines import follow
+from rltui.watch.logs import LogReader
+from rltui.watch.metrics import MetricsReader
+from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, run_facts, summarise
+from rltui.watch.runs import RATES, LastMetrics, supervisors_alive, with_metrics
+from rltui.watch.small_files import SmallFiles
+from rltui.watch.snapshots import RunSnapshot, StatusSnapshot
+from rltui.watch.status import read_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rltui.cluster.relay_client import RelayClient
+    from rltui.watch.run_facts import AttemptFacts, RunFacts
+    from rltui.watch.snapshots import MetricsSnapshot, RunSummary
+
+HISTORY = 60
+
+
+class AttemptSources:
+    """The sources of one attempt; another attempt has others.
+
+    Args:
+        client: The relay of the cluster.
+        path: The attempt's directory.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, client: RelayClient, path: str, clock: Callable[[], float]) -> None:
+        self.hosts = HostsReader(client, path, clock)
+        self.log = LogReader(client, f"{path}/{rundir.OUT_LOG}")
+        self.actors = ActorsReader(client, clock)
+        self.status = StatusSnapshot()
+        self._client = client
+        self._clock = clock
+        self._actors_throttle = Throttle()
+        self._status_throttle = Throttle()
+
+    def ask_servers(self, attempt: AttemptFacts) -> None:
+        """Ask the attempt's servers that are known and may be asked again."""
+        now = self._clock()
+        if attempt.dashboard is not None and self._actors_throttle.is_due(now):
+            self.actors.read(attempt.dashboard)
+            self._actors_throttle.asked(self._clock(), bool(self.actors.problem))
+        if attempt.status is not None and self._status_throttle.is_due(now):
+            self.status = read_status(self._client, attempt.status, self.status)
+            self._status_throttle.asked(self._clock(), bool(self.status.problem))
+
+
+class RunWatcher:
+    """Watches one run; for one thread at a time.
+
+    Args:
+        client: The relay of the cluster.
+        run_path: The run's directory.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, client: RelayClient, run_path: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._path = run_path.rstrip("/")
+        self._run_id = self._path.rpartition("/")[2]
+        self._clock = clock
+        names = [rundir.RUN, *(f"attempts/*/{name}" for name in (*ATTEMPT_FILES, *ENDPOINT_FILES))]
+        self._files = SmallFiles(client, self._path, names)
+        self._metrics = MetricsReader(self._path)
+        self._events = EventsReader(self._path)
+        self._attempt = -1
+        self._sources = self._open(0)
+        self._last: RunSnapshot | None = None
+
+    def snapshot(self) -> RunSnapshot:
+        """A fresh picture of the run; a source that fails says so in its ``problem``.
+
+        Raises:
+            ClusterError: The cluster was away from the start; later, the last picture is given with the ``problem``.
+            RltuiError: There is no such run.
+        """
+        try:
+            self._last = self._take()
+        except ClusterError as error:
+            if self._last is None:
+                raise
+            self._last = msgspec.structs.replace(self._last, problem=error.message)
+        return self._last
+
+    def _take(self) -> RunSnapshot:
+        facts, supervisor_alive = self._facts()
+        summary = summarise(facts, self._path, supervisor_alive)
+        if facts.newest.number != self._attempt:
+            self._attempt = facts.newest.number
+            self._sources = self._open(self._attempt)
+        problem = self._read_files([attempt.number for attempt in facts.attempts]) if facts.attempts else ""
+        if summary.is_live:
+            self._sources.ask_servers(facts.newest)
+        return self._picture(summary, problem)
+
+    def _picture(self, summary: RunSummary, problem: str) -> RunSnapshot:
+        sources, metrics = self._sources, self._metrics.snapshot()
+        # the servers of an attempt that ended are gone, and what they last said is not so any more
+        actors = sources.actors if summary.is_live else None
+        return RunSnapshot(
+            summary=with_metrics(summary, _last_of(metrics)),
+            hosts=sources.hosts.snapshots(),
+            actors=actors.actors if actors else (),
+            actors_problem=actors.problem if actors else "",
+            status=sources.status if summary.is_live else StatusSnapshot(),
+            metrics=metrics,
+            log=sources.log.snapshot(),
+            events=self._events.snapshot(),
+            taken_at=self._files.taken_at,
+            problem=problem,
+        )
+
+    def _facts(self) -> tuple[RunFacts, bool | None]:
+        facts = self._read_facts()
+        [alive] = supervisors_alive(self._client, [facts])
+        if alive is False:
+            # a supervisor that ended between the two questions has said how by now
+            facts = self._read_facts()
+        return facts, alive
+
+    def _read_facts(self) -> RunFacts:
+        facts = run_facts(self._run_id, self._files.read())
+        if facts is None:
+            raise RltuiError(f"There is no run in {self._path}.", "`rltui ps` lists the runs.")
+        return facts
+
+    def _read_files(self, attempts: list[int]) -> str:
+        """Read on in all files; returns what stands in the way, if anything does."""
+        followers = [*self._metrics.lines.newest(self._client, attempts)]
+        followers += self._events.lines.newest(self._client, attempts)
+        followers += [*self._sources.hosts.followers(), self._sources.log.follower]
+        follow(self._client, followers)
+        return next((follower.problem for follower in followers if follower.problem), "")
+
+    def _open(self, attempt: int) -> AttemptSources:
+        return AttemptSources(self._client, f"{self._path}/attempts/{attempt:02d}", self._clock)
+
+
+def _last_of(metrics: MetricsSnapshot) -> LastMetrics:
+    rates = next((metrics.series[name] for name in RATES if name in metrics.series), ())
+    return LastMetrics(metrics.latest.get("reward"), tuple(rate for rate in rates if rate == rate)[-HISTORY:])

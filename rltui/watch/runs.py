@@ -1,0 +1,144 @@
+"""The list of runs of one cluster, from their directories."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
+from rltui.errors import ClusterError
+from rltui.onnode import rundir
+from rltui.watch.metrics import parse_metrics
+from rltui.watch.run_facts import ATTEMPT_FILES, RunFacts, run_facts, summarise
+from rltui.watch.small_files import SmallFiles
+from rltui.watch.snapshots import RunsSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rltui.cluster.relay_client import RelayClient
+    from rltui.watch.snapshots import RunSummary
+
+METRICS_BYTES = 1 << 15
+HISTORY = 60
+ENDED_PER_REFRESH = 32
+"""Ended runs whose last metrics are read in one refresh: a long list fills by and by."""
+
+RATES = ("learner_tokens_per_second_step", "actor_tokens_per_second")
+"""Metrics that can stand for a run's speed, best first."""
+
+
+class LastMetrics(msgspec.Struct, frozen=True):
+    """What a row of the list shows of a run's metrics."""
+
+    reward: float | None = None
+    rates: tuple[float, ...] = ()
+
+
+class RunsReader:
+    """Reads the list of runs again and again.
+
+    Args:
+        client: The relay of the cluster.
+        run_root: The directory of the run directories.
+    """
+
+    def __init__(self, client: RelayClient, run_root: str) -> None:
+        self._client = client
+        self._root = run_root
+        names = [f"*/{rundir.RUN}", *(f"*/attempts/*/{name}" for name in ATTEMPT_FILES)]
+        self._files = SmallFiles(client, run_root, names)
+        self._metrics: dict[tuple[str, int], LastMetrics] = {}
+        self._settled: set[tuple[str, int]] = set()
+        self._last = RunsSnapshot()
+
+    def read(self) -> RunsSnapshot:
+        """Return all runs, newest first; where the cluster is away, those last seen, with the problem."""
+        try:
+            runs = self._with_metrics(self._summaries())
+        except ClusterError as error:
+            return msgspec.structs.replace(self._last, problem=error.message)
+        runs.sort(key=lambda run: (run.created_at, run.run_id), reverse=True)
+        self._last = RunsSnapshot(runs=tuple(runs), taken_at=self._files.taken_at)
+        return self._last
+
+    def _summaries(self) -> list[RunSummary]:
+        facts = group_by_run(self._files.read())
+        alive = supervisors_alive(self._client, facts)
+        gone = [one for one, is_alive in zip(facts, alive, strict=True) if is_alive is False]
+        if gone:
+            # a supervisor that ended between the two questions has said how by now
+            fresh = {one.run_id: one for one in group_by_run(self._files.read())}
+            facts = [fresh.get(one.run_id, one) if one in gone else one for one in facts]
+        return [
+            summarise(one, f"{self._root}/{one.run_id}", is_alive) for one, is_alive in zip(facts, alive, strict=True)
+        ]
+
+    def _with_metrics(self, runs: list[RunSummary]) -> list[RunSummary]:
+        live = [run for run in runs if run.is_live and run.attempt]
+        ended = [run for run in runs if not run.is_live and run.attempt and _key(run) not in self._settled]
+        wanted = live + ended[:ENDED_PER_REFRESH]
+        ranges = [
+            FileRange(f"{run.path}/attempts/{run.attempt:02d}/{rundir.METRICS}", None, METRICS_BYTES) for run in wanted
+        ]
+        for run, answer in zip(wanted, self._client.read_many(ranges) if ranges else (), strict=True):
+            self._metrics[_key(run)] = LastMetrics() if isinstance(answer, RelayError) else last_metrics(answer.data)
+        # the last lines of a run come with its end, so it is read once more after that, and then no more
+        self._settled.difference_update(_key(run) for run in live)
+        self._settled.update(_key(run) for run in wanted if not run.is_live)
+        return [with_metrics(run, self._metrics.get(_key(run), LastMetrics())) for run in runs]
+
+
+def _key(run: RunSummary) -> tuple[str, int]:
+    return run.run_id, run.attempt
+
+
+def group_by_run(files: Mapping[str, str]) -> list[RunFacts]:
+    """Return the facts of each run in ``files`` (text by path below the run root)."""
+    runs: dict[str, dict[str, str]] = {}
+    for path, text in files.items():
+        run_id, _, rest = path.partition("/")
+        runs.setdefault(run_id, {})[rest] = text
+    found = (run_facts(run_id, texts) for run_id, texts in runs.items())
+    return [facts for facts in found if facts is not None]
+
+
+def supervisors_alive(client: RelayClient, runs: Sequence[RunFacts]) -> list[bool | None]:
+    """Whether the supervisor of each run's newest attempt runs; None where it ended or nobody can tell from here.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    asked = [
+        (place, ProcessIdentity(who.pid, who.start_time, who.host))
+        for place, run in enumerate(runs)
+        if (who := run.newest.supervisor) is not None and who.start_time and run.newest.end is None
+    ]
+    answers: list[bool | None] = [None] * len(runs)
+    if asked:
+        for (place, _), answer in zip(asked, client.alive([one for _, one in asked]), strict=True):
+            answers[place] = answer
+    return answers
+
+
+def last_metrics(data: bytes) -> LastMetrics:
+    """Return the last reward and the latest rates in the end of a ``metrics.jsonl``."""
+    parsed = (parse_metrics(line) for line in data.split(b"\n")[-HISTORY - 1 :])
+    lines = [values for _, values in filter(None, parsed)]
+    rewards = [values["reward"] for values in lines if math.isfinite(values.get("reward", math.nan))]
+    rates: list[float] = []
+    for name in RATES:
+        rates = rates or [values[name] for values in lines if math.isfinite(values.get(name, math.nan))]
+    return LastMetrics(rewards[-1] if rewards else None, tuple(rates[-HISTORY:]))
+
+
+def with_metrics(run: RunSummary, metrics: LastMetrics) -> RunSummary:
+    """Return ``run`` with its last metrics in it."""
+    return msgspec.structs.replace(
+        run,
+        reward=metrics.reward,
+        tokens_per_second=metrics.rates[-1] if metrics.rates else None,
+        tokens_per_second_history=metrics.rates,
+    )

@@ -1,0 +1,182 @@
+"""Figures of the cockpit: start-up and key to paint in a pseudo-terminal, and CPU per refresh. Prints, judges nothing.
+
+Usage: ``python tests/bench/bench_tui.py``. Start-up is measured from the start of the interpreter to the first byte and
+to the first frame with rows; key to paint from writing the key to the last byte of the frame that it causes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import select
+import statistics
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKE = ROOT / "tests" / "tui" / "run_fake.py"
+DEADLINE_S = 15.0
+WIDTH, HEIGHT = 120, 40
+ROW = b"grpo-tiny-4f2a"
+
+
+class Terminal:
+    """The program in a pseudo-terminal."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.began = time.perf_counter()
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
+        environment = os.environ | {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        self.process = subprocess.Popen(
+            [sys.executable, str(FAKE), *arguments], stdin=slave, stdout=slave, stderr=slave, env=environment, cwd=ROOT
+        )
+        os.close(slave)
+        self.seen = b""
+
+    def read(self, wait_s: float) -> bytes:
+        """What comes within ``wait_s``."""
+        ready, _, _ = select.select([self.master], [], [], wait_s)
+        chunk = os.read(self.master, 1 << 16) if ready else b""
+        self.seen += chunk
+        return chunk
+
+    def until(self, words: bytes) -> float:
+        """Seconds from the start until ``words`` were written."""
+        while words not in self.seen:
+            self.read(0.05)
+            if time.perf_counter() - self.began > DEADLINE_S:
+                raise TimeoutError(f"{words!r} did not come within {DEADLINE_S} s")
+        return time.perf_counter() - self.began
+
+    def quiet(self, quiet_s: float = 0.25) -> None:
+        """Wait until nothing more is written."""
+        while self.read(quiet_s):
+            pass
+
+    def key_to_paint(self, key: bytes) -> float:
+        """Seconds from a key to the last byte of what it paints (30 ms without a byte end a frame)."""
+        began = time.perf_counter()
+        os.write(self.master, key)
+        last = began
+        while time.perf_counter() - began < 1.0:
+            if self.read(0.03):
+                last = time.perf_counter()
+            elif last > began:
+                break
+        return last - began
+
+    def end(self) -> None:
+        """Quit the program."""
+        os.write(self.master, b"\x03")
+        time.sleep(0.05)
+        os.write(self.master, b"\x03")
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.master)
+
+
+def start_up(rounds: int = 7) -> None:
+    """First byte and first rows."""
+    first_bytes, first_rows = [], []
+    for _ in range(rounds):
+        terminal = Terminal()
+        while not terminal.seen:
+            terminal.read(0.05)
+        first_bytes.append(time.perf_counter() - terminal.began)
+        first_rows.append(terminal.until(ROW))
+        terminal.end()
+    for name, times in (("first byte", first_bytes), ("first rows", first_rows)):
+        print(f"{name:<15} median {statistics.median(times) * 1e3:6.0f} ms   best {min(times) * 1e3:6.0f} ms")
+
+
+def key_to_paint(rounds: int = 60) -> None:
+    """Moving the cursor, and switching tabs of an open run."""
+    for name, keys, opening in (("move the cursor", (b"j", b"k"), b""), ("switch tabs", (b"]", b"["), b"\r")):
+        terminal = Terminal()
+        terminal.until(ROW)
+        terminal.quiet()
+        if opening:
+            terminal.key_to_paint(opening)
+            terminal.quiet()
+        times = sorted(terminal.key_to_paint(keys[index % 2]) for index in range(rounds))
+        p95 = times[int(len(times) * 0.95)]
+        print(f"{name:<15} median {statistics.median(times) * 1e3:6.1f} ms   p95  {p95 * 1e3:6.1f} ms")
+        terminal.end()
+
+
+def idle_cpu(seconds: float = 6.0) -> None:
+    """CPU of the program while runs live, nothing changes and nobody types."""
+    terminal = Terminal()
+    terminal.until(ROW)
+    terminal.quiet()
+    before, terminal.seen = _cpu_s(terminal.process.pid), b""
+    ends = time.perf_counter() + seconds
+    while time.perf_counter() < ends:
+        terminal.read(0.1)
+    used = _cpu_s(terminal.process.pid) - before
+    print(f"idle, polling   {used / seconds * 100:6.2f} % of a core   {len(terminal.seen) / seconds:6.0f} bytes/s")
+    terminal.end()
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def refreshes(rounds: int = 40) -> None:
+    """CPU of one refresh of a screen, all values changed."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "tui")]
+    import msgspec
+    from canned_runs import NOW, RUNS, gpu_hosts, snapshot, summary
+    from fake_cockpit import FakeCockpit
+
+    from rltui.tui.app import CockpitApp
+    from rltui.tui.screens.run import RunScreen
+    from rltui.watch.snapshots import RunsSnapshot
+
+    many = tuple(summary(f"grpo-{index:05d}", "running", "training", index, step=1, steps=9) for index in range(10_000))
+    app = CockpitApp(FakeCockpit())
+    async with app.run_test(size=(WIDTH, HEIGHT)) as pilot:
+        await pilot.pause()
+        home = app.screen
+        times = []
+        for index in range(rounds):
+            began = time.process_time()
+            home.snapshot = RunsSnapshot(runs=many, taken_at=NOW + index)
+            await pilot.pause()
+            times.append(time.process_time() - began)
+        print(f"10 000 runs: replace    {statistics.median(times) * 1e3:6.1f} ms")
+        for nodes in (2, 16, 128):
+            run = msgspec.structs.replace(RUNS[1], nodes=nodes)
+            screen = RunScreen(run.run_id, run, None)
+            await app.push_screen(screen)
+            app.controller.stop()
+            base = snapshot(run)
+            times = []
+            for index in range(rounds):
+                hosts = tuple(msgspec.structs.replace(host, cpu_percent=index) for host in gpu_hosts(nodes))
+                picture = msgspec.structs.replace(base, hosts=hosts, taken_at=NOW + index)
+                began = time.process_time()
+                screen.snapshot = picture
+                await pilot.pause()
+                times.append(time.process_time() - began)
+            print(f"{nodes:>4} nodes × 4: refresh   {statistics.median(times) * 1e3:6.1f} ms")
+            app.pop_screen()
+
+
+if __name__ == "__main__":
+    print(f"{WIDTH}×{HEIGHT}, {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    start_up()
+    key_to_paint()
+    idle_cpu()
+    asyncio.run(refreshes())

@@ -1,0 +1,157 @@
+"""The local cluster through the verbs, as a user's scripts would use it: real runs of the real trainer."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rltui.onnode import processes
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.trainers, pytest.mark.slow]
+
+
+class Shell:
+    """Runs rltui with its own run root and state directory, and a model cache shared by the module's tests."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.runs = folder / "runs"
+        self.state = folder / "state"
+        self.environment = {
+            **os.environ,
+            "RLTUI_RUN_ROOT": str(self.runs),
+            "RLTUI_STATE_DIR": str(self.state),
+            "RLTUI_CACHE_DIR": str(cache),
+        }
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        argv = [sys.executable, "-m", "rltui", *words]
+        return subprocess.Popen(
+            argv,
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: str, expect: int = 0) -> str:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=180)
+        assert process.returncode == expect, f"rltui {' '.join(words)}: {process.returncode}\n{out}\n{err}"
+        return out
+
+    def json(self, *words: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.run(*words, "--json"))
+        assert answer["schema"] == 1
+        return answer
+
+    def only_run(self) -> dict[str, Any]:
+        (run,) = self.json("ps")["runs"]
+        return dict(run)
+
+    def uuids(self) -> list[str]:
+        return [json.loads(path.read_text())["uuid"] for path in self.runs.glob("*/attempts/*/job.json")]
+
+
+def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 120.0) -> Any:
+    deadline = time.monotonic() + deadline_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
+        time.sleep(0.2)
+    return found
+
+
+@pytest.fixture(scope="module")
+def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def shell(tmp_path: Path, model_cache: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path, model_cache)
+    yield shell
+    for uuid in shell.uuids():
+        processes.end_all(uuid, grace_s=0.5, exclude=())
+
+
+def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell) -> None:
+    launcher = shell.start("launch", "local/grpo-tiny", "train.steps=100000", "checkpoint.every=20", "--wait")
+    eventually(lambda: shell.runs.is_dir() and shell.json("ps")["runs"], "the run")
+    eventually(lambda: (shell.only_run()["stage"]["step"] or 0) > 25, "the 25th step")
+    launcher.send_signal(signal.SIGKILL)
+    launcher.communicate()
+    killed_at = shell.only_run()["stage"]["step"]
+    eventually(lambda: shell.only_run()["stage"]["step"] > killed_at, "a step after rltui was killed")
+
+    run = shell.only_run()
+    shown = shell.json("show", run["run_id"])["run"]
+    assert sorted(actor["name"] for actor in shown["actors"]) == ["engine 0", "learner 0", "learner 1"]
+    assert {actor["state"] for actor in shown["actors"]} == {"ALIVE"}
+    assert {queue["name"] for queue in shown["status"]["queues"]} == {"Prompt Queue", "Inference Results Queue"}
+    assert shown["hosts"][0]["processes"]
+    assert len(shown["metrics"]["steps"]) > 20
+    assert "step" in shell.run("logs", "grpo-tiny")
+
+    shell.run("resubmit", run["run_id"], expect=1)  # it is alive
+    assert shell.json("cancel", run["run_id"], "--yes")["state"] == "cancelled"
+    shell.run("cancel", run["run_id"], "--yes", expect=1)  # it has ended
+    eventually(lambda: not processes.by_attempt(shell.uuids()[0]), "the end of all processes", 20)
+
+    saved = max(int(path.parent.name[5:]) for path in shell.runs.glob("*/checkpoints/*/COMPLETE"))
+    assert saved >= killed_at
+    shell.run("resubmit", run["run_id"], f"train.steps={saved + 10}", "--wait")
+    again = shell.only_run()
+    assert (again["run_id"], again["attempt"], again["state"]) == (run["run_id"], 2, "finished")
+    second = next(shell.runs.glob("*/attempts/02/metrics.jsonl")).read_text().splitlines()
+    assert [json.loads(line)["step"] for line in second] == list(range(saved + 1, saved + 11))
+    assert again["reward"] > 0.5
+    entries = [json.loads(line) for line in (shell.state / "journal.jsonl").read_text().splitlines()]
+    phases = [(entry["action"], entry["phase"]) for entry in entries]
+    assert phases == [
+        ("submit", "intent"), ("submit", "submitting"), ("submit", "done"),
+        ("cancel", "intent"), ("cancel", "done"),
+        ("resubmit", "intent"), ("resubmit", "submitting"), ("resubmit", "done"),
+    ]  # fmt: skip
+
+
+def test_a_run_whose_supervisor_is_killed_is_found_lost_and_can_go_on(shell: Shell) -> None:
+    shell.run("launch", "local/grpo-tiny", "train.steps=100000", "checkpoint.every=10")
+    eventually(lambda: (shell.only_run()["stage"]["step"] or 0) > 12, "the 12th step")
+    supervisor = json.loads(next(shell.runs.glob("*/attempts/01/supervisor.json")).read_text())
+    os.kill(supervisor["pid"], signal.SIGKILL)
+    lost = eventually(lambda: shell.only_run()["end"], "the end", 60)
+    assert lost["outcome"] == "lost"
+    assert not processes.by_attempt(shell.uuids()[0])
+    shell.run("resubmit", "grpo-tiny", "train.steps=30", "--wait")
+    assert shell.only_run()["state"] == "finished"
+
+
+def test_a_layout_that_cannot_run_is_refused_before_anything_is_made(shell: Shell) -> None:
+    process = shell.start("launch", "local/grpo-tiny", "roles.rollout.engines=9")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Not launched: P101" in err
+    assert "Fix: roles.rollout.engines=1" in err
+    assert not list(shell.runs.glob("grpo*"))
+
+
+@pytest.mark.parametrize("verb", [["ps"], ["launch", "local/grpo-tiny"], ["demo", "--no-screen"]])
+def test_a_home_that_cannot_be_written_is_one_clear_line(shell: Shell, verb: list[str]) -> None:
+    for name in ("RLTUI_RUN_ROOT", "RLTUI_STATE_DIR", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        shell.environment.pop(name, None)
+    shell.environment["HOME"] = "/proc/none"
+    process = shell.start(*verb)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.startswith("rltui: Cannot make /proc/none/.local/share/rltui/runs")
+    assert "RLTUI_RUN_ROOT" in err
+    assert "Traceback" not in err

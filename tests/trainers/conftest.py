@@ -1,0 +1,45 @@
+"""One Ray and one cache of models for all tests that run the trainer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from trainer_support import Attempt
+
+
+@pytest.fixture(scope="session")
+def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def ray_environment(model_cache: Path) -> Iterator[dict[str, str]]:
+    from trainer_support import ray_cluster
+
+    with ray_cluster(num_cpus=4, cache=model_cache) as environment:
+        yield environment
+
+
+@pytest.fixture
+def launch(tmp_path: Path, ray_environment: dict[str, str]) -> Iterator[Callable[..., Attempt]]:
+    """Start attempts of one run: ``launch(1, "train.steps=40")``; none of them outlives the test."""
+    from trainer_support import Attempt
+
+    started: list[Attempt] = []
+
+    def start(number: int, *overrides: str, preamble: str = "") -> Attempt:
+        attempt = Attempt(tmp_path / "run-1", number, overrides)
+        started.append(attempt.start(ray_environment, preamble))
+        return attempt
+
+    yield start
+    for attempt in started:
+        if attempt.running.poll() is None:
+            attempt.running.kill()
+            attempt.running.wait()

@@ -1,0 +1,236 @@
+"""What a step tells the world: metrics, stage file, status endpoint, W&B and log; and numbers that end a run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from trainer_support import LAYOUT, ROOT, wait_for
+
+from rltui.layout.load import dump_layout, load_layout
+from rltui.onnode import rundir
+from trainers import stages as stages_module
+from trainers.metrics import MetricsLog, TrainingError, check_numbers, clock, merge, pace, sample_metrics, summary
+from trainers.queues import BoundedQueue
+from trainers.roles.engine import Completion
+from trainers.roles.tally import StepReport
+from trainers.stages import Stages
+from trainers.status import StatusBoard, StatusServer
+from trainers.stopping import Stop, StopRequestedError
+from trainers.tracking import Tracker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.trainers
+
+
+def report(**values: Any) -> StepReport:
+    zero = dict.fromkeys(StepReport.__dataclass_fields__, 0)
+    return StepReport(**{**zero, **values})
+
+
+def test_ranks_are_folded_by_what_the_numbers_mean() -> None:
+    merged = merge(
+        [
+            report(loss=0.1, grad_norm=2.0, tokens=30, trained_tokens=10, clipped_tokens=2, entropy_sum=30.0,
+                   parity_max_abs=1e-6, learning_rate=0.5, memory_gib=1.0),
+            report(loss=0.2, grad_norm=2.0, tokens=10, trained_tokens=10, clipped_tokens=3, entropy_sum=50.0,
+                   parity_max_abs=3e-6, learning_rate=0.5, memory_gib=2.0),
+        ]
+    )  # fmt: skip
+    assert merged == {
+        "loss": pytest.approx(0.3), "grad_norm": 2.0, "clip_fraction": 0.25, "entropy": 2.0, "learning_rate": 0.5,
+        "parity_max_abs": 3e-6, "learner_memory_gib": 2.0,
+    }  # fmt: skip
+    assert math.isnan(merge([report(parity_max_abs=1.0), report(parity_max_abs=math.nan)])["parity_max_abs"])
+
+
+def test_sample_metrics() -> None:
+    def sample(length: int, reason: Any) -> Completion:
+        return Completion(0, (5,) * length, (-0.1,) * length, reason, 1)
+
+    groups = [[sample(4, "stop"), sample(2, "stop")], [sample(4, "length"), sample(2, "stop")]]
+    assert sample_metrics(groups, [[1.0, 0.0], [1.0, 1.0]]) == {
+        "reward": 0.75, "reward_std": 0.25, "response_length": 3.0, "truncated_fraction": 0.25,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words", "message"),
+    [
+        ({"loss": math.nan, "parity_max_abs": 0.0}, [], r"step 9: the loss is nan"),
+        ({"loss": 0.0, "parity_max_abs": 1.1e-4}, [], r"disagree by 1\.1e-04"),
+        ({"loss": 0.0, "parity_max_abs": math.nan}, [], "disagree by nan"),
+        ({"loss": 0.0, "parity_max_abs": 0.9e-4}, [], None),
+        ({"loss": 0.0, "parity_max_abs": 0.5}, ["roles.rollout.precision=bf16"], None),
+        ({"loss": 0.0, "parity_max_abs": 0.5}, ["roles.learner.precision=fp16"], None),
+    ],
+)
+def test_wrong_numbers_end_the_run(metrics: dict[str, float], words: list[str], message: str | None) -> None:
+    layout = load_layout(LAYOUT, words).layout
+    if message is None:
+        check_numbers(9, metrics, layout)
+    else:
+        with pytest.raises(TrainingError, match=message):
+            check_numbers(9, metrics, layout)
+
+
+def test_pace_and_time_left() -> None:
+    assert pace([(10.0, 5)]) == 0.0
+    assert pace([(10.0, 5), (11.0, 15), (12.0, 25)]) == 10.0
+    assert [clock(seconds) for seconds in (44.6, 72, 7500)] == ["45s", "1m12s", "2h05m"]
+    line = summary(120, 1000, {"reward": 0.871, "learner_tokens_per_second_step": 14900.0}, 12.3)
+    assert line == "step 120/1000  reward 0.871  14.9k tok/s  12.30 steps/s  ETA 1m12s"
+
+
+def disabled_tracker(run: Path, attempt: Path) -> Tracker:
+    return Tracker(load_layout(LAYOUT, ["tracking.wandb=disabled"]).layout, str(run), str(attempt))
+
+
+def test_metrics_lines_are_valid_json_whatever_the_numbers(tmp_path: Path) -> None:
+    log = MetricsLog(str(tmp_path), 10, disabled_tracker(tmp_path, tmp_path))
+    log.record(1, {"reward": 0.5, "grad_norm": math.inf, "loss": math.nan})
+    line = json.loads((tmp_path / rundir.METRICS).read_text())
+    assert (line["step"], line["reward"]) == (1, 0.5)
+    assert {"grad_norm", "loss"}.isdisjoint(line)
+
+
+def test_stage_file_is_written_seldom_but_never_late_at_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[str, int | None]] = []
+    monkeypatch.setattr(
+        stages_module.rundir, "write_stage", lambda attempt, stage, step, **rest: written.append((stage, step))
+    )
+    monkeypatch.setattr(stages_module, "INTERVAL_S", 3600.0)
+    stages = Stages(str(tmp_path), 10)
+    for step in range(1, 4):
+        stages.show("training", step=step)
+    stages.show("saving", step=3)
+    stages.show("saving", step=4)
+    stages.flush()
+    stages.flush()
+    assert written == [("training", 1), ("saving", 3), ("saving", 4)]
+    monkeypatch.setattr(stages_module, "INTERVAL_S", 0.0)
+    stages.show("saving", step=5)
+    assert written[-1] == ("saving", 5)
+
+
+def test_status_board_averages_the_newest_steps_and_counts_all() -> None:
+    board = StatusBoard(load_layout(LAYOUT).layout)
+    queue: BoundedQueue[str] = BoundedQueue(32)
+    queue.put("x", 3)
+    board.watch_queues({"Prompt Queue": queue})
+    for _ in range(150):
+        board.count_step(2.0, 0.5, 100, 400, 256)
+    board.enter("train")
+    found = board.snapshot()
+    assert found["queues"] == {"Prompt Queue": {"current": 3, "maxsize": 32}}
+    assert found["token_stats"] == {
+        "total_prefill_tokens": 15000, "total_decode_tokens": 60000, "sample_count": 38400,
+        "prefill_tokens_per_sec": 200.0, "decode_tokens_per_sec": 800.0,
+    }  # fmt: skip
+    assert found["timing_stats"] == {
+        "avg_training_step_time": 2.0, "avg_batch_generation_time": 0.5, "training_step_count": 150,
+        "batch_generation_count": 150,
+    }  # fmt: skip
+    assert found["phase"]["name"] == "train"
+    assert time.time() - found["last_updated"] < 60
+
+
+def test_status_server_wants_its_token(tmp_path: Path) -> None:
+    server = StatusServer(str(tmp_path), StatusBoard(load_layout(LAYOUT).layout))
+    server.start()
+    file = tmp_path / rundir.STATUS_ENDPOINT
+    endpoint = json.loads(file.read_text())
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", endpoint["url"])
+
+    def code(path: str, **headers: str) -> int:
+        try:
+            request = urllib.request.Request(endpoint["url"] + path, headers=headers)
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    bearer = f"Bearer {endpoint['token']}"
+    assert code("/api/status", Authorization=bearer) == 200
+    assert code("/api/other", Authorization=bearer) == 404
+    for wrong in ({}, {"Authorization": "Bearer "}, {"Authorization": bearer[:-1]}, {"Authorization": bearer + "x"}):
+        assert code("/api/status", **wrong) == 401
+    server.close()
+    assert not file.exists()
+    with pytest.raises(urllib.error.URLError):
+        code("/api/status", Authorization=bearer)
+
+
+def test_stop_is_remembered_and_patient() -> None:
+    stop = Stop()
+    stop.check()
+    stop._note(15, None)
+    assert stop.requested
+    with pytest.raises(StopRequestedError):
+        stop.check()
+    stop.check_patience()
+    stop._since = time.monotonic() - 60
+    with pytest.raises(StopRequestedError):
+        stop.check_patience()
+
+
+def events(attempt: Path) -> list[str]:
+    file = attempt / rundir.EVENTS
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [event["text"] for event in map(json.loads, lines) if event["kind"] == "tracking"]
+
+
+def test_disabled_tracking_does_nothing(tmp_path: Path) -> None:
+    tracker = disabled_tracker(tmp_path, tmp_path)
+    tracker.log({"reward": 1.0})
+    tracker.close(0, 1.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wandb_trouble_is_an_event_and_not_an_end(tmp_path: Path) -> None:
+    (tmp_path / "wandb").write_text("a file where the folder should be")
+    tracker = Tracker(load_layout(LAYOUT, ["tracking.wandb=offline"]).layout, str(tmp_path), str(tmp_path))
+    found = wait_for(lambda: events(tmp_path), "the event", 60)
+    assert found[0].startswith("W&B failed, the run goes on without it: FileExistsError")
+    tracker.log({"reward": 1.0})
+    tracker.close(0, 1.0)
+
+
+@pytest.mark.slow
+def test_unreachable_wandb_holds_nobody_up(tmp_path: Path) -> None:
+    """Online mode, and a server that refuses: the process ends in seconds, with an event."""
+    (tmp_path / rundir.LAYOUT).write_text(dump_layout(load_layout(LAYOUT, ["tracking.wandb=online"]).layout))
+    program = """
+import sys
+from rltui.layout.load import load_layout
+from trainers.stopping import leave
+from trainers.tracking import Tracker
+
+tracker = Tracker(load_layout(sys.argv[1] + "/layout.yaml").layout, sys.argv[1], sys.argv[1])
+tracker.log({"step": 1, "reward": 1.0})
+tracker.close(0, 3.0)
+leave(0)
+"""
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "x" * 40,
+        "WANDB_MODE": "online", rundir.ATTEMPT_VARIABLE: "tests-trainers",
+    }  # fmt: skip
+    began = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=environment, timeout=120)
+    assert ended.returncode == 0
+    assert time.monotonic() - began < 30
+    assert events(tmp_path)

@@ -1,0 +1,206 @@
+"""What the trainer's tests share: a Ray of their own, and attempts run by the real program in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rltui.layout.load import dump_layout, load_layout
+from rltui.onnode import rundir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYOUT = ROOT / "layouts" / "local" / "grpo-tiny.yaml"
+WAIT_S = 150.0
+"""Longest that a test waits for anything; an idle machine needs a tenth of it."""
+
+
+def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = WAIT_S) -> Any:
+    """Return the first true value of ``condition``; fail with ``what`` after ``deadline_s``."""
+    deadline = time.monotonic() + deadline_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{what} did not come within {deadline_s:g} s"
+        time.sleep(0.02)
+    return value
+
+
+def free_ports(count: int) -> list[int]:
+    """Different TCP ports that are free on loopback."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+@contextmanager
+def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
+    """A Ray of one node with a token, ended with everything it started; yields the environment of its clients."""
+    folder = Path(tempfile.mkdtemp(prefix="rltui-ray-", dir="/tmp"))  # Ray's socket paths must be short
+    ports = free_ports(4)
+    (folder / "token").write_text(secrets.token_hex(32))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "RLTUI_CACHE_DIR": str(cache),
+        rundir.ATTEMPT_VARIABLE: "tests-trainers",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+        "RAY_ADDRESS": f"127.0.0.1:{ports[0]}",
+    }
+    options = ["--head", "--block", "--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
+    options += [f"--port={ports[0]}", f"--num-cpus={num_cpus}", "--num-gpus=0", f"--temp-dir={folder}"]
+    options += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"]
+    options += [f"--ray-client-server-port={ports[1]}", f"--dashboard-agent-listen-port={ports[2]}"]
+    options += [f"--metrics-export-port={ports[3]}"]
+    try:
+        with ray_process(options, environment, folder / "ray.out") as ray:
+            wait_for(lambda: answers(ports[0]) or ray.poll() is not None, "Ray")
+            assert ray.poll() is None, (folder / "ray.out").read_text()
+            yield environment
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def ray_node(environment: dict[str, str], num_cpus: int) -> Iterator[None]:
+    """A second node of the Ray of ``environment``, on this machine."""
+    ports = free_ports(2)
+    options = [f"--address={environment['RAY_ADDRESS']}", "--block", f"--num-cpus={num_cpus}", "--num-gpus=0"]
+    options += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"]
+    options += [
+        f"--dashboard-agent-listen-port={ports[0]}",
+        f"--metrics-export-port={ports[1]}",
+        "--disable-usage-stats",
+    ]
+    log = Path(environment["RAY_AUTH_TOKEN_PATH"]).parent / "node.out"
+    with ray_process(options, environment, log) as node:
+        wait_for(lambda: "Ray runtime started" in log.read_text() or node.poll() is not None, "Ray's second node")
+        assert node.poll() is None, log.read_text()
+        yield
+
+
+@contextmanager
+def ray_process(options: list[str], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """``ray start`` in the foreground; with its end, all it started ends."""
+    program = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
+    with log.open("wb") as out:
+        ray = subprocess.Popen(
+            [sys.executable, "-c", program, "start", *options], env=environment, stdout=out, stderr=out
+        )
+    try:
+        yield ray
+    finally:
+        ray.terminate()
+        try:
+            ray.wait(20)
+        except subprocess.TimeoutExpired:
+            ray.kill()
+            ray.wait()
+
+
+def answers(port: int) -> bool:
+    """Whether something listens on loopback."""
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Attempt:
+    """One attempt of a run, carried out by ``python -m trainers.grpo``.
+
+    Args:
+        run: The run's directory.
+        number: Of the attempt.
+        overrides: Words such as ``train.steps=40``, on top of the bundled tiny layout.
+    """
+
+    def __init__(self, run: Path, number: int, overrides: Sequence[str]) -> None:
+        self.run = run
+        self.path = run / "attempts" / f"{number:02d}"
+        self.path.mkdir(parents=True)
+        (self.path / rundir.LAYOUT).write_text(dump_layout(load_layout(LAYOUT, overrides).layout), encoding="utf-8")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, environment: dict[str, str], preamble: str = "") -> Attempt:
+        """Start the trainer; ``preamble`` is Python that breaks something in its process first."""
+        words = ["-m", "trainers.grpo", "--attempt", str(self.path)]
+        if preamble:
+            program = f"{preamble}\nimport sys; from trainers.grpo import main; sys.exit(main(sys.argv[1:]))"
+            words = ["-c", program, *words[2:]]
+        with (self.path / rundir.OUT_LOG).open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *words], env=environment, stdout=log, stderr=log, cwd=self.path
+            )
+        return self
+
+    @property
+    def running(self) -> subprocess.Popen[bytes]:
+        """The trainer's process."""
+        assert self.process is not None
+        return self.process
+
+    def wait(self, deadline_s: float = WAIT_S) -> int:
+        """The exit code; the process is killed when the deadline passes."""
+        try:
+            return self.running.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            self.running.kill()
+            self.running.wait()
+            raise AssertionError(f"the trainer did not end within {deadline_s:g} s:\n{self.log()[-3000:]}") from None
+
+    def log(self) -> str:
+        """All output."""
+        return (self.path / rundir.OUT_LOG).read_text(encoding="utf-8", errors="replace")
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """The objects of a JSON lines file, as far as it is written."""
+        file = self.path / name
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One object a step."""
+        return self.lines(rundir.METRICS)
+
+    def events(self, kind: str) -> list[str]:
+        """Texts of the events of ``kind``."""
+        return [event["text"] for event in self.lines(rundir.EVENTS) if event["kind"] == kind]
+
+    def stage(self) -> dict[str, Any]:
+        """What ``stage.json`` says."""
+        return rundir.read_json(str(self.path / rundir.STAGE)) or {}
+
+    def await_step(self, step: int) -> None:
+        """Wait until ``step`` is in the metrics; a trainer that ended before is a failure."""
+
+        def reached() -> bool:
+            done = [line["step"] for line in self.metrics()]
+            assert self.running.poll() is None or step in done, self.log()[-3000:]
+            return step in done
+
+        wait_for(reached, f"step {step}")
+
+    def rewards(self, first: int, last: int) -> list[float]:
+        """True rewards of steps ``first`` to ``last``."""
+        by_step = {line["step"]: line["reward"] for line in self.metrics()}
+        return [by_step[step] for step in range(first, last + 1)]
+
+    def mean_reward(self, first: int, last: int) -> float:
+        """Mean true reward of steps ``first`` to ``last``."""
+        return statistics.fmean(self.rewards(first, last))

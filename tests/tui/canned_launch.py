@@ -1,0 +1,92 @@
+"""Canned presets and reviews for tests and screenshots."""
+
+from __future__ import annotations
+
+from rltui.check.findings import Finding
+from rltui.service.cockpit import LaunchReview, PresetSummary
+
+PRESETS = (
+    PresetSummary(
+        name="local/grpo-tiny",
+        summary="A 105 k parameter model learns to sort three digits, on CPU, in about a minute.",
+        algorithm="grpo",
+        nodes=1,
+        gpus_per_node=3,
+        gpu="cpu",
+    ),
+    PresetSummary(
+        name="local/grpo-tiny-coin",
+        summary="The control: rewards are coin flips, so nothing can be learnt.",
+        algorithm="grpo",
+        nodes=1,
+        gpus_per_node=3,
+        gpu="cpu",
+    ),
+    PresetSummary(
+        name="guide-2/grpo-7b-2x4-uneven",
+        summary="Two nodes of four. Three GPUs train, five generate.",
+        algorithm="grpo",
+        nodes=2,
+        gpus_per_node=4,
+        gpu="H100-SXM-80GB",
+    ),
+    PresetSummary(
+        name="guide-2/grpo-32b-16x4",
+        summary="Sixteen nodes of four for a 32B model.",
+        algorithm="grpo",
+        nodes=16,
+        gpus_per_node=4,
+        gpu="H100-SXM-80GB",
+    ),
+)
+
+
+def review(preset: PresetSummary, overrides: tuple[str, ...]) -> LaunchReview:
+    findings: list[Finding] = []
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if not key.startswith(("train.", "roles.", "hardware.", "lengths.", "checkpoint.")):
+            findings.append(
+                Finding(
+                    code="L102",
+                    severity="error",
+                    message=f"there is no key {key!r}; did you mean train.steps?",
+                    key=key,
+                )
+            )
+        elif not value[:1].isdigit() and value[:1] != "[":
+            findings.append(Finding(code="L103", severity="error", message=f"{value!r} is no number", key=key))
+    if "uneven" in preset.name and not overrides:
+        findings.append(
+            Finding(
+                code="P107",
+                severity="warning",
+                message="1 of 8 GPUs is idle: learners take 3, engines 4×1.",
+                key="roles.rollout.engines",
+                file="layouts/guide-2/grpo-7b-2x4-uneven.yaml",
+                line=11,
+                fix=("roles.rollout.engines=5",),
+            )
+        )
+    if "32b" in preset.name:
+        findings.append(
+            Finding(
+                code="P101",
+                severity="error",
+                message="learner.gpus lists 8 bundles but there are 16 nodes.",
+                key="roles.learner.gpus",
+                file="layouts/guide-2/grpo-32b-16x4.yaml",
+                line=9,
+            )
+        )
+    cells = ["L0", "L1", "E0", "E1"] if preset.gpus_per_node == 4 else ["L0", "L1", "E0"]
+    drawing = tuple(f"node{node} ┃ {' ┃ '.join(cells)} ┃" for node in range(preset.nodes))
+    return LaunchReview(
+        preset=preset.name,
+        overrides=overrides,
+        findings=tuple(findings),
+        drawing=drawing,
+        arithmetic=("1000 steps × 32 prompts × 8 samples = 256 000 samples", "2 learners × 128 samples each, one pass"),
+        commands=(f"python3 -m rltui.onnode.supervise /home/ada/runs/{preset.name.split('/')[-1]}-xxxx/attempts/01",),
+        cluster="local" if preset.gpu == "cpu" else "isambard",
+    )

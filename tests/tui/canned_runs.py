@@ -1,0 +1,357 @@
+"""Canned pictures for tests and screenshots: runs in every state, GPU and CPU runs, hostile names."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from rltui.watch.snapshots import (
+    ActorSnapshot,
+    EndSnapshot,
+    GpuSample,
+    HostSnapshot,
+    LogSnapshot,
+    MetricsSnapshot,
+    ProcessSample,
+    QueueSnapshot,
+    RunSnapshot,
+    RunSummary,
+    StageSnapshot,
+    StatusSnapshot,
+)
+
+NOW = 1_793_000_000.0
+STAGES = ("submitted", "queued", "preflight", "ray-up", "placing", "loading", "training", "ended")
+
+
+def history(began: float, upto: str, step_s: float = 9.0) -> tuple[dict[str, object], ...]:
+    last = STAGES.index("training" if upto == "saving" else upto)
+    return tuple({"stage": name, "at": began + index * step_s} for index, name in enumerate(STAGES[: last + 1]))
+
+
+def wave(count: int, low: float, high: float, seed: int, rise: bool = False) -> tuple[float, ...]:
+    """A plausible series: noisy, rising or level, the same for the same seed."""
+    noise = random.Random(seed)
+    values = []
+    for index in range(count):
+        share = 1 / (1 + math.exp(-8 * (index / max(1, count) - 0.4))) if rise else 0.55 + 0.2 * math.sin(index / 17)
+        values.append(low + (high - low) * min(1.0, max(0.0, share + noise.uniform(-0.09, 0.09))))
+    return tuple(values)
+
+
+def summary(run_id: str, state: str, stage: str, age_s: float, **more: object) -> RunSummary:
+    began = NOW - age_s
+    step, steps = more.pop("step", None), more.pop("steps", None)
+    detail, end = str(more.pop("detail", "")), more.pop("end", None)
+    roles, progress = more.pop("roles", {}), more.pop("progress", None)
+    known: dict[str, object] = {
+        "name": run_id.rsplit("-", 1)[0],
+        "algorithm": "grpo",
+        "cluster": "local",
+        "attempt": 1,
+        "nodes": 1,
+        "gpus_per_node": 3,
+        "gpu": "cpu",
+        "path": f"/home/ada/runs/{run_id}",
+    }
+    return RunSummary(
+        run_id=run_id,
+        state=state,
+        created_at=began,
+        end=end,
+        stage=StageSnapshot(
+            stage=stage,
+            since=began,
+            updated=NOW,
+            detail=detail,
+            step=step,
+            steps=steps,
+            roles=roles,
+            progress=progress,
+            history=history(began, stage),
+        ),
+        **(known | more),
+    )
+
+
+GPU = {"nodes": 2, "gpus_per_node": 4, "gpu": "H100-SXM-80GB", "cluster": "isambard"}
+
+RUNS: tuple[RunSummary, ...] = (
+    summary(
+        "grpo-tiny-4f2a",
+        "running",
+        "training",
+        134,
+        step=412,
+        steps=1000,
+        reward=0.812,
+        tokens_per_second=9412.0,
+        tokens_per_second_history=wave(64, 7000, 9800, 1),
+        attempt=2,
+    ),
+    summary(
+        "grpo-7b-2x4-uneven-91c0",
+        "running",
+        "training",
+        8040,
+        step=118,
+        steps=1000,
+        reward=0.4312,
+        tokens_per_second=38104.0,
+        tokens_per_second_history=wave(64, 21000, 41000, 2),
+        **GPU,
+    ),
+    summary(
+        "grpo-7b-2x4-b7e1",
+        "starting",
+        "loading",
+        71,
+        detail="2 of 3 roles ready",
+        progress=0.67,
+        roles={"learner 0": "ready", "learner 1": "ready", "engine 0": "loading weights"},
+        **GPU,
+    ),
+    summary("grpo-tiny-88d0", "queued", "queued", 190, detail="2 ahead of it, 3 CPU slots wanted"),
+    summary(
+        "grpo-tiny-stopping-07aa",
+        "stopping",
+        "saving",
+        600,
+        step=871,
+        steps=1000,
+        reward=0.955,
+        tokens_per_second=9010.0,
+        tokens_per_second_history=wave(40, 7000, 9500, 3),
+        detail="saving a checkpoint",
+    ),
+    summary(
+        "grpo-7b-r2-30b9",
+        "failed",
+        "ended",
+        2460,
+        step=37,
+        steps=500,
+        reward=0.22,
+        tokens_per_second_history=wave(30, 20000, 36000, 4),
+        **GPU,
+        end=EndSnapshot(
+            outcome="failed", exit_code=1, reason="CUDA out of memory in engine 3 on nid010798", at=NOW - 300
+        ),
+    ),
+    summary(
+        "grpo-tiny-coin-5d11",
+        "finished",
+        "ended",
+        5000,
+        step=1000,
+        steps=1000,
+        reward=0.503,
+        tokens_per_second_history=wave(64, 8000, 9000, 5),
+        end=EndSnapshot(outcome="finished", exit_code=0, at=NOW - 4000),
+    ),
+    summary(
+        "grpo-tiny-c0de",
+        "cancelled",
+        "ended",
+        7000,
+        step=55,
+        steps=1000,
+        reward=0.31,
+        end=EndSnapshot(outcome="cancelled", exit_code=143, reason="", at=NOW - 6900),
+    ),
+    summary(
+        "grpo-tiny-dead",
+        "lost",
+        "ended",
+        90000,
+        step=12,
+        steps=1000,
+        end=EndSnapshot(outcome="lost", reason="its processes are gone without a word", at=NOW - 80000),
+    ),
+    summary("grpo-weird-0000", "unknown", "submitted", 400, cluster="away"),
+)
+
+HOSTILE_LOG = (
+    "[bold red]not markup[/] and [link=file:///etc/passwd]no link[/link]",
+    "\x1b[2J\x1b[31mescape\x1b[0m \x1b]0;title\x07 \x1b]52;c;aGk=\x07 bell\x07 \u202eright to left\u202c",
+    "wide 日本語 テスト 모델 👩‍🔬 tab\there" + "x" * 400,
+)
+
+HOSTILE_RUNS = tuple(
+    summary(run_id, "running", "training", 60, step=1, steps=2, detail=run_id, cluster=run_id)
+    for run_id in (
+        "[red]markup[/red]-[@click=app.quit]x[/]",
+        "esc\x1b[2J\x1b]0;hi\x07-1",
+        "x" * 300,
+        "日本語の実験-長い名前-0001",
+        "\u202ertl",
+    )
+)
+
+
+def log_lines(count: int = 400) -> tuple[str, ...]:
+    lines = []
+    for step in range(count):
+        clock = f"09:{step // 60 % 60:02d}:{step % 60:02d}"
+        lines.append(
+            f"{clock} step {step} reward {0.2 + step / 500:.3f} loss 0.0{step % 90 + 10} len 3.9 tok/s 94{step % 90 + 10}"
+        )
+        if step % 97 == 50:
+            lines.append(f"{clock} engine 0: WARNING preempted 12 sequences, KV cache 96 % used")
+        if step == count - 60:
+            lines.append(f"{clock} learner 1: checkpoint step-{step:06d} complete in 0.4 s")
+    return tuple(lines)
+
+
+def metrics(run: RunSummary) -> MetricsSnapshot:
+    done = run.stage.step or 0
+    if not done:
+        return MetricsSnapshot(taken_at=NOW)
+    count = min(done, 512)
+    steps = tuple(range(1, done + 1, max(1, done // count)))[:count]
+    count = len(steps)
+    rate = run.tokens_per_second or 9000.0
+    series = {
+        "reward": wave(count, 0.1, (run.reward or 0.5) * 1.05, 11, rise=True),
+        "reward_std": wave(count, 0.05, 0.4, 12),
+        "loss": wave(count, -0.02, 0.03, 13),
+        "grad_norm": wave(count, 0.2, 1.6, 14),
+        "clip_fraction": wave(count, 0.0, 0.08, 15),
+        "entropy": tuple(reversed(wave(count, 0.4, 2.1, 16, rise=True))),
+        "learning_rate": tuple(5e-4 for _ in range(count)),
+        "response_length": wave(count, 3.4, 4.0, 17),
+        "zero_std_fraction": wave(count, 0.0, 0.6, 18, rise=True),
+        "parity_max_abs": wave(count, 1e-6, 4e-6, 19),
+        "actor_tokens_per_second": wave(count, rate * 0.6, rate * 1.1, 20),
+        "learner_tokens_per_second_step": wave(count, rate * 1.2, rate * 1.9, 21),
+        "time/total": tuple(0.29 for _ in range(count)),
+    }
+    scale = 120.0 if run.gpu != "cpu" else 1.0
+    series["time/total"] = tuple(0.29 * scale for _ in range(count))
+    latest = {name: values[-1] for name, values in series.items()}
+    latest |= {"reward": run.reward or 0.0, "actor_tokens_per_second": rate}
+    latest |= {
+        "time/generate": 0.17 * scale,
+        "time/train": 0.09 * scale,
+        "time/weight_sync": 0.02 * scale,
+        "time/saving": 0.0,
+    }
+    return MetricsSnapshot(steps=steps, series=series, latest=latest, taken_at=NOW)
+
+
+def cpu_hosts() -> tuple[HostSnapshot, ...]:
+    processes = (
+        ProcessSample(pid=21011, title="ray::Learner.train rank 0", cpu_percent=97.0, resident_gib=0.61),
+        ProcessSample(pid=21012, title="ray::Learner.train rank 1", cpu_percent=96.0, resident_gib=0.61),
+        ProcessSample(pid=21013, title="ray::Engine.generate", cpu_percent=88.0, resident_gib=0.72),
+        ProcessSample(pid=20990, title="raylet", cpu_percent=3.0, resident_gib=0.11),
+        ProcessSample(pid=20981, title="gcs_server", cpu_percent=1.2, resident_gib=0.05),
+    )
+    return (
+        HostSnapshot(
+            host="ada-laptop",
+            taken_at=NOW,
+            cpus=8,
+            cpu_percent=41.0,
+            memory_used_gib=9.4,
+            memory_total_gib=31.2,
+            processes=processes,
+            cpu_history=wave(60, 20, 70, 30),
+        ),
+    )
+
+
+def gpu_hosts(nodes: int, first_pid: int = 211034) -> tuple[HostSnapshot, ...]:
+    hosts = []
+    for node in range(nodes):
+        cards = []
+        for index in range(4):
+            free = node == 1 and index == 1
+            learner = index < 2
+            cards.append(
+                GpuSample(
+                    index=index,
+                    name="NVIDIA H100 80GB HBM3",
+                    uuid=f"GPU-{node}{index}",
+                    utilization_percent=0.0 if free else (84.0 + index + node if learner else 95.0 + index),
+                    memory_used_gib=0.4 if free else (61.3 if learner else 70.2 + 6 * (node == 0 and index == 3)),
+                    memory_total_gib=79.6,
+                    power_w=92.0 if free else 612.0,
+                    temperature_c=34.0 if free else 61.0 + index,
+                    pids=() if free else (first_pid + node * 10 + index,),
+                )
+            )
+        hosts.append(
+            HostSnapshot(
+                host=f"nid{10701 + node:06d}",
+                taken_at=NOW,
+                cpus=64,
+                cpu_percent=23.0 + node,
+                memory_used_gib=212.0 + node,
+                memory_total_gib=480.0,
+                gpus=tuple(cards),
+                cpu_history=wave(60, 15, 40, 40 + node),
+                gpu_history=tuple(wave(60, 70, 100, 50 + node * 4 + i) for i in range(4)),
+                processes=(
+                    ProcessSample(
+                        pid=first_pid + node * 10, title="ray::Learner.train", cpu_percent=104.0, resident_gib=14.2
+                    ),
+                ),
+            )
+        )
+    return tuple(hosts)
+
+
+def actors(run: RunSummary) -> tuple[ActorSnapshot, ...]:
+    if run.gpu == "cpu":
+        named = [("Learner", "learner 0", 21011), ("Learner", "learner 1", 21012), ("Engine", "engine 0", 21013)]
+        placed = [(kind, name, pid, "ada-laptop") for kind, name, pid in named]
+    else:
+        placed = []
+        for node in range(run.nodes):
+            for index in range(4):
+                if (node, index) != (1, 1):
+                    kind = "Learner" if index < 2 else "Engine"
+                    placed.append(
+                        (kind, f"{kind.lower()} {len(placed)}", 211034 + node * 10 + index, f"nid{10701 + node:06d}")
+                    )
+        placed.append(("StatusBoard", "status", 211000, "nid010701"))
+    return tuple(
+        ActorSnapshot(actor_id=f"{pid:08x}", class_name=kind, name=name, state="ALIVE", node=node, pid=pid)
+        for kind, name, pid, node in placed
+    )
+
+
+def snapshot(run: RunSummary, lines: tuple[str, ...] | None = None) -> RunSnapshot:
+    """The picture of one run, as its state would have it."""
+    if run.state in ("queued", "unknown"):
+        return RunSnapshot(summary=run, taken_at=NOW)
+    alive = run.state in ("running", "stopping", "starting")
+    ended: list[dict[str, object]] = [
+        {"time": NOW - 134 + index * 9, "kind": "stage", "text": name} for index, name in enumerate(STAGES[:7])
+    ]
+    ended.append({"time": NOW - 60, "kind": "checkpoint", "text": "step-000350 is complete", "seconds": 0.4})
+    if run.end is not None and run.end.outcome == "failed":
+        ended.append({"time": NOW - 10, "kind": "error", "text": run.end.reason})
+    return RunSnapshot(
+        summary=run,
+        hosts=(gpu_hosts(run.nodes) if run.gpu != "cpu" else cpu_hosts()) if alive else (),
+        actors=actors(run) if alive else (),
+        status=StatusSnapshot(
+            taken_at=NOW,
+            phase="generate" if alive else "",
+            phase_since=NOW - 1.2,
+            queues=(
+                QueueSnapshot(name="Prompt Queue", current=29, maxsize=32),
+                QueueSnapshot(name="Inference Results Queue", current=3, maxsize=32),
+            )
+            if alive
+            else (),
+            learner_weight_version=412 if alive else None,
+            engine_weight_versions={"engine 0": 411} if alive else {},
+        ),
+        metrics=metrics(run),
+        log=LogSnapshot(lines=log_lines() if lines is None else lines, offset=40_000),
+        events=tuple(ended),
+        taken_at=NOW,
+    )

@@ -1,0 +1,104 @@
+"""Driving the cockpit in tests: waiting for what must come, the screen as text, SVG pictures without what varies."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fake_cockpit import FakeCockpit
+
+from rltui.tui.app import CockpitApp
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from textual.pilot import Pilot
+
+DEADLINE_S = 10.0
+CELL = 12.2
+"""Width of a cell in an exported picture."""
+
+
+@asynccontextmanager
+async def cockpit(
+    fake: FakeCockpit | None = None, size: tuple[int, int] = (80, 24), theme: str = "", **options: object
+) -> AsyncIterator[Pilot[int]]:
+    """The real application over ``fake``, headless, with the first list of runs on its screen."""
+    fake = fake or FakeCockpit()
+    app = CockpitApp(fake, **({"clock": lambda: 0.0} | options))
+    async with app.run_test(size=size) as pilot:
+        if theme:
+            app.theme = theme
+        if "runs" not in fake.failing and not fake.slow_s:
+            await until(pilot, lambda: app.pictures.runs.taken_at > 0, "the list of runs")
+        await pilot.pause()
+        yield pilot
+
+
+async def until(pilot: Pilot[int], condition: Callable[[], bool], what: str = "the condition") -> None:
+    """Let the application work until ``condition`` holds; say ``what`` did not come in time."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come within {DEADLINE_S:.0f} s:\n{screen_text(pilot)}")
+        await pilot.pause(0.01)
+
+
+async def until_text(pilot: Pilot[int], words: str) -> None:
+    """Wait until the screen shows ``words``."""
+    await until(pilot, lambda: words in screen_text(pilot), f"{words!r}")
+
+
+async def settled(pilot: Pilot[int]) -> None:
+    """Wait until the screen has not changed for longer than the cockpit waits before it reads a selected run."""
+    before, since = "", time.monotonic()
+
+    def quiet() -> bool:
+        nonlocal before, since
+        now = screen_text(pilot)
+        if now != before:
+            before, since = now, time.monotonic()
+        return time.monotonic() - since > 0.2
+
+    await until(pilot, quiet, "a screen at rest")
+
+
+def screen_lines(pilot: Pilot[int]) -> list[str]:
+    """The screen as lines of text, without the notifications."""
+    # Textual has no public way to the cells on the screen but an SVG, which costs ten times as much.
+    strips = pilot.app.screen._compositor.render_strips()
+    return ["".join(segment.text for segment in strip) for strip in strips]
+
+
+def screen_text(pilot: Pilot[int]) -> str:
+    """The screen as text."""
+    return "\n".join(screen_lines(pilot))
+
+
+def notices(pilot: Pilot[int]) -> str:
+    """The text of all notifications that can still be read."""
+    return "\n".join(notification.message for notification in pilot.app._notifications)
+
+
+def normalised(svg: str) -> str:
+    """``svg`` with fixed ids and without fonts from the network."""
+    svg = re.sub(r"terminal-\d+-", "t-", svg)
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    svg = svg.replace("Fira Code", "DejaVu Sans Mono, Menlo, Consolas, monospace")
+    pattern = (
+        r'<text class="[^"]*" x="([\d.]+)"( y="[\d.]+") textLength="([\d.]+)"([^>]*)>((?:&#160;)*)([^<]*)</text>\n?'
+    )
+    return re.sub(r"[ \t]+\n", "\n", re.sub(pattern, _unpadded, svg))
+
+
+def _unpadded(found: re.Match[str]) -> str:
+    """A piece of text without spaces at its ends, which some viewers drop; a piece of spaces vanishes."""
+    head = found[0][: found[0].index(' x="')]
+    words = re.sub(r"(?:&#160;)+$", "", found[6])
+    if not words:
+        return ""
+    before, after = len(found[5]) // 6, (len(found[6]) - len(words)) // 6
+    x, length = float(found[1]) + before * CELL, float(found[3]) - (before + after) * CELL
+    return f'{head} x="{x:.1f}"{found[2]} textLength="{length:.1f}"{found[4]}>{words}</text>\n'

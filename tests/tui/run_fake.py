@@ -1,0 +1,36 @@
+"""The real program over the fake cockpit: ``python tests/tui/run_fake.py`` (the tmux tests drive this)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--empty", action="store_true")
+    parser.add_argument("--hostile", action="store_true")
+    parser.add_argument("--live", action="store_true")
+    parser.add_argument("--slow", type=float, default=0.0)
+    parser.add_argument("--readonly", action="store_true")
+    parser.add_argument("--ascii", action="store_true")
+    parser.add_argument("--open")
+    options = parser.parse_args()
+
+    from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, RUNS
+    from fake_cockpit import FakeCockpit
+
+    from rltui.tui.app import run_cockpit
+
+    runs = () if options.empty else HOSTILE_RUNS if options.hostile else RUNS
+    fake = FakeCockpit(
+        all_runs=runs, slow_s=options.slow, live=options.live, lines=HOSTILE_LOG if options.hostile else None
+    )
+    return run_cockpit(fake, open_run=options.open, readonly=options.readonly, ascii_only=options.ascii)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

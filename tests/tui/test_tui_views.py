@@ -1,0 +1,231 @@
+"""The views at every size: no line wider than the terminal, columns in line, ASCII when asked, nothing hostile left."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from canned_launch import PRESETS, review
+from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, NOW, RUNS, gpu_hosts, snapshot
+
+from rltui.tui.glyphs import ASCII, UNICODE, Glyphs
+from rltui.tui.screens.confirm import confirm_lines
+from rltui.tui.spans import Line, clean, width_of
+from rltui.tui.views import bars, hosts, launch, overview, runs, tabs
+from rltui.watch.snapshots import ActorSnapshot, MetricsSnapshot, RunSnapshot, RunsSnapshot, StatusSnapshot
+
+SIZES = [(1, 1), (8, 3), (40, 10), (57, 14), (70, 20), (80, 24), (99, 30), (100, 30), (120, 40), (160, 45), (200, 60)]
+PICTURES = [snapshot(run) for run in RUNS] + [snapshot(run, HOSTILE_LOG) for run in HOSTILE_RUNS]
+WALL = msgspec.structs.replace(PICTURES[1], hosts=gpu_hosts(40))
+TITLE = (("name", "title"), (" and more", "dim"))
+
+
+def ids(value: object) -> str:
+    if isinstance(value, RunSnapshot):
+        return f"{value.summary.state}-{clean(value.summary.run_id)[:12]}"
+    return "ascii" if value is ASCII else "unicode" if value is UNICODE else str(value)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("picture", [*PICTURES, WALL, RunSnapshot(summary=RUNS[0])], ids=ids)
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=ids)
+def test_the_overview_fits(picture: RunSnapshot, size: tuple[int, int], glyphs: Glyphs) -> None:
+    width, height = size
+    lines = overview.overview(picture, width, height, glyphs, TITLE)
+    assert len(lines) == height
+    if width >= 40:  # below, the pane cuts
+        assert [line.plain for line in lines if width_of(line.spans) > width] == []
+
+
+@pytest.mark.parametrize("width", [40, 58, 70, 72, 80, 100, 118, 120, 200])
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=ids)
+def test_rows_of_the_list_fit_and_stand_in_columns(width: int, glyphs: Glyphs) -> None:
+    for some in (RUNS, HOSTILE_RUNS):
+        plan = runs.plan(width, 24)
+        rows = [runs.row(run, plan, run is some[0], glyphs) for run in some]
+        assert all(width_of(row.spans) <= width for row in [runs.head(plan), *rows])
+        # the state begins at the same cell in each row and under its title
+        starts = {width_of(row.spans[: 2 + len(plan.columns)]) for row in rows}
+        assert starts == {runs.head(plan).plain.index("STATE") - 1}
+
+
+def test_numbers_keep_their_columns_while_they_change() -> None:
+    plan = runs.plan(100, 20)
+    widths = set()
+    for rate in (0.4, 9.9, 999.6, 1234.0, 99_990.0, 1.5e6):
+        run = msgspec.structs.replace(RUNS[0], tokens_per_second=rate, reward=rate % 1)
+        widths.add(width_of(runs.row(run, plan, False, UNICODE).spans))
+    assert len(widths) == 1
+
+
+def test_the_state_is_a_word_and_a_glyph_without_colour() -> None:
+    plan = runs.plan(80, 20)
+    start = runs.head(plan).plain.index("STATE")
+    words = [runs.row(run, plan, False, UNICODE).plain[start:].split() for run in RUNS]
+    assert [word[:2] for word in words] == [
+        ["▶", "training"],
+        ["▶", "training"],
+        ["◔", "loading"],
+        ["◷", "queued"],
+        ["◌", "stopping"],
+        ["✗", "failed"],
+        ["✓", "finished"],
+        ["■", "cancelled"],
+        ["▲", "lost"],
+        ["?", "unknown"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("", 10),
+        ("tiny", 6),
+        ("7b isambard", 3),
+        ("state:running", 2),
+        ("state:run 7b", 1),
+        ("algo:ppo", 0),
+        ("nix:1", 0),
+    ]
+    + [("TINY-88", 1), ("name:coin", 1)],
+)
+def test_the_filter(query: str, count: int) -> None:
+    assert sum(runs.matches(run, query) for run in RUNS) == count
+
+
+def test_empty_lists_teach() -> None:
+    def said(snapshot_: RunsSnapshot, query: str, fetched: bool) -> str:
+        return "\n".join(line.plain for line in runs.empty(snapshot_, query, fetched, UNICODE))
+
+    assert "looking for runs" in said(RunsSnapshot(), "", False)
+    assert "press n" in said(RunsSnapshot(), "", True)
+    assert "no run matches zzz" in said(RunsSnapshot(runs=RUNS), "zzz", True)
+
+
+def test_gpus_know_whose_they_are() -> None:
+    picture = PICTURES[1]
+    rows = hosts.gpu_rows(picture.hosts, hosts.owners(picture.actors), 80, 4, UNICODE)
+    assert [[word for word in row.plain.split() if word in "LE·"] for row in rows[:1]] != []
+    letters = [[span[0].strip() for span in row.spans if span[0].strip() in ("L", "E", "·")] for row in rows]
+    assert letters == [["L", "L", "E", "E"], ["L", "·", "E", "E"]]
+
+
+@pytest.mark.parametrize("width", [24, 40, 60, 80, 120, 200])
+def test_the_wall_of_gpus_fits_and_counts_the_rest(width: int) -> None:
+    rows = hosts.gpu_rows(WALL.hosts, hosts.owners(WALL.actors), width, 6, UNICODE)
+    assert len(rows) == 6
+    assert all(width_of(row.spans) <= width for row in rows)
+    assert "35 more nodes" in rows[-1].plain
+
+
+def test_memory_that_is_nearly_full_is_pointed_out() -> None:
+    rows = hosts.gpu_rows(PICTURES[1].hosts, {}, 80, 4, UNICODE)
+    assert [text.strip() for row in rows for text, role in row.spans if role == "attention"] == ["76"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("picture", PICTURES, ids=ids)
+def test_tabs_fit(picture: RunSnapshot, width: int) -> None:
+    for tab in (tabs.hosts, tabs.metrics, tabs.events, tabs.hosts_head, tabs.actors_head, tabs.metrics_head):
+        assert len(tab(picture, width, UNICODE)) >= 1
+    for tab in (tabs.metrics, tabs.hosts_head, tabs.actors_head, tabs.metrics_head, tabs.events_head):
+        assert all(width_of(line.spans) <= width for line in tab(picture, width, UNICODE))
+
+
+def test_dead_actors_come_first_and_say_why() -> None:
+    dead = ActorSnapshot(actor_id="1", class_name="Engine", name="engine 3", state="DEAD", death_cause="exit 137")
+    picture = msgspec.structs.replace(PICTURES[1], actors=(*PICTURES[1].actors, dead))
+    text = "\n".join(line.plain for line in overview.overview(picture, 140, 40, UNICODE, TITLE))
+    assert "1 dead" in text
+    assert text.index("exit 137") < text.index("Learner learner 0")
+
+
+def test_problems_of_sources_are_shown_where_their_data_would_be() -> None:
+    status = StatusSnapshot(queues=PICTURES[0].status.queues, problem="status: refused")
+    picture = msgspec.structs.replace(PICTURES[0], status=status, actors_problem="Ray: timed out")
+    text = "\n".join(line.plain for line in overview.overview(picture, 140, 40, UNICODE, TITLE))
+    assert "status: refused" in text
+    assert "Ray: timed out" in text
+
+
+def test_gaps_in_a_series_do_no_harm() -> None:
+    nan = float("nan")
+    series = {"reward": (nan, nan), "loss": (nan, 1.0), "grad_norm": (float("inf"), 2.0)}
+    picture = msgspec.structs.replace(PICTURES[0], metrics=MetricsSnapshot(steps=(1, 2), series=series))
+    assert tabs.metrics(picture, 80, UNICODE)
+    assert overview.overview(picture, 80, 24, UNICODE, TITLE)
+
+
+@pytest.mark.parametrize("width", [30, 41, 80, 120])
+def test_the_review_says_everything(width: int) -> None:
+    preset = PRESETS[2]
+    lines = launch.review_lines(preset, review(preset, ()), ("train.steps=5",), width, UNICODE)
+    text = "".join(line.plain.strip() for line in lines).replace(" ", "")
+    for words in (
+        "train.steps=5",
+        "node1",
+        "256000samples",
+        "P107",
+        "roles.rollout.engines=5",
+        "supervise",
+        "attempts/01",
+    ):
+        assert words in text
+    assert all(width_of(line.spans) <= width for line in lines if "┃" not in line.plain and ".yaml" not in line.plain)
+
+
+def test_errors_stand_first() -> None:
+    preset = PRESETS[3]
+    text = [line.plain for line in launch.review_lines(preset, review(preset, ()), (), 80, UNICODE)]
+    assert next(i for i, row in enumerate(text) if "P101" in row) < next(
+        i for i, row in enumerate(text) if "layout" in row
+    )
+
+
+def plain_lines(glyphs: Glyphs) -> list[Line]:
+    lines = overview.overview(PICTURES[1], 120, 40, glyphs, TITLE)
+    lines += launch.review_lines(PRESETS[0], review(PRESETS[0], ()), (), 80, glyphs)
+    lines.append(bars.header(["run"], (), bars.Health("lost", 12.0, True, True, "away"), 80, glyphs))
+    return lines
+
+
+def test_views_use_the_alphabet_they_are_given() -> None:
+    drawn = {char for glyph in UNICODE if isinstance(glyph, str) for char in glyph if not char.isascii()}
+    braille_cells = {chr(code) for code in range(0x2800, 0x2900)}
+    neutral = set("·–…×")  # these become ASCII at the terminal's gate
+    text = "".join(line.plain for line in plain_lines(ASCII))
+    assert set(text) & (drawn | braille_cells) - neutral == set()
+
+
+def test_the_confirmation_says_title_consequences_and_commands() -> None:
+    from fake_cockpit import FakeCockpit
+
+    preview = FakeCockpit().preview_cancel(RUNS[0].run_id)
+    text = "\n".join(line.plain for line in confirm_lines(preview, 60, UNICODE))
+    assert preview.title in text
+    assert "12 steps will be lost" in text
+    assert "kill -TERM 20951" in text
+
+
+@pytest.mark.parametrize(
+    ("health", "words"),
+    [
+        (bars.Health(), ""),
+        (bars.Health("late", 4.0), "▲ 4s old"),
+        (bars.Health("lost", 75.0), "✗ 1m15 old"),
+        (bars.Health(paused=True), "‖ paused"),
+        (bars.Health(readonly=True), "read-only"),
+        (bars.Health(problem="isambard is away"), "▲ isambard is away"),
+    ],
+)
+def test_the_header_tells_the_age_of_stale_data(health: bars.Health, words: str) -> None:
+    plain = bars.header(["a run"], (("▶ training", "ok"),), health, 80, UNICODE).plain
+    assert len(plain) == 80
+    assert words in plain
+    assert ("old" in plain) == (health.freshness != "fresh")
+
+
+def test_now_is_the_clock_of_the_data() -> None:
+    lines = overview.overview(PICTURES[0], 80, 24, UNICODE, TITLE)
+    assert "2m14" in lines[0].plain
+    later = msgspec.structs.replace(PICTURES[0], taken_at=NOW + 60)
+    assert "3m14" in overview.overview(later, 80, 24, UNICODE, TITLE)[0].plain

@@ -1,0 +1,158 @@
+"""Architectures from config.json, counted against the models that transformers builds from the same config."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import Any
+
+import pytest
+
+from rltui.hardware.hf_config import TRAITS, architecture_from_config
+from rltui.hardware.models import known_model
+from rltui.hardware.parameters import count_parameters
+from rltui.hardware.vision_towers import tower_parameters, unknown_tower
+
+SMALL = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 8, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 128, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1,
+}  # fmt: skip
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+ROUTED = {
+    "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1,
+    "first_k_dense_replace": 2,
+}  # fmt: skip
+LATENT = {
+    **ROUTED, "kv_lora_rank": 16, "q_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16,
+    "num_key_value_heads": 4,
+}  # fmt: skip
+LINEAR = {
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+    "shared_expert_intermediate_size": 40, "head_dim": 32,
+}  # fmt: skip
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("llama", "Llama", {}),
+    ("llama", "Llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    ("mistral", "Mistral", {"head_dim": 32}),
+    ("mixtral", "Mixtral", {"num_local_experts": 4}),
+    ("qwen2", "Qwen2", {}),
+    ("qwen2_moe", "Qwen2Moe", {**EXPERTS, "shared_expert_intermediate_size": 40, "decoder_sparse_step": 1}),
+    ("qwen3", "Qwen3", {"head_dim": 32}),
+    ("qwen3_moe", "Qwen3Moe", {**EXPERTS, "head_dim": 32, "mlp_only_layers": [0, 3]}),
+    ("qwen3_next", "Qwen3Next", {**EXPERTS, **LINEAR}),
+    ("olmo2", "Olmo2", {}),
+    ("olmo3", "Olmo3", {}),
+    ("olmoe", "Olmoe", {"num_experts": 8, "num_experts_per_tok": 2}),
+    ("gemma2", "Gemma2", {"head_dim": 32}),
+    ("phi3", "Phi3", {}),
+    ("glm4", "Glm4", {"head_dim": 16, "attention_bias": True}),
+    ("glm4_moe", "Glm4Moe", {**ROUTED, "head_dim": 16, "attention_bias": True, "use_qk_norm": True}),
+    ("deepseek_v2", "DeepseekV2", {**LATENT, "q_lora_rank": None}),
+    ("deepseek_v3", "DeepseekV3", LATENT),
+    ("gpt_oss", "GptOss", {"num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 16}),
+    ("seed_oss", "SeedOss", {"attention_bias": True, "head_dim": 16}),
+    ("granite", "Granite", {}),
+]
+TOWERS = {
+    "Qwen2.5-VL-7B": (
+        {
+            "model_type": "qwen2_5_vl", "depth": 32, "hidden_size": 1280, "intermediate_size": 3420,
+            "out_hidden_size": 3584,
+        },
+        3584,
+    ),
+    "Qwen2-VL-7B": (
+        {"model_type": "qwen2_vl", "depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "hidden_size": 3584},
+        3584,
+    ),
+    "Qwen3-VL-8B": (
+        {
+            "model_type": "qwen3_vl", "depth": 27, "hidden_size": 1152, "intermediate_size": 4304,
+            "out_hidden_size": 4096, "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24],
+        },
+        4096,
+    ),
+    "Gemma-3-4B": (
+        {
+            "model_type": "siglip_vision_model", "hidden_size": 1152, "num_hidden_layers": 27,
+            "intermediate_size": 4304, "image_size": 896, "patch_size": 14,
+        },
+        2560,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.trainers
+@pytest.mark.parametrize(("module", "name", "settings"), CASES, ids=[f"{case[0]}-{i}" for i, case in enumerate(CASES)])
+def test_count_is_that_of_the_model_transformers_builds(module: str, name: str, settings: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    package = f"transformers.models.{module}"
+    configuration = importlib.import_module(f"{package}.configuration_{module}")
+    modeling = importlib.import_module(f"{package}.modeling_{module}")
+    config = getattr(configuration, f"{name}Config")(**{**SMALL, **settings})
+    with torch.device("meta"):
+        built = getattr(modeling, f"{name}ForCausalLM")(config)
+    stored = sum(p.numel() for p in built.parameters())
+    stored += sum(b.numel() for key, b in built.named_buffers() if key.endswith("e_score_correction_bias"))
+    for use_diff in (False, True):
+        described = json.loads(config.to_json_string(use_diff=use_diff))
+        assert count_parameters(architecture_from_config(described, "small")).total == stored
+
+
+@pytest.mark.parametrize(("name", "tower"), TOWERS.items())
+def test_towers_have_the_parameters_that_checkpoints_publish(name: str, tower: tuple[dict[str, Any], int]) -> None:
+    model = known_model(name)
+    assert model is not None
+    assert tower_parameters({"vision_config": tower[0]}, tower[1]) == model.vision_params
+
+
+def test_unknown_tower_is_named() -> None:
+    assert unknown_tower({"vision_config": {"model_type": "moon_vit"}}) == "moon_vit"
+    assert unknown_tower({"vision_config": TOWERS["Gemma-3-4B"][0]}) == ""
+    assert unknown_tower({}) == ""
+
+
+def test_vision_model_reads_its_text_part() -> None:
+    text = {
+        "model_type": "qwen3_vl_text", "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 12288, "vocab_size": 151936,
+    }  # fmt: skip
+    config = {
+        "model_type": "qwen3_vl", "tie_word_embeddings": False, "text_config": text,
+        "vision_config": TOWERS["Qwen3-VL-8B"][0],
+    }  # fmt: skip
+    assert count_parameters(architecture_from_config(config, "vl")).total == 8_767_123_696
+
+
+def test_windows_come_from_layer_types_or_the_type() -> None:
+    sizes = {
+        "hidden_size": 64,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 4,
+        "intermediate_size": 96,
+        "vocab_size": 9,
+    }
+    gemma = architecture_from_config({**sizes, "model_type": "gemma3_text", "sliding_window": 512}, "g")
+    assert (gemma.sliding_window, gemma.sliding_layers) == (512, 10)
+    kinds = ["sliding_attention", "full_attention"] * 6
+    listed = architecture_from_config(
+        {**sizes, "model_type": "gpt_oss", "sliding_window": 128, "layer_types": kinds}, "o"
+    )
+    assert (listed.sliding_window, listed.sliding_layers) == (128, 6)
+    off = architecture_from_config(
+        {**sizes, "model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, "q"
+    )
+    assert (off.sliding_window, off.sliding_layers) == (0, 0)
+
+
+def test_unknown_type_says_how_it_was_read() -> None:
+    sizes = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 96,
+        "vocab_size": 9,
+    }
+    assert "Llama-like" in architecture_from_config({**sizes, "model_type": "brand_new"}, "x").caveat
+    assert architecture_from_config({**sizes, "model_type": "llama"}, "x").caveat == ""
+    assert "llama" in TRAITS

@@ -1,0 +1,138 @@
+"""From names and folders to architectures."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.errors import UsageError
+from rltui.hardware.models import find_model, known_model, nearest_models
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("Qwen/Qwen3-8B", "Qwen3-8B"),
+        ("qwen3-8b", "Qwen3-8B"),
+        ("Qwen/Qwen3-4B-Instruct-2507", "Qwen3-4B"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "Qwen3-30B-A3B"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "Qwen3-30B-A3B"),
+        ("Qwen/Qwen2.5-VL-72B-Instruct-GPTQ-Int4", "Qwen2.5-VL-72B"),
+        ("Qwen/Qwen2.5-Math-7B-Instruct", "Qwen2.5-7B"),
+        ("meta-llama/Meta-Llama-3.1-8B-Instruct", "Llama-3.1-8B"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "Llama-3.1-70B"),
+        ("deepseek-ai/DeepSeek-R1", "DeepSeek-V3"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", "Qwen2.5-7B"),
+        ("allenai/OLMo-2-1124-7B-Instruct", "OLMo-2-1124-7B"),
+        ("allenai/OLMo-2-0325-32B-Instruct", "OLMo-2-0325-32B"),
+        ("allenai/Olmo-3-7B-Think", "Olmo-3-1025-7B"),
+        ("google/gemma-3-4b-it", "Gemma-3-4B"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "Mistral-7B-v0.3"),
+        ("moonshotai/Moonlight-16B-A3B-Instruct", "Moonlight-16B-A3B"),
+        ("PrimeIntellect/INTELLECT-3", "GLM-4.5-Air"),
+        ("builtin/tiny-qwen3", "tiny-qwen3"),
+    ],
+)
+def test_variants_of_a_name_have_the_familys_shape(name: str, family: str) -> None:
+    model = known_model(name)
+    assert model is not None
+    assert model.name == family
+
+
+@pytest.mark.parametrize(
+    "name", ["Qwen3-7B", "gpt-5", "", "/", "Qwen/", "llama", "Qwen3-8", "Llama-3.1-8", "Qwen3.5-4B"]
+)
+def test_unknown_names_are_not_guessed(name: str) -> None:
+    assert known_model(name) is None
+
+
+def test_one_and_a_half_billion_are_not_all_alike() -> None:
+    tied, untied = known_model("Qwen2.5-1.5B"), known_model("DeepSeek-R1-Distill-Qwen-1.5B")
+    assert tied is not None
+    assert untied is not None
+    assert tied.tied
+    assert not untied.tied
+
+
+def test_nearest_names_are_of_the_table() -> None:
+    assert "Qwen3-8B" in nearest_models("Qwen/Qwen3-7B-Instruct")
+    assert nearest_models("zzzzzzzz") == []
+
+
+def test_local_folder_comes_before_the_table(tmp_path: Path) -> None:
+    folder = tmp_path / "Qwen3-8B"
+    folder.mkdir()
+    config = {
+        "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 128, "vocab_size": 100,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    for name in (str(folder), str(folder / "config.json")):
+        model = find_model(name)
+        assert model is not None
+        assert (model.layers, model.kv_heads, model.head_dim) == (2, 4, 16)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "not a JSON object"),
+        (b"[1, 2]", "not a JSON object"),
+        (b"\xff\xfe\x00", "not a JSON object"),
+        (b"{}", "hidden_size"),
+        (b'{"hidden_size": "64"}', "hidden_size"),
+        (b'{"hidden_size": -1}', "hidden_size"),
+        (b'{"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": true}', "num_hidden_layers"),
+    ],
+)
+def test_bad_config_is_one_clear_error(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(UsageError, match=words):
+        find_model(str(tmp_path))
+
+
+def test_missing_folder_is_named() -> None:
+    with pytest.raises(UsageError, match=r"cannot be read"):
+        find_model("./no-such-model")
+
+
+def test_odd_names_do_not_break_the_look_up() -> None:
+    assert find_model("x" * 5000) is None
+    assert find_model("a\0b") is None
+
+
+TINY = {
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "dtype": "bfloat16",
+    "intermediate_size": 128, "vocab_size": 100,
+}  # fmt: skip
+TINY_PARAMETERS = 2 * 100 * 64 + 2 * (4 * 64**2 + 3 * 64 * 128 + 2 * 64) + 64
+
+
+def write_model(folder: Path, config: dict[str, object], metadata: dict[str, int]) -> str:
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": metadata, "weight_map": {}}))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "metadata", "caveat", "vision"),
+    [
+        ({}, {"total_size": 999}, "", 0),  # a known type needs no proof
+        ({"model_type": "brand_new"}, {"total_size": 2 * TINY_PARAMETERS}, "", 0),
+        ({"model_type": "brand_new"}, {"total_parameters": 2 * TINY_PARAMETERS}, f"has {TINY_PARAMETERS:,}", 0),
+        ({"vision_config": {"model_type": "moon"}}, {"total_parameters": TINY_PARAMETERS + 5000}, "", 5000),
+        ({"vision_config": {"model_type": "moon"}}, {}, "tower of type 'moon' is not counted", 0),
+    ],
+)
+def test_checkpoint_settles_what_the_config_leaves_open(
+    tmp_path: Path, config: dict[str, object], metadata: dict[str, int], caveat: str, vision: int
+) -> None:
+    model = find_model(write_model(tmp_path, {**TINY, **config}, metadata))
+    assert model is not None
+    assert caveat in model.caveat if caveat else model.caveat == ""
+    assert model.vision_params == vision

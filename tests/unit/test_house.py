@@ -1,0 +1,101 @@
+"""The house around the code: nothing private in its files, a licence that is the licence, commands that exist."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+APACHE_2_SHA256 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+
+# Written in pieces, so that this file does not hold what it looks for.
+PRIVATE = re.compile(
+    "|".join(
+        (
+            "py" + r"pi\.org",
+            "python" + "hosted",
+            "download" + r"\.pytorch",
+            "npm" + r"js\.",
+            "/r" + r"oot/\w",
+            "/wo" + "rk/(?:main|shared)",
+            "/op" + "t/(?:wheels|pypi)",
+        )
+    )
+)
+
+
+def tracked_files() -> list[Path]:
+    """Return the files that git knows and that are there."""
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("this is no git checkout")
+    return [path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_no_file_names_a_package_host_or_a_path_of_one_machine() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for path in tracked_files()
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if PRIVATE.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_licence_is_the_unchanged_apache_2() -> None:
+    assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2_SHA256
+
+
+def test_every_advertised_command_is_a_target() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    advertised = set(re.findall(r"[`']make ([a-z]+)", makefile + (ROOT / "CONTRIBUTING.md").read_text()))
+    assert advertised
+    assert advertised <= targets
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert phony
+    assert set(phony.group(1).split()) == targets
+
+
+def test_make_without_a_target_explains_itself() -> None:
+    done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    assert "make demo" in done.stdout
+    assert "make test" in done.stdout
+
+
+def test_commit_hooks_need_no_foreign_repository() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [repository["repo"] for repository in config["repos"]] == ["local"]
+    for hook in config["repos"][0]["hooks"]:
+        assert hook["language"] == "system"
+        assert hook["entry"].startswith(".venv/bin/")
+
+
+def test_locked_torch_is_the_one_that_is_asked_for() -> None:
+    torch = {
+        match.group()
+        for name in ("pyproject.toml", "constraints/lock.txt", "constraints/overrides.txt")
+        if (match := re.search(r"torch==[\d.]+\d", (ROOT / name).read_text()))
+    }
+    assert len(torch) == 1
+
+
+def shell_scripts() -> list[Path]:
+    """Return the tracked files that start as a shell script."""
+    return [path for path in tracked_files() if re.match(rb"#!.*\b(?:ba)?sh\b", path.read_bytes()[:64])]
+
+
+def test_shell_scripts_pass_shellcheck() -> None:
+    shellcheck = shutil.which("shellcheck")
+    if not shellcheck:
+        pytest.skip("shellcheck is not installed")
+    scripts = shell_scripts()
+    assert ROOT / ".ci" / "run" in scripts
+    done = subprocess.run([shellcheck, *scripts], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,36 @@
+"""What launching says where something is missing."""
+
+import importlib.util
+
+import pytest
+
+from rltui.errors import MissingExtraError
+from rltui.layout.load import load_layout
+from rltui.layout.presets import resolve
+from rltui.service import launch
+from rltui.service.launch import require_modules
+
+
+@pytest.mark.parametrize(
+    ("absent", "overrides", "said"),
+    [
+        ({"torch", "ray"}, [], ["The trainers need torch, ray,", "pip install 'rltui[trainers]'"]),
+        ({"vllm"}, ["roles.rollout.engine=vllm"], ["The layout asks for vLLM", "roles.rollout.engine=hf"]),
+    ],
+)
+def test_missing_extras_name_the_command_that_installs_them(
+    monkeypatch: pytest.MonkeyPatch, absent: set[str], overrides: list[str], said: list[str]
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None if name in absent else real("json"))
+    with pytest.raises(MissingExtraError) as caught:
+        require_modules(load_layout(resolve("local/grpo-tiny"), overrides).layout)
+    for words in said:
+        assert words in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_hf_layouts_do_not_need_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None if name == "vllm" else real("json"))
+    require_modules(load_layout(resolve("local/grpo-tiny")).layout)

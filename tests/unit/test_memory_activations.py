@@ -1,0 +1,144 @@
+"""Activations and logits against hand computation."""
+
+from __future__ import annotations
+
+import pytest
+
+from rltui.hardware.architecture import Architecture, Experts
+from rltui.memory import settings as s
+from rltui.memory.activations import (
+    LAYER_RESIDUALS,
+    QK_NORM_COPY,
+    ROUTED_TOKEN,
+    forward_layer_bytes,
+    kept_layer_bytes,
+    mask_bytes,
+    recomputed_layer_bytes,
+)
+from rltui.memory.estimate import GIB, Moment
+from rltui.memory.training import estimate_training
+
+H, Q, KV, F, LAYERS, VOCAB = 1024, 1024, 256, 4096, 4, 32000
+DENSE = Architecture(name="dense", layers=LAYERS, hidden=H, heads=8, kv_heads=2, head_dim=128, ffn=F, vocab=VOCAB)
+NORMED = Architecture(
+    name="normed", layers=LAYERS, hidden=H, heads=8, kv_heads=2, head_dim=128, ffn=F, vocab=VOCAB, qk_norm="head"
+)
+SPARSE = Architecture(
+    name="sparse", layers=LAYERS, hidden=H, heads=8, kv_heads=2, head_dim=128, vocab=VOCAB,
+    experts=Experts(layers=LAYERS, count=16, top_k=2, ffn=512, shared_ffn=256),
+)  # fmt: skip
+ONE = s.Sharding(gpus=1, backend="plain", zero_stage=0)
+
+
+def backward(workload: s.Workload, sharding: s.Sharding = ONE, model: Architecture = DENSE) -> Moment:
+    estimate = estimate_training(model, sharding, workload)
+    return next(moment for moment in estimate.moments if moment.moment == "backward")
+
+
+@pytest.mark.parametrize(
+    ("checkpointing", "kernels", "expected"),
+    [
+        ("full", "fused", 2 * H),
+        ("offload", "fused", 0),
+        ("none", "fused", 6 * F + 6 * (Q + KV) + 6 * H),
+        ("none", "eager", 8 * F + 6 * (Q + KV) + 16 * H),
+    ],
+)
+def test_kept_by_a_layer(checkpointing: str, kernels: str, expected: int) -> None:
+    workload = s.Workload(tokens=1, checkpointing=checkpointing, kernels=kernels)  # type: ignore[arg-type]
+    assert kept_layer_bytes(DENSE, workload) == expected
+
+
+def test_gpts_widths_give_korthikantis_34_bytes_a_hidden() -> None:
+    """Two matrices of width 4 h there are as wide as three of 8/3 h here; no grouped queries."""
+    gpt = Architecture(name="gpt", layers=1, hidden=3072, heads=24, kv_heads=24, head_dim=128, ffn=8192, vocab=1)
+    kept = kept_layer_bytes(gpt, s.Workload(tokens=1, checkpointing="none"))
+    assert kept / 3072 == pytest.approx(34)
+
+
+def test_selective_is_between_full_and_none() -> None:
+    kept = [
+        kept_layer_bytes(DENSE, s.Workload(tokens=1, checkpointing=mode))
+        for mode in ("offload", "full", "selective", "none")
+    ]
+    assert kept == sorted(kept)
+    assert len(set(kept)) == 4
+
+
+def test_frozen_matrices_keep_less_and_quantised_ones_more() -> None:
+    workload = s.Workload(tokens=1, checkpointing="none")
+    plain = kept_layer_bytes(DENSE, workload)
+    frozen = kept_layer_bytes(DENSE, workload, s.Adapter(targets="attention"))
+    quantised = kept_layer_bytes(DENSE, workload, s.Adapter(targets="attention", base_bytes=0.55))
+    assert plain - frozen == 2 * F + 2 * H
+    assert quantised - frozen == 4 * (2 * H + Q + F)
+
+
+def test_recomputed_layer() -> None:
+    assert recomputed_layer_bytes(DENSE) == 12 * F + 6 * (Q + KV) + LAYER_RESIDUALS * H
+    assert recomputed_layer_bytes(NORMED) - recomputed_layer_bytes(DENSE) == QK_NORM_COPY * (Q + KV)
+    assert recomputed_layer_bytes(NORMED, trained=False) == recomputed_layer_bytes(DENSE)
+    routed = 12 * (2 * 512 + 256) + 6 * (Q + KV) + LAYER_RESIDUALS * H + ROUTED_TOKEN * 2 * H
+    assert recomputed_layer_bytes(SPARSE) == routed
+    assert forward_layer_bytes(DENSE) == 6 * F + 6 * H
+
+
+def test_backward_adds_up_by_hand() -> None:
+    moment = backward(s.Workload(tokens=8192, checkpointing="full", head="full"))
+    assert moment.parts_gib["activations"] == pytest.approx(2 * H * LAYERS * 8192 / GIB)
+    assert moment.parts_gib["layer"] == pytest.approx((12 * F + 6 * (Q + KV) + LAYER_RESIDUALS * H) * 8192 / GIB)
+    assert moment.parts_gib["logits"] == pytest.approx(17 * VOCAB * 8192 / GIB)
+    assert moment.total_gib == pytest.approx(sum(moment.parts_gib.values()))
+    assert moment.torch_gib == pytest.approx(moment.total_gib - moment.parts_gib["context"])
+
+
+@pytest.mark.parametrize(("head", "bytes_a_logit"), [("full", 17), ("compiled", 8), ("streamed", 4), ("none", 0)])
+def test_logits_by_how_the_head_is_computed(head: str, bytes_a_logit: int) -> None:
+    parts = backward(s.Workload(tokens=1000, head=head)).parts_gib  # type: ignore[arg-type]
+    assert parts["logits"] == pytest.approx(bytes_a_logit * VOCAB * 1000 / GIB)
+
+
+def test_chunked_head_does_not_grow() -> None:
+    few, many = (backward(s.Workload(tokens=tokens, head="chunked")).parts_gib["logits"] for tokens in (100, 10**6))
+    assert few == many == pytest.approx(0.3)
+
+
+def test_only_the_responses_logits_count_where_only_they_are_asked_for() -> None:
+    parts = backward(s.Workload(tokens=1000, head_tokens=250, head="streamed")).parts_gib
+    assert parts["logits"] == pytest.approx(4 * VOCAB * 250 / GIB)
+
+
+def test_tensor_and_context_parallelism_divide_activations_and_logits() -> None:
+    workload = s.Workload(tokens=8192)
+    whole = backward(workload).parts_gib
+    split = backward(workload, s.Sharding(gpus=8, zero_stage=0, tensor_parallel=4, context_parallel=2)).parts_gib
+    for name in ("activations", "layer", "logits"):
+        assert split[name] == pytest.approx(whole[name] / 8)
+
+
+def test_pipeline_keeps_as_many_micro_batches_as_it_has_stages() -> None:
+    deep = s.Sharding(gpus=4, backend="megatron", zero_stage=1, pipeline_parallel=4)
+    kept = backward(s.Workload(tokens=1024, pipeline_micro_batches=8), deep).parts_gib["activations"]
+    inputs, outputs = 2 * H * (LAYERS / 4), 2 * H
+    assert kept == pytest.approx((inputs + outputs) * 1024 * 4 / GIB)
+
+
+def test_offloaded_inputs_leave_a_few_in_flight() -> None:
+    parts = backward(s.Workload(tokens=4096, checkpointing="offload")).parts_gib
+    assert parts["activations"] == pytest.approx(5 * 2 * H * 4096 / GIB)
+
+
+def test_padding_mask_grows_with_the_square_of_the_length() -> None:
+    rows = s.Workload(tokens=4 * 2048, sequences=4, mask=True, checkpointing="none")
+    assert mask_bytes(DENSE, rows) == 4 * 2048**2 * (1 + 2 * LAYERS)
+    recomputed = s.Workload(tokens=4 * 2048, sequences=4, mask=True, checkpointing="full")
+    assert mask_bytes(DENSE, recomputed) == 4 * 2048**2 * 3
+    assert mask_bytes(DENSE, s.Workload(tokens=2048)) == 0
+
+
+def test_gradients_are_beside_activations_only_where_they_accumulate() -> None:
+    """In the first micro-batch gradients come while activations go."""
+    together = backward(s.Workload(tokens=64, accumulates=True))
+    first = backward(s.Workload(tokens=64, accumulates=False))
+    kept = together.parts_gib["activations"] + together.parts_gib["logits"]
+    assert together.total_gib - first.total_gib == pytest.approx(min(kept, together.parts_gib["gradients"]))

@@ -1,0 +1,246 @@
+"""The estimate of a layout, its table and its JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from rltui.layout.schema import Layout
+from rltui.memory import estimate_layout
+from rltui.memory.bars import lines
+from rltui.memory.estimate import GIB
+from rltui.memory.host import checkpoint_gib, estimate_host, export_gib
+from rltui.memory.layouts import as_json
+from rltui.memory.settings import DEEPSPEED_BF16, FP32, Sharding
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BASE: dict[str, Any] = {
+    "layout": 1,
+    "name": "olmo-7b-2x4",
+    "algorithm": "grpo",
+    "hardware": {"nodes": 2, "gpus_per_node": 4, "gpu": "H100-SXM-80GB", "cpus_per_node": 64},
+    "roles": {
+        "learner": {
+            "model": "allenai/OLMo-2-1124-7B-Instruct", "gpus": [2, 1], "zero_stage": 3, "micro_batch": 1,
+            "gradient_checkpointing": True,
+        },
+        "rollout": {"engines": 5},
+    },
+    "train": {"steps": 10, "prompts_per_step": 32, "samples_per_prompt": 8, "learning_rate": 1e-6},
+    "lengths": {"prompt": 2048, "response": 8192},
+    "data": {"train": "math"},
+}  # fmt: skip
+
+
+def layout(**overrides: Any) -> Layout:
+    """``BASE`` with values set at dotted keys; dots are written as two underscores."""
+    data = json.loads(json.dumps(BASE))
+    for key, value in overrides.items():
+        *path, last = key.split("__")
+        place = data
+        for name in path:
+            place = place[name]
+        place[last] = value
+    return msgspec.convert(data, Layout)
+
+
+def apply(knob: str, **overrides: Any) -> Layout:
+    key, value = knob.split("=")
+    return layout(**{**overrides, key.replace(".", "__"): json.loads(value)})
+
+
+def test_json_has_the_promised_form() -> None:
+    answer = json.loads(msgspec.json.encode(as_json(estimate_layout(layout()))))
+    assert answer["schema"] == 1
+    assert [role["role"] for role in answer["roles"]] == ["learner", "rollout"]
+    for role, gpus in zip(answer["roles"], (3, 5), strict=True):
+        assert role["gpus"] == gpus
+        assert role["capacity_gib"] == 79.18
+        assert role["verdict"] == "fits"
+        totals = [moment["total_gib"] for moment in role["moments"]]
+        assert role["peak_gib"] == max(totals)
+        for moment in role["moments"]:
+            assert moment["total_gib"] == pytest.approx(sum(moment["parts_gib"].values()), abs=0.01)
+    (engine,) = answer["engines"]
+    assert set(engine) >= {"role", "weights_gib", "activation_gib", "kv_gib", "kv_tokens", "max_concurrency"}
+    assert engine["kv_tokens"] == pytest.approx(engine["max_concurrency"] * 10240, rel=0.01)
+
+
+def test_olmo_holds_few_long_sequences_for_it_has_no_grouped_heads() -> None:
+    (olmo,) = estimate_layout(layout()).engines
+    (llama,) = estimate_layout(layout(roles__learner__model="meta-llama/Llama-3.1-8B-Instruct")).engines
+    assert olmo.kv_tokens is not None
+    assert llama.kv_tokens is not None
+    assert 9 < (olmo.max_concurrency or 0) < 12
+    assert 3.7 < llama.kv_tokens / olmo.kv_tokens < 4.1
+
+
+def test_whole_batch_at_once_is_what_micro_batch_zero_means() -> None:
+    few, all_at_once = layout(roles__learner__micro_batch=85), layout(roles__learner__micro_batch=0)
+    assert estimate_layout(all_at_once).roles[0].peak_gib == estimate_layout(few).roles[0].peak_gib
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"roles__learner__gradient_checkpointing": False, "roles__learner__micro_batch": 8},
+        {"roles__learner__micro_batch": 32},
+        {"roles__learner__zero_stage": 2, "roles__learner__gpus": [4], "lengths__response": 512},
+        {"roles__learner__zero_stage": 0, "roles__learner__gpus": [4], "lengths__response": 512},
+    ],
+)
+def test_applied_knob_lowers_the_peak(overrides: dict[str, Any]) -> None:
+    before = estimate_layout(layout(**overrides)).roles[0]
+    assert before.knob
+    after = estimate_layout(apply(before.knob, **overrides)).roles[0]
+    assert after.peak_gib < before.peak_gib
+
+
+def test_32b_engine_needs_the_share_of_the_card_that_a_guide_takes_away() -> None:
+    """At 0.55 a 32B model cannot start on one card; at 0.9 it can. Lowering the share is no lever here."""
+    overrides = {
+        "roles__learner__model": "allenai/OLMo-2-0325-32B-Instruct", "hardware__gpu": "GH200-96GB",
+        "roles__rollout__memory_utilization": 0.55,
+    }  # fmt: skip
+    before = estimate_layout(layout(**overrides)).roles[1]
+    assert before.verdict == "no"
+    assert "memory_utilization=0.55" in before.blocked
+    after = estimate_layout(apply(before.knob, **overrides)).roles[1]
+    assert after.verdict == "fits"
+
+
+def test_cache_too_small_for_one_sequence_blocks_the_engine() -> None:
+    role = estimate_layout(layout(lengths__response=200_000)).roles[1]
+    assert role.verdict == "no"
+    assert "not one sequence of 202048" in role.blocked
+    assert role.knob == "roles.rollout.tensor_parallel=2"
+
+
+def test_cpu_layout_has_no_card_to_fill() -> None:
+    estimate = estimate_layout(layout(hardware__gpu="cpu"))
+    assert estimate.roles == ()
+    assert any("no card to fill" in note for note in estimate.notes)
+
+
+def test_unknown_card_is_said_and_not_guessed() -> None:
+    estimate = estimate_layout(layout(hardware__gpu="GH200"))
+    assert {role.verdict for role in estimate.roles} == {"unknown"}
+    assert "GH200-96GB or GH200-144GB" in estimate.notes[0]
+
+
+def test_unknown_model_is_said_with_the_nearest() -> None:
+    estimate = estimate_layout(layout(roles__learner__model="Qwen/Qwen3-7B"))
+    assert estimate.roles == ()
+    assert "Qwen3-8B" in estimate.notes[0]
+
+
+def test_transformers_engine_on_a_card() -> None:
+    role = estimate_layout(layout(roles__rollout__engine="hf")).roles[1]
+    assert role.verdict == "no"  # 56 sequences of 10k tokens, half a MiB each
+    assert role.knob == "roles.rollout.engines=10"
+
+
+def test_v100_cannot_train_3b_without_division() -> None:
+    """A guide's plan: full fine-tuning of 3 billion parameters, replicated on two 32 GB cards."""
+    overrides = {
+        "roles__learner__model": "Qwen/Qwen2.5-3B", "roles__learner__gpus": [2], "roles__learner__zero_stage": 0,
+        "roles__learner__precision": "fp16", "hardware__gpu": "V100-32GB", "lengths__response": 1024,
+        "lengths__prompt": 512,
+    }  # fmt: skip
+    learner = estimate_layout(layout(**overrides)).roles[0]
+    assert learner.verdict == "no"
+    assert learner.knob == "roles.learner.zero_stage=3"
+
+
+def test_lines_fit_a_terminal_and_name_the_verdict() -> None:
+    text = list(lines(estimate_layout(layout())))
+    assert any("✓ fits" in line for line in text)
+    assert any("sequences of full length" in line for line in text)
+    assert max(map(len, text)) <= 110
+    full = list(lines(estimate_layout(layout(roles__learner__micro_batch=64))))
+    assert any("▶" in line for line in full)
+    assert any("✗ no" in line for line in full)
+    assert any(line.strip() == "roles.learner.micro_batch=32" for line in full)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"roles__learner__gpus": [1024], "roles__rollout__tensor_parallel": 1024},
+        {"lengths__response": 10**9, "lengths__prompt": 10**9},
+        {"train__prompts_per_step": 10**9, "train__samples_per_prompt": 10**9, "roles__learner__micro_batch": 0},
+        {"train__prompts_per_step": 1, "train__samples_per_prompt": 1, "roles__learner__gpus": [4, 4]},
+        {"roles__rollout__memory_utilization": 0.0},
+    ],
+)
+def test_absurd_layouts_are_estimated_all_the_same(overrides: dict[str, Any]) -> None:
+    estimate = estimate_layout(layout(**overrides))
+    assert {role.verdict for role in estimate.roles} <= {"fits", "tight", "no"}
+    assert list(lines(estimate))
+    assert estimate.host is not None
+    assert estimate.host.ram_gib > 0
+
+
+def test_host_memory_by_cause() -> None:
+    from rltui.hardware.models import known_model
+
+    model = known_model("Llama-3.1-8B")
+    assert model is not None
+    bytes_16 = 8_030_261_248 * 2 / GIB
+    plain = estimate_host(model, Sharding(gpus=4, zero_stage=2), DEEPSPEED_BF16, learners=4)
+    assert plain.ram_parts_gib["loading"] == pytest.approx(4 * bytes_16)
+    offload = estimate_host(model, Sharding(gpus=4, offload="optimizer"), DEEPSPEED_BF16, learners=4)
+    assert "loading" not in offload.ram_parts_gib
+    assert offload.ram_parts_gib["offload"] == pytest.approx(8_030_261_248 * 16 * 1.5 / GIB)
+    asleep = estimate_host(model, Sharding(gpus=4), DEEPSPEED_BF16, learners=4, engines=2, engine_gpus=4, sleeping=True)
+    assert asleep.ram_parts_gib["sleeping engines"] == pytest.approx(2 * bytes_16)
+    assert asleep.shm_gib == 10
+
+
+def test_checkpoint_on_disk() -> None:
+    from rltui.hardware.models import known_model
+
+    model = known_model("Llama-3.1-8B")
+    assert model is not None
+    assert checkpoint_gib(model, DEEPSPEED_BF16) == pytest.approx(14 * 8_030_261_248 / GIB)
+    assert checkpoint_gib(model, FP32) == pytest.approx(12 * 8_030_261_248 / GIB)
+    assert export_gib(model) == pytest.approx(2 * 8_030_261_248 / GIB)
+
+
+def mem(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rltui", "mem", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_verb_prints_a_table_and_exits_by_the_verdict(tmp_path: Path) -> None:
+    file = tmp_path / "l.yaml"
+    file.write_text(json.dumps(BASE))  # JSON is YAML
+    fits = mem(str(file))
+    assert (fits.returncode, fits.stderr) == (0, "")
+    assert "learner  3 GPUs" in fits.stdout
+    too_much = mem(str(file), "roles.learner.micro_batch=64", "--json")
+    assert too_much.returncode == 1
+    assert json.loads(too_much.stdout)["roles"][0]["verdict"] == "no"
+
+
+def test_verb_on_the_shipped_cpu_layout() -> None:
+    done = mem("local/grpo-tiny")
+    assert done.returncode == 0
+    assert "no card to fill" in done.stdout
+
+
+def test_estimates_import_nothing_heavy() -> None:
+    code = (
+        "import sys; import rltui.memory; "
+        "heavy = {'torch', 'ray', 'numpy', 'transformers', 'textual', 'paramiko', 'yaml'} & set(sys.modules); "
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

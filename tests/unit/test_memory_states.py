@@ -1,0 +1,134 @@
+"""Weights, gradients, optimizer and gathered layers against hand computation."""
+
+from __future__ import annotations
+
+import pytest
+
+from rltui.hardware.architecture import Architecture, Experts
+from rltui.hardware.models import known_model
+from rltui.hardware.parameters import count_parameters
+from rltui.memory import settings as s
+from rltui.memory.estimate import GIB
+from rltui.memory.states import (
+    adapter_parameters,
+    frozen_gib,
+    gathered_gib,
+    slice_of,
+    state_gib,
+    step_gib,
+)
+
+DENSE = Architecture(name="dense", layers=4, hidden=1024, heads=8, kv_heads=8, head_dim=128, ffn=4096, vocab=32000)
+SPARSE = Architecture(
+    name="sparse", layers=4, hidden=1024, heads=8, kv_heads=8, head_dim=128, vocab=32000,
+    experts=Experts(layers=4, count=16, top_k=2, ffn=512),
+)  # fmt: skip
+PARAMETERS = count_parameters(DENSE).total
+
+
+@pytest.mark.parametrize(
+    ("stage", "weights", "gradients", "optimizer"),
+    [(0, 2, 2, 12), (1, 2, 2, 12 / 8), (2, 2, 2 / 8, 12 / 8), (3, 2 / 8, 2 / 8, 12 / 8)],
+)
+def test_zero_divides_what_its_stage_says(stage: int, weights: float, gradients: float, optimizer: float) -> None:
+    sharding = s.Sharding(gpus=8, zero_stage=stage)  # type: ignore[arg-type]
+    parts = state_gib(slice_of(DENSE, sharding), s.DEEPSPEED_BF16, sharding)
+    expected = {"weights": weights, "gradients": gradients, "optimizer": optimizer}
+    assert parts == pytest.approx({name: size * PARAMETERS / GIB for name, size in expected.items()})
+
+
+@pytest.mark.parametrize(
+    ("states", "total"),
+    [
+        (s.DEEPSPEED_BF16, 16),
+        (s.DEEPSPEED_BF16_FP32_GRADIENTS, 18),
+        (s.DEEPSPEED_FP32, 20),
+        (s.FP32, 16),
+        (s.FSDP_FP32, 16),
+        (s.MEGATRON_BF16, 18),
+        (s.PURE_BF16, 8),
+        (s.BF16_ADAM_8BIT, 6),
+        (s.BF16_ADAM_8BIT_FUSED, 2),
+    ],
+)
+def test_bytes_of_a_parameter(states: s.States, total: int) -> None:
+    assert states.resident == total
+
+
+def test_megatron_replicates_weights_and_gradients() -> None:
+    sharding = s.Sharding(gpus=8, backend="megatron", zero_stage=1, tensor_parallel=2)
+    parts = state_gib(slice_of(DENSE, sharding), s.MEGATRON_BF16, sharding)
+    assert sum(parts.values()) == pytest.approx((6 + 12 / 4) * PARAMETERS / 2 / GIB)
+
+
+def test_experts_are_cut_by_expert_parallelism_and_replicated_over_the_rest() -> None:
+    sharding = s.Sharding(gpus=16, backend="megatron", tensor_parallel=2, pipeline_parallel=2, expert_parallel=4)
+    part, count = slice_of(SPARSE, sharding), count_parameters(SPARSE)
+    assert part.shared == count.shared / 4
+    assert part.routed == count.routed / 8
+    assert (part.shared_ranks, part.routed_ranks) == (4, 2)
+
+
+def test_offload_takes_the_optimizer_off_the_card() -> None:
+    for offload, left in (("moments", 4), ("optimizer", 0)):
+        sharding = s.Sharding(gpus=1, zero_stage=2, offload=offload)  # type: ignore[arg-type]
+        parts = state_gib(slice_of(DENSE, sharding), s.DEEPSPEED_BF16, sharding)
+        assert parts["optimizer"] == pytest.approx(left * PARAMETERS / GIB)
+    everything = s.Sharding(gpus=1, zero_stage=3, offload="all")
+    assert sum(state_gib(slice_of(DENSE, everything), s.DEEPSPEED_BF16, everything).values()) == 0
+
+
+def test_secondary_partition_adds_its_share_of_16_bit_weights() -> None:
+    plain, hpz = s.Sharding(gpus=16, zero_stage=3), s.Sharding(gpus=16, zero_stage=3, hpz=8)
+    part = slice_of(DENSE, plain)
+    added = state_gib(part, s.DEEPSPEED_BF16, hpz)["weights"] - state_gib(part, s.DEEPSPEED_BF16, plain)["weights"]
+    assert added == pytest.approx(2 * PARAMETERS / 8 / GIB)
+
+
+def test_step_needs_float32_gradients_and_adamws_temporary() -> None:
+    sharding = s.Sharding(gpus=4, zero_stage=2)
+    part = slice_of(DENSE, sharding)
+    assert step_gib(part, s.DEEPSPEED_BF16, sharding) == pytest.approx(8 * PARAMETERS / 4 / GIB)
+    llama = known_model("Llama-3.1-70B")
+    assert llama is not None
+    three = s.Sharding(gpus=8, zero_stage=3)
+    assert step_gib(slice_of(llama, three), s.DEEPSPEED_BF16, three) == pytest.approx(8e9 / GIB)  # one sub-group
+    offloaded = s.Sharding(gpus=8, zero_stage=3, offload="optimizer")
+    assert step_gib(slice_of(llama, offloaded), s.DEEPSPEED_BF16, offloaded) == 0
+
+
+def test_deepspeed_keeps_a_billion_live_parameters_and_a_bucket() -> None:
+    llama = known_model("Llama-3.1-8B")
+    assert llama is not None
+    parts = gathered_gib(llama, s.DEEPSPEED_BF16, s.Sharding(gpus=8, zero_stage=3), trained=True)
+    assert parts == pytest.approx({"gathered": 2e9 / GIB, "buffers": 1e9 / GIB})
+    assert gathered_gib(llama, s.DEEPSPEED_BF16, s.Sharding(gpus=8, zero_stage=1), trained=True) == {}
+
+
+def test_small_models_gather_no_more_than_they_are() -> None:
+    parts = gathered_gib(DENSE, s.DEEPSPEED_BF16, s.Sharding(gpus=2, zero_stage=3), trained=True)
+    assert parts["gathered"] == pytest.approx(2 * PARAMETERS / GIB)
+
+
+def test_fsdp_gathers_layers_and_both_ends() -> None:
+    count = count_parameters(DENSE)
+    parts = gathered_gib(DENSE, s.FSDP_FP32, s.Sharding(gpus=8, backend="fsdp"), trained=False)
+    ends = count.embedding + count.head
+    assert parts["gathered"] == pytest.approx(2 * (3.5 * count.largest_layer + ends) / GIB)
+
+
+def test_adapters_by_hand() -> None:
+    adapter = s.Adapter(rank=8)
+    attention, mlp = 4 * (1024 + 1024), 3 * (1024 + 4096)
+    assert adapter_parameters(DENSE, adapter) == 8 * 4 * (attention + mlp)
+    assert adapter_parameters(DENSE, s.Adapter(rank=8, targets="attention")) == 8 * 4 * attention
+    assert adapter_parameters(SPARSE, adapter) == 8 * 4 * attention
+    assert adapter_parameters(SPARSE, s.Adapter(rank=8, targets="all")) == 8 * 4 * (attention + 16 * 3 * (1024 + 512))
+
+
+def test_quantised_base_keeps_both_ends_in_16_bits() -> None:
+    sharding = s.Sharding(gpus=1, backend="plain", zero_stage=0)
+    parts = frozen_gib(DENSE, slice_of(DENSE, sharding), s.Adapter(rank=8, base_bytes=0.5), sharding)
+    ends = 2 * 32000 * 1024
+    assert parts["weights"] == pytest.approx((0.5 * (PARAMETERS - ends) + 2 * ends) / GIB)
+    assert parts["adapters"] == pytest.approx(16 * adapter_parameters(DENSE, s.Adapter(rank=8)) / GIB)

@@ -1,0 +1,125 @@
+"""Moments, verdicts and knobs of a model in training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.hardware.models import known_model
+from rltui.hardware.parameters import count_parameters
+from rltui.memory import estimate_training
+from rltui.memory import settings as s
+from rltui.memory.estimate import GIB, RoleEstimate, verdict
+
+if TYPE_CHECKING:
+    from rltui.hardware.architecture import Architecture
+
+
+def model(name: str) -> Architecture:
+    found = known_model(name)
+    assert found is not None
+    return found
+
+
+def olmo_32b(learners: int, gather: str = "layer", hpz: int = 1) -> RoleEstimate:
+    """open-instruct's 32B learner: 18 bytes a parameter, packs of 10k tokens."""
+    return estimate_training(
+        model("OLMo-2-0325-32B"),
+        s.Sharding(gpus=learners, zero_stage=3, hpz=hpz),
+        s.Workload(tokens=10240, head="compiled", kernels="eager"),
+        s.DEEPSPEED_BF16_FP32_GRADIENTS,
+        sync=s.WeightSync(gather=gather),  # type: ignore[arg-type]
+        capacity_gib=95.6,
+    )
+
+
+def test_moments_come_in_their_order() -> None:
+    estimate = estimate_training(
+        model("Qwen3-8B"), s.Sharding(gpus=8), s.Workload(tokens=4096), sync=s.WeightSync(), log_probs=True
+    )
+    assert [m.moment for m in estimate.moments] == ["load", "log-probs", "backward", "optimizer step", "weight sync"]
+    assert estimate.peak_gib == max(m.total_gib for m in estimate.moments)
+
+
+def test_whole_gather_makes_the_first_sync_the_peak() -> None:
+    """A 32B model on 8 cards of 96 GB trains, and dies when the whole of it is gathered to be sent."""
+    layer, whole = olmo_32b(8), olmo_32b(8, "whole")
+    assert layer.peak.moment == "backward"
+    assert layer.verdict != "no"
+    assert (whole.peak.moment, whole.verdict) == ("weight sync", "no")
+    assert whole.knob == "roles.learner.gather_at_sync=layer"
+    sync = whole.moments[-1].parts_gib["gathered"]
+    assert sync == pytest.approx(2 * count_parameters(model("OLMo-2-0325-32B")).total / GIB)
+    assert olmo_32b(8, "clone").moments[-1].parts_gib["gathered"] == pytest.approx(2 * sync)
+
+
+def test_sync_by_layer_needs_one_layer_and_one_bucket() -> None:
+    sync = olmo_32b(8).moments[-1].parts_gib
+    assert sync["bucket"] == 1.0
+    assert 0.5 < sync["gathered"] < 1.5
+
+
+def test_optimizer_step_is_the_peak_of_short_sequences() -> None:
+    estimate = estimate_training(model("Qwen2.5-1.5B"), s.Sharding(gpus=1, zero_stage=2), s.Workload(tokens=64))
+    assert estimate.peak.moment == "optimizer step"
+    assert estimate.peak.parts_gib["step"] == pytest.approx(8 * 1_543_714_304 / GIB)
+
+
+def test_offloaded_optimizer_leaves_weights_a_bucket_and_the_context_after_loading() -> None:
+    """DeepSpeed issue 4527: 6.8 billion parameters, ZeRO-3 with offload, one card: 14.3 GiB in nvidia-smi."""
+    estimate = estimate_training(
+        model("Llama-2-7B"), s.Sharding(gpus=1, zero_stage=3, offload="optimizer"), s.Workload(tokens=512)
+    )
+    load, backward = estimate.moments[0], estimate.moments[1]
+    assert load.total_gib + backward.parts_gib["buffers"] == pytest.approx(14.3, rel=0.05)
+
+
+def test_frozen_reference_is_divided_as_the_model_is() -> None:
+    plain = estimate_training(model("Qwen3-8B"), s.Sharding(gpus=8), s.Workload(tokens=64))
+    both = estimate_training(model("Qwen3-8B"), s.Sharding(gpus=8), s.Workload(tokens=64, reference=1))
+    assert both.peak_gib - plain.peak_gib == pytest.approx(2 * 8_190_735_360 / 8 / GIB)
+
+
+def test_lora_needs_no_gradients_of_the_base() -> None:
+    full = estimate_training(model("Qwen3-8B"), s.Sharding(gpus=1, zero_stage=0), s.Workload(tokens=512))
+    lora = estimate_training(
+        model("Qwen3-8B"), s.Sharding(gpus=1, zero_stage=0), s.Workload(tokens=512), adapter=s.Adapter(rank=16)
+    )
+    assert "gradients" not in lora.peak.parts_gib
+    assert lora.peak_gib < 25 < 130 < full.peak_gib
+
+
+@pytest.mark.parametrize(
+    ("peak", "capacity", "expected"),
+    [
+        (50, 79, "fits"),
+        (72.6, 79, "fits"),
+        (72.7, 79, "tight"),
+        (79, 79, "tight"),
+        (79.1, 79, "no"),
+        (5, None, "unknown"),
+    ],
+)
+def test_verdict(peak: float, capacity: float | None, expected: str) -> None:
+    assert verdict(peak, capacity) == expected
+
+
+def knob(zero_stage: int = 3, gpus: int = 8, **workload: object) -> str:
+    estimate = estimate_training(
+        model("Qwen3-8B"),
+        s.Sharding(gpus=gpus, zero_stage=zero_stage),  # type: ignore[arg-type]
+        s.Workload(**workload),  # type: ignore[arg-type]
+        sync=s.WeightSync(),
+    )
+    assert estimate.reason
+    return estimate.knob
+
+
+def test_knob_moves_the_part_that_makes_the_peak() -> None:
+    assert knob(tokens=65536, sequences=8, checkpointing="none") == "roles.learner.gradient_checkpointing=true"
+    assert knob(tokens=65536, sequences=8, checkpointing="full") == "roles.learner.micro_batch=4"
+    assert knob(tokens=65536, sequences=1, checkpointing="full") == ""
+    assert knob(tokens=512, zero_stage=2) == "roles.learner.zero_stage=3"
+    assert knob(tokens=512, zero_stage=3) == ""
+    assert knob(tokens=512, zero_stage=0, gpus=1) == ""  # nothing to divide among

@@ -1,0 +1,224 @@
+"""The list of runs: states folded from files and processes, and a reader on real directories."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from watch_support import append, make_run, supervisor, write_json
+
+from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.relay_client import RelayClient
+from rltui.watch.run_facts import fold_state, run_facts
+from rltui.watch.runs import RunsReader
+from rltui.watch.small_files import SmallFiles
+from rltui.watch.snapshots import EndSnapshot, StageSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rltui.watch.snapshots import RunSummary
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[RelayClient]:
+    client = RelayClient(LocalTransport())
+    yield client
+    client.close()
+
+
+def only(root: Path, client: RelayClient) -> RunSummary:
+    [run] = RunsReader(client, str(root)).read().runs
+    return run
+
+
+@pytest.mark.parametrize(
+    ("stage", "outcome", "alive", "state"),
+    [
+        (None, None, None, "unknown"),
+        (None, None, True, "queued"),
+        (None, None, False, "lost"),
+        ("submitted", None, None, "queued"),
+        ("queued", None, True, "queued"),
+        ("preflight", None, True, "starting"),
+        ("ray-up", None, True, "starting"),
+        ("placing", None, True, "starting"),
+        ("loading", None, None, "starting"),
+        ("training", None, True, "running"),
+        ("saving", None, True, "running"),
+        ("training", None, None, "running"),
+        ("training", None, False, "lost"),
+        ("queued", None, False, "lost"),
+        ("ended", None, True, "stopping"),
+        ("ended", None, False, "lost"),
+        ("dancing", None, True, "unknown"),
+        ("ended", "finished", False, "finished"),
+        ("training", "failed", True, "failed"),
+        (None, "cancelled", None, "cancelled"),
+        ("training", "lost", False, "lost"),
+        ("ended", "exploded", False, "unknown"),
+    ],
+)
+def test_fold_state(stage: str | None, outcome: str | None, alive: bool | None, state: str) -> None:
+    stage_snapshot = StageSnapshot(stage=stage) if stage else None
+    end = EndSnapshot(outcome=outcome) if outcome else None
+    assert fold_state(stage_snapshot, end, alive) == state
+
+
+def test_a_running_run_with_its_numbers(client: RelayClient, tmp_path: Path) -> None:
+    stage = {"schema": 1, "stage": "training", "since": 5.0, "updated": 6.0, "step": 2, "steps": 9, "new field": []}
+    path = make_run(tmp_path, stage=stage, supervisor=supervisor(), job={})
+    metrics = [{"step": step, "reward": step / 4, "learner_tokens_per_second_step": 10.0 * step} for step in (1, 2)]
+    append(path / "attempts/01/metrics.jsonl", *metrics, b'{"step": 3, "rew')
+    snapshot = RunsReader(client, str(tmp_path)).read()
+    assert snapshot.problem == ""
+    assert abs(snapshot.taken_at - time.time()) < 60
+    [run] = snapshot.runs
+    assert (run.run_id, run.name, run.algorithm, run.cluster) == ("run-1", "tiny", "grpo", "local")
+    assert (run.state, run.attempt, run.is_live, run.path) == ("running", 1, True, str(path))
+    assert (run.stage.step, run.stage.steps, run.end) == (2, 9, None)
+    assert (run.reward, run.tokens_per_second, run.tokens_per_second_history) == (0.5, 20.0, (10.0, 20.0))
+
+
+def test_runs_come_newest_first_and_only_the_newest_attempt_counts(client: RelayClient, tmp_path: Path) -> None:
+    make_run(tmp_path, "old", 1.0, end={"outcome": "finished", "exit_code": 0, "reason": "all steps done", "at": 9.0})
+    path = make_run(tmp_path, "new", 2.0, end={"outcome": "failed"}, stage={"stage": "ended"})
+    write_json(path / "attempts/10/stage.json", {"stage": "loading"})
+    write_json(path / "attempts/10/supervisor.json", supervisor())
+    write_json(path / "attempts/9/end.json", {"outcome": "cancelled"})
+    make_run(tmp_path, "unborn", 3.0)
+    shutil.copytree(path, tmp_path / ".hidden")
+    (tmp_path / "no-run").mkdir()
+    runs = RunsReader(client, str(tmp_path)).read().runs
+    assert [(run.run_id, run.state, run.attempt) for run in runs] == [
+        ("unborn", "unknown", 0),
+        ("new", "starting", 10),
+        ("old", "finished", 1),
+    ]
+    assert runs[2].end is not None
+    assert runs[2].end.reason == "all steps done"
+
+
+def test_a_new_attempt_that_has_said_nothing_is_not_overlooked(client: RelayClient, tmp_path: Path) -> None:
+    path = make_run(tmp_path, end={"outcome": "failed"})
+    write_json(path / "attempts/02/job.json", {})
+    assert (only(tmp_path, client).attempt, only(tmp_path, client).state) == (2, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("who", "state"),
+    [
+        ({}, "running"),
+        ({"start_time": "1"}, "lost"),
+        ({"pid": 2**22 + 1}, "lost"),
+        ({"host": "another-host", "pid": 2**22 + 1}, "running"),
+        ({"start_time": None}, "running"),
+    ],
+    ids=["alive", "reused pid", "gone", "elsewhere", "no start time"],
+)
+def test_lost_is_a_supervisor_that_is_gone(
+    client: RelayClient, tmp_path: Path, who: dict[str, Any], state: str
+) -> None:
+    make_run(tmp_path, stage={"stage": "training"}, supervisor=supervisor() | who)
+    assert only(tmp_path, client).state == state
+
+
+def test_a_supervisor_that_ends_between_two_looks_is_not_lost(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    path = make_run(tmp_path, stage={"stage": "training"}, supervisor=supervisor(child.pid))
+    ask = client.alive
+
+    def end_first(identities: Any) -> Any:
+        write_json(path / "attempts/01/end.json", {"outcome": "finished", "reason": "all steps done"})
+        child.kill()
+        child.wait()
+        return ask(identities)
+
+    monkeypatch.setattr(client, "alive", end_first)
+    assert only(tmp_path, client).state == "finished"
+
+
+def test_files_of_others_do_no_harm(client: RelayClient, tmp_path: Path) -> None:
+    path = make_run(tmp_path, stage={"stage": "training", "detail": "\x1b[31mred", "roles": {"a\x07": "b"}})
+    for name in ("end.json", "supervisor.json"):
+        (path / f"attempts/01/{name}").write_bytes(b"\xff\0garbage")
+    (path / "attempts/01/metrics.jsonl").write_bytes(os.urandom(5000))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/run.json").write_text("[1, 2")
+    runs = {run.run_id: run for run in RunsReader(client, str(tmp_path)).read().runs}
+    assert (runs["run-1"].stage.detail, runs["run-1"].stage.roles) == ("red", {"a": "b"})
+    assert runs["run-1"].state == "running"
+    assert (runs["broken"].state, runs["broken"].name) == ("unknown", "broken")
+
+
+def test_changes_are_seen_and_deleted_runs_go(client: RelayClient, tmp_path: Path) -> None:
+    path = make_run(tmp_path, stage={"stage": "queued"}, supervisor=supervisor())
+    make_run(tmp_path, "other")
+    reader = RunsReader(client, str(tmp_path))
+    for stage, state in (("loading", "starting"), ("training", "running")):
+        write_json(path / "attempts/01/stage.json", {"stage": stage})
+        assert {run.run_id: run.state for run in reader.read().runs} == {"run-1": state, "other": "unknown"}
+    write_json(path / "attempts/01/end.json", {"outcome": "finished"})
+    append(path / "attempts/01/metrics.jsonl", {"step": 1, "reward": 1.0})
+    shutil.rmtree(tmp_path / "other")
+    [run] = reader.read().runs
+    assert (run.state, run.reward) == ("finished", 1.0)
+
+
+def test_a_cluster_that_goes_away_leaves_the_last_list_and_says_so(tmp_path: Path) -> None:
+    script = tmp_path / "python"
+    make_run(tmp_path / "runs")
+    client = RelayClient(LocalTransport())
+    reader = RunsReader(client, str(tmp_path / "runs"))
+    assert len(reader.read().runs) == 1
+    client.close()
+    client._transport = LocalTransport(str(script))
+    away = reader.read()
+    assert len(away.runs) == 1
+    assert "Cannot start" in away.problem
+    client._transport = LocalTransport()
+    client.close()
+    assert reader.read().problem == ""
+    client.close()
+
+
+def test_no_run_root_is_no_runs(client: RelayClient, tmp_path: Path) -> None:
+    snapshot = RunsReader(client, str(tmp_path / "nowhere")).read()
+    assert (snapshot.runs, snapshot.problem) == ((), "")
+
+
+def test_unchanged_files_are_not_sent_again(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, age in (("old", 1000), ("new", 0)):
+        write_json(tmp_path / name / "x.json", {"name": name})
+        os.utime(tmp_path / name / "x.json", (time.time() - age,) * 2)
+    sent: list[dict[str, bool]] = []
+    ask = client.collect_since
+
+    def count(*arguments: Any) -> Any:
+        answer = ask(*arguments)
+        sent.append({file.path: file.text is not None for file in answer.files})
+        return answer
+
+    monkeypatch.setattr(client, "collect_since", count)
+    files = SmallFiles(client, str(tmp_path), ["*/x.json"])
+    first = files.read()
+    assert files.read() == first
+    assert sent == [{"new/x.json": True, "old/x.json": True}, {"new/x.json": True, "old/x.json": False}]
+    # a file that is moved here with an old time is new all the same
+    write_json(tmp_path / "moved/x.json", {})
+    os.utime(tmp_path / "moved/x.json", (1.0, 1.0))
+    assert files.read()["moved/x.json"] == "{}"
+    assert files.read()["old/x.json"] == first["old/x.json"]
+
+
+def test_without_a_record_there_is_no_run() -> None:
+    assert run_facts("x", {"attempts/01/stage.json": "{}"}) is None
