@@ -18,7 +18,7 @@ class Arithmetic(Struct, frozen=True, kw_only=True):
 
     Attributes:
         learners: Data-parallel ranks of the learner.
-        padding_samples_per_step: Rows without weight that fill up ranks where the samples do not divide; none is dropped.
+        padding_samples_per_step: Rows without weight that fill up ranks where samples do not divide; none is dropped.
         optimizer_steps_per_rollout: Optimizer steps made from the samples of one training step.
         samples_per_optimizer_step: Samples of all ranks in one of them.
         checkpoints: Checkpoints written, the final one included.

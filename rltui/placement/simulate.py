@@ -94,11 +94,9 @@ def _run(
     for group in wanted:
         homes = schedule(free, group.slots, group.strategy)
         seats.append([cluster.seat(group, index, homes[index]) for index in sorted(homes)])
-        homeless += [
-            Homeless(group.role, index, width, cluster.why_not(group, width, len(homes)))
-            for index, width in enumerate(group.slots)
-            if index not in homes
-        ]
+        left = [index for index in range(len(group.slots)) if index not in homes]
+        why = {width: cluster.why_not(group, width, len(homes)) for width in {group.slots[index] for index in left}}
+        homeless += [Homeless(group.role, index, group.slots[index], why[group.slots[index]]) for index in left]
     return seats, homeless, cluster
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from check_cases import GPU
 
+from rltui.check.run import check_text
 from rltui.cli.main import main
 from rltui.layout.document import MAX_BYTES
 
@@ -39,6 +41,9 @@ VALUES = {
     "a negative count": "train.steps=-1",
     "a billion GPUs": "hardware.gpus_per_node=1000000000",
     "a billion nodes": "hardware.nodes=1000000000",
+    "more GPUs than the world has": "hardware={nodes: 10000, gpus_per_node: 1024}",
+    "an enormous pool": f"pools={{a: {{gpus: {[1024] * 300}}}}}",
+    "more engines than GPUs exist": "roles.rollout={engines: 100000, tensor_parallel: 8}",
     "infinity": "train.learning_rate=.inf",
     "not a number": "train.learning_rate=.nan",
     "more than fits a float": "train.learning_rate=1e999",
@@ -108,3 +113,24 @@ def test_one_bad_file_of_many_does_not_hide_the_others(tmp_path: Path, capsys: p
     out = said(capsys, str(bad), str(good))
     assert f"✓ {good}" in out
     assert f"✗ {bad}" in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["hardware.nodes=10000", "roles.rollout.engines=100000", "hardware.gpus_per_node=1"],
+        ["hardware.nodes=10000", "hardware.gpus_per_node=16", "roles.rollout.engines=100000"],
+        [f"roles.learner.gpus={[1] * 10000}", "hardware.nodes=10000"],
+        ["roles.learner.micro_batch=999999999", "train.prompts_per_step=1000000000"],
+        [f"pools={{a: {{gpus: {[16] * 10000}}}}}", "roles.rollout.pool=a", "roles.rollout.engines=0"],
+    ],
+    ids=lambda words: words[0][:40],
+)
+def test_the_largest_layouts_are_checked_in_little_time(words: list[str]) -> None:
+    from rltui.check.reporters import as_text
+
+    began = time.process_time()
+    report = check_text(GPU, "gpu.yaml", words)
+    list(as_text(report))
+    assert report.readable
+    assert time.process_time() - began < 5.0  # half a second here; the square of these numbers would be minutes

@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+SEARCH = 10_000
+"""Candidates that a fix is looked for among; beyond that 1 is offered, which always divides."""
+
+
+def divisor_below(number: int, limit: int) -> int:
+    """A large divisor of ``number`` that is at most ``limit``."""
+    first = max(1, min(number, limit))
+    return next((each for each in range(first, max(0, first - SEARCH), -1) if number % each == 0), 1)
+
+
 @rule("B201", "error")
 def no_steps(subject: Subject) -> Iterator[Trouble]:
     """The run would end before its first step.
@@ -52,7 +62,7 @@ def uneven_micro_batches(subject: Subject) -> Iterator[Trouble]:
     rank, remainder = divmod(train.samples_per_step, max(1, subject.layout.num_ranks))
     if remainder or not learner.micro_batch or rank % learner.micro_batch == 0:
         return
-    best = max(size for size in range(1, min(rank, learner.micro_batch) + 1) if rank % size == 0)
+    best = divisor_below(rank, learner.micro_batch)
     yield Trouble(
         f"{rank} samples of a rank are no multiple of micro_batch {learner.micro_batch}",
         "roles.learner.micro_batch",
@@ -166,7 +176,7 @@ def uneven_optimizer_steps(subject: Subject) -> Iterator[Trouble]:
     rank, remainder = divmod(layout.train.samples_per_step, max(1, layout.num_ranks))
     if remainder or rank % steps == 0:
         return
-    best = max(number for number in range(1, min(rank, steps) + 1) if rank % number == 0) if rank else 1
+    best = divisor_below(rank, steps)
     yield Trouble(
         f"{rank} samples of a rank do not divide over {steps} optimizer steps",
         "train.optimizer_steps",

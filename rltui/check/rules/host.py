@@ -6,13 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.hardware.gpus import find_gpu, nearest_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PRE_AMPERE = re.compile(r"\b(?:V100|T4)\b", re.IGNORECASE)
-_SIZES = {"GH200": "96 or 144", "H100": "80 or 94 or 96", "A100": "40 or 80", "V100": "16 or 32"}
-_SEVERAL_SIZES = re.compile("|".join(_SIZES), re.IGNORECASE)
 
 
 def _computing(subject: Subject) -> Iterator[tuple[str, str]]:
@@ -38,7 +37,8 @@ def no_bf16(subject: Subject) -> Iterator[Trouble]:
 
 def is_pre_ampere(subject: Subject) -> bool:
     """Whether the card is a V100 or a T4."""
-    return _PRE_AMPERE.search(subject.layout.hardware.gpu) is not None
+    gpu = find_gpu(subject.layout.hardware.gpu)
+    return not gpu.bf16 if gpu else _PRE_AMPERE.search(subject.layout.hardware.gpu) is not None
 
 
 @rule("H402", "error")
@@ -55,16 +55,17 @@ def no_fp16_on_cpu(subject: Subject) -> Iterator[Trouble]:
 
 
 @rule("H403", "note")
-def ambiguous_card(subject: Subject) -> Iterator[Trouble]:
-    """The card comes in several sizes, and the name does not say which.
+def unknown_card(subject: Subject) -> Iterator[Trouble]:
+    """The card is not in the table of GPUs, so its memory is not known.
 
-    H100 has 80, 94 or 96 GB, GH200 96 or 144, A100 40 or 80, V100 16 or 32. Memory figures need the exact one.
+    Names must be exact, because cards of one name come in several sizes: GH200 has 96 or 144 GB, A100 40 or 80, V100
+    16 or 32. A card is never guessed from a part of its name.
     """
-    gpu = subject.layout.hardware.gpu
-    match = _SEVERAL_SIZES.search(gpu)
-    if match and not re.search(r"\d+ ?Gi?B", gpu, re.IGNORECASE):
-        sizes = _SIZES[match.group().upper()]
-        yield Trouble(f"{gpu} is made with {sizes} GB; write for example {gpu}-{sizes.split()[0]}GB", "hardware.gpu")
+    hardware = subject.layout.hardware
+    if not hardware.on_cpu and find_gpu(hardware.gpu) is None:
+        near = nearest_gpus(hardware.gpu)
+        hint = f"; is it {' or '.join(near)}?" if near else ""
+        yield Trouble(f"the table of GPUs has no {hardware.gpu}: memory is not checked{hint}", "hardware.gpu")
 
 
 @rule("H404", "warning")
