@@ -45,6 +45,8 @@ def _roles(layout: Layout) -> Iterator[str]:
         yield "GPUs outside Ray"
     if layout.roles.rollout.sleep_while_training:
         yield "engines that sleep while training"
+    if layout.roles.rollout.max_concurrency:
+        yield f"max_concurrency {layout.roles.rollout.max_concurrency}"
 
 
 def _learner(layout: Layout) -> Iterator[str]:

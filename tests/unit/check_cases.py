@@ -73,7 +73,7 @@ PLACEMENT: list[Case] = [
     ("P105", "tiny", [*WIDE, "roles.learner.gpus=[1,1,1]"], [*WIDE, "roles.learner.gpus=[1]"]),
     ("P106", "tiny", ["hardware.gpus_per_node=5"], []),
     ("P107", "tiny", ["hardware.cpus_per_node=2"], ["hardware.cpus_per_node=3"]),
-    ("P108", "ppo", ["roles.critic.pool=valeu"], []),
+    ("P108", "ppo", ["roles.critic.pool=valve"], []),
     ("P109", "ppo", ["roles.learner.gpus=[2]"], []),
     ("P110", "gpu", ["roles.learner.gpus=[]"], []),
     ("P111", "gpu", ["roles.rollout.engines=0"], SHARED),
