@@ -52,10 +52,9 @@ def test_make_demo_without_a_terminal_reports_in_lines(home: dict[str, str]) -> 
 def test_make_demo_is_watched_killed_and_resubmitted_by_keys(home: dict[str, str]) -> None:
     terminal = Terminal(f"cd {ROOT} && make demo", home)
     try:
-        terminal.until("grpo-tiny", 60)
-        terminal.until("training", 90)
-        screen = terminal.until("tok/s", 30)
-        assert "reward" in screen
+        terminal.until("stage", 60)
+        terminal.until("▶training", 120)
+        assert "reward" in terminal.until("tok/s", 30)
         terminal.keys("c")
         terminal.until("Cancel grpo-tiny")
         terminal.keys("y")
@@ -63,8 +62,8 @@ def test_make_demo_is_watched_killed_and_resubmitted_by_keys(home: dict[str, str
         terminal.keys("r")
         terminal.until("Resubmit grpo-tiny")
         terminal.keys("y")
-        terminal.until("attempt 2", 30)
-        terminal.until("training", 90)
+        terminal.until("Attempt 2 of", 30)
+        terminal.until("▶training", 120)
         terminal.keys("q")
         terminal.keys("q")
         screen = terminal.until("EXIT-0", 20)

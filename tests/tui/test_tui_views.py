@@ -85,8 +85,9 @@ def test_the_state_is_a_word_and_a_glyph_without_colour() -> None:
         ("state:run 7b", 1),
         ("algo:ppo", 0),
         ("nix:1", 0),
-    ]
-    + [("TINY-88", 1), ("name:coin", 1)],
+        ("TINY-88", 1),
+        ("name:coin", 1),
+    ],
 )
 def test_the_filter(query: str, count: int) -> None:
     assert sum(runs.matches(run, query) for run in RUNS) == count

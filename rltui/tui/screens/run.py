@@ -52,7 +52,6 @@ LOGS = next(index for index, tab in enumerate(TABS) if tab.id == "logs")
 class RunScreen(CockpitScreen):
     """The open run."""
 
-    BINDINGS = keys.bindings_for("run")
     SCOPE: ClassVar[Scope] = "run"
     SOURCE: ClassVar[Source] = "run"
 
@@ -62,8 +61,8 @@ class RunScreen(CockpitScreen):
         super().__init__()
         self.run_id = run_id
         self.tab_bar = TabBar([tab.title for tab in TABS])
-        self.content = Container(id="content")
-        self._panes: dict[int, LinesPane | LogPane | OverviewPane] = {}
+        self._panes: dict[int, LinesPane | LogPane | OverviewPane] = {0: TABS[0].pane()}
+        self.content = Container(self._panes[0], id="content")
         first = RunSnapshot(summary=summary, taken_at=summary.stage.updated) if summary is not None else None
         self.set_reactive(RunScreen.snapshot, known or first)
 
@@ -72,9 +71,9 @@ class RunScreen(CockpitScreen):
         return [self.tab_bar, self.content]
 
     def on_mount(self) -> None:
-        """Open the first tab, and read this run often."""
+        """Show what is known."""
         super().on_mount()
-        self.open_tab(0)
+        self._show(0)
 
     def on_screen_resume(self) -> None:
         """Read this run often again."""
@@ -103,6 +102,8 @@ class RunScreen(CockpitScreen):
     def open_tab(self, index: int) -> None:
         """Show a tab, making its pane the first time."""
         index %= len(TABS)
+        if not self.content.is_attached:
+            return
         if index not in self._panes:
             self._panes[index] = TABS[index].pane()
             self.content.mount(self._panes[index])

@@ -41,7 +41,6 @@ def table_rows(num_runs: int, body_height: int) -> int:
 class RunsScreen(CockpitScreen):
     """The list of runs."""
 
-    BINDINGS = keys.bindings_for("runs")
     SCOPE: ClassVar[Scope] = "runs"
     SOURCE: ClassVar[Source] = "runs"
 
@@ -84,7 +83,7 @@ class RunsScreen(CockpitScreen):
         self._settling = self.set_timer(SETTLE_S, self._watch_selected)
 
     def _watch_selected(self) -> None:
-        if self.is_current:
+        if self.on_top:
             self.cockpit.controller.watch_run(self._selected_id, is_open=False)
 
     def _show_detail(self) -> None:
@@ -122,14 +121,15 @@ class RunsScreen(CockpitScreen):
         super().on_screen_resume()
         self._show_selected()
 
-    def on_cursor_moved(self) -> None:
+    def moved(self) -> None:
         """Show the run under the cursor."""
         self._show_selected()
         self.tick()
 
     def on_line_opened(self) -> None:
         """A double click opens."""
-        self.action_key("open")
+        self.moved()
+        self.act("open")
 
     def key_context(self) -> KeyContext:
         """The selected run decides."""

@@ -43,7 +43,7 @@ def overview(
     else:
         middle = _one_column(snapshot, width, glyphs, curve_rows=max(4, height // 5))
     few = 1 if height < 20 else 3 if height < 30 else 5
-    tail = [parts.log_section(snapshot, glyphs, rank=0, least=few)] if log and snapshot.log.lines else []
+    tail = [parts.log_section(snapshot, glyphs, rank=2, least=few)] if log and snapshot.log.lines else []
     return stack([first, *middle, *tail], width, height, glyphs)
 
 

@@ -41,22 +41,18 @@ class LogPane(ListPane):
         self._hits = logtext.hits(self.lines, self.words)
         self.hit = None if self.hit is None or self.hit < gone else self.hit - gone
         self.top = max(0, self.top - gone)
-        self._stay()
-
-    def _stay(self) -> None:
-        if self.following:
-            self.top = max(0, len(self.lines) - self.room)
         self.repaint()
 
-    def on_resize(self) -> None:
-        """Stay at the end where the log is followed."""
-        super().on_resize()
-        self._stay()
+    def build(self) -> Sequence[Line]:
+        """The end where the log is followed, else the lines that were there."""
+        if self.following:
+            self.top = max(0, len(self.lines) - self.room)
+        return super().build()
 
     def follow(self) -> None:
         """Stay at the end, or stop doing so."""
         self.following = not self.following
-        self._stay()
+        self.repaint()
 
     def go_to(self, index: int) -> None:
         """Going up leaves the end; going to the end follows again."""

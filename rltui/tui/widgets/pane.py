@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.style import Style
+    from textual.geometry import Size
 
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Line
@@ -28,7 +29,8 @@ class Pane(Widget, can_focus=False):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._lines: list[Line] | None = None
+        self._lines: list[Line] = []
+        self._built_for: Size | None = None
 
     @property
     def glyphs(self) -> Glyphs:
@@ -42,32 +44,26 @@ class Pane(Widget, can_focus=False):
 
     def repaint(self) -> None:
         """Make the lines again; those that are as before are not sent to the terminal."""
-        size = self.size
-        if not size.width or not size.height or self._lines is None:
-            self._lines = None
+        if self._built_for != self.size or not self.size:
+            self._built_for = None
             self.refresh()
             return
-        before, self._lines = self._lines, list(self.build()[: size.height])
+        before, self._lines = self._lines, list(self.build()[: self.size.height])
         rows = max(len(before), len(self._lines))
         changed = [row for row in range(rows) if _at(before, row) != _at(self._lines, row)]
         if changed:
-            self.refresh(*(Region(0, row, size.width, 1) for row in changed))
-
-    def on_resize(self) -> None:
-        """Forget lines of another size."""
-        self._lines = None
-        self.refresh()
+            self.refresh(*(Region(0, row, self.size.width, 1) for row in changed))
 
     def render_line(self, y: int) -> Strip:
-        """One line of the pane (Textual's Line API)."""
-        width = self.size.width
-        if self._lines is None:
+        """One line of the pane (Textual's Line API); a new size is seen here, and not by an event that comes later."""
+        if self._built_for != self.size:
+            self._built_for = self.size
             self._lines = list(self.build()[: self.size.height])
         row = _at(self._lines, y)
         # Component styles are cached by Textual; the widget's own style is computed from all its ancestors each time.
         base = self.get_component_rich_style("row--selected" if row.selected else "role--text")
         segments = [Segment(self._safe(text), self._style(role, base)) for text, role in row.spans]
-        return Strip(segments).adjust_cell_length(width, base)
+        return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def _style(self, role: str, base: Style) -> Style:
         if role == "text":
