@@ -69,6 +69,8 @@ def estimate_layout(layout: Layout) -> LayoutEstimate:
     if model is None:
         return LayoutEstimate(notes=(_unknown_model(layout.roles.learner.model),))
     checkpoint = checkpoint_gib(model, states_of(layout.roles.learner))
+    if layout.pools:
+        return LayoutEstimate(checkpoint_gib=checkpoint, notes=("Roles that share a pool are not estimated yet.",))
     if layout.hardware.on_cpu:
         note = "This layout runs on CPU slots: there is no card to fill."
         return LayoutEstimate(checkpoint_gib=checkpoint, notes=(note,))
