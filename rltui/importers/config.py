@@ -1,0 +1,158 @@
+"""Configuration files of other systems: YAML with OmegaConf's ``${a.b}`` and ``defaults:``, and TOML.
+
+Resolvers such as ``${oc.env:HOME}`` are never evaluated: their values are holes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from rltui.errors import UsageError
+from rltui.importers.source import read_source
+from rltui.importers.values import HOLE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_DEPTH = 40
+MAX_NODES = 50_000
+MAX_FILES = 30
+_Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_INTERPOLATION = re.compile(r"\$\{([^${}]*)\}")
+_PLAIN = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*\Z")
+
+
+def read_yaml(text: str, name: str) -> dict[str, Any]:
+    """The mapping at the top of a YAML text.
+
+    Raises:
+        UsageError: Not YAML, not a mapping, a bomb, or with tags that would build objects.
+    """
+    try:
+        _refuse_bombs(text, name)
+        values = yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader, the C one where there is one)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f", line {mark.line + 1}" if mark else ""
+        raise UsageError(f"{name}{place}: not valid YAML: {error.problem or error.context}.") from error
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise UsageError(f"{name}: not valid YAML: {' '.join(str(error).split())[:200]}.") from error
+    if not isinstance(values, dict):
+        raise UsageError(f"{name} holds no mapping at its top, so it is no configuration file.")
+    return {str(key): value for key, value in values.items()}
+
+
+def _refuse_bombs(text: str, name: str) -> None:
+    """Refuse deep nesting, floods of nodes and aliases that multiply, before any tree is built."""
+    depth = aliases = 0
+    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        aliases += isinstance(event, yaml.AliasEvent)
+        if depth > MAX_DEPTH:
+            raise UsageError(f"{name} is nested deeper than {MAX_DEPTH} levels.")
+        if count > MAX_NODES or aliases > 100:
+            raise UsageError(f"{name} has more values than a configuration file has.")
+
+
+def read_toml(text: str, name: str) -> dict[str, Any]:
+    """The tables of a TOML text.
+
+    Raises:
+        UsageError: Not TOML, or this Python cannot read it.
+    """
+    if sys.version_info < (3, 11):
+        raise UsageError(f"{name}: reading TOML needs Python 3.11 or newer.")
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{name}: not valid TOML: {error}.") from error
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """``base`` with the values of ``over`` put over it, mapping by mapping."""
+    if over.get("_override_") is True:
+        return {key: value for key, value in over.items() if key != "_override_"}
+    result = dict(base)
+    for key, value in over.items():
+        before = result.get(key)
+        result[key] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return result
+
+
+def with_defaults(values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
+    """``values`` over the files that its ``defaults`` name, as far as they are there; and the names of the rest.
+
+    Raises:
+        UsageError: The files name each other in a circle, or one of them cannot be read.
+    """
+    missing: list[str] = []
+    return _chained(values, path, (path.resolve(),), missing), missing
+
+
+def _chained(values: dict[str, Any], path: Path, seen: tuple[Path, ...], missing: list[str]) -> dict[str, Any]:
+    own = {key: value for key, value in values.items() if key != "defaults"}
+    result: dict[str, Any] = {}
+    names = values.get("defaults")
+    for name in names if isinstance(names, list) else [names] if names else []:
+        if name == "_self_":
+            continue
+        target = _target(path, name)
+        if target is None:
+            missing.append(str(name))
+            continue
+        if target.resolve() in seen or len(seen) > MAX_FILES:
+            raise UsageError(f"{path}: its defaults come back to {target.name}.", "Break the circle.")
+        base = read_yaml(read_source(target), str(target))
+        result = merged(result, _chained(base, target, (*seen, target.resolve()), missing))
+    return merged(result, own)
+
+
+def _target(path: Path, name: object) -> Path | None:
+    """The file that an entry of ``defaults`` names, if it is there."""
+    if not isinstance(name, str) or "\0" in name:
+        return None
+    for ending in ("", ".yaml", ".yml"):
+        target = path.parent / f"{name}{ending}"
+        if target.is_file():
+            return target
+    return None
+
+
+def interpolated(values: dict[str, Any]) -> dict[str, Any]:
+    """``values`` with every plain ``${a.b}`` replaced; what resolvers would give becomes a hole."""
+    return {key: _resolved(value, values, 0) for key, value in values.items()}
+
+
+def _resolved(value: Any, root: dict[str, Any], depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        return HOLE
+    if isinstance(value, dict):
+        return {str(key): _resolved(inner, root, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_resolved(inner, root, depth + 1) for inner in value]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    whole = _INTERPOLATION.fullmatch(value)
+    if whole:
+        return _resolved(_looked_up(whole.group(1), root), root, depth + 1)
+    text = _INTERPOLATION.sub(lambda match: str(_resolved(_looked_up(match.group(1), root), root, depth + 1)), value)
+    return HOLE if "${" in text or len(text) > 10_000 else text
+
+
+def _looked_up(name: str, root: dict[str, Any]) -> Any:
+    """The value at a dotted name; a hole where it is none or a resolver."""
+    if not _PLAIN.match(name.strip()):
+        return HOLE
+    value: Any = root
+    for part in name.strip().split("."):
+        if not isinstance(value, dict) or part not in value:
+            return HOLE
+        value = value[part]
+    return value
