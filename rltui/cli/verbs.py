@@ -41,6 +41,7 @@ VERBS = (
     Verb("check", "check", "say what cannot work in a layout (also: rltui --check FILE…)"),
     Verb("draw", "draw", "draw who sits on which GPU"),
     Verb("layouts", "layouts", "list the presets"),
+    Verb("import", "import_", "read another system's launch script into a layout, without running it"),
     Verb("explain", "explain", "tell the story behind a finding's code"),
     Verb("schema", "schema", "print the JSON Schema of layouts, for editors"),
     Verb("demo", "demo", "watch a tiny model learn on this machine"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rltui.importers.values import HOLE, is_known, to_bool, to_float, to_int, to_text
+from rltui.importers.values import HOLE, HOLES, is_known, to_bool, to_float, to_int, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -91,6 +91,9 @@ def from_flags(words: Iterable[str]) -> Settings:
             name, equals, value = word.lstrip("-").partition("=")
             current = [value] if equals else []
             values[name.replace("-", "_")] = current
+        elif word in ("--", HOLES):
+            current = None
+            is_open |= word == HOLES
         elif word.startswith(HOLE):
             # what a hole stands for may be flags of its own, so it ends the flag before it unless it is its value
             is_open = True

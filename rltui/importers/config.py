@@ -5,6 +5,7 @@ Resolvers such as ``${oc.env:HOME}`` are never evaluated: their values are holes
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ def read_yaml(text: str, name: str) -> dict[str, Any]:
     """
     try:
         _refuse_bombs(text, name)
-        values = yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader, the C one where there is one)
+        values = yaml.load(text, Loader=_Loader)  # _Loader is a safe one
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}" if mark else ""
@@ -65,14 +66,17 @@ def read_toml(text: str, name: str) -> dict[str, Any]:
     Raises:
         UsageError: Not TOML, or this Python cannot read it.
     """
-    if sys.version_info < (3, 11):
-        raise UsageError(f"{name}: reading TOML needs Python 3.11 or newer.")
-    import tomllib
-
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"{name}: not valid TOML: {error}.") from error
+        toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    except ImportError as error:
+        raise UsageError(
+            f"{name}: this Python cannot read TOML.", "Use Python 3.11 or newer, or install tomli beside rltui."
+        ) from error
+    try:
+        values: dict[str, Any] = toml.loads(text)
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
+        raise UsageError(f"{name}: not valid TOML: {' '.join(str(error).split())[:200]}.") from error
+    return values
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

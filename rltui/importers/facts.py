@@ -47,6 +47,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         reference_gpus: GPUs of its own.
         teacher: The teacher of a distillation.
         other_gpus: GPUs of anything else, such as reward models.
+        together: GPUs of trainer and engines, where the sum is known and the parts are not.
         settings: Values by dotted key of a layout.
         notes: What could not be mapped, or was taken for granted.
     """
@@ -69,16 +70,17 @@ class Facts(Struct, frozen=True, kw_only=True):
     reference_gpus: int | None = 0
     teacher: Teacher | None = None
     other_gpus: int | None = 0
+    together: int | None = None
     settings: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
 
     @property
     def needed_gpus(self) -> int | None:
         """GPUs that all roles take together; None where a part is not known."""
-        if self.colocated is None:
-            return None
-        main = total(self.trainer_gpus, self.rollout_gpus)
-        if self.colocated and self.trainer_gpus is not None and self.rollout_gpus is not None:
+        main = self.together
+        if self.colocated is False:
+            main = total(self.trainer_gpus, self.rollout_gpus)
+        elif self.colocated and self.trainer_gpus is not None and self.rollout_gpus is not None:
             main = max(self.trainer_gpus, self.rollout_gpus)
         teacher = self.teacher.gpus if self.teacher else 0
         return total(main, self.critic_gpus, self.reference_gpus, teacher, self.other_gpus)

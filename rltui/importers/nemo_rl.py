@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 NAME = "nemo-rl"
 _GENERATION = "policy.generation"
 _SECTIONS = {"distillation": "opd", "ppo": "ppo", "grpo": "grpo", "dpo": "dpo", "sft": "sft", "rm": "rm"}
-_WORDS = (("distillation", "opd"), ("gdpo", "grpo"), ("grpo", "grpo"), ("ppo", "ppo"), ("dpo", "dpo"), ("sft", "sft"), ("rm", "rm"))
+_WORDS = (
+    ("distillation", "opd"),
+    ("gdpo", "grpo"),
+    ("grpo", "grpo"),
+    ("ppo", "ppo"),
+    ("dpo", "dpo"),
+    ("sft", "sft"),
+    ("rm", "rm"),
+)
 _TABLE: Mapping[str, tuple[str, Kind]] = {
     "grpo.num_prompts_per_step": ("train.prompts_per_step", "int"),
     "grpo.num_generations_per_prompt": ("train.samples_per_prompt", "int"),
@@ -69,8 +77,8 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
     per_node = source.integer("cluster.gpus_per_node", default=1 if complete else None)
     cluster = product(nodes, per_node)
     algorithm = _algorithm(values, missing, name)
-    generates = algorithm in ("grpo", "ppo", "opd")
-    colocated = _colocated(source, complete) if generates else False
+    generates = algorithm in ("", "grpo", "ppo", "opd")
+    colocated = _colocated(source, complete and algorithm != "") if generates else False
     rollout = _rollout(source, colocated, (nodes, per_node), cluster) if generates else 0
     trainer = cluster if colocated or not generates else _rest(cluster, rollout, colocated)
     size = _tensor_parallel(source, complete) if generates else None
@@ -91,8 +99,13 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
         critic="shared" if algorithm == "ppo" else "none",
         reference=generates and source.number("loss_fn.reference_policy_kl_penalty", default=0.0) != 0.0,
         other_gpus=gym,
+        together=cluster,
         settings=_settings(source),
-        notes=(*(f"defaults: {file} is not there, so what it sets is not known" for file in missing), *_notes(source), *remarks(source)),
+        notes=(
+            *(f"defaults: {file} is not there, so what it sets is not known" for file in missing),
+            *_notes(source),
+            *remarks(source),
+        ),
     )
 
 
@@ -176,7 +189,7 @@ def _settings(source: Settings) -> dict[str, Any]:
 
 
 def _notes(source: Settings) -> list[str]:
-    notes = []
+    notes: list[str] = []
     if not source.flag("policy.megatron_cfg.enabled", default=False):
         return notes
     for word in ("pipeline", "expert"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import read_yaml
 from rltui.importers.facts import Facts, Kind, mapped, remarks
@@ -108,10 +110,8 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
     tensor_parallel = source.integer("vllm_tensor_parallel_size", default=1)
     trainer = None if learners is None else sum(learners)
     rollout = 0 if single else None if single is None else product(engines, tensor_parallel)
-    if single:
-        trainer = 1 if trainer is None else trainer
     notes = ["single_gpu_mode: the engine rides on the learner's GPU"] if single else []
-    return Facts(
+    facts = Facts(
         dialect=NAME,
         algorithm="ppo" if entry.startswith("ppo") else "grpo",
         model=source.text("model_name_or_path"),
@@ -128,6 +128,9 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
         settings=_settings(source),
         notes=(*notes, *remarks(source, "--")),
     )
+    # no launcher: the command runs on the machine it is typed on, which has to hold what the roles need
+    silent = nodes is None and per_node is None
+    return replace(facts, declared_gpus=facts.needed_gpus) if silent else facts
 
 
 def _settings(source: Settings) -> dict[str, Any]:
@@ -164,9 +167,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def _no_rl(
-    algorithm: str, source: Settings, head: list[str], nodes: int | None, per_node: int | None
-) -> Facts:
+def _no_rl(algorithm: str, source: Settings, head: list[str], nodes: int | None, per_node: int | None) -> Facts:
     """Supervised training: every process of accelerate trains, nothing generates."""
     launcher = from_flags(head)
     asked = product(nodes, per_node)

@@ -119,7 +119,9 @@ def _extra_groups(source: Settings, everything: bool | None, estimator: str) -> 
     actor_ref = source.flag("colocate_actor_ref", "train.colocate_actor_ref", "train.colocate_fsdp_models")
     critic_reward = source.flag("colocate_critic_reward", "train.colocate_critic_reward")
     models = source.has("reward_pretrain", "reward.model_name_or_path")
-    remote = source.has("remote_rm_url", "reward.remote_url", "agent_func_path", "train.agent_path", "train.agent_func_path")
+    remote = source.has(
+        "remote_rm_url", "reward.remote_url", "agent_func_path", "train.agent_path", "train.agent_func_path"
+    )
     has_reward, has_critic, has_reference = models and not remote, estimator == "gae", kl is None or kl > 0
     if everything:
         reference, critic, reward = 0, 0, 0
@@ -162,7 +164,7 @@ def _settings(source: Settings) -> dict[str, Any]:
     samples = product(found.get("train.prompts_per_step"), found.get("train.samples_per_prompt"))
     if steps := quotient(samples, source.integer("train_batch_size", "train.batch_size")):
         found["train.optimizer_steps"] = steps
-    bounds = [value for value in source.words("eps_clip_low_high", "actor.eps_clip_low_high")]
+    bounds = list(source.words("eps_clip_low_high", "actor.eps_clip_low_high"))
     if len(bounds) == 2:
         low, high = (from_flags(["--x", str(bound)]).number("x") for bound in bounds)
         found |= {} if low is None or high is None else {"grpo.clip_low": low, "grpo.clip_high": high}

@@ -52,11 +52,9 @@ def from_config(values: dict[str, Any]) -> Facts:
     several = source.text("deployment.type", default="single_node") == "multi_node"
     size = source.integer("inference.parallel.tp", "inference.vllm.tensor_parallel_size", "inference.tp")
     data = source.integer("inference.parallel.dp", "inference.vllm.data_parallel_size")
-    if several:
-        facts = _several_nodes(source, generates)
-    else:
-        facts = _one_node(source, generates)
-    trainer, rollout, nodes, per_node = facts
+    machine = _several_nodes(source, generates) if several else _one_node(source, generates)
+    trainer, rollout, nodes, per_node = machine
+    engines = _engines(source, several, quotient(rollout, size)) if several or data in (None, 1) else None
     return Facts(
         dialect=NAME,
         algorithm=_algorithm(source) if generates else "sft",
@@ -68,7 +66,7 @@ def from_config(values: dict[str, Any]) -> Facts:
         trainer_gpus=trainer,
         rollout_gpus=rollout,
         rollout_tp=size if generates else None,
-        rollout_engines=_engines(source, several, quotient(rollout, size)) if generates and data in (None, 1) or several else None,
+        rollout_engines=engines if generates else None,
         other_gpus=_teacher(source),
         settings=_settings(source),
         notes=remarks(source),

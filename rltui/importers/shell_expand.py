@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rltui.importers.shell_arithmetic import evaluate
 from rltui.importers.shell_lexer import ScriptError
-from rltui.importers.values import HOLE
+from rltui.importers.values import HOLE, HOLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,7 @@ class Scope:
             return tuple(self.arguments or ())
         value = self.variables.get(name)
         if value is None:
-            return (HOLE,)
+            return (HOLES,)
         return value if isinstance(value, tuple) else (value,)
 
 
@@ -217,7 +217,7 @@ class _Expansion:
         """``${#name}`` and ``${#name[@]}``."""
         if index:
             items = self.scope.items(name)
-            return HOLE if HOLE in items else str(len(items))
+            return HOLE if HOLES in items else str(len(items))
         value = self.scope.get(name)
         return HOLE if value is None or HOLE in value else str(len(value))
 

@@ -129,7 +129,9 @@ def _with_machine(script: Script, facts: Facts, machine: tuple[int | None, int |
 
 
 def _algorithm(source: Settings, has_critic: bool) -> str:
-    if source.has("trainer.ref.model.path") and "distill" in " ".join(str(word) for word in source.words("trainer.algorithm.policy_loss_type", "trainer.project_name")):
+    if source.has("trainer.ref.model.path") and "distill" in " ".join(
+        str(word) for word in source.words("trainer.algorithm.policy_loss_type", "trainer.project_name")
+    ):
         return "opd"
     return "ppo" if has_critic and source.text("trainer.algorithm.advantage_estimator") == "gae" else "grpo"
 
@@ -160,7 +162,10 @@ def _settings(source: Settings) -> dict[str, Any]:
 def _notes(source: Settings) -> list[str]:
     notes = []
     for name in ("pipeline", "context"):
-        size = source.integer(f"trainer.policy.megatron_config.{name}_model_parallel_size", f"trainer.policy.megatron_config.{name}_parallel_size")
+        size = source.integer(
+            f"trainer.policy.megatron_config.{name}_model_parallel_size",
+            f"trainer.policy.megatron_config.{name}_parallel_size",
+        )
         if size is not None and size > 1:
             notes.append(f"trainer.policy.megatron_config: {name} parallelism of {size} has no place in a layout")
     if not source.has(f"{_PLACEMENT}.policy_num_gpus_per_node"):

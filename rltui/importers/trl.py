@@ -139,9 +139,7 @@ def _algorithm(words: str) -> str:
     return "ppo" if "ppo" in words.lower() else "opd" if "gkd" in words.lower() else "grpo"
 
 
-def _rollout(
-    generates: bool, uses: bool | None, apart: bool, beside: list[Server], trainer: int | None
-) -> int | None:
+def _rollout(generates: bool, uses: bool | None, apart: bool, beside: list[Server], trainer: int | None) -> int | None:
     """GPUs of vLLM: the servers' own, or the trainer's; none where transformers generates in the trainer."""
     if not generates or uses is False:
         return 0

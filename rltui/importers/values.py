@@ -7,6 +7,9 @@ import re
 HOLE = "\0"
 """Stands in a text for a part that is not known; scripts with a NUL byte are refused, so nothing else is one."""
 
+HOLES = "\0@"
+"""Stands for the words of an array that is not known; there may be none, or several."""
+
 _WHOLE = re.compile(r"[-+]?[0-9][0-9_]*\Z")
 _TRUE = frozenset({"true", "yes", "1", "on"})
 _FALSE = frozenset({"false", "no", "0", "off", "none", "null"})

@@ -88,7 +88,11 @@ def _facts(script: Script, source: Settings, entry: str) -> Facts:
     tensor_parallel = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size")
     pipeline = source.integer(f"{_ROLLOUT}.pipeline_model_parallel_size", default=1)
     on_slurm = script.slurm.gpus
-    notes = [] if tensor_parallel else [f"{_ROLLOUT}.tensor_model_parallel_size: not said; verl's default depends on its version"]
+    notes = (
+        []
+        if tensor_parallel
+        else [f"{_ROLLOUT}.tensor_model_parallel_size: not said; verl's default depends on its version"]
+    )
     if split:
         notes.append("split placement: one half of the GPUs for actor, rollout and reference, the other for the critic")
     return Facts(
@@ -192,7 +196,11 @@ def _reward_pool(source: Settings) -> int | None:
 
 def _parallel_notes(source: Settings) -> list[str]:
     """Ways to cut a model that a layout does not have."""
-    words = {"pipeline_model_parallel_size": "pipeline", "expert_model_parallel_size": "expert", "context_parallel_size": "context"}
+    words = {
+        "pipeline_model_parallel_size": "pipeline",
+        "expert_model_parallel_size": "expert",
+        "context_parallel_size": "context",
+    }
     notes = []
     for name, word in words.items():
         size = source.integer(f"{_ACTOR}.megatron.{name}")
@@ -203,7 +211,7 @@ def _parallel_notes(source: Settings) -> list[str]:
 
 def _settings(source: Settings) -> dict[str, Any]:
     found = mapped(source, _TABLE)
-    if (source.flag(f"{_ACTOR}.fsdp_config.optimizer_offload") or source.flag(f"{_ACTOR}.megatron.optimizer_offload")):
+    if source.flag(f"{_ACTOR}.fsdp_config.optimizer_offload") or source.flag(f"{_ACTOR}.megatron.optimizer_offload"):
         found["roles.learner.offload"] = "optimizer"
     if source.flag(f"{_ACTOR}.fsdp_config.param_offload") or source.flag(f"{_ACTOR}.megatron.param_offload"):
         found["roles.learner.offload"] = "all"
