@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from rltui.importers.arguments import Settings, from_mapping
 from rltui.importers.facts import Facts, Kind, mapped, remarks
-from rltui.importers.values import product
+from rltui.importers.values import product, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +88,7 @@ def from_config(values: dict[str, Any]) -> Facts:
     source = from_mapping(values)
     nodes = source.integer("cluster.n_nodes", default=1)
     per_node = source.integer("cluster.n_gpus_per_node", default=8)
-    trainer, engines, colocated = _roles(source, values)
+    trainer, engines, others, colocated = _roles(source, values)
     generates = engines is not None
     return Facts(
         dialect=NAME,
@@ -106,28 +106,32 @@ def from_config(values: dict[str, Any]) -> Facts:
         critic_gpus=_own(source, "critic"),
         reference=isinstance(values.get("ref"), dict) and source.number("actor.kl_ctl", default=0.0) != 0.0,
         reference_gpus=_own(source, "ref"),
-        other_gpus=_own(source, "teacher"),
+        other_gpus=total(others, _own(source, "teacher")),
         settings=_settings(source),
         notes=remarks(source),
     )
 
 
-def _roles(source: Settings, values: dict[str, Any]) -> tuple[Allocation | None, Allocation | None, bool | None]:
-    """Trainer, engines, and whether they share GPUs."""
+def _roles(
+    source: Settings, values: dict[str, Any]
+) -> tuple[Allocation | None, Allocation | None, int | None, bool | None]:
+    """Trainer, engines, GPUs of other parts, and whether trainer and engines share theirs."""
     mode = source.text("allocation_mode")
     if mode:
         shared = "|" in re.sub(r"\([^)]*\)", "", mode)
-        parts = [read_allocation(part) for part in _split(mode)]
+        parts = [read_allocation(part) for part in _split(mode) if part not in ("eval", "cpu")]
         engines = next((part for part in parts if part.generates), None)
         trainer = next((part for part in parts if not part.generates), None)
-        return trainer, engines, shared
+        rest = [part.gpus for part in parts if part not in (engines, trainer)]
+        others = None if shared and rest else total(*rest)
+        return trainer, engines, others, shared
     actor = "actor" if isinstance(values.get("actor"), dict) else "model"
     trainer = _role(source, actor)
     if not isinstance(values.get("rollout"), dict):
-        return trainer, None, False
+        return trainer, None, 0, False
     engines = _role(source, "rollout") or Allocation("", None)
     strategy = source.text("rollout.scheduling_strategy.type")
-    return trainer, engines, strategy == "colocation"
+    return trainer, engines, 0, strategy == "colocation"
 
 
 def _role(source: Settings, role: str) -> Allocation | None:

@@ -49,6 +49,9 @@ def layout_of(facts: Facts, name: str) -> tuple[dict[str, Any], list[str]]:
     _hardware(facts, flat, assumed)
     _placement(facts, flat, assumed)
     flat |= {key: value for key, value in facts.settings.items() if _belongs(key, facts)}
+    for key in ("train.prompts_per_step", "train.samples_per_prompt", "lengths.prompt", "lengths.response"):
+        if flat.get(key, 1) < 1:
+            del flat[key]
     for key, value, reason in _REQUIRED:
         if key not in flat:
             flat[key] = value

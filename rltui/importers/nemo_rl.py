@@ -150,15 +150,19 @@ def _rest(cluster: int | None, rollout: int | None, colocated: bool | None) -> i
 def _tensor_parallel(source: Settings, complete: bool) -> int | None:
     """GPUs of one engine, by the backend that generates."""
     backend = source.text(f"{_GENERATION}.backend", default="vllm")
-    if backend == "vllm":
+    if backend in ("vllm", "dynamo"):
         return source.integer(f"{_GENERATION}.vllm_cfg.tensor_parallel_size", default=1 if complete else None)
     if backend == "sglang":
         return source.integer(
+            f"{_GENERATION}.sglang_cfg.sglang_server_config.num_gpus_per_engine",
             f"{_GENERATION}.sglang_cfg.gpus_per_server", f"{_GENERATION}.sglang_cfg.tp_size",
             f"{_GENERATION}.sglang_cfg.tensor_parallel_size",
         )  # fmt: skip
     if backend == "trtllm":
         return source.integer(f"{_GENERATION}.trtllm_cfg.tensor_parallel_size")
+    if backend == "megatron" and _colocated(source, complete):
+        # the trainer's own model generates, cut as it is
+        return source.integer("policy.megatron_cfg.tensor_model_parallel_size")
     return None
 
 

@@ -64,19 +64,21 @@ def _facts(script: Script, command: Started, launcher: int, beside: list[Server]
     trainer = _processes(script, command, machine, config)
     algorithm = _algorithm(" ".join([*head[:2], *behind[:1]]))
     size = source.integer("vllm_tensor_parallel_size", default=1)
-    uses = source.flag("use_vllm")
+    # a program of one's own may set what TRL's own command takes as flags
+    own_command = words_of(command.words[launcher])[-1] == "trl"
+    uses = source.flag("use_vllm", default=False if own_command else None)
     mode = source.text("vllm_mode", default="")
     generates = algorithm in ("grpo", "ppo", "opd")
     apart = bool(beside) or mode == "server"
     rollout = _rollout(generates, uses, apart, beside, trainer)
     tensor = (beside[0].tensor_parallel if len(beside) == 1 else None) if apart else size
-    on_engine = generates and uses is not False
+    on_engine = generates and (apart or uses is True)
     nodes, per_node = _machine(script, machine, trainer, rollout if apart else 0)
     return Facts(
         dialect=NAME,
         algorithm=algorithm,
         model=source.text("model_name_or_path", "model"),
-        colocated=not apart if generates else False,
+        colocated=_colocated(generates, apart, uses),
         nodes=nodes,
         gpus_per_node=per_node,
         declared_gpus=script.slurm.gpus if script.slurm.gpus is not None else product(nodes, per_node),
@@ -88,6 +90,18 @@ def _facts(script: Script, command: Started, launcher: int, beside: list[Server]
         settings=_settings(source),
         notes=remarks(source, "--"),
     )
+
+
+def words_of(path: str) -> list[str]:
+    """The parts of a path."""
+    return path.split("/")
+
+
+def _colocated(generates: bool, apart: bool, uses: bool | None) -> bool | None:
+    """Whether vLLM shares the trainer's GPUs; None where a program's own code decides."""
+    if not generates or apart:
+        return False
+    return None if uses is None else True
 
 
 def _divided(words: list[str]) -> tuple[list[str], list[str]]:
@@ -141,10 +155,10 @@ def _algorithm(words: str) -> str:
 
 def _rollout(generates: bool, uses: bool | None, apart: bool, beside: list[Server], trainer: int | None) -> int | None:
     """GPUs of vLLM: the servers' own, or the trainer's; none where transformers generates in the trainer."""
-    if not generates or uses is False:
+    if not generates or (uses is False and not apart):
         return 0
     if not apart:
-        return trainer
+        return trainer if uses else None
     gpus = [server.gpus for server in beside]
     return None if not gpus or None in gpus else sum(number for number in gpus if number is not None)
 
