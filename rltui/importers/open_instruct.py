@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rltui.importers.script import Script
 
 NAME = "open-instruct"
-_RL = ("grpo_fast.py", "grpo.py", "grpo_vllm_thread_ray_gtrl.py", "ppo_vllm_thread_ray_gtrl.py", "ppo_fast.py")
+_RL = ("grpo_fast.py", "grpo_vllm_thread_ray_gtrl.py", "ppo_vllm_thread_ray_gtrl.py", "ppo_fast.py")
 _OTHER = {"finetune.py": "sft", "dpo_tune_cache.py": "dpo", "dpo.py": "dpo", "reward_modeling.py": "rm"}
 _TABLE: Mapping[str, tuple[str, Kind]] = {
     "num_unique_prompts_rollout": ("train.prompts_per_step", "int"),
@@ -56,7 +56,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
 def is_entry(word: str) -> bool:
     """Whether a word of a command is open-instruct's program."""
     name = word.rsplit("/", 1)[-1]
-    return name in _RL or (name in _OTHER and "open_instruct" in word)
+    return name in _RL or ((name == "grpo.py" or name in _OTHER) and "open_instruct" in word)
 
 
 def from_script(script: Script) -> list[Facts]:

@@ -92,6 +92,7 @@ class _Expansion:
         self.finished: list[str] = []
         self.current: str | None = None
         self.splitting = True
+        self.in_default = False
 
     def fields(self, raw: str) -> list[str]:
         """The fields of ``raw``."""
@@ -108,10 +109,14 @@ class _Expansion:
         if self.scope.nesting > MAX_NESTING:
             raise ScriptError(self.line, "variables or defaults refer to each other without end")
         self.splitting = splitting
+        self.pieces(raw)
+        self.scope.nesting -= 1
+
+    def pieces(self, raw: str) -> None:
+        """Read ``raw`` piece by piece."""
         at = 0
         while at < len(raw):
             at = self.piece(raw, at, quoted=False)
-        self.scope.nesting -= 1
 
     def piece(self, raw: str, at: int, quoted: bool) -> int:
         """Read one piece at ``at`` and return the position after it."""
@@ -132,8 +137,9 @@ class _Expansion:
         if char == "$":
             return self.dollar(raw, at, quoted)
         match = _PLAIN.match(raw, at)
-        self.add(match.group() if match else char)
-        return match.end() if match else at + 1
+        text = match.group() if match else char
+        self.add_value(text, quoted=quoted or not self.in_default)
+        return at + len(text)
 
     def escaped(self, raw: str, at: int, quoted: bool) -> int:
         """A backslash; in double quotes it only escapes a few characters."""
@@ -258,11 +264,17 @@ class _Expansion:
             self.splice(word, quoted)
 
     def splice(self, word: str, quoted: bool) -> None:
-        """The fields of a default."""
+        """The fields of a default; its own blanks part them, unless they are quoted."""
         if quoted or not self.splitting:
             self.add_value(self.nested(word), quoted=True)
             return
-        self.add_items(tuple(expand_words([word], self.scope, self.line)), quoted=True)
+        self.scope.nesting += 1
+        if self.scope.nesting > MAX_NESTING:
+            raise ScriptError(self.line, "variables or defaults refer to each other without end")
+        outer, self.in_default = self.in_default, True
+        self.pieces(word)
+        self.in_default = outer
+        self.scope.nesting -= 1
 
     def add(self, text: str) -> None:
         """Text that belongs to the field that is being built."""
