@@ -41,7 +41,7 @@ def _problems(kind: Any, value: Any, path: Path_, document: Document) -> Iterato
         yield from _value_problem(kind, value, path, document)
     elif not isinstance(value, dict):
         message = f"must be a mapping, not {_describe(value)}"
-        yield Problem(message, document.name, document.line(path), dotted(path))
+        yield Problem(message, *document.place(path), dotted(path))
     else:
         yield from _mapping_problems(struct, value, path, document)
 
@@ -53,13 +53,11 @@ def _mapping_problems(struct: Any, value: dict[str, Any], path: Path_, document:
         if key in fields:
             yield from _problems(fields[key], item, here, document)
         else:
-            yield Problem(
-                "is not a key of this section", document.name, document.line(here), dotted(here), nearest(key, fields)
-            )
+            yield Problem("is not a key of this section", *document.place(here), dotted(here), nearest(key, fields))
     for field in msgspec.structs.fields(struct):
         if field.required and field.name not in value:
             hint = _description(fields[field.name])
-            yield Problem("is missing", document.name, document.line(path), dotted((*path, field.name)), hint)
+            yield Problem("is missing", *document.place(path), dotted((*path, field.name)), hint)
 
 
 def _value_problem(kind: Any, value: Any, path: Path_, document: Document) -> Iterator[Problem]:
@@ -68,7 +66,7 @@ def _value_problem(kind: Any, value: Any, path: Path_, document: Document) -> It
     except msgspec.ValidationError as error:
         message = _choices(kind) or _plain(str(error))
         message = f"{message}, not {_describe(value)}"
-        yield Problem(message, document.name, document.line(path), dotted(path), _description(kind))
+        yield Problem(message, *document.place(path), dotted(path), _description(kind))
 
 
 def nearest(key: str, known: typing.Iterable[str]) -> str:

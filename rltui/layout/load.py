@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from rltui.layout.base import inherit
 from rltui.layout.convert import to_struct
 from rltui.layout.document import Document, Path_, parse, read_text
 from rltui.layout.overrides import apply_overrides
@@ -30,10 +31,17 @@ class LoadedLayout(Struct, frozen=True):
     document: Document
     overrides: tuple[str, ...] = ()
 
-    def line(self, key: str) -> int:
-        """Line of the dotted ``key`` in the file; 0 where it is a default or an override."""
+    def place(self, key: str) -> tuple[str, int]:
+        """File and line of the dotted ``key``, or of its section where the value is a default; line 0 for an override.
+
+        The file is the layout's own, or the base that the value comes from.
+        """
         path: Path_ = tuple(key.split("."))
-        return self.document.lines.get(path, 0)
+        return self.document.place(path)
+
+    def line(self, key: str) -> int:
+        """The line of ``place``."""
+        return self.place(key)[1]
 
 
 def load_layout(path: str | Path, overrides: Sequence[str] = ()) -> LoadedLayout:
@@ -52,7 +60,7 @@ def load_text(text: str, name: str, overrides: Sequence[str] = ()) -> LoadedLayo
     Raises:
         LayoutError: As ``load_layout``.
     """
-    document = apply_overrides(parse(text, name), overrides)
+    document = apply_overrides(inherit(parse(text, name)), overrides)
     return LoadedLayout(to_struct(Layout, document), document, tuple(overrides))
 
 

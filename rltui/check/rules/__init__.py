@@ -5,6 +5,6 @@ Codes are stable for ever: a rule that goes leaves a gap.
 
 from __future__ import annotations
 
-from rltui.check.rules import batch, data, engine, host, placement, settings
+from rltui.check.rules import algorithm, batch, data, engine, heads, host, placement, pools, settings, slurm
 
-__all__ = ["batch", "data", "engine", "host", "placement", "settings"]
+__all__ = ["algorithm", "batch", "data", "engine", "heads", "host", "placement", "pools", "settings", "slurm"]
