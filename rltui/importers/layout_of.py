@@ -20,9 +20,24 @@ _REQUIRED: tuple[tuple[str, Any, str], ...] = (
     ("train.learning_rate", 1e-6, "the script does not say"),
     ("lengths.prompt", 1024, "the script does not say"),
     ("lengths.response", 1024, "the script does not say"),
+    ("roles.rollout.memory_utilization", 0.9, "the script does not say"),
+    ("roles.learner.zero_stage", 2, "the script does not say"),
     ("data.train", "unknown", "the script does not say in words that are known"),
 )
-_SHARED, _TRAINERS, _CRITIC, _TEACHER = "shared", "trainers", "critic", "teacher"
+_SECTIONS = (
+    "layout",
+    "name",
+    "summary",
+    "algorithm",
+    "hardware",
+    "pools",
+    "roles",
+    "train",
+    "lengths",
+    *ALGORITHMS,
+    "data",
+)
+_SHARED, _CRITIC = "shared", "critic"
 
 
 class Unmappable(Exception):  # noqa: N818 (a finding about the script, not a fault)
@@ -89,8 +104,6 @@ def _hardware(facts: Facts, flat: dict[str, Any], assumed: list[str]) -> None:
     flat["hardware.gpu"] = facts.settings.get("hardware.gpu", "unknown")
     if flat["hardware.gpu"] == "unknown":
         assumed.append("hardware.gpu: the script does not say which card; write its name")
-    if facts.teacher and facts.teacher.outside_ray and facts.teacher.gpus and nodes == 1:
-        flat["hardware.gpus_outside_ray"] = min(facts.teacher.gpus, per_node)
     if facts.other_gpus:
         assumed.append(f"{facts.other_gpus} GPUs of other servers have no place in a layout")
 
@@ -107,16 +120,14 @@ def _placement(facts: Facts, flat: dict[str, Any], assumed: list[str]) -> None:
     if facts.rollout_tp is None:
         assumed.append("roles.rollout.tensor_parallel: 1 is assumed; the script does not say")
     flat["roles.rollout.tensor_parallel"] = size
-    pool = _SHARED if facts.colocated else _TRAINERS
-    holds_more = facts.colocated or facts.critic == "shared" or (facts.reference and facts.algorithm != "grpo")
-    bundles = list(facts.learner_bundles) or _bundles(facts.trainer_gpus, per_node)
-    if holds_more:
-        flat["roles.learner.pool"] = pool
-        flat[f"pools.{pool}.gpus"] = _bundles(max(facts.trainer_gpus, 1), per_node)
+    if facts.colocated:
+        flat["roles.learner.pool"] = _SHARED
+        flat[f"pools.{_SHARED}.gpus"] = _bundles(max(facts.trainer_gpus, 1), per_node)
     else:
-        flat["roles.learner.gpus"] = bundles
-    _engines(facts, flat, pool, size)
-    _others(facts, flat, pool)
+        flat["roles.learner.gpus"] = list(facts.learner_bundles) or _bundles(facts.trainer_gpus, per_node)
+    _engines(facts, flat, size)
+    _critic_and_reference(facts, flat)
+    _teacher(facts, flat, assumed)
 
 
 def _bundles(gpus: int, per_node: int) -> list[int]:
@@ -127,40 +138,48 @@ def _bundles(gpus: int, per_node: int) -> list[int]:
     return [per_node] * whole + [rest] * bool(rest)
 
 
-def _engines(facts: Facts, flat: dict[str, Any], pool: str, size: int) -> None:
+def _engines(facts: Facts, flat: dict[str, Any], size: int) -> None:
     gpus = facts.rollout_gpus or 0
     flat["roles.rollout.engines"] = facts.rollout_engines or max(1, gpus // size)
     if facts.colocated:
-        flat["roles.rollout.pool"] = pool
+        flat["roles.rollout.pool"] = _SHARED
         flat["roles.rollout.engines"] = max(1, (gpus or 1) // size)
         flat["roles.rollout.sleep_while_training"] = True
 
 
-def _others(facts: Facts, flat: dict[str, Any], pool: str) -> None:
-    per_node = flat["hardware.gpus_per_node"]
-    shared = flat.get("roles.learner.pool", "")
+def _critic_and_reference(facts: Facts, flat: dict[str, Any]) -> None:
+    """Critic and reference; without a pool of their own they sit with the learner."""
     if facts.critic == "own" and facts.critic_gpus:
-        flat[f"pools.{_CRITIC}.gpus"] = _bundles(facts.critic_gpus, per_node)
+        flat[f"pools.{_CRITIC}.gpus"] = _bundles(facts.critic_gpus, flat["hardware.gpus_per_node"])
         flat["roles.critic.pool"] = _CRITIC
     elif facts.critic != "none":
-        flat["roles.critic.pool"] = shared or pool
-    if facts.reference and shared:
-        flat["roles.reference.pool"] = shared
-    if facts.teacher and facts.teacher.model:
-        _teacher(facts, flat, shared)
+        flat["roles.critic.pool"] = flat.get("roles.learner.pool", "")
+    if facts.reference:
+        flat["roles.reference.pool"] = flat.get("roles.learner.pool", "")
 
 
-def _teacher(facts: Facts, flat: dict[str, Any], shared: str) -> None:
+def _teacher(facts: Facts, flat: dict[str, Any], assumed: list[str]) -> None:
+    """The teacher: a role that Ray places, or GPUs that its server holds outside Ray."""
     teacher = facts.teacher
-    if teacher is None or teacher.gpus is None:
+    if teacher is None:
+        return
+    if teacher.gpus is None or not teacher.model:
+        assumed.append("roles.teacher: the script does not say which teacher in words that are known")
         return
     size = teacher.tensor_parallel or 1
+    if teacher.outside_ray and flat["hardware.nodes"] == 1:
+        flat["hardware.gpus_outside_ray"] = min(teacher.gpus, flat["hardware.gpus_per_node"])
+        assumed.append(f"hardware.gpus_outside_ray: {teacher.gpus}, the server of the teacher {teacher.model}")
+        return
+    if not teacher.gpus and not facts.colocated:
+        assumed.append(f"roles.teacher: {teacher.model} rides on the trainer's GPUs, for which a layout has no word")
+        return
     flat["roles.teacher.model"] = teacher.model
     flat["roles.teacher.tensor_parallel"] = size
     if teacher.gpus:
         flat["roles.teacher.engines"] = max(1, teacher.gpus // size)
-    elif shared:
-        flat["roles.teacher.pool"] = shared
+    else:
+        flat["roles.teacher.pool"] = _SHARED
 
 
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:
@@ -176,21 +195,8 @@ def _nested(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def _section(key: str) -> int:
-    order = (
-        "layout",
-        "name",
-        "summary",
-        "algorithm",
-        "hardware",
-        "pools",
-        "roles",
-        "train",
-        "lengths",
-        *ALGORITHMS,
-        "data",
-    )
     head = key.split(".", 1)[0]
-    return order.index(head) if head in order else len(order)
+    return _SECTIONS.index(head) if head in _SECTIONS else len(_SECTIONS)
 
 
 def _without_refused(values: dict[str, Any], assumed: list[str]) -> dict[str, Any]:

@@ -159,6 +159,8 @@ def _settings(source: Settings) -> dict[str, Any]:
     samples = product(found.get("train.prompts_per_step"), found.get("train.samples_per_prompt"))
     if steps := quotient(samples, source.integer("global_batch_size")):
         found["train.optimizer_steps"] = steps
+    # Megatron's distributed optimizer, which slime switches on, shards what ZeRO stage 1 does
+    found["roles.learner.zero_stage"] = 1
     if not source.flag("use_dynamic_batch_size"):
         found.pop("lengths.pack", None)
     return found

@@ -177,7 +177,7 @@ def _teacher(source: Settings) -> Teacher | None:
     return Teacher(
         model=source.text(models[0]) if models else "",
         gpus=gpus,
-        tensor_parallel=source.integer(sizes[0]) if len(sizes) == 1 else None,
+        tensor_parallel=source.integer(sizes[0]) if len({source.integer(name) for name in sizes}) == 1 else None,
     )
 
 
@@ -221,6 +221,7 @@ def _settings(source: Settings) -> dict[str, Any]:
     if not source.flag(f"{_ACTOR}.use_kl_loss"):
         found.pop("grpo.kl_coefficient", None)
     found["roles.learner.zero_stage"] = 3
+    found.setdefault("roles.rollout.memory_utilization", 0.5)
     found.setdefault("train.samples_per_prompt", 1)
     found.setdefault("lengths.prompt", 512)
     found.setdefault("lengths.response", 512)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rltui.check.run import check_text
 from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import Imported, import_file
 from rltui.layout.load import LoadedLayout, load_text
@@ -115,9 +116,26 @@ def test_a_teacher_outside_ray_is_taken_off_the_node() -> None:
     layout = layout_in("slime_teacher.sh").layout
     assert layout.algorithm == "opd"
     assert layout.hardware.gpus_outside_ray == 2
-    assert layout.roles.teacher is not None
-    assert layout.roles.teacher.model == "/models/Qwen3-32B"
+    assert layout.roles.teacher is None, "its GPUs would be counted twice"
     assert layout.roles.rollout.memory_utilization == 0.7
+
+
+def test_a_teacher_in_a_pool_of_its_own_is_a_role() -> None:
+    layout = layout_in("verl_teacher.sh").layout
+    assert layout.roles.teacher is not None
+    assert (layout.roles.teacher.model, layout.slots_of("teacher")) == ("Qwen/Qwen3-32B", 6)
+
+
+def test_the_check_finds_what_is_wrong_with_a_script() -> None:
+    codes = {
+        name: {
+            finding.code for finding in check_text(as_yaml(import_file(FIXTURES / name).layout or {}), name).findings
+        }
+        for name in ("areal_over.yaml", "verl_teacher.sh", "open_instruct_mason.sh")
+    }
+    assert "P101" in codes["areal_over.yaml"], "one GPU is declared, two are needed"
+    assert "P101" in codes["verl_teacher.sh"], "the teacher's pool is beside the trainer's number"
+    assert "P101" not in codes["open_instruct_mason.sh"]
 
 
 def test_slurm_lines_give_partition_time_and_card() -> None:
