@@ -88,7 +88,7 @@ def _machine(script: Script, head: list[str]) -> tuple[int | None, int | None]:
     """Nodes and GPUs a node that mason or Slurm is asked for."""
     if any(word.endswith("mason.py") for word in head):
         flags = from_flags(head)
-        return flags.integer("num_nodes", default=1), flags.integer("gpus", default=0)
+        return flags.integer("num_nodes", default=1), flags.integer("gpus")
     return script.slurm.nodes, script.slurm.gpus_per_node
 
 

@@ -75,14 +75,22 @@ def from_config(values: dict[str, Any]) -> Facts:
 
 def _one_node(source: Settings, generates: bool) -> tuple[int | None, int | None, int | None, int | None]:
     """Trainer, engines, nodes and GPUs a node; each side takes one GPU where the file is silent."""
-    trainer = source.integer("deployment.num_train_gpus", "deployment.num_gpus", default=1)
-    rollout = source.integer("deployment.num_infer_gpus", default=1) if generates else 0
+    trainer = source.integer("deployment.num_train_gpus", "deployment.num_gpus", default=_listed(source, "trainer"))
+    rollout = source.integer("deployment.num_infer_gpus", default=_listed(source, "inference")) if generates else 0
     return trainer, rollout, 1, total(trainer, rollout, _teacher(source))
+
+
+def _listed(source: Settings, side: str) -> int | None:
+    """GPUs of a side where the file lists them one by one, as its elders did; else one, or unknown over a base file."""
+    listed = source.words(f"{side}_gpu_ids")
+    if listed:
+        return len(listed)
+    return None if source.has("toml_files") else 1
 
 
 def _several_nodes(source: Settings, generates: bool) -> tuple[int | None, int | None, int | None, int | None]:
     per_node = source.integer("deployment.gpus_per_node", default=8)
-    train = source.integer("deployment.num_train_nodes", "deployment.num_nodes", default=1)
+    train = source.integer("deployment.num_train_nodes", "deployment.num_nodes", default=_listed(source, ""))
     infer = _infer_nodes(source) if generates else 0
     return product(train, per_node), product(infer, per_node), total(train, infer), per_node
 

@@ -93,6 +93,7 @@ class _Expansion:
         self.current: str | None = None
         self.splitting = True
         self.in_default = False
+        self.no_items = False
 
     def fields(self, raw: str) -> list[str]:
         """The fields of ``raw``."""
@@ -150,11 +151,14 @@ class _Expansion:
         return at + 2
 
     def double_quoted(self, raw: str, at: int) -> int:
-        """``"…"``."""
+        """``"…"``; an empty one is an empty word, but ``"$@"`` without arguments is none."""
+        fresh, self.no_items = self.current is None, False
         self.add("")
         at += 1
         while at < len(raw) and raw[at] != '"':
             at = self.piece(raw, at, quoted=True)
+        if fresh and self.no_items and self.current == "":
+            self.current = None
         return at + 1
 
     def dollar(self, raw: str, at: int, quoted: bool) -> int:
@@ -307,6 +311,7 @@ class _Expansion:
 
     def add_items(self, items: tuple[str, ...], quoted: bool) -> None:
         """Items of an array, each a field of its own."""
+        self.no_items = not items
         for position, item in enumerate(items):
             if position:
                 self.next_field()

@@ -7,6 +7,7 @@ what all branches agree on stays known, the rest becomes a hole.
 from __future__ import annotations
 
 import fnmatch
+import re
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ Value = str | tuple[str, ...]
 MAX_STEPS = 20_000
 MAX_CALLS = 12
 MAX_ROUNDS = 8
+_ARGUMENTS = re.compile(r"\$#|\$\{#\}|\$\{?1|^getopts\b")
 GPU_WORDS = frozenset({"gpu", "cuda", "nvidia"})
 
 
@@ -115,8 +117,7 @@ class _Follower:
         elif isinstance(node, syntax.For):
             self.loop_over_words(node)
         elif isinstance(node, syntax.While):
-            self.block(node.condition)
-            self.branches([node.body, ()])
+            self.loop(node)
         elif isinstance(node, syntax.Function):
             self.functions[node.name] = node.body
         else:
@@ -209,6 +210,14 @@ class _Follower:
         self.sure = sure
         self.alive = bool(outcomes)
         self.variables = _joined(outcomes) if outcomes else before
+
+    def loop(self, node: syntax.While) -> None:
+        """Follow the body as something that may happen; a loop over arguments has none to go over."""
+        self.block(node.condition)
+        tested = " ".join(word for test in node.condition if isinstance(test, syntax.Command) for word in test.words)
+        if self.arguments is None and _ARGUMENTS.search(tested):
+            return
+        self.branches([node.body, ()])
 
     def loop_over_words(self, node: syntax.For) -> None:
         """Follow the body for each word where the words are few and known, else once with a hole."""

@@ -67,6 +67,8 @@ def from_script(script: Script) -> list[Facts]:
 def _facts(script: Script, source: Settings) -> Facts:
     per_node = source.integer("actor_num_gpus_per_node", default=8)
     trainer = product(source.integer("actor_num_nodes", default=1), per_node)
+    if source.flag("debug_rollout_only") is not False:
+        trainer = None
     trains_only = source.flag("debug_train_only")
     colocated = source.flag("colocate")
     rollout = 0 if trains_only else None if trains_only is None else _rollout(source, trainer, colocated)

@@ -66,8 +66,11 @@ def _facts(script: Script, command: Started, launcher: int, beside: list[Server]
     size = source.integer("vllm_tensor_parallel_size", default=1)
     # a program of one's own may set what TRL's own command takes as flags
     own_command = words_of(command.words[launcher])[-1] == "trl"
-    uses = source.flag("use_vllm", default=False if own_command else None)
+    uses = source.flag("use_vllm", default=False if own_command and not source.has("config") else None)
     mode = source.text("vllm_mode", default="")
+    if uses and not mode and not beside:
+        # whether vLLM is then a server or shares the GPUs depends on TRL's version
+        uses = None
     generates = algorithm in ("grpo", "ppo", "opd")
     apart = bool(beside) or mode == "server"
     rollout = _rollout(generates, uses, apart, beside, trainer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rltui.importers.arguments import Settings, from_flags, from_overrides
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 NAME = "verl"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _ACTOR = "actor_rollout_ref.actor"
+_CONFIG = re.compile(r"(?:^|_)ppo_(?:\w+_)?trainer(?:\.ya?ml)?\Z|^(?:\./)?config/?\Z")
 _TABLE: Mapping[str, tuple[str, Kind]] = {
     "data.train_batch_size": ("train.prompts_per_step", "int"),
     f"{_ROLLOUT}.n": ("train.samples_per_prompt", "int"),
@@ -72,13 +74,19 @@ def from_script(script: Script) -> list[Facts]:
         elif "generation" in entry:
             found.append(_generation(source))
         else:
-            found.append(_facts(script, source, entry))
+            found.append(_facts(script, source, entry, _own_config(behind)))
     return found
 
 
-def _facts(script: Script, source: Settings, entry: str) -> Facts:
-    nodes = source.integer("trainer.nnodes", default=1)
-    per_node = source.integer("trainer.n_gpus_per_node", default=8)
+def _own_config(behind: list[str]) -> bool:
+    """Whether the command starts from a configuration that is not one of verl's, whose defaults are not known."""
+    names = [str(word) for name in ("config_name", "config_path") for word in from_flags(behind).words(name)[:1]]
+    return any(not _CONFIG.search(name.strip("'\"")) for name in names)
+
+
+def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Facts:
+    nodes = source.integer("trainer.nnodes", default=None if own_config else 1)
+    per_node = source.integer("trainer.n_gpus_per_node", default=None if own_config else 8)
     asked = product(nodes, per_node)
     algorithm = _algorithm(source)
     separate = _separate(source, entry)

@@ -17,7 +17,7 @@ from rltui.importers.shell_run import read_shell
 from rltui.importers.values import HOLE
 
 NAMES = ("A", "B", "C")
-PRINTS_ITS_WORDS = "run() { for word in \"$@\"; do printf '%s\\0' \"$word\"; done; }\n"
+PRINTS_ITS_WORDS = 'run() { for word in "$@"; do printf \'%s\\0\' "$word"; done; }\n'
 NUMBERS = st.integers(0, 99)
 NAME = st.sampled_from(NAMES)
 
@@ -44,7 +44,7 @@ def words(draw: st.DrawFn) -> str:
                 f"${{{name}-{number}}}",
                 f"'${name}'", f'"a ${{{name}:-"b c"}}"', f"${{#{name}}}", "${L[@]}", '"${L[@]}"', "${#L[@]}", "${L[0]}",
                 f"$(({draw(expressions())}))", "\\$x", f"k=${name}", f"--f={number}", f"${{{name}%0}}",
-                f"${{{name}##*1}}",
+                f"${{{name}##*1}}", '"$@"', '"${E[@]}"', '"${E[@]}x"',
             ]
         )
     )  # fmt: skip
@@ -78,7 +78,7 @@ def statements(draw: st.DrawFn, depth: int = 0) -> str:
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(statements(), max_size=5), st.lists(words(), min_size=1, max_size=4))
 def test_a_known_word_is_the_one_that_bash_gives(lines: list[str], last: list[str]) -> None:
-    setup = "A=1\nB=20\nC=\nL=(p 'q r')\n" + "\n".join(lines) + "\n"
+    setup = "A=1\nB=20\nC=\nL=(p 'q r')\nE=()\n" + "\n".join(lines) + "\n"
     script = f"{setup}run {' '.join(last)}\n"
     said = subprocess.run(
         ["bash", "-c", PRINTS_ITS_WORDS + script],

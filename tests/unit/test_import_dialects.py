@@ -183,6 +183,27 @@ def test_a_count_that_only_a_run_would_show_is_unknown(tmp_path: Path, extra: st
     assert (imported.needed_gpus is None) == (expected is None)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "accelerate launch --num_processes 4 my_grpo.py",
+        "accelerate launch --num_processes 4 my_grpo.py --use_vllm",
+        "accelerate launch --num_processes 4 -m trl.scripts.grpo --config grpo.yaml",
+        "python3 -m verl.trainer.main_ppo --config-name=mine actor_rollout_ref.model.path=m",
+        "python3 -m recipe.one_step_off_policy.main_ppo trainer.nnodes=1 trainer.n_gpus_per_node=4",
+        "python train.py --actor-num-nodes 1 --colocate --debug-rollout-only",
+        "uv run -m skyrl.x generator.inference_engine.run_engines_locally=false trainer.placement.colocate_all=false "
+        "trainer.placement.policy_num_gpus_per_node=4 generator.inference_engine.tensor_parallel_size=2",
+    ],
+)
+def test_needs_that_the_command_does_not_settle_are_unknown(tmp_path: Path, command: str) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(command + "\n")
+    imported = import_file(script)
+    assert imported.needed_gpus is None
+    assert imported.layout is None
+
+
 def test_a_job_of_an_unknown_program_still_declares_its_gpus(tmp_path: Path) -> None:
     script = tmp_path / "job.slurm"
     script.write_text("#!/bin/bash\n#SBATCH --nodes=3\n#SBATCH --gpus-per-node=a100:4\nsrun ./my_program\n")
