@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from rltui.importers.values import printable
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import load_text
 
@@ -58,7 +59,7 @@ def layout_of(facts: Facts, name: str) -> tuple[dict[str, Any], list[str]]:
         word = facts.algorithm or "its training"
         raise Unmappable(f"layout: {word} has no layout; layouts are for {', '.join(ALGORITHMS)}")
     flat: dict[str, Any] = {"layout": 1, "name": _name(name)}
-    flat["summary"] = f"Imported from {name[:300]} ({facts.dialect})"
+    flat["summary"] = f"Imported from {printable(name[:300])} ({facts.dialect})"
     flat["algorithm"] = facts.algorithm
     assumed: list[str] = []
     _hardware(facts, flat, assumed)

@@ -16,6 +16,7 @@ from rltui.importers.facts import Facts
 from rltui.importers.layout_of import Unmappable, layout_of
 from rltui.importers.script import Script, read_script
 from rltui.importers.source import read_source
+from rltui.importers.values import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,9 +63,8 @@ def import_file(path: str | Path) -> Imported:
     try:
         return import_text(read_source(path), path)
     except UsageError as error:
-        if str(path) in error.message:
-            raise
-        raise UsageError(f"{path}: {error.message}", error.hint) from error
+        place = "" if str(path) in error.message else f"{path}: "
+        raise UsageError(printable(place + error.message), error.hint) from error
 
 
 def import_text(text: str, path: Path) -> Imported:
@@ -100,7 +100,7 @@ def _sane(number: int | None) -> int | None:
 
 def _lines(notes: Sequence[str]) -> tuple[str, ...]:
     """Remarks without repeats, holes written as ``?``, and not without end."""
-    unique = list(dict.fromkeys(note.replace("\0", "?")[:300] for note in notes))
+    unique = list(dict.fromkeys(printable(note[:300]) for note in notes))
     if len(unique) <= MAX_NOTES:
         return tuple(unique)
     return (*unique[:MAX_NOTES], f"and {len(unique) - MAX_NOTES} more")

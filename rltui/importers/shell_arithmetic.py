@@ -34,7 +34,7 @@ def evaluate(expression: str, lookup: Callable[[str], str | None]) -> str:
     try:
         tokens = _tokens(expression)
         value, at = _conditional(tokens, 0, lookup)
-    except _Unknown:
+    except (_Unknown, RecursionError):
         return HOLE
     return str(value) if at == len(tokens) else HOLE
 

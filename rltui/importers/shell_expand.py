@@ -216,7 +216,7 @@ class _Expansion:
             self.add_value(self.length(name, index), quoted)
         elif prefix == "!":
             target = self.scope.get(name)
-            known = target is not None and re.fullmatch(r"[A-Za-z_]\w*", target)
+            known = target is not None and not index and re.fullmatch(r"[A-Za-z_]\w*", target)
             self.named(target, quoted) if known and target else self.add_value(HOLE, quoted)
         elif (index in ("[@]", "[*]") or name in ("@", "*")) and not operation:
             self.add_items(self.scope.items(name), quoted)
@@ -247,7 +247,8 @@ class _Expansion:
         """One item of an array."""
         items = self.scope.items(name)
         position = self.arithmetic(index[1:-1])
-        if HOLE in position:
+        keyed = any(item.startswith("[") for item in items)  # an associative array, whose keys are words
+        if HOLE in position or keyed:
             return HOLE
         return items[int(position)] if 0 <= int(position) < len(items) else HOLE
 

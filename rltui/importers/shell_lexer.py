@@ -268,7 +268,8 @@ class _Lexer:
 
     def inside_double(self, start: int) -> bool:
         """Whether the line up to ``start`` has an open double quote; an apostrophe means nothing then."""
-        line_start = self.text.rfind("\n", 0, start) + 1
+        # a bounded look back, so that a line of a million characters is not counted again and again
+        line_start = self.text.rfind("\n", max(0, start - 4096), start) + 1 or max(0, start - 4096)
         return self.text.count('"', line_start, start) % 2 == 1
 
     def array_words(self) -> tuple[str, ...]:

@@ -63,10 +63,10 @@ def read_shell(text: str, environ: Mapping[str, str] | None = None) -> Reading:
     Raises:
         ScriptError: It is not a script that can be read, or it goes on without end.
     """
-    block, notes = syntax.parse(text)
     follower = _Follower(dict(environ or {}))
-    follower.notes.extend(notes)
     try:
+        block, notes = syntax.parse(text)
+        follower.notes.extend(notes)
         follower.block(block)
     except RecursionError as error:
         raise ScriptError(1, "nested too deep to be read") from error
@@ -290,7 +290,7 @@ class _Follower:
     def call(self, name: str, arguments: Sequence[str]) -> None:
         """Follow a function of the script."""
         if self.calls >= MAX_CALLS:
-            raise ScriptError(self.line, f"the function {name[:40]} calls itself without end")
+            raise ScriptError(self.line, f"functions call each other without end ({name[:40]})")
         outer = self.arguments
         self.calls += 1
         self.arguments = arguments

@@ -54,11 +54,16 @@ def to_bool(value: object) -> bool | None:
 
 
 def to_text(value: object) -> str | None:
-    """``value`` as text, or None where it is empty, not a scalar, or not known."""
+    """``value`` as text, or None where it is empty, not a scalar, not known, or not printable."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     text = str(value).strip().strip("'\"")
-    return text if text and is_known(text) else None
+    return text if text and is_known(text) and text.isprintable() else None
+
+
+def printable(text: str) -> str:
+    """``text`` in one line that is safe to show: holes, control characters and the like become ``?``."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def product(*factors: int | None) -> int | None:

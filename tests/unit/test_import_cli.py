@@ -111,8 +111,11 @@ def shell(text: str) -> Callable[[Path], None]:
         ("a.sh", nothing, "cannot be read"),
         ("a.sh", shell("echo hello\n"), "no training that is known"),
         ("a.sh", shell("A='open\n"), "line 1: a quote"),
-        ("a.sh", shell("f() { f; }\nf\n"), "calls itself without end"),
+        ("a.sh", shell("f() { f; }\nf\n"), "call each other without end"),
         ("a.sh", shell("A=0123456789\n" + "A=$A$A$A$A$A$A$A$A$A$A\n" * 9), "grows without end"),
+        ("a.sh", shell('A="$(' * 5000), "nested too deep"),
+        ("a.sh", shell("true && " * 30_000 + "true\n"), "nested too deep"),
+        ("a.sh", shell('echo "${A:-it' * 2000), "nested too deep"),
         ("a.py", shell("import os\n"), "is a .py file"),
         ("a.yaml", shell("a: [1\n"), "not valid YAML"),
         ("a.yaml", shell("a: !!python/object/apply:os.system [ls]\n"), "not valid YAML"),
@@ -135,6 +138,17 @@ def test_bad_input_is_one_clear_line_and_exit_2(
     assert message in first
     assert "Traceback" not in said.err
     assert said.out == ""
+
+
+def test_control_characters_of_a_script_never_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("python open_instruct/grpo_fast.py --model_name_or_path 'a\x1b[2Jb' --x\x1b]0;y 1\n")
+    for words in (["import", str(script)], ["import", str(script), "--json"]):
+        assert main(words) == 0
+        said = capsys.readouterr()
+        assert "\x1b" not in said.out + said.err
 
 
 def test_toml_that_is_not_prime_rls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
