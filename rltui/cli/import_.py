@@ -9,6 +9,7 @@ import msgspec
 
 from rltui.cli.output import add_json, print_json, print_lines, talk
 from rltui.errors import UsageError
+from rltui.importers.facts import NO_PLACE
 from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import Imported, import_file
 
@@ -82,7 +83,11 @@ def _talk_about(imported: Imported, report: Report | None) -> None:
         )
     ]
     talk(f"{imported.dialect}: GPUs: {', '.join(numbers)}")
+    homeless = [line.removesuffix(NO_PLACE) for line in imported.unmapped if line.endswith(NO_PLACE)]
     for line in imported.unmapped:
-        talk(f"  not mapped: {line}")
+        if not line.endswith(NO_PLACE):
+            talk(f"  {line}")
+    if homeless:
+        talk(f"  no place in a layout: {', '.join(homeless)}")
     for finding in report.findings if report else ():
         talk(f"  {finding.severity} {finding.code}: {finding.message}")

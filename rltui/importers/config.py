@@ -24,7 +24,7 @@ MAX_NODES = 50_000
 MAX_FILES = 30
 _Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTERPOLATION = re.compile(r"\$\{([^${}]*)\}")
-_PLAIN = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*\Z")
+_PLAIN = re.compile(r"(\.*)([A-Za-z_][\w-]*(?:\.[\w-]+)*)\Z")
 
 
 def read_yaml(text: str, name: str) -> dict[str, Any]:
@@ -44,6 +44,7 @@ def read_yaml(text: str, name: str) -> dict[str, Any]:
         raise UsageError(f"{name}: not valid YAML: {' '.join(str(error).split())[:200]}.") from error
     if not isinstance(values, dict):
         raise UsageError(f"{name} holds no mapping at its top, so it is no configuration file.")
+    _refuse_floods(values, name)
     return {str(key): value for key, value in values.items()}
 
 
@@ -58,6 +59,17 @@ def _refuse_bombs(text: str, name: str) -> None:
             raise UsageError(f"{name} is nested deeper than {MAX_DEPTH} levels.")
         if count > MAX_NODES or aliases > 100:
             raise UsageError(f"{name} has more values than a configuration file has.")
+
+
+def _refuse_floods(values: Any, name: str) -> None:
+    """Refuse a tree that aliases make larger than any configuration, before anything walks it."""
+    waiting, seen = [values], 0
+    while waiting:
+        value = waiting.pop()
+        seen += 1
+        if seen > MAX_NODES:
+            raise UsageError(f"{name} has more values than a configuration file has.")
+        waiting.extend(value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
 
 
 def read_toml(text: str, name: str) -> dict[str, Any]:
@@ -130,33 +142,49 @@ def _target(path: Path, name: object) -> Path | None:
 
 
 def interpolated(values: dict[str, Any]) -> dict[str, Any]:
-    """``values`` with every plain ``${a.b}`` replaced; what resolvers would give becomes a hole."""
-    return {key: _resolved(value, values, 0) for key, value in values.items()}
+    """``values`` with every plain ``${a.b}`` and ``${..b}`` replaced; what resolvers would give becomes a hole."""
+    interpolation = _Interpolation(values)
+    return {key: interpolation.resolved(value, (key,), 0) for key, value in values.items()}
 
 
-def _resolved(value: Any, root: dict[str, Any], depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        return HOLE
-    if isinstance(value, dict):
-        return {str(key): _resolved(inner, root, depth + 1) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_resolved(inner, root, depth + 1) for inner in value]
-    if not isinstance(value, str) or "${" not in value:
-        return value
-    whole = _INTERPOLATION.fullmatch(value)
-    if whole:
-        return _resolved(_looked_up(whole.group(1), root), root, depth + 1)
-    text = _INTERPOLATION.sub(lambda match: str(_resolved(_looked_up(match.group(1), root), root, depth + 1)), value)
-    return HOLE if "${" in text or len(text) > 10_000 else text
+class _Interpolation:
+    """Replaces references in one tree of values."""
 
+    def __init__(self, root: dict[str, Any]) -> None:
+        self.root = root
+        self.steps = 0
 
-def _looked_up(name: str, root: dict[str, Any]) -> Any:
-    """The value at a dotted name; a hole where it is none or a resolver."""
-    if not _PLAIN.match(name.strip()):
-        return HOLE
-    value: Any = root
-    for part in name.strip().split("."):
-        if not isinstance(value, dict) or part not in value:
+    def resolved(self, value: Any, path: tuple[str | int, ...], depth: int) -> Any:
+        """``value``, which stands at ``path``, with its references replaced."""
+        self.steps += 1
+        if depth > MAX_DEPTH or self.steps > 4 * MAX_NODES:
             return HOLE
-        value = value[part]
-    return value
+        if isinstance(value, dict):
+            return {str(key): self.resolved(inner, (*path, key), depth + 1) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.resolved(inner, (*path, index), depth + 1) for index, inner in enumerate(value)]
+        if not isinstance(value, str) or "${" not in value:
+            return value
+        whole = _INTERPOLATION.fullmatch(value)
+        if whole:
+            return self.referred(whole.group(1), path, depth)
+        text = _INTERPOLATION.sub(lambda match: str(self.referred(match.group(1), path, depth)), value)
+        return HOLE if "${" in text or len(text) > 10_000 else text
+
+    def referred(self, name: str, path: tuple[str | int, ...], depth: int) -> Any:
+        """The value that a reference at ``path`` names; a hole where it is none or a resolver."""
+        match = _PLAIN.match(name.strip())
+        if match is None:
+            return HOLE
+        dots, dotted = match.groups()
+        # one dot is the mapping that holds the reference, each further dot its parent
+        target = (*(path[: len(path) - len(dots)] if dots else ()), *dotted.split("."))
+        if len(dots) > len(path):
+            return HOLE
+        value: Any = self.root
+        for part in target:
+            inside = isinstance(value, list) and isinstance(part, int) and part < len(value)
+            if not inside and not (isinstance(value, dict) and part in value):
+                return HOLE
+            value = value[part]
+        return self.resolved(value, target, depth + 1)

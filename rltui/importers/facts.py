@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
     from rltui.importers.arguments import Settings
 
+NO_PLACE = ": has no place in a layout"
+"""How a remark on a setting ends that a layout has no word for."""
+
 Kind = Literal["int", "float", "text", "bool"]
-Table = "Mapping[str, tuple[str, Kind]]"
 
 
 class Teacher(Struct, frozen=True, kw_only=True):
@@ -110,5 +112,5 @@ def remarks(source: Settings, prefix: str = "") -> tuple[str, ...]:
     lines = [f"{prefix}{name}: its value shows only in a run" for name in unknown]
     if source.is_open:
         lines.append("some words of the command come from elsewhere and are not known")
-    lines.extend(f"{prefix}{name}: has no place in a layout" for name in source.unused())
+    lines.extend(f"{prefix}{name}{NO_PLACE}" for name in source.unused())
     return tuple(lines)

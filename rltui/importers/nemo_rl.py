@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
 from rltui.importers.values import product, quotient, total
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "checkpointing.save_period": ("checkpoint.every", "int"),
     "checkpointing.keep_top_k": ("checkpoint.keep", "int"),
     "data.dataset_name": ("data.train", "text"),
+    "data.train.dataset_name": ("data.train", "text"),
     "logger.wandb.project": ("tracking.project", "text"),
 }
 
@@ -98,6 +99,7 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
         rollout_engines=quotient(rollout, product(size, pipeline)) if generates else None,
         critic="shared" if algorithm == "ppo" else "none",
         reference=generates and source.number("loss_fn.reference_policy_kl_penalty", default=0.0) != 0.0,
+        teacher=_teacher(source, algorithm),
         other_gpus=gym,
         together=cluster,
         settings=_settings(source),
@@ -166,10 +168,18 @@ def _tensor_parallel(source: Settings, complete: bool) -> int | None:
     return None
 
 
+def _teacher(source: Settings, algorithm: str) -> Teacher | None:
+    """The teacher of a distillation; it takes turns with the policy on the same GPUs."""
+    if algorithm != "opd":
+        return None
+    return Teacher(model=source.text("teacher.model_name"), gpus=0)
+
+
 def _settings(source: Settings) -> dict[str, Any]:
     found = mapped(source, _TABLE)
     megatron = source.flag("policy.megatron_cfg.enabled", default=False)
-    prefix = "policy.megatron_cfg" if megatron else "policy.dtensor_cfg"
+    automodel = source.flag("policy.automodel_cfg.enabled", default=False)
+    prefix = "policy.megatron_cfg" if megatron else "policy.automodel_cfg" if automodel else "policy.dtensor_cfg"
     names = ("tensor_model_parallel_size",) if megatron else ("tensor_parallel_size",)
     learner = {
         "roles.learner.tensor_parallel": source.integer(*(f"{prefix}.{name}" for name in names)),

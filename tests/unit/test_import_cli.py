@@ -28,7 +28,7 @@ def test_the_layout_goes_to_stdout_and_the_rest_to_stderr(capsys: pytest.Capture
     layout = load_text(said.out, "stdout").layout
     assert layout.name == "open_instruct_mason"
     assert "open-instruct: GPUs: needs 32, declares 32, trainer 16, rollout 16" in said.err
-    assert "not mapped: --stop_strings" in said.err
+    assert "no place in a layout: --exp_name, --stop_strings" in said.err
 
 
 def test_json_has_every_key_and_the_findings_of_the_check(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,6 +123,11 @@ def shell(text: str) -> Callable[[Path], None]:
         ("a.yaml", shell("a: 1\n"), "no training system that is known"),
         ("a.yaml", shell("[" * 200 + "]" * 200), "nested deeper"),
         ("a.yaml", shell("a: &a [1]\n" + "".join(f"b{i}: *a\n" for i in range(200))), "more values"),
+        (
+            "a.yaml",
+            shell("a0: &a0 [1]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 30))),
+            "more",
+        ),
         ("a.yaml", shell("defaults: a.yaml\npolicy: {model_name: m}\ncluster: {num_nodes: 1}\n"), "come back to"),
     ],
 )

@@ -143,6 +143,14 @@ def test_slurm_lines_give_partition_time_and_card() -> None:
     assert (layout.slurm.partition, layout.slurm.time, layout.hardware.gpu) == ("long", "12:00:00", "H100")
 
 
+def test_references_reach_through_bases_and_parents() -> None:
+    layout = layout_in("nemo/grpo-8b-4n8g-apart.yaml").layout
+    assert layout.roles.learner.model == "Qwen/Qwen3-8B"
+    assert (layout.lengths.prompt, layout.lengths.response) == (512, 512)
+    assert (layout.train.async_steps, layout.train.learning_rate) == (1, 5e-6)
+    assert layout.data.train == "example-sums"
+
+
 def test_a_missing_base_is_named() -> None:
     imported = import_file(FIXTURES / "nemo/grpo-orphan.yaml")
     assert any("else.yaml is not there" in line for line in imported.unmapped)
