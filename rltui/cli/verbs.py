@@ -43,6 +43,7 @@ VERBS = (
     Verb("mem", "mem", "estimate what each role takes of its GPUs, moment by moment"),
     Verb("layouts", "layouts", "list the presets"),
     Verb("diff", "diff", "say in which keys two layouts differ"),
+    Verb("import", "import_", "read another system's launch script into a layout, without running it"),
     Verb("explain", "explain", "tell the story behind a finding's code"),
     Verb("schema", "schema", "print the JSON Schema of layouts, for editors"),
     Verb("demo", "demo", "watch a tiny model learn on this machine"),
