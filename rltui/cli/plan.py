@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,9 +158,25 @@ def _lines(request: Request, proposals: Sequence[Proposal], saved: Sequence[str]
     if saved:
         yield from (f"rltui launch {path}" for path in saved)
         return
-    words = f"rltui plan --model {request.model_name} --gpus {request.nodes}x{request.gpus_per_node}x{request.gpu.name}"
-    yield f"save:   {words} … --save plans"
+    yield f"save:   {_again(request, len(proposals))} --save plans"
     yield f"launch: rltui launch plans/{proposals[0].layout.name}.yaml"
+
+
+def _again(request: Request, count: int) -> str:
+    """The command that gives the same proposals."""
+    words = {
+        "--model": request.model_name,
+        "--gpus": f"{request.nodes}x{request.gpus_per_node}x{request.gpu.name}",
+        "--prompt-tokens": request.prompt_tokens,
+        "--response-tokens": request.response_tokens,
+        "--prompts": request.prompts,
+        "--samples": request.samples,
+        "--async-steps": request.async_steps,
+        "--data": request.data,
+        "--reward": request.reward,
+        "--count": count,
+    }
+    return "rltui plan " + " ".join(f"{name} {shlex.quote(str(value))}" for name, value in words.items())
 
 
 def _warnings(proposal: Proposal) -> Iterator[str]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
-from rltui.hardware.architecture import Architecture
-from rltui.hardware.gpus import Gpu
 from rltui.layout.schema import Checkpoint, Data, Hardware, Layout, Learner, Lengths, Roles, Rollout, Train
-from rltui.memory.estimate import EngineEstimate, RoleEstimate
 from rltui.memory.layouts import engine_of, learner_of, rollout_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Literal
+
+    from rltui.hardware.architecture import Architecture
+    from rltui.hardware.gpus import Gpu
+    from rltui.memory.estimate import EngineEstimate, RoleEstimate
 
 ZERO_STAGES: tuple[Literal[2], Literal[3]] = (2, 3)
 """Stages 0 and 1 hold more than stage 2 and are no faster at one optimizer step a batch."""
@@ -179,6 +181,15 @@ def layout_of(request: Request, learner: LearnerChoice, engine: EngineChoice, en
         ),
         Rollout(engines=engines, tensor_parallel=engine.tensor_parallel, precision=precision(request.gpu)),
     )
+
+
+def as_text(layout: Layout) -> str:
+    """The layout as YAML without the sections of other algorithms, which GRPO does not read; and equal when loaded."""
+    import yaml
+
+    values = {key: value for key, value in msgspec.to_builtins(layout).items() if key not in ("ppo", "opd")}
+    dumped = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
+    return f"# Proposed by `rltui plan`. Set data, train.steps and slurm before a long run.\n{dumped}"
 
 
 def assemble(request: Request, learner: Learner, rollout: Rollout) -> Layout:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.check.run import Report, check_text
-from rltui.layout.load import dump_layout
-from rltui.layout.schema import Layout
 from rltui.plan.candidates import (
     EngineChoice,
     LearnerChoice,
     Request,
+    as_text,
     engine_choices,
     engines_beside,
     layout_of,
@@ -23,6 +22,8 @@ from rltui.plan.throughput import StepTime, step_time, train_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from rltui.layout.schema import Layout
 
 ALIKE = 8
 """Two proposals of the same engines differ by at least this part of all GPUs in learners."""
@@ -107,7 +108,7 @@ def propose(request: Request, count: int = 3) -> tuple[Proposal, ...]:
         if any(_alike(request, candidate, other) for other in kept):
             continue
         layout = layout_of(request, candidate.learner, candidate.engine, candidate.engines)
-        text = dump_layout(layout)
+        text = as_text(layout)
         report = check_text(text, f"{layout.name}.yaml")
         if report.ok:
             why = _why(candidate, kept[0] if kept else None, len(ranked))

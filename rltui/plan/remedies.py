@@ -14,13 +14,11 @@ from rltui.memory.training import estimate_training
 from rltui.plan.candidates import (
     Request,
     engine_choices,
-    engines_beside,
     learner_choices,
     learner_counts,
-    packed,
     precision,
 )
-from rltui.plan.rank import best_learner
+from rltui.plan.rank import best_learner, propose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,25 +75,23 @@ def _learner_too(request: Request) -> str:
     return f"; the learner alone would take {least:.1f} GiB of {request.gpu.usable_gib:.1f}"
 
 
-def fits(request: Request) -> bool:
-    """Whether any learner fits beside any engine."""
-    widths = [c.tensor_parallel for c in engine_choices(request) if c.memory.verdict != "no"]
-    return any(
-        engines_beside(request, packed(count, request.gpus_per_node), width) and best_learner(request, count)
-        for count in learner_counts(request)
-        for width in widths
-    )
+def _changed(request: Request, **changes: int) -> str:
+    """The verdict of the best layout after ``changes``, in brackets where it is tight; empty where nothing fits."""
+    best = propose(msgspec.structs.replace(request, **changes), 1)
+    if not best:
+        return ""
+    return " (tight)" if best[0].verdict == "tight" else " (fits)"
 
 
 def _remedies(request: Request, role: str) -> Iterator[str]:
     for nodes, gpus in _larger(request):
-        if fits(msgspec.structs.replace(request, nodes=nodes, gpus_per_node=gpus)):
-            yield f"more GPUs: --gpus {nodes}x{gpus}x{request.gpu.name}"
+        if verdict := _changed(request, nodes=nodes, gpus_per_node=gpus):
+            yield f"more GPUs: --gpus {nodes}x{gpus}x{request.gpu.name}{verdict}"
             break
     response = request.response_tokens // 2
     while response >= SHORTEST_RESPONSE:
-        if fits(msgspec.structs.replace(request, response_tokens=response)):
-            yield f"shorter responses: --response-tokens {response}"
+        if verdict := _changed(request, response_tokens=response):
+            yield f"shorter responses: --response-tokens {response}{verdict}"
             break
         response //= 2
     if role == "learner" and _offload_fits(request):

@@ -34,7 +34,7 @@ TRAINING_FLOPS_SHARE = 0.35
 0.43 on 8,192 H100 and more)."""
 
 SMALL_BATCH_TOKENS = 1024
-"""Tokens of a micro-batch at which training reaches half of that share, for kernels too small to fill a card; assumed."""
+"""Tokens of a micro-batch at which training reaches half of that share: smaller kernels fill no card. Assumed."""
 
 LINK_SHARE = 0.7
 """Share of a link's bandwidth that a collective reaches; assumed."""
