@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rltui.check.run import Report, check_text
 from rltui.cli.output import add_json, columns, print_json, print_lines, talk
 from rltui.errors import UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the proposals, best first; 1 where nothing fits."""
     request = _request(options)
-    proposals = propose(request, options.count)
+    proposals = propose(request, _sound, options.count)
     if not proposals:
         return _nothing(request, options.json)
     saved = _save(proposals, Path(options.save).expanduser()) if options.save else ()
@@ -56,6 +57,14 @@ def run(options: argparse.Namespace) -> int:
     else:
         print_lines(_lines(request, proposals, saved))
     return 0
+
+
+def _sound(text: str, name: str) -> bool:
+    return check_text(text, name).ok
+
+
+def _report(proposal: Proposal) -> Report:
+    return check_text(proposal.text, f"{proposal.layout.name}.yaml")
 
 
 def _request(options: argparse.Namespace) -> Request:
@@ -112,7 +121,7 @@ def _nearest(names: Sequence[str]) -> str:
 def _nothing(request: Request, json: bool) -> int:
     from rltui.plan.remedies import misfit
 
-    found = misfit(request)
+    found = misfit(request, _sound)
     if json:
         print_json({"schema": SCHEMA, "proposals": [], "misfit": found})
     else:
@@ -147,7 +156,7 @@ HEADER = ("#", "LEARNERS", "ENGINES", "ZERO", "MICRO", "MEMORY", "STEP", "GEN", 
 
 
 def _lines(request: Request, proposals: Sequence[Proposal], saved: Sequence[str]) -> Iterator[str]:
-    yield from proposals[0].report.drawing
+    yield from _report(proposals[0]).drawing
     yield ""
     yield from columns(HEADER, [_row(each) for each in proposals], right=frozenset(range(6, len(HEADER))))
     yield ""
@@ -181,7 +190,7 @@ def _again(request: Request, count: int) -> str:
 
 def _warnings(proposal: Proposal) -> Iterator[str]:
     """Warnings of the check, and that the bundled trainers cannot run it (E390)."""
-    for finding in proposal.report.findings:
+    for finding in _report(proposal).findings:
         if finding.severity == "warning" or finding.code == "E390":
             yield f"{finding.code} {finding.message}"
 
@@ -220,6 +229,8 @@ def _as_json(proposal: Proposal) -> dict[str, Any]:
         "tensor_parallel": engine.tensor_parallel,
         "peak_gib": {"learner": round(learner.memory.peak_gib, 3), "rollout": round(engine.memory.peak_gib, 3)},
         "time": proposal.candidate.time,
-        "findings": [{"code": f.code, "severity": f.severity, "message": f.message} for f in proposal.report.findings],
+        "findings": [
+            {"code": f.code, "severity": f.severity, "message": f.message} for f in _report(proposal).findings
+        ],
         "layout": proposal.layout,
     }

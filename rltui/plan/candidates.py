@@ -138,21 +138,36 @@ def learner_choices(request: Request, count: int) -> Iterator[LearnerChoice]:
 
 
 def engine_choices(request: Request) -> Iterator[EngineChoice]:
-    """Every width that divides the model's heads and a node can hold, whether it fits the cards or not."""
+    """Every width that divides the model's heads and a node can hold, whether it fits the cards or not.
+
+    Widths beyond the key-value heads copy them and so waste cache: they come only where nothing narrower fits.
+    """
+    nothing_fits = True
     for width in TENSOR_PARALLEL:
         if width <= request.gpus_per_node and _heads_divide(request.model, width):
-            rollout = Rollout(engines=1, tensor_parallel=width, precision=precision(request.gpu))
-            learner = Learner(model=request.model_name, gpus=[1], precision=precision(request.gpu))
-            layout = assemble(request, learner, rollout)
-            engine = engine_of(layout, request.model, request.gpu)
-            memory = rollout_of(layout, request.model, request.gpu, engine)
-            yield EngineChoice(tensor_parallel=width, engine=engine, memory=memory)
+            if _copies_heads(request.model, width) and not nothing_fits:
+                return
+            choice = _engine_choice(request, width)
+            nothing_fits = nothing_fits and choice.memory.verdict == "no"
+            yield choice
+
+
+def _engine_choice(request: Request, width: int) -> EngineChoice:
+    rollout = Rollout(engines=1, tensor_parallel=width, precision=precision(request.gpu))
+    learner = Learner(model=request.model_name, gpus=[1], precision=precision(request.gpu))
+    layout = assemble(request, learner, rollout)
+    engine = engine_of(layout, request.model, request.gpu)
+    memory = rollout_of(layout, request.model, request.gpu, engine)
+    return EngineChoice(tensor_parallel=width, engine=engine, memory=memory)
 
 
 def _heads_divide(model: Architecture, width: int) -> bool:
-    if model.heads % width:
-        return False
-    return model.latent is not None or (width <= model.kv_heads and model.kv_heads % width == 0)
+    small, large = sorted((width, model.kv_heads))
+    return model.heads % width == 0 and (model.latent is not None or large % max(1, small) == 0)
+
+
+def _copies_heads(model: Architecture, width: int) -> bool:
+    return model.latent is None and width > model.kv_heads
 
 
 def engines_beside(request: Request, gpus: tuple[int, ...], width: int) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rltui.check.run import Report, check_text
 from rltui.plan.candidates import (
     EngineChoice,
     LearnerChoice,
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rltui.layout.schema import Layout
+
+Sound = Callable[[str, str], bool]
 
 ALIKE = 8
 """Two proposals of the same engines differ by at least this part of all GPUs in learners."""
@@ -46,7 +48,6 @@ class Proposal(Struct, frozen=True, kw_only=True):
         candidate: Learners, engines and times.
         layout: The layout.
         text: It as YAML.
-        report: What the check says.
         why: Why it has this rank.
     """
 
@@ -54,7 +55,6 @@ class Proposal(Struct, frozen=True, kw_only=True):
     candidate: Candidate
     layout: Layout
     text: str
-    report: Report
     why: str
 
     @property
@@ -97,8 +97,14 @@ def best_learner(request: Request, count: int) -> LearnerChoice | None:
     )
 
 
-def propose(request: Request, count: int = 3) -> tuple[Proposal, ...]:
-    """The ``count`` best layouts that differ from each other; none where nothing fits."""
+def propose(request: Request, sound: Sound, count: int = 3) -> tuple[Proposal, ...]:
+    """The ``count`` best layouts that differ from each other; none where nothing fits.
+
+    Args:
+        request: What is wanted.
+        sound: Whether the check finds no error in a layout, given as text and name; those with errors are passed over.
+        count: How many.
+    """
     chosen: list[Proposal] = []
     kept: list[Candidate] = []
     ranked = candidates(request)
@@ -109,12 +115,10 @@ def propose(request: Request, count: int = 3) -> tuple[Proposal, ...]:
             continue
         layout = layout_of(request, candidate.learner, candidate.engine, candidate.engines)
         text = as_text(layout)
-        report = check_text(text, f"{layout.name}.yaml")
-        if report.ok:
+        if sound(text, f"{layout.name}.yaml"):
             why = _why(candidate, kept[0] if kept else None, len(ranked))
             kept.append(candidate)
-            rank = len(kept)
-            chosen.append(Proposal(rank=rank, candidate=candidate, layout=layout, text=text, report=report, why=why))
+            chosen.append(Proposal(rank=len(kept), candidate=candidate, layout=layout, text=text, why=why))
     return tuple(chosen)
 
 

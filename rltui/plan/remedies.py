@@ -18,7 +18,7 @@ from rltui.plan.candidates import (
     learner_counts,
     precision,
 )
-from rltui.plan.rank import best_learner, propose
+from rltui.plan.rank import Sound, best_learner, propose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,10 +42,10 @@ class Misfit(Struct, frozen=True, kw_only=True):
     remedies: tuple[str, ...]
 
 
-def misfit(request: Request) -> Misfit:
-    """Say why nothing fits ``request``; ask only where nothing does."""
+def misfit(request: Request, sound: Sound) -> Misfit:
+    """Say why nothing fits ``request``; ask only where nothing does. ``sound`` is as in ``propose``."""
     role, reason = _culprit(request)
-    return Misfit(role=role, reason=reason, remedies=tuple(_remedies(request, role)))
+    return Misfit(role=role, reason=reason, remedies=tuple(_remedies(request, role, sound)))
 
 
 def _culprit(request: Request) -> tuple[str, str]:
@@ -75,22 +75,22 @@ def _learner_too(request: Request) -> str:
     return f"; the learner alone would take {least:.1f} GiB of {request.gpu.usable_gib:.1f}"
 
 
-def _changed(request: Request, **changes: int) -> str:
+def _changed(request: Request, sound: Sound, **changes: int) -> str:
     """The verdict of the best layout after ``changes``, in brackets where it is tight; empty where nothing fits."""
-    best = propose(msgspec.structs.replace(request, **changes), 1)
+    best = propose(msgspec.structs.replace(request, **changes), sound, 1)
     if not best:
         return ""
     return " (tight)" if best[0].verdict == "tight" else " (fits)"
 
 
-def _remedies(request: Request, role: str) -> Iterator[str]:
+def _remedies(request: Request, role: str, sound: Sound) -> Iterator[str]:
     for nodes, gpus in _larger(request):
-        if verdict := _changed(request, nodes=nodes, gpus_per_node=gpus):
+        if verdict := _changed(request, sound, nodes=nodes, gpus_per_node=gpus):
             yield f"more GPUs: --gpus {nodes}x{gpus}x{request.gpu.name}{verdict}"
             break
     response = request.response_tokens // 2
     while response >= SHORTEST_RESPONSE:
-        if verdict := _changed(request, response_tokens=response):
+        if verdict := _changed(request, sound, response_tokens=response):
             yield f"shorter responses: --response-tokens {response}{verdict}"
             break
         response //= 2
@@ -107,7 +107,11 @@ def _larger(request: Request) -> list[tuple[int, int]]:
 
 
 def _offload_fits(request: Request) -> bool:
-    ranks = request.total_gpus - 1
+    """Whether offload lets the learners fit that have room beside the narrowest engine that fits."""
+    widths = [choice.tensor_parallel for choice in engine_choices(request) if choice.memory.verdict != "no"]
+    ranks = request.total_gpus - min(widths, default=request.total_gpus)
+    if not ranks:
+        return False
     length = request.prompt_tokens + request.response_tokens
     estimate = estimate_training(
         request.model,

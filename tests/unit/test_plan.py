@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rltui.check.run import check_file, check_layout
+from rltui.check.run import check_file, check_layout, check_text
 from rltui.cli.main import main
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.layout.load import dump_layout, load_text
 from rltui.memory.layouts import estimate_layout
-from rltui.plan.candidates import Request, engines_beside, packed
-from rltui.plan.rank import candidates, propose
-from rltui.plan.remedies import misfit
+from rltui.plan import rank, remedies
+from rltui.plan.candidates import Request, engine_choices, engines_beside, packed
+from rltui.plan.rank import Proposal, candidates
 from rltui.plan.throughput import decode_step_s, sync_s
+
+if TYPE_CHECKING:
+    from rltui.plan.remedies import Misfit
 
 SEVEN = "Qwen/Qwen2.5-7B"
 CASES = [(SEVEN, 2, 4, "H100"), (SEVEN, 1, 4, "A100-80GB"), ("Qwen/Qwen3-30B-A3B", 2, 8, "H100"),
@@ -30,6 +33,32 @@ def request(name: str = SEVEN, nodes: int = 2, gpus: int = 4, card: str = "H100"
     assert model is not None
     assert gpu is not None
     return Request(model_name=name, model=model, gpu=gpu, nodes=nodes, gpus_per_node=gpus, **more)
+
+
+def sound(text: str, name: str) -> bool:
+    return check_text(text, name).ok
+
+
+def propose(wanted: Request, count: int = 3) -> tuple[Proposal, ...]:
+    return rank.propose(wanted, sound, count)
+
+
+def misfit(wanted: Request) -> Misfit:
+    return remedies.misfit(wanted, sound)
+
+
+def test_what_the_check_refuses_is_passed_over() -> None:
+    first = propose(request())[0]
+    others = rank.propose(request(), lambda text, name: text != first.text)
+    assert others
+    assert first.text not in {each.text for each in others}
+    assert rank.propose(request(), lambda text, name: False) == ()
+
+
+def test_key_value_heads_are_copied_only_where_nothing_narrower_fits() -> None:
+    large = request("Qwen/Qwen3-235B-A22B", 16, 8)  # 4 key-value heads, 438 GiB of weights
+    assert [each.tensor_parallel for each in engine_choices(large)] == [1, 2, 4, 8]
+    assert [each.tensor_parallel for each in engine_choices(request("Qwen/Qwen3-30B-A3B", 2, 8))] == [1, 2, 4]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -127,6 +156,10 @@ def test_the_role_that_does_not_fit_is_named() -> None:
     assert learner.role == "learner"
     assert any("offload" in remedy for remedy in learner.remedies)
     assert misfit(request("Qwen/Qwen3-32B", 2, 1, "A100-40GB")).role == "rollout"
+
+
+def test_offload_is_no_remedy_where_one_engine_takes_every_gpu() -> None:
+    assert not any("offload" in remedy for remedy in misfit(request("Qwen/Qwen3-235B-A22B", 1, 8)).remedies)
 
 
 def test_128_gpus_are_planned_within_a_second() -> None:
