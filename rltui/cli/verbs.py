@@ -41,6 +41,7 @@ VERBS = (
     Verb("check", "check", "say what cannot work in a layout (also: rltui --check FILE…)"),
     Verb("draw", "draw", "draw who sits on which GPU"),
     Verb("mem", "mem", "estimate what each role takes of its GPUs, moment by moment"),
+    Verb("plan", "plan", "propose the best layouts for a model and GPUs"),
     Verb("layouts", "layouts", "list the presets"),
     Verb("diff", "diff", "say in which keys two layouts differ"),
     Verb("import", "import_", "read another system's launch script into a layout, without running it"),
