@@ -13,6 +13,7 @@ from textual.geometry import Size
 from textual.keys import _character_to_key
 
 from rltui.tui.app import CockpitApp
+from rltui.tui.screens.runs import RunsScreen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -90,17 +91,31 @@ async def until_text(pilot: Pilot[int], words: str) -> None:
 
 
 async def settled(pilot: Pilot[int]) -> None:
-    """Wait until the screen has not changed for longer than the cockpit waits before it reads a selected run."""
-    before, since = "", time.monotonic()
+    """Wait until the services have answered what this screen asks for, and the screen is at rest."""
+    await until(pilot, lambda: _answered(pilot.app), "the answers of the services")
+    await flushed(pilot)
+    before, same = "", 0
 
-    def quiet() -> bool:
-        nonlocal before, since
+    def at_rest() -> bool:
+        nonlocal before, same
         now = screen_text(pilot)
-        if now != before:
-            before, since = now, time.monotonic()
-        return time.monotonic() - since > 0.15
+        before, same = now, same + 1 if now == before else 0
+        return same >= 8 and _answered(pilot.app)
 
-    await until(pilot, quiet, "a screen at rest")
+    await until(pilot, at_rest, "a screen at rest")
+
+
+def _answered(app: CockpitApp) -> bool:
+    """Whether nothing that the screen on top waits for is outstanding."""
+    screen = app.screen
+    if app._question is not None or app.controller._questions.busy:
+        return False
+    if isinstance(screen, RunsScreen):
+        run = screen.table.selected
+        return run is None or app.pictures.run(run.run_id) is not None
+    if screen.SCOPE == "run":
+        return app.pictures.run(screen.run_id) is not None
+    return screen.SCOPE != "launch" or screen.review is not None
 
 
 def screen_lines(pilot: Pilot[int]) -> list[str]:

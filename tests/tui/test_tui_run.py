@@ -219,6 +219,16 @@ async def test_a_run_that_is_not_there_at_the_start_leaves_the_list() -> None:
         assert isinstance(pilot.app.screen, RunsScreen)
 
 
+async def test_the_problem_of_a_picture_stands_in_the_header() -> None:
+    class Away(FakeCockpit):
+        def watch(self, run_id: str) -> RunSnapshot:
+            return msgspec.structs.replace(super().watch(run_id), problem="the relay is away")
+
+    async with cockpit(Away(), size=(120, 30)) as pilot:
+        await opened(pilot)
+        await until_text(pilot, "▲ the relay is away")
+
+
 async def test_pictures_of_another_run_do_not_land_here() -> None:
     async with cockpit() as pilot:
         screen = await opened(pilot)
@@ -239,3 +249,30 @@ async def test_a_run_that_ends_while_it_is_watched() -> None:
         await until_text(pilot, "✓ finished  1000 steps")
         await enter(pilot, "c")
         await until(pilot, lambda: "the run is finished already" in notices(pilot), "the reason")
+
+
+async def test_a_new_picture_repaints_only_what_is_new() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await opened(pilot)
+        await settled(pilot)
+        frames: list[str] = []
+        display = pilot.app._display
+
+        def spy(screen, renderable) -> None:
+            frames.append(type(renderable).__name__)
+            display(screen, renderable)
+
+        pilot.app._display = spy
+        run = RUNS[0]
+        stage = msgspec.structs.replace(run.stage, step=413)
+        fake.all_runs = (msgspec.structs.replace(run, stage=stage), *RUNS[1:])
+        pilot.app.controller.refresh()
+        await until_text(pilot, "413/1000")
+        await settled(pilot)
+        assert set(frames) == {"ChopsUpdate"}, "the whole screen was laid out again"
+        frames.clear()
+        reads = fake.calls.count(("watch", FIRST))
+        await until(pilot, lambda: fake.calls.count(("watch", FIRST)) >= reads + 2, "two more pictures")
+        await flushed(pilot)
+        assert frames == [], "nothing is new, and nothing was painted"

@@ -16,6 +16,7 @@ from rltui.tui.controller import Controller
 from rltui.tui.lanes import Lane, Poller
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.runs import RunsScreen
+from rltui.watch.snapshots import RunsSnapshot
 
 DEADLINE_S = 10.0
 HANG_S = 30.0
@@ -117,6 +118,27 @@ async def test_the_age_of_stale_data_stands_in_the_header() -> None:
         fake.gate.set()
         pilot.app.controller.refresh()
         await until(pilot, lambda: "old" not in screen_lines(pilot)[0], "fresh data")
+
+
+@pytest.mark.parametrize("moment", ["at once", "later"])
+async def test_answers_that_come_while_the_cockpit_closes_do_no_harm(moment: str) -> None:
+    fake = Hanging()
+    async with cockpit(fake) as pilot:
+        await until_text(pilot, "ada-laptop")
+        fake.hang()
+        calls = len(fake.calls)
+        pilot.app.controller.refresh()
+        await enter(pilot, "c")
+        await until(pilot, lambda: len(fake.calls) >= calls + 3, "three calls that hang")
+        if moment == "at once":
+            fake.gate.set()
+            for answer in (
+                messages.RunsFetched(RunsSnapshot()),
+                messages.Launched("x"),
+                messages.FetchFailed("runs", "", "a", "b"),
+            ):
+                pilot.app.post_message(answer)
+    fake.gate.set()
 
 
 async def test_an_action_under_way_is_finished_when_one_leaves() -> None:

@@ -30,8 +30,9 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
     SOURCE: ClassVar[Source] = "runs"
     """The source whose age the header shows."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_id: str = "") -> None:
         super().__init__()
+        self.run_id = run_id
         self.header = HeaderBar()
         self.footer = FooterBar()
         self.prompt: Prompt | None = None
@@ -58,7 +59,12 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
 
     def on_screen_resume(self) -> None:
         """Show what has changed meanwhile."""
+        if not self.cockpit.paused:
+            self.catch_up()
         self.tick()
+
+    def catch_up(self) -> None:
+        """Show the newest pictures there are."""
 
     def receive(self, message: CockpitMessage) -> None:
         """Take what the controller has to say, if it concerns this screen."""
@@ -77,7 +83,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
 
     def tick(self) -> None:
         """Bring header and footer up to date."""
-        self.header.show(self.crumbs(), self.state_spans(), self.cockpit.health(self.SOURCE))
+        self.header.show(self.crumbs(), self.state_spans(), self.cockpit.health(self.SOURCE, self.run_id))
         self.footer.show(keys.hints(self.SCOPE, self.key_context(), self.cockpit.glyphs))
 
     # --- keys

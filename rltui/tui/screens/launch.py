@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
-from textual.reactive import reactive
+from textual.reactive import var
 
 from rltui.tui import keys, messages
 from rltui.tui.screens.base import CockpitScreen
@@ -44,7 +44,7 @@ class LaunchScreen(CockpitScreen):
 
     SCOPE: ClassVar[Scope] = "launch"
 
-    review: reactive[LaunchReview | None] = reactive(None, init=False)
+    review: var[LaunchReview | None] = var(None, init=False)
 
     def __init__(self, preset: str = "") -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.containers import Container
-from textual.reactive import reactive
+from textual.reactive import var
 
 from rltui.tui import formats, keys, messages
 from rltui.tui.screens.base import CockpitScreen
@@ -55,11 +55,10 @@ class RunScreen(CockpitScreen):
     SCOPE: ClassVar[Scope] = "run"
     SOURCE: ClassVar[Source] = "run"
 
-    snapshot: reactive[RunSnapshot | None] = reactive(None, init=False)
+    snapshot: var[RunSnapshot | None] = var(None, init=False)
 
     def __init__(self, run_id: str, summary: RunSummary | None, known: RunSnapshot | None) -> None:
-        super().__init__()
-        self.run_id = run_id
+        super().__init__(run_id)
         self.tab_bar = TabBar([tab.title for tab in TABS])
         self._panes: dict[int, LinesPane | LogPane | OverviewPane] = {0: TABS[0].pane()}
         self.content = Container(self._panes[0], id="content")
@@ -84,6 +83,10 @@ class RunScreen(CockpitScreen):
         """Show another picture of the run."""
         self._show(self.tab_bar.current)
         self.tick()
+
+    def catch_up(self) -> None:
+        """Show the newest picture of this run."""
+        self.snapshot = self.cockpit.pictures.run(self.run_id) or self.snapshot
 
     def receive(self, message: CockpitMessage) -> None:
         """Take pictures of this run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
-from textual.reactive import reactive
+from textual.reactive import var
 
 from rltui.tui import keys, messages
 from rltui.tui.screens.base import CockpitScreen
@@ -35,7 +35,7 @@ SIDE_BY_SIDE_FROM = 160
 
 def table_rows(num_runs: int, body_height: int) -> int:
     """Rows of the table above the detail: what it needs, at most two fifths of the body."""
-    return max(4, min(num_runs + 1, body_height * 2 // 5))
+    return max(3, min(num_runs + 1, body_height * 2 // 5))
 
 
 class RunsScreen(CockpitScreen):
@@ -44,7 +44,7 @@ class RunsScreen(CockpitScreen):
     SCOPE: ClassVar[Scope] = "runs"
     SOURCE: ClassVar[Source] = "runs"
 
-    snapshot: reactive[RunsSnapshot] = reactive(RunsSnapshot(), init=False)
+    snapshot: var[RunsSnapshot] = var(RunsSnapshot(), init=False)
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,6 +70,12 @@ class RunsScreen(CockpitScreen):
             self.tick()
         elif isinstance(message, messages.RunFetched) and message.run_id == self._selected_id:
             self._show_detail()
+
+    def catch_up(self) -> None:
+        """Show the newest list, and the newest picture of the selected run."""
+        if self.cockpit.pictures.runs.taken_at:
+            self.snapshot = self.cockpit.pictures.runs
+        self._show_detail()
 
     @property
     def _selected_id(self) -> str:
