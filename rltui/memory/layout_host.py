@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.memory.from_layout import sharding_of, states_of
 from rltui.memory.host import PROCESS_GIB, SHM_PER_PROCESS_GIB, HostEstimate, estimate_host
-from rltui.placement.simulate import place
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rltui.hardware.architecture import Architecture
     from rltui.layout.schema import Layout
+    from rltui.placement.result import Seat
 
 
-def fullest_node(layout: Layout, model: Architecture, critic: Architecture | None) -> HostEstimate:
+def fullest_node(
+    layout: Layout, model: Architecture, critic: Architecture | None, seats: Iterable[Seat]
+) -> HostEstimate:
     """Host memory of the node that needs most.
 
     Args:
         layout: The layout.
         model: The learner's model, which the engines serve too.
         critic: The critic's; None: there is none, or it is not known.
+        seats: Where the placement puts every role.
     """
-    found = [_node(layout, model, critic, Counter(dict(node))) for node in _distinct_nodes(layout)]
+    found = [_node(layout, model, critic, Counter(dict(node))) for node in _distinct_nodes(seats)]
     return max(found, key=lambda host: host.ram_gib)
 
 
-def _distinct_nodes(layout: Layout) -> set[tuple[tuple[str, int], ...]]:
+def _distinct_nodes(seats: Iterable[Seat]) -> set[tuple[tuple[str, int], ...]]:
     """Processes of each role by node, equal nodes once; an empty node where nothing finds a place."""
-    counts: dict[int, Counter[str]] = {}
-    for seat in place(layout).seats:
-        node = counts.setdefault(seat.node, Counter())
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for seat in seats:
+        node = counts[seat.node]
         node[f"{seat.role} seats"] += 1
         node[seat.role] += len(seat.slots)
     return {tuple(sorted(node.items())) for node in counts.values()} or {()}

@@ -26,6 +26,7 @@ from rltui.memory.knobs import engine_knob
 from rltui.memory.layout_host import fullest_node
 from rltui.memory.sharing import Tenant, share
 from rltui.memory.training import estimate_training
+from rltui.placement.simulate import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
     from rltui.layout.schema import Layout, Rollout, Teacher
+    from rltui.placement.result import Placement
 
 ENGINE_ERROR = 0.05
 """KV tokens of logged engines lie within this share of the estimate where activations had to be estimated."""
@@ -66,6 +68,18 @@ def estimate_layout(layout: Layout) -> LayoutEstimate:
     Raises:
         UsageError: A model is a local folder whose config.json cannot be read.
     """
+    found = estimate_roles(layout)
+    if not found.roles:
+        return found
+    return structs.replace(found, host=host_of(layout, place(layout)))
+
+
+def estimate_roles(layout: Layout) -> LayoutEstimate:
+    """The same without host memory, for which the layout must be placed.
+
+    Raises:
+        UsageError: A model is a local folder whose config.json cannot be read.
+    """
     model = find_model(layout.roles.learner.model)
     if model is None:
         return LayoutEstimate(notes=(_unknown_model(layout.roles.learner.model),))
@@ -79,10 +93,21 @@ def estimate_layout(layout: Layout) -> LayoutEstimate:
     return LayoutEstimate(
         roles=share(tenants, SYNC_BUCKET_GIB),
         engines=tuple(tenant.engine for tenant in tenants if tenant.engine is not None),
-        host=fullest_node(layout, model, known.get("critic")),
         checkpoint_gib=checkpoint,
         notes=tuple(_notes(layout, models, gpu)),
     )
+
+
+def host_of(layout: Layout, placement: Placement) -> HostEstimate | None:
+    """Host memory of the fullest node; None where the learner's model is not known.
+
+    Raises:
+        UsageError: A model is a local folder whose config.json cannot be read.
+    """
+    model = find_model(layout.roles.learner.model)
+    if model is None:
+        return None
+    return fullest_node(layout, model, _other_models(layout, model).get("critic"), placement.seats)
 
 
 def _other_models(layout: Layout, learner: Architecture) -> dict[str, Architecture | None]:

@@ -1,6 +1,6 @@
-"""The rules by family: P placement, B batch, E engine, H host, M memory, D data and model, S Slurm, T tracking, X
-secrets.
+"""The rules by family.
 
+P placement, B batch, E engine, H host, M memory, D data and model, S Slurm, T tracking, X secrets.
 Codes are stable for ever: a rule that goes leaves a gap.
 """
 

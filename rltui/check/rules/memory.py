@@ -12,7 +12,7 @@ from rltui.check.rules.memory_fix import cure, cure_engine
 from rltui.errors import UsageError
 from rltui.hardware.models import find_model
 from rltui.memory.from_layout import ENGINE_SEQUENCES
-from rltui.memory.layouts import LayoutEstimate, estimate_layout
+from rltui.memory.layouts import LayoutEstimate, estimate_roles, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ def _estimate(subject: Subject) -> LayoutEstimate:
     if subject.layout.hardware.on_cpu:
         return LayoutEstimate()
     try:
-        return estimate_layout(subject.layout)
+        return estimate_roles(subject.layout)
     except UsageError:
         return LayoutEstimate()
 
@@ -186,8 +186,11 @@ def host_memory(subject: Subject) -> Iterator[Trouble]:
     offloaded states with their pinned buffers, and weights of sleeping engines. Linux ends the largest process without
     a word. Silent where `hardware.memory_gib_per_node` is 0, not known.
     """
-    host, there = _estimate(subject).host, subject.layout.hardware.memory_gib_per_node
-    if host is None or not there or host.ram_gib <= there:
+    there = subject.layout.hardware.memory_gib_per_node
+    if not there or not _estimate(subject).roles:
+        return
+    host = host_of(subject.layout, subject.placement)
+    if host is None or host.ram_gib <= there:
         return
     parts = ", ".join(f"{name} {size:.0f}" for name, size in host.ram_parts_gib.items())
     yield Trouble(

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from rltui.check.rules.placement import overbooked
 from rltui.layout.overrides import parse_override
-from rltui.memory.layouts import estimate_layout
+from rltui.memory.layouts import estimate_roles
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,7 +23,7 @@ def cure(layout: Layout, role: str, good: Collection[str]) -> tuple[str, ...]:
     """The overrides after which the verdict on ``role`` is among ``good``; empty where no setting leads there."""
     words: dict[str, str] = {}
     for _ in range(MOST_KNOBS):
-        found = estimate_layout(layout).role(role)
+        found = estimate_roles(layout).role(role)
         if found is None or found.verdict in good:
             return tuple(words.values())
         key = found.knob.partition("=")[0]
@@ -31,7 +31,7 @@ def cure(layout: Layout, role: str, good: Collection[str]) -> tuple[str, ...]:
             return ()
         words[key] = found.knob
         changed = with_word(layout, found.knob)
-        if overbooked(changed) > max(0, overbooked(layout)):
+        if key.endswith("engines") and overbooked(changed) > max(0, overbooked(layout)):
             return ()
         layout = changed
     return ()
@@ -42,7 +42,7 @@ def cure_engine(layout: Layout, role: str) -> tuple[str, ...]:
     words: dict[str, str] = {}
     gpus = layout.slots_of(role)
     for _ in range(MOST_KNOBS):
-        found = estimate_layout(layout).role(role)
+        found = estimate_roles(layout).role(role)
         if found is None or not found.blocked:
             return tuple(words.values())
         if not found.knob:
