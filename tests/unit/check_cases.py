@@ -15,7 +15,7 @@ name: gpu
 algorithm: grpo
 hardware: {nodes: 2, gpus_per_node: 4, gpu: H100-SXM-80GB}
 roles:
-  learner: {model: Qwen/Qwen3-8B, gpus: [2, 2], zero_stage: 3}
+  learner: {model: Qwen/Qwen3-8B, gpus: [2, 2], zero_stage: 3, micro_batch: 1, gradient_checkpointing: true}
   rollout: {engines: 4}
 train: {steps: 100, prompts_per_step: 32, samples_per_prompt: 8, learning_rate: 1.0e-6}
 lengths: {prompt: 1024, response: 4096}
@@ -31,9 +31,9 @@ pools:
   policy: {gpus: [2]}
   value: {gpus: [2]}
 roles:
-  learner: {model: Qwen/Qwen2.5-1.5B, pool: policy, zero_stage: 3}
+  learner: {model: Qwen/Qwen2.5-1.5B, pool: policy, zero_stage: 3, micro_batch: 1, gradient_checkpointing: true}
   rollout: {pool: policy, memory_utilization: 0.5, sleep_while_training: true}
-  critic: {pool: value}
+  critic: {pool: value, micro_batch: 4, gradient_checkpointing: true}
 train: {steps: 100, prompts_per_step: 32, samples_per_prompt: 1, learning_rate: 1.0e-6}
 lengths: {prompt: 512, response: 512}
 data: {train: org/math, reward: math}
@@ -45,7 +45,7 @@ name: opd
 algorithm: opd
 hardware: {nodes: 1, gpus_per_node: 8, gpu: H100-SXM-80GB}
 roles:
-  learner: {model: Qwen/Qwen3-VL-4B-Thinking, gpus: [2], zero_stage: 3}
+  learner: {model: Qwen/Qwen3-VL-4B-Thinking, gpus: [2], zero_stage: 3, micro_batch: 1, gradient_checkpointing: true}
   rollout: {engines: 2}
   teacher: {model: Qwen/Qwen3-VL-30B-A3B-Thinking, tensor_parallel: 4}
 train: {steps: 100, prompts_per_step: 64, samples_per_prompt: 4, learning_rate: 1.0e-6}
@@ -200,4 +200,24 @@ SETTINGS: list[Case] = [
     ("X802", "gpu", ["roles.learner.model=/home/ann/models/Qwen3-8B"], ["roles.learner.model=/projects/Qwen3-8B"]),
 ]
 
-CASES: list[Case] = [*PLACEMENT, *BATCH, *ENGINE, *HOST, *DATA, *SETTINGS]
+MEMORY: list[Case] = [
+    ("M301", "gpu", ["roles.learner.micro_batch=64"], ["roles.learner.micro_batch=4"]),
+    ("M301", "gpu", [*SHARED, "roles.rollout.sleep_while_training=false", "roles.rollout.memory_utilization=0.8"],
+     [*SHARED, "roles.rollout.memory_utilization=0.8"]),
+    ("M302", "gpu", ["roles.learner.micro_batch=8"], ["roles.learner.micro_batch=4"]),
+    ("M303", "gpu", ["roles.learner.model=Qwen/Qwen3-32B", "roles.rollout.memory_utilization=0.75"],
+     ["roles.learner.model=Qwen/Qwen3-32B"]),
+    ("M303", "opd", ["roles.teacher={model: Qwen/Qwen3-32B, memory_utilization: 0.6}"],
+     ["roles.teacher={model: Qwen/Qwen3-32B}"]),
+    ("M304", "gpu", ["lengths.response=400000"], ["lengths.response=300000"]),
+    ("M305", "gpu", ["train.prompts_per_step=64"], ["train.prompts_per_step=32"]),
+    ("M306", "gpu", [*SHARED, "roles.rollout.memory_utilization=0.85"], SHARED),
+    ("M307", "gpu", ["roles.learner.gather_whole_model=true"], []),
+    ("M308", "gpu", ["hardware.memory_gib_per_node=8"], ["hardware.memory_gib_per_node=16"]),
+    ("M308", "gpu", ["roles.learner.offload=all", "hardware.memory_gib_per_node=64"],
+     ["roles.learner.offload=all", "hardware.memory_gib_per_node=256"]),
+    ("M309", "gpu", ["roles.learner.model=/models/Qwen3-8B"], []),
+    ("M309", "opd", ["roles.teacher.model=org/unheard-of"], []),
+]  # fmt: skip
+
+CASES: list[Case] = [*PLACEMENT, *BATCH, *ENGINE, *HOST, *DATA, *SETTINGS, *MEMORY]
