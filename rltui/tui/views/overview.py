@@ -48,7 +48,8 @@ def overview(
     else:
         middle = _one_column(snapshot, width, glyphs, curve_rows=max(4, height // 5))
     few = 1 if height < 20 else 3 if height < 30 else 5
-    tail = [parts.log_section(snapshot, glyphs, rank=2, least=few)] if log and snapshot.log.lines else []
+    rank = 2 if live else 1  # of a run that has ended, the last words say more than its curves
+    tail = [parts.log_section(snapshot, glyphs, rank=rank, least=few)] if log and snapshot.log.lines else []
     return stack([first, *middle, *tail], width, height, glyphs)
 
 
