@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from rltui.layout.schema import Checkpoint, Data, Hardware, Layout, Learner, Lengths, Roles, Rollout, Train
-from rltui.memory.layouts import engine_of, learner_of, rollout_of
+from rltui.memory.layouts import estimate_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
     from rltui.memory.estimate import EngineEstimate, RoleEstimate
+    from rltui.memory.layouts import LayoutEstimate
 
 ZERO_STAGES: tuple[Literal[2], Literal[3]] = (2, 3)
 """Stages 0 and 1 hold more than stage 2 and are no faster at one optimizer step a batch."""
@@ -133,7 +134,7 @@ def learner_choices(request: Request, count: int) -> Iterator[LearnerChoice]:
                     zero_stage=zero_stage,
                     micro_batch=micro_batch,
                     gradient_checkpointing=recompute,
-                    memory=learner_of(layout, request.model, request.gpu),
+                    memory=_role(estimate_layout(layout), "learner"),
                 )
 
 
@@ -156,9 +157,14 @@ def _engine_choice(request: Request, width: int) -> EngineChoice:
     rollout = Rollout(engines=1, tensor_parallel=width, precision=precision(request.gpu))
     learner = Learner(model=request.model_name, gpus=[1], precision=precision(request.gpu))
     layout = assemble(request, learner, rollout)
-    engine = engine_of(layout, request.model, request.gpu)
-    memory = rollout_of(layout, request.model, request.gpu, engine)
-    return EngineChoice(tensor_parallel=width, engine=engine, memory=memory)
+    estimate = estimate_layout(layout)
+    return EngineChoice(tensor_parallel=width, engine=estimate.engines[0], memory=_role(estimate, "rollout"))
+
+
+def _role(estimate: LayoutEstimate, name: str) -> RoleEstimate:
+    found = estimate.role(name)
+    assert found is not None, "the request's model and card are known, so every role has an estimate"
+    return found
 
 
 def _heads_divide(model: Architecture, width: int) -> bool:

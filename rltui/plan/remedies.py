@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from rltui.layout.schema import Learner
-from rltui.memory.layouts import SYNC_BUCKET_GIB, states_of
+from rltui.memory.from_layout import SYNC_BUCKET_GIB, states_of
 from rltui.memory.settings import Sharding, WeightSync, Workload
 from rltui.memory.training import estimate_training
 from rltui.plan.candidates import (

@@ -13,7 +13,7 @@ from msgspec import Struct
 from rltui.hardware.flops import forward_flops_per_token, training_flops_per_token
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.parameters import count_parameters
-from rltui.memory.layouts import ENGINE_SEQUENCES
+from rltui.memory.from_layout import ENGINE_SEQUENCES
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
