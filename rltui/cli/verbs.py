@@ -35,6 +35,7 @@ VERBS = (
     Verb("ps", "ps", "list runs"),
     Verb("show", "show", "everything about one run"),
     Verb("logs", "logs", "print or follow the log of a run"),
+    Verb("why", "why", "say why a run died, or what went wrong in any log"),
     Verb("attach", "attach", "open the cockpit on one run"),
     Verb("cancel", "cancel", "end a run"),
     Verb("resubmit", "resubmit", "start a run again from its newest checkpoint"),

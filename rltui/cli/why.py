@@ -1,0 +1,87 @@
+"""``rltui why``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rltui.cli.output import add_json, print_json, print_lines, talk
+from rltui.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from rltui.diagnose.sources import Source
+    from rltui.diagnose.verdicts import Diagnosis
+
+NOTHING_FOUND = "No known cause of failure is in there. The first error in it is still worth reading."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("run", nargs="?", metavar="RUN", help="id, unique prefix of one, or a layout's name")
+    parser.add_argument(
+        "--log", nargs="+", metavar="FILE", help="logs from anywhere instead of a run's; gzip too, - is standard input"
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Say why it died; exits with 0 where nothing was found and 1 where something was."""
+    if bool(options.run) == bool(options.log):
+        raise UsageError("Name a run or give logs.", "rltui why RUN, or rltui why --log FILE…")
+    diagnoses = _of_logs(options.log) if options.log else _of_run(options.run)
+    _print(diagnoses, as_json=options.json)
+    return 1 if diagnoses else 0
+
+
+def _of_logs(names: Sequence[str]) -> tuple[Diagnosis, ...]:
+    from rltui.diagnose.diagnose import diagnose
+
+    for name in names:
+        if name != "-":
+            _require_readable(name)
+    return diagnose(_sources(names))
+
+
+def _require_readable(name: str) -> None:
+    path = Path(name)
+    if path.is_dir():
+        raise UsageError(f"{name} is a directory.", "Name the logs in it.")
+    if not path.exists():
+        raise UsageError(f"There is no file {name}.")
+    if not os.access(path, os.R_OK):
+        raise UsageError(f"{name} cannot be read.")
+
+
+def _sources(names: Sequence[str]) -> Iterator[Source]:
+    from rltui.diagnose.sources import stream_source
+
+    for name in names:
+        if name == "-":
+            yield stream_source("-", sys.stdin.buffer)
+            continue
+        with Path(name).open("rb") as stream:
+            yield stream_source(name, stream)
+
+
+def _of_run(word: str) -> tuple[Diagnosis, ...]:
+    from rltui.service.context import open_context
+    from rltui.service.why import diagnose_run
+
+    with open_context() as context:
+        return diagnose_run(context, context.find(word))
+
+
+def _print(diagnoses: Sequence[Diagnosis], *, as_json: bool) -> None:
+    from rltui.diagnose import report
+
+    if as_json:
+        print_json(report.as_json(diagnoses))
+    elif diagnoses:
+        print_lines(report.as_text(diagnoses))
+    else:
+        talk(NOTHING_FOUND)

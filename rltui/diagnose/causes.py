@@ -1,0 +1,116 @@
+"""What a cause is: its story for people, its rank among other causes, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from msgspec import Struct, structs
+
+if TYPE_CHECKING:
+    from rltui.diagnose.signs import Sighting
+    from rltui.diagnose.verdicts import Remedy
+
+Fields: TypeAlias = Mapping[str, str]
+Remedies: TypeAlias = "tuple[Remedy, ...] | Callable[[Fields], tuple[Remedy, ...]]"
+
+Tier: TypeAlias = Literal["site", "root", "effect", "wrapper", "aside"]
+"""How causes rank against each other.
+
+``site``: Slurm, kernel and GPU; they end processes whatever these were doing, so they explain what follows.
+``root``: an error that ends the process it happens in.
+``effect``: what the other ranks see when one of them dies; a cause only where nothing else is in view.
+``wrapper``: frameworks passing on that something died.
+``aside``: goes wrong beside the training, and seldom ends it.
+"""
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What the sightings of one cause amount to together."""
+
+    confidence: float
+    sightings: tuple[Sighting, ...]
+    """Those that speak for it, the most telling first."""
+    fields: dict[str, str] = {}
+
+
+class Overview(Struct, frozen=True):
+    """All that was seen, for causes that depend on more than their own lines.
+
+    Attributes:
+        sightings: By cause or state, in the order in which they were read.
+    """
+
+    sightings: dict[str, list[Sighting]]
+
+    def of(self, cause: str) -> Sequence[Sighting]:
+        """Sightings of one cause or state."""
+        return self.sightings.get(cause, ())
+
+
+Judge: TypeAlias = "Callable[[Sequence[Sighting], Overview], Verdict | None]"
+
+
+class Cause(Struct, frozen=True, kw_only=True):
+    """One cause of death.
+
+    Attributes:
+        id: Stable word.
+        tier: See ``Tier``.
+        title: The cause in plain words, without a full stop.
+        detail: Added to the title where the evidence has all the fields it names.
+        tell: How to tell it from others.
+        remedies: What helps, best first; a function where the numbers of the evidence decide.
+        wrong: What is often tried and does not help, and why.
+        collect: What to look at where the evidence is thin.
+        explains: Ids of causes that are consequences where this one was seen.
+        sources: Where the knowledge is from.
+        judge: Weighs the sightings together; without it, the surest one counts.
+    """
+
+    id: str
+    tier: Tier
+    title: str
+    detail: str = ""
+    tell: str
+    remedies: Remedies
+    wrong: tuple[str, ...] = ()
+    collect: tuple[str, ...] = ()
+    explains: frozenset[str] = frozenset()
+    sources: tuple[str, ...] = ()
+    judge: Judge | None = None
+
+    def summary(self, fields: Fields) -> str:
+        """Return the cause in one sentence, with the numbers of the evidence where it has them."""
+        wanted = set(re.findall(r"{(\w+)}", self.detail))
+        if self.detail and wanted <= set(fields):
+            return f"{self.title}: {self.detail.format_map(dict(fields))}."
+        return f"{self.title}."
+
+    def remedies_for(self, fields: Fields) -> tuple[Remedy, ...]:
+        """Return the remedies, the evidence's words filled in; ``<node>`` and the like where there is none."""
+        remedies = self.remedies(fields) if callable(self.remedies) else self.remedies
+        return tuple(_filled(remedy, fields) for remedy in remedies)
+
+
+_SAFE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,200}")
+_BLANK = re.compile(r"{(\w+)}")
+
+
+def _filled(remedy: Remedy, fields: Fields) -> Remedy:
+    def fill(text: str) -> str:
+        return _BLANK.sub(lambda match: safe_word(match[1], fields), text)
+
+    return structs.replace(
+        remedy, summary=fill(remedy.summary), commands=tuple(fill(command) for command in remedy.commands)
+    )
+
+
+def safe_word(name: str, fields: Fields) -> str:
+    """Return the field ``name`` where it is a plain word, else a blank such as ``<node>``.
+
+    A word from a log may end up in a shell, so anything but a plain name stays a blank to fill in.
+    """
+    value = fields.get(name, "")
+    return value if _SAFE_WORD.fullmatch(value) else f"<{name}>"

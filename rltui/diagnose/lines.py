@@ -1,0 +1,121 @@
+"""One line of a log: made harmless, freed of the prefixes that launchers put before it, and attributed.
+
+Ray, torchrun, srun, MPI, docker and vLLM each put their own prefix on every line of the processes they start, often
+several at once. The prefix says who wrote the line; what remains can be compared across systems.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from rltui.watch.text import LINE_LIMIT, plain
+
+
+class Line(Struct, frozen=True):
+    """A cleaned line.
+
+    Attributes:
+        number: Counted from 1 in its file.
+        text: Printable characters only, prefixes removed, leading spaces kept (they show the depth of a traceback).
+        level: The level that the line's own logger gave it, in capitals; empty where it gave none.
+    """
+
+    number: int
+    text: str
+    rank: str = ""
+    actor: str = ""
+    pid: str = ""
+    node: str = ""
+    time: str = ""
+    level: str = ""
+    repeated: int = 1
+
+    @property
+    def stream(self) -> tuple[str, str, str]:
+        """Lines of one stream were written by one process, as far as the prefixes tell."""
+        return (self.actor, self.pid, self.rank)
+
+
+_CARET_ESCAPES = re.compile(
+    r"(?:\^\[|#033|\\033|\\x1b|\\e|\\u001b)(?:\[[0-9;?]*[A-Za-z]|\][^\x07]{0,200}?\^G|"
+    r"[()][0AB])"
+)
+_ESCAPE_MARKS = ("^[", "#033", "\\033", "\\x1b", "\\e[", "\\u001b")
+_REPEATED = re.compile(r" ?\[repeated (\d{1,7})x across (?:all )?cluster\](?:\s*\(Ray deduplicates.{0,200})?")
+_ANY_PREFIX = re.compile(r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]{0,60}-\d{1,6}\s{0,20}\||rank|wandb")
+
+_ACTOR = re.compile(
+    r"\((?P<actor>[A-Za-z_][\w.:<>\[\]-]{0,120})"
+    r"(?: pid=(?P<pid>\d+))?(?:, ip=(?P<node>[\w.:-]+))?(?: \+\w+)?(?:, ip=[\w.:-]+)?\) ?"
+)
+_PREFIXES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"[A-Za-z][\w.-]{0,60}-\d{1,6} {1,20}\| ?",  # docker compose: vllm-1  |
+        r"\[?\[?rank ?(?P<rank>\d{1,6})\]?\]? ?: ?",  # torch: [rank0]:
+        r"\[default(?P<rank>\d{1,6})\]:",  # torchrun --tee
+        r"\[\d+,(?P<rank>\d{1,6})\]<std(?:out|err)>: ?",  # mpirun --tag-output
+        r"\[\d{1,9}\] (?=\[)",  # a line number put there by the tool that copied the log
+        r"(?P<rank>\d{1,5}): (?! )",  # srun --label
+        r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) (?P<time>\d\d-\d\d \d\d:\d\d:\d\d)"
+        r" \[?[\w./]+(?:\.py)?:\d+\](?: |$)",  # vLLM
+        r"\[?(?P<time>\d{4}-\d\d-\d\d[T ,_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]? ?",
+        r"[-|] (?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) +[-|] (?:[\w.]+ [-|] )?",  # loguru, logging with bars
+        r"\[?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL)\]?:? +(?=\[?\d{4}-)",
+    )
+)
+_BOX = re.compile(r"[│|┃] ?(.*?)\s*[│|┃]?$")
+_MOST_PREFIXES = 6
+
+
+def clean(raw: bytes, number: int) -> Line:
+    """Return the line ``raw`` (without its end) cleaned and attributed; what is over ``LINE_LIMIT`` is cut."""
+    text = plain(raw[: 4 * LINE_LIMIT].decode("utf-8", "replace"))[:LINE_LIMIT]
+    if any(mark in text for mark in _ESCAPE_MARKS):
+        text = _CARET_ESCAPES.sub("", text)
+    fields: dict[str, str] = {}
+    repeated = 1
+    if "across" in text and (match := _REPEATED.search(text)):
+        repeated = int(match[1])
+        text = text[: match.start()] + text[match.end() :]
+    if _ANY_PREFIX.match(text.lstrip()):
+        text = _without_prefixes(text, fields)
+    return Line(number, text, repeated=repeated, **fields)
+
+
+def _without_prefixes(text: str, fields: dict[str, str]) -> str:
+    for _ in range(_MOST_PREFIXES):
+        shorter = _one_prefix_less(text, fields)
+        if shorter is None:
+            break
+        text = shorter
+    return text
+
+
+def _one_prefix_less(text: str, fields: dict[str, str]) -> str | None:
+    start = text.lstrip()
+    first = start[:1]
+    if first in "│┃":
+        match = _BOX.match(start)
+        return match[1] if match else None
+    if first == "(":
+        match = _ACTOR.match(start)
+        if match is None or not (match["pid"] or match["actor"] in ("raylet", "gcs_server", "autoscaler", "scheduler")):
+            return None
+        _keep(fields, match.groupdict())
+        return start[match.end() :]
+    for prefix in _PREFIXES:
+        match = prefix.match(start)
+        if match is not None:
+            _keep(fields, match.groupdict())
+            return start[match.end() :]
+    return None
+
+
+def _keep(fields: dict[str, str], found: dict[str, str | None]) -> None:
+    # the outermost prefix knows best: a time inside the text is of something else
+    for name, value in found.items():
+        if value:
+            fields.setdefault(name, value)

@@ -1,0 +1,111 @@
+"""Ray's messages that mean something only together with their numbers, or with what comes after."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from rltui.diagnose.causes import Verdict
+from rltui.diagnose.frames import frames_of
+from rltui.diagnose.judging import surest, unless_followed_by
+from rltui.diagnose.signs import Found, Reading
+from rltui.diagnose.verdicts import Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.diagnose.causes import Fields, Overview
+    from rltui.diagnose.signs import Sighting
+
+TINY = 0.1
+"""Ray asks for shares like 0.001 of a node's own resource to pin something to it; the autoscaler cannot know that."""
+
+PATIENCE_S = 60
+
+_AMOUNT = re.compile(r"['\"]?([\w.:-]+)['\"]?: ([\d.]+)")
+_DEMAND = re.compile(r"\{[^{}]{1,300}\}")
+_GPU_NAMES = ("GPU", "NPU", "accelerator_type")
+
+
+def read_demand(found: Found) -> Reading | None:
+    """A demand is infeasible if it is one at all: pinning shares and empty demands are not."""
+    demand = found.groups.get("demand", "")
+    if not demand and (match := _DEMAND.search(found.spot.line.text)):
+        demand = match[0]
+    amounts = {name: float(number) for name, number in _AMOUNT.findall(demand) if number.count(".") < 2}
+    if amounts and all(value <= TINY or name.startswith("node:") for name, value in amounts.items()):
+        return None
+    wants_gpu = any(name.startswith(_GPU_NAMES) for name in amounts)
+    if "pending tasks" in found.spot.line.text and not wants_gpu:
+        return None  # tasks queue for CPUs all the time
+    if "pending" in found.spot.line.text:
+        return Reading(0.7 if wants_gpu else 0.65, fields={"demand": demand.strip()})
+    return Reading(0.9 if wants_gpu else 0.8, fields={"demand": demand.strip()} if amounts else {})
+
+
+def read_placement_wait(found: Found) -> Reading | None:
+    """VLLM says how long it has waited for its placement group, 10 s, 20 s, 40 s …; early ones are normal."""
+    return Reading(0.75) if int(found.groups["seconds"]) >= PATIENCE_S else None
+
+
+def read_get_timeout(found: Found) -> Reading | None:
+    """Waiting in vain for a placement group shows as a plain timeout; the traceback tells what was waited for."""
+    frames = "\n".join(map(str, frames_of(found.spot)))
+    return Reading(0.7) if re.search(r"placement_group|\bpg\.ready|\.ready\(\)", frames) else None
+
+
+def read_nested_srun(found: Found) -> Reading | None:
+    """Inside a batch job, srun makes steps; one that queues has lost its job's environment and asks for a new job."""
+    before = "\n".join(line.text for line in found.spot.before(6))
+    return Reading(0.65) if re.search(r"(?i)\bray start\b|\bIP head\b|starting (?:head|worker)", before) else None
+
+
+def read_head_reached(found: Found) -> Reading:
+    """Ray says that it is connected; to which address stands in the line before."""
+    for line in found.spot.before(3):
+        match = re.search(r"cluster at address: ([\w.:-]+?)\.*$", line.text)
+        if match is not None:
+            return Reading(1.0, fields={"address": match[1]})
+    return Reading(1.0)
+
+
+def ray_head_unreachable(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
+    """Failed tries before a connection to the same address that came about are how every bring-up looks."""
+    reached = overview.of("ray_head_reached")
+    return surest(unless_followed_by(sightings, reached, same="address"))
+
+
+def ray_actor_died(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
+    """A dead actor; where threads could not be started, that is why, whatever hint Ray prints."""
+    limits = overview.of("thread_limit")
+    verdict = surest(sightings)
+    if not limits:
+        return verdict
+    if verdict is None:
+        return Verdict(confidence=0.65, sightings=tuple(limits), fields={"threads": "yes"})
+    return structs.replace(
+        verdict,
+        confidence=0.85,
+        sightings=(*limits, *verdict.sightings),
+        fields={**verdict.fields, "threads": "yes"},
+    )
+
+
+def actor_remedies(fields: Fields) -> tuple[Remedy, ...]:
+    """Once more from the checkpoint; the limit of processes where that is what was hit."""
+    once = Remedy(
+        id="retry-once",
+        summary="Read the worker's own log and dmesg on its node first; then once more from the newest checkpoint.",
+        safe="auto",
+    )
+    if "threads" not in fields:
+        return (once,)
+    limit = Remedy(
+        id="raise-process-limit",
+        summary="The limit of processes and threads was hit: raise it, and start fewer workers and BLAS threads.",
+        commands=("ulimit -u $(ulimit -Hu)", "export OMP_NUM_THREADS=1"),
+        safe="auto",
+    )
+    return (limit, once)

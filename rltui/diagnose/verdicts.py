@@ -1,0 +1,101 @@
+"""What a diagnosis is made of: evidence, cause, confidence, and remedies that say how safe they are."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Safety: TypeAlias = Literal["auto", "confirm", "never"]
+"""``auto``: may be applied by one key after its difference was shown. ``confirm``: only after the cost was shown and
+agreed to. ``never``: shown only; a person has to do it."""
+
+Operation: TypeAlias = Literal["set", "times", "plus"]
+
+SURE_ENOUGH = 0.6
+"""Below this confidence a diagnosis offers nothing but to collect more evidence."""
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """One line that speaks for a diagnosis, free of control characters, with what is known about who wrote it."""
+
+    file: str
+    line: int
+    """Counted from 1; 0 where the evidence is no line of a file."""
+    text: str
+    rank: str = ""
+    actor: str = ""
+    pid: str = ""
+    node: str = ""
+    """Host name or address."""
+    gpu: str = ""
+    """Index, PCI address or UUID, as the line had it."""
+    time: str = ""
+    repeated: int = 1
+    """How many lines this one stands for (Ray folds equal lines of many processes into one)."""
+
+
+class Change(Struct, frozen=True):
+    """A change of one key of a layout: ``set`` it, multiply it (``times``) or add to it (``plus``)."""
+
+    key: str
+    operation: Operation
+    value: bool | int | float | str
+    least: float | None = None
+    most: float | None = None
+
+    def applied_to(self, current: object) -> bool | int | float | str | list[str] | None:
+        """Return the value after the change; None where there is nothing left to change (the bound is reached)."""
+        if isinstance(current, list):
+            return _with_word(current, self.value)
+        if self.operation == "set" or isinstance(current, bool) or not isinstance(current, int | float):
+            return None if current == self.value or self.operation != "set" else self.value
+        assert isinstance(self.value, int | float)
+        wanted = current * self.value if self.operation == "times" else current + self.value
+        wanted = max(wanted, self.least) if self.least is not None else wanted
+        wanted = min(wanted, self.most) if self.most is not None else wanted
+        wanted = int(wanted) if isinstance(current, int) else round(wanted, 4)
+        return None if wanted == current else wanted
+
+    @property
+    def in_words(self) -> bool | int | float | str:
+        """The value for people and for JSON where the layout is not known: ``×0.5``, ``+0.1``, or the value itself."""
+        if self.operation == "times":
+            return f"×{self.value:g}"
+        if self.operation == "plus":
+            return f"{self.value:+g}"
+        return self.value
+
+
+class Remedy(Struct, frozen=True, kw_only=True):
+    """One thing to do: changes of the layout, commands, or only words.
+
+    Attributes:
+        id: Stable word for journals and keys, such as ``halve-micro-batch``.
+        summary: One sentence.
+        changes: Typed changes of the layout.
+        commands: Commands for a shell, in order; words in angle brackets are for the user to fill in.
+        safe: How far it may be applied without a person.
+    """
+
+    id: str
+    summary: str
+    changes: tuple[Change, ...] = ()
+    commands: tuple[str, ...] = ()
+    safe: Safety = "never"
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """One cause, or one consequence (``secondary``) of another cause in the same list."""
+
+    id: str
+    confidence: float
+    summary: str
+    secondary: bool = False
+    evidence: tuple[Evidence, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+
+
+def _with_word(current: list[object], word: object) -> list[str] | None:
+    words = [str(item) for item in current]
+    return None if str(word) in words else [*words, str(word)]

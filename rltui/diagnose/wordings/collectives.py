@@ -1,0 +1,159 @@
+"""How they say it: NCCL, gloo and torch.distributed."""
+
+from rltui.diagnose import collective_judges as judges
+from rltui.diagnose.signs import Sign, signs
+
+_WORK = (
+    r"WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)"
+    r"(?:, (?:NumelIn=(?P<numel>\d+)|Tensor[Ss]hape=\[(?P<shape>[\d, ]*)\]))?"
+)
+
+SIGNS = (
+    Sign(
+        cause="nccl_timeout",
+        anchor="collective operation timeout",
+        pattern=rf"(?:\[Rank (?P<rank>\d+)\].*)?[Cc]aught collective operation timeout(?:: {_WORK})?",
+        confidence=0.9,
+    ),
+    Sign(
+        cause="nccl_position",
+        anchor="detected by watchdog at work",
+        pattern=r"(?:PG (?:ID )?(?P<group>\S+).*)?Rank (?P<rank>\d+)\].*watchdog at work: (?P<seq>\d+)"
+        r"(?:, last enqueued NCCL work: (?P<enqueued>-?\d+), last completed NCCL work: (?P<completed>-?\d+))?",
+    ),
+    *signs(
+        "nccl_timeout",
+        ("detected by watchdog at work", ""),
+        ("nccl work", r"(?i)timeout at NCCL work"),
+        ("collective timeout", r"(?i)dump signal due to a collective timeout|due to (?:a )?collective timeout"),
+        ("heartbeat", r"(?i)nccl.{0,80}heartbeat monitor.{0,40}(?:timed out|timeout)|Heartbeat monitor timed out"),
+        ("nccl communicator was aborted", r"(?i)nccl communicator was aborted"),
+        ("retrieving nccluniqueid", r"(?i)retrieving ncclUniqueId.{0,200}(?:timeout|timed out|Socket Timeout)"),
+        ("wait timeout", r"(?i)(?:nccl|DistBackendError|process group).{0,200}wait timeout after"),
+        ("collective", r"(?i)\bcollective\b.{0,80}\btimed out\b|\btimed out\b.{0,80}\bcollective\b"),
+        ("nccl timeout", r"(?i)\bnccl timeout\b"),
+        confidence=0.8,
+        unless=r"(?i)set to|default|NCCL_TIMEOUT|to avoid|increase|with exception: CUDA error",
+    ),
+    *signs(
+        "nccl_timeout",
+        ("watchdog thread terminated with exception", r"watchdog thread terminated with exception: \[Rank"),
+        confidence=0.8,
+    ),
+    *signs(
+        "nccl_timeout",
+        ("some nccl operations have failed or time", ""),
+        confidence=0.6,
+    ),
+    *signs(
+        "nccl_desync",
+        ("mismatched collective", r"(?i)mismatched collective"),
+        ("collective", r"(?i)mismatch(?:es)? between collectives|collective mismatch", "collective collectives"),
+        ("running collective", r"(?i)rank \d+ is running collective.{0,400}but rank \d+ is running collective"),
+        (
+            "desync",
+            r"(?i)desync(?:hronized|ed)? (?:detected|report|between ranks)|caused the desync|ranks? (?:are|is) desync",
+            "desync desynced desynchronized",
+        ),
+        ("message truncated", r"NCCL WARN.*Message truncated"),
+        confidence=0.9,
+        unless=r"(?i)DESYNC_DEBUG\b.{0,20}[=:]|set to|enabled",
+    ),
+    *signs(
+        "nccl_system_error",
+        ("ncclsystemerror", ""),
+        ("unhandled system error", ""),
+        (
+            "nccl warn",
+            r"NCCL WARN.{0,200}(?:Connection refused|No route to host|timed out|Network is unreachable|Connection "
+            r"reset|Connection closed|Broken pipe|shared memory|Bad address)",
+        ),
+        ("socket.h", r"socket\.(?:h|cc):\d+.{0,20}WARN.{0,200}(?:failed|refused|No route|timed out|closed)"),
+        (
+            "nccl warn",
+            r"NCCL WARN.{0,40}(?:Bootstrap|NET/Socket|Net|socket\w*) ?:? .{0,120}(?:no socket interface|no interface "
+            r"found|failed|timeout)",
+        ),
+        (
+            "socketstartconnect",
+            r"socket(?:StartConnect|PollConnect|Progress).{0,160}(?:failed|refused|closed|exceeded)",
+        ),
+        ("nccl", r"(?i)nccl.{0,120}(?:No route to host|Network is unreachable|no socket interface found)"),
+        confidence=0.85,
+        unless=r"(?i)\bretrying\b",
+    ),
+    Sign(
+        cause="nccl_system_error",
+        anchor="net/socket : using",
+        pattern=r"NET/Socket ?: Using",
+        check=judges.read_socket_interfaces,
+    ),
+    *signs(
+        "nccl_ib_error",
+        (
+            "got completion",
+            r"(?i)got completion (?:from peer (?P<peer>[\w.:%]+)(?:<\d+>)? )?(?:with )?(?:error|"
+            r"status)[ =]?(?P<status>\d+)",
+        ),
+        (
+            "ib",
+            r"(?i)NET/IBP? ?:.{0,160}(?:vendor err \d+|async(?:hronous)? (?:fatal )?(?:event|error)|failed|"
+            r"catastrophic|timed out)",
+            "ib ibp",
+        ),
+        ("ibv_", r"(?i)(?:call to |WARN.{0,20})ibv_\w+.{0,120}(?:failed|error)"),
+        ("transport retry", r"(?i)transport retry (?:counter|count) exceeded"),
+        ("ibv_wc_", r"IBV_WC_(?!SUCCESS)\w+"),
+        ("ncclremoteerror", ""),
+        confidence=0.85,
+        unless=r"No device found|Using \[0\]",
+    ),
+    *signs(
+        "nccl_duplicate_gpu",
+        ("duplicate gpu detected", r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<other>\d+)"),
+        "duplicate gpu detected",
+        confidence=0.95,
+    ),
+    *signs(
+        "nccl_lib_mismatch",
+        ("undefined symbol", r"undefined symbol: p?nccl\w+"),
+        ("nccl version", r"(?i)mismatch(?:ed)? nccl version|nccl version mismatch"),
+        (
+            "libnccl.so",
+            r"(?i)(?:ImportError|OSError|error while loading).{0,80}libnccl\.so\S*: cannot open shared object",
+        ),
+        ("libnccl", r"libnccl\S*: version `?\S+'? not found"),
+        confidence=0.9,
+    ),
+    Sign(cause="nccl_loaded", anchor="nccl.version", check=judges.read_loaded_version),
+    Sign(cause="nccl_system", anchor="nccl_version=", pattern=r"NCCL_VERSION=\"?2\.(?P<minor>\d+)\."),
+    *signs(
+        "gloo_timeout",
+        ("connectfullmesh", r"(?i)connectFullMesh failed"),
+        (
+            "gloo",
+            r"(?i)gloo.{0,200}(?:timed out|(?:connect|read|write|socket) timeout|Connection closed by peer|"
+            r"Connection reset|Read error|Broken pipe|"
+            r"Connection refused|SO_ERROR|timeout caused pair closure)",
+        ),
+        ("monitoredbarrier", r"(?i)failed to pass monitoredBarrier|monitoredBarrier.{0,80}(?:timed out|timeout)"),
+        ("waiting for clients", r"(?i)timed out after \d+ seconds waiting for clients"),
+        ("client socket has timed out", r"(?i)client socket has timed out after \d+"),
+        (
+            "tcpstore",
+            r"(?i)(?:tcpstore|DistStoreError|DistNetworkError|recvValue).{0,200}(?:timed? ?out|Socket Timeout|"
+            r"Connection reset|failed to recv|Broken pipe)",
+        ),
+        ("distnetworkerror", r"(?i)DistNetworkError:.{0,120}(?:timed out|failed to connect|refused)"),
+        ("diststoreerror", ""),
+        ("store based barrier", r"(?i)timed out initializing process group in store based barrier"),
+        (
+            "rendezvous",
+            r"(?i)rendezvous(?:timeout|connection)error|rendezvous.{0,80}timed "
+            r"out",
+            "rendezvous rendezvoustimeouterror rendezvousconnectionerror",
+        ),
+        confidence=0.8,
+        unless=r"EADDRINUSE|Address already in use",
+    ),
+)

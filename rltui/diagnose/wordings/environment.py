@@ -1,0 +1,67 @@
+"""How they say it: Loaders and importers."""
+
+from rltui.diagnose.signs import Sign, signs
+
+_OPTIONAL = (
+    r"(?i)^\s*except |optional|skipp|fall(?:ing)? ?back|will not be available|not be used|disabled|ignor|"
+    r"^\W*(?:INFO|DEBUG|WARNING)\b|warnings?\.warn"
+)
+
+SIGNS = (
+    *signs(
+        "abi_mismatch",
+        ("undefined symbol", r"undefined symbol: _Z\w+"),
+        ("undefined symbol", r"undefined symbol: (?!p?nccl|_Z)\w+"),
+        ("libc10", r"(?i)ImportError:.{0,80}libc10\w*\.so", "libc"),
+        ("libtorch", r"(?i)(?:ImportError|OSError):.{0,80}libtorch\w*\.so\S*: cannot open"),
+        ("binary incompatibility", ""),
+        ("multiarray failed to import", ""),
+        ("compiled with different cuda", ""),
+        ("compiled with different", r"(?i)compiled with different (?:CUDA|major)"),
+        ("mismatches the version that was used to compile", ""),
+        ("compiled using numpy 1", ""),
+        ("torchvision::nms does not exist", ""),
+        ("does not exist", r"(?i)operator \w+::\w+ does not exist"),
+        confidence=0.9,
+        unless=r"(?i)^\s*except ",
+    ),
+    *signs(
+        "env_import_broken",
+        ("modulenotfounderror", r"ModuleNotFoundError: No module named ['\"](?P<module>[\w.]+)['\"]"),
+        ("importerror", r"ImportError: (?:cannot import name|No module named|attempted relative)"),
+        ("glibc", r"version [`'\"]GLIBC(?:XX)?_[\d.]+'? not found", "glibc glibcxx"),
+        ("cxxabi", r"version [`'\"]CXXABI_[\d.]+'? not found"),
+        (
+            "cannot open shared object file",
+            r"(?i)(?:ImportError|OSError|error while loading shared libraries).{0,200}cannot open shared object file",
+        ),
+        ("packagenotfounderror", ""),
+        ("distributionnotfound", ""),
+        ("failed to infer device type", ""),
+        ("seems to be not installed", ""),
+        ("normal functioning of this module", r"is required for a normal functioning of this module"),
+        (
+            "versionconflict",
+            r"pkg_resources\.(?:Contextual)?VersionConflict",
+            "versionconflict contextualversionconflict",
+        ),
+        (
+            "failed to import from vllm._c",
+            r"(?i)failed to import from vllm\._C with (?:ImportError|ModuleNotFoundError)",
+        ),
+        (
+            "command not found",
+            r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|module|uv|enroot|singularity|apptainer): "
+            r"command not found",
+        ),
+        confidence=0.85,
+        unless=_OPTIONAL + r"|libnccl|libc10|libtorch",
+    ),
+    Sign(
+        cause="env_import_broken",
+        anchor="requires",
+        pattern=r"ImportError: .{0,200}(?:requires|is required|not installed|not found in your environment)",
+        unless=_OPTIONAL,
+        confidence=0.8,
+    ),
+)

@@ -1,0 +1,163 @@
+"""Engines' settings, models, tracking, environments, trainers."""
+
+from __future__ import annotations
+
+from case import Case
+
+STEP = "(TaskRunner pid=7) step:{step} - actor/entropy_loss:0.2 - actor/pg_loss:0.006 - actor/grad_norm:{norm}"
+
+CASES = {
+    "engine_tp_heads": Case(
+        has=(
+            "ValueError: Total number of attention heads (52) must be divisible by tensor parallel size (8).",
+            "ValueError: The number of GPUs per node is not divisible by the number of tensor parallelism.",
+        ),
+        looks_like=("32 attention heads, tensor parallel size 8",),
+    ),
+    "engine_max_model_len": Case(
+        has=(
+            "ValueError: User-specified max_model_len (4096) is greater than the derived max_model_len "
+            "(max_position_embeddings=2048.0 or model_max_length=None in model's config.json).",
+        ),
+        looks_like=("INFO: derived max_model_len 32768, using max_model_len 4096",),
+    ),
+    "engine_prompt_too_long": Case(
+        has=(
+            "ValueError: Prompt length of 2048 is longer than the maximum model length of 2048.",
+            "ValueError: This model's maximum context length is 8192 tokens. However, you requested 8203 tokens "
+            "(7691 in "
+            "the messages, 512 in the completion).",
+            "ValueError: The decoder prompt (length 9000) is longer than the maximum model length of 4096.",
+        ),
+        looks_like=("Longest prompt 1800 tokens, maximum model length 2048",),
+    ),
+    "engine_core_died": Case(
+        has=(
+            "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+            "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above).",
+            "ERROR [core_client.py:605] Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.\n"
+            "srun: error: n1: task 0: Exited with exit code 1",
+        ),
+        looks_like=(
+            "Processed prompts: 100%|##########| 64/64 [00:20<00:00]\n"
+            "ERROR [core_client.py:605] Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.",
+        ),
+    ),
+    "chat_template_missing": Case(
+        has=(
+            "ValueError: Cannot use chat template functions because tokenizer.chat_template is not set and no template "
+            "argument was passed!",
+            "As of transformers v4.44, default chat template is no longer allowed, so you must provide a chat "
+            "template.",
+        ),
+        looks_like=("INFO: using the chat template of the tokenizer",),
+    ),
+    "sandbox_down": Case(
+        has=(
+            "Sandbox API call failed. Last error: HTTPConnectionPool(host='127.0.0.1', port=8080): Read timed out.",
+            "requests.exceptions.ConnectionError: Max retries exceeded with url: /run_code (Connection refused)",
+        ),
+        looks_like=(
+            "Checking if environment supports sandboxing... ok",
+            "sandbox: connection refused, retrying in 2 s",
+        ),
+    ),
+    "hf_gated_auth": Case(
+        has=(
+            "huggingface_hub.errors.GatedRepoError: 401 Client Error. (Request ID: Root=1-66f4b037)",
+            "OSError: You are trying to access a gated repo. Make sure to have access to it.",
+        ),
+        looks_like=("wandb: ERROR 401 Client Error: user is not logged in", "Access to model x was granted"),
+    ),
+    "hf_offline_miss": Case(
+        has=(
+            "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache and "
+            "outgoing "
+            "traffic has been disabled.",
+            "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the "
+            "cached files.",
+        ),
+        looks_like=(
+            "Downloading https://huggingface.co/x/resolve/main/config.json",
+            "HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. Retrying in 1s [Retry 1/5].",
+        ),
+    ),
+    "hf_rate_limit": Case(
+        has=("HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api/datasets/glue",),
+        looks_like=(
+            "HTTP Error 429 thrown while requesting GET https://huggingface.co/api/x\n"
+            "Rate limited. Waiting 207.0s before retry [Retry 1/5].",
+        ),
+    ),
+    "wandb_auth": Case(
+        has=(
+            "wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
+            "wandb: ERROR Error while calling W&B API: permission denied (<Response [401]>)",
+            "PermissionError: [Errno 13] Permission denied: '/home/me/.config/wandb'",
+        ),
+        looks_like=(
+            "wandb: W&B API key is configured. Use `wandb login --relogin` to force relogin",
+            "wandb: Currently logged in as: me",
+        ),
+    ),
+    "wandb_network": Case(
+        has=(
+            "wandb: Network error (ReadTimeout), entering retry loop.",
+            "wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
+        ),
+        looks_like=(
+            "wandb: Network error (ReadTimeout), entering retry loop.\nwandb: Network error resolved after 0:00:12.",
+            "wandb: WARNING Using a boolean value for 'reinit' is deprecated.",
+        ),
+    ),
+    "abi_mismatch": Case(
+        has=(
+            "ImportError: /x/flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationE",
+            "RuntimeError: operator torchvision::nms does not exist",
+        ),
+        looks_like=("ImportError: libtorch_cuda.so: undefined symbol: ncclCommRegister", "symbols loaded"),
+    ),
+    "env_import_broken": Case(
+        has=(
+            "ModuleNotFoundError: No module named 'pandas'",
+            "ImportError: /lib64/libc.so.6: version `GLIBC_2.32' not found (required by x.so)",
+            "/var/spool/slurm_script: line 12: conda: command not found",
+        ),
+        looks_like=(
+            "UserWarning: Failed to initialize NumPy: No module named 'numpy'",
+            "INFO: No module named 'flash_attn', falling back to sdpa",
+        ),
+    ),
+    "ds_batch_assert": Case(
+        has=(
+            "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+            "gradient_acc_step * world_size 7 != 2 * 2 * 1",
+            "AssertionError: Micro batch size per gpu: 0 has to be greater than 0",
+        ),
+        looks_like=("train_batch_size 128 = micro_batch_per_gpu 2 * gradient_acc_step 8 * world_size 8",),
+    ),
+    "nan_or_loss_scale": Case(
+        has=(
+            "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
+            "\n".join(STEP.format(step=step, norm="nan") for step in (2, 3, 4)),
+            STEP.format(step=2, norm="nan"),
+            "{'loss': nan, 'learning_rate': 1e-06, 'epoch': 0.2}",
+            " iteration 5 | loss scale: 1.0 | grad norm: nan |\n iteration 6 | loss scale: 1.0 | grad norm: nan |\n"
+            " iteration 7 | loss scale: 1.0 | grad norm: nan |",
+            "step 12: the loss is nan; lower train.learning_rate, or train in bf16 instead of fp16",
+        ),
+        looks_like=(
+            STEP.format(step=1, norm="nan") + "\n" + STEP.format(step=2, norm="0.4"),
+            "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 4294967296, reducing to 2147483648",
+            "total_grad_norm: N/A total_loss: 1.39",
+        ),
+    ),
+    "ckpt_broken": Case(
+        has=(
+            "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+            "safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",
+            "size mismatch for lm_head.weight: copying a param with shape torch.Size([2, 2]) from checkpoint",
+        ),
+        looks_like=("Saved checkpoint step-50, size 14 GiB", "RuntimeError: DataLoader worker (pid 3) is killed"),
+    ),
+}

@@ -1,0 +1,121 @@
+"""Why a run died: its logs and its end, read through a real relay."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.relay_client import RelayClient
+from rltui.layout.load import dump_layout, load_layout
+from rltui.layout.presets import resolve
+from rltui.service import why
+from rltui.service.why import diagnose_run, failure_word
+from rltui.watch.snapshots import EndSnapshot, RunSummary, StageSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rltui.diagnose.verdicts import Diagnosis
+
+KILLED = EndSnapshot(outcome="failed", exit_code=-9, reason="the trainer was killed by signal 9 (SIGKILL)")
+
+
+@pytest.fixture
+def context() -> Iterator[Any]:
+    client = RelayClient(LocalTransport())
+    yield SimpleNamespace(cluster=SimpleNamespace(client=client))
+    client.close()
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Path:
+    path = tmp_path / "run-1a2b" / "attempts" / "02"
+    path.mkdir(parents=True)
+    return path
+
+
+def diagnosed(context: Any, attempt: Path, end: EndSnapshot | None = None) -> tuple[Diagnosis, ...]:
+    """Diagnose the run that ``attempt`` is of."""
+    run = RunSummary(
+        run_id="run-1a2b",
+        name="run",
+        algorithm="grpo",
+        cluster="local",
+        state="failed",
+        attempt=2,
+        created_at=0.0,
+        nodes=1,
+        gpus_per_node=2,
+        gpu="cpu",
+        stage=StageSnapshot(stage="training", detail="step 3"),
+        end=end,
+        path=str(attempt.parents[1]),
+    )
+    return diagnose_run(context, run)
+
+
+def test_the_cause_is_found_in_any_log_of_the_attempt(context: Any, attempt: Path) -> None:
+    attempt.joinpath("out.log").write_text("step 1\nray.exceptions.ActorDiedError: The actor died unexpectedly\n")
+    attempt.joinpath("ray-logs").mkdir()
+    packed = gzip.compress(b"started\nOSError: [Errno 24] Too many open files\n")
+    attempt.joinpath("ray-logs", "worker-1.err.gz").write_bytes(packed)
+    found = diagnosed(context, attempt, KILLED)
+    assert [(one.id, one.secondary) for one in found[:1]] == [("too_many_open_files", False)]
+    assert (found[0].evidence[0].file, found[0].evidence[0].line) == ("ray-logs/worker-1.err.gz", 2)
+    assert ("ray_actor_died", True) in [(one.id, one.secondary) for one in found]
+    assert failure_word(found) == "too_many_open_files"
+
+
+def test_events_and_the_end_are_evidence_too(context: Any, attempt: Path) -> None:
+    reason = "the run directory (/scratch/me) has 0.4 GiB free, 2 are needed"
+    found = diagnosed(context, attempt, EndSnapshot(outcome="failed", exit_code=1, reason=reason))
+    assert found[0].id == "disk_full"
+    assert found[0].evidence[0].file == "end.json"
+    assert "/scratch/me" in found[0].summary
+
+
+def test_remedies_come_in_the_numbers_of_the_layout(context: Any, attempt: Path) -> None:
+    layout = load_layout(resolve("local/grpo-tiny"), ["roles.rollout.memory_utilization=0.5"]).layout
+    attempt.joinpath("layout.yaml").write_text(dump_layout(layout))
+    attempt.joinpath("out.log").write_text("ValueError: No available memory for the cache blocks.\n")
+    (diagnosis,) = diagnosed(context, attempt)
+    (change,) = diagnosis.remedies[0].changes
+    assert (change.key, change.operation, change.value) == ("roles.rollout.memory_utilization", "set", 0.6)
+
+
+def test_a_kill_without_a_reason_asks_for_more(context: Any, attempt: Path) -> None:
+    (diagnosis,) = diagnosed(context, attempt, KILLED)
+    assert diagnosis.confidence < 0.6
+    assert diagnosis.remedies[0].id == "collect-more"
+    assert "dmesg" in diagnosis.remedies[0].summary
+
+
+def test_a_wanted_end_is_no_death(context: Any, attempt: Path) -> None:
+    attempt.joinpath("out.log").write_text("ray.exceptions.ActorDiedError: The actor died unexpectedly\n")
+    cancelled = EndSnapshot(outcome="cancelled", exit_code=143, reason="cancelled by the user")
+    assert diagnosed(context, attempt, cancelled) == ()
+    assert failure_word(()) == ""
+
+
+def test_of_a_huge_log_beginning_and_end_are_read(context: Any, attempt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(why, "HEAD_BYTES", 1 << 16)
+    monkeypatch.setattr(why, "TAIL_BYTES", 1 << 16)
+    monkeypatch.setattr(why, "CHUNK_BYTES", 1 << 14)
+    filler = "step done in 3 s\n" * 40_000
+    with attempt.joinpath("out.log").open("w") as log:
+        log.write("OSError: [Errno 24] Too many open files\n" + filler + "No space left on device\n" + filler)
+        log.write("ValueError: No available memory for the cache blocks.\n")
+    assert {one.id for one in diagnosed(context, attempt)} == {"too_many_open_files", "engine_kv_no_blocks"}
+
+
+def test_secrets_and_numbers_are_not_read(context: Any, attempt: Path) -> None:
+    error = json.dumps({"text": "No available memory for the cache blocks."})
+    for name in ("ray.token", "metrics.jsonl", "gpu-n1.jsonl", "ray.json", "env"):
+        attempt.joinpath(name).write_text(error)
+    assert diagnosed(context, attempt) == ()
