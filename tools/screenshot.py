@@ -14,33 +14,29 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "tui")]
 
 PICTURES = {
     "runs.svg": ((120, 36), ()),
-    "run.svg": ((120, 36), ("down", "enter")),
-    "launch.svg": ((120, 30), ("n", "down", "down")),
+    "run.svg": ((120, 36), ("j\n",)),
+    "launch.svg": ((120, 30), ("n", "jj")),
 }
-"""File → size of the terminal and the keys that lead to the screen."""
+"""File → size of the terminal, and what is typed to come to the screen, which rests after each part."""
 
 
-async def picture(size: tuple[int, int], keys: tuple[str, ...]) -> str:
-    """The screen after ``keys`` as SVG."""
-    from fake_cockpit import FakeCockpit
-    from pictures import normalised, settled
+async def picture(size: tuple[int, int], typed: tuple[str, ...]) -> str:
+    """The screen after ``typed`` as SVG."""
+    from pictures import cockpit, enter, normalised, settled
 
-    from rltui.tui.app import CockpitApp
-
-    app = CockpitApp(FakeCockpit(), clock=lambda: 0.0)
-    async with app.run_test(size=size) as pilot:
+    async with cockpit(size=size) as pilot:
         await settled(pilot)
-        for key in keys:
-            await pilot.press(key)
+        for part in typed:
+            await enter(pilot, part)
             await settled(pilot)
-        return normalised(app.export_screenshot(title="rltui"))
+        return normalised(pilot.app.export_screenshot(title="rltui"))
 
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images"
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (size, keys) in PICTURES.items():
-        (folder / name).write_text(asyncio.run(picture(size, keys)), encoding="utf-8")
+    for name, (size, typed) in PICTURES.items():
+        (folder / name).write_text(asyncio.run(picture(size, typed)), encoding="utf-8")
         print(folder / name)
 
 

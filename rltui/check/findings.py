@@ -18,7 +18,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         message: One sentence with the numbers in it.
         key: Dotted key of the layout, such as ``roles.learner.gpus``.
         file: Path of the layout as the user named it.
-        line: Line of the key in the file, from 1; 0 where the value is a default or an override.
+        line: Line of the key in the file, from 1, or of its section where the value is a default; 0 for an override.
         fix: Overrides (``key.path=value``) that would settle it; empty where only the user can decide.
     """
 

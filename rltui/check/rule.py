@@ -38,6 +38,11 @@ class Subject(Struct, frozen=True):
         """The typed layout."""
         return self.loaded.layout
 
+    @property
+    def unit(self) -> str:
+        """What a slot is, for people."""
+        return "CPU slots" if self.layout.hardware.on_cpu else "GPUs"
+
 
 class Rule(Struct, frozen=True):
     """One rule: stable code, severity, and the predicate that finds its troubles."""
@@ -51,13 +56,14 @@ class Rule(Struct, frozen=True):
     def findings(self, subject: Subject) -> Iterator[Finding]:
         """What this rule has to say about ``subject``."""
         for trouble in self.predicate(subject):
+            file, line = subject.loaded.place(trouble.key)
             yield Finding(
                 code=self.code,
                 severity=self.severity,
                 message=trouble.message,
                 key=trouble.key,
-                file=subject.loaded.document.name,
-                line=subject.loaded.line(trouble.key),
+                file=file,
+                line=line,
                 fix=trouble.fix,
             )
 

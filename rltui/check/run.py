@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from rltui.layout.errors import Problem
 
+__all__ = ["REGISTRY", "SEVERITIES", "Report", "check_file", "check_layout", "check_text"]
+
 assert _rules  # importing the families registers their rules
 
 SEVERITIES = ("error", "warning", "note")

@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING
 
 from rltui.check.reporters import as_json, as_text
 from rltui.check.run import Report, check_file, check_text
-from rltui.cli.output import add_json, print_json, print_lines
+from rltui.cli.output import add_json, print_json, print_lines, talk
 from rltui.errors import UsageError
 from rltui.layout.presets import resolve
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
+
+STDIN = "-"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("words", nargs="+", metavar="FILE|PRESET|key=value", help="layouts ('-': stdin), and overrides")
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
+    parser.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text", help="default: text")
+    parser.add_argument("--fix", action="store_true", help="show what would settle errors and warnings")
+    parser.add_argument("--write", action="store_true", help="with --fix: write it into the files, keeping comments")
     add_json(parser)
 
 
@@ -28,17 +34,32 @@ def run(options: argparse.Namespace) -> int:
     sources = [word for word in options.words if word not in overrides]
     if not sources:
         raise UsageError("Name at least one layout.", "rltui check local/grpo-tiny")
+    if options.write and (not options.fix or STDIN in sources or overrides):
+        raise UsageError("--write needs --fix, files, and no overrides.", "rltui check --fix --write my.yaml")
     reports = [_check(source, overrides) for source in sources]
-    if options.json:
-        print_json(as_json(reports))
-    else:
-        for report in reports:
-            print_lines(as_text(report))
+    if options.fix:
+        reports = [_fix(report, options.write) for report in reports]
+    _print(reports, "json" if options.json else options.format)
     return max(_exit_code(report, options.strict) for report in reports)
 
 
+def _print(reports: Sequence[Report], form: str) -> None:
+    if form == "json":
+        print_json(as_json(reports))
+    elif form == "text":
+        for report in reports:
+            print_lines(as_text(report))
+    else:
+        from rltui.check.sarif import as_github, as_sarif
+
+        if form == "sarif":
+            print_json(as_sarif(reports))
+        else:
+            print_lines(as_github(reports))
+
+
 def _check(source: str, overrides: list[str]) -> Report:
-    if source == "-":
+    if source == STDIN:
         from rltui.layout.document import MAX_BYTES, decode
         from rltui.layout.errors import LayoutError
 
@@ -48,6 +69,32 @@ def _check(source: str, overrides: list[str]) -> Report:
         except LayoutError as error:
             raise UsageError(str(error)) from error
     return check_file(resolve(source), overrides)
+
+
+def _fix(report: Report, write: bool) -> Report:
+    """Say, and with ``write`` do, what settles the report's findings; returns the report of what is then there."""
+    from pathlib import Path
+
+    from rltui.check.fix import apply, collect
+    from rltui.layout.document import read_text
+
+    found = collect(report.findings)
+    if not found.words:
+        talk(f"{report.file}: nothing that a fix is known for")
+        return report
+    talk(f"{report.file}: {' '.join(found.codes)} would be settled by: {' '.join(found.words)}")
+    if found.at_odds:
+        talk(f"{report.file}: check again for {' '.join(found.at_odds)}, whose fix depends on these")
+    if not write:
+        return report
+    path = Path(report.file)
+    edited = apply(read_text(path), report.file, found.words)
+    try:
+        path.write_text(edited, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.", "Copy it to a folder of yours.") from error
+    talk(f"{report.file}: written")
+    return check_file(path)
 
 
 def _exit_code(report: Report, strict: bool) -> int:

@@ -21,10 +21,16 @@ assert _rules  # importing it registers the rules
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("code", nargs="?", help="such as P101 or nccl_timeout; without it, all are listed")
+    parser.add_argument("--markdown", action="store_true", help="print all stories of checks as one page")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the story of a finding's code or of a diagnosis, or the list of both."""
+    if options.markdown:
+        from rltui.check.handbook import markdown
+
+        print_lines(markdown())
+        return 0
     if not options.code:
         print_lines(f"{rule.code}  {rule.severity:<7}  {rule.title}" for rule in sorted(REGISTRY.values(), key=_code))
         width = max(map(len, CAUSES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, columns, print_json, print_lines
@@ -9,6 +10,18 @@ from rltui.service.presets import preset_summaries
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator, Sequence
+
+    from rltui.service.cockpit import PresetSummary
+
+GROUPS = {
+    "local": "on this machine",
+    "open-instruct": "GRPO with open-instruct's placement",
+    "open-instruct-32b": "GRPO for 32B",
+    "v100-code": "GRPO for code on two V100",
+    "verl-ppo": "PPO, standard and split placement",
+    "opd": "on-policy distillation",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,14 +30,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List the presets."""
+    """List the presets, by group."""
     presets = preset_summaries()
     if options.json:
         print_json({"schema": 1, "layouts": presets})
         return 0
+    print_lines(_grouped(presets))
+    return 0
+
+
+def _grouped(presets: Sequence[PresetSummary]) -> Iterator[str]:
     rows = [
         (preset.name, preset.algorithm.upper(), f"{preset.nodes}×{preset.gpus_per_node}", preset.gpu, preset.summary)
         for preset in presets
     ]
-    print_lines(columns(("NAME", "ALGO", "N×G", "GPU", "SUMMARY"), rows))
-    return 0
+    header, *lines = columns(("NAME", "ALGO", "N×G", "GPU", "SUMMARY"), rows)
+    yield header
+    for group, members in groupby(zip(rows, lines, strict=True), key=lambda item: item[0][0].partition("/")[0]):
+        yield ""
+        yield f"{group}: {GROUPS[group]}" if group in GROUPS else group
+        yield from (line for _, line in members)

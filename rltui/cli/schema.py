@@ -16,10 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:  # noqa: ARG001 (every verb has this signature)
     """Print the JSON Schema."""
-    import msgspec
+    from rltui.layout.json_schema import json_schema
 
-    from rltui.layout.schema import Layout
-
-    schema = msgspec.json.schema(Layout)
-    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "rltui layout", **schema})
+    print_json(json_schema())
     return 0

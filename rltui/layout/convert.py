@@ -33,12 +33,15 @@ def to_struct(kind: type[Any], document: Document) -> Any:
 
 
 def _problems(kind: Any, value: Any, path: Path_, document: Document) -> Iterator[Problem]:
-    struct = _struct_of(kind)
-    if struct is None:
+    struct, named = _struct_of(kind), _mapping_values(kind)
+    if named is not None and isinstance(value, dict):
+        for key, item in value.items():
+            yield from _problems(named, item, (*path, key), document)
+    elif struct is None or (value is None and _is_optional(kind)):
         yield from _value_problem(kind, value, path, document)
     elif not isinstance(value, dict):
         message = f"must be a mapping, not {_describe(value)}"
-        yield Problem(message, document.name, document.line(path), dotted(path))
+        yield Problem(message, *document.place(path), dotted(path))
     else:
         yield from _mapping_problems(struct, value, path, document)
 
@@ -50,13 +53,11 @@ def _mapping_problems(struct: Any, value: dict[str, Any], path: Path_, document:
         if key in fields:
             yield from _problems(fields[key], item, here, document)
         else:
-            yield Problem(
-                "is not a key of this section", document.name, document.line(here), dotted(here), nearest(key, fields)
-            )
+            yield Problem("is not a key of this section", *document.place(here), dotted(here), nearest(key, fields))
     for field in msgspec.structs.fields(struct):
         if field.required and field.name not in value:
             hint = _description(fields[field.name])
-            yield Problem("is missing", document.name, document.line(path), dotted((*path, field.name)), hint)
+            yield Problem("is missing", *document.place(path), dotted((*path, field.name)), hint)
 
 
 def _value_problem(kind: Any, value: Any, path: Path_, document: Document) -> Iterator[Problem]:
@@ -65,7 +66,7 @@ def _value_problem(kind: Any, value: Any, path: Path_, document: Document) -> It
     except msgspec.ValidationError as error:
         message = _choices(kind) or _plain(str(error))
         message = f"{message}, not {_describe(value)}"
-        yield Problem(message, document.name, document.line(path), dotted(path), _description(kind))
+        yield Problem(message, *document.place(path), dotted(path), _description(kind))
 
 
 def nearest(key: str, known: typing.Iterable[str]) -> str:
@@ -126,6 +127,18 @@ def _struct_of(kind: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
+def _mapping_values(kind: Any) -> Any:
+    """The value type of a ``dict[Name, …]`` field, or None."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return get_args(kind)[1] if get_origin(kind) is dict else None
+
+
+def _is_optional(kind: Any) -> bool:
+    return type(None) in get_args(kind)
+
+
+@lru_cache(maxsize=256)
 def _fields(struct: Any) -> dict[str, Any]:
     return typing.get_type_hints(struct, include_extras=True)
 
@@ -140,6 +153,10 @@ def _description(kind: Any) -> str:
 def field_type(kind: Any, path: Path_) -> Any:
     """Declared type of the field at ``path`` below ``kind``, or None where the schema has no such field."""
     for part in path:
+        named = _mapping_values(kind)
+        if named is not None:
+            kind = named
+            continue
         struct = _struct_of(kind)
         if struct is None:
             return kind if isinstance(part, int) else None

@@ -62,19 +62,19 @@ class Document(Struct, frozen=True):
         values: The mapping at the top of the file.
         lines: Line (from 1) of each key or list item by its path, such as ``("roles", "learner", "gpus", 0)``.
         name: The file's name as the user gave it.
+        inherited: File of each path that comes from a base layout; its line is a line of that file.
     """
 
     values: dict[str, Any]
     lines: dict[Path_, int]
     name: str
+    inherited: dict[Path_, str] = {}
 
-    def line(self, path: Path_) -> int:
-        """Line of ``path``, or of its nearest parent that is in the file, or 0."""
-        while path:
-            if path in self.lines:
-                return self.lines[path]
+    def place(self, path: Path_) -> tuple[str, int]:
+        """File and line of ``path``, or of its nearest parent that stands somewhere; line 0 where none does."""
+        while path and path not in self.lines:
             path = path[:-1]
-        return 0
+        return self.inherited.get(path, self.name), self.lines.get(path, 0) if path else 0
 
 
 def read_text(path: Path) -> str:

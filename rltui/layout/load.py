@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from rltui.layout.base import inherit
 from rltui.layout.convert import to_struct
-from rltui.layout.document import Document, Path_, parse, read_text
+from rltui.layout.document import Document, Path_, dotted, parse, read_text
+from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.overrides import apply_overrides
 from rltui.layout.schema import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+LARGEST = 1 << 18
+"""GPUs of a layout: several times the largest machines there are."""
 
 
 class LoadedLayout(Struct, frozen=True):
@@ -30,10 +36,17 @@ class LoadedLayout(Struct, frozen=True):
     document: Document
     overrides: tuple[str, ...] = ()
 
-    def line(self, key: str) -> int:
-        """Line of the dotted ``key`` in the file; 0 where it is a default or an override."""
+    def place(self, key: str) -> tuple[str, int]:
+        """File and line of the dotted ``key``, or of its section where the value is a default; line 0 for an override.
+
+        The file is the layout's own, or the base that the value comes from.
+        """
         path: Path_ = tuple(key.split("."))
-        return self.document.lines.get(path, 0)
+        return self.document.place(path)
+
+    def line(self, key: str) -> int:
+        """The line of ``place``."""
+        return self.place(key)[1]
 
 
 def load_layout(path: str | Path, overrides: Sequence[str] = ()) -> LoadedLayout:
@@ -52,8 +65,28 @@ def load_text(text: str, name: str, overrides: Sequence[str] = ()) -> LoadedLayo
     Raises:
         LayoutError: As ``load_layout``.
     """
-    document = apply_overrides(parse(text, name), overrides)
-    return LoadedLayout(to_struct(Layout, document), document, tuple(overrides))
+    document = apply_overrides(inherit(parse(text, name)), overrides)
+    layout: Layout = to_struct(Layout, document)
+    _refuse_enormous(layout, document)
+    return LoadedLayout(layout, document, tuple(overrides))
+
+
+def _refuse_enormous(layout: Layout, document: Document) -> None:
+    """Each number may be within its bounds and their product beyond all reason: nothing later has to fear that."""
+    hardware, roles = layout.hardware, layout.roles
+    totals: dict[Path_, int] = {
+        ("hardware", "nodes"): hardware.nodes * hardware.gpus_per_node,
+        ("roles", "learner", "gpus"): roles.learner.num_learners,
+        ("roles", "rollout", "engines"): roles.rollout.engines * roles.rollout.tensor_parallel,
+        **{("pools", name, "gpus"): pool.total for name, pool in layout.pools.items()},
+    }
+    problems = [
+        Problem(f"comes to {total} GPUs; {LARGEST} is as far as it goes", *document.place(path), dotted(path))
+        for path, total in totals.items()
+        if total > LARGEST
+    ]
+    if problems:
+        raise LayoutError(problems)
 
 
 def dump_layout(layout: Layout) -> str:

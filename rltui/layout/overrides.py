@@ -32,7 +32,7 @@ def apply_overrides(document: Document, words: Sequence[str]) -> Document:
         problems.extend(_apply(word, values, lines))
     if problems:
         raise LayoutError(problems)
-    return Document(values, lines, document.name)
+    return Document(values, lines, document.name, document.inherited)
 
 
 def _apply(word: str, values: dict[str, Any], lines: dict[Path_, int]) -> tuple[Problem, ...]:

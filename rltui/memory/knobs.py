@@ -21,7 +21,7 @@ def training_knob(
     states, tokens = sum(parts.get(name, 0.0) for name in STATES), sum(parts.get(name, 0.0) for name in TOKENS)
     if peak.moment == "weight sync" and sync is not None and sync.gather != "layer" and sharding.zero_stage == 3:
         return (
-            "roles.learner.gather_at_sync=layer",
+            "roles.learner.gather_whole_model=false",
             f"{parts['gathered']:.1f} GiB is the whole model, gathered to be sent",
         )
     if tokens > states:

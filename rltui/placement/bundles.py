@@ -7,35 +7,77 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rltui.layout.schema import Layout
 
-Strategy = Literal["STRICT_SPREAD", "PACK"]
+Strategy = Literal["STRICT_SPREAD", "STRICT_PACK", "PACK", "SPREAD"]
 
 CPUS_PER_GPU = 1
 """CPU cores that a bundle reserves beside each of its GPUs."""
 
+ROLES = {"learner": "learner", "rollout": "engine", "reference": "reference", "critic": "critic", "teacher": "teacher"}
+"""The word for one instance of each role that sits on GPUs, by its key under ``roles``."""
+
+GUESTS = ("reference", "critic")
+"""Roles that sit with the learner where they have no pool."""
+
 
 class Group(Struct, frozen=True):
-    """One placement group: bundles of a role, each an indivisible number of slots on one node.
+    """One placement group: bundles of a role or a pool, each an indivisible number of slots on one node.
 
     Attributes:
-        role: Word for people: ``learner`` or ``engine``.
+        role: Word for people, unique in a layout: ``learner``, ``engine``, ``teacher`` or ``pool NAME``.
         slots: GPUs (or CPU slots) of each bundle.
-        strategy: STRICT_SPREAD puts every bundle on a node of its own; PACK fills nodes in turn.
+        strategy: What Ray is told: STRICT_SPREAD puts every bundle on a node of its own, STRICT_PACK all on one node;
+            PACK fills nodes in turn and SPREAD takes a new node for each bundle as long as there is one.
+        pool: Name of the pool; empty where a role has GPUs of its own.
+        members: Who sits in the bundles, in the words of ``ROLES``; they share the GPUs in time.
     """
 
     role: str
     slots: tuple[int, ...]
     strategy: Strategy
+    pool: str = ""
+    members: tuple[str, ...] = ()
 
 
 def groups(layout: Layout) -> tuple[Group, ...]:
-    """Placement groups of ``layout`` in the order in which they are created."""
-    rollout = layout.roles.rollout
-    return (
-        Group("learner", tuple(layout.roles.learner.gpus), "STRICT_SPREAD"),
-        Group("engine", (rollout.tensor_parallel,) * rollout.engines, "PACK"),
-    )
+    """Placement groups of ``layout`` in the order in which they are created.
+
+    What must have nodes of its own comes first (pools, then learners), then the larger of what only needs room
+    (teachers before engines), so that small bundles fill the gaps.
+    """
+    return tuple(group for group in _candidates(layout) if group.slots)
+
+
+def _candidates(layout: Layout) -> Iterator[Group]:
+    learner, rollout, teacher = layout.roles.learner, layout.roles.rollout, layout.roles.teacher
+    for name, pool in layout.pools.items():
+        yield Group(f"pool {name}", tuple(pool.gpus), "STRICT_SPREAD", name, pool_members(layout, name))
+    if not learner.pool:
+        guests = tuple(role for role in GUESTS if _is_guest(layout, role))
+        yield Group("learner", tuple(learner.gpus), "STRICT_SPREAD", members=("learner", *guests))
+    if teacher is not None and not teacher.pool:
+        yield Group("teacher", (teacher.tensor_parallel,) * teacher.engines, "PACK", members=("teacher",))
+    if not rollout.pool:
+        yield Group("engine", (rollout.tensor_parallel,) * rollout.engines, "PACK", members=("engine",))
+
+
+def _is_guest(layout: Layout, role: str) -> bool:
+    found = getattr(layout.roles, role)
+    return found is not None and not found.pool
+
+
+def pool_members(layout: Layout, pool: str) -> tuple[str, ...]:
+    """Words of the roles that share ``pool``; reference and critic without a pool go where the learner goes."""
+    members = []
+    for key, word in ROLES.items():
+        role = getattr(layout.roles, key)
+        home = role and (role.pool or (layout.roles.learner.pool if key in GUESTS else ""))
+        if home == pool:
+            members.append(word)
+    return tuple(members)
 
 
 def ray_resources(slots: int, on_cpu: bool) -> dict[str, float]:

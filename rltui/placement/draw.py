@@ -2,37 +2,103 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from rltui.placement.simulate import Placement
+from rltui.placement.result import STRANDED_WORDS
 
-LETTERS = {"learner": "L", "engine": "E"}
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rltui.layout.schema import Layout
+    from rltui.placement.result import Placement, Seat
+
+LETTERS = {"learner": "L", "reference": "R", "critic": "C", "teacher": "T", "engine": "E"}
 MAX_NODES = 32
+MAX_SLOTS = 16
 FREE = "··"
+OUTSIDE = "××"
 
 
 def draw(layout: Layout, placement: Placement) -> tuple[str, ...]:
-    """Lines such as ``node0 ┃ L0 ┃ L0 ┃ E0 ┃ ·· ┃``, with a legend below; at most ``MAX_NODES`` nodes are drawn."""
-    cells = {(seat.node, slot): f"{LETTERS[seat.role]}{seat.index}" for seat in placement.seats for slot in seat.slots}
+    """Lines such as ``node0 ┃ L0 ┃ L0 ┃ E0 ┃ ·· ┃``, with a legend below; at most ``MAX_NODES`` nodes are drawn.
+
+    A GPU that roles share shows all their letters and the number of its engine: ``LRE3``.
+    """
+    cells = _cells(placement)
     width = max([2, *map(len, cells.values())])
     label = len(f"node{placement.nodes - 1}")
     lines = []
     for node in range(min(placement.nodes, MAX_NODES)):
-        row = [cells.get((node, slot), FREE).ljust(width) for slot in range(min(placement.slots_per_node, 16))]
+        row = [cells.get((node, slot), FREE).ljust(width) for slot in range(min(placement.slots_per_node, MAX_SLOTS))]
         lines.append(f"{f'node{node}':<{label}} ┃ " + " ┃ ".join(row) + " ┃")
     if placement.nodes > MAX_NODES:
         lines.append(f"… {placement.nodes - MAX_NODES} more nodes")
     return (*lines, *_legend(layout, placement))
 
 
+def _cells(placement: Placement) -> dict[tuple[int, int], str]:
+    """Text by (node, slot) of the nodes that are drawn."""
+    sharing: dict[tuple[int, int], list[Seat]] = {}
+    for seat in placement.seats:
+        if seat.node < MAX_NODES:
+            for slot in seat.slots:
+                sharing.setdefault((seat.node, slot), []).append(seat)
+    cells = {place: _cell(seats) for place, seats in sharing.items()}
+    first_outside = placement.slots_per_node - placement.outside_ray
+    for node in range(min(placement.nodes, MAX_NODES)):
+        cells |= {(node, slot): OUTSIDE for slot in range(first_outside, placement.slots_per_node)}
+    return cells
+
+
+def _cell(seats: list[Seat]) -> str:
+    order = list(LETTERS)
+    seats = sorted(seats, key=lambda seat: order.index(seat.role))
+    return "".join(LETTERS[seat.role] for seat in seats) + str(seats[-1].index)
+
+
 def _legend(layout: Layout, placement: Placement) -> list[str]:
-    learner, rollout = layout.roles.learner, layout.roles.rollout
     unit = "CPU slot" if layout.hardware.on_cpu else layout.hardware.gpu
-    lines = [
-        f"L learner  {learner.model}, ZeRO-{learner.zero_stage}, {learner.precision}, {learner.num_learners} ranks",
-        f"E engine   {rollout.engine}, tensor parallel {rollout.tensor_parallel}, {rollout.precision}",
-        f"each cell is one {unit}; {placement.free_slots} free",
-    ]
-    return lines + [f"no room for {role} {index} ({slots} slots)" for role, index, slots in placement.homeless]
+    free = f"each cell is one {unit}; {placement.free_slots} free"
+    if placement.outside_ray:
+        free += f"; {OUTSIDE} {placement.outside_ray} a node outside Ray"
+    return [*_role_lines(layout), free, *_free_lines(placement), *_homeless_lines(placement)]
+
+
+def _role_lines(layout: Layout) -> Iterator[str]:
+    roles, learner, rollout = layout.roles, layout.roles.learner, layout.roles.rollout
+    ranks = f"{layout.num_ranks} ranks"
+    yield f"L learner  {learner.model}, ZeRO-{learner.zero_stage}, {learner.precision}, {ranks}{_in(learner.pool)}"
+    if roles.reference is not None:
+        yield f"R reference  {roles.reference.model or learner.model}, frozen{_in(roles.reference.pool)}"
+    if roles.critic is not None:
+        critic = roles.critic
+        model = critic.model or learner.model
+        yield f"C critic   {model}, ZeRO-{critic.zero_stage}, {critic.precision}{_in(critic.pool)}"
+    if roles.teacher is not None:
+        teacher = roles.teacher
+        yield f"T teacher  {teacher.model}, tensor parallel {teacher.tensor_parallel}{_in(teacher.pool)}"
+    engine = f"{rollout.engine}, tensor parallel {rollout.tensor_parallel}, {rollout.precision}"
+    yield f"E engine   {engine}{_in(rollout.pool)}"
+
+
+def _in(pool: str) -> str:
+    return f", pool {pool}" if pool else ""
+
+
+def _free_lines(placement: Placement) -> Iterator[str]:
+    counts = Counter[str]()
+    nodes = Counter[str]()
+    for each in placement.stranded:
+        counts[each.reason] += each.slots
+        nodes[each.reason] += 1
+    for reason, words in STRANDED_WORDS.items():
+        if counts[reason]:
+            yield f"{counts[reason]} free on {nodes[reason]} node{'s' * (nodes[reason] != 1)}: {words}"
+
+
+def _homeless_lines(placement: Placement) -> Iterator[str]:
+    for each in placement.homeless[:MAX_NODES]:
+        yield f"no room for {each.role} {each.index} ({each.slots} slots): {each.words}"
+    if len(placement.homeless) > MAX_NODES:
+        yield f"… no room for {len(placement.homeless) - MAX_NODES} more"

@@ -10,7 +10,7 @@ from rltui.layout.load import load_text
 from rltui.onnode import rundir
 from rltui.runs.directory import read_layout
 from rltui.service.cockpit import ActionPreview
-from rltui.service.launch import Launched, RefusedError, require_modules, submit_attempt
+from rltui.service.launch import Launched, RefusedError, launchable, require_modules, submit_attempt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +88,7 @@ def resubmit(context: Context, run: RunSummary, overrides: Sequence[str] = ()) -
     _refuse_live(run)
     path = f"{attempt_path(run)}/{rundir.LAYOUT}"
     loaded = load_text(read_layout(context.cluster.client, attempt_path(run)), path, overrides)
-    report = check_layout(loaded)
+    report = launchable(check_layout(loaded))
     if not report.ok:
         raise RefusedError(report)
     require_modules(loaded.layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.check.run import Report, check_file
 from rltui.errors import MissingExtraError, RltuiError
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Layout
     from rltui.service.context import Context
+
+
+NOT_BUNDLED = "E390"
+"""The finding that names what the bundled trainers cannot run; a note in a check, an obstacle to a launch."""
 
 
 class Launched(Struct, frozen=True, kw_only=True):
@@ -54,7 +58,16 @@ def review(source: str, overrides: Sequence[str] = ()) -> Report:
     Raises:
         UsageError: There is no such preset or file.
     """
-    return check_file(resolve(source), overrides)
+    return launchable(check_file(resolve(source), overrides))
+
+
+def launchable(report: Report) -> Report:
+    """``report`` with what the bundled trainers cannot run as errors: a sound layout, but not one to launch here."""
+    findings = tuple(
+        structs.replace(finding, severity="error") if finding.code == NOT_BUNDLED else finding
+        for finding in report.findings
+    )
+    return structs.replace(report, findings=tuple(sorted(findings, key=lambda finding: finding.severity != "error")))
 
 
 def launch(context: Context, source: str, overrides: Sequence[str] = ()) -> Launched:

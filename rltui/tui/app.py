@@ -103,16 +103,21 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.controller.stop()
 
     def _tick(self) -> None:
-        if isinstance(self.screen, CockpitScreen):
-            self.screen.tick()
+        if self.top is not None:
+            self.top.tick()
+
+    @property
+    def top(self) -> CockpitScreen | None:
+        """The screen on top; None under a modal, and when an answer comes while the cockpit is being closed."""
+        screen = self.screen_stack[-1] if self.screen_stack else None
+        return screen if isinstance(screen, CockpitScreen) else None
 
     # --- what the controller says
 
     def on_runs_fetched(self, message: messages.RunsFetched) -> None:
         """Keep and show all runs."""
         self.pictures.take_runs(message.snapshot)
-        if not self.paused:
-            self.route(message)
+        self._show(message)
         if self._open_at_start is not None:
             wanted, self._open_at_start = self._open_at_start, None
             self.open_run(wanted)
@@ -120,8 +125,12 @@ class CockpitApp(App[int], inherit_bindings=False):
     def on_run_fetched(self, message: messages.RunFetched) -> None:
         """Keep and show a run."""
         self.pictures.take_run(message.snapshot)
-        if not self.paused:
-            self.route(message)
+        self._show(message)
+
+    def _show(self, message: CockpitMessage) -> None:
+        """Hand a picture to the screen on top; one below would be drawn for nothing, and takes it when it comes up."""
+        if not self.paused and self.top is not None:
+            self.top.receive(message)
 
     @on(messages.PresetsFetched)
     @on(messages.ReviewFetched)
@@ -147,7 +156,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         A modal that opens late could take a key that was meant for the screen below it.
         """
         asked, self._question = self._question, None
-        if asked == (message.action, message.preview.run_id, self.screen):
+        if self.top is not None and asked == (message.action, message.preview.run_id, self.top):
             self._confirm(message)
 
     def _confirm(self, message: messages.PreviewFetched) -> None:
@@ -171,31 +180,29 @@ class CockpitApp(App[int], inherit_bindings=False):
         from rltui.tui.screens.launch import LaunchScreen
 
         self.say(f"launched {message.run_id}")
-        if isinstance(self.screen, LaunchScreen):
+        if isinstance(self.top, LaunchScreen):
             self._open(message.run_id)
 
     # --- what screens ask
 
-    def health(self, source: Source) -> Health:
+    def health(self, source: Source, run_id: str = "") -> Health:
         """How fresh the data of a source are."""
-        return self.pictures.health(source, self.controller.periods, self.paused, self.readonly)
+        return self.pictures.health(source, self.controller.periods, self.paused, self.readonly, run_id)
 
     def say(self, text: str, severity: Severity = "information") -> None:
         """Show a notification, once while it can be read; never as markup."""
         text = "\n".join(clean(row) for row in text.splitlines())
         now = self._clock()
         self._said = {old: until for old, until in self._said.items() if until > now}
-        if text and text not in self._said:
+        if text and text not in self._said and self.screen_stack:
             self._said[text] = now + self.NOTIFICATION_TIMEOUT
             self.notify(text, severity=severity, markup=False)
 
     def toggle_pause(self) -> None:
         """Stop drawing, or start again with the newest pictures."""
         self.paused = not self.paused
-        if not self.paused:
-            self.route(messages.RunsFetched(self.pictures.runs))
-            for snapshot in self.pictures.all_known():
-                self.route(messages.RunFetched(snapshot))
+        if not self.paused and self.top is not None:
+            self.top.catch_up()
 
     def open_run(self, name: str) -> None:
         """Open a run by id or the beginning of one."""
@@ -210,7 +217,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     def _open(self, run_id: str) -> None:
         from rltui.tui.screens.run import RunScreen
 
-        while isinstance(self.screen, CockpitScreen) and not isinstance(self.screen, RunsScreen):
+        while self.top is not None and not isinstance(self.top, RunsScreen):
             self.pop_screen()
         self.push_screen(RunScreen(run_id, self.pictures.summary(run_id), self.pictures.run(run_id)))
 
@@ -218,7 +225,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Open the launch screen."""
         from rltui.tui.screens.launch import LaunchScreen
 
-        if isinstance(self.screen, LaunchScreen):
+        if isinstance(self.top, LaunchScreen):
             self.pop_screen()
         self.push_screen(LaunchScreen(preset))
 

@@ -76,7 +76,7 @@ ASCII = Glyphs(
     bar_full="#",
     bar_empty=".",
     blocks="_.-=+*%#",
-    done="v",
+    done="*",
     current=">",
     pending=".",
     failed="x",

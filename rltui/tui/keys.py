@@ -1,4 +1,4 @@
-"""One table of keys: bindings, footer, help and the reasons why a key is off are all made from it."""
+"""One table of keys: what a key does, the footer, the help and the reasons why a key is off all come from it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from rltui.watch.snapshots import LIVE_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from textual.binding import BindingType
 
     from rltui.tui.glyphs import Glyphs
 
@@ -106,7 +104,7 @@ class Key:
 
     Attributes:
         id: The screen's method ``do_<id>`` is what it does.
-        keys: Keys in Textual's names; the first one is shown.
+        keys: Characters, or Textual's names of keys that type none; the first one is shown.
         label: One word for the footer.
         help: One sentence for the help page.
         scope: Where it works.
@@ -134,7 +132,7 @@ KEYS: tuple[Key, ...] = (
     Key("resubmit", ("r",), "resubmit", "Start a new attempt from the newest checkpoint.", "runs", 4, _can_resubmit),
     Key(
         "filter",
-        ("slash",),
+        ("/",),
         "filter",
         "Show only runs with these words; state: algo: cluster: name a field.",
         "runs",
@@ -151,23 +149,23 @@ KEYS: tuple[Key, ...] = (
     Key("previous_tab", ("[", "left", "h", "shift+tab"), "tab before", "Go to the tab before.", "run"),
     Key("cancel", ("c",), "cancel", "Cancel this run, after a preview.", "run", 2, _can_cancel),
     Key("resubmit", ("r",), "resubmit", "Start a new attempt from the newest checkpoint.", "run", 3, _can_resubmit),
-    Key("search", ("slash",), "search", "Search the log.", "run", 4),
+    Key("search", ("/",), "search", "Search the log.", "run", 4),
     Key("follow", ("f",), "follow", "Stay at the end of the log.", "run", 5, _in_log, quiet=True),
     Key("next_hit", ("n",), "next hit", "Go to the next hit of the search.", "run", 0, _needs_search),
     Key("previous_hit", ("N",), "hit before", "Go to the hit before.", "run", 0, _needs_search),
-    Key("pan_left", ("less_than_sign",), "pan left", "Move long log lines to the left.", "run", 0, _in_log),
-    Key("pan_right", ("greater_than_sign",), "pan right", "Move long log lines to the right.", "run", 0, _in_log),
+    Key("pan_left", ("<",), "pan left", "Move long log lines to the left.", "run", 0, _in_log),
+    Key("pan_right", (">",), "pan right", "Move long log lines to the right.", "run", 0, _in_log),
     Key("copy", ("y",), "copy", "Copy the run's id; in the log, the line of the hit or the last one shown.", "run"),
     Key("submit", ("enter",), "launch", "Launch what is shown, then open the run.", "launch", 1, _can_launch),
     Key("set", ("s",), "set", "Set a value: key.path=value.", "launch", 2),
     Key("edit", ("e",), "edit", "Edit the newest override.", "launch", 4, _needs_overrides, quiet=True),
     Key("drop", ("d",), "drop", "Drop the newest override.", "launch", 5, _needs_overrides, quiet=True),
     Key("fix", ("f",), "fix", "Apply the fix of the first finding that has one.", "launch", 3, _needs_fix, quiet=True),
-    Key("filter", ("slash",), "filter", "Show only presets with these words.", "launch", 6),
+    Key("filter", ("/",), "filter", "Show only presets with these words.", "launch", 6),
     Key("copy", ("y",), "copy", "Copy the commands.", "launch"),
     Key("yes", ("y",), "do it", "Do what is shown.", "confirm", 1),
     Key("no", ("n", "escape", "q", "enter"), "no", "Leave everything as it is.", "confirm", 2),
-    Key("close", ("escape", "q", "question_mark", "enter"), "close", "Close the help.", "help", 1),
+    Key("close", ("escape", "q", "?", "enter"), "close", "Close the help.", "help", 1),
     Key("down", ("j", "down"), "down", "Down.", "list"),
     Key("up", ("k", "up"), "up", "Up.", "list"),
     Key("page_down", ("ctrl+d", "pagedown"), "page down", "A page down.", "list"),
@@ -177,30 +175,19 @@ KEYS: tuple[Key, ...] = (
     Key("pause", ("p",), "pause", "Stop and start drawing; data are collected all the while.", "everywhere", 7),
     Key(
         "command",
-        ("colon",),
+        (":",),
         "command",
         "Type a command: launch, open, cancel, resubmit, theme, quit.",
         "everywhere",
         8,
     ),
-    Key("help", ("question_mark",), "help", "This page.", "everywhere", 9),
+    Key("help", ("?",), "help", "This page.", "everywhere", 9),
     Key("back", ("q",), "back", "Back; on the list of runs, quit. Runs go on.", "everywhere", 10),
     Key("escape", ("escape",), "clear", "Clear a filter or a search, or go back.", "everywhere"),
 )
 """All keys. ``ctrl+c`` twice within two seconds quits from anywhere; it is the application's own."""
 
-_SHOWN = {
-    "slash": "/",
-    "colon": ":",
-    "question_mark": "?",
-    "less_than_sign": "<",
-    "greater_than_sign": ">",
-    "escape": "esc",
-    "pagedown": "pgdn",
-    "pageup": "pgup",
-    "left": "←",
-    "right": "→",
-}
+_SHOWN = {"escape": "esc", "pagedown": "pgdn", "pageup": "pgup", "left": "←", "right": "→"}
 
 
 class Hint(NamedTuple):
@@ -227,14 +214,9 @@ def find(screen: Scope, key_id: str) -> Key:
     return next(key for key in keys_of(screen) if key.id == key_id)
 
 
-def bindings_for(screen: Scope) -> list[BindingType]:
-    """Textual bindings of a screen."""
-    from textual.binding import Binding
-
-    return [
-        Binding(",".join(key.keys), f"key('{key.id}')", key.label, show=False, id=f"{key.scope}.{key.id}")
-        for key in keys_of(screen)
-    ]
+def pressed(screen: Scope, name: str, character: str | None) -> Key | None:
+    """The key of a screen by Textual's name for it, or by the character it types."""
+    return next((key for key in keys_of(screen) if name in key.keys or character in key.keys), None)
 
 
 def hints(screen: Scope, context: KeyContext, glyphs: Glyphs) -> list[Hint]:

@@ -115,11 +115,7 @@ class RequestFailed(CockpitMessage):
 
 
 class CursorMoved(Message):
-    """Another line of a list is selected."""
-
-    def __init__(self, index: int) -> None:
-        super().__init__()
-        self.index = index
+    """The mouse has moved the cursor of a list; of keys the screen knows itself."""
 
     def can_replace(self, message: Message) -> bool:
         """Only where the cursor ends counts."""
@@ -128,30 +124,3 @@ class CursorMoved(Message):
 
 class LineOpened(Message):
     """A line of a list was double-clicked."""
-
-
-class PromptChanged(Message):
-    """The text of the prompt was edited."""
-
-    def __init__(self, purpose: str, text: str) -> None:
-        super().__init__()
-        self.purpose = purpose
-        self.text = text
-
-
-class PromptDone(Message):
-    """The prompt was answered."""
-
-    def __init__(self, purpose: str, text: str) -> None:
-        super().__init__()
-        self.purpose = purpose
-        self.text = text
-
-
-class PromptLeft(Message):
-    """The prompt was left without an answer; ``text`` is what stood in it."""
-
-    def __init__(self, purpose: str, text: str) -> None:
-        super().__init__()
-        self.purpose = purpose
-        self.text = text

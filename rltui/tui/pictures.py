@@ -50,10 +50,6 @@ class Pictures:
         """The newest picture of a run, if there is one."""
         return self._known.get(run_id)
 
-    def all_known(self) -> tuple[RunSnapshot, ...]:
-        """The pictures of single runs that are kept."""
-        return tuple(self._known.values())
-
     def summary(self, run_id: str) -> RunSummary | None:
         """The row of a run."""
         return next((run for run in self.runs.runs if run.run_id == run_id), None)
@@ -68,8 +64,11 @@ class Pictures:
         """Runs that are alive."""
         return sum(run.is_live for run in self.runs.runs)
 
-    def health(self, source: Source, periods: Mapping[Source, float], paused: bool, readonly: bool) -> Health:
-        """How fresh the data of a source are, given the seconds between its reads."""
+    def health(
+        self, source: Source, periods: Mapping[Source, float], paused: bool, readonly: bool, run_id: str = ""
+    ) -> Health:
+        """How fresh the data of a source are, given the seconds between its reads, and what is wrong with them."""
         age_s = self._clock() - self._received[source]
-        problem = self.runs.problem if source == "runs" else ""
+        known = self.run(run_id)
+        problem = known.problem if known is not None else self.runs.problem if not run_id else ""
         return Health(freshness(age_s, periods[source]), age_s, paused, readonly, problem)

@@ -22,7 +22,7 @@ RUN_STATES: dict[str, Look] = {
     "starting": Look("starting", "◔", "+", "accent"),
     "running": Look("running", "▶", ">", "ok"),
     "stopping": Look("stopping", "◌", "~", "attention"),
-    "finished": Look("finished", "✓", "v", "ok"),
+    "finished": Look("finished", "✓", "*", "ok"),
     "failed": Look("failed", "✗", "x", "bad"),
     "cancelled": Look("cancelled", "■", "#", "dim"),
     "lost": Look("lost", "▲", "!", "bad"),

@@ -1,6 +1,6 @@
 """Colours: a dark and a light theme of our own, and one without any colour. No other file names a colour.
 
-Grey chrome, one accent, three state colours (bluish green, amber, vermillion after Okabe and Ito) that stay apart
+Grey chrome, one accent, three state colours (bluish green, amber, vermilion after Okabe and Ito) that stay apart
 for red-green colour blindness; a glyph and a word stand beside each of them.
 """
 

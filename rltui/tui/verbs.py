@@ -56,6 +56,6 @@ def no_run(name: str) -> str:
 def _press(app: CockpitApp, verb: str) -> None:
     screen = app.screen
     if isinstance(screen, CockpitScreen) and any(key.id == verb for key in keys.keys_of(screen.SCOPE)):
-        screen.action_key(verb)
+        screen.act(verb)
     else:
         app.say(f"{verb} cannot be done here: esc goes back", "warning")

@@ -114,17 +114,17 @@ def key_to_paint(rounds: int = 60) -> None:
         terminal.end()
 
 
-def idle_cpu(seconds: float = 6.0) -> None:
-    """CPU of the program while runs live, nothing changes and nobody types."""
-    terminal = Terminal()
-    terminal.until(ROW)
+def idle_cpu(name: str, words: bytes, *arguments: str, seconds: float = 8.0) -> None:
+    """CPU of the program while nothing changes and nobody types."""
+    terminal = Terminal(*arguments)
+    terminal.until(words)
     terminal.quiet()
     before, terminal.seen = _cpu_s(terminal.process.pid), b""
     ends = time.perf_counter() + seconds
     while time.perf_counter() < ends:
         terminal.read(0.1)
     used = _cpu_s(terminal.process.pid) - before
-    print(f"idle, polling   {used / seconds * 100:6.2f} % of a core   {len(terminal.seen) / seconds:6.0f} bytes/s")
+    print(f"{name:<15} {used / seconds * 100:6.2f} % of a core   {len(terminal.seen) / seconds:6.0f} bytes/s")
     terminal.end()
 
 
@@ -156,6 +156,14 @@ async def refreshes(rounds: int = 40) -> None:
             await pilot.pause()
             times.append(time.process_time() - began)
         print(f"10 000 runs: replace    {statistics.median(times) * 1e3:6.1f} ms")
+        times = []
+        for index in range(rounds):
+            began = time.process_time()
+            home.typed("filter", ("00", "009", "state:run 01", "")[index % 4])
+            await pilot.pause()
+            times.append(time.process_time() - began)
+        print(f"10 000 runs: filter     {statistics.median(times) * 1e3:6.1f} ms")
+        home.typed("filter", "")
         for nodes in (2, 16, 128):
             run = msgspec.structs.replace(RUNS[1], nodes=nodes)
             screen = RunScreen(run.run_id, run, None)
@@ -178,5 +186,7 @@ if __name__ == "__main__":
     print(f"{WIDTH}×{HEIGHT}, {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     start_up()
     key_to_paint()
-    idle_cpu()
+    idle_cpu("runs alive", ROW)
+    idle_cpu("nothing alive", b"no runs yet", "--empty")
+    idle_cpu("steps go on", ROW, "--live")
     asyncio.run(refreshes())

@@ -26,10 +26,11 @@ def home(tmp_path: Path) -> Iterator[dict[str, str]]:
         processes.end_all(json.loads(job.read_text())["uuid"], grace_s=0.5, exclude=())
 
 
-def test_make_demo_without_a_terminal_reports_in_lines(home: dict[str, str]) -> None:
+@pytest.mark.parametrize("engine", ["hf", pytest.param("vllm", marks=pytest.mark.vllm)])
+def test_make_demo_without_a_terminal_learns_and_reports_in_lines(home: dict[str, str], engine: str) -> None:
     began = time.monotonic()
     done = subprocess.run(
-        ["make", "demo", "ARGS=--no-screen train.steps=120"],
+        ["make", "demo", f"ENGINE={engine}", "ARGS=--no-screen train.steps=120"],
         cwd=ROOT,
         env=home,
         stdin=subprocess.DEVNULL,
@@ -45,17 +46,16 @@ def test_make_demo_without_a_terminal_reports_in_lines(home: dict[str, str]) -> 
     assert sum(rewards[:5]) / 5 <= 0.35
     assert sum(rewards[109:120]) / 11 >= 0.70
     assert max(line["parity_max_abs"] for line in lines) < 1e-4
-    print(f"make demo, no screen: {time.monotonic() - began:.1f} s in all")
+    print(f"make demo ENGINE={engine}, no screen: {time.monotonic() - began:.1f} s in all")
 
 
 @pytest.mark.tmux
 def test_make_demo_is_watched_killed_and_resubmitted_by_keys(home: dict[str, str]) -> None:
     terminal = Terminal(f"cd {ROOT} && make demo", home)
     try:
-        terminal.until("grpo-tiny", 60)
-        terminal.until("training", 90)
-        screen = terminal.until("tok/s", 30)
-        assert "reward" in screen
+        terminal.until("stage", 60)
+        terminal.until("▶training", 120)
+        assert "reward" in terminal.until("tok/s", 30)
         terminal.keys("c")
         terminal.until("Cancel grpo-tiny")
         terminal.keys("y")
@@ -63,8 +63,8 @@ def test_make_demo_is_watched_killed_and_resubmitted_by_keys(home: dict[str, str
         terminal.keys("r")
         terminal.until("Resubmit grpo-tiny")
         terminal.keys("y")
-        terminal.until("attempt 2", 30)
-        terminal.until("training", 90)
+        terminal.until("Attempt 2 of", 30)
+        terminal.until("▶training", 120)
         terminal.keys("q")
         terminal.keys("q")
         screen = terminal.until("EXIT-0", 20)

@@ -193,12 +193,11 @@ def log_lines(count: int = 400) -> tuple[str, ...]:
     lines = []
     for step in range(count):
         clock = f"09:{step // 60 % 60:02d}:{step % 60:02d}"
-        lines.append(
-            f"{clock} step {step} reward {0.2 + step / 500:.3f} loss 0.0{step % 90 + 10} len 3.9 tok/s 94{step % 90 + 10}"
-        )
+        reward, tens = 0.2 + step / 500, step % 90 + 10
+        lines.append(f"{clock} step {step} reward {reward:.3f} loss 0.0{tens} len 3.9 tok/s 94{tens}")
         if step % 97 == 50:
             lines.append(f"{clock} engine 0: WARNING preempted 12 sequences, KV cache 96 % used")
-        if step == count - 60:
+        if step % 100 == 40:
             lines.append(f"{clock} learner 1: checkpoint step-{step:06d} complete in 0.4 s")
     return tuple(lines)
 

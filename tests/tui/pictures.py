@@ -8,8 +8,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from fake_cockpit import FakeCockpit
+from textual import events
+from textual.geometry import Size
+from textual.keys import _character_to_key
 
 from rltui.tui.app import CockpitApp
+from rltui.tui.screens.runs import RunsScreen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -33,7 +37,7 @@ async def cockpit(
             app.theme = theme
         if "runs" not in fake.failing and not fake.slow_s:
             await until(pilot, lambda: app.pictures.runs.taken_at > 0, "the list of runs")
-        await pilot.pause()
+        await flushed(pilot)
         yield pilot
 
 
@@ -43,7 +47,42 @@ async def until(pilot: Pilot[int], condition: Callable[[], bool], what: str = "t
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come within {DEADLINE_S:.0f} s:\n{screen_text(pilot)}")
-        await pilot.pause(0.01)
+        await pilot.pause(0.005)
+
+
+async def press(pilot: Pilot[int], *keys: str) -> None:
+    """Press keys by Textual's names, faster than any hand, and wait until all of them were taken."""
+    for key in keys:
+        char = key if len(key) == 1 else None
+        pilot.app.post_message(events.Key(_character_to_key(key) if char else key, char))
+    await flushed(pilot)
+
+
+async def enter(pilot: Pilot[int], text: str) -> None:
+    """Type ``text``; a line feed is the enter key, a tab the tab key."""
+    await press(pilot, *({"\n": "enter", "\t": "tab"}.get(char, char) for char in text))
+
+
+async def resize(pilot: Pilot[int], width: int, height: int) -> None:
+    """Give the terminal another size, and wait until the screen has it."""
+    size = Size(width, height)
+    pilot.app._driver._size = size
+    pilot.app.post_message(events.Resize(size, size))
+    await until(pilot, lambda: pilot.app.screen.size == size, "the new size")
+    await until(pilot, lambda: len(screen_lines(pilot)) == height, "the new layout")
+    await flushed(pilot)
+
+
+async def flushed(pilot: Pilot[int]) -> None:
+    """Wait until every message has been handled, as far as it does not wait for a service."""
+
+    def idle() -> bool:
+        pumps = [pilot.app, pilot.app.screen, *pilot.app.screen.walk_children()]
+        return all(pump._message_queue.empty() and not pump._next_callbacks for pump in pumps)
+
+    for _ in range(2):  # a message handled last may have posted to a pump looked at first
+        await until(pilot, idle, "the end of all messages")
+        await pilot.pause(0)
 
 
 async def until_text(pilot: Pilot[int], words: str) -> None:
@@ -52,17 +91,31 @@ async def until_text(pilot: Pilot[int], words: str) -> None:
 
 
 async def settled(pilot: Pilot[int]) -> None:
-    """Wait until the screen has not changed for longer than the cockpit waits before it reads a selected run."""
-    before, since = "", time.monotonic()
+    """Wait until the services have answered what this screen asks for, and the screen is at rest."""
+    await until(pilot, lambda: _answered(pilot.app), "the answers of the services")
+    await flushed(pilot)
+    before, same = "", 0
 
-    def quiet() -> bool:
-        nonlocal before, since
+    def at_rest() -> bool:
+        nonlocal before, same
         now = screen_text(pilot)
-        if now != before:
-            before, since = now, time.monotonic()
-        return time.monotonic() - since > 0.2
+        before, same = now, same + 1 if now == before else 0
+        return same >= 8 and _answered(pilot.app)
 
-    await until(pilot, quiet, "a screen at rest")
+    await until(pilot, at_rest, "a screen at rest")
+
+
+def _answered(app: CockpitApp) -> bool:
+    """Whether nothing that the screen on top waits for is outstanding."""
+    screen = app.screen
+    if app._question is not None or app.controller._questions.busy:
+        return False
+    if isinstance(screen, RunsScreen):
+        run = screen.table.selected
+        return run is None or app.pictures.run(run.run_id) is not None
+    if screen.SCOPE == "run":
+        return app.pictures.run(screen.run_id) is not None
+    return screen.SCOPE != "launch" or screen.review is not None
 
 
 def screen_lines(pilot: Pilot[int]) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from textual.events import Key
+from textual.keys import _character_to_key
 
 from rltui.tui import keys
 from rltui.tui.glyphs import ASCII, UNICODE
@@ -44,9 +46,12 @@ def test_every_key_does_something(screen: keys.Scope) -> None:
 
 
 @pytest.mark.parametrize("screen", keys.STACKS)
-def test_bindings_are_made_from_the_table(screen: keys.Scope) -> None:
-    bound = {name for binding in keys.bindings_for(screen) for name in binding.key.split(",")}
-    assert bound == {name for key in keys.keys_of(screen) for name in key.keys}
+def test_keys_are_found_by_name_or_character(screen: keys.Scope) -> None:
+    for key in keys.keys_of(screen):
+        for name in key.keys:
+            event = Key(_character_to_key(name) if len(name) == 1 else name, name if len(name) == 1 else None)
+            assert keys.pressed(screen, event.key, event.character) is key
+    assert keys.pressed(screen, "f12", None) is None
 
 
 def test_every_tab_has_its_digit() -> None:

@@ -10,7 +10,7 @@ from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, NOW, RUNS, gpu_hosts, snapsho
 from rltui.tui.glyphs import ASCII, UNICODE, Glyphs
 from rltui.tui.screens.confirm import confirm_lines
 from rltui.tui.spans import Line, clean, width_of
-from rltui.tui.views import bars, hosts, launch, overview, runs, tabs
+from rltui.tui.views import bars, hosts, launch, overview, parts, runs, tabs
 from rltui.watch.snapshots import ActorSnapshot, MetricsSnapshot, RunSnapshot, RunsSnapshot, StatusSnapshot
 
 SIZES = [(1, 1), (8, 3), (40, 10), (57, 14), (70, 20), (80, 24), (99, 30), (100, 30), (120, 40), (160, 45), (200, 60)]
@@ -85,8 +85,9 @@ def test_the_state_is_a_word_and_a_glyph_without_colour() -> None:
         ("state:run 7b", 1),
         ("algo:ppo", 0),
         ("nix:1", 0),
-    ]
-    + [("TINY-88", 1), ("name:coin", 1)],
+        ("TINY-88", 1),
+        ("name:coin", 1),
+    ],
 )
 def test_the_filter(query: str, count: int) -> None:
     assert sum(runs.matches(run, query) for run in RUNS) == count
@@ -137,6 +138,29 @@ def test_dead_actors_come_first_and_say_why() -> None:
     text = "\n".join(line.plain for line in overview.overview(picture, 140, 40, UNICODE, TITLE))
     assert "1 dead" in text
     assert text.index("exit 137") < text.index("Learner learner 0")
+
+
+def test_an_ended_run_shows_no_hosts_that_are_not_its_own_any_more() -> None:
+    ended = msgspec.structs.replace(PICTURES[5], hosts=PICTURES[1].hosts, actors=PICTURES[1].actors)
+    for width in (80, 120, 200):
+        text = "\n".join(line.plain for line in overview.overview(ended, width, 40, UNICODE, TITLE))
+        assert "CUDA out of memory" in text
+        assert "reward" in text
+        assert "nid010701" not in text
+    assert any("nid010701" in line.plain for line in tabs.hosts(ended, 80, UNICODE))
+
+
+def test_actors_stand_in_the_order_of_their_roles() -> None:
+    def actor(kind: str, name: str) -> ActorSnapshot:
+        return ActorSnapshot(actor_id=name, class_name=kind, name=name, state="ALIVE")
+
+    mixed = [
+        actor("Status", "s"),
+        actor("Engine", "engine 10"),
+        actor("Engine", "engine 9"),
+        actor("Learner", "learner 0"),
+    ]
+    assert [each.name for each in parts.in_order(mixed)] == ["learner 0", "engine 9", "engine 10", "s"]
 
 
 def test_problems_of_sources_are_shown_where_their_data_would_be() -> None:

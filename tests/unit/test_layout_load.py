@@ -40,7 +40,7 @@ def test_lines_of_keys_are_known() -> None:
 
 
 def test_all_problems_are_told_at_once() -> None:
-    text = TINY.replace("zero_stage: 2", "zero_stage: 7").replace("steps: 2000", "stepps: 1000")
+    text = TINY.replace("zero_stage: 2", "zero_stage: 7").replace("steps: 2000", "stepps: 2000")
     found = problems_of(text)
     assert any("roles.learner.zero_stage: must be one of 0, 1, 2, 3, not 7" in problem for problem in found)
     assert any("train.stepps" in problem and "did you mean 'steps'?" in problem for problem in found)

@@ -48,7 +48,7 @@ def test_whole_gather_makes_the_first_sync_the_peak() -> None:
     assert layer.peak.moment == "backward"
     assert layer.verdict != "no"
     assert (whole.peak.moment, whole.verdict) == ("weight sync", "no")
-    assert whole.knob == "roles.learner.gather_at_sync=layer"
+    assert whole.knob == "roles.learner.gather_whole_model=false"
     sync = whole.moments[-1].parts_gib["gathered"]
     assert sync == pytest.approx(2 * count_parameters(model("OLMo-2-0325-32B")).total / GIB)
     assert olmo_32b(8, "clone").moments[-1].parts_gib["gathered"] == pytest.approx(2 * sync)

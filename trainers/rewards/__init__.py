@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from trainers.rewards.coin import coin_rewards
 
@@ -10,14 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def training_rewards(
-    kind: Literal["exact", "coin"], true_rewards: Sequence[Sequence[float]], seed: int, step: int
-) -> list[list[float]]:
+def training_rewards(kind: str, true_rewards: Sequence[Sequence[float]], seed: int, step: int) -> list[list[float]]:
     """The rewards to train on, for each prompt those of its samples.
 
     The metric ``reward`` reports ``true_rewards`` either way, so that the control is seen to fail.
+
+    Raises:
+        ValueError: ``kind`` is neither ``exact`` nor ``coin``.
     """
     if kind == "exact":
         return [list(group) for group in true_rewards]
+    if kind != "coin":
+        raise ValueError(f"the reward {kind!r} is not one of this trainer's: exact, coin")
     flips = iter(coin_rewards(sum(map(len, true_rewards)), seed, step))
     return [[next(flips) for _ in group] for group in true_rewards]

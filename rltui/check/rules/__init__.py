@@ -1,10 +1,11 @@
-"""The rules by family: P placement, B batch, E engine, H host, D data and model, S Slurm, T tracking, X secrets.
+"""The rules by family.
 
+P placement, B batch, E engine, H host, M memory, D data and model, S Slurm, T tracking, X secrets.
 Codes are stable for ever: a rule that goes leaves a gap.
 """
 
 from __future__ import annotations
 
-from rltui.check.rules import batch, data, engine, host, placement, settings
+from rltui.check.rules import algorithm, batch, data, engine, heads, host, memory, placement, pools, settings, slurm
 
-__all__ = ["batch", "data", "engine", "host", "placement", "settings"]
+__all__ = ["algorithm", "batch", "data", "engine", "heads", "host", "memory", "placement", "pools", "settings", "slurm"]

@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+SEARCH = 10_000
+"""Candidates that a fix is looked for among; beyond that 1 is offered, which always divides."""
+
+
+def divisor_below(number: int, limit: int) -> int:
+    """A large divisor of ``number`` that is at most ``limit``."""
+    first = max(1, min(number, limit))
+    return next((each for each in range(first, max(0, first - SEARCH), -1) if number % each == 0), 1)
+
+
 @rule("B201", "error")
 def no_steps(subject: Subject) -> Iterator[Trouble]:
     """The run would end before its first step.
@@ -29,8 +39,8 @@ def uneven_ranks(subject: Subject) -> Iterator[Trouble]:
     All ranks must work on equally many rows, or collectives of the last micro-batch wait for ever. The bundled trainers
     fill the shorter ranks up with rows that weigh nothing: right, but paid for. Other systems stop, or drop samples.
     """
-    train, learners = subject.layout.train, subject.layout.roles.learner.num_learners
-    if train.samples_per_step % learners:
+    train, learners = subject.layout.train, subject.layout.num_ranks
+    if learners and train.samples_per_step >= learners and train.samples_per_step % learners:
         step = learners // math.gcd(learners, train.samples_per_prompt)
         prompts = math.ceil(train.prompts_per_step / step) * step
         yield Trouble(
@@ -49,10 +59,10 @@ def uneven_micro_batches(subject: Subject) -> Iterator[Trouble]:
     micro-batches would give its samples more weight, or drop them.
     """
     train, learner = subject.layout.train, subject.layout.roles.learner
-    rank, remainder = divmod(train.samples_per_step, learner.num_learners)
+    rank, remainder = divmod(train.samples_per_step, max(1, subject.layout.num_ranks))
     if remainder or not learner.micro_batch or rank % learner.micro_batch == 0:
         return
-    best = max(size for size in range(1, min(rank, learner.micro_batch) + 1) if rank % size == 0)
+    best = divisor_below(rank, learner.micro_batch)
     yield Trouble(
         f"{rank} samples of a rank are no multiple of micro_batch {learner.micro_batch}",
         "roles.learner.micro_batch",
@@ -67,7 +77,7 @@ def lonely_samples(subject: Subject) -> Iterator[Trouble]:
     GRPO compares the samples of one prompt with each other (Shao et al. 2024). With one sample each, every advantage
     is zero and nothing is learned.
     """
-    if subject.layout.train.samples_per_prompt < 2:
+    if subject.layout.algorithm == "grpo" and subject.layout.train.samples_per_prompt < 2:
         yield Trouble(
             "samples_per_prompt is 1: a sample alone has advantage 0 in GRPO",
             "train.samples_per_prompt",
@@ -82,19 +92,19 @@ def checkpoints_never(subject: Subject) -> Iterator[Trouble]:
     A run that dies then starts again from nothing. The final checkpoint is always written.
     """
     every, steps = subject.layout.checkpoint.every, subject.layout.train.steps
-    if steps and (every == 0 or every >= steps):
+    if steps > 1 and (every == 0 or every >= steps):
         what = "checkpoint.every is 0" if every == 0 else f"checkpoint.every {every} is not below {steps} steps"
         yield Trouble(
             f"{what}: the only checkpoint is the final one",
             "checkpoint.every",
-            (f"checkpoint.every={steps // 4 or 1}",),
+            (f"checkpoint.every={max(1, steps // 4)}",),
         )
 
 
 @rule("B206", "warning")
 def starving_engines(subject: Subject) -> Iterator[Trouble]:
     """There are more engines than prompts in a step, so some engines are idle in every step."""
-    train, engines = subject.layout.train, subject.layout.roles.rollout.engines
+    train, engines = subject.layout.train, subject.layout.num_engines
     if train.prompts_per_step < engines:
         yield Trouble(
             f"{engines} engines share {train.prompts_per_step} prompts a step; "
@@ -114,3 +124,134 @@ def warm_up_too_long(subject: Subject) -> Iterator[Trouble]:
             "train.warmup_steps",
             (f"train.warmup_steps={train.steps // 20}",),
         )
+
+
+@rule("B208", "warning")
+def evals_never(subject: Subject) -> Iterator[Trouble]:
+    """The evaluation set is never evaluated.
+
+    `data.eval_every` counts steps, not episodes or samples: an interval that is larger than the run never comes.
+    """
+    data, steps = subject.layout.data, subject.layout.train.steps
+    if data.eval and steps > 1 and (data.eval_every == 0 or data.eval_every > steps):
+        yield Trouble(
+            f"eval_every {data.eval_every} never comes in {steps} steps",
+            "data.eval_every",
+            (f"data.eval_every={max(1, steps // 4)}",),
+        )
+
+
+@rule("B209", "warning")
+def nothing_to_evaluate(subject: Subject) -> Iterator[Trouble]:
+    """Evaluations are asked for, but there is no evaluation set."""
+    data = subject.layout.data
+    if data.eval_every and not data.eval:
+        message = f"eval_every is {data.eval_every}, but data.eval is empty"
+        yield Trouble(message, "data.eval_every", ("data.eval_every=0",))
+
+
+@rule("B210", "error")
+def pack_too_short(subject: Subject) -> Iterator[Trouble]:
+    """A packed row is shorter than the longest sample.
+
+    Rows of `lengths.pack` tokens must hold at least one prompt with its response, or the longest samples fit nowhere.
+    """
+    lengths = subject.layout.lengths
+    longest = lengths.prompt + lengths.response
+    if 0 < lengths.pack < longest:
+        yield Trouble(
+            f"pack {lengths.pack} is below prompt {lengths.prompt} + response {lengths.response} = {longest}",
+            "lengths.pack",
+            (f"lengths.pack={longest}",),
+        )
+
+
+@rule("B211", "error")
+def uneven_optimizer_steps(subject: Subject) -> Iterator[Trouble]:
+    """The samples of a rank do not divide over the optimizer steps.
+
+    Some frameworks round down here without a word: 20 samples over 8 GPUs become 16, and 4 optimizer steps become 5.
+    """
+    layout, steps = subject.layout, subject.layout.train.optimizer_steps
+    rank, remainder = divmod(layout.train.samples_per_step, max(1, layout.num_ranks))
+    if remainder or rank % steps == 0:
+        return
+    best = divisor_below(rank, steps)
+    yield Trouble(
+        f"{rank} samples of a rank do not divide over {steps} optimizer steps",
+        "train.optimizer_steps",
+        (f"train.optimizer_steps={best}",),
+    )
+
+
+@rule("B212", "error")
+def fewer_samples_than_ranks(subject: Subject) -> Iterator[Trouble]:
+    """A step has fewer samples than there are learners: some ranks would have nothing to train on."""
+    train, ranks = subject.layout.train, subject.layout.num_ranks
+    if train.samples_per_step < ranks:
+        prompts = -(-ranks // math.gcd(ranks, train.samples_per_prompt))
+        yield Trouble(
+            f"{train.samples_per_step} samples a step for {ranks} learner ranks",
+            "train.prompts_per_step",
+            (f"train.prompts_per_step={prompts}",),
+        )
+
+
+@rule("B213", "note")
+def waves(subject: Subject) -> Iterator[Trouble]:
+    """Engines generate a step in several waves.
+
+    `max_concurrency` caps the sequences of an engine; the last wave is rarely full, and its longest sample sets the
+    time.
+    """
+    layout, cap = subject.layout, subject.layout.roles.rollout.max_concurrency
+    each = -(-layout.train.samples_per_step // max(1, layout.num_engines))
+    if cap and each > cap:
+        yield Trouble(
+            f"{each} samples an engine at max_concurrency {cap}: {-(-each // cap)} waves",
+            "roles.rollout.max_concurrency",
+        )
+
+
+@rule("B214", "note")
+def uneven_engines(subject: Subject) -> Iterator[Trouble]:
+    """The prompts of a step do not divide over the engines, so some engines have more to do than others."""
+    train, engines = subject.layout.train, subject.layout.num_engines
+    if engines and train.prompts_per_step > engines and train.prompts_per_step % engines:
+        low = train.prompts_per_step // engines
+        message = f"{train.prompts_per_step} prompts over {engines} engines: some get {low + 1}, others {low}"
+        yield Trouble(message, "roles.rollout.engines")
+
+
+@rule("B215", "warning")
+def learning_rate_high(subject: Subject) -> Iterator[Trouble]:
+    """The learning rate is higher than RL on all weights of a pretrained model usually survives.
+
+    Common values are 1e-7 to 1e-5 for all weights; LoRA takes ten to a hundred times as much.
+    """
+    rate, learner = subject.layout.train.learning_rate, subject.layout.roles.learner
+    if rate > 5e-5 and not learner.lora_rank and not learner.model.startswith("builtin/"):
+        yield Trouble(
+            f"learning_rate {rate:g} for all weights of {learner.model}",
+            "train.learning_rate",
+            ("train.learning_rate=1e-6",),
+        )
+
+
+@rule("B216", "warning")
+def far_off_policy(subject: Subject) -> Iterator[Trouble]:
+    """Rollouts may run further ahead than importance weights correct for.
+
+    Up to 4 to 8 steps of staleness have been reported to train well; beyond that most samples are clipped.
+    """
+    train = subject.layout.train
+    if train.async_steps > 8:
+        yield Trouble(f"rollouts may be {train.async_steps} steps old", "train.async_steps", ("train.async_steps=4",))
+
+
+@rule("B217", "note")
+def single_checkpoint(subject: Subject) -> Iterator[Trouble]:
+    """Only the newest checkpoint is kept: if it cannot be read, there is none before it."""
+    checkpoint, steps = subject.layout.checkpoint, subject.layout.train.steps
+    if checkpoint.keep == 1 and 0 < checkpoint.every < steps:
+        yield Trouble("checkpoint.keep is 1", "checkpoint.keep", ("checkpoint.keep=2",))

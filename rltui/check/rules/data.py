@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
@@ -12,16 +13,17 @@ if TYPE_CHECKING:
 
 TASKS = ("builtin/sort-digits",)
 MODELS = ("builtin/tiny-qwen3",)
+_PLACEHOLDER = re.compile(r"TODO|FIXME|path/to|<[^>]*>|\$\{?\w+|\bCHANGE_?ME\b|\byour[-_]", re.IGNORECASE)
+_NODE_LOCAL = re.compile(r"^(?:/tmp|/dev/shm|/scratch/local|/local|/var/tmp)(?:/|$)")
 
 
 @rule("D501", "error")
 def unknown_task(subject: Subject) -> Iterator[Trouble]:
-    """The training task is not one that the trainers know."""
-    if subject.layout.data.train not in TASKS:
+    """A task called builtin/… is not one of those that rltui brings."""
+    train = subject.layout.data.train
+    if train.startswith("builtin/") and train not in TASKS:
         yield Trouble(
-            f"there is no task {subject.layout.data.train!r}; known: {', '.join(TASKS)}",
-            "data.train",
-            (f"data.train={TASKS[0]}",),
+            f"there is no task {train!r}; known: {', '.join(TASKS)}", "data.train", (f"data.train={TASKS[0]}",)
         )
 
 
@@ -60,3 +62,119 @@ def control_run(subject: Subject) -> Iterator[Trouble]:
     """The reward is a coin: this run is a control that must not learn."""
     if subject.layout.data.reward == "coin":
         yield Trouble("the reward is a coin flip: a control run, its true reward should fall", "data.reward")
+
+
+@rule("D508", "error")
+def placeholder(subject: Subject) -> Iterator[Trouble]:
+    """A name still holds a placeholder, or a variable that nothing expands.
+
+    Layouts are read as they stand: neither a shell nor a resolver looks into them.
+    """
+    roles, data = subject.layout.roles, subject.layout.data
+    names = {"roles.learner.model": roles.learner.model, "data.train": data.train, "data.eval": data.eval}
+    for role in ("teacher", "critic", "reference"):
+        found = getattr(roles, role)
+        if found is not None:
+            names[f"roles.{role}.model"] = found.model
+    for key, name in names.items():
+        if _PLACEHOLDER.search(name):
+            yield Trouble(f"{name!r} is a placeholder", key)
+
+
+@rule("D509", "warning")
+def node_local_path(subject: Subject) -> Iterator[Trouble]:
+    """Several nodes are to read a path that each node has for itself."""
+    layout = subject.layout
+    if layout.hardware.nodes == 1:
+        return
+    for key, path in (("roles.learner.model", layout.roles.learner.model), ("data.train", layout.data.train)):
+        if _NODE_LOCAL.match(path):
+            yield Trouble(f"{path} is local to each of {layout.hardware.nodes} nodes; use a shared folder", key)
+
+
+@rule("D510", "warning")
+def code_in_trainer(subject: Subject) -> Iterator[Trouble]:
+    """Generated code would run inside the trainer's own process.
+
+    A sample that loops or exhausts memory then stalls a rank, and with it every collective. Worker processes can be
+    killed alone.
+    """
+    layout = subject.layout
+    reward = layout.roles.reward
+    if layout.data.reward != "code" or (reward is not None and reward.workers):
+        return
+    workers = max(1, -(-layout.train.samples_per_step * 10 // 600))  # all of them may run into a timeout of 10 s
+    fix = f"roles.reward.workers={workers}" if reward is not None else f"roles.reward={{workers: {workers}}}"
+    hardware = layout.hardware
+    cpus = hardware.gpus_per_node + 1 + -(-workers // hardware.nodes)
+    room = () if hardware.ray_cpus_per_node >= cpus else (f"hardware.cpus_per_node={cpus}",)
+    yield Trouble("the reward runs generated code, and there are no reward workers", "data.reward", (fix, *room))
+
+
+@rule("D511", "warning")
+def slow_rewards(subject: Subject) -> Iterator[Trouble]:
+    """In the worst case rewards take longer than the collectives of waiting ranks.
+
+    Samples × timeout ÷ workers is how long a step of failing samples takes; torch gives up on a collective after ten
+    minutes.
+    """
+    layout, reward = subject.layout, subject.layout.roles.reward
+    if reward is None or not reward.workers:
+        return
+    worst_s = -(-layout.train.samples_per_step // reward.workers) * reward.timeout_s
+    if worst_s > 600:
+        each = -(-layout.train.samples_per_step // reward.workers)
+        yield Trouble(
+            f"{each} samples a worker × {reward.timeout_s:g} s = {worst_s:.0f} s in the worst case",
+            "roles.reward.workers",
+            (f"roles.reward.timeout_s={max(0.01, 600 * 100 // each / 100):g}",),
+        )
+
+
+@rule("D512", "warning")
+def trained_on_the_test(subject: Subject) -> Iterator[Trouble]:
+    """The evaluation set is the training set."""
+    data = subject.layout.data
+    if data.eval and data.eval == data.train:
+        yield Trouble(f"{data.eval} is trained on and evaluated on", "data.eval")
+
+
+@rule("D513", "error")
+def images_longer_than_prompt(subject: Subject) -> Iterator[Trouble]:
+    """A prompt's images have more tokens than the prompt may have."""
+    lengths = subject.layout.lengths
+    if lengths.images >= lengths.prompt:
+        yield Trouble(
+            f"{lengths.images} image tokens in prompts of {lengths.prompt}",
+            "lengths.prompt",
+            (f"lengths.prompt={lengths.images + 512}",),
+        )
+
+
+@rule("D514", "error")
+def reward_of_another_task(subject: Subject) -> Iterator[Trouble]:
+    """Task and reward do not belong together.
+
+    `exact` and `coin` compare with the answer that a builtin task computes; `math` and `code` parse what a dataset
+    says.
+    """
+    data = subject.layout.data
+    builtin = data.train.startswith("builtin/")
+    if builtin != (data.reward in ("exact", "coin")) and data.reward != "none":
+        better = "exact" if builtin else "math"
+        yield Trouble(f"reward {data.reward} for {data.train}", "data.reward", (f"data.reward={better}",))
+
+
+@rule("D515", "warning")
+def reference_of_another_kind(subject: Subject) -> Iterator[Trouble]:
+    """The reference is another model than the learner starts from.
+
+    The KL penalty then pulls the policy away from its own start, towards the other model.
+    """
+    roles = subject.layout.roles
+    if roles.reference is not None and roles.reference.model not in ("", roles.learner.model):
+        yield Trouble(
+            f"the reference is {roles.reference.model}, the learner starts from {roles.learner.model}",
+            "roles.reference.model",
+            (f"roles.reference.model={roles.learner.model}",),
+        )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.check.bundled import unsupported
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rules.pools import colocated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,3 +57,98 @@ def precision_mismatch(subject: Subject) -> Iterator[Trouble]:
             "roles.rollout.precision",
             (f"roles.rollout.precision={learner.precision}",),
         )
+
+
+@rule("E304", "warning")
+def timid_engine(subject: Subject) -> Iterator[Trouble]:
+    """An engine on GPUs of its own leaves most of the card unused.
+
+    Lowering `memory_utilization` helps where the engine shares its GPU with the trainer. On GPUs of its own it only
+    throws KV cache away: fewer sequences at once, slower generation, no memory gained by anybody.
+    """
+    layout, rollout = subject.layout, subject.layout.roles.rollout
+    if rollout.engine != "vllm" or layout.hardware.on_cpu or rollout.pool or rollout.memory_utilization >= 0.7:
+        return
+    yield Trouble(
+        f"memory_utilization {rollout.memory_utilization:g} on GPUs that nobody else uses throws KV cache away",
+        "roles.rollout.memory_utilization",
+        ("roles.rollout.memory_utilization=0.9",),
+    )
+
+
+@rule("E305", "warning")
+def greedy_neighbour(subject: Subject) -> Iterator[Trouble]:
+    """An engine that shares its GPU with the learner takes too much of it.
+
+    When the engine wakes up, the learner's shards and optimizer states are still there. Trainers that colocate ship
+    0.4 to 0.6; above 0.7 the wake-up or the first weight sync runs out of memory.
+    """
+    rollout = subject.layout.roles.rollout
+    if colocated(subject) and not subject.layout.hardware.on_cpu and rollout.memory_utilization > 0.7:
+        yield Trouble(
+            f"memory_utilization {rollout.memory_utilization:g} beside the learner on the same GPU",
+            "roles.rollout.memory_utilization",
+            ("roles.rollout.memory_utilization=0.5",),
+        )
+
+
+@rule("E306", "note")
+def eager_engine(subject: Subject) -> Iterator[Trouble]:
+    """CUDA graphs are off: decoding of small batches is slower, up to a gigabyte or three of memory is saved."""
+    rollout = subject.layout.roles.rollout
+    if rollout.engine == "vllm" and rollout.enforce_eager and not subject.layout.hardware.on_cpu:
+        yield Trouble(
+            "enforce_eager is on: for debugging or the last gigabyte only",
+            "roles.rollout.enforce_eager",
+            ("roles.rollout.enforce_eager=false",),
+        )
+
+
+@rule("E307", "warning")
+def wide_precision(subject: Subject) -> Iterator[Trouble]:
+    """The engine computes in fp32 on a GPU: twice the memory, half the KV cache, and a fraction of the speed."""
+    rollout = subject.layout.roles.rollout
+    if not subject.layout.hardware.on_cpu and rollout.precision == "fp32":
+        yield Trouble(
+            "the engine computes in fp32 on a GPU", "roles.rollout.precision", ("roles.rollout.precision=bf16",)
+        )
+
+
+@rule("E308", "error")
+def hf_cannot_sleep(subject: Subject) -> Iterator[Trouble]:
+    """The hf engine cannot sleep; only vLLM frees its weights and KV cache on request."""
+    rollout = subject.layout.roles.rollout
+    if rollout.engine == "hf" and rollout.sleep_while_training:
+        yield Trouble(
+            "engine hf cannot free its memory while the learner trains",
+            "roles.rollout.sleep_while_training",
+            ("roles.rollout.sleep_while_training=false",),
+        )
+
+
+@rule("E309", "warning")
+def teacher_on_leftovers(subject: Subject) -> Iterator[Trouble]:
+    """The teacher may not use most of its own GPUs.
+
+    Weights come out of `memory_utilization` first: 32 billion parameters in bf16 are 61 GiB, and 0.6 of an 80 GB card
+    is 47. On GPUs of its own the teacher can have 0.9.
+    """
+    teacher = subject.layout.roles.teacher
+    if teacher is not None and not teacher.pool and teacher.memory_utilization < 0.7:
+        yield Trouble(
+            f"the teacher may use {teacher.memory_utilization:.0%} of cards that nobody else uses",
+            "roles.teacher.memory_utilization",
+            ("roles.teacher.memory_utilization=0.9",),
+        )
+
+
+@rule("E390", "note")
+def not_for_the_bundled_trainers(subject: Subject) -> Iterator[Trouble]:
+    """The trainers that come with this version of rltui cannot run this layout.
+
+    They run synchronous GRPO with learners and engines on GPUs of their own. The layout can be checked, drawn and
+    estimated all the same; a launch is refused.
+    """
+    reasons = unsupported(subject.layout)
+    if reasons:
+        yield Trouble(f"the bundled trainers do not run: {', '.join(reasons)}", "algorithm")

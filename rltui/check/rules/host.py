@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.hardware.gpus import find_gpu, nearest_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_PRE_AMPERE = re.compile(r"\b(?:V100|T4)\b", re.IGNORECASE)
+
+
+def _computing(subject: Subject) -> Iterator[tuple[str, str]]:
+    """Key and value of the precision of every role that the layout has."""
+    for role in ("learner", "rollout", "reference", "critic", "teacher"):
+        found = getattr(subject.layout.roles, role)
+        if found is not None:
+            yield f"roles.{role}.precision", found.precision
 
 
 @rule("H401", "error")
@@ -16,13 +28,17 @@ def no_bf16(subject: Subject) -> Iterator[Trouble]:
 
     Volta (V100) and Turing (T4) lack bf16 arithmetic. Train in fp16 with loss scaling.
     """
-    gpu = subject.layout.hardware.gpu.upper()
-    if not any(card in gpu for card in ("V100", "T4")):
+    if not is_pre_ampere(subject):
         return
-    for role in ("learner", "rollout"):
-        if getattr(subject.layout.roles, role).precision == "bf16":
-            key = f"roles.{role}.precision"
-            yield Trouble(f"{subject.layout.hardware.gpu} has no bf16", key, (f"{key}=fp16",))
+    keys = [key for key, precision in _computing(subject) if precision == "bf16"]
+    for key in keys:
+        yield Trouble(f"{subject.layout.hardware.gpu} has no bf16", key, tuple(f"{each}=fp16" for each in keys))
+
+
+def is_pre_ampere(subject: Subject) -> bool:
+    """Whether the card is a V100 or a T4."""
+    gpu = find_gpu(subject.layout.hardware.gpu)
+    return not gpu.bf16 if gpu else _PRE_AMPERE.search(subject.layout.hardware.gpu) is not None
 
 
 @rule("H402", "error")
@@ -33,7 +49,77 @@ def no_fp16_on_cpu(subject: Subject) -> Iterator[Trouble]:
     """
     if not subject.layout.hardware.on_cpu:
         return
-    for role in ("learner", "rollout"):
-        if getattr(subject.layout.roles, role).precision == "fp16":
-            key = f"roles.{role}.precision"
-            yield Trouble("fp16 does not run on CPU slots", key, (f"{key}=fp32",))
+    keys = [key for key, precision in _computing(subject) if precision == "fp16"]
+    for key in keys:
+        yield Trouble("fp16 does not run on CPU slots", key, tuple(f"{each}=fp32" for each in keys))
+
+
+@rule("H403", "note")
+def unknown_card(subject: Subject) -> Iterator[Trouble]:
+    """The card is not in the table of GPUs, so its memory is not known.
+
+    Names must be exact, because cards of one name come in several sizes: GH200 has 96 or 144 GB, A100 40 or 80, V100
+    16 or 32. A card is never guessed from a part of its name.
+    """
+    hardware = subject.layout.hardware
+    if not hardware.on_cpu and find_gpu(hardware.gpu) is None:
+        near = nearest_gpus(hardware.gpu)
+        hint = f"; is it {' or '.join(near)}?" if near else ""
+        yield Trouble(f"the table of GPUs has no {hardware.gpu}: memory is not checked{hint}", "hardware.gpu")
+
+
+@rule("H404", "warning")
+def fp16_on_new_card(subject: Subject) -> Iterator[Trouble]:
+    """The learner trains in fp16 on a card that has bf16.
+
+    fp16 needs loss scaling, and RL gradients overflow it sooner or later; bf16 costs the same.
+    """
+    hardware = subject.layout.hardware
+    if subject.layout.roles.learner.precision == "fp16" and not hardware.on_cpu and not is_pre_ampere(subject):
+        key = "roles.learner.precision"
+        yield Trouble(f"fp16 with loss scaling, though {hardware.gpu} has bf16", key, (f"{key}=bf16",))
+
+
+@rule("H405", "note")
+def unknown_host_memory(subject: Subject) -> Iterator[Trouble]:
+    """States are offloaded to host memory of which the layout does not say how much there is.
+
+    Offloaded Adam takes 12 to 18 bytes a parameter over the nodes, and half as much again in buffers.
+    """
+    layout = subject.layout
+    critic = layout.roles.critic
+    offloads = [layout.roles.learner.offload, critic.offload if critic else "none"]
+    if set(offloads) != {"none"} and not layout.hardware.memory_gib_per_node:
+        yield Trouble("states go to host memory, but memory_gib_per_node is not known", "hardware.memory_gib_per_node")
+
+
+@rule("H406", "error")
+def no_8_bit_on_cpu(subject: Subject) -> Iterator[Trouble]:
+    """The 8-bit optimizer has CUDA kernels only."""
+    if subject.layout.hardware.on_cpu and subject.layout.roles.learner.optimizer == "adamw_8bit":
+        key = "roles.learner.optimizer"
+        yield Trouble("adamw_8bit does not run on CPU slots", key, (f"{key}=adamw",))
+
+
+@rule("H407", "warning")
+def offload_on_cpu(subject: Subject) -> Iterator[Trouble]:
+    """States are offloaded from a CPU to the same CPU's memory: copies without a gain."""
+    if subject.layout.hardware.on_cpu and subject.layout.roles.learner.offload != "none":
+        key = "roles.learner.offload"
+        yield Trouble("everything is in host memory already", key, (f"{key}=none",))
+
+
+@rule("H408", "warning")
+def few_cores(subject: Subject) -> Iterator[Trouble]:
+    """The node has fewer than two CPU cores for each GPU.
+
+    Beside each GPU process run its data loading, tokenisation, NCCL's threads and Ray's workers. `cpus_per_node` below
+    twice the GPUs starves them; 8 to 16 cores a GPU are usual.
+    """
+    hardware = subject.layout.hardware
+    if not hardware.on_cpu and hardware.gpus_per_node < hardware.cpus_per_node < 2 * hardware.gpus_per_node:
+        yield Trouble(
+            f"{hardware.cpus_per_node} cores for {hardware.gpus_per_node} GPUs",
+            "hardware.cpus_per_node",
+            (f"hardware.cpus_per_node={8 * hardware.gpus_per_node}",),
+        )

@@ -1,37 +1,58 @@
-"""Placement rules."""
+"""Placement rules: do the bundles fit the nodes?"""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.placement.bundles import groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rltui.layout.schema import Layout
 
-def _unit(subject: Subject) -> str:
-    return "CPU slots" if subject.layout.hardware.on_cpu else "GPUs"
+
+def sizes(layout: Layout) -> dict[str, int]:
+    """Slots that each placement group asks for, by its word."""
+    return {group.role: sum(group.slots) for group in groups(layout)}
+
+
+def overbooked(layout: Layout) -> int:
+    """How many more slots the roles ask for than there are; 0 or less where they suffice."""
+    return sum(sizes(layout).values()) - layout.hardware.nodes * layout.hardware.ray_gpus_per_node
+
+
+def key_of(role: str) -> str:
+    """The layout key that a placement word stands for."""
+    if role.startswith("pool "):
+        return f"pools.{role[5:]}.gpus"
+    keys = {"learner": "roles.learner.gpus", "engine": "roles.rollout.engines", "teacher": "roles.teacher.engines"}
+    return keys.get(role, "roles")
 
 
 @rule("P101", "error")
 def too_many_slots(subject: Subject) -> Iterator[Trouble]:
     """The roles ask for more GPUs than the nodes have.
 
-    Learners take the sum of `roles.learner.gpus`; engines take `engines` × `tensor_parallel`. Ray would wait for the
-    missing GPUs until its deadline, with the others held idle meanwhile.
+    Learners take the sum of `roles.learner.gpus`; engines and teachers take `engines` × `tensor_parallel`; pools take
+    what they list, on top of these. GPUs that a server outside Ray holds do not count. Ray would wait for the missing
+    GPUs until its deadline, with the others held idle meanwhile.
     """
-    hardware, roles = subject.layout.hardware, subject.layout.roles
-    learners, engines = roles.learner.num_learners, roles.rollout.engines * roles.rollout.tensor_parallel
-    total = hardware.nodes * hardware.gpus_per_node
-    if learners + engines > total:
-        room = (total - learners) // roles.rollout.tensor_parallel
-        yield Trouble(
-            f"{learners} learner + {engines} engine {_unit(subject)} = {learners + engines}, but "
-            f"{hardware.nodes} × {hardware.gpus_per_node} = {total} are there",
-            "roles.rollout.engines",
-            (f"roles.rollout.engines={room}",) if room >= 1 else (),
-        )
+    layout, hardware = subject.layout, subject.layout.hardware
+    excess = overbooked(layout)
+    if excess <= 0:
+        return
+    rollout, wanted = layout.roles.rollout, sizes(layout)
+    room = (wanted.get("engine", 0) - excess) // rollout.tensor_parallel
+    parts = " + ".join(f"{slots} {role}" for role, slots in wanted.items())
+    yield Trouble(
+        f"{parts} {subject.unit} = {sum(wanted.values())}, but {hardware.nodes} × {hardware.ray_gpus_per_node} = "
+        f"{hardware.nodes * hardware.ray_gpus_per_node} are there",
+        key_of("engine" if "engine" in wanted else next(iter(wanted))),
+        (f"roles.rollout.engines={room}",) if room >= 1 else (),
+    )
 
 
 @rule("P102", "error")
@@ -40,11 +61,11 @@ def bundle_larger_than_node(subject: Subject) -> Iterator[Trouble]:
 
     Each entry of `roles.learner.gpus` is one indivisible bundle on one node. Split it over several entries.
     """
-    size = subject.layout.hardware.gpus_per_node
+    size = subject.layout.hardware.ray_gpus_per_node
     for index, wanted in enumerate(subject.layout.roles.learner.gpus):
         if wanted > size:
             yield Trouble(
-                f"learner bundle {index} wants {wanted} {_unit(subject)}, a node has {size}", "roles.learner.gpus"
+                f"learner bundle {index} wants {wanted} {subject.unit}, a node has {size}", "roles.learner.gpus"
             )
 
 
@@ -66,12 +87,13 @@ def engine_larger_than_node(subject: Subject) -> Iterator[Trouble]:
 
     An engine's GPUs must sit on one node: tensor parallelism over the network would be slower than one GPU.
     """
-    size, wanted = subject.layout.hardware.gpus_per_node, subject.layout.roles.rollout.tensor_parallel
-    if wanted > size:
+    layout = subject.layout
+    size, wanted = layout.hardware.ray_gpus_per_node, layout.roles.rollout.tensor_parallel
+    if wanted > size and not layout.roles.rollout.pool:
         yield Trouble(
-            f"tensor_parallel {wanted} is larger than a node of {size} {_unit(subject)}",
+            f"tensor_parallel {wanted} is larger than a node of {size} {subject.unit}",
             "roles.rollout.tensor_parallel",
-            (f"roles.rollout.tensor_parallel={size}",),
+            (f"roles.rollout.tensor_parallel={size}",) if size else (),
         )
 
 
@@ -83,19 +105,21 @@ def no_room(subject: Subject) -> Iterator[Trouble]:
     24 GPUs are free, and Ray would wait for ever.
     """
     layout, placement = subject.layout, subject.placement
-    size = layout.hardware.gpus_per_node
-    roles = layout.roles
-    total = roles.learner.num_learners + roles.rollout.engines * roles.rollout.tensor_parallel
-    if total > layout.hardware.nodes * size or roles.rollout.tensor_parallel > size:
+    if overbooked(layout) > 0:
         return
-    engines = [home for home in placement.homeless if home[0] == "engine"]
-    if engines:
-        placed = roles.rollout.engines - len(engines)
+    missing = Counter(each.role for each in placement.homeless if each.reason in ("no_room", "too_few_nodes"))
+    for role, count in missing.items():
+        if role == "learner" and len(layout.roles.learner.gpus) > layout.hardware.nodes:
+            continue  # P103 has said so
+        slots = next(each.slots for each in placement.homeless if each.role == role)
+        group = next(group for group in groups(layout) if group.role == role)
+        placed = len(group.slots) - count
+        key = key_of(role)
         yield Trouble(
-            f"{len(engines)} of {roles.rollout.engines} engines of {roles.rollout.tensor_parallel} {_unit(subject)} "
-            f"find no node with room, though {placement.free_slots} {_unit(subject)} are free in all",
-            "roles.rollout.engines",
-            (f"roles.rollout.engines={placed}",) if placed else (),
+            f"{count} of {len(group.slots)} {role} bundles of {slots} {subject.unit} find no node with room, though "
+            f"{placement.free_slots} {subject.unit} are free in all",
+            key,
+            (f"{key}={placed}",) if placed and role in ("engine", "teacher") else (),
         )
 
 
@@ -106,22 +130,20 @@ def idle_slots(subject: Subject) -> Iterator[Trouble]:
     They are allocated, paid for and idle. Where they can hold further engines, that is offered as the fix.
     """
     placement, rollout = subject.placement, subject.layout.roles.rollout
-    if placement.homeless or not placement.free_slots:
+    idle = placement.stranded_because("no_role")
+    if placement.homeless or not idle:
         return
-    room = _further_engines(subject)
+    room = _further_engines(subject) if not rollout.pool else 0
     yield Trouble(
-        f"{placement.free_slots} of {placement.nodes * placement.slots_per_node} {_unit(subject)} have no role",
+        f"{idle} of {placement.nodes * placement.slots_per_node} {subject.unit} have no role",
         "roles.rollout.engines",
         (f"roles.rollout.engines={rollout.engines + room}",) if room else (),
     )
 
 
 def _further_engines(subject: Subject) -> int:
-    size, tensor_parallel = subject.placement.slots_per_node, subject.layout.roles.rollout.tensor_parallel
-    used = [0] * subject.placement.nodes
-    for seat in subject.placement.seats:
-        used[seat.node] += len(seat.slots)
-    return sum((size - taken) // tensor_parallel for taken in used)
+    width = subject.layout.roles.rollout.tensor_parallel
+    return sum(each.slots // width for each in subject.placement.stranded if each.reason == "no_role")
 
 
 @rule("P107", "error")
@@ -131,13 +153,92 @@ def too_few_cpus(subject: Subject) -> Iterator[Trouble]:
     GPUs that fit are no help when the CPUs of their bundles do not: the job would hang with free GPUs.
     """
     hardware = subject.layout.hardware
-    taken: dict[int, int] = {}
-    for seat in subject.placement.seats:
-        taken[seat.node] = taken.get(seat.node, 0) + len(seat.slots)
-    most = max(taken.values(), default=0)
-    if most > hardware.ray_cpus_per_node:
+    stuck = [each for each in subject.placement.homeless if each.reason == "no_cpus"]
+    if stuck:
         yield Trouble(
-            f"the fullest node needs {most} CPU cores for its bundles, Ray is given {hardware.ray_cpus_per_node}",
+            f"{len(stuck)} bundles ({stuck[0].role} {stuck[0].index} first) find GPUs but no CPU cores: Ray is given "
+            f"{hardware.ray_cpus_per_node} cores a node for {hardware.ray_gpus_per_node} {subject.unit}",
             "hardware.cpus_per_node",
-            (f"hardware.cpus_per_node={most + 1}",),
+            (f"hardware.cpus_per_node={hardware.gpus_per_node + 1}",),
+        )
+
+
+@rule("P121", "warning")
+def stranded_slots(subject: Subject) -> Iterator[Trouble]:
+    """GPUs are left over in pieces that are too small for an engine.
+
+    With one learner on each node of four, three GPUs are left on each: one engine of tensor parallel 2 and one GPU that
+    nothing can use, a quarter of the cluster. Fewer, fuller learner nodes leave whole nodes for engines.
+    """
+    placement, layout = subject.placement, subject.layout
+    stranded = placement.stranded_because("too_few_for_an_engine")
+    if stranded and not placement.homeless:
+        total = placement.nodes * placement.slots_per_node
+        yield Trouble(
+            f"{stranded} of {total} {subject.unit} ({100 * stranded // total} %) are free in pieces smaller than an "
+            f"engine of tensor_parallel {layout.roles.rollout.tensor_parallel}",
+            "roles.learner.gpus",
+        )
+
+
+@rule("P122", "error")
+def teacher_larger_than_node(subject: Subject) -> Iterator[Trouble]:
+    """The teacher spans more GPUs than a node has; like an engine, it must sit on one node."""
+    teacher, size = subject.layout.roles.teacher, subject.layout.hardware.ray_gpus_per_node
+    if teacher is not None and not teacher.pool and teacher.tensor_parallel > size:
+        yield Trouble(
+            f"teacher tensor_parallel {teacher.tensor_parallel} is larger than a node of {size} {subject.unit}",
+            "roles.teacher.tensor_parallel",
+            (f"roles.teacher.tensor_parallel={size}",) if size else (),
+        )
+
+
+@rule("P123", "error")
+def nothing_for_ray(subject: Subject) -> Iterator[Trouble]:
+    """Servers outside Ray hold all GPUs of every node.
+
+    `hardware.gpus_outside_ray` is subtracted from what Ray may hand out; nothing would be left for training.
+    """
+    hardware = subject.layout.hardware
+    if hardware.ray_gpus_per_node == 0:
+        yield Trouble(
+            f"{hardware.gpus_outside_ray} of {hardware.gpus_per_node} {subject.unit} of each node are outside Ray: "
+            "none is left",
+            "hardware.gpus_outside_ray",
+            ("hardware.gpus_outside_ray=0",),
+        )
+
+
+@rule("P124", "warning")
+def teacher_counted_twice(subject: Subject) -> Iterator[Trouble]:
+    """There is a teacher inside Ray and a server outside it.
+
+    A teacher that is started by hand beside Ray is described by `hardware.gpus_outside_ray` alone. With a teacher role
+    as well, its GPUs are reserved twice.
+    """
+    hardware, teacher = subject.layout.hardware, subject.layout.roles.teacher
+    if hardware.gpus_outside_ray and teacher is not None:
+        yield Trouble(
+            f"{hardware.gpus_outside_ray} {subject.unit} a node are outside Ray, and the teacher role asks Ray for "
+            f"{teacher.engines * teacher.tensor_parallel} more",
+            "hardware.gpus_outside_ray",
+            ("hardware.gpus_outside_ray=0",),
+        )
+
+
+@rule("P125", "error")
+def reward_cpus(subject: Subject) -> Iterator[Trouble]:
+    """The reward workers ask for more CPU cores than the bundles leave."""
+    hardware, reward = subject.layout.hardware, subject.layout.roles.reward
+    if reward is None:
+        return
+    wanted = reward.workers * reward.cpus_per_worker
+    left = hardware.nodes * hardware.ray_cpus_per_node - sum(sizes(subject.layout).values())
+    if wanted > max(0, left):
+        cpus = hardware.gpus_per_node + 1 + -(-wanted // hardware.nodes)
+        yield Trouble(
+            f"{reward.workers} reward workers × {reward.cpus_per_worker} cores = {wanted}, {max(0, left)} are left "
+            "beside the GPU bundles",
+            "roles.reward.workers",
+            (f"hardware.cpus_per_node={cpus}",),
         )

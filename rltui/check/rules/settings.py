@@ -1,4 +1,4 @@
-"""Rules about Slurm settings, tracking and secrets."""
+"""Rules about tracking and secrets."""
 
 from __future__ import annotations
 
@@ -12,18 +12,11 @@ from rltui.check.rule import Subject, Trouble, rule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SLURM_TIME = re.compile(r"(?:\d+-)?\d{1,3}(?::\d{2}){1,2}|\d+(?:-\d{1,2})?")
+_NOT_IN_WANDB = re.compile(r"[/\\#?%:]")
+_HOME = re.compile(r"(?:/home|/Users|/u|/lustre/users)/[^/]+")
 _SECRET = re.compile(
     r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|wandb_v\d_\w{20,}|\b[0-9a-f]{40}\b|AKIA[0-9A-Z]{16}|//[^/@\s]+:[^/@\s]+@"
 )
-
-
-@rule("S601", "error")
-def bad_time(subject: Subject) -> Iterator[Trouble]:
-    """The time limit is not one that Slurm understands: HH:MM:SS, MM:SS, minutes, D-HH or D-HH:MM:SS."""
-    time = subject.layout.slurm.time
-    if not _SLURM_TIME.fullmatch(time):
-        yield Trouble(f"slurm.time {time!r} is not HH:MM:SS or D-HH:MM:SS", "slurm.time", ("slurm.time=24:00:00",))
 
 
 @rule("T701", "note")
@@ -35,6 +28,34 @@ def wandb_online(subject: Subject) -> Iterator[Trouble]:
     """
     if subject.layout.tracking.wandb == "online":
         yield Trouble("W&B online needs internet on the compute node", "tracking.wandb", ("tracking.wandb=offline",))
+
+
+@rule("T702", "error")
+def bad_project(subject: Subject) -> Iterator[Trouble]:
+    """W&B refuses the name: projects may hold none of / # ? % : and no backslash; entities neither."""
+    for key in ("project", "entity"):
+        value = getattr(subject.layout.tracking, key)
+        if subject.layout.tracking.wandb != "disabled" and _NOT_IN_WANDB.search(value):
+            better = _NOT_IN_WANDB.sub("-", value)
+            yield Trouble(f"{value!r} is no name for W&B", f"tracking.{key}", (f"tracking.{key}={better}",))
+
+
+@rule("T703", "note")
+def untracked(subject: Subject) -> Iterator[Trouble]:
+    """W&B is off: the metrics are in the run directory only, and go with it."""
+    if subject.layout.tracking.wandb == "disabled":
+        yield Trouble(
+            "W&B is disabled: metrics.jsonl is the only record", "tracking.wandb", ("tracking.wandb=offline",)
+        )
+
+
+@rule("X802", "note")
+def personal_path(subject: Subject) -> Iterator[Trouble]:
+    """A path leads into one person's home folder: nobody else can launch this layout as it is."""
+    for key, text in _texts("", msgspec.to_builtins(subject.layout)):
+        match = _HOME.match(text)
+        if match:
+            yield Trouble(f"{match.group()} is one person's folder", key)
 
 
 @rule("X801", "error")

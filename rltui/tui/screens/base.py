@@ -4,36 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from textual.screen import Screen
-
 from rltui.tui import keys
+from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.widgets.bars import FooterBar, HeaderBar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from textual.app import ComposeResult
+    from textual.events import Key
     from textual.widget import Widget
 
     from rltui.tui.app import CockpitApp
-    from rltui.tui.keys import KeyContext, Scope
-    from rltui.tui.messages import CockpitMessage, PromptChanged, PromptDone, PromptLeft
+    from rltui.tui.keys import KeyContext
+    from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.spans import Span
     from rltui.tui.widgets.list_pane import ListPane
     from rltui.tui.widgets.prompt import Prompt
 
 
-class CockpitScreen(Screen[None], inherit_bindings=False):
+class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
     """A screen between a header and a footer. A key of the table calls the method ``do_<id>``."""
 
-    SCOPE: ClassVar[Scope] = "runs"
     SOURCE: ClassVar[Source] = "runs"
     """The source whose age the header shows."""
-    AUTO_FOCUS: ClassVar[str | None] = ""
 
-    def __init__(self) -> None:
+    def __init__(self, run_id: str = "") -> None:
         super().__init__()
+        self.run_id = run_id
         self.header = HeaderBar()
         self.footer = FooterBar()
         self.prompt: Prompt | None = None
@@ -60,7 +59,12 @@ class CockpitScreen(Screen[None], inherit_bindings=False):
 
     def on_screen_resume(self) -> None:
         """Show what has changed meanwhile."""
+        if not self.cockpit.paused:
+            self.catch_up()
         self.tick()
+
+    def catch_up(self) -> None:
+        """Show the newest pictures there are."""
 
     def receive(self, message: CockpitMessage) -> None:
         """Take what the controller has to say, if it concerns this screen."""
@@ -79,12 +83,12 @@ class CockpitScreen(Screen[None], inherit_bindings=False):
 
     def tick(self) -> None:
         """Bring header and footer up to date."""
-        self.header.show(self.crumbs(), self.state_spans(), self.cockpit.health(self.SOURCE))
+        self.header.show(self.crumbs(), self.state_spans(), self.cockpit.health(self.SOURCE, self.run_id))
         self.footer.show(keys.hints(self.SCOPE, self.key_context(), self.cockpit.glyphs))
 
     # --- keys
 
-    def action_key(self, key_id: str) -> None:
+    def act(self, key_id: str) -> None:
         """Do what a key of the table stands for, or say why it cannot be done."""
         self.cockpit.forget_question()
         reason = keys.find(self.SCOPE, key_id).off(self.key_context())
@@ -105,36 +109,42 @@ class CockpitScreen(Screen[None], inherit_bindings=False):
 
     def do_down(self) -> None:
         """One row down."""
-        self._move(lambda pane: pane.move(1))
+        self._move(lambda pane: pane.move(1), self.mover())
 
     def do_up(self) -> None:
         """One row up."""
-        self._move(lambda pane: pane.move(-1))
+        self._move(lambda pane: pane.move(-1), self.mover())
 
     def do_first(self) -> None:
         """To the first row."""
-        self._move(lambda pane: pane.go_to(0))
+        self._move(lambda pane: pane.go_to(0), self.mover())
 
     def do_last(self) -> None:
         """To the last row."""
-        self._move(lambda pane: pane.go_to_end())
+        self._move(lambda pane: pane.go_to_end(), self.mover())
 
     def do_page_down(self) -> None:
         """A page down."""
-        pager = self.pager()
-        if pager is not None:
-            pager.page(1)
+        self._move(lambda pane: pane.page(1), self.pager())
 
     def do_page_up(self) -> None:
         """A page up."""
-        pager = self.pager()
-        if pager is not None:
-            pager.page(-1)
+        self._move(lambda pane: pane.page(-1), self.pager())
 
-    def _move(self, step: Callable[[ListPane], None]) -> None:
-        pane = self.mover()
-        if pane is not None:
-            step(pane)
+    def _move(self, step: Callable[[ListPane], None], pane: ListPane | None) -> None:
+        if pane is None:
+            return
+        before = pane.cursor
+        step(pane)
+        if pane.cursor != before:
+            self.moved()
+
+    def on_cursor_moved(self) -> None:
+        """The mouse has moved a cursor."""
+        self.moved()
+
+    def moved(self) -> None:
+        """The cursor is on another row; what depends on it is painted in the same frame."""
 
     def do_pause(self) -> None:
         """Stop or start drawing."""
@@ -174,21 +184,32 @@ class CockpitScreen(Screen[None], inherit_bindings=False):
         from rltui.tui.widgets.prompt import Prompt
 
         if self.prompt is None:
-            self.prompt = Prompt(purpose, label, text, hint, complete)
+            self.prompt = Prompt(self, purpose, label, text, hint, complete)
             self.mount(self.prompt)
             self.footer.display = False
+
+    def takes(self, event: Key) -> bool:
+        """While a prompt is open the keys are its own, even before it stands; up and down still move."""
+        if self.prompt is None:
+            return super().takes(event)
+        if self.prompt.takes(event):
+            return True
+        return event.key in ("up", "down") and super().takes(event)
 
     def close_prompt(self) -> None:
         """Take the prompt away."""
         if self.prompt is not None:
+            self.prompt.closed = True
+            self.set_focus(None)
             self.prompt.remove()
             self.prompt = None
             self.footer.display = True
             self.tick()
 
     def answered(self, purpose: str, text: str) -> None:
-        """The prompt was answered."""
+        """The prompt was answered; that its last letters were typed may not have been told yet."""
         self.close_prompt()
+        self.typed(purpose, text)
         if purpose == "command":
             from rltui.tui.verbs import obey
 
@@ -197,19 +218,11 @@ class CockpitScreen(Screen[None], inherit_bindings=False):
     def typed(self, purpose: str, text: str) -> None:
         """The text of the prompt has changed."""
 
+    def prompt_left(self, purpose: str, text: str) -> None:
+        """The prompt was left without an answer."""
+        self.close_prompt()
+        self.draft = text if purpose == "override" else self.draft
+        self.left(purpose)
+
     def left(self, purpose: str) -> None:
         """The prompt was left without an answer; ``draft`` is what stood in it."""
-
-    def on_prompt_done(self, event: PromptDone) -> None:
-        """The prompt was answered."""
-        self.answered(event.purpose, event.text)
-
-    def on_prompt_changed(self, event: PromptChanged) -> None:
-        """The text of the prompt has changed."""
-        self.typed(event.purpose, event.text)
-
-    def on_prompt_left(self, event: PromptLeft) -> None:
-        """The prompt was left."""
-        self.close_prompt()
-        self.draft = event.text if event.purpose == "override" else self.draft
-        self.left(event.purpose)

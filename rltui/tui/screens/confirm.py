@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.screen import ModalScreen
-
-from rltui.tui import keys
+from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.spans import BLANK, Line, line, rule, wrapped
 from rltui.tui.widgets.pane import Pane
 
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
 
     from rltui.service.cockpit import ActionPreview
     from rltui.tui.glyphs import Glyphs
+    from rltui.tui.keys import Scope
 
 MAX_WIDTH = 92
 
@@ -54,11 +53,10 @@ class _Box(Pane):
         return [*lines, *[BLANK] * (height - 1 - len(lines)), BUTTONS]
 
 
-class ConfirmScreen(ModalScreen[bool], inherit_bindings=False):
+class ConfirmScreen(KeyedScreen[bool], inherit_bindings=False):
     """Asks before an action. Its target is that of the preview, whatever happens to the list behind it."""
 
-    BINDINGS = keys.bindings_for("confirm")
-    AUTO_FOCUS: ClassVar[str | None] = ""
+    SCOPE: ClassVar[Scope] = "confirm"
 
     def __init__(self, preview: ActionPreview) -> None:
         super().__init__()
@@ -83,7 +81,7 @@ class ConfirmScreen(ModalScreen[bool], inherit_bindings=False):
         self._box.styles.width = width
         self._box.styles.height = min(self.app.size.height, len(self._box.lines(width - 4)) + 6)
 
-    def action_key(self, key_id: str) -> None:
+    def act(self, key_id: str) -> None:
         """Yes or no."""
         do: Callable[[], None] = getattr(self, f"do_{key_id}")
         do()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.screen import ModalScreen
-
 from rltui.tui import keys
+from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.spans import BLANK, Line, line, pad, rule, wrapped
 from rltui.tui.states import ROLE_NAMES, RUN_STATES
 from rltui.tui.widgets.list_pane import ListPane
@@ -72,11 +71,10 @@ class _HelpPane(ListPane):
         return help_lines(self._scope, self.size.width, self.glyphs)
 
 
-class HelpScreen(ModalScreen[None], inherit_bindings=False):
+class HelpScreen(KeyedScreen[None], inherit_bindings=False):
     """All keys of a screen."""
 
-    BINDINGS = keys.bindings_for("help")
-    AUTO_FOCUS: ClassVar[str | None] = ""
+    SCOPE: ClassVar[Scope] = "help"
 
     def __init__(self, scope: Scope) -> None:
         super().__init__()
@@ -86,7 +84,7 @@ class HelpScreen(ModalScreen[None], inherit_bindings=False):
         """The page."""
         yield self._pane
 
-    def action_key(self, key_id: str) -> None:
+    def act(self, key_id: str) -> None:
         """Close or move."""
         moves: dict[str, Callable[[], object]] = {
             "close": lambda: self.dismiss(None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
-from textual.reactive import reactive
+from textual.reactive import var
 
 from rltui.tui import keys, messages
 from rltui.tui.screens.base import CockpitScreen
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
     from textual.widget import Widget
 
-    from rltui.service.cockpit import LaunchReview
+    from rltui.service.cockpit import LaunchReview, PresetSummary
     from rltui.tui.keys import KeyContext, Scope
     from rltui.tui.messages import CockpitMessage
 
@@ -42,10 +42,9 @@ def override_problem(text: str) -> str:
 class LaunchScreen(CockpitScreen):
     """Presets on the left, the review of the chosen one on the right."""
 
-    BINDINGS = keys.bindings_for("launch")
     SCOPE: ClassVar[Scope] = "launch"
 
-    review: reactive[LaunchReview | None] = reactive(None, init=False)
+    review: var[LaunchReview | None] = var(None, init=False)
 
     def __init__(self, preset: str = "") -> None:
         super().__init__()
@@ -54,6 +53,7 @@ class LaunchScreen(CockpitScreen):
         self.overrides: tuple[str, ...] = ()
         self._wished = preset
         self._asked: tuple[str, tuple[str, ...]] = ("", ())
+        self._reviewed: PresetSummary | None = None
         self._settling: Timer | None = None
         self._launching = False
 
@@ -82,13 +82,15 @@ class LaunchScreen(CockpitScreen):
         """Show another review."""
         self._show()
 
-    def on_cursor_moved(self) -> None:
+    def moved(self) -> None:
         """Another preset: what was set for the one before does not fit it."""
-        self.overrides = ()
-        self._changed()
+        if self.presets.selected != self._reviewed:
+            self.overrides = ()
+            self._changed()
 
     def _changed(self, at_once: bool = False) -> None:
         self._asked = ("", ())
+        self._reviewed = self.presets.selected
         self.review = None
         self._show()
         if self._settling is not None:
@@ -134,6 +136,7 @@ class LaunchScreen(CockpitScreen):
 
     def on_line_opened(self) -> None:
         """A double click only selects: launching is for the key."""
+        self.moved()
 
     def do_submit(self) -> None:
         """Launch what is shown."""
@@ -198,9 +201,6 @@ class LaunchScreen(CockpitScreen):
             self._narrow("")
 
     def _narrow(self, words: str) -> None:
-        before = self.presets.selected
         self.presets.narrow(words)
-        if self.presets.selected != before:
-            self.overrides = ()
-            self._changed()
+        self.moved()
         self.tick()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.containers import Container
-from textual.reactive import reactive
+from textual.reactive import var
 
 from rltui.tui import formats, keys, messages
 from rltui.tui.screens.base import CockpitScreen
@@ -52,18 +52,16 @@ LOGS = next(index for index, tab in enumerate(TABS) if tab.id == "logs")
 class RunScreen(CockpitScreen):
     """The open run."""
 
-    BINDINGS = keys.bindings_for("run")
     SCOPE: ClassVar[Scope] = "run"
     SOURCE: ClassVar[Source] = "run"
 
-    snapshot: reactive[RunSnapshot | None] = reactive(None, init=False)
+    snapshot: var[RunSnapshot | None] = var(None, init=False)
 
     def __init__(self, run_id: str, summary: RunSummary | None, known: RunSnapshot | None) -> None:
-        super().__init__()
-        self.run_id = run_id
+        super().__init__(run_id)
         self.tab_bar = TabBar([tab.title for tab in TABS])
-        self.content = Container(id="content")
-        self._panes: dict[int, LinesPane | LogPane | OverviewPane] = {}
+        self._panes: dict[int, LinesPane | LogPane | OverviewPane] = {0: TABS[0].pane()}
+        self.content = Container(self._panes[0], id="content")
         first = RunSnapshot(summary=summary, taken_at=summary.stage.updated) if summary is not None else None
         self.set_reactive(RunScreen.snapshot, known or first)
 
@@ -72,9 +70,9 @@ class RunScreen(CockpitScreen):
         return [self.tab_bar, self.content]
 
     def on_mount(self) -> None:
-        """Open the first tab, and read this run often."""
+        """Show what is known."""
         super().on_mount()
-        self.open_tab(0)
+        self._show(0)
 
     def on_screen_resume(self) -> None:
         """Read this run often again."""
@@ -85,6 +83,10 @@ class RunScreen(CockpitScreen):
         """Show another picture of the run."""
         self._show(self.tab_bar.current)
         self.tick()
+
+    def catch_up(self) -> None:
+        """Show the newest picture of this run."""
+        self.snapshot = self.cockpit.pictures.run(self.run_id) or self.snapshot
 
     def receive(self, message: CockpitMessage) -> None:
         """Take pictures of this run."""
@@ -103,6 +105,8 @@ class RunScreen(CockpitScreen):
     def open_tab(self, index: int) -> None:
         """Show a tab, making its pane the first time."""
         index %= len(TABS)
+        if not self.content.is_attached:
+            return
         if index not in self._panes:
             self._panes[index] = TABS[index].pane()
             self.content.mount(self._panes[index])

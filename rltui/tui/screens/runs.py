@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
-from textual.reactive import reactive
+from textual.reactive import var
 
 from rltui.tui import keys, messages
 from rltui.tui.screens.base import CockpitScreen
@@ -35,17 +35,16 @@ SIDE_BY_SIDE_FROM = 160
 
 def table_rows(num_runs: int, body_height: int) -> int:
     """Rows of the table above the detail: what it needs, at most two fifths of the body."""
-    return max(4, min(num_runs + 1, body_height * 2 // 5))
+    return max(3, min(num_runs + 1, body_height * 2 // 5))
 
 
 class RunsScreen(CockpitScreen):
     """The list of runs."""
 
-    BINDINGS = keys.bindings_for("runs")
     SCOPE: ClassVar[Scope] = "runs"
     SOURCE: ClassVar[Source] = "runs"
 
-    snapshot: reactive[RunsSnapshot] = reactive(RunsSnapshot(), init=False)
+    snapshot: var[RunsSnapshot] = var(RunsSnapshot(), init=False)
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,6 +71,12 @@ class RunsScreen(CockpitScreen):
         elif isinstance(message, messages.RunFetched) and message.run_id == self._selected_id:
             self._show_detail()
 
+    def catch_up(self) -> None:
+        """Show the newest list, and the newest picture of the selected run."""
+        if self.cockpit.pictures.runs.taken_at:
+            self.snapshot = self.cockpit.pictures.runs
+        self._show_detail()
+
     @property
     def _selected_id(self) -> str:
         return self.table.selected.run_id if self.table.selected is not None else ""
@@ -84,7 +89,7 @@ class RunsScreen(CockpitScreen):
         self._settling = self.set_timer(SETTLE_S, self._watch_selected)
 
     def _watch_selected(self) -> None:
-        if self.is_current:
+        if self.on_top:
             self.cockpit.controller.watch_run(self._selected_id, is_open=False)
 
     def _show_detail(self) -> None:
@@ -122,14 +127,15 @@ class RunsScreen(CockpitScreen):
         super().on_screen_resume()
         self._show_selected()
 
-    def on_cursor_moved(self) -> None:
+    def moved(self) -> None:
         """Show the run under the cursor."""
         self._show_selected()
         self.tick()
 
     def on_line_opened(self) -> None:
         """A double click opens."""
-        self.action_key("open")
+        self.moved()
+        self.act("open")
 
     def key_context(self) -> KeyContext:
         """The selected run decides."""

@@ -68,14 +68,17 @@ def _gpu_cell(gpu: GpuSample, letter: str, room: int, glyphs: Glyphs) -> list[Sp
         text = f"{gpu.utilization_percent:3.0f}" if room >= 7 else ""
         return [mark, (block, busy), (pad(text, max(0, room - 3)), "text")]
     full, empty = braille.bar(share, min(16, room - 12), glyphs) if room >= 14 else ("", "")
-    tight = gpu.memory_total_gib > 0 and gpu.memory_used_gib > MEMORY_TIGHT * gpu.memory_total_gib
     numbers: list[Span] = [
         (f"{gpu.utilization_percent:4.0f}", "text"),
-        (f"{gpu.memory_used_gib:4.0f}", "attention" if tight else "dim"),
+        (f"{gpu.memory_used_gib:4.0f}", "attention" if _is_tight(gpu) else "dim"),
     ]
     if not full and not empty:
         return [mark, *numbers]
     return [mark, (glyphs.bar_left, "rule"), (full, busy), (empty, "rule"), (glyphs.bar_right, "rule"), *numbers]
+
+
+def _is_tight(gpu: GpuSample) -> bool:
+    return gpu.memory_total_gib > 0 and gpu.memory_used_gib > MEMORY_TIGHT * gpu.memory_total_gib
 
 
 def host_row(host: HostSnapshot, name_width: int, width: int, glyphs: Glyphs) -> Line:
@@ -145,7 +148,7 @@ def gpu_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, grows: bool = 
         left,
         ((middle, "text"), ("util %  mem GiB", "dim")),
         lambda width, height: gpu_rows(hosts, known, width, height, glyphs),
-        least=1,
+        least=min(2, len(hosts)),
         wanted=len(hosts),
         rank=rank,
         grows=grows,
@@ -199,7 +202,8 @@ def _gpu_row(host: HostSnapshot, gpu: GpuSample, index: int, known: Owners, widt
     spans: list[Span] = [(f"   {letter or glyphs.free} ", "text" if letter else "dim"), (f"GPU{gpu.index:<3}", "dim")]
     spans += _meter(gpu.utilization_percent / 100, 12, glyphs)
     spans.append((f"{gpu.utilization_percent:4.0f}%", "text"))
-    spans.append((f"  {formats.gib(gpu.memory_used_gib):>4}/{formats.gib(gpu.memory_total_gib)} GiB", "text"))
+    memory = f"  {formats.gib(gpu.memory_used_gib):>4}/{formats.gib(gpu.memory_total_gib)} GiB"
+    spans.append((memory, "attention" if _is_tight(gpu) else "text"))
     spans.append((f"  {gpu.power_w:4.0f} W" if gpu.power_w is not None else "        ", "dim"))
     spans.append((f"  {gpu.temperature_c:3.0f} °C" if gpu.temperature_c is not None else "        ", "dim"))
     if width >= 96 and index < len(host.gpu_history):

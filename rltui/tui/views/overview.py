@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from rltui.tui.compose import EXTRA, Section, abreast, stack
 from rltui.tui.views import charts, hosts, parts, stage
+from rltui.watch.snapshots import StatusSnapshot
 
 if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
@@ -35,16 +38,24 @@ def overview(
         title: Left end of the first rule.
         log: Whether the end of the log may be shown.
     """
+    live = snapshot.summary.is_live
+    snapshot = snapshot if live else _post_mortem(snapshot)
     first = stage.section(snapshot, glyphs, title)
-    if width >= VERY_WIDE:
+    if live and width >= VERY_WIDE:
         middle = _three_columns(snapshot, glyphs)
-    elif width >= WIDE:
+    elif live and width >= WIDE:
         middle = _two_columns(snapshot, glyphs)
     else:
         middle = _one_column(snapshot, width, glyphs, curve_rows=max(4, height // 5))
     few = 1 if height < 20 else 3 if height < 30 else 5
-    tail = [parts.log_section(snapshot, glyphs, rank=0, least=few)] if log and snapshot.log.lines else []
+    rank = 2 if live else 1  # of a run that has ended, the last words say more than its curves
+    tail = [parts.log_section(snapshot, glyphs, rank=rank, least=few)] if log and snapshot.log.lines else []
     return stack([first, *middle, *tail], width, height, glyphs)
+
+
+def _post_mortem(snapshot: RunSnapshot) -> RunSnapshot:
+    """The picture of an ended run without what was true only while it ran; its tabs still have all of it."""
+    return structs.replace(snapshot, hosts=(), actors=(), actors_problem="", status=StatusSnapshot())
 
 
 def _curves(snapshot: RunSnapshot, glyphs: Glyphs, wanted: int) -> tuple[Section, Section]:

@@ -135,6 +135,16 @@ def actor_counts(actors: Sequence[ActorSnapshot], with_restarts: bool = True) ->
     return line(*spans, (" restarts ", "dim"), (str(restarts), "attention" if restarts else "text"))
 
 
+def in_order(actors: Sequence[ActorSnapshot]) -> list[ActorSnapshot]:
+    """Actors by role, class and name, where ``engine 2`` comes before ``engine 10``."""
+
+    def place(actor: ActorSnapshot) -> tuple[int, str, int, str]:
+        letter = role_letter(actor.class_name) or "-"
+        return _ROLE_ORDER.find(letter), actor.class_name, len(actor.name), actor.name
+
+    return sorted(actors, key=place)
+
+
 def actor_head(width: int) -> Line:
     """Titles of the columns of :func:`actor_row`."""
     node = f" {pad('NODE', 12)}" if width >= NODE_FROM else ""
@@ -185,7 +195,7 @@ def actor_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, listed: bool
     def body(width: int, height: int) -> list[Line]:
         if not listed or height < 3:
             return [actor_counts(actors)]
-        worst_first = sorted(actors, key=lambda actor: actor.state == "ALIVE")
+        worst_first = sorted(in_order(actors), key=lambda actor: actor.state == "ALIVE")
         rows = [actor_head(width), *(row for actor in worst_first for row in actor_rows(actor, width, glyphs))]
         if len(rows) <= height:
             return rows

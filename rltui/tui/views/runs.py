@@ -129,8 +129,6 @@ def empty(snapshot: RunsSnapshot, query: str, fetched: bool, glyphs: Glyphs) -> 
         BLANK,
         line("  no runs yet"),
         BLANK,
-        line("  press ", ("n", "key"), " to choose a preset and launch it,"),
-        line(
-            "  or leave with ", ("q", "key"), " and run ", ("rltui demo", "accent"), " for a first run on this machine"
-        ),
+        line("  press ", ("n", "key"), " to choose a preset and launch it"),
+        line(("  local/grpo-tiny needs no GPU and takes about a minute", "dim")),
     ]

@@ -43,7 +43,7 @@ def actors(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
     """All actors, by role and name."""
     if not snapshot.actors:
         return wrapped("no actors: they appear when Ray is up, and go with it", width, " ", "dim")
-    return [row for actor in snapshot.actors for row in parts.actor_rows(actor, width, glyphs)]
+    return [row for actor in parts.in_order(snapshot.actors) for row in parts.actor_rows(actor, width, glyphs)]
 
 
 def metrics_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:

@@ -81,14 +81,11 @@ class ListPane(Pane):
         """Put the cursor, or the top of the view where there is none, at a row."""
         last = self.count() - (1 if self.has_cursor else self.room)
         index = min(max(0, index), max(0, last))
-        before = (self.cursor, self.top)
         if self.has_cursor:
             self.cursor = index
         else:
             self.top = index
         self.repaint()
-        if self.has_cursor and before[0] != self.cursor:
-            self.post_message(CursorMoved(self.cursor))
 
     def go_to_end(self) -> None:
         """Go to the last row."""
@@ -98,11 +95,13 @@ class ListPane(Pane):
         """The wheel moves as the arrow keys do."""
         event.stop()
         self.move(1 if self.has_cursor else WHEEL_ROWS)
+        self.post_message(CursorMoved())
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """The wheel moves as the arrow keys do."""
         event.stop()
         self.move(-1 if self.has_cursor else -WHEEL_ROWS)
+        self.post_message(CursorMoved())
 
     def on_click(self, event: events.Click) -> None:
         """A click selects, a double click opens."""
@@ -110,5 +109,4 @@ class ListPane(Pane):
         if not self.has_cursor or not 0 <= index < self.count() or event.y < self.size.height - self.room:
             return
         self.go_to(index)
-        if event.chain == 2:
-            self.post_message(LineOpened())
+        self.post_message(LineOpened() if event.chain == 2 else CursorMoved())

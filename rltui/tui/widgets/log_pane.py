@@ -31,6 +31,7 @@ class LogPane(ListPane):
         self.hit: int | None = None
         self._pan = 0
         self._hits: list[int] = []
+        self._reveal = False  # the hit is brought into sight when the pane is drawn: only then its height is known
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Take the newest tail; a view that does not follow stays at its lines."""
@@ -41,22 +42,21 @@ class LogPane(ListPane):
         self._hits = logtext.hits(self.lines, self.words)
         self.hit = None if self.hit is None or self.hit < gone else self.hit - gone
         self.top = max(0, self.top - gone)
-        self._stay()
-
-    def _stay(self) -> None:
-        if self.following:
-            self.top = max(0, len(self.lines) - self.room)
         self.repaint()
 
-    def on_resize(self) -> None:
-        """Stay at the end where the log is followed."""
-        super().on_resize()
-        self._stay()
+    def build(self) -> Sequence[Line]:
+        """The end where the log is followed, else the lines that were there."""
+        if self.following:
+            self.top = max(0, len(self.lines) - self.room)
+        elif self._reveal and self.hit is not None and not self.top <= self.hit < self.top + self.room:
+            self.top = max(0, self.hit - self.room // 2)
+        self._reveal = False
+        return super().build()
 
     def follow(self) -> None:
         """Stay at the end, or stop doing so."""
         self.following = not self.following
-        self._stay()
+        self.repaint()
 
     def go_to(self, index: int) -> None:
         """Going up leaves the end; going to the end follows again."""
@@ -80,8 +80,7 @@ class LogPane(ListPane):
         self.hit = logtext.next_hit(self._hits, at, step)
         if self.hit is not None:
             self.following = False
-            if not self.top <= self.hit < self.top + self.room:
-                self.top = max(0, self.hit - self.room // 2)
+            self._reveal = True
         self.repaint()
 
     def pan(self, step: int) -> None:

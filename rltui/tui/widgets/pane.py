@@ -1,4 +1,4 @@
-"""The base of everything that is drawn: a pane asks for its lines, and repaints only those that have changed."""
+"""The base of everything that is drawn: a pane asks for its lines, and repaints only what has changed in them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from rltui.tui.glyphs import UNICODE, to_ascii
-from rltui.tui.spans import BLANK, ROLES, clean
+from rltui.tui.spans import BLANK, ROLES, cell_width, clean, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.style import Style
+    from textual.geometry import Size
 
     from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Line
+    from rltui.tui.spans import Line, Span
+
+
+SHOWN_ON_BLANKS = ("match", "off")
+"""Roles that are seen on a blank too: reversed or struck out."""
 
 
 class Pane(Widget, can_focus=False):
@@ -28,7 +33,8 @@ class Pane(Widget, can_focus=False):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._lines: list[Line] | None = None
+        self._lines: list[Line] = []
+        self._built_for: Size | None = None
 
     @property
     def glyphs(self) -> Glyphs:
@@ -41,33 +47,28 @@ class Pane(Widget, can_focus=False):
         raise NotImplementedError
 
     def repaint(self) -> None:
-        """Make the lines again; those that are as before are not sent to the terminal."""
-        size = self.size
-        if not size.width or not size.height or self._lines is None:
-            self._lines = None
+        """Make the lines again; what is as before is not sent to the terminal."""
+        if self._built_for != self.size or not self.size:
+            self._built_for = None
             self.refresh()
             return
-        before, self._lines = self._lines, list(self.build()[: size.height])
-        rows = max(len(before), len(self._lines))
-        changed = [row for row in range(rows) if _at(before, row) != _at(self._lines, row)]
+        before, self._lines = self._lines, list(self.build()[: self.size.height])
+        rows = range(max(len(before), len(self._lines)))
+        regions = [_changed(_at(before, row), _at(self._lines, row), row, self.size.width) for row in rows]
+        changed = [region for region in regions if region]
         if changed:
-            self.refresh(*(Region(0, row, size.width, 1) for row in changed))
-
-    def on_resize(self) -> None:
-        """Forget lines of another size."""
-        self._lines = None
-        self.refresh()
+            self.refresh(*changed)
 
     def render_line(self, y: int) -> Strip:
-        """One line of the pane (Textual's Line API)."""
-        width = self.size.width
-        if self._lines is None:
+        """One line of the pane (Textual's Line API); a new size is seen here, and not by an event that comes later."""
+        if self._built_for != self.size:
+            self._built_for = self.size
             self._lines = list(self.build()[: self.size.height])
         row = _at(self._lines, y)
         # Component styles are cached by Textual; the widget's own style is computed from all its ancestors each time.
         base = self.get_component_rich_style("row--selected" if row.selected else "role--text")
-        segments = [Segment(self._safe(text), self._style(role, base)) for text, role in row.spans]
-        return Strip(segments).adjust_cell_length(width, base)
+        segments = [Segment(self._safe(text), self._style(role, base)) for text, role in _merged(row.spans)]
+        return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def _style(self, role: str, base: Style) -> Style:
         if role == "text":
@@ -83,3 +84,42 @@ class Pane(Widget, can_focus=False):
 
 def _at(lines: Sequence[Line], row: int) -> Line:
     return lines[row] if row < len(lines) else BLANK
+
+
+def _merged(spans: Sequence[Span]) -> list[Span]:
+    """Spans of one look as one; blanks take the look before them where it shows on letters only.
+
+    Each span costs twenty bytes of colour on the way to the terminal.
+    """
+    merged: list[Span] = []
+    for text, role in spans:
+        if merged and text.isspace() and merged[-1][1] not in SHOWN_ON_BLANKS:
+            role = merged[-1][1]
+        if merged and merged[-1][1] == role:
+            merged[-1] = (merged[-1][0] + text, role)
+        elif text:
+            merged.append((text, role))
+    return merged
+
+
+def _changed(before: Line, after: Line, row: int, width: int) -> Region:
+    """The part of a row between the spans that are as before on its left and on its right; empty where all are."""
+    if before == after:
+        return Region()
+    if before.selected != after.selected:
+        return Region(0, row, width, 1)
+    left = _same(before.spans, after.spans)
+    right = 0
+    if width_of(before.spans) == width_of(after.spans):
+        right = _same(before.spans[::-1], after.spans[::-1])
+    return Region(left, row, max(1, width - left - right), 1)
+
+
+def _same(one: Sequence[Span], other: Sequence[Span]) -> int:
+    """Cells of the spans that both begin with."""
+    same = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        same += cell_width(mine[0])
+    return same

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Protocol
 
-from textual.binding import Binding
 from textual.containers import Horizontal
+from textual.events import Key
 from textual.widgets import Input
 
-from rltui.tui.messages import PromptChanged, PromptDone, PromptLeft
 from rltui.tui.spans import line
 from rltui.tui.widgets.pane import Pane
 
@@ -18,6 +17,19 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from rltui.tui.spans import Line
+
+
+class Owner(Protocol):
+    """Who asked."""
+
+    def typed(self, purpose: str, text: str) -> None:
+        """The text has changed."""
+
+    def answered(self, purpose: str, text: str) -> None:
+        """Enter was pressed."""
+
+    def prompt_left(self, purpose: str, text: str) -> None:
+        """Escape was pressed."""
 
 
 class _Label(Pane):
@@ -32,30 +44,62 @@ class _Label(Pane):
         return [line((f" {self._text} ", "key"))]
 
 
+class _Input(Input):
+    """An input that takes enter, escape and tab at once.
+
+    As bindings they would be done after the letters typed behind them: fast typing would be torn.
+    """
+
+    def __init__(self, prompt: Prompt, text: str, hint: str) -> None:
+        super().__init__(text, placeholder=hint, select_on_focus=False, compact=True)
+        self._prompt = prompt
+
+    async def _on_key(self, event: Key) -> None:
+        special = {"enter": self._prompt.answer, "escape": self._prompt.leave, "tab": self._prompt.complete}
+        if self._prompt.closed:
+            event.stop()
+            event.prevent_default()
+            self.screen.post_message(Key(event.key, event.character))
+        elif event.key in special:
+            event.stop()
+            event.prevent_default()
+            special[event.key]()
+        else:
+            self._prompt.passes(event)
+            await super()._on_key(event)
+
+
 class Prompt(Horizontal):
     """Asks for a line of text.
 
     Args:
-        purpose: Comes back in the messages, so that a screen knows which question was answered.
+        owner: Is told what is typed and answered; directly, because keys behind the answer are already meant for it.
+        purpose: Tells the owner which question it is.
         label: What stands in front of the input.
         text: What stands in the input at first.
         hint: What an empty input shows.
         complete: Gives the completion of a text for the tab key.
     """
 
-    BINDINGS: ClassVar[list[Binding | tuple[str, str] | tuple[str, str, str]]] = [
-        Binding("escape", "leave", show=False),
-        Binding("tab", "complete", show=False),
-    ]
-
     def __init__(
-        self, purpose: str, label: str, text: str = "", hint: str = "", complete: Callable[[str], str] | None = None
+        self,
+        owner: Owner,
+        purpose: str,
+        label: str,
+        text: str = "",
+        hint: str = "",
+        complete: Callable[[str], str] | None = None,
     ) -> None:
         super().__init__(id="prompt")
-        self.purpose = purpose
+        self.closed = False
+        self._ready = False
+        self._owner = owner
+        self._purpose = purpose
         self._label = label
         self._complete = complete
-        self._input = Input(text, placeholder=hint, select_on_focus=False, compact=True)
+        self._input = _Input(self, text, hint)
+        self._early: list[Key] = []
+        self._passed: Key | None = None
 
     def compose(self) -> ComposeResult:
         """Label and input."""
@@ -63,8 +107,26 @@ class Prompt(Horizontal):
         yield self._input
 
     def on_mount(self) -> None:
-        """Take the keys."""
-        self._input.focus()
+        """Take the keys, first those that were typed before the prompt stood."""
+        self.screen.set_focus(self._input)
+        self._ready = True
+        for event in self._early:
+            self._input.post_message(event)
+
+    def passes(self, event: Key) -> None:
+        """The input has seen a key and has no use for it."""
+        self._passed = event
+
+    def takes(self, event: Key) -> bool:
+        """Take a key that was typed before the prompt stood; one that the input has passed on is not taken again."""
+        if event is self._passed:
+            return False
+        late = Key(event.key, event.character)
+        if self._ready:
+            self._input.post_message(late)
+        else:
+            self._early.append(late)
+        return True
 
     @property
     def text(self) -> str:
@@ -72,20 +134,20 @@ class Prompt(Horizontal):
         return self._input.value
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Tell the screen what is typed."""
+        """Tell the owner what is typed."""
         event.stop()
-        self.post_message(PromptChanged(self.purpose, event.value))
+        if not self.closed:
+            self._owner.typed(self._purpose, event.value)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Tell the screen the answer."""
-        event.stop()
-        self.post_message(PromptDone(self.purpose, event.value))
+    def answer(self) -> None:
+        """Tell the owner the answer."""
+        self._owner.answered(self._purpose, self.text)
 
-    def action_leave(self) -> None:
-        """Leave without an answer."""
-        self.post_message(PromptLeft(self.purpose, self.text))
+    def leave(self) -> None:
+        """Tell the owner that there is no answer."""
+        self._owner.prompt_left(self._purpose, self.text)
 
-    def action_complete(self) -> None:
+    def complete(self) -> None:
         """Complete what is typed."""
         if self._complete is not None:
             self._input.value = self._complete(self.text)

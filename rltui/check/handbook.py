@@ -1,0 +1,47 @@
+"""All rules as one page of Markdown: ``docs/checks.md``."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rltui.check.run import REGISTRY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FAMILIES = {
+    "B": "Batch arithmetic and algorithm",
+    "D": "Data, model and rewards",
+    "E": "Engines and tensor parallelism",
+    "H": "Host and card",
+    "M": "Memory",
+    "P": "Placement and pools",
+    "S": "Slurm",
+    "T": "Tracking",
+    "X": "Secrets and personal things",
+}
+
+_OPENING = """\
+# Checks
+
+`rltui check FILE… [key=value …]` asks these rules, offline, before anything is queued. Errors stop a launch, warnings
+do not (`--strict` makes them), notes inform. Codes are stable for ever. `rltui explain CODE` prints one of them;
+`--fix` shows the overrides that would settle what was found, and `--fix --write` writes them into the file.
+
+A file that is no layout (unreadable, not YAML, unknown or missing keys, wrong values) is reported under the code L001,
+with every problem's file, line and key, and exit code 2.
+
+This page is printed by `rltui explain --markdown`."""
+
+
+def markdown() -> Iterator[str]:
+    """The page's lines."""
+    yield _OPENING
+    rules = sorted(REGISTRY.values(), key=lambda rule: rule.code)
+    for family, members in groupby(rules, key=lambda rule: rule.code[0]):
+        yield f"\n## {family}: {FAMILIES.get(family, family)}"
+        for rule in members:
+            yield f"\n**{rule.code}** ({rule.severity}): {rule.title}"
+            if rule.story:
+                yield f"\n{rule.story}"

@@ -1,0 +1,176 @@
+"""Rules about algorithms and the roles and settings that belong to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.check.rule import Subject, Trouble, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@rule("B220", "error")
+def kl_without_reference(subject: Subject) -> Iterator[Trouble]:
+    """A KL penalty needs a reference model to compare with."""
+    layout = subject.layout
+    wanted = {
+        "grpo": layout.grpo.kl_coefficient > 0,
+        "ppo": layout.ppo.kl != "none" and layout.ppo.kl_coefficient > 0,
+        "opd": False,  # distillation compares with the teacher
+    }
+    if wanted[layout.algorithm] and layout.roles.reference is None:
+        key = f"{layout.algorithm}.kl_coefficient"
+        yield Trouble("there is a KL penalty, but no reference role", key, ("roles.reference={}",))
+
+
+@rule("B221", "warning")
+def idle_reference(subject: Subject) -> Iterator[Trouble]:
+    """A reference model is loaded, and nothing compares with it.
+
+    It costs 2 bytes a parameter and a forward pass a step, even with a coefficient of zero.
+    """
+    layout = subject.layout
+    used = {
+        "grpo": layout.grpo.kl_coefficient > 0,
+        "ppo": layout.ppo.kl != "none" and layout.ppo.kl_coefficient > 0,
+        "opd": False,
+    }
+    if layout.roles.reference is not None and not used[layout.algorithm]:
+        yield Trouble(
+            "the reference model is loaded for a KL penalty of 0", "roles.reference", ("roles.reference=null",)
+        )
+
+
+@rule("B222", "error")
+def ppo_without_critic(subject: Subject) -> Iterator[Trouble]:
+    """PPO needs a critic: its advantages are differences to the values that the critic predicts."""
+    layout = subject.layout
+    if layout.algorithm == "ppo" and layout.roles.critic is None:
+        yield Trouble("algorithm ppo has no critic role", "roles", ("roles.critic={}",))
+
+
+@rule("B223", "error")
+def opd_without_teacher(subject: Subject) -> Iterator[Trouble]:
+    """On-policy distillation needs a teacher.
+
+    A teacher that rltui is to start is a role; one that somebody else serves on the same nodes is described by
+    `hardware.gpus_outside_ray` alone.
+    """
+    layout = subject.layout
+    if layout.algorithm == "opd" and layout.roles.teacher is None and not layout.hardware.gpus_outside_ray:
+        yield Trouble("algorithm opd has no teacher role", "roles")
+
+
+@rule("B224", "warning")
+def role_without_use(subject: Subject) -> Iterator[Trouble]:
+    """The layout has a role that its algorithm does not use."""
+    layout = subject.layout
+    for role, algorithm in (("critic", "ppo"), ("teacher", "opd")):
+        if getattr(layout.roles, role) is not None and layout.algorithm != algorithm:
+            message = f"algorithm {layout.algorithm} does not use a {role}"
+            yield Trouble(message, f"roles.{role}", (f"roles.{role}=null",))
+
+
+@rule("B225", "warning")
+def section_without_use(subject: Subject) -> Iterator[Trouble]:
+    """The layout has the section of another algorithm; nothing reads it."""
+    for section in ("grpo", "ppo", "opd"):
+        if section != subject.layout.algorithm and section in subject.loaded.document.values:
+            yield Trouble(f"the section is not read by algorithm {subject.layout.algorithm}", section)
+
+
+@rule("B226", "warning")
+def ppo_kl_at_odds(subject: Subject) -> Iterator[Trouble]:
+    """Where the KL penalty goes and how much it weighs contradict each other."""
+    layout = subject.layout
+    if layout.algorithm != "ppo" or (layout.ppo.kl == "none") == (layout.ppo.kl_coefficient == 0):
+        return
+    yield Trouble(
+        f"ppo.kl is {layout.ppo.kl} with kl_coefficient {layout.ppo.kl_coefficient:g}: no penalty is applied",
+        "ppo.kl_coefficient",
+        ("ppo.kl=none", "ppo.kl_coefficient=0.0"),
+    )
+
+
+@rule("B227", "error")
+def warm_up_of_critic_too_long(subject: Subject) -> Iterator[Trouble]:
+    """The critic warms up for the whole run, so the policy is never trained."""
+    layout = subject.layout
+    if layout.algorithm == "ppo" and 0 < layout.train.steps <= layout.ppo.critic_warmup_steps:
+        yield Trouble(
+            f"critic_warmup_steps {layout.ppo.critic_warmup_steps} of {layout.train.steps} steps",
+            "ppo.critic_warmup_steps",
+            (f"ppo.critic_warmup_steps={layout.train.steps // 20}",),
+        )
+
+
+@rule("B228", "error")
+def no_signal(subject: Subject) -> Iterator[Trouble]:
+    """There is no reward, and the algorithm learns from nothing else."""
+    layout = subject.layout
+    if layout.data.reward == "none" and layout.algorithm != "opd":
+        yield Trouble(f"algorithm {layout.algorithm} has no reward to learn from", "data.reward")
+
+
+@rule("B229", "error")
+def sequence_parallel_stage(subject: Subject) -> Iterator[Trouble]:
+    """Sequence parallelism needs ZeRO stage 3."""
+    learner = subject.layout.roles.learner
+    if learner.sequence_parallel > 1 and learner.zero_stage != 3:
+        yield Trouble(
+            f"sequence_parallel {learner.sequence_parallel} with ZeRO-{learner.zero_stage}",
+            "roles.learner.zero_stage",
+            ("roles.learner.zero_stage=3",),
+        )
+
+
+@rule("B230", "warning")
+def useless_hpz(subject: Subject) -> Iterator[Trouble]:
+    """A secondary ZeRO++ partition costs memory and buys nothing.
+
+    It keeps a copy of the weights in each group of `hpz_partition` GPUs, so that gathers stay inside a node. It needs
+    ZeRO-3, and learners on more than one node with at least that many GPUs each.
+    """
+    layout, learner = subject.layout, subject.layout.roles.learner
+    bundles = layout.pools[learner.pool].gpus if learner.pool in layout.pools else learner.gpus
+    if learner.hpz_partition <= 1 or not bundles:
+        return
+    if learner.zero_stage != 3:
+        why = f"ZeRO-{learner.zero_stage} has nothing to gather"
+    elif len(bundles) == 1:
+        why = "all learners are on one node anyhow"
+    elif learner.hpz_partition > min(bundles):
+        why = f"a node has {min(bundles)} learners, so that its groups span nodes"
+    else:
+        return
+    message = f"hpz_partition {learner.hpz_partition}: {why}"
+    yield Trouble(message, "roles.learner.hpz_partition", ("roles.learner.hpz_partition=0",))
+
+
+@rule("B231", "warning")
+def opd_temperature(subject: Subject) -> Iterator[Trouble]:
+    """The student samples at a temperature that the teacher's scores do not have.
+
+    Servers return log-probabilities of prompt tokens unscaled. At another temperature than 1 student and teacher are
+    compared on different distributions.
+    """
+    layout = subject.layout
+    if layout.algorithm == "opd" and layout.train.temperature != 1.0:
+        message = f"temperature {layout.train.temperature:g}: the teacher's log-probs are those of temperature 1"
+        yield Trouble(message, "train.temperature", ("train.temperature=1.0",))
+
+
+@rule("B232", "warning")
+def clip_upside_down(subject: Subject) -> Iterator[Trouble]:
+    """The clip range is narrower upwards than downwards.
+
+    Clip-higher (DAPO, 2025) widens it upwards, to keep rare tokens alive; the other way round shrinks the entropy.
+    """
+    grpo = subject.layout.grpo
+    if subject.layout.algorithm == "grpo" and grpo.clip_high < grpo.clip_low:
+        yield Trouble(
+            f"clip_high {grpo.clip_high:g} is below clip_low {grpo.clip_low:g}",
+            "grpo.clip_high",
+            (f"grpo.clip_high={grpo.clip_low:g}",),
+        )

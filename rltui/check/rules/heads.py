@@ -1,0 +1,179 @@
+"""Rules that know the model's shape: heads, key-value heads, length and vocabulary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.check.rule import Subject, Trouble, rule
+from rltui.hardware.models import known_model, nearest_models
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rltui.hardware.architecture import Architecture
+
+
+SAME_TOKENIZER = 0.01
+"""Embeddings of one tokenizer are padded to different sizes: 151936 and 152064 entries are the same words."""
+
+
+def _split_roles(subject: Subject) -> Iterator[tuple[str, int, Architecture]]:
+    """Key, tensor parallelism and shape of every role that splits a model of the table."""
+    roles = subject.layout.roles
+    names = {"learner": roles.learner.model, "rollout": roles.learner.model}
+    if roles.teacher is not None:
+        names["teacher"] = roles.teacher.model
+    for role, name in names.items():
+        width = getattr(roles, role).tensor_parallel
+        model = known_model(name) if width > 1 else None
+        if model is not None:
+            yield f"roles.{role}.tensor_parallel", width, model
+
+
+def _fits(width: int, model: Architecture) -> bool:
+    """Whether ``width`` GPUs divide query heads, and key-value heads divide or are divided."""
+    small, large = sorted((width, model.kv_heads))
+    return model.heads % width == 0 and large % small == 0
+
+
+def _nearest_width(width: int, model: Architecture) -> int:
+    return max(smaller for smaller in range(1, width + 1) if _fits(smaller, model))
+
+
+@rule("E310", "error")
+def heads_do_not_divide(subject: Subject) -> Iterator[Trouble]:
+    """Tensor parallelism does not divide the model's attention heads.
+
+    Each GPU computes a whole number of heads: 3, 5 and 6 divide neither 32 nor 64 heads, and 40 heads cannot be split
+    over 16. The engine refuses to start, after it has queued and loaded.
+    """
+    for key, width, model in _split_roles(subject):
+        if model.heads % width:
+            yield Trouble(
+                f"tensor_parallel {width} does not divide {model.heads} attention heads",
+                key,
+                (f"{key}={_nearest_width(width, model)}",),
+            )
+
+
+@rule("E311", "error")
+def kv_heads_do_not_divide(subject: Subject) -> Iterator[Trouble]:
+    """Tensor parallelism and the key-value heads do not divide one another.
+
+    Key-value heads are either spread (a multiple of the GPUs) or replicated (a divisor of them); 7 GPUs divide 28 query
+    heads, but not 4 key-value heads.
+    """
+    for key, width, model in _split_roles(subject):
+        if model.heads % width == 0 and not _fits(width, model):
+            yield Trouble(
+                f"tensor_parallel {width} and {model.kv_heads} key-value heads do not divide one another",
+                key,
+                (f"{key}={_nearest_width(width, model)}",),
+            )
+
+
+@rule("E312", "warning")
+def kv_heads_replicated(subject: Subject) -> Iterator[Trouble]:
+    """There are more GPUs in an engine than key-value heads.
+
+    Heads are then replicated: the KV cache of a token takes as much on each GPU as with fewer of them. Two engines of
+    half the width hold twice the sequences.
+    """
+    for key, width, model in _split_roles(subject):
+        if width > model.kv_heads and _fits(width, model) and not key.startswith("roles.learner"):
+            role = key.split(".")[1]
+            engines = getattr(subject.layout.roles, role).engines
+            more = engines * width // model.kv_heads
+            yield Trouble(
+                f"tensor_parallel {width} replicates {model.kv_heads} key-value heads: nothing is gained beyond "
+                f"{model.kv_heads}",
+                key,
+                (f"{key}={model.kv_heads}", *([f"roles.{role}.engines={more}"] if engines else [])),
+            )
+
+
+@rule("E313", "error")
+def longer_than_model(subject: Subject) -> Iterator[Trouble]:
+    """Prompt and response together are longer than the model can position.
+
+    The engine refuses a `max_model_len` above the model's own, or generates noise past it.
+    """
+    layout = subject.layout
+    wanted = layout.lengths.prompt + layout.lengths.response
+    model = known_model(layout.roles.learner.model)
+    if model is not None and 0 < model.max_position < wanted:
+        response = model.max_position - layout.lengths.prompt
+        yield Trouble(
+            f"prompt {layout.lengths.prompt} + response {layout.lengths.response} = {wanted} tokens, "
+            f"{layout.roles.learner.model} has positions for {model.max_position}",
+            "lengths.response",
+            (f"lengths.response={response}",) if response > 0 else (),
+        )
+
+
+@rule("E314", "error")
+def longer_than_teacher(subject: Subject) -> Iterator[Trouble]:
+    """The teacher cannot take the student's longest sample.
+
+    It scores prompt and response and must predict one token after them: its length is at least their sum plus one.
+    """
+    layout, teacher = subject.layout, subject.layout.roles.teacher
+    model = known_model(teacher.model) if teacher is not None else None
+    wanted = layout.lengths.prompt + layout.lengths.response + 1
+    if model is not None and 0 < model.max_position < wanted:
+        response = model.max_position - layout.lengths.prompt - 1
+        yield Trouble(
+            f"the teacher needs {wanted} positions and has {model.max_position}",
+            "lengths.response",
+            (f"lengths.response={response}",) if response > 0 else (),
+        )
+
+
+@rule("D505", "error")
+def different_vocabularies(subject: Subject) -> Iterator[Trouble]:
+    """Teacher and student have different vocabularies.
+
+    The teacher scores the student's token numbers: with another tokenizer every score is that of another word.
+    """
+    roles = subject.layout.roles
+    if roles.teacher is None:
+        return
+    mine, theirs = known_model(roles.learner.model), known_model(roles.teacher.model)
+    if mine is None or theirs is None:
+        return
+    if abs(mine.vocab - theirs.vocab) > SAME_TOKENIZER * max(mine.vocab, theirs.vocab):
+        yield Trouble(
+            f"{roles.learner.model} has {mine.vocab} tokens, {roles.teacher.model} has {theirs.vocab}",
+            "roles.teacher.model",
+        )
+
+
+@rule("D506", "note")
+def unknown_shape(subject: Subject) -> Iterator[Trouble]:
+    """The model is not in the table of shapes, so heads, lengths and vocabularies are not checked.
+
+    The name may also be wrong: a repository that does not exist is found only after the job has queued.
+    """
+    roles = subject.layout.roles
+    for role in ("learner", "teacher"):
+        found = getattr(roles, role)
+        if found is None or found.model.startswith(("builtin/", "/", ".", "~")) or known_model(found.model):
+            continue
+        near = nearest_models(found.model)
+        hint = f"; near: {', '.join(near)}" if near else ""
+        yield Trouble(
+            f"{found.model} is not in the table of models, its heads are not checked{hint}", f"roles.{role}.model"
+        )
+
+
+@rule("D507", "error")
+def images_without_eyes(subject: Subject) -> Iterator[Trouble]:
+    """Prompts hold images, and the model takes none."""
+    layout = subject.layout
+    model = known_model(layout.roles.learner.model) if layout.lengths.images else None
+    if model is not None and not model.vision_params:
+        yield Trouble(
+            f"{layout.lengths.images} image tokens for {layout.roles.learner.model}, which takes text only",
+            "lengths.images",
+            ("lengths.images=0",),
+        )

@@ -1,0 +1,221 @@
+"""Memory rules: does every role fit its card at every moment, beside all that share it?
+
+They read the estimate that `rltui mem` prints; an unknown card or model silences them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rules.memory_fix import cure, cure_engine
+from rltui.errors import UsageError
+from rltui.hardware.models import find_model
+from rltui.memory.from_layout import ENGINE_SEQUENCES
+from rltui.memory.layouts import LayoutEstimate, estimate_roles, host_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rltui.memory.estimate import EngineEstimate, RoleEstimate
+
+ENGINES = ("rollout", "teacher")
+
+
+def _estimate(subject: Subject) -> LayoutEstimate:
+    """The estimate; an empty one on CPU slots, and where a local model cannot be read (M309 says so)."""
+    if subject.layout.hardware.on_cpu:
+        return LayoutEstimate()
+    try:
+        return estimate_roles(subject.layout)
+    except UsageError:
+        return LayoutEstimate()
+
+
+def _shares(subject: Subject, role: RoleEstimate) -> bool:
+    """Whether other roles are on the same GPUs."""
+    pool = getattr(subject.layout.roles, role.role).pool
+    others = (getattr(subject.layout.roles, name) for name in ("learner", "rollout", "reference", "critic", "teacher"))
+    return bool(pool) and sum(other is not None and other.pool == pool for other in others) > 1
+
+
+def _room(role: RoleEstimate) -> str:
+    return f"{role.peak_gib:.1f} GiB at {role.peak.moment}, of {role.capacity_gib:.1f} GiB that a card has"
+
+
+def _largest(role: RoleEstimate) -> str:
+    name, size = max(role.peak.parts_gib.items(), key=lambda part: part[1])
+    return f"{size:.1f} GiB are {name}"
+
+
+@rule("M301", "error")
+def does_not_fit(subject: Subject) -> Iterator[Trouble]:
+    """A role needs more memory than its card has.
+
+    The message names the moment of the peak, because each moment has its own lever: activations and logits shrink with
+    the micro-batch and with gradient checkpointing, weights, gradients and optimizer with a higher ZeRO stage or more
+    learner GPUs, the weight sync with gathering layer by layer. A smaller batch does not touch 16 bytes a parameter.
+    `rltui mem` shows all moments and what they are made of.
+    """
+    for role in _estimate(subject).roles:
+        if role.verdict != "no" or role.blocked or (role.role in ENGINES and _shares(subject, role)):
+            continue
+        yield Trouble(
+            f"{role.role} needs {_room(role)}: {role.reason or _largest(role)}",
+            f"roles.{role.role}",
+            cure(subject.layout, role.role, ("fits", "tight")),
+        )
+
+
+@rule("M302", "warning")
+def tight(subject: Subject) -> Iterator[Trouble]:
+    """Less than 8 % of a card is free at the peak.
+
+    The estimate is off by as much as that, and a fragmented allocator takes more. An engine on GPUs of its own is
+    exempt: it fills its share of the card with KV cache on purpose.
+    """
+    for role in _estimate(subject).roles:
+        if role.verdict == "tight" and (role.role not in ENGINES or _shares(subject, role)):
+            yield Trouble(
+                f"{role.role} takes {_room(role)}: {role.reason or _largest(role)}",
+                f"roles.{role.role}",
+                cure(subject.layout, role.role, ("fits",)),
+            )
+
+
+def _engines(subject: Subject) -> Iterator[tuple[RoleEstimate, EngineEstimate]]:
+    """Engines whose KV cache is what their budget leaves."""
+    estimate = _estimate(subject)
+    for engine in estimate.engines:
+        role = estimate.role(engine.role)
+        if role is not None and engine.budget_gib is not None and engine.kv_gib is not None:
+            yield role, engine
+
+
+@rule("M303", "error")
+def weights_over_budget(subject: Subject) -> Iterator[Trouble]:
+    """An engine's weights and activations do not fit the share of the card that it may take.
+
+    The KV cache is what `memory_utilization` × card leaves after weights, activations and CUDA graphs; where nothing is
+    left, vLLM stops at start. On GPUs of its own the engine may take 0.9; else divide it over more GPUs. Lowering the
+    share makes it worse.
+    """
+    for role, engine in _engines(subject):
+        if engine.kv_gib is not None and engine.kv_gib <= 0:
+            fix = cure_engine(subject.layout, role.role)
+            yield Trouble(f"{role.role}: {role.blocked}", f"roles.{role.role}.memory_utilization", fix)
+
+
+@rule("M304", "error")
+def no_room_for_one_sequence(subject: Subject) -> Iterator[Trouble]:
+    """The KV cache does not hold one sequence of full length.
+
+    vLLM refuses to start when prompt and response together are longer than the cache. More GPUs an engine, or a larger
+    share of a card that nobody else uses, make room.
+    """
+    for role, engine in _engines(subject):
+        if role.blocked and engine.kv_gib is not None and engine.kv_gib > 0:
+            fix = cure_engine(subject.layout, role.role)
+            yield Trouble(f"{role.role}: {role.blocked}", "lengths.response", fix)
+
+
+@rule("M305", "note")
+def generates_in_waves(subject: Subject) -> Iterator[Trouble]:
+    """The KV cache holds fewer sequences of full length than an engine runs at once.
+
+    When responses grow to their full length, vLLM puts sequences back into its queue and computes them anew: a step
+    then takes several waves. Nothing breaks; more engines, or more GPUs an engine, make it faster.
+    """
+    layout = subject.layout
+    engine = next((engine for _, engine in _engines(subject) if engine.role == "rollout"), None)
+    if engine is None or not engine.max_concurrency or engine.max_concurrency < 1:
+        return
+    samples = -(-layout.train.samples_per_step // max(1, layout.num_engines))
+    wanted = min(samples, layout.roles.rollout.max_concurrency or ENGINE_SEQUENCES)
+    if engine.max_concurrency < wanted:
+        yield Trouble(
+            f"an engine runs {wanted} sequences at once, its KV cache of {engine.kv_gib:.1f} GiB a GPU holds "
+            f"{engine.max_concurrency:.1f} of full length",
+            "roles.rollout.engines",
+        )
+
+
+@rule("M306", "error")
+def wakes_up_on_a_full_card(subject: Subject) -> Iterator[Trouble]:
+    """An engine does not fit beside the roles that share its GPU.
+
+    Weights of a sleeping engine wake beside the trainer's states and a bucket of new weights, its KV cache beside what
+    the trainer keeps on the card. Here, and only here, a lower `memory_utilization` is the lever, as long as weights
+    and a KV cache fit it; else the optimizer can move to host memory.
+    """
+    for role in _estimate(subject).roles:
+        if role.role in ENGINES and role.verdict == "no" and not role.blocked and _shares(subject, role):
+            yield Trouble(
+                f"{role.role} needs {_room(role)}: {role.reason}",
+                f"roles.{role.role}.memory_utilization",
+                cure(subject.layout, role.role, ("fits", "tight")),
+            )
+
+
+@rule("M307", "warning")
+def gathered_whole(subject: Subject) -> Iterator[Trouble]:
+    """The learner's peak is the weight sync, because it gathers the whole model.
+
+    With `gather_whole_model` every ZeRO-3 rank holds all parameters at once: 60 GiB more for 32 billion in bf16, at the
+    first sync, after minutes of training that went well. Neither a smaller batch nor `memory_utilization` helps.
+    Gathering layer by layer takes a little longer.
+    """
+    learner = _estimate(subject).role("learner")
+    if learner is None or not subject.layout.roles.learner.gather_whole_model:
+        return
+    if learner.peak.moment == "weight sync" and learner.peak.parts_gib.get("gathered"):
+        gathered = learner.peak.parts_gib["gathered"]
+        yield Trouble(
+            f"the learner's peak of {learner.peak_gib:.1f} GiB is the weight sync: {gathered:.1f} GiB are the whole "
+            "model, gathered on every rank",
+            "roles.learner.gather_whole_model",
+            ("roles.learner.gather_whole_model=false",),
+        )
+
+
+@rule("M308", "error")
+def host_memory(subject: Subject) -> Iterator[Trouble]:
+    """The fullest node needs more host memory than it has.
+
+    Counted are processes, models that are read before they are divided (below ZeRO-3 every rank reads all of it),
+    offloaded states with their pinned buffers, and weights of sleeping engines. Linux ends the largest process without
+    a word. Silent where `hardware.memory_gib_per_node` is 0, not known.
+    """
+    there = subject.layout.hardware.memory_gib_per_node
+    if not there or not _estimate(subject).roles:
+        return
+    host = host_of(subject.layout, subject.placement)
+    if host is None or host.ram_gib <= there:
+        return
+    parts = ", ".join(f"{name} {size:.0f}" for name, size in host.ram_parts_gib.items())
+    yield Trouble(
+        f"the fullest node needs {host.ram_gib:.0f} GiB of host memory ({parts}), {there:g} are there",
+        "hardware.memory_gib_per_node",
+    )
+
+
+@rule("M309", "note")
+def unknown_model(subject: Subject) -> Iterator[Trouble]:
+    """A model's shape is not known, so nothing is said about its memory.
+
+    Known are published names and local folders with a config.json. A path of the cluster is not seen from here. (For a
+    card that is not known, see H403.)
+    """
+    if subject.layout.hardware.on_cpu:
+        return
+    for name in ("learner", "reference", "critic", "teacher"):
+        role = getattr(subject.layout.roles, name)
+        if role is None or not role.model:
+            continue
+        try:
+            known = find_model(role.model) is not None
+        except UsageError:
+            known = False
+        if not known:
+            yield Trouble(f"memory is not checked: the shape of {role.model} is not known", f"roles.{name}.model")
+            return

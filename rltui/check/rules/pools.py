@@ -1,0 +1,237 @@
+"""Rules about pools, and about roles that share GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.check.rule import Subject, Trouble, rule
+from rltui.layout.convert import nearest
+from rltui.placement.bundles import ROLES, pool_members
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _pool_of(subject: Subject, key: str) -> str:
+    role = getattr(subject.layout.roles, key)
+    return role.pool if role is not None else ""
+
+
+def colocated(subject: Subject) -> bool:
+    """Whether engines share their GPUs with the learner."""
+    pool = subject.layout.roles.rollout.pool
+    return bool(pool) and subject.layout.roles.learner.pool == pool
+
+
+@rule("P108", "error")
+def unknown_pool(subject: Subject) -> Iterator[Trouble]:
+    """A role names a pool that the layout does not have."""
+    pools = subject.layout.pools
+    for key in ROLES:
+        pool = _pool_of(subject, key)
+        if pool and pool not in pools:
+            hint = nearest(pool, pools) if pools else "the layout has no pools"
+            yield Trouble(f"there is no pool {pool!r} ({hint})", f"roles.{key}.pool")
+
+
+@rule("P109", "error")
+def pool_and_own_gpus(subject: Subject) -> Iterator[Trouble]:
+    """The learner has a pool and GPUs of its own.
+
+    A role sits in its pool or on GPUs of its own. Which of the two is meant cannot be guessed.
+    """
+    learner = subject.layout.roles.learner
+    if learner.pool and learner.gpus:
+        yield Trouble(
+            f"the learner sits in pool {learner.pool!r} and also lists {learner.num_learners} GPUs of its own",
+            "roles.learner.gpus",
+            ("roles.learner.gpus=[]",),
+        )
+
+
+@rule("P110", "error")
+def homeless_learner(subject: Subject) -> Iterator[Trouble]:
+    """The learner has neither GPUs nor a pool."""
+    learner = subject.layout.roles.learner
+    if not learner.pool and not learner.gpus:
+        yield Trouble("the learner has no GPUs and no pool", "roles.learner.gpus", ("roles.learner.gpus=[1]",))
+
+
+@rule("P111", "error")
+def no_engines(subject: Subject) -> Iterator[Trouble]:
+    """There is no engine to generate samples.
+
+    `roles.rollout.engines` may be 0 only in a pool, where it means as many as the pool holds.
+    """
+    rollout = subject.layout.roles.rollout
+    if not rollout.pool and rollout.engines == 0:
+        message = "roles.rollout has no engines and no pool"
+        yield Trouble(message, "roles.rollout.engines", ("roles.rollout.engines=1",))
+
+
+@rule("P112", "warning")
+def unused_pool(subject: Subject) -> Iterator[Trouble]:
+    """A pool reserves GPUs that no role uses."""
+    for name, pool in subject.layout.pools.items():
+        if not pool_members(subject.layout, name):
+            yield Trouble(
+                f"pool {name!r} reserves {pool.total} {subject.unit}, but no role sits in it", f"pools.{name}"
+            )
+
+
+@rule("P113", "error")
+def pool_longer_than_nodes(subject: Subject) -> Iterator[Trouble]:
+    """A pool has more entries than there are nodes; each entry is a bundle on a node of its own."""
+    nodes = subject.layout.hardware.nodes
+    for name, pool in subject.layout.pools.items():
+        if len(pool.gpus) > nodes:
+            yield Trouble(f"pool {name!r} needs {len(pool.gpus)} nodes, {nodes} are there", f"pools.{name}.gpus")
+
+
+@rule("P114", "error")
+def pool_entry_larger_than_node(subject: Subject) -> Iterator[Trouble]:
+    """A pool asks for more GPUs on one node than a node has."""
+    size = subject.layout.hardware.ray_gpus_per_node
+    for name, pool in subject.layout.pools.items():
+        if max(pool.gpus) > size:
+            yield Trouble(
+                f"pool {name!r} wants {max(pool.gpus)} {subject.unit} on one node, a node has {size}",
+                f"pools.{name}.gpus",
+            )
+
+
+@rule("P115", "error")
+def engine_larger_than_entry(subject: Subject) -> Iterator[Trouble]:
+    """No entry of the pool is large enough for an engine (or teacher) of that tensor parallelism."""
+    for key in ("rollout", "teacher"):
+        pool = subject.layout.pools.get(_pool_of(subject, key))
+        if pool is None:
+            continue
+        width = getattr(subject.layout.roles, key).tensor_parallel
+        if width > max(pool.gpus):
+            yield Trouble(
+                f"tensor_parallel {width} does not fit into the largest entry of its pool, {max(pool.gpus)}",
+                f"roles.{key}.tensor_parallel",
+                (f"roles.{key}.tensor_parallel={max(pool.gpus)}",),
+            )
+
+
+@rule("P116", "error")
+def more_engines_than_pool(subject: Subject) -> Iterator[Trouble]:
+    """There are more engines (or teachers) than their pool holds."""
+    for key in ("rollout", "teacher"):
+        pool = subject.layout.pools.get(_pool_of(subject, key))
+        role = getattr(subject.layout.roles, key)
+        if pool is None:
+            continue
+        held = sum(gpus // role.tensor_parallel for gpus in pool.gpus)
+        if role.engines > held > 0:
+            yield Trouble(
+                f"{role.engines} engines of {role.tensor_parallel} {subject.unit} are asked for, the pool holds {held}",
+                f"roles.{key}.engines",
+                (f"roles.{key}.engines={held}",),
+            )
+
+
+@rule("P117", "warning")
+def pool_idle_while_generating(subject: Subject) -> Iterator[Trouble]:
+    """Part of the pool is idle while engines generate.
+
+    The pool's other roles use all of its GPUs, its engines do not: their tensor parallelism does not divide an entry,
+    or there are fewer engines than the pool holds.
+    """
+    layout, rollout = subject.layout, subject.layout.roles.rollout
+    pool = layout.pools.get(rollout.pool)
+    if pool is None or rollout.tensor_parallel > max(pool.gpus):
+        return
+    used = layout.num_engines * rollout.tensor_parallel
+    if used < pool.total:
+        yield Trouble(
+            f"engines use {used} of the pool's {pool.total} {subject.unit}; the others wait while they generate",
+            "roles.rollout.engines",
+        )
+
+
+@rule("P118", "error")
+def learner_group_spans_nodes(subject: Subject) -> Iterator[Trouble]:
+    """The learner's tensor or sequence parallel groups do not divide its GPUs.
+
+    World size = bundles' GPUs; it must be a multiple of tensor_parallel × sequence_parallel, and each bundle a multiple
+    of tensor_parallel, or a layer would be split over the network.
+    """
+    layout, learner = subject.layout, subject.layout.roles.learner
+    slots, width = layout.slots_of("learner"), learner.tensor_parallel * learner.sequence_parallel
+    pool = layout.pools.get(learner.pool)
+    bundles = pool.gpus if pool else learner.gpus
+    torn = [size for size in bundles if size % learner.tensor_parallel]
+    if slots and (slots % width or torn):
+        yield Trouble(
+            f"{slots} learner {subject.unit} in bundles {bundles} do not divide into groups of tensor_parallel "
+            f"{learner.tensor_parallel} × sequence_parallel {learner.sequence_parallel}",
+            "roles.learner.tensor_parallel" if learner.tensor_parallel > 1 else "roles.learner.sequence_parallel",
+            ("roles.learner.tensor_parallel=1", "roles.learner.sequence_parallel=1"),
+        )
+
+
+@rule("P130", "error")
+def colocated_cannot_run_ahead(subject: Subject) -> Iterator[Trouble]:
+    """Engines that share the learner's GPUs cannot run ahead of it.
+
+    Colocated roles take turns. `train.async_steps` needs engines on GPUs of their own; several frameworks silently
+    ignore one of the two settings.
+    """
+    train = subject.layout.train
+    if colocated(subject) and train.async_steps:
+        yield Trouble(
+            f"async_steps is {train.async_steps}, but engines and learner share pool "
+            f"{subject.layout.roles.learner.pool!r} and take turns",
+            "train.async_steps",
+            ("train.async_steps=0",),
+        )
+
+
+@rule("P131", "warning")
+def colocated_without_sleep(subject: Subject) -> Iterator[Trouble]:
+    """Engine and learner share GPUs, and the engine keeps its memory while the learner trains.
+
+    Without `sleep_while_training` the KV cache stays allocated: the learner gets only what `memory_utilization` leaves.
+    """
+    rollout = subject.layout.roles.rollout
+    if colocated(subject) and not rollout.sleep_while_training and not subject.layout.hardware.on_cpu:
+        yield Trouble(
+            f"the engine keeps {rollout.memory_utilization:.0%} of the card while the learner trains on it",
+            "roles.rollout.sleep_while_training",
+            ("roles.rollout.sleep_while_training=true",),
+        )
+
+
+@rule("P132", "warning")
+def sleep_for_nobody(subject: Subject) -> Iterator[Trouble]:
+    """Engines with GPUs of their own are told to sleep while the learner trains.
+
+    Nobody else uses the memory they free, and waking up costs seconds in every step.
+    """
+    if subject.layout.roles.rollout.sleep_while_training and not colocated(subject):
+        yield Trouble(
+            "sleep_while_training frees memory for nobody: the engines do not share the learner's GPUs",
+            "roles.rollout.sleep_while_training",
+            ("roles.rollout.sleep_while_training=false",),
+        )
+
+
+@rule("P133", "note")
+def split_critic_on_fewer(subject: Subject) -> Iterator[Trouble]:
+    """The critic's pool is smaller than the learner's, though its model is as large.
+
+    Its states are sharded over fewer GPUs, so its peak per GPU is the higher one; the learner's pool waits for it
+    unless both update at the same time.
+    """
+    layout, critic = subject.layout, subject.layout.roles.critic
+    if critic is None or not critic.pool or critic.pool == layout.roles.learner.pool:
+        return
+    mine, policy = layout.slots_of("critic"), layout.slots_of("learner")
+    if 0 < mine < policy and critic.model in ("", layout.roles.learner.model):
+        yield Trouble(
+            f"the critic has {mine} {subject.unit} for a model that the learner spreads over {policy}",
+            f"pools.{critic.pool}.gpus",
+        )

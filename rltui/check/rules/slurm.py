@@ -1,0 +1,81 @@
+"""Rules about the Slurm job."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rltui.check.arithmetic import time_limit_s
+from rltui.check.rule import Subject, Trouble, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SLURM_TIME = re.compile(r"(?:\d+-)?\d{1,3}(?::\d{2}){1,2}|\d+(?:-\d{1,2})?")
+_SHORTEST_S = 1800
+
+
+@rule("S601", "error")
+def bad_time(subject: Subject) -> Iterator[Trouble]:
+    """The time limit is not one that Slurm understands: HH:MM:SS, MM:SS, minutes, D-HH or D-HH:MM:SS."""
+    time = subject.layout.slurm.time
+    if not _SLURM_TIME.fullmatch(time):
+        yield Trouble(f"slurm.time {time!r} is not HH:MM:SS or D-HH:MM:SS", "slurm.time", ("slurm.time=24:00:00",))
+
+
+@rule("S602", "warning")
+def minutes_not_hours(subject: Subject) -> Iterator[Trouble]:
+    """The time limit has two numbers: Slurm reads them as minutes and seconds, not as hours and minutes."""
+    time = subject.layout.slurm.time
+    if re.fullmatch(r"\d+:\d{2}", time):
+        yield Trouble(
+            f"slurm.time {time} is {int(time.split(':')[0])} minutes", "slurm.time", (f"slurm.time={time}:00",)
+        )
+
+
+@rule("S603", "warning")
+def too_short_to_start(subject: Subject) -> Iterator[Trouble]:
+    """The job may end before the engines are up.
+
+    Large models take 10 to 20 minutes to load, compile and capture graphs, and the first step comes after that.
+    """
+    layout = subject.layout
+    seconds = time_limit_s(layout.slurm.time)
+    if seconds is not None and seconds < _SHORTEST_S and not layout.hardware.on_cpu:
+        yield Trouble(
+            f"{layout.slurm.time} is {seconds // 60} minutes; loading alone may take 20",
+            "slurm.time",
+            ("slurm.time=01:00:00",),
+        )
+
+
+@rule("S604", "warning")
+def excluded_twice(subject: Subject) -> Iterator[Trouble]:
+    """A node is on the list of excluded nodes more than once."""
+    exclude = subject.layout.slurm.exclude
+    twice = sorted({node for node in exclude if exclude.count(node) > 1})
+    if twice:
+        once = ", ".join(dict.fromkeys(exclude))
+        yield Trouble(f"{', '.join(twice)} is excluded twice", "slurm.exclude", (f"slurm.exclude=[{once}]",))
+
+
+@rule("S605", "error")
+def not_one_word(subject: Subject) -> Iterator[Trouble]:
+    """A Slurm name is no single word, or holds a shell variable.
+
+    These values become `#SBATCH` lines, which end at a line break and in which no shell expands `$ACCOUNT`.
+    """
+    for key in ("partition", "account", "qos"):
+        value = getattr(subject.layout.slurm, key)
+        if re.search(r"[\s$`;|&<>'\"]", value):
+            yield Trouble(f"{value!r} is no Slurm name", f"slurm.{key}")
+
+
+@rule("S606", "warning")
+def longer_than_sites_allow(subject: Subject) -> Iterator[Trouble]:
+    """The time limit is longer than a week; few partitions allow that, and maintenance windows block such jobs."""
+    seconds = time_limit_s(subject.layout.slurm.time)
+    if seconds is not None and seconds > 7 * 86400:
+        yield Trouble(
+            f"{subject.layout.slurm.time} is {seconds / 86400:.1f} days", "slurm.time", ("slurm.time=7-00:00:00",)
+        )

@@ -1,0 +1,69 @@
+"""Reports for other programs: SARIF 2.1.0 for code scanning, and the commands of GitHub's runners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import rltui
+from rltui.check.rule import REGISTRY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rltui.check.findings import Finding
+    from rltui.check.run import Report
+
+_GITHUB = {"error": "error", "warning": "warning", "note": "notice"}
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+UNREADABLE = "L001"
+
+
+def as_sarif(reports: Sequence[Report]) -> dict[str, Any]:
+    """All findings as one SARIF run; ``level`` has the same three words as our severities."""
+    findings = [finding for report in reports for finding in report.findings]
+    codes = sorted({finding.code for finding in findings})
+    driver = {"name": "rltui", "version": rltui.__version__, "rules": [_rule(code) for code in codes]}
+    results = [_result(finding, codes) for finding in findings]
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+
+
+def _rule(code: str) -> dict[str, Any]:
+    rule = REGISTRY.get(code)
+    title = rule.title if rule else "The file is not a layout that can be read."
+    described: dict[str, Any] = {"id": code, "shortDescription": {"text": title}}
+    if rule and rule.story:
+        described["fullDescription"] = {"text": " ".join(rule.story.split())}
+    return described
+
+
+def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
+    location = {"artifactLocation": {"uri": finding.file}, "region": {"startLine": max(1, finding.line)}}
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": codes.index(finding.code),
+        "level": finding.severity,
+        "message": {"text": _sentence(finding)},
+        "locations": [{"physicalLocation": location}],
+    }
+
+
+def _sentence(finding: Finding) -> str:
+    key = f"{finding.key}: " if finding.key else ""
+    fix = f" (fix: {' '.join(finding.fix)})" if finding.fix else ""
+    return f"{key}{finding.message}{fix}"
+
+
+def as_github(reports: Sequence[Report]) -> Iterator[str]:
+    """Lines that GitHub's runners turn into annotations: ``::error file=…,line=…,title=P101::…``."""
+    for report in reports:
+        for finding in report.findings:
+            place = f"file={_property(finding.file)},line={max(1, finding.line)},title={finding.code}"
+            yield f"::{_GITHUB[finding.severity]} {place}::{_escaped(_sentence(finding))}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")

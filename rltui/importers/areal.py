@@ -1,0 +1,183 @@
+"""AReaL: YAML with the allocation grammar, ``sglang:d4t2`` a role or ``sglang:d4+fsdp:d4`` for all."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.importers.arguments import Settings, from_mapping
+from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.values import product, total
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+NAME = "areal"
+_ENGINES = ("sglang", "vllm")
+_PART = re.compile(r"(?:(?P<backend>[a-z_]+)(?:\[[\w-]+\])?[:.])?(?P<size>\(?[^()]*\)?)\Z")
+_FACTOR = re.compile(r"([a-z])(\d+)")
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    "train_dataset.batch_size": ("train.prompts_per_step", "int"),
+    "gconfig.n_samples": ("train.samples_per_prompt", "int"),
+    "gconfig.temperature": ("train.temperature", "float"),
+    "gconfig.max_new_tokens": ("lengths.response", "int"),
+    "train_dataset.max_length": ("lengths.prompt", "int"),
+    "actor.optimizer.lr": ("train.learning_rate", "float"),
+    "actor.optimizer.weight_decay": ("train.weight_decay", "float"),
+    "actor.optimizer.gradient_clipping": ("train.gradient_clip", "float"),
+    "actor.ppo_n_minibatches": ("train.optimizer_steps", "int"),
+    "total_train_steps": ("train.steps", "int"),
+    "seed": ("train.seed", "int"),
+    "rollout.max_head_offpolicyness": ("train.async_steps", "int"),
+    "actor.gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
+    "actor.lora_rank": ("roles.learner.lora_rank", "int"),
+    "actor.mb_spec.max_tokens_per_mb": ("lengths.pack", "int"),
+    "actor.eps_clip": ("grpo.clip_low", "float"),
+    "actor.eps_clip_higher": ("grpo.clip_high", "float"),
+    "actor.kl_ctl": ("grpo.kl_coefficient", "float"),
+    "train_dataset.path": ("data.train", "text"),
+    "stats_logger.wandb.mode": ("tracking.wandb", "text"),
+    "stats_logger.wandb.project": ("tracking.project", "text"),
+}
+
+
+class Allocation(Struct, frozen=True):
+    """One part of an allocation; sizes are None where the text is not understood."""
+
+    backend: str
+    gpus: int | None
+    data: int | None = None
+    tensor: int | None = None
+
+    @property
+    def generates(self) -> bool:
+        """Whether the part is for engines."""
+        return self.backend in _ENGINES
+
+
+def read_allocation(text: str) -> Allocation:
+    """Read ``backend:d4p1t2c1`` or ``megatron:(attn:d2p2t2c2|ffn:d2p2e4)``; the size is d · p · t · c."""
+    match = _PART.match(text.strip())
+    if match is None:
+        return Allocation("", None)
+    backend = match["backend"] or ""
+    size = match["size"].strip()
+    if size.startswith("("):
+        attention = next((part for part in size.strip("()").split("|") if part.startswith("attn")), "")
+        size = attention.partition(":")[2] or attention.partition(".")[2]
+    factors = dict(_FACTOR.findall(size))
+    if not factors or _FACTOR.sub("", size):
+        return Allocation(backend, None)
+    numbers = {name: int(count) for name, count in factors.items()}
+    gpus = product(*(numbers.get(name, 1) for name in "dptc"))
+    return Allocation(backend, gpus, numbers.get("d", 1), numbers.get("t", 1))
+
+
+def is_config(values: dict[str, Any]) -> bool:
+    """Whether a configuration is AReaL's."""
+    actor = values.get("actor")
+    named = "experiment_name" in values and "cluster" in values
+    return named and ("allocation_mode" in values or isinstance(actor, dict) or "model" in values)
+
+
+def from_config(values: dict[str, Any]) -> Facts:
+    """What a configuration needs."""
+    source = from_mapping(values)
+    nodes = source.integer("cluster.n_nodes", default=1)
+    per_node = source.integer("cluster.n_gpus_per_node", default=8)
+    trainer, engines, others, colocated = _roles(source, values)
+    generates = engines is not None
+    return Facts(
+        dialect=NAME,
+        algorithm=_algorithm(values, generates),
+        model=source.text("actor.path", "model.path"),
+        colocated=colocated,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=product(nodes, per_node),
+        trainer_gpus=trainer.gpus if trainer else None,
+        rollout_gpus=engines.gpus if engines else 0,
+        rollout_tp=engines.tensor if engines else None,
+        rollout_engines=engines.data if engines else None,
+        critic="shared" if isinstance(values.get("critic"), dict) else "none",
+        critic_gpus=_own(source, "critic"),
+        reference=isinstance(values.get("ref"), dict) and source.number("actor.kl_ctl", default=0.0) != 0.0,
+        reference_gpus=_own(source, "ref"),
+        other_gpus=total(others, _own(source, "teacher")),
+        settings=_settings(source),
+        notes=remarks(source),
+    )
+
+
+def _roles(
+    source: Settings, values: dict[str, Any]
+) -> tuple[Allocation | None, Allocation | None, int | None, bool | None]:
+    """Trainer, engines, GPUs of other parts, and whether trainer and engines share theirs."""
+    mode = source.text("allocation_mode")
+    if mode:
+        shared = "|" in re.sub(r"\([^)]*\)", "", mode)
+        parts = [read_allocation(part) for part in _split(mode) if part not in ("eval", "cpu")]
+        engines = next((part for part in parts if part.generates), None)
+        trainer = next((part for part in parts if not part.generates), None)
+        rest = [part.gpus for part in parts if part not in (engines, trainer)]
+        others = None if shared and rest else total(*rest)
+        return trainer, engines, others, shared
+    actor = "actor" if isinstance(values.get("actor"), dict) else "model"
+    trainer = _role(source, actor)
+    if not isinstance(values.get("rollout"), dict):
+        return trainer, None, 0, False
+    engines = _role(source, "rollout") or Allocation("", None)
+    strategy = source.text("rollout.scheduling_strategy.type")
+    return trainer, engines, 0, strategy == "colocation"
+
+
+def _role(source: Settings, role: str) -> Allocation | None:
+    text = source.text(f"{role}.backend")
+    return read_allocation(text) if text else None
+
+
+def _split(mode: str) -> list[str]:
+    """Parts between ``+`` and ``|`` outside brackets."""
+    parts, depth = [""], 0
+    for char in mode:
+        depth += (char == "(") - (char == ")")
+        if char in "+|" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part for part in parts if part]
+
+
+def _own(source: Settings, role: str) -> int | None:
+    """GPUs of a role beyond the actor's; roles share with the actor unless they are placed apart."""
+    if source.text(f"{role}.scheduling_strategy.type") != "separation":
+        return 0
+    allocation = _role(source, role)
+    return allocation.gpus if allocation else None
+
+
+def _algorithm(values: dict[str, Any], generates: bool) -> str:
+    if not generates:
+        return "sft"
+    if isinstance(values.get("teacher"), dict):
+        return "opd"
+    return "ppo" if isinstance(values.get("critic"), dict) else "grpo"
+
+
+def _settings(source: Settings) -> dict[str, Any]:
+    found = mapped(source, _TABLE)
+    engine = "vllm" if "vllm" in source.text("rollout.backend") + source.text("allocation_mode") else "sglang"
+    share = source.number("vllm.gpu_memory_utilization" if engine == "vllm" else "sglang.mem_fraction_static")
+    if share is not None:
+        found["roles.rollout.memory_utilization"] = share
+    trainer = read_allocation(source.text("actor.backend")) if source.text("actor.backend") else None
+    if trainer and trainer.tensor and trainer.tensor > 1:
+        found["roles.learner.tensor_parallel"] = trainer.tensor
+    if "grpo.clip_low" in found:
+        found.setdefault("grpo.clip_high", found["grpo.clip_low"])
+    found["roles.learner.zero_stage"] = 3
+    found.setdefault("lengths.prompt", 1024)
+    return found

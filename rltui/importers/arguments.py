@@ -1,0 +1,132 @@
+"""Words of a command as settings: argparse flags (``--key value``) and Hydra overrides (``key=value``)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rltui.importers.values import HOLE, HOLES, is_known, to_bool, to_float, to_int, to_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_FLAG = re.compile(r"--?[A-Za-z_]")
+_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w./@-]*)=(.*)\Z", re.DOTALL)
+
+
+class Settings:
+    """Settings by name, each with its words; remembers which ones were asked for.
+
+    A name that is missing takes the default that the caller gives; a name that is there with a value that is not
+    known gives None. The two are never mixed up.
+    """
+
+    def __init__(self, values: Mapping[str, Sequence[object]], is_open: bool = False) -> None:
+        self.values = dict(values)
+        self.is_open = is_open
+        self.used: set[str] = set()
+
+    def has(self, *names: str) -> bool:
+        """Whether one of the names is set."""
+        self.used.update(names)
+        return any(name in self.values for name in names)
+
+    def words(self, *names: str) -> Sequence[object]:
+        """The words of the first name that is set; none where none is."""
+        self.used.update(names)
+        for name in names:
+            if name in self.values:
+                return self.values[name]
+        return ()
+
+    def one(self, *names: str) -> object:
+        """The only word of a setting, or None."""
+        words = self.words(*names)
+        return words[0] if len(words) == 1 else None
+
+    def integer(self, *names: str, default: int | None = None) -> int | None:
+        """A whole number; None where it is set and not known."""
+        return to_int(self.one(*names)) if self.has(*names) else default
+
+    def integers(self, *names: str, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
+        """Several whole numbers, apart or in one word such as ``8,8`` or ``[8, 8]``."""
+        if not self.has(*names):
+            return default
+        text = " ".join(str(word) for word in self.words(*names))
+        numbers = [to_int(piece) for piece in re.split(r"[\s,\[\]()]+", text) if piece]
+        known = [number for number in numbers if number is not None]
+        return tuple(known) if known and len(known) == len(numbers) else None
+
+    def number(self, *names: str, default: float | None = None) -> float | None:
+        """A number; None where it is set and not known."""
+        return to_float(self.one(*names)) if self.has(*names) else default
+
+    def text(self, *names: str, default: str = "") -> str:
+        """A text; empty where it is set and not known."""
+        return (to_text(self.one(*names)) or "") if self.has(*names) else default
+
+    def flag(self, *names: str, default: bool | None = False) -> bool | None:
+        """A switch; bare means yes, None means that it is set and not known."""
+        if not self.has(*names):
+            return default
+        words = self.words(*names)
+        return to_bool(words[0]) if words else True
+
+    def unused(self) -> list[str]:
+        """Names that were never asked for."""
+        return [name for name in self.values if name not in self.used]
+
+    def unknown(self) -> list[str]:
+        """Names whose value is not known."""
+        return [name for name, words in self.values.items() if not all(is_known(word) for word in words)]
+
+
+def from_flags(words: Iterable[str]) -> Settings:
+    """Settings of an argparse command: dashes in names count as underscores, the last of several wins."""
+    values: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    is_open = False
+    for word in words:
+        if _FLAG.match(word):
+            name, equals, value = word.lstrip("-").partition("=")
+            current = [value] if equals else []
+            values[name.replace("-", "_")] = current
+        elif word in ("--", HOLES):
+            current = None
+            is_open |= word == HOLES
+        elif word.startswith(HOLE):
+            # what a hole stands for may be flags of its own, so it ends the flag before it unless it is its value
+            is_open = True
+            if current is not None and not current:
+                current.append(word)
+        elif current is not None:
+            current.append(word)
+    return Settings(values, is_open)
+
+
+def from_overrides(words: Iterable[str]) -> Settings:
+    """Settings of a Hydra command: ``key=value``, ``+key=value``, ``++key=value``; the last of several wins."""
+    values: dict[str, list[str]] = {}
+    is_open = False
+    for word in words:
+        match = _OVERRIDE.match(word)
+        if match:
+            values[match.group(1)] = [match.group(2)]
+        is_open |= word.startswith(HOLE)
+    return Settings(values, is_open)
+
+
+def from_mapping(mapping: Mapping[str, object]) -> Settings:
+    """Settings of a configuration file: nested keys become dotted ones."""
+    values: dict[str, list[object]] = {}
+    _flatten(mapping, "", values)
+    return Settings(values)
+
+
+def _flatten(mapping: Mapping[str, object], prefix: str, values: dict[str, list[object]]) -> None:
+    for key, value in mapping.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            _flatten(value, f"{name}.", values)
+        elif value is not None:
+            values[name] = list(value) if isinstance(value, list) else [value]

@@ -1,0 +1,116 @@
+"""What a launch script says about GPUs and settings, in words that all systems share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from rltui.importers.values import total
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rltui.importers.arguments import Settings
+
+NO_PLACE = ": has no place in a layout"
+"""How a remark on a setting ends that a layout has no word for."""
+
+Kind = Literal["int", "float", "text", "bool"]
+
+
+class Teacher(Struct, frozen=True, kw_only=True):
+    """The teacher of a distillation."""
+
+    model: str = ""
+    gpus: int | None = None
+    tensor_parallel: int | None = 1
+    outside_ray: bool = False
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """One launch script, as far as it can be known without running it; None stands for not known.
+
+    Attributes:
+        dialect: Whose script it is.
+        algorithm: ``grpo``, ``ppo`` or ``opd``, or the word for something that is no RL (``sft``, ``dpo`` …).
+        colocated: Whether engines and trainer share their GPUs.
+        nodes: Nodes that the script asks for.
+        gpus_per_node: GPUs of each.
+        declared_gpus: GPUs that the script asks a scheduler or Ray for.
+        trainer_gpus: GPUs that train the policy.
+        learner_bundles: The same, one entry a node, where the script says so.
+        rollout_gpus: GPUs of the engines; 0 where they ride on the trainer's own GPU or there are none.
+        rollout_tp: GPUs of one engine.
+        rollout_engines: Number of engines.
+        critic: Where the critic is.
+        critic_gpus: GPUs of its own; 0 where it shares the trainer's.
+        reference: Whether a frozen reference model is held.
+        reference_gpus: GPUs of its own.
+        teacher: The teacher of a distillation.
+        other_gpus: GPUs of anything else, such as reward models.
+        together: GPUs of trainer and engines, where the sum is known and the parts are not.
+        settings: Values by dotted key of a layout.
+        notes: What could not be mapped, or was taken for granted.
+    """
+
+    dialect: str
+    algorithm: str
+    model: str = ""
+    colocated: bool | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    declared_gpus: int | None = None
+    trainer_gpus: int | None = None
+    learner_bundles: tuple[int, ...] = ()
+    rollout_gpus: int | None = None
+    rollout_tp: int | None = None
+    rollout_engines: int | None = None
+    critic: Literal["none", "shared", "own"] = "none"
+    critic_gpus: int | None = 0
+    reference: bool = False
+    reference_gpus: int | None = 0
+    teacher: Teacher | None = None
+    other_gpus: int | None = 0
+    together: int | None = None
+    settings: dict[str, Any] = {}
+    notes: tuple[str, ...] = ()
+
+    @property
+    def needed_gpus(self) -> int | None:
+        """GPUs that all roles take together; None where a part is not known."""
+        main = self.together
+        if self.colocated is False:
+            main = total(self.trainer_gpus, self.rollout_gpus)
+        elif self.colocated and self.trainer_gpus is not None and self.rollout_gpus is not None:
+            main = max(self.trainer_gpus, self.rollout_gpus)
+        teacher = self.teacher.gpus if self.teacher else 0
+        return total(main, self.critic_gpus, self.reference_gpus, teacher, self.other_gpus)
+
+
+def mapped(source: Settings, table: Mapping[str, tuple[str, Kind]]) -> dict[str, Any]:
+    """Settings of a layout out of ``source``, by a table of source name → layout key and kind."""
+    found: dict[str, Any] = {}
+    for name, (key, kind) in table.items():
+        value: Any = None
+        if kind == "int":
+            value = source.integer(name)
+        elif kind == "float":
+            value = source.number(name)
+        elif kind == "text":
+            value = source.text(name) or None
+        elif source.has(name):
+            value = source.flag(name)
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def remarks(source: Settings, prefix: str = "") -> tuple[str, ...]:
+    """A line for each setting whose value is not known and each that has no place in a layout."""
+    unknown = [name for name in source.unknown() if name in source.used]
+    lines = [f"{prefix}{name}: its value shows only in a run" for name in unknown]
+    if source.is_open:
+        lines.append("some words of the command come from elsewhere and are not known")
+    lines.extend(f"{prefix}{name}{NO_PLACE}" for name in source.unused())
+    return tuple(lines)

@@ -1,0 +1,213 @@
+"""NeMo-RL: YAML recipes over the files that their ``defaults`` name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.importers.arguments import Settings, from_mapping
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
+from rltui.importers.values import product, quotient, total
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+NAME = "nemo-rl"
+_GENERATION = "policy.generation"
+_SECTIONS = {"distillation": "opd", "ppo": "ppo", "grpo": "grpo", "dpo": "dpo", "sft": "sft", "rm": "rm"}
+_WORDS = (
+    ("distillation", "opd"),
+    ("gdpo", "grpo"),
+    ("grpo", "grpo"),
+    ("ppo", "ppo"),
+    ("dpo", "dpo"),
+    ("sft", "sft"),
+    ("rm", "rm"),
+)
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    "grpo.num_prompts_per_step": ("train.prompts_per_step", "int"),
+    "grpo.num_generations_per_prompt": ("train.samples_per_prompt", "int"),
+    "grpo.max_num_steps": ("train.steps", "int"),
+    "ppo.num_prompts_per_step": ("train.prompts_per_step", "int"),
+    "ppo.num_generations_per_prompt": ("train.samples_per_prompt", "int"),
+    "ppo.max_num_steps": ("train.steps", "int"),
+    "distillation.num_prompts_per_step": ("train.prompts_per_step", "int"),
+    "distillation.num_generations_per_prompt": ("train.samples_per_prompt", "int"),
+    "distillation.max_num_steps": ("train.steps", "int"),
+    "grpo.seed": ("train.seed", "int"),
+    "grpo.async_grpo.max_trajectory_age_steps": ("train.async_steps", "int"),
+    "policy.optimizer.kwargs.lr": ("train.learning_rate", "float"),
+    "policy.max_grad_norm": ("train.gradient_clip", "float"),
+    f"{_GENERATION}.temperature": ("train.temperature", "float"),
+    "data.max_input_seq_length": ("lengths.prompt", "int"),
+    f"{_GENERATION}.max_new_tokens": ("lengths.response", "int"),
+    "policy.train_micro_batch_size": ("roles.learner.micro_batch", "int"),
+    f"{_GENERATION}.vllm_cfg.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    f"{_GENERATION}.vllm_cfg.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
+    "loss_fn.ratio_clip_min": ("grpo.clip_low", "float"),
+    "loss_fn.ratio_clip_max": ("grpo.clip_high", "float"),
+    "loss_fn.reference_policy_kl_penalty": ("grpo.kl_coefficient", "float"),
+    "checkpointing.save_period": ("checkpoint.every", "int"),
+    "checkpointing.keep_top_k": ("checkpoint.keep", "int"),
+    "data.dataset_name": ("data.train", "text"),
+    "data.train.dataset_name": ("data.train", "text"),
+    "logger.wandb.project": ("tracking.project", "text"),
+}
+
+
+def is_recipe(values: dict[str, Any]) -> bool:
+    """Whether a configuration is NeMo-RL's: it has a policy and a cluster, or builds on a file that may."""
+    policy = values.get("policy")
+    named = bool(_SECTIONS.keys() & values.keys())
+    if isinstance(policy, dict) and ("cluster" in values or "defaults" in values or named):
+        return "model_name" in policy or "generation" in policy or "cluster" in values or "defaults" in values
+    return "defaults" in values and ("cluster" in values or named)
+
+
+def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
+    """What a recipe needs.
+
+    Args:
+        values: The recipe over its defaults, interpolated.
+        missing: Files of its defaults that are not there; what they would say is not known.
+        name: The file's name, which says the algorithm where the missing files would.
+    """
+    source = from_mapping(values)
+    complete = not missing
+    nodes = source.integer("cluster.num_nodes", default=1 if complete else None)
+    per_node = source.integer("cluster.gpus_per_node", default=1 if complete else None)
+    cluster = product(nodes, per_node)
+    algorithm = _algorithm(values, missing, name)
+    generates = algorithm in ("", "grpo", "ppo", "opd")
+    colocated = _colocated(source, complete and algorithm != "") if generates else False
+    rollout = _rollout(source, colocated, (nodes, per_node), cluster) if generates else 0
+    trainer = cluster if colocated or not generates else _rest(cluster, rollout, colocated)
+    size = _tensor_parallel(source, complete) if generates else None
+    pipeline = source.integer(f"{_GENERATION}.vllm_cfg.pipeline_parallel_size", default=1)
+    gym = product(source.integer("env.nemo_gym.num_gpu_nodes", default=0), per_node)
+    return Facts(
+        dialect=NAME,
+        algorithm=algorithm,
+        model=source.text("policy.model_name"),
+        colocated=colocated,
+        nodes=total(nodes, source.integer("env.nemo_gym.num_gpu_nodes", default=0)),
+        gpus_per_node=per_node,
+        declared_gpus=total(cluster, gym),
+        trainer_gpus=trainer,
+        rollout_gpus=rollout,
+        rollout_tp=size,
+        rollout_engines=quotient(rollout, product(size, pipeline)) if generates else None,
+        critic="shared" if algorithm == "ppo" else "none",
+        reference=generates and source.number("loss_fn.reference_policy_kl_penalty", default=0.0) != 0.0,
+        teacher=_teacher(source, algorithm),
+        other_gpus=gym,
+        together=cluster,
+        settings=_settings(source),
+        notes=(
+            *(f"defaults: {file} is not there, so what it sets is not known" for file in missing),
+            *_notes(source),
+            *remarks(source),
+        ),
+    )
+
+
+def _algorithm(values: dict[str, Any], missing: list[str], name: str) -> str:
+    found = [word for section, word in _SECTIONS.items() if isinstance(values.get(section), dict)]
+    if found and not (missing and found == ["grpo"]):
+        return found[0]
+    for text in (*missing, name):
+        stem = text.rsplit("/", 1)[-1].lower()
+        for word, algorithm in _WORDS:
+            if word in stem.replace("_", "-").split("-") or stem.startswith(word):
+                return algorithm
+    return found[0] if found else ""
+
+
+def _colocated(source: Settings, complete: bool) -> bool | None:
+    return source.flag(f"{_GENERATION}.colocated.enabled", default=True if complete else None)
+
+
+def _rollout(
+    source: Settings, colocated: bool | None, machine: tuple[int | None, int | None], cluster: int | None
+) -> int | None:
+    """GPUs of the engines: all of the cluster's, or what ``colocated.resources`` sets apart."""
+    if colocated is None:
+        return None
+    if colocated:
+        return cluster
+    nodes, per_node = machine
+    own_nodes = source.integer(f"{_GENERATION}.colocated.resources.num_nodes")
+    own_per_node = source.integer(f"{_GENERATION}.colocated.resources.gpus_per_node")
+    if nodes == 1:
+        return own_per_node
+    return product(own_nodes, own_per_node if own_per_node is not None else per_node)
+
+
+def _rest(cluster: int | None, rollout: int | None, colocated: bool | None) -> int | None:
+    if colocated is None or cluster is None or rollout is None:
+        return None
+    return cluster - rollout if cluster > rollout else None
+
+
+def _tensor_parallel(source: Settings, complete: bool) -> int | None:
+    """GPUs of one engine, by the backend that generates."""
+    backend = source.text(f"{_GENERATION}.backend", default="vllm")
+    if backend in ("vllm", "dynamo"):
+        return source.integer(f"{_GENERATION}.vllm_cfg.tensor_parallel_size", default=1 if complete else None)
+    if backend == "sglang":
+        return source.integer(
+            f"{_GENERATION}.sglang_cfg.sglang_server_config.num_gpus_per_engine",
+            f"{_GENERATION}.sglang_cfg.gpus_per_server", f"{_GENERATION}.sglang_cfg.tp_size",
+            f"{_GENERATION}.sglang_cfg.tensor_parallel_size",
+        )  # fmt: skip
+    if backend == "trtllm":
+        return source.integer(f"{_GENERATION}.trtllm_cfg.tensor_parallel_size")
+    if backend == "megatron" and _colocated(source, complete):
+        # the trainer's own model generates, cut as it is
+        return source.integer("policy.megatron_cfg.tensor_model_parallel_size")
+    return None
+
+
+def _teacher(source: Settings, algorithm: str) -> Teacher | None:
+    """The teacher of a distillation; it takes turns with the policy on the same GPUs."""
+    if algorithm != "opd":
+        return None
+    return Teacher(model=source.text("teacher.model_name"), gpus=0)
+
+
+def _settings(source: Settings) -> dict[str, Any]:
+    found = mapped(source, _TABLE)
+    megatron = source.flag("policy.megatron_cfg.enabled", default=False)
+    automodel = source.flag("policy.automodel_cfg.enabled", default=False)
+    prefix = "policy.megatron_cfg" if megatron else "policy.automodel_cfg" if automodel else "policy.dtensor_cfg"
+    names = ("tensor_model_parallel_size",) if megatron else ("tensor_parallel_size",)
+    learner = {
+        "roles.learner.tensor_parallel": source.integer(*(f"{prefix}.{name}" for name in names)),
+        "roles.learner.sequence_parallel": source.integer(f"{prefix}.context_parallel_size"),
+        "roles.learner.gradient_checkpointing": source.flag(f"{prefix}.activation_checkpointing", default=None),
+        "train.learning_rate": source.number("policy.megatron_cfg.optimizer.lr") if megatron else None,
+    }
+    found |= {key: value for key, value in learner.items() if value is not None}
+    samples = product(found.get("train.prompts_per_step"), found.get("train.samples_per_prompt"))
+    if steps := quotient(samples, source.integer("policy.train_global_batch_size")):
+        found["train.optimizer_steps"] = steps
+    if source.flag("grpo.async_grpo.enabled", default=False) is not True:
+        found.pop("train.async_steps", None)
+    length = source.integer("policy.max_total_sequence_length")
+    if length:
+        found.setdefault("lengths.prompt", length)
+        found.setdefault("lengths.response", length)
+        found["lengths.response"] = max(1, min(found["lengths.response"], length))
+    found["roles.learner.zero_stage"] = 3
+    return found
+
+
+def _notes(source: Settings) -> list[str]:
+    notes: list[str] = []
+    if not source.flag("policy.megatron_cfg.enabled", default=False):
+        return notes
+    for word in ("pipeline", "expert"):
+        size = source.integer(f"policy.megatron_cfg.{word}_model_parallel_size")
+        if size is not None and size > 1:
+            notes.append(f"policy.megatron_cfg: {word} parallelism of {size} has no place in a layout")
+    return notes

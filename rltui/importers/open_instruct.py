@@ -1,0 +1,185 @@
+"""open-instruct: ``grpo_fast.py`` and its elders, alone or behind the launcher ``mason.py``; also their YAML files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from rltui.importers.arguments import Settings, from_flags, from_mapping
+from rltui.importers.config import read_yaml
+from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.source import read_source
+from rltui.importers.values import product
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from rltui.importers.script import Script
+
+NAME = "open-instruct"
+_RL = ("grpo_fast.py", "grpo_vllm_thread_ray_gtrl.py", "ppo_vllm_thread_ray_gtrl.py", "ppo_fast.py")
+_OTHER = {"finetune.py": "sft", "dpo_tune_cache.py": "dpo", "dpo.py": "dpo", "reward_modeling.py": "rm"}
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    "num_unique_prompts_rollout": ("train.prompts_per_step", "int"),
+    "num_samples_per_prompt_rollout": ("train.samples_per_prompt", "int"),
+    "learning_rate": ("train.learning_rate", "float"),
+    "num_mini_batches": ("train.optimizer_steps", "int"),
+    "num_epochs": ("train.epochs", "int"),
+    "async_steps": ("train.async_steps", "int"),
+    "temperature": ("train.temperature", "float"),
+    "seed": ("train.seed", "int"),
+    "max_prompt_token_length": ("lengths.prompt", "int"),
+    "response_length": ("lengths.response", "int"),
+    "pack_length": ("lengths.pack", "int"),
+    "deepspeed_stage": ("roles.learner.zero_stage", "int"),
+    "deepspeed_zpg": ("roles.learner.hpz_partition", "int"),
+    "sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
+    "per_device_train_batch_size": ("roles.learner.micro_batch", "int"),
+    "gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
+    "gather_whole_model": ("roles.learner.gather_whole_model", "bool"),
+    "vllm_gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    "vllm_enforce_eager": ("roles.rollout.enforce_eager", "bool"),
+    "beta": ("grpo.kl_coefficient", "float"),
+    "clip_lower": ("grpo.clip_low", "float"),
+    "clip_higher": ("grpo.clip_high", "float"),
+    "filter_zero_std_samples": ("grpo.filter_zero_std", "bool"),
+    "save_freq": ("checkpoint.every", "int"),
+    "local_eval_every": ("data.eval_every", "int"),
+    "wandb_project_name": ("tracking.project", "text"),
+    "wandb_entity": ("tracking.entity", "text"),
+}
+
+
+def is_entry(word: str) -> bool:
+    """Whether a word of a command is open-instruct's program."""
+    name = word.rsplit("/", 1)[-1]
+    return name in _RL or ((name == "grpo.py" or name in _OTHER) and "open_instruct" in word)
+
+
+def from_script(script: Script) -> list[Facts]:
+    """What each training that the script starts needs."""
+    return [_one(script, list(command.words), behind) for command, behind in script.after(is_entry)]
+
+
+def from_config(values: dict[str, Any]) -> Facts | None:
+    """What a YAML file of open-instruct's arguments needs; None where it is none."""
+    if not {"num_learners_per_node", "vllm_num_engines", "num_unique_prompts_rollout"} & values.keys():
+        return None
+    return _facts(from_mapping(values), "grpo_fast.py", None, None)
+
+
+def _one(script: Script, words: list[str], behind: list[str]) -> Facts:
+    entry = next(word for word in words if is_entry(word)).rsplit("/", 1)[-1]
+    head = words[: len(words) - len(behind) - 1]
+    nodes, per_node = _machine(script, head)
+    source = from_flags(behind)
+    config = _config_file(script.path, behind)
+    if config is not None:
+        source = Settings({**config.values, **source.values}, source.is_open)
+    if entry in _OTHER:
+        return _no_rl(_OTHER[entry], source, head, nodes, per_node)
+    return _facts(source, entry, nodes, per_node)
+
+
+def _machine(script: Script, head: list[str]) -> tuple[int | None, int | None]:
+    """Nodes and GPUs a node that mason or Slurm is asked for."""
+    if any(word.endswith("mason.py") for word in head):
+        flags = from_flags(head)
+        return flags.integer("num_nodes", default=1), flags.integer("gpus")
+    return script.slurm.nodes, script.slurm.gpus_per_node
+
+
+def _config_file(path: Path, behind: list[str]) -> Settings | None:
+    """Settings of the YAML file that the command names first, if it is there."""
+    if not behind or not behind[0].endswith((".yaml", ".yml")) or "\0" in behind[0]:
+        return None
+    for folder in (path.parent, *path.resolve().parents[1:6]):
+        target = folder / behind[0]
+        if target.is_file():
+            return from_mapping(read_yaml(read_source(target), str(target)))
+    return None
+
+
+def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None) -> Facts:
+    single = source.flag("single_gpu_mode")
+    learners = source.integers("num_learners_per_node", "actor_num_gpus_per_node", default=(1,))
+    engines = source.integer("vllm_num_engines", default=1)
+    tensor_parallel = source.integer("vllm_tensor_parallel_size", default=1)
+    trainer = None if learners is None else sum(learners)
+    rollout = 0 if single else None if single is None else product(engines, tensor_parallel)
+    notes = ["single_gpu_mode: the engine rides on the learner's GPU"] if single else []
+    facts = Facts(
+        dialect=NAME,
+        algorithm="ppo" if entry.startswith("ppo") else "grpo",
+        model=source.text("model_name_or_path"),
+        colocated=single,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=product(nodes, per_node),
+        trainer_gpus=trainer,
+        learner_bundles=learners or (),
+        rollout_gpus=rollout,
+        rollout_tp=tensor_parallel,
+        rollout_engines=engines,
+        reference=bool(source.flag("load_ref_policy", default=True) and source.number("beta", default=0.05)),
+        settings=_settings(source),
+        notes=(*notes, *remarks(source, "--")),
+    )
+    # no launcher: the command runs on the machine it is typed on, which has to hold what the roles need
+    silent = nodes is None and per_node is None
+    return replace(facts, declared_gpus=facts.needed_gpus) if silent else facts
+
+
+def _settings(source: Settings) -> dict[str, Any]:
+    found = mapped(source, _TABLE)
+    if source.has("no_filter_zero_std_samples"):
+        found["grpo.filter_zero_std"] = False
+    advantage = source.text("advantage_normalization_type", "advantage_normalization")
+    if advantage in ("standard", "centered"):
+        found["grpo.advantage"] = advantage
+    episodes = source.integer("total_episodes", default=100_000)
+    prompts = found.get("train.prompts_per_step", 16)
+    samples = found.get("train.samples_per_prompt", 4)
+    if episodes is not None and prompts > 0 and samples > 0:
+        found["train.steps"] = episodes // (prompts * samples)
+    datasets = source.words("dataset_mixer_list", "dataset_mixer")
+    first = str(datasets[0]).split() if datasets else []
+    if first and "\0" not in first[0]:
+        found["data.train"] = first[0]
+    for key, value in _DEFAULTS.items():
+        found.setdefault(key, value)
+    return found
+
+
+# what grpo_fast.py takes where its command is silent
+_DEFAULTS: dict[str, Any] = {
+    "train.prompts_per_step": 16,
+    "train.samples_per_prompt": 4,
+    "lengths.prompt": 256,
+    "lengths.response": 256,
+    "lengths.pack": 512,
+    "roles.learner.zero_stage": 0,
+    "grpo.kl_coefficient": 0.05,
+    "checkpoint.every": 200,
+}
+
+
+def _no_rl(algorithm: str, source: Settings, head: list[str], nodes: int | None, per_node: int | None) -> Facts:
+    """Supervised training: every process of accelerate trains, nothing generates."""
+    launcher = from_flags(head)
+    asked = product(nodes, per_node)
+    return Facts(
+        dialect=NAME,
+        algorithm=algorithm,
+        model=source.text("model_name_or_path"),
+        colocated=False,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=asked,
+        trainer_gpus=asked if asked else launcher.integer("num_processes"),
+        rollout_gpus=0,
+        notes=remarks(source, "--"),
+    )

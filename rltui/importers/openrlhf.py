@@ -1,0 +1,202 @@
+"""OpenRLHF: ``train_ppo_ray`` with underscored flags, or the dotted ones of later versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.importers.arguments import Settings, from_flags
+from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.script import ray_gpus
+from rltui.importers.values import product, quotient, total
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from rltui.importers.script import Script
+
+NAME = "openrlhf"
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    "rollout_batch_size": ("train.prompts_per_step", "int"),
+    "rollout.batch_size": ("train.prompts_per_step", "int"),
+    "n_samples_per_prompt": ("train.samples_per_prompt", "int"),
+    "rollout.n_samples_per_prompt": ("train.samples_per_prompt", "int"),
+    "actor_learning_rate": ("train.learning_rate", "float"),
+    "actor.adam.lr": ("train.learning_rate", "float"),
+    "temperature": ("train.temperature", "float"),
+    "rollout.temperature": ("train.temperature", "float"),
+    "seed": ("train.seed", "int"),
+    "max_epochs": ("train.epochs", "int"),
+    "train.max_epochs": ("train.epochs", "int"),
+    "prompt_max_len": ("lengths.prompt", "int"),
+    "generate_max_len": ("lengths.response", "int"),
+    "rollout.max_new_tokens": ("lengths.response", "int"),
+    "zero_stage": ("roles.learner.zero_stage", "int"),
+    "ds.zero_stage": ("roles.learner.zero_stage", "int"),
+    "zpg": ("roles.learner.hpz_partition", "int"),
+    "ring_attn_size": ("roles.learner.sequence_parallel", "int"),
+    "ds.ring_attn_size": ("roles.learner.sequence_parallel", "int"),
+    "ds_tensor_parallel_size": ("roles.learner.tensor_parallel", "int"),
+    "ds.tensor_parallel_size": ("roles.learner.tensor_parallel", "int"),
+    "micro_train_batch_size": ("roles.learner.micro_batch", "int"),
+    "train.micro_batch_size": ("roles.learner.micro_batch", "int"),
+    "lora_rank": ("roles.learner.lora_rank", "int"),
+    "gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
+    "actor.gradient_checkpointing_enable": ("roles.learner.gradient_checkpointing", "bool"),
+    "vllm_gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    "vllm.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    "enforce_eager": ("roles.rollout.enforce_eager", "bool"),
+    "vllm.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
+    "save_steps": ("checkpoint.every", "int"),
+    "ckpt.save_steps": ("checkpoint.every", "int"),
+    "prompt_data": ("data.train", "text"),
+    "data.prompt_dataset": ("data.train", "text"),
+    "gamma": ("ppo.gamma", "float"),
+    "lambd": ("ppo.gae_lambda", "float"),
+    "critic_learning_rate": ("roles.critic.learning_rate", "float"),
+    "critic.adam.lr": ("roles.critic.learning_rate", "float"),
+}
+
+
+def is_entry(word: str) -> bool:
+    """Whether a word of a command is OpenRLHF's program."""
+    return word.startswith("openrlhf.cli.train_") or word.rsplit("/", 1)[-1] == "train_ppo_ray.py"
+
+
+def from_script(script: Script) -> list[Facts]:
+    """What each training that the script starts needs."""
+    found = []
+    for command, behind in script.after(is_entry):
+        entry = next(word for word in command.words if is_entry(word))
+        source = from_flags(behind)
+        if "ppo" in entry or "grpo" in entry:
+            found.append(_facts(script, source))
+        else:
+            found.append(_supervised(script, source, entry, list(command.words)))
+    return found
+
+
+def _facts(script: Script, source: Settings) -> Facts:
+    estimator = source.text("advantage_estimator", "algo.advantage.estimator", default="gae")
+    trainer = _group(source, "actor")
+    engines = source.integer("vllm_num_engines", "vllm.num_engines", default=0)
+    size = source.integer("vllm_tensor_parallel_size", "vllm.tensor_parallel_size", default=1)
+    rollout = product(engines, size)
+    everything = source.flag("colocate_all_models", "train.colocate_all")
+    asynchronous = source.flag("async_train", "train.async_enable")
+    colocated = None if everything is None or asynchronous is None else everything and not asynchronous
+    extra = _extra_groups(source, everything, estimator)
+    facts = Facts(
+        dialect=NAME,
+        algorithm="ppo" if estimator == "gae" else "grpo",
+        model=source.text("pretrain", "actor.model_name_or_path"),
+        colocated=colocated,
+        trainer_gpus=trainer,
+        rollout_gpus=rollout,
+        rollout_tp=size if engines else None,
+        rollout_engines=engines if engines else None,
+        critic="none" if estimator != "gae" else "shared" if extra["critic"] == 0 else "own",
+        critic_gpus=extra["critic"],
+        reference=extra["holds_reference"] == 1,
+        reference_gpus=extra["ref"],
+        other_gpus=extra["reward"],
+        settings=_settings(source),
+        notes=(*_notes(everything, asynchronous), *remarks(source, "--")),
+    )
+    return _with_machine(script, facts)
+
+
+def _group(source: Settings, role: str) -> int | None:
+    """GPUs of a role: nodes times GPUs a node; OpenRLHF takes 1 × 8 where the command is silent."""
+    nodes = source.integer(f"{role}_num_nodes", f"{role}.num_nodes", default=1)
+    return product(nodes, source.integer(f"{role}_num_gpus_per_node", f"{role}.num_gpus_per_node", default=8))
+
+
+def _extra_groups(source: Settings, everything: bool | None, estimator: str) -> dict[str, int | None]:
+    """GPUs of critic, reference and reward model beyond the actor's; 0 where they share or are not there."""
+    reference, critic, reward = (_group(source, role) for role in ("ref", "critic", "reward"))
+    kl = source.number("init_kl_coef", "algo.kl.init_coef", default=0.01)
+    actor_ref = source.flag("colocate_actor_ref", "train.colocate_actor_ref", "train.colocate_fsdp_models")
+    critic_reward = source.flag("colocate_critic_reward", "train.colocate_critic_reward")
+    models = source.has("reward_pretrain", "reward.model_name_or_path")
+    remote = source.has(
+        "remote_rm_url", "reward.remote_url", "agent_func_path", "train.agent_path", "train.agent_func_path"
+    )
+    has_reward, has_critic, has_reference = models and not remote, estimator == "gae", kl is None or kl > 0
+    if everything:
+        reference, critic, reward = 0, 0, 0
+    if everything is None:
+        reference = critic = reward = None
+    if actor_ref or not has_reference:
+        reference = 0
+    if not has_critic:
+        critic = 0
+    if not has_reward or (critic_reward and has_critic):
+        reward = 0
+    return {"ref": reference, "critic": critic, "reward": reward, "holds_reference": int(has_reference)}
+
+
+def _with_machine(script: Script, facts: Facts) -> Facts:
+    """The machine that Slurm or Ray is asked for; with neither, exactly what the roles need."""
+    from msgspec.structs import replace
+
+    slurm = script.slurm
+    if slurm.present:
+        return replace(facts, nodes=slurm.nodes, gpus_per_node=slurm.gpus_per_node, declared_gpus=slurm.gpus)
+    needed = facts.needed_gpus
+    started, per_node = ray_gpus(script)
+    if not started:
+        per_node = 8 if needed and needed > 8 else needed
+    if not per_node or needed is None:
+        return replace(facts, gpus_per_node=per_node)
+    nodes = max(1, -(-needed // per_node))
+    declared = nodes * per_node if started else needed
+    return replace(facts, nodes=nodes, gpus_per_node=per_node, declared_gpus=declared)
+
+
+def _settings(source: Settings) -> dict[str, Any]:
+    found = mapped(source, _TABLE)
+    found.setdefault("train.prompts_per_step", 1024)
+    found.setdefault("train.samples_per_prompt", 1)
+    found.setdefault("roles.learner.zero_stage", 2)
+    if source.flag("adam_offload", "ds.adam_offload"):
+        found["roles.learner.offload"] = "optimizer"
+    samples = product(found.get("train.prompts_per_step"), found.get("train.samples_per_prompt"))
+    if steps := quotient(samples, source.integer("train_batch_size", "train.batch_size")):
+        found["train.optimizer_steps"] = steps
+    bounds = list(source.words("eps_clip_low_high", "actor.eps_clip_low_high"))
+    if len(bounds) == 2:
+        low, high = (from_flags(["--x", str(bound)]).number("x") for bound in bounds)
+        found |= {} if low is None or high is None else {"grpo.clip_low": low, "grpo.clip_high": high}
+    kl = source.number("init_kl_coef", "algo.kl.init_coef", default=0.01)
+    if kl is not None:
+        found["grpo.kl_coefficient"] = kl
+    found.setdefault("lengths.prompt", 1024)
+    found.setdefault("lengths.response", 1024)
+    return found
+
+
+def _notes(everything: bool | None, asynchronous: bool | None) -> list[str]:
+    if everything and asynchronous:
+        return ["colocate_all with asynchronous training: the engines take GPUs of their own beside the trainer's"]
+    return []
+
+
+def _supervised(script: Script, source: Settings, entry: str, words: list[str]) -> Facts:
+    """Fine-tuning, reward models and DPO under the deepspeed or torchrun launcher."""
+    launcher = from_flags(words)
+    per_node = launcher.integer("num_gpus", "nproc_per_node", default=script.slurm.gpus_per_node)
+    nodes = launcher.integer("num_nodes", "nnodes", default=script.slurm.nodes or 1)
+    declared = script.slurm.gpus or total(product(nodes, per_node))
+    return Facts(
+        dialect=NAME,
+        algorithm=entry.rsplit("train_", 1)[-1],
+        model=source.text("pretrain", "actor.model_name_or_path"),
+        colocated=False,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=declared,
+        trainer_gpus=product(nodes, per_node),
+        rollout_gpus=0,
+        notes=remarks(source, "--"),
+    )

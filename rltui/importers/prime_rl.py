@@ -1,0 +1,143 @@
+"""prime-rl: TOML with a ``[deployment]`` of trainer and inference GPUs or nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.importers.arguments import Settings, from_mapping
+from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.values import product, quotient, total
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+NAME = "prime-rl"
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    "max_steps": ("train.steps", "int"),
+    "trainer.optim.lr": ("train.learning_rate", "float"),
+    "optim.lr": ("train.learning_rate", "float"),
+    "trainer.optim.weight_decay": ("train.weight_decay", "float"),
+    "orchestrator.sampling.temperature": ("train.temperature", "float"),
+    "orchestrator.max_off_policy_steps": ("train.async_steps", "int"),
+    "orchestrator.seed": ("train.seed", "int"),
+    "orchestrator.train.sampling.max_completion_tokens": ("lengths.response", "int"),
+    "orchestrator.sampling.max_tokens": ("lengths.response", "int"),
+    "seq_len": ("lengths.pack", "int"),
+    "trainer.model.cp": ("roles.learner.sequence_parallel", "int"),
+    "inference.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    "inference.vllm.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    "inference.model.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
+    "ckpt.interval": ("checkpoint.every", "int"),
+    "ckpt.keep_last": ("checkpoint.keep", "int"),
+    "orchestrator.eval.interval": ("data.eval_every", "int"),
+    "wandb.project": ("tracking.project", "text"),
+    "slurm.partition": ("slurm.partition", "text"),
+    "slurm.account": ("slurm.account", "text"),
+    "slurm.time": ("slurm.time", "text"),
+}
+
+
+def is_config(values: dict[str, Any]) -> bool:
+    """Whether a TOML file is prime-rl's."""
+    return bool({"deployment", "orchestrator", "trainer", "inference"} & values.keys()) or (
+        "model" in values and "data" in values
+    )
+
+
+def from_config(values: dict[str, Any]) -> Facts:
+    """What a configuration needs."""
+    source = from_mapping(values)
+    generates = bool({"orchestrator", "inference", "trainer"} & values.keys())
+    several = source.text("deployment.type", default="single_node") == "multi_node"
+    size = source.integer("inference.parallel.tp", "inference.vllm.tensor_parallel_size", "inference.tp")
+    data = source.integer("inference.parallel.dp", "inference.vllm.data_parallel_size")
+    machine = _several_nodes(source, generates) if several else _one_node(source, generates)
+    trainer, rollout, nodes, per_node = machine
+    engines = _engines(source, several, quotient(rollout, size)) if several or data in (None, 1) else None
+    return Facts(
+        dialect=NAME,
+        algorithm=_algorithm(source) if generates else "sft",
+        model=source.text("model.name", "trainer.model.name", "orchestrator.model.name"),
+        colocated=False,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=product(nodes, per_node) if several else total(trainer, rollout, _teacher(source)),
+        trainer_gpus=trainer,
+        rollout_gpus=rollout,
+        rollout_tp=size if generates else None,
+        rollout_engines=engines if generates else None,
+        other_gpus=_teacher(source),
+        settings=_settings(source),
+        notes=remarks(source),
+    )
+
+
+def _one_node(source: Settings, generates: bool) -> tuple[int | None, int | None, int | None, int | None]:
+    """Trainer, engines, nodes and GPUs a node; each side takes one GPU where the file is silent."""
+    trainer = source.integer("deployment.num_train_gpus", "deployment.num_gpus", default=_listed(source, "trainer"))
+    rollout = source.integer("deployment.num_infer_gpus", default=_listed(source, "inference")) if generates else 0
+    return trainer, rollout, 1, total(trainer, rollout, _teacher(source))
+
+
+def _listed(source: Settings, side: str) -> int | None:
+    """GPUs of a side where the file lists them one by one, as its elders did; else one, or unknown over a base file."""
+    listed = source.words(f"{side}_gpu_ids")
+    if listed:
+        return len(listed)
+    return None if source.has("toml_files") else 1
+
+
+def _several_nodes(source: Settings, generates: bool) -> tuple[int | None, int | None, int | None, int | None]:
+    per_node = source.integer("deployment.gpus_per_node", default=8)
+    train = source.integer("deployment.num_train_nodes", "deployment.num_nodes", default=_listed(source, ""))
+    infer = _infer_nodes(source) if generates else 0
+    return product(train, per_node), product(infer, per_node), total(train, infer), per_node
+
+
+def _infer_nodes(source: Settings) -> int | None:
+    """Nodes of all replicas; a replica that separates prefill and decode has nodes of both."""
+    replicas = source.integer("deployment.num_infer_replicas", default=1)
+    if source.text("inference.deployment.type") == "disaggregated":
+        prefill = product(
+            source.integer("inference.deployment.prefill_nodes_per_replica", "inference.deployment.num_prefill_nodes"),
+            source.integer("inference.deployment.num_prefill_replicas", default=1),
+        )
+        decode = product(
+            source.integer("inference.deployment.decode_nodes_per_replica", "inference.deployment.num_decode_nodes"),
+            source.integer("inference.deployment.num_decode_replicas", default=1),
+        )
+        return product(replicas, total(prefill, decode))
+    return product(replicas, source.integer("deployment.num_infer_nodes", default=1))
+
+
+def _engines(source: Settings, several: bool, by_size: int | None) -> int | None:
+    """Replicas of the engine; None where replicas and GPUs an engine give different numbers."""
+    if not several:
+        return by_size
+    replicas = source.integer("deployment.num_infer_replicas", default=1)
+    return replicas if by_size in (None, replicas) else None
+
+
+def _teacher(source: Settings) -> int | None:
+    return source.integer("deployment.num_teacher_gpus", default=0)
+
+
+def _algorithm(source: Settings) -> str:
+    kind = source.text("orchestrator.algo.type") + source.text("trainer.loss.type")
+    return "opd" if "distill" in kind or "opd" in kind else "grpo"
+
+
+def _settings(source: Settings) -> dict[str, Any]:
+    found = mapped(source, _TABLE)
+    batch = source.integer("orchestrator.batch_size")
+    group = source.integer("orchestrator.group_size", "orchestrator.rollouts_per_example", default=1)
+    if group and (prompts := quotient(batch, group)):
+        found |= {"train.prompts_per_step": prompts, "train.samples_per_prompt": group}
+    if source.flag("trainer.model.optim_cpu_offload") or source.flag("trainer.model.full_offload"):
+        found["roles.learner.offload"] = "optimizer"
+    if source.text("slurm.time").count(":") != 2:
+        found.pop("slurm.time", None)
+    found["roles.learner.zero_stage"] = 3
+    found.setdefault("train.learning_rate", 1e-6)
+    return found

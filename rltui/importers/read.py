@@ -1,0 +1,201 @@
+"""``import_file``: whose launch script is this, and what does it ask for?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rltui.errors import UsageError
+from rltui.importers import areal, nemo_rl, open_instruct, openrlhf, prime_rl, skyrl, slime, trl, verl
+from rltui.importers.arguments import from_mapping
+from rltui.importers.config import interpolated, read_toml, read_yaml, with_defaults
+from rltui.importers.facts import Facts
+from rltui.importers.layout_of import Unmappable, layout_of
+from rltui.importers.script import Script, read_script
+from rltui.importers.source import read_source
+from rltui.importers.values import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# the generic launchers come last: they start the programs of the others too
+SHELL_DIALECTS = (open_instruct, verl, openrlhf, slime, skyrl, trl)
+NUMBERS = ("trainer_gpus", "rollout_gpus", "rollout_tp", "rollout_engines", "declared_gpus")
+MAX_NOTES = 400
+
+
+class Imported(Struct, frozen=True, kw_only=True):
+    """A launch script as rltui reads it; None stands for not known.
+
+    Attributes:
+        dialect: Whose script it is.
+        layout: A layout as plain values; None where none can be made.
+        needed_gpus: GPUs that all roles take together.
+        declared_gpus: GPUs that the script asks a scheduler or Ray for.
+        trainer_gpus: GPUs that train the policy.
+        rollout_gpus: GPUs of the engines; 0 where they ride on the trainer's, or there are none.
+        rollout_tp: GPUs of one engine.
+        rollout_engines: Number of engines.
+        unmapped: What could not be mapped, is not known, or was assumed; one line each.
+    """
+
+    dialect: str
+    layout: dict[str, Any] | None
+    needed_gpus: int | None
+    declared_gpus: int | None
+    trainer_gpus: int | None
+    rollout_gpus: int | None
+    rollout_tp: int | None
+    rollout_engines: int | None
+    unmapped: tuple[str, ...]
+
+
+def import_file(path: str | Path) -> Imported:
+    """Read the launch script or configuration at ``path``; nothing in it is run, sourced or fetched.
+
+    Raises:
+        UsageError: Not readable, or no training system that is known.
+    """
+    path = Path(path)
+    try:
+        return import_text(read_source(path), path)
+    except UsageError as error:
+        place = "" if str(path) in error.message else f"{path}: "
+        raise UsageError(printable(place + error.message), error.hint) from error
+
+
+def import_text(text: str, path: Path) -> Imported:
+    """Read a launch script given as ``text``; ``path`` says where it stands, for files that it builds on.
+
+    Raises:
+        UsageError: Not readable, or no training system that is known.
+    """
+    facts, notes = _facts(text, path)
+    layout: dict[str, Any] | None = None
+    assumed: list[str] = []
+    try:
+        layout, assumed = layout_of(facts, path.name)
+    except Unmappable as reason:
+        assumed = [str(reason)]
+    return Imported(
+        dialect=facts.dialect,
+        layout=layout,
+        needed_gpus=_sane(facts.needed_gpus),
+        declared_gpus=_sane(facts.declared_gpus),
+        trainer_gpus=_sane(facts.trainer_gpus),
+        rollout_gpus=_sane(facts.rollout_gpus),
+        rollout_tp=_sane(facts.rollout_tp),
+        rollout_engines=_sane(facts.rollout_engines),
+        unmapped=_lines((*assumed, *notes, *facts.notes)),
+    )
+
+
+def _sane(number: int | None) -> int | None:
+    """A count of GPUs, or None for what cannot be one."""
+    return number if number is not None and 0 <= number <= 1_000_000 else None
+
+
+def _lines(notes: Sequence[str]) -> tuple[str, ...]:
+    """Remarks without repeats, holes written as ``?``, and not without end."""
+    unique = list(dict.fromkeys(printable(note[:300]) for note in notes))
+    if len(unique) <= MAX_NOTES:
+        return tuple(unique)
+    return (*unique[:MAX_NOTES], f"and {len(unique) - MAX_NOTES} more")
+
+
+def _facts(text: str, path: Path) -> tuple[Facts, tuple[str, ...]]:
+    ending = path.suffix.lower()
+    if ending == ".toml":
+        return _from_toml(text, path), ()
+    if ending in (".yaml", ".yml"):
+        return _from_yaml(text, path), ()
+    if ending in (".py", ".json", ".ipynb", ".md", ".rst"):
+        raise UsageError(
+            f"{path} is a {ending} file; launch scripts (shell, Slurm) and YAML or TOML configurations are read.",
+            "Name the script that starts the training.",
+        )
+    script = read_script(text, path)
+    return _from_script(script), script.reading.notes
+
+
+def _from_toml(text: str, path: Path) -> Facts:
+    values = read_toml(text, str(path))
+    if not prime_rl.is_config(values):
+        raise UsageError(f"{path}: no training system that is known writes such TOML.", _KNOWN)
+    return prime_rl.from_config(values)
+
+
+_KNOWN = (
+    "Known are open-instruct, verl, slime, miles, OpenRLHF, prime-rl, NeMo-RL, SkyRL, AReaL, TRL and plain accelerate."
+)
+
+
+def _from_yaml(text: str, path: Path) -> Facts:
+    own = read_yaml(text, str(path))
+    if nemo_rl.is_recipe(own):
+        values, missing = with_defaults(own, path)
+        return nemo_rl.from_config(interpolated(values), missing, path.name)
+    if areal.is_config(own):
+        return areal.from_config(interpolated(own))
+    if found := open_instruct.from_config(own):
+        return found
+    if "num_processes" in own and "distributed_type" in own:
+        return _accelerate(own)
+    raise UsageError(f"{path}: no training system that is known writes such YAML.", _KNOWN)
+
+
+def _accelerate(values: dict[str, Any]) -> Facts:
+    """An accelerate configuration: processes and machines, and nothing of what they train."""
+    source = from_mapping(values)
+    processes = source.integer("num_processes")
+    nodes = source.integer("num_machines", default=1)
+    per_node = processes // nodes if processes and nodes and processes % nodes == 0 else None
+    return Facts(
+        dialect="accelerate",
+        algorithm="",
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=processes,
+        trainer_gpus=processes,
+        notes=("an accelerate configuration does not say what is trained",),
+    )
+
+
+def _from_script(script: Script) -> Facts:
+    for dialect in SHELL_DIALECTS:
+        found = dialect.from_script(script)
+        if found:
+            return _with_card(_agreed(found), script)
+    slurm = script.slurm
+    if slurm.present:
+        note = "no training that is known is started here; only the #SBATCH lines are read"
+        return Facts(
+            dialect="slurm", algorithm="", nodes=slurm.nodes, gpus_per_node=slurm.gpus_per_node,
+            declared_gpus=slurm.gpus, notes=(note,),
+        )  # fmt: skip
+    raise UsageError(f"{script.path}: no training that is known is started here.", _KNOWN)
+
+
+def _with_card(facts: Facts, script: Script) -> Facts:
+    """Slurm's partition, time and card beside what the training says."""
+    settings = {**script.slurm.settings, **facts.settings}
+    if script.slurm.gpu:
+        settings["hardware.gpu"] = script.slurm.gpu.upper()
+    return replace(facts, settings=settings)
+
+
+def _agreed(found: Sequence[Facts]) -> Facts:
+    """One set of facts for a script that starts several trainings: numbers in which they differ are not known."""
+    first = found[0]
+    differing = {name for name in NUMBERS if any(getattr(facts, name) != getattr(first, name) for facts in found)}
+    needs = {facts.needed_gpus for facts in found}
+    if not differing and len(needs) == 1:
+        return first
+    cleared: dict[str, Any] = dict.fromkeys(differing)
+    if len(needs) > 1:
+        cleared |= {"colocated": None, "together": None}
+    note = f"the script starts {len(found)} trainings that differ in {', '.join(sorted(differing)) or 'their GPUs'}"
+    return replace(first, **cleared, notes=(note, *first.notes))

@@ -1,0 +1,110 @@
+"""What a test such as ``[ "$A" -eq 1 ]`` comes to, where that can be known without running anything."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import TYPE_CHECKING
+
+from rltui.importers.shell_arithmetic import evaluate
+from rltui.importers.shell_expand import expand_words
+from rltui.importers.values import HOLE, to_int
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rltui.importers.shell_expand import Scope
+
+_NUMBERS: dict[str, Callable[[int, int], bool]] = {
+    "-eq": lambda left, right: left == right,
+    "-ne": lambda left, right: left != right,
+    "-lt": lambda left, right: left < right,
+    "-le": lambda left, right: left <= right,
+    "-gt": lambda left, right: left > right,
+    "-ge": lambda left, right: left >= right,
+}
+
+
+def truth(raws: Sequence[str], scope: Scope, line: int) -> bool | None:
+    """Whether a command succeeds; None where only a run would show it."""
+    if not raws:
+        return None
+    head = raws[0]
+    if head.startswith("(("):
+        value = evaluate(" ".join(expand_words([f'"{head[2:-2]}"'], scope, line)), scope.get)
+        return None if HOLE in value else value != "0"
+    if head == "!":
+        inner = truth(raws[1:], scope, line)
+        return None if inner is None else not inner
+    if head in ("true", ":", "false"):
+        return head != "false"
+    if head not in ("[", "[[", "test"):
+        return None
+    inside = list(raws[1:-1] if raws[-1] in ("]", "]]") else raws[1:])
+    return _any(inside, scope, line)
+
+
+def _any(raws: list[str], scope: Scope, line: int) -> bool | None:
+    return _joined(raws, ("||", "-o"), True, lambda part: _all(part, scope, line))
+
+
+def _all(raws: list[str], scope: Scope, line: int) -> bool | None:
+    return _joined(raws, ("&&", "-a"), False, lambda part: _single(part, scope, line))
+
+
+def _joined(
+    raws: list[str], operators: tuple[str, str], settles: bool, judge: Callable[[list[str]], bool | None]
+) -> bool | None:
+    """The verdict over parts between ``operators``; one part that is ``settles`` decides it."""
+    parts: list[list[str]] = [[]]
+    for raw in raws:
+        if raw in operators and parts[-1]:
+            parts.append([])
+        else:
+            parts[-1].append(raw)
+    verdicts = [judge(part) for part in parts]
+    if settles in verdicts:
+        return settles
+    return None if None in verdicts else not settles
+
+
+def _single(raws: list[str], scope: Scope, line: int) -> bool | None:
+    if raws[:1] == ["!"]:
+        inner = _single(raws[1:], scope, line)
+        return None if inner is None else not inner
+    if len(raws) == 1:
+        value = _text(raws[0], scope, line)
+        return None if HOLE in value else value != ""
+    if len(raws) == 2:
+        return _unary(raws[0], _operand(raws[1], scope, line))
+    if len(raws) == 3:
+        return _compare(_text(raws[0], scope, line), raws[1], raws[2], scope, line)
+    return None
+
+
+def _text(raw: str, scope: Scope, line: int) -> str:
+    return _operand(raw, scope, line) or ""
+
+
+def _operand(raw: str, scope: Scope, line: int) -> str:
+    return " ".join(expand_words([raw], scope, line))
+
+
+def _unary(operator: str, value: str) -> bool | None:
+    if operator not in ("-z", "-n") or HOLE in value:
+        return None
+    return (value == "") == (operator == "-z")
+
+
+def _compare(left: str, operator: str, raw: str, scope: Scope, line: int) -> bool | None:
+    right = _text(raw, scope, line)
+    if HOLE in left or HOLE in right:
+        return None
+    if operator in _NUMBERS:
+        numbers = to_int(left), to_int(right)
+        if numbers[0] is None or numbers[1] is None:
+            return None
+        return _NUMBERS[operator](numbers[0], numbers[1])
+    if operator in ("=", "==", "!="):
+        same = fnmatch.fnmatchcase(left, right) if "*" in raw and '"' not in raw else left == right
+        return same == (operator != "!=")
+    return None

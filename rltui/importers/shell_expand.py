@@ -1,0 +1,360 @@
+"""Expanding words: variables with their defaults, arrays, arithmetic; a command substitution leaves a hole."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from typing import TYPE_CHECKING
+
+from rltui.importers.shell_arithmetic import evaluate
+from rltui.importers.shell_lexer import ScriptError
+from rltui.importers.values import HOLE, HOLES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_TEXT = 100_000
+MAX_NESTING = 30
+_NAME = re.compile(r"[A-Za-z_]\w*|[0-9]+|[@*#?$!-]")
+_BRACED = re.compile(r"(#|!)?([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(\[[^\]]*\])?(.*)\Z", re.DOTALL)
+_PLAIN = re.compile(r"[^\\'\"`$]+")
+_BRACKETS = {"(": ")", "{": "}"}
+
+
+class Scope:
+    """Variables of a script as far as they are known.
+
+    A name that is missing was never set in the script. Its environment may still hold it, so its bare value is a
+    hole; a default given on the spot (``${NAME:-x}``) is taken.
+    """
+
+    def __init__(self, variables: dict[str, str | tuple[str, ...]], arguments: Sequence[str] | None = None) -> None:
+        self.variables = variables
+        self.arguments = arguments
+        self.nesting = 0
+
+    def get(self, name: str) -> str | None:
+        """Text of a variable or positional argument; None where it is not set."""
+        if name.isdigit():
+            return self._argument(int(name))
+        if name in ("@", "*"):
+            return " ".join(self.arguments or ())
+        if name == "#":
+            return HOLE if self.arguments is None else str(len(self.arguments))
+        if not (name[0].isalpha() or name[0] == "_"):
+            return HOLE
+        value = self.variables.get(name)
+        if isinstance(value, tuple):
+            return value[0] if value else ""
+        return value
+
+    def _argument(self, index: int) -> str | None:
+        if index == 0:
+            return HOLE
+        given = self.arguments or ()
+        return given[index - 1] if index <= len(given) else None
+
+    def items(self, name: str) -> tuple[str, ...]:
+        """Words of an array."""
+        if name in ("@", "*"):
+            return tuple(self.arguments or ())
+        value = self.variables.get(name)
+        if value is None:
+            return (HOLES,)
+        return value if isinstance(value, tuple) else (value,)
+
+
+def expand_words(raws: Sequence[str], scope: Scope, line: int = 0) -> list[str]:
+    """Words after expansion and splitting.
+
+    Raises:
+        ScriptError: The text grows without end, or nests too deep.
+    """
+    fields: list[str] = []
+    for raw in raws:
+        fields.extend(_Expansion(scope, line).fields(raw))
+    return fields
+
+
+def expand_text(raw: str, scope: Scope, line: int = 0) -> str:
+    """One text after expansion, as on the right of an assignment."""
+    expansion = _Expansion(scope, line)
+    expansion.run(raw, splitting=False)
+    return " ".join(expansion.done())
+
+
+class _Expansion:
+    """Builds the fields of one word."""
+
+    def __init__(self, scope: Scope, line: int) -> None:
+        self.scope = scope
+        self.line = line
+        self.finished: list[str] = []
+        self.current: str | None = None
+        self.splitting = True
+        self.in_default = False
+        self.no_items = False
+
+    def fields(self, raw: str) -> list[str]:
+        """The fields of ``raw``."""
+        self.run(raw, splitting=True)
+        return self.done()
+
+    def done(self) -> list[str]:
+        """What has been built."""
+        return self.finished if self.current is None else [*self.finished, self.current]
+
+    def run(self, raw: str, splitting: bool) -> None:
+        """Read all of ``raw``."""
+        self.scope.nesting += 1
+        if self.scope.nesting > MAX_NESTING:
+            raise ScriptError(self.line, "variables or defaults refer to each other without end")
+        self.splitting = splitting
+        self.pieces(raw)
+        self.scope.nesting -= 1
+
+    def pieces(self, raw: str) -> None:
+        """Read ``raw`` piece by piece."""
+        at = 0
+        while at < len(raw):
+            at = self.piece(raw, at, quoted=False)
+
+    def piece(self, raw: str, at: int, quoted: bool) -> int:
+        """Read one piece at ``at`` and return the position after it."""
+        char = raw[at]
+        if char == "\\":
+            return self.escaped(raw, at, quoted)
+        if char == "'" and not quoted:
+            end = raw.find("'", at + 1)
+            end = len(raw) if end < 0 else end
+            self.add(raw[at + 1 : end])
+            return end + 1
+        if char == '"' and not quoted:
+            return self.double_quoted(raw, at)
+        if char == "`":
+            end = raw.find("`", at + 1)
+            self.add_value(HOLE, quoted)
+            return len(raw) if end < 0 else end + 1
+        if char == "$":
+            return self.dollar(raw, at, quoted)
+        match = _PLAIN.match(raw, at)
+        text = match.group() if match else char
+        self.add_value(text, quoted=quoted or not self.in_default)
+        return at + len(text)
+
+    def escaped(self, raw: str, at: int, quoted: bool) -> int:
+        """A backslash; in double quotes it only escapes a few characters."""
+        follows = raw[at + 1 : at + 2]
+        if follows == "\n":
+            return at + 2
+        self.add(follows if not quoted or follows in '$`"\\' else f"\\{follows}")
+        return at + 2
+
+    def double_quoted(self, raw: str, at: int) -> int:
+        """``"…"``; an empty one is an empty word, but ``"$@"`` without arguments is none."""
+        fresh, self.no_items = self.current is None, False
+        self.add("")
+        at += 1
+        while at < len(raw) and raw[at] != '"':
+            at = self.piece(raw, at, quoted=True)
+        if fresh and self.no_items and self.current == "":
+            self.current = None
+        return at + 1
+
+    def dollar(self, raw: str, at: int, quoted: bool) -> int:
+        """``$name``, ``${…}``, ``$(…)``, ``$((…))`` or ``$'…'``."""
+        follows = raw[at + 1 : at + 2]
+        if follows in _BRACKETS:
+            end = _closing(raw, at + 1, follows, _BRACKETS[follows])
+            inside = raw[at + 2 : end - 1]
+            if follows == "{":
+                self.braced(inside, quoted)
+            else:
+                self.add_value(self.substituted(inside), quoted)
+            return end
+        if follows == "'" and not quoted:
+            end = raw.find("'", at + 2)
+            self.add(raw[at + 2 : end])
+            return end + 1
+        match = _NAME.match(raw, at + 1)
+        if match is None:
+            self.add("$")
+            return at + 1
+        self.named(match.group(), quoted)
+        return match.end()
+
+    def substituted(self, inside: str) -> str:
+        """The value of ``$((…))``; that of ``$(…)`` is not known, for nothing is run."""
+        if not (inside.startswith("(") and inside.endswith(")")):
+            return HOLE
+        return self.arithmetic(inside[1:-1])
+
+    def arithmetic(self, expression: str) -> str:
+        """Value of an arithmetic expression."""
+        return evaluate(self.nested(expression), self.scope.get)
+
+    def nested(self, raw: str) -> str:
+        """A text inside an expansion, expanded itself."""
+        return expand_text(raw, self.scope, self.line)
+
+    def named(self, name: str, quoted: bool) -> None:
+        """``$name``."""
+        if name in ("@", "*"):
+            self.add_items(self.scope.items(name), quoted)
+            return
+        value = self.scope.get(name)
+        self.add_value(HOLE if value is None else value, quoted)
+
+    def braced(self, inside: str, quoted: bool) -> None:
+        """``${…}``."""
+        match = _BRACED.match(inside)
+        if match is None:
+            self.add_value(HOLE, quoted)
+            return
+        prefix, name, index, operation = match.groups()
+        if prefix == "#":
+            self.add_value(self.length(name, index), quoted)
+        elif prefix == "!":
+            target = self.scope.get(name)
+            known = target is not None and not index and re.fullmatch(r"[A-Za-z_]\w*", target)
+            self.named(target, quoted) if known and target else self.add_value(HOLE, quoted)
+        elif (index in ("[@]", "[*]") or name in ("@", "*")) and not operation:
+            self.add_items(self.scope.items(name), quoted)
+        else:
+            self.operate(name, index, operation, quoted)
+
+    def length(self, name: str, index: str | None) -> str:
+        """``${#name}`` and ``${#name[@]}``."""
+        if index:
+            items = self.scope.items(name)
+            return HOLE if HOLES in items else str(len(items))
+        value = self.scope.get(name)
+        return HOLE if value is None or HOLE in value else str(len(value))
+
+    def operate(self, name: str, index: str | None, operation: str, quoted: bool) -> None:
+        """``${name}`` with an index or an operation such as ``:-default``."""
+        value = self.item(name, index) if index else self.scope.get(name)
+        if not operation:
+            self.add_value(HOLE if value is None else value, quoted)
+            return
+        kind = re.match(r":?[-=+?]", operation)
+        if kind is None:
+            self.add_value(transformed(value, operation), quoted)
+            return
+        self.defaulted(name, value, (kind.group(), operation[kind.end() :]), quoted)
+
+    def item(self, name: str, index: str) -> str | None:
+        """One item of an array."""
+        items = self.scope.items(name)
+        position = self.arithmetic(index[1:-1])
+        keyed = any(item.startswith("[") for item in items)  # an associative array, whose keys are words
+        if HOLE in position or keyed:
+            return HOLE
+        return items[int(position)] if 0 <= int(position) < len(items) else HOLE
+
+    def defaulted(self, name: str, value: str | None, operation: tuple[str, str], quoted: bool) -> None:
+        """``:-``, ``-``, ``:=``, ``:+`` and ``:?``."""
+        kind, word = operation
+        missing = value is None or (kind.startswith(":") and value == "")
+        if kind.endswith("+"):
+            if not missing:
+                self.splice(word, quoted)
+        elif not missing:
+            self.add_value(value or "", quoted)
+        elif kind.endswith("?"):
+            self.add_value(HOLE, quoted)
+        else:
+            if kind.endswith("="):
+                self.scope.variables[name] = self.nested(word)
+            self.splice(word, quoted)
+
+    def splice(self, word: str, quoted: bool) -> None:
+        """The fields of a default; its own blanks part them, unless they are quoted."""
+        if quoted or not self.splitting:
+            self.add_value(self.nested(word), quoted=True)
+            return
+        self.scope.nesting += 1
+        if self.scope.nesting > MAX_NESTING:
+            raise ScriptError(self.line, "variables or defaults refer to each other without end")
+        outer, self.in_default = self.in_default, True
+        self.pieces(word)
+        self.in_default = outer
+        self.scope.nesting -= 1
+
+    def add(self, text: str) -> None:
+        """Text that belongs to the field that is being built."""
+        self.current = (self.current or "") + text
+        if len(self.current) > MAX_TEXT or len(self.finished) > MAX_TEXT:
+            raise ScriptError(self.line, "a variable grows without end")
+
+    def add_value(self, value: str, quoted: bool) -> None:
+        """A value; unquoted, it is split at blanks."""
+        if quoted or not self.splitting:
+            self.add(value)
+            return
+        pieces = value.split()
+        if not pieces:
+            return
+        if value[0].isspace():
+            self.next_field()
+        self.add(pieces[0])
+        for piece in pieces[1:]:
+            self.next_field()
+            self.add(piece)
+        if value[-1].isspace():
+            self.next_field()
+
+    def next_field(self) -> None:
+        """Finish the field that is being built."""
+        if self.current is not None:
+            self.finished.append(self.current)
+            self.current = None
+
+    def add_items(self, items: tuple[str, ...], quoted: bool) -> None:
+        """Items of an array, each a field of its own."""
+        self.no_items = not items
+        for position, item in enumerate(items):
+            if position:
+                self.next_field()
+            self.add_value(item, quoted)
+
+
+def _closing(raw: str, start: int, opening: str, closing: str) -> int:
+    """Position after the bracket that closes the one at ``start``; quoted brackets do not count."""
+    depth, at, quote = 0, start, ""
+    while at < len(raw):
+        char = raw[at]
+        if char == "\\" and quote != "'":
+            at += 2
+            continue
+        if char in "'\"" and (not quote or quote == char):
+            quote = "" if quote else char
+        elif quote != "'":
+            depth += (char == opening) - (char == closing)
+            if depth == 0:
+                return at + 1
+        at += 1
+    return len(raw) + 1
+
+
+def transformed(value: str | None, operation: str) -> str:
+    """``${name%pattern}`` and its kin; a hole where the value or the operation is not known."""
+    if value is None or HOLE in value:
+        return HOLE
+    if operation in ("^^", ",,"):
+        return value.upper() if operation == "^^" else value.lower()
+    match = re.match(r"(##|#|%%|%)([^$`\"']*)\Z", operation)
+    if match is None or len(value) > 1000:
+        return HOLE
+    return _without(value, match.group(1), match.group(2))
+
+
+def _without(value: str, kind: str, pattern: str) -> str:
+    """``value`` without the shortest or longest start (#) or end (%) that matches ``pattern``."""
+    cuts = range(len(value) + 1)
+    ordered = cuts if kind in ("#", "%%") else reversed(cuts)
+    for cut in ordered:
+        taken = value[:cut] if kind.startswith("#") else value[cut:]
+        if fnmatch.fnmatchcase(taken, pattern):
+            return value[cut:] if kind.startswith("#") else value[:cut]
+    return value

@@ -1,0 +1,368 @@
+"""Following a shell script without running it: which commands it would start, with which words.
+
+This is an abstract reading. Where a branch cannot be decided every branch is followed and the results are joined:
+what all branches agree on stays known, the rest becomes a hole.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.importers import shell_syntax as syntax
+from rltui.importers.shell_conditions import truth
+from rltui.importers.shell_expand import Scope, expand_text, expand_words
+from rltui.importers.shell_lexer import ScriptError
+from rltui.importers.values import HOLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Value = str | tuple[str, ...]
+MAX_STEPS = 20_000
+MAX_CALLS = 12
+MAX_ROUNDS = 8
+_ARGUMENTS = re.compile(r"\$#|\$\{#\}|\$\{?1|^getopts\b")
+GPU_WORDS = frozenset({"gpu", "cuda", "nvidia"})
+
+
+class Started(Struct, frozen=True):
+    """A command that the script would start.
+
+    Attributes:
+        words: Its words, expanded; a hole stands where a word is not known.
+        environ: Variables set in front of it.
+        line: Line of the script.
+        sure: Whether every run of the script comes here.
+    """
+
+    words: tuple[str, ...]
+    environ: dict[str, str]
+    line: int
+    sure: bool = True
+
+
+class Reading(Struct, frozen=True):
+    """What a script starts, its variables at the end, and remarks on the reading."""
+
+    commands: tuple[Started, ...]
+    variables: dict[str, Value]
+    notes: tuple[str, ...]
+
+
+def read_shell(text: str, environ: Mapping[str, str] | None = None) -> Reading:
+    """Follow the script ``text``.
+
+    Args:
+        text: The script.
+        environ: Variables that are known to be set, such as Slurm's.
+
+    Raises:
+        ScriptError: It is not a script that can be read, or it goes on without end.
+    """
+    follower = _Follower(dict(environ or {}))
+    try:
+        block, notes = syntax.parse(text)
+        follower.notes.extend(notes)
+        follower.block(block)
+    except RecursionError as error:
+        raise ScriptError(1, "nested too deep to be read") from error
+    unique = tuple(dict.fromkeys(follower.notes))
+    return Reading(tuple(follower.commands), follower.variables, unique)
+
+
+class _Follower:
+    """The state of a reading."""
+
+    def __init__(self, variables: dict[str, Value]) -> None:
+        self.variables = variables
+        self.functions: dict[str, syntax.Block] = {}
+        self.arguments: Sequence[str] | None = None
+        self.commands: list[Started] = []
+        self.notes: list[str] = []
+        self.alive = True
+        self.sure = True
+        self.steps = 0
+        self.calls = 0
+        self.line = 0
+
+    @property
+    def scope(self) -> Scope:
+        """The variables, for expansion."""
+        return Scope(self.variables, self.arguments)
+
+    def block(self, block: syntax.Block) -> None:
+        """Follow nodes until the script is left."""
+        for node in block:
+            if not self.alive:
+                return
+            self.steps += 1
+            if self.steps > MAX_STEPS:
+                raise ScriptError(self.line, f"more than {MAX_STEPS} steps; the script goes on without end")
+            self.node(node)
+
+    def node(self, node: syntax.Node) -> None:
+        """Follow one node."""
+        if isinstance(node, syntax.Command):
+            self.command(node)
+        elif isinstance(node, syntax.AndOr):
+            self.and_or(node)
+        elif isinstance(node, syntax.If):
+            self.condition(node)
+        elif isinstance(node, syntax.Case):
+            self.case(node)
+        elif isinstance(node, syntax.For):
+            self.loop_over_words(node)
+        elif isinstance(node, syntax.While):
+            self.loop(node)
+        elif isinstance(node, syntax.Function):
+            self.functions[node.name] = node.body
+        else:
+            self.block(node.body)
+
+    def and_or(self, node: syntax.AndOr) -> None:
+        """``&&``, ``||``, ``|``; an ordinary command is taken to succeed."""
+        self.node(node.left)
+        if node.operator == "|" or not self.alive:
+            self.node(node.right)
+            return
+        verdict = self.verdict(node.left)
+        tested = self.is_test(node.left)
+        if verdict is None and tested:
+            self.branches([(node.right,), ()])
+        elif (verdict is not False) == (node.operator == "&&"):
+            self.node(node.right)
+
+    def is_test(self, node: syntax.Node) -> bool:
+        """Whether a node is a test, whose outcome matters, rather than a command that is meant to succeed."""
+        if isinstance(node, syntax.AndOr):
+            return self.is_test(node.left) or self.is_test(node.right)
+        return isinstance(node, syntax.Command) and node.words[:1] in (("[",), ("[[",), ("test",))
+
+    def verdict(self, node: syntax.Node) -> bool | None:
+        """Whether a node succeeds, where that is known."""
+        if isinstance(node, syntax.Group) and node.body:
+            return self.verdict(node.body[-1])
+        if isinstance(node, syntax.Command):
+            return truth(node.words, self.scope, node.line)
+        if not isinstance(node, syntax.AndOr) or node.operator == "|":
+            return None
+        left, right = self.verdict(node.left), self.verdict(node.right)
+        settles = node.operator == "||"
+        if settles in (left, right):
+            return settles
+        return None if None in (left, right) else not settles
+
+    def condition(self, node: syntax.If) -> None:
+        """Follow the branch that is taken, or all that may be."""
+        possible: list[syntax.Block] = []
+        for test, body in node.branches:
+            self.tests_commands(test)
+            verdict = self.verdict(test[-1]) if test else True
+            if verdict is False:
+                continue
+            possible.append(body)
+            if verdict:
+                break
+        else:
+            possible.append(())
+        self.branches(possible)
+
+    def tests_commands(self, test: syntax.Block) -> None:
+        """Follow what a condition runs; a Ray cluster may be started there."""
+        for node in test:
+            if not self.is_test(node) and not isinstance(node, syntax.Command):
+                self.node(node)
+
+    def case(self, node: syntax.Case) -> None:
+        """Follow the arm that matches; of arms for several kinds of device, the one for GPUs."""
+        subject = expand_text(node.subject, self.scope, self.line)
+        if HOLE not in subject:
+            for patterns, body in node.arms:
+                if any(fnmatch.fnmatchcase(subject, expand_text(pattern, self.scope)) for pattern in patterns):
+                    self.block(body)
+                    return
+            return
+        for patterns, body in node.arms:
+            if body and GPU_WORDS.intersection(patterns):
+                self.notes.append(f"the branch for {patterns[0]!r} is taken; which device there is shows only in a run")
+                self.block(body)
+                return
+        bodies = [body for _, body in node.arms]
+        catches_all = any("*" in patterns for patterns, _ in node.arms)
+        self.branches(bodies if catches_all else [*bodies, ()])
+
+    def branches(self, bodies: Sequence[syntax.Block]) -> None:
+        """Follow each body from the same state and join what comes out of those that go on."""
+        if len(bodies) == 1:
+            self.block(bodies[0])
+            return
+        before, sure = dict(self.variables), self.sure
+        outcomes: list[dict[str, Value]] = []
+        for body in bodies:
+            self.variables, self.alive, self.sure = dict(before), True, False
+            self.block(body)
+            if self.alive:
+                outcomes.append(self.variables)
+        self.sure = sure
+        self.alive = bool(outcomes)
+        self.variables = _joined(outcomes) if outcomes else before
+
+    def loop(self, node: syntax.While) -> None:
+        """Follow the body as something that may happen; a loop over arguments has none to go over."""
+        self.block(node.condition)
+        tested = " ".join(word for test in node.condition if isinstance(test, syntax.Command) for word in test.words)
+        if self.arguments is None and _ARGUMENTS.search(tested):
+            return
+        self.branches([node.body, ()])
+
+    def loop_over_words(self, node: syntax.For) -> None:
+        """Follow the body for each word where the words are few and known, else once with a hole."""
+        words = None if node.words is None else expand_words(node.words, self.scope, self.line)
+        if words is None or len(words) > MAX_ROUNDS or any(HOLE in word for word in words):
+            words = [HOLE]
+        for word in words:
+            if node.name.isidentifier():
+                self.variables[node.name] = word
+            self.block(node.body)
+
+    def command(self, node: syntax.Command) -> None:
+        """A simple command."""
+        self.line = node.line
+        if node.words[:1] in (("[",), ("[[",), ("test",)) or (node.words and node.words[0].startswith("((")):
+            return
+        words = expand_words(node.words, self.scope, node.line)
+        declares = bool(words) and words[0] in ("export", "local", "declare", "readonly", "typeset")
+        if not words or declares:
+            self.assign(node.assignments)
+            return
+        environ = {
+            item.name: expand_text(item.value, self.scope, node.line)
+            for item in node.assignments
+            if isinstance(item.value, str)
+        }
+        if not self.builtin(words):
+            self.started(words, environ)
+
+    def assign(self, assignments: Sequence[syntax.Assignment]) -> None:
+        """Set variables."""
+        for item in assignments:
+            value: Value
+            if isinstance(item.value, tuple):
+                value = tuple(expand_words(item.value, self.scope, self.line))
+            else:
+                value = expand_text(item.value, self.scope, self.line)
+            self.variables[item.name] = self.appended(item.name, value) if item.append else value
+
+    def appended(self, name: str, value: Value) -> Value:
+        """The value of ``NAME+=value``."""
+        before = self.variables.get(name, () if isinstance(value, tuple) else "")
+        if isinstance(value, tuple) or isinstance(before, tuple):
+            first = before if isinstance(before, tuple) else (before,)
+            return first + (value if isinstance(value, tuple) else (value,))
+        return before + value
+
+    def builtin(self, words: list[str]) -> bool:
+        """Do what a shell's own command does to the reading; tells whether it was one."""
+        head = words[0]
+        if head in ("exit", "return"):
+            self.alive = False
+        elif head in ("source", "."):
+            self.notes.append(f"line {self.line}: {' '.join(words[1:2])} is not read; what it sets is not known")
+        elif head == "unset":
+            for name in words[1:]:
+                self.variables.pop(name, None)
+        elif head in ("read", "mapfile", "readarray"):
+            self.variables.update({name: HOLE for name in words[1:] if name.isidentifier()})
+        elif head == "shift":
+            self.arguments = self.arguments[1:] if self.arguments else self.arguments
+        elif head == "set" and "--" in words:
+            self.arguments = words[words.index("--") + 1 :]
+        elif head in self.functions:
+            self.call(head, words[1:])
+        else:
+            return head in ("echo", "printf", "set", ":", "cd", "trap", "wait", "sleep", "shopt", "ulimit", "pkill")
+        return True
+
+    def call(self, name: str, arguments: Sequence[str]) -> None:
+        """Follow a function of the script."""
+        if self.calls >= MAX_CALLS:
+            raise ScriptError(self.line, f"functions call each other without end ({name[:40]})")
+        outer = self.arguments
+        self.calls += 1
+        self.arguments = arguments
+        self.block(self.functions[name])
+        self.alive = True
+        self.arguments = outer
+        self.calls -= 1
+
+    def started(self, words: list[str], environ: dict[str, str]) -> None:
+        """Note a command; the text of ``bash -c`` and ``eval`` is followed in its place."""
+        inner = _inner_script(words)
+        if inner is None or HOLE in inner[:1] or self.calls >= MAX_CALLS:
+            self.commands.append(Started(tuple(words), environ, self.line, self.sure))
+            return
+        self.calls += 1
+        line = self.line
+        try:
+            block, _ = syntax.parse(inner)
+        except ScriptError:
+            self.notes.append(f"line {line}: the script inside this command cannot be read")
+            block = ()
+        self.block(block)
+        self.line = line
+        self.alive = True
+        self.calls -= 1
+
+
+def _inner_script(words: list[str]) -> str | None:
+    """The script text in ``bash -c TEXT`` and ``eval TEXT``, or None."""
+    if words[0] == "eval":
+        return " ".join(words[1:])
+    for index, word in enumerate(words[:-2]):
+        shell = word.rsplit("/", 1)[-1] in ("bash", "sh")
+        if shell and words[index + 1] in ("-c", "-lc", "-ec", "-xc", "-l", "-exc") and words[index + 1] != "-l":
+            return words[index + 2]
+    return None
+
+
+def _joined(outcomes: Sequence[dict[str, Value]]) -> dict[str, Value]:
+    """Variables after branches: the same value in all stays, another becomes a hole."""
+    joined: dict[str, Value] = {}
+    for name in {name for outcome in outcomes for name in outcome}:
+        values = [outcome.get(name) for outcome in outcomes]
+        first = values[0]
+        if first is not None and all(value == first for value in values):
+            joined[name] = first
+        elif any(isinstance(value, tuple) for value in values):
+            joined[name] = _joined_words([value if isinstance(value, tuple) else () for value in values])
+        else:
+            joined[name] = HOLE
+    return joined
+
+
+def _joined_words(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The words that all lists begin with, then what may follow with holes for its values."""
+    length = 0
+    while all(len(words) > length for words in lists) and len({words[length] for words in lists}) == 1:
+        length += 1
+    doubtful: list[str] = []
+    for words in lists:
+        doubtful.extend(_doubtful(words[length:]))
+    return (*lists[0][:length], *dict.fromkeys(doubtful))
+
+
+def _doubtful(words: Sequence[str]) -> list[str]:
+    """Flags and keys of words that may be there or not, their values replaced by holes."""
+    found: list[str] = []
+    for word in words:
+        if word.startswith("--") and "=" not in word:
+            found.append(f"{word}={HOLE}")
+        elif "=" in word:
+            found.append(f"{word.split('=', 1)[0]}={HOLE}")
+        elif HOLE in word:
+            found.append(word)
+    return found

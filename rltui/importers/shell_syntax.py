@@ -1,0 +1,298 @@
+"""The tree of a shell script: commands, conditions, loops and functions."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from rltui.importers.shell_lexer import REDIRECTIONS, ScriptError, Token, lex
+
+MAX_DEPTH = 40
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
+_DECLARING = frozenset({"export", "local", "declare", "readonly", "typeset"})
+
+
+class Assignment(Struct, frozen=True):
+    """``NAME=value``, ``NAME+=value`` or ``NAME=(words)``."""
+
+    name: str
+    value: str | tuple[str, ...]
+    append: bool = False
+
+
+class Command(Struct, frozen=True):
+    """A simple command: assignments before it, and its raw words."""
+
+    assignments: tuple[Assignment, ...]
+    words: tuple[str, ...]
+    line: int
+
+
+class AndOr(Struct, frozen=True):
+    """``left && right``, ``left || right`` or ``left | right``."""
+
+    left: Node
+    operator: str
+    right: Node
+
+
+class If(Struct, frozen=True):
+    """Conditions with their bodies; the last condition is empty where there is an ``else``."""
+
+    branches: tuple[tuple[Block, Block], ...]
+
+
+class Case(Struct, frozen=True):
+    """A subject, and patterns with their bodies."""
+
+    subject: str
+    arms: tuple[tuple[tuple[str, ...], Block], ...]
+
+
+class For(Struct, frozen=True):
+    """A loop over words; None stands for the words of a C-style loop."""
+
+    name: str
+    words: tuple[str, ...] | None
+    body: Block
+
+
+class While(Struct, frozen=True):
+    """``while`` and ``until``."""
+
+    condition: Block
+    body: Block
+
+
+class Function(Struct, frozen=True):
+    """A function that is defined."""
+
+    name: str
+    body: Block
+
+
+class Group(Struct, frozen=True):
+    """``{ …; }`` or ``( … )``."""
+
+    body: Block
+
+
+Node = Command | AndOr | If | Case | For | While | Function | Group
+Block = tuple[Node, ...]
+
+
+def parse(text: str) -> tuple[Block, list[str]]:
+    """Return the tree of a script, and what was read other than bash would.
+
+    Raises:
+        ScriptError: Not a script that can be read.
+    """
+    tokens, notes = lex(text)
+    return _Parser(tokens).block(frozenset()), notes
+
+
+class _Parser:
+    """Recursive descent; forgiving, for a reading needs less than a run."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens = tokens
+        self.at = 0
+        self.depth = 0
+
+    def peek(self, ahead: int = 0) -> Token:
+        """A token to come; at the end, a newline."""
+        index = self.at + ahead
+        last = self.tokens[-1].line if self.tokens else 1
+        return self.tokens[index] if index < len(self.tokens) else Token("newline", "", last)
+
+    def is_word(self, *texts: str) -> bool:
+        """Whether the next token is one of these words."""
+        token = self.peek()
+        return token.kind == "word" and token.text in texts
+
+    def is_operator(self, *texts: str) -> bool:
+        """Whether the next token is one of these operators."""
+        token = self.peek()
+        return token.kind == "operator" and token.text in texts
+
+    def accept(self, *texts: str) -> bool:
+        """Take the next token if it is one of these words or operators."""
+        found = self.is_word(*texts) or self.is_operator(*texts)
+        self.at += found
+        return found
+
+    def skip_separators(self) -> None:
+        """Skip line ends and ``;``."""
+        while self.at < len(self.tokens) and (self.peek().kind == "newline" or self.is_operator(";", "&")):
+            self.at += 1
+
+    def block(self, ends: frozenset[str]) -> Block:
+        """Commands up to one of the words or operators in ``ends``, which is left for the caller."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ScriptError(self.peek().line, f"nested deeper than {MAX_DEPTH} levels")
+        nodes: list[Node] = []
+        while True:
+            self.skip_separators()
+            if self.at >= len(self.tokens) or (ends and (self.is_word(*ends) or self.is_operator(*ends))):
+                break
+            before = self.at
+            nodes.append(self.and_or())
+            self.at += self.at == before  # a stray bracket or word such as fi
+        self.depth -= 1
+        return tuple(nodes)
+
+    def and_or(self) -> Node:
+        """Commands joined by ``&&``, ``||`` and ``|``."""
+        node = self.command()
+        while self.is_operator("&&", "||", "|", "|&"):
+            operator = self.peek().text
+            self.at += 1
+            while self.peek().kind == "newline" and self.at < len(self.tokens):
+                self.at += 1
+            node = AndOr(node, "|" if operator == "|&" else operator, self.command())
+        return node
+
+    def command(self) -> Node:
+        """A compound or simple command."""
+        if self.accept("if"):
+            return self.condition()
+        if self.accept("case"):
+            return self.case()
+        if self.accept("for", "select"):
+            return self.loop_over_words()
+        if self.accept("while", "until"):
+            return self.loop()
+        if self.accept("{"):
+            return self.closed(Group(self.block(frozenset({"}"}))), "}")
+        if self.accept("("):
+            return self.closed(Group(self.block(frozenset({")"}))), ")")
+        if self.is_word("function") or self.defines_function():
+            return self.function()
+        return self.simple()
+
+    def closed(self, node: Node, end: str) -> Node:
+        """Take ``end`` and the redirections behind it."""
+        self.accept(end)
+        while self.is_operator(*REDIRECTIONS):
+            self.at += 2
+        return node
+
+    def condition(self) -> Node:
+        """After ``if``."""
+        branches: list[tuple[Block, Block]] = []
+        while True:
+            test = self.block(frozenset({"then", "fi"}))
+            self.accept("then")
+            branches.append((test, self.block(frozenset({"elif", "else", "fi"}))))
+            if not self.accept("elif"):
+                break
+        if self.accept("else"):
+            branches.append(((), self.block(frozenset({"fi"}))))
+        return self.closed(If(tuple(branches)), "fi")
+
+    def case(self) -> Node:
+        """After ``case``."""
+        subject = self.peek().text
+        self.at += 1
+        self.skip_separators()
+        self.accept("in")
+        arms: list[tuple[tuple[str, ...], Block]] = []
+        self.skip_separators()
+        while self.at < len(self.tokens) and not self.is_word("esac"):
+            arms.append(self.arm())
+            self.skip_separators()
+        return self.closed(Case(subject, tuple(arms)), "esac")
+
+    def arm(self) -> tuple[tuple[str, ...], Block]:
+        """One ``pattern | pattern) body ;;``."""
+        self.accept("(")
+        patterns: list[str] = []
+        while self.at < len(self.tokens) and not self.accept(")"):
+            if self.peek().kind == "word":
+                patterns.append(self.peek().text)
+            self.at += 1
+        body = self.block(frozenset({";;", ";&", ";;&", "esac"}))
+        self.accept(";;", ";&", ";;&")
+        return tuple(patterns), body
+
+    def loop_over_words(self) -> Node:
+        """After ``for``."""
+        name = self.peek().text
+        self.at += 1
+        words: list[str] | None = None if name.startswith("((") else ["$@"]
+        self.skip_newlines()
+        if self.accept("in"):
+            words = []
+            while self.peek().kind == "word" and self.at < len(self.tokens):
+                words.append(self.peek().text)
+                self.at += 1
+        return For(name, None if words is None else tuple(words), self.do_block())
+
+    def skip_newlines(self) -> None:
+        """Skip line ends."""
+        while self.peek().kind == "newline" and self.at < len(self.tokens):
+            self.at += 1
+
+    def loop(self) -> Node:
+        """After ``while`` or ``until``."""
+        test = self.block(frozenset({"do", "done"}))
+        return While(test, self.do_block())
+
+    def do_block(self) -> Block:
+        """``do … done``."""
+        self.skip_separators()
+        self.accept("do")
+        body = self.block(frozenset({"done"}))
+        self.closed(Group(()), "done")
+        return body
+
+    def defines_function(self) -> bool:
+        """Whether ``name ( )`` comes next."""
+        name, opening, closing = self.peek(), self.peek(1), self.peek(2)
+        return name.kind == "word" and (opening.text, closing.text) == ("(", ")") and opening.kind == "operator"
+
+    def function(self) -> Node:
+        """``name() { … }`` or ``function name { … }``."""
+        self.accept("function")
+        name = self.peek().text
+        self.at += 1
+        if self.accept("("):
+            self.accept(")")
+        self.skip_newlines()
+        body = self.command()
+        return Function(name, body.body if isinstance(body, Group) else (body,))
+
+    def simple(self) -> Command:
+        """Assignments and words up to an operator or line end."""
+        line = self.peek().line
+        assignments: list[Assignment] = []
+        words: list[str] = []
+        while self.at < len(self.tokens):
+            token = self.peek()
+            if words and words[0] == "[[" and words[-1] != "]]" and token.kind == "operator":
+                words.append(token.text)
+                self.at += 1
+                continue
+            if token.kind == "operator" and token.text in REDIRECTIONS:
+                self.at += 2
+                continue
+            if token.kind in ("operator", "newline"):
+                break
+            self.at += 1
+            self.place(token, assignments, words)
+        return Command(tuple(assignments), tuple(words), line)
+
+    def place(self, token: Token, assignments: list[Assignment], words: list[str]) -> None:
+        """Put a token among the assignments or the words of its command."""
+        declares = bool(words) and words[0] in _DECLARING
+        if token.kind == "array":
+            name = token.text.rstrip("+=")
+            assignments.append(Assignment(name, token.words, append=token.text.endswith("+=")))
+            return
+        match = _ASSIGNMENT.match(token.text)
+        if match and (declares or not words):
+            assignments.append(Assignment(match.group(1), match.group(3), append=bool(match.group(2))))
+        else:
+            words.append(token.text)

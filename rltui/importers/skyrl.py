@@ -1,0 +1,191 @@
+"""SkyRL: Hydra-like overrides of ``main_base`` and the entry points of its examples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.importers.arguments import Settings, from_overrides
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
+from rltui.importers.values import product, quotient, total
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from rltui.importers.script import Script
+
+NAME = "skyrl"
+_PLACEMENT = "trainer.placement"
+_ENGINE = "generator.inference_engine"
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    "trainer.train_batch_size": ("train.prompts_per_step", "int"),
+    "generator.n_samples_per_prompt": ("train.samples_per_prompt", "int"),
+    "trainer.policy.optimizer_config.lr": ("train.learning_rate", "float"),
+    "trainer.policy.optimizer_config.num_warmup_steps": ("train.warmup_steps", "int"),
+    "trainer.policy.optimizer_config.weight_decay": ("train.weight_decay", "float"),
+    "trainer.policy.optimizer_config.max_grad_norm": ("train.gradient_clip", "float"),
+    "trainer.update_epochs_per_batch": ("train.epochs", "int"),
+    "generator.sampling_params.temperature": ("train.temperature", "float"),
+    "trainer.max_prompt_length": ("lengths.prompt", "int"),
+    "generator.sampling_params.max_generate_length": ("lengths.response", "int"),
+    "trainer.policy.sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
+    "trainer.policy.megatron_config.tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
+    "trainer.policy.model.lora.rank": ("roles.learner.lora_rank", "int"),
+    "trainer.micro_train_batch_size_per_gpu": ("roles.learner.micro_batch", "int"),
+    f"{_ENGINE}.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    "generator.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    f"{_ENGINE}.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
+    "trainer.algorithm.eps_clip_low": ("grpo.clip_low", "float"),
+    "trainer.algorithm.eps_clip_high": ("grpo.clip_high", "float"),
+    "trainer.algorithm.kl_loss_coef": ("grpo.kl_coefficient", "float"),
+    "trainer.ckpt_interval": ("checkpoint.every", "int"),
+    "trainer.eval_interval": ("data.eval_every", "int"),
+    "trainer.project_name": ("tracking.project", "text"),
+    "trainer.critic.optimizer_config.lr": ("roles.critic.learning_rate", "float"),
+    "trainer.fully_async.max_staleness_steps": ("train.async_steps", "int"),
+}
+
+
+def from_script(script: Script) -> list[Facts]:
+    """What each training that the script starts needs; known by its placement settings."""
+    found = []
+    for command in script.commands:
+        source = from_overrides(command.words)
+        generator = any(name.startswith("generator.") for name in source.values)
+        placement = any(name.startswith(f"{_PLACEMENT}.") for name in source.values)
+        if placement or (generator and any(name.startswith("trainer.") for name in source.values)):
+            found.append(_facts(script, source))
+        elif any(word.startswith("skyrl.") and "sft" in word for word in command.words):
+            found.append(_supervised(source))
+    return found
+
+
+def _facts(script: Script, source: Settings) -> Facts:
+    nodes = source.integer(f"{_PLACEMENT}.policy_num_nodes", default=1)
+    per_node = source.integer(f"{_PLACEMENT}.policy_num_gpus_per_node")
+    trainer = product(nodes, per_node)
+    colocated = source.flag(f"{_PLACEMENT}.colocate_all", default=True)
+    size = source.integer(f"{_ENGINE}.tensor_parallel_size", "generator.inference_engine_tensor_parallel_size")
+    engines = source.integer(f"{_ENGINE}.num_engines", "generator.num_inference_engines", default=1)
+    rollout = _rollout(source, engines, size, trainer if colocated else None)
+    has_critic = bool(source.text("trainer.critic.model.path"))
+    own_critic = has_critic and not colocated and source.flag(f"{_PLACEMENT}.colocate_policy_critic") is False
+    own_reference = not colocated and source.flag(f"{_PLACEMENT}.colocate_policy_ref", default=True) is False
+    facts = Facts(
+        dialect=NAME,
+        algorithm=_algorithm(source, has_critic),
+        model=source.text("trainer.policy.model.path"),
+        colocated=colocated,
+        trainer_gpus=trainer,
+        rollout_gpus=rollout,
+        rollout_tp=size,
+        rollout_engines=engines,
+        critic="own" if own_critic else "shared" if has_critic else "none",
+        critic_gpus=_group(source, "critic") if own_critic else 0,
+        reference=bool(source.flag("trainer.algorithm.use_kl_loss", default=True)),
+        reference_gpus=_group(source, "ref") if own_reference else 0,
+        teacher=_teacher(source),
+        settings=_settings(source),
+        notes=(*_notes(source), *remarks(source)),
+    )
+    return _with_machine(script, facts, (nodes, per_node))
+
+
+def _group(source: Settings, role: str) -> int | None:
+    return product(
+        source.integer(f"{_PLACEMENT}.{role}_num_nodes", default=1),
+        source.integer(f"{_PLACEMENT}.{role}_num_gpus_per_node"),
+    )
+
+
+def _rollout(source: Settings, engines: int | None, size: int | None, shared: int | None) -> int | None:
+    """GPUs of all engines; where they share with the trainer, SkyRL insists that both are the same."""
+    if source.flag(f"{_ENGINE}.run_engines_locally", "generator.run_engines_locally", default=True) is not True:
+        return None
+    data = source.integer(f"{_ENGINE}.data_parallel_size", "generator.inference_engine_data_parallel_size", default=1)
+    pipeline = source.integer(
+        f"{_ENGINE}.pipeline_parallel_size", "generator.inference_engine_pipeline_parallel_size", default=1
+    )
+    asked = product(engines, size, data, pipeline)
+    return shared if asked is None else asked
+
+
+def _with_machine(script: Script, facts: Facts, machine: tuple[int | None, int | None]) -> Facts:
+    """Slurm's machine, or the GPUs that the placement asks of Ray."""
+    from msgspec.structs import replace
+
+    slurm = script.slurm
+    if slurm.gpus is not None:
+        return replace(facts, nodes=slurm.nodes, gpus_per_node=slurm.gpus_per_node, declared_gpus=slurm.gpus)
+    needed = facts.needed_gpus
+    nodes, per_node = machine
+    if facts.colocated or needed is None:
+        asked = product(nodes, per_node) if facts.colocated else None
+        return replace(facts, nodes=nodes, gpus_per_node=per_node, declared_gpus=asked)
+    if needed <= 8:
+        return replace(facts, nodes=1, gpus_per_node=needed, declared_gpus=needed)
+    fits = quotient(needed, per_node)
+    return replace(facts, nodes=fits, gpus_per_node=per_node if fits else None, declared_gpus=needed)
+
+
+def _algorithm(source: Settings, has_critic: bool) -> str:
+    if source.has("trainer.ref.model.path") and "distill" in " ".join(
+        str(word) for word in source.words("trainer.algorithm.policy_loss_type", "trainer.project_name")
+    ):
+        return "opd"
+    return "ppo" if has_critic and source.text("trainer.algorithm.advantage_estimator") == "gae" else "grpo"
+
+
+def _teacher(source: Settings) -> Teacher | None:
+    """In distillation the reference model is the teacher and shares the trainer's GPUs."""
+    if _algorithm(source, has_critic=False) != "opd":
+        return None
+    return Teacher(model=source.text("trainer.ref.model.path"), gpus=0)
+
+
+def _settings(source: Settings) -> dict[str, Any]:
+    found = mapped(source, _TABLE)
+    batch = found.get("train.prompts_per_step")
+    if steps := quotient(batch, source.integer("trainer.policy_mini_batch_size")):
+        found["train.optimizer_steps"] = steps
+    if source.flag("trainer.algorithm.use_kl_loss", default=True) is False:
+        found["grpo.kl_coefficient"] = 0.0
+    files = source.text("data.train_data").strip("[]").split(",")[0].strip(" '\"")
+    if files:
+        found["data.train"] = files
+    if found.get("checkpoint.every", 0) < 0:
+        found["checkpoint.every"] = 0
+    found["roles.learner.zero_stage"] = 3
+    return found
+
+
+def _notes(source: Settings) -> list[str]:
+    notes = []
+    for name in ("pipeline", "context"):
+        size = source.integer(
+            f"trainer.policy.megatron_config.{name}_model_parallel_size",
+            f"trainer.policy.megatron_config.{name}_parallel_size",
+        )
+        if size is not None and size > 1:
+            notes.append(f"trainer.policy.megatron_config: {name} parallelism of {size} has no place in a layout")
+    if not source.has(f"{_PLACEMENT}.policy_num_gpus_per_node"):
+        notes.append(f"{_PLACEMENT}.policy_num_gpus_per_node: not said")
+    return notes
+
+
+def _supervised(source: Settings) -> Facts:
+    nodes = source.integer("placement.num_nodes", f"{_PLACEMENT}.policy_num_nodes", default=1)
+    per_node = source.integer("placement.num_gpus_per_node", f"{_PLACEMENT}.policy_num_gpus_per_node")
+    trainer = product(nodes, per_node)
+    return Facts(
+        dialect=NAME,
+        algorithm="sft",
+        model=source.text("model.path", "trainer.policy.model.path"),
+        colocated=False,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=total(trainer),
+        trainer_gpus=trainer,
+        rollout_gpus=0,
+        notes=remarks(source),
+    )

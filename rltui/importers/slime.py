@@ -1,0 +1,177 @@
+"""slime and miles: arrays of Megatron and SGLang flags for ``train.py``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.importers.arguments import Settings, from_flags
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
+from rltui.importers.script import ray_gpus, servers
+from rltui.importers.values import product, quotient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from rltui.importers.script import Script
+
+NAME = "slime"
+_PROGRAMS = ("train.py", "train_async.py")
+_OWN = {"actor_num_nodes", "actor_num_gpus_per_node", "rollout_num_gpus", "rollout_num_gpus_per_engine"}
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    "num_rollout": ("train.steps", "int"),
+    "rollout_batch_size": ("train.prompts_per_step", "int"),
+    "n_samples_per_prompt": ("train.samples_per_prompt", "int"),
+    "lr": ("train.learning_rate", "float"),
+    "weight_decay": ("train.weight_decay", "float"),
+    "clip_grad": ("train.gradient_clip", "float"),
+    "num_steps_per_rollout": ("train.optimizer_steps", "int"),
+    "rollout_temperature": ("train.temperature", "float"),
+    "seed": ("train.seed", "int"),
+    "rollout_max_prompt_len": ("lengths.prompt", "int"),
+    "rollout_max_response_len": ("lengths.response", "int"),
+    "max_tokens_per_gpu": ("lengths.pack", "int"),
+    "tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
+    "context_parallel_size": ("roles.learner.sequence_parallel", "int"),
+    "micro_batch_size": ("roles.learner.micro_batch", "int"),
+    "lora_rank": ("roles.learner.lora_rank", "int"),
+    "sglang_mem_fraction_static": ("roles.rollout.memory_utilization", "float"),
+    "sglang_disable_cuda_graph": ("roles.rollout.enforce_eager", "bool"),
+    "sglang_max_running_requests": ("roles.rollout.max_concurrency", "int"),
+    "eps_clip": ("grpo.clip_low", "float"),
+    "eps_clip_high": ("grpo.clip_high", "float"),
+    "kl_loss_coef": ("grpo.kl_coefficient", "float"),
+    "opd_kl_coef": ("opd.kl_coefficient", "float"),
+    "save_interval": ("checkpoint.every", "int"),
+    "eval_interval": ("data.eval_every", "int"),
+    "prompt_data": ("data.train", "text"),
+    "wandb_project": ("tracking.project", "text"),
+}
+
+
+def is_entry(word: str) -> bool:
+    """Whether a word of a command is slime's program."""
+    return word.rsplit("/", 1)[-1] in _PROGRAMS
+
+
+def from_script(script: Script) -> list[Facts]:
+    """What each training that the script starts needs."""
+    found = []
+    for _, behind in script.after(is_entry):
+        source = from_flags(behind)
+        if _OWN & source.values.keys():
+            found.append(_facts(script, source))
+    return found
+
+
+def _facts(script: Script, source: Settings) -> Facts:
+    per_node = source.integer("actor_num_gpus_per_node", default=8)
+    trainer = product(source.integer("actor_num_nodes", default=1), per_node)
+    if source.flag("debug_rollout_only") is not False:
+        trainer = None
+    trains_only = source.flag("debug_train_only")
+    colocated = source.flag("colocate")
+    rollout = 0 if trains_only else None if trains_only is None else _rollout(source, trainer, colocated)
+    size = source.integer("rollout_num_gpus_per_engine", default=1)
+    critic = source.text("advantage_estimator") == "ppo"
+    teacher = _teacher(script, source)
+    machine = _machine(script, source, _needed((trainer, rollout), colocated, teacher))
+    return Facts(
+        dialect=NAME,
+        algorithm=_algorithm(source, bool(trains_only)),
+        model=source.text("hf_checkpoint"),
+        colocated=False if trains_only else colocated,
+        nodes=machine[0],
+        gpus_per_node=machine[1],
+        declared_gpus=product(*machine),
+        trainer_gpus=trainer,
+        rollout_gpus=rollout,
+        rollout_tp=None if rollout == 0 else size,
+        rollout_engines=None if rollout == 0 else quotient(rollout, size),
+        critic="shared" if critic else "none",
+        reference=bool(source.flag("use_kl_loss")),
+        teacher=teacher,
+        settings=_settings(source),
+        notes=(*_notes(source), *remarks(source, "--")),
+    )
+
+
+def _rollout(source: Settings, trainer: int | None, colocated: bool | None) -> int | None:
+    """GPUs of the engines: the trainer's own where they share, else what the flags say."""
+    asked = source.integer("rollout_num_gpus")
+    if colocated and not source.has("rollout_num_gpus"):
+        return trainer
+    # the number is overridden in some versions and a minimum in others
+    if colocated and asked != trainer:
+        return None
+    return None if colocated is None else asked
+
+
+def _teacher(script: Script, source: Settings) -> Teacher | None:
+    """A server that the script starts outside Ray, or a teacher that Megatron holds."""
+    found = servers(script)
+    if found:
+        gpus = [server.gpus for server in found]
+        whole = None if None in gpus else sum(number for number in gpus if number is not None)
+        return Teacher(model=found[0].model, gpus=whole, tensor_parallel=found[0].tensor_parallel, outside_ray=True)
+    if source.has("opd_teacher_load"):
+        return Teacher(model=source.text("opd_teacher_load"), gpus=0)
+    return None
+
+
+def _needed(parts: tuple[int | None, int | None], colocated: bool | None, teacher: Teacher | None) -> int | None:
+    trainer, rollout = parts
+    if trainer is None or rollout is None or colocated is None:
+        return None
+    in_ray = max(trainer, rollout) if colocated else trainer + rollout
+    outside = teacher.gpus if teacher else 0
+    return None if outside is None else in_ray + outside
+
+
+def _machine(script: Script, source: Settings, needed: int | None) -> tuple[int | None, int | None]:
+    """Nodes and GPUs a node: Slurm's, or Ray's GPUs a node and as many such nodes as the roles need."""
+    if script.slurm.gpus is not None:
+        return script.slurm.nodes, script.slurm.gpus_per_node
+    started, per_node = ray_gpus(script)
+    if not started:
+        per_node = source.integer("num_gpus_per_node", "actor_num_gpus_per_node", default=8)
+    if per_node is None or needed is None or per_node < 1:
+        return (script.slurm.nodes, per_node)
+    return max(1, -(-needed // per_node)), per_node
+
+
+def _algorithm(source: Settings, trains_only: bool) -> str:
+    if trains_only or "sft" in source.text("loss_type") or "sft" in source.text("rollout_function_path"):
+        return "sft"
+    if source.flag("use_opd") or source.text("advantage_estimator") == "on_policy_distillation":
+        return "opd"
+    return "ppo" if source.text("advantage_estimator") == "ppo" else "grpo"
+
+
+def _settings(source: Settings) -> dict[str, Any]:
+    found = mapped(source, _TABLE)
+    if not source.flag("use_kl_loss"):
+        found.pop("grpo.kl_coefficient", None)
+    if source.flag("optimizer_cpu_offload"):
+        found["roles.learner.offload"] = "optimizer"
+    if source.text("recompute_granularity") == "full":
+        found["roles.learner.gradient_checkpointing"] = True
+    if "grpo.clip_low" in found:
+        found.setdefault("grpo.clip_high", found["grpo.clip_low"])
+    samples = product(found.get("train.prompts_per_step"), found.get("train.samples_per_prompt"))
+    if steps := quotient(samples, source.integer("global_batch_size")):
+        found["train.optimizer_steps"] = steps
+    # Megatron's distributed optimizer, which slime switches on, shards what ZeRO stage 1 does
+    found["roles.learner.zero_stage"] = 1
+    if not source.flag("use_dynamic_batch_size"):
+        found.pop("lengths.pack", None)
+    return found
+
+
+def _notes(source: Settings) -> list[str]:
+    notes = []
+    for name in ("pipeline_model_parallel_size", "expert_model_parallel_size"):
+        size = source.integer(name)
+        if size is not None and size > 1:
+            notes.append(f"--{name}: {size} has no place in a layout")
+    return notes

@@ -1,0 +1,96 @@
+"""``#SBATCH`` lines: what a job asks of Slurm."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import Struct
+
+from rltui.importers.values import product, quotient, to_int
+
+_LINE = re.compile(r"^#SBATCH\s+(.*?)\s*$", re.MULTILINE)
+_OPTION = re.compile(r"(--[a-z][a-z-]*|-[A-Za-z])(?:[=\s]\s*|(?=\S))([^\s#-][^\s#]*)?")
+_SHORT = {
+    "-N": "nodes", "-G": "gpus", "-n": "ntasks", "-p": "partition", "-A": "account", "-q": "qos", "-t": "time",
+    "-x": "exclude", "-J": "job-name", "-c": "cpus-per-task",
+}  # fmt: skip
+_TIME = re.compile(r"(?:\d+-)?\d{1,3}(?::\d{2}){0,2}\Z")
+_GRES = re.compile(r"gpu(?::(?P<kind>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?(?:\(.*\))?\Z")
+
+
+class SlurmJob(Struct, frozen=True, kw_only=True):
+    """What the lines ask for; None where they do not say."""
+
+    present: bool = False
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    gpu: str = ""
+    settings: dict[str, Any] = {}
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs in all."""
+        return product(self.nodes, self.gpus_per_node)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Variables that Slurm sets in the job."""
+        found: dict[str, str] = {}
+        if self.nodes is not None:
+            found |= {name: str(self.nodes) for name in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")}
+        if self.gpus_per_node is not None:
+            found |= {name: str(self.gpus_per_node) for name in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")}
+        return found
+
+
+def read_slurm(text: str) -> SlurmJob:
+    """Read the ``#SBATCH`` lines of a script; later lines win."""
+    options: dict[str, str] = {}
+    for line in _LINE.findall(text):
+        for flag, value in _OPTION.findall(line):
+            options[_SHORT.get(flag, flag.lstrip("-"))] = value
+    if not options:
+        return SlurmJob()
+    nodes = to_int(options.get("nodes", "1").split("-")[-1])
+    kind, per_node = _per_node(options, nodes)
+    return SlurmJob(present=True, nodes=nodes, gpus_per_node=per_node, gpu=kind, settings=_settings(options))
+
+
+def _per_node(options: dict[str, str], nodes: int | None) -> tuple[str, int | None]:
+    for name in ("gpus-per-node", "gres"):
+        kind, count = _gpu_count(options.get(name, ""))
+        if count is not None:
+            return kind, count
+    kind, count = _gpu_count(options.get("gpus", ""))
+    if count is not None:
+        return kind, quotient(count, nodes)
+    kind, count = _gpu_count(options.get("gpus-per-task", ""))
+    tasks = options.get("ntasks-per-node") or ("1" if options.get("ntasks") == options.get("nodes", "1") else "")
+    return kind, product(count, to_int(tasks)) if count is not None else None
+
+
+def _gpu_count(text: str) -> tuple[str, int | None]:
+    """Kind and count in ``8``, ``h100:8`` or ``gpu:h100:8``; only the part for GPUs of a list counts."""
+    for part in text.split(","):
+        if part.isdigit():
+            return "", int(part)
+        match = _GRES.match(part if part.startswith("gpu") else f"gpu:{part}")
+        if match and (match["kind"] or match["count"]):
+            bare = part.startswith("gpu") and not match["count"]
+            return match["kind"] or "", 1 if bare else to_int(match["count"])
+        if part == "gpu":
+            return "", 1
+    return "", None
+
+
+def _settings(options: dict[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in ("partition", "account", "qos"):
+        value = options.get(name, "")
+        if value and re.fullmatch(r"[\w.,@-]+", value):
+            found[f"slurm.{name}"] = value
+    time = options.get("time", "")
+    if _TIME.match(time):
+        found["slurm.time"] = time
+    return found

@@ -1,0 +1,187 @@
+"""TRL and other trainers under accelerate, torchrun or deepspeed; with vLLM beside them or on the same GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.importers.arguments import Settings, from_flags
+from rltui.importers.config import read_yaml
+from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.script import Server, servers, visible_gpus
+from rltui.importers.source import read_source
+from rltui.importers.values import product, quotient, to_int
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from rltui.importers.script import Script
+    from rltui.importers.shell_run import Started
+
+NAME = "trl"
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    "num_generations": ("train.samples_per_prompt", "int"),
+    "learning_rate": ("train.learning_rate", "float"),
+    "weight_decay": ("train.weight_decay", "float"),
+    "max_grad_norm": ("train.gradient_clip", "float"),
+    "max_steps": ("train.steps", "int"),
+    "temperature": ("train.temperature", "float"),
+    "seed": ("train.seed", "int"),
+    "max_prompt_length": ("lengths.prompt", "int"),
+    "max_completion_length": ("lengths.response", "int"),
+    "per_device_train_batch_size": ("roles.learner.micro_batch", "int"),
+    "gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
+    "lora_r": ("roles.learner.lora_rank", "int"),
+    "vllm_gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    "beta": ("grpo.kl_coefficient", "float"),
+    "epsilon": ("grpo.clip_low", "float"),
+    "epsilon_high": ("grpo.clip_high", "float"),
+    "save_steps": ("checkpoint.every", "int"),
+    "dataset_name": ("data.train", "text"),
+}
+_LAUNCHERS = ("accelerate", "torchrun", "deepspeed", "torch.distributed.run", "torch.distributed.launch", "trl")
+_NO_RL = {"sft": "sft", "dpo": "dpo", "reward": "rm", "kto": "dpo", "finetune": "sft"}
+
+
+def from_script(script: Script) -> list[Facts]:
+    """What each training that the script starts needs."""
+    found = []
+    beside = servers(script)
+    for command in script.commands:
+        names = [word.rsplit("/", 1)[-1] for word in command.words]
+        launcher = next((index for index, name in enumerate(names) if name in _LAUNCHERS), None)
+        if launcher is None or "vllm-serve" in names or names[launcher + 1 : launcher + 2] in (["config"], ["env"]):
+            continue
+        found.append(_facts(script, command, launcher, beside))
+    return found
+
+
+def _facts(script: Script, command: Started, launcher: int, beside: list[Server]) -> Facts:
+    head, behind = _divided(list(command.words[launcher:]))
+    source = from_flags(behind)
+    machine = from_flags(head)
+    config = _config(script, machine)
+    trainer = _processes(script, command, machine, config)
+    algorithm = _algorithm(" ".join([*head[:2], *behind[:1]]))
+    size = source.integer("vllm_tensor_parallel_size", default=1)
+    # a program of one's own may set what TRL's own command takes as flags
+    own_command = words_of(command.words[launcher])[-1] == "trl"
+    uses = source.flag("use_vllm", default=False if own_command and not source.has("config") else None)
+    mode = source.text("vllm_mode", default="")
+    if uses and not mode and not beside:
+        # whether vLLM is then a server or shares the GPUs depends on TRL's version
+        uses = None
+    generates = algorithm in ("grpo", "ppo", "opd")
+    apart = bool(beside) or mode == "server"
+    rollout = _rollout(generates, uses, apart, beside, trainer)
+    tensor = (beside[0].tensor_parallel if len(beside) == 1 else None) if apart else size
+    on_engine = generates and (apart or uses is True)
+    nodes, per_node = _machine(script, machine, trainer, rollout if apart else 0)
+    return Facts(
+        dialect=NAME,
+        algorithm=algorithm,
+        model=source.text("model_name_or_path", "model"),
+        colocated=_colocated(generates, apart, uses),
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=script.slurm.gpus if script.slurm.gpus is not None else product(nodes, per_node),
+        trainer_gpus=trainer,
+        rollout_gpus=rollout,
+        rollout_tp=tensor if on_engine else None,
+        rollout_engines=quotient(rollout, tensor) if on_engine else None,
+        reference=(source.number("beta", default=0.0) or 0.0) > 0,
+        settings=_settings(source),
+        notes=remarks(source, "--"),
+    )
+
+
+def words_of(path: str) -> list[str]:
+    """The parts of a path."""
+    return path.split("/")
+
+
+def _colocated(generates: bool, apart: bool, uses: bool | None) -> bool | None:
+    """Whether vLLM shares the trainer's GPUs; None where a program's own code decides."""
+    if not generates or apart:
+        return False
+    return None if uses is None else True
+
+
+def _divided(words: list[str]) -> tuple[list[str], list[str]]:
+    """The launcher's words, and those from the program on."""
+    for index, word in enumerate(words[1:], start=1):
+        if word.endswith(".py") or (index > 1 and words[index - 1] in ("-m", "--module")):
+            return words[:index], words[index:]
+    if words and words[0].rsplit("/", 1)[-1] == "trl":
+        return words, words[1:]
+    return words, []
+
+
+def _config(script: Script, machine: Settings) -> Settings:
+    """The accelerate configuration that the command names, if it is there."""
+    name = machine.text("config_file")
+    folders = (script.path.parent, *script.path.resolve().parents[1:5])
+    for folder in folders if name else ():
+        target = folder / name
+        if target.is_file():
+            return Settings({key: [value] for key, value in read_yaml(read_source(target), str(target)).items()})
+    return Settings({})
+
+
+def _processes(script: Script, command: Started, machine: Settings, config: Settings) -> int | None:
+    """Training processes in all: accelerate counts them over all machines, torchrun for each."""
+    if machine.has("nproc_per_node", "nproc_per_gpu"):
+        per_node = machine.integer("nproc_per_node")
+        if per_node is None and machine.text("nproc_per_node") in ("gpu", "auto"):
+            per_node = visible_gpus(command) or script.slurm.gpus_per_node
+        return product(per_node, _node_count(machine))
+    if machine.has("num_processes"):
+        return machine.integer("num_processes")
+    if machine.has("num_gpus"):
+        return product(machine.integer("num_gpus"), machine.integer("num_nodes", default=1))
+    if config.has("num_processes"):
+        return config.integer("num_processes")
+    return visible_gpus(command)
+
+
+def _node_count(machine: Settings) -> int | None:
+    text = machine.text("nnodes", default="1")
+    return to_int(text.split(":")[-1])
+
+
+def _algorithm(words: str) -> str:
+    for word, algorithm in _NO_RL.items():
+        if word in words.lower() and "grpo" not in words.lower():
+            return algorithm
+    return "ppo" if "ppo" in words.lower() else "opd" if "gkd" in words.lower() else "grpo"
+
+
+def _rollout(generates: bool, uses: bool | None, apart: bool, beside: list[Server], trainer: int | None) -> int | None:
+    """GPUs of vLLM: the servers' own, or the trainer's; none where transformers generates in the trainer."""
+    if not generates or (uses is False and not apart):
+        return 0
+    if not apart:
+        return trainer if uses else None
+    gpus = [server.gpus for server in beside]
+    return None if not gpus or None in gpus else sum(number for number in gpus if number is not None)
+
+
+def _machine(
+    script: Script, machine: Settings, trainer: int | None, rollout: int | None
+) -> tuple[int | None, int | None]:
+    if script.slurm.gpus is not None:
+        return script.slurm.nodes, script.slurm.gpus_per_node
+    nodes = machine.integer("num_machines", "nnodes", default=1)
+    if trainer is None or rollout is None or not nodes:
+        return nodes, None
+    return nodes, quotient(trainer, nodes) if nodes > 1 else trainer + rollout
+
+
+def _settings(source: Settings) -> dict[str, Any]:
+    found = mapped(source, _TABLE)
+    found.setdefault("train.samples_per_prompt", 8)
+    found.setdefault("lengths.response", 256)
+    found.setdefault("lengths.prompt", 512)
+    found.setdefault("train.learning_rate", 1e-6)
+    found.setdefault("roles.rollout.memory_utilization", 0.3)
+    return found

@@ -1,0 +1,283 @@
+"""verl: Hydra overrides of ``main_ppo`` and its kin."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rltui.importers.arguments import Settings, from_flags, from_overrides
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
+from rltui.importers.values import HOLE, product, quotient, to_bool
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from rltui.importers.script import Script
+
+NAME = "verl"
+_ROLLOUT = "actor_rollout_ref.rollout"
+_ACTOR = "actor_rollout_ref.actor"
+_CONFIG = re.compile(r"(?:^|_)ppo_(?:\w+_)?trainer(?:\.ya?ml)?\Z|^(?:\./)?config/?\Z")
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    "data.train_batch_size": ("train.prompts_per_step", "int"),
+    f"{_ROLLOUT}.n": ("train.samples_per_prompt", "int"),
+    f"{_ACTOR}.optim.lr": ("train.learning_rate", "float"),
+    f"{_ACTOR}.optim.lr_warmup_steps": ("train.warmup_steps", "int"),
+    f"{_ACTOR}.optim.weight_decay": ("train.weight_decay", "float"),
+    f"{_ACTOR}.ppo_epochs": ("train.epochs", "int"),
+    f"{_ROLLOUT}.temperature": ("train.temperature", "float"),
+    "trainer.total_training_steps": ("train.steps", "int"),
+    "data.max_prompt_length": ("lengths.prompt", "int"),
+    "data.max_response_length": ("lengths.response", "int"),
+    "data.train_files": ("data.train", "text"),
+    "actor_rollout_ref.model.enable_gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
+    "actor_rollout_ref.model.lora_rank": ("roles.learner.lora_rank", "int"),
+    f"{_ACTOR}.ulysses_sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
+    f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
+    f"{_ACTOR}.megatron.tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
+    f"{_ACTOR}.ppo_micro_batch_size_per_gpu": ("roles.learner.micro_batch", "int"),
+    f"{_ROLLOUT}.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    f"{_ROLLOUT}.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
+    "trainer.save_freq": ("checkpoint.every", "int"),
+    "trainer.test_freq": ("data.eval_every", "int"),
+    "trainer.project_name": ("tracking.project", "text"),
+    f"{_ACTOR}.kl_loss_coef": ("grpo.kl_coefficient", "float"),
+    f"{_ACTOR}.clip_ratio_low": ("grpo.clip_low", "float"),
+    f"{_ACTOR}.clip_ratio_high": ("grpo.clip_high", "float"),
+    "algorithm.gamma": ("ppo.gamma", "float"),
+    "algorithm.lam": ("ppo.gae_lambda", "float"),
+    "trainer.critic_warmup": ("ppo.critic_warmup_steps", "int"),
+    "critic.optim.lr": ("roles.critic.learning_rate", "float"),
+}
+
+
+def is_entry(word: str) -> bool:
+    """Whether a word of a command is one of verl's programs."""
+    if word.startswith(("verl.", "recipe.")) and word.rsplit(".", 1)[-1] != "py":
+        return any(part in word for part in ("main", "sft", "trainer"))
+    name = word.rsplit("/", 1)[-1]
+    return name.startswith("main_") and name.endswith(".py")
+
+
+def from_script(script: Script) -> list[Facts]:
+    """What each training that the script starts needs."""
+    found = []
+    for command, behind in script.after(is_entry):
+        source = from_overrides(behind)
+        words = list(command.words)
+        entry = next(word for word in words if is_entry(word))
+        if not any(name.startswith(("actor_rollout_ref.", "trainer.", "data.", "model.")) for name in source.values):
+            continue
+        if "sft" in entry or any("sft" in word for word in words[: len(words) - len(behind)]):
+            found.append(_supervised(script, source, from_flags(words[: len(words) - len(behind)])))
+        elif "generation" in entry:
+            found.append(_generation(source))
+        else:
+            found.append(_facts(script, source, entry, _own_config(behind)))
+    return found
+
+
+def _own_config(behind: list[str]) -> bool:
+    """Whether the command starts from a configuration that is not one of verl's, whose defaults are not known."""
+    names = [str(word) for name in ("config_name", "config_path") for word in from_flags(behind).words(name)[:1]]
+    return any(not _CONFIG.search(name.strip("'\"")) for name in names)
+
+
+def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Facts:
+    nodes = source.integer("trainer.nnodes", default=None if own_config else 1)
+    per_node = source.integer("trainer.n_gpus_per_node", default=None if own_config else 8)
+    asked = product(nodes, per_node)
+    algorithm = _algorithm(source)
+    separate = _separate(source, entry)
+    split = "split" in entry
+    trainer = _half(nodes, per_node) if split else asked
+    rollout = _own_rollout(source) if separate else None if separate is None else trainer
+    tensor_parallel = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size")
+    pipeline = source.integer(f"{_ROLLOUT}.pipeline_model_parallel_size", default=1)
+    on_slurm = script.slurm.gpus
+    notes = (
+        []
+        if tensor_parallel
+        else [f"{_ROLLOUT}.tensor_model_parallel_size: not said; verl's default depends on its version"]
+    )
+    if split:
+        notes.append("split placement: one half of the GPUs for actor, rollout and reference, the other for the critic")
+    return Facts(
+        dialect=NAME,
+        algorithm=algorithm,
+        model=source.text("actor_rollout_ref.model.path"),
+        colocated=None if separate is None else not separate,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=_declared(asked, on_slurm),
+        trainer_gpus=trainer,
+        rollout_gpus=rollout,
+        rollout_tp=tensor_parallel,
+        rollout_engines=quotient(rollout, product(tensor_parallel, pipeline)),
+        critic="own" if split else "shared" if algorithm == "ppo" else "none",
+        critic_gpus=_half(nodes, per_node) if split else 0,
+        reference=bool(source.flag(f"{_ACTOR}.use_kl_loss") or source.flag("algorithm.use_kl_in_reward")),
+        teacher=_teacher(source),
+        other_gpus=_reward_pool(source),
+        settings=_settings(source),
+        notes=(*notes, *_parallel_notes(source), *remarks(source)),
+    )
+
+
+def _declared(asked: int | None, on_slurm: int | None) -> int | None:
+    """GPUs that Slurm is asked for, or else those of the trainer's own pool."""
+    return asked if on_slurm is None else on_slurm
+
+
+def _half(nodes: int | None, per_node: int | None) -> int | None:
+    """GPUs of one half in split placement: half of a node, or half of the nodes."""
+    if nodes is None or per_node is None:
+        return None
+    return per_node // 2 if nodes == 1 else nodes // 2 * per_node
+
+
+def _algorithm(source: Settings) -> str:
+    if source.flag("distillation.enabled") is not False:
+        return "opd"
+    estimator = source.text("algorithm.adv_estimator", default="gae")
+    return "ppo" if estimator == "gae" else "grpo"
+
+
+def _separate(source: Settings, entry: str) -> bool | None:
+    """Whether engines have GPUs of their own; None where that is not known."""
+    if source.has("rollout.nnodes", "rollout.n_gpus_per_node"):
+        return True
+    hybrid = source.flag("actor_rollout_ref.hybrid_engine", default=True)
+    nodes = source.integer(f"{_ROLLOUT}.nnodes", default=0)
+    if nodes is None or hybrid is None:
+        return None
+    if nodes > 0 and ("async" in entry or "one_step_off" in entry or not hybrid or _separate_mode(source)):
+        return True
+    # asynchronous programs hold engines of their own even where the command is silent about them
+    return None if nodes > 0 or not hybrid or "fully_async" in entry or "one_step_off" in entry else False
+
+
+def _separate_mode(source: Settings) -> bool:
+    return "separate" in source.text("trainer.v1.trainer_mode") + source.text("trainer.v1.mode")
+
+
+def _own_rollout(source: Settings) -> int | None:
+    prefix = "rollout" if source.has("rollout.nnodes", "rollout.n_gpus_per_node") else _ROLLOUT
+    nodes = source.integer(f"{prefix}.nnodes", default=1)
+    per_node = source.integer(f"{prefix}.n_gpus_per_node", "trainer.n_gpus_per_node", default=8)
+    return product(nodes, per_node)
+
+
+def _teacher(source: Settings) -> Teacher | None:
+    """The teacher's pool, which verl adds on top of the trainer's."""
+    if source.flag("distillation.enabled") is False:
+        return None
+    names = [name for name in source.values if name.startswith("distillation.teacher_model")]
+    models = [name for name in names if name.endswith("model_path")]
+    sizes = [name for name in names if name.endswith("tensor_model_parallel_size")]
+    pool = source.has("distillation.nnodes", "distillation.n_gpus_per_node")
+    gpus = None
+    if pool:
+        gpus = product(
+            source.integer("distillation.nnodes", default=1), source.integer("distillation.n_gpus_per_node", default=8)
+        )
+    return Teacher(
+        model=source.text(models[0]) if models else "",
+        gpus=gpus,
+        tensor_parallel=source.integer(sizes[0]) if len({source.integer(name) for name in sizes}) == 1 else None,
+    )
+
+
+def _reward_pool(source: Settings) -> int | None:
+    """GPUs of a reward model with a pool of its own."""
+    gpus: int | None = 0
+    for prefix in ("reward_model", "reward.reward_model", "reward"):
+        enabled = source.flag(f"{prefix}.enable_resource_pool")
+        if enabled is False:
+            continue
+        nodes = source.integer(f"{prefix}.nnodes")
+        per_node = source.integer(f"{prefix}.n_gpus_per_node")
+        gpus = None if enabled is None else product(nodes, per_node)
+    return gpus
+
+
+def _parallel_notes(source: Settings) -> list[str]:
+    """Ways to cut a model that a layout does not have."""
+    words = {
+        "pipeline_model_parallel_size": "pipeline",
+        "expert_model_parallel_size": "expert",
+        "context_parallel_size": "context",
+    }
+    notes = []
+    for name, word in words.items():
+        size = source.integer(f"{_ACTOR}.megatron.{name}")
+        if size is not None and size > 1:
+            notes.append(f"{_ACTOR}.megatron.{name}: {word} parallelism of {size} has no place in a layout")
+    return notes
+
+
+def _settings(source: Settings) -> dict[str, Any]:
+    found = mapped(source, _TABLE)
+    if source.flag(f"{_ACTOR}.fsdp_config.optimizer_offload") or source.flag(f"{_ACTOR}.megatron.optimizer_offload"):
+        found["roles.learner.offload"] = "optimizer"
+    if source.flag(f"{_ACTOR}.fsdp_config.param_offload") or source.flag(f"{_ACTOR}.megatron.param_offload"):
+        found["roles.learner.offload"] = "all"
+    batch, mini = found.get("train.prompts_per_step"), source.integer(f"{_ACTOR}.ppo_mini_batch_size")
+    if steps := quotient(batch, mini):
+        found["train.optimizer_steps"] = steps
+    if not source.flag(f"{_ACTOR}.use_kl_loss"):
+        found.pop("grpo.kl_coefficient", None)
+    found["roles.learner.zero_stage"] = 3
+    found.setdefault("roles.rollout.memory_utilization", 0.5)
+    found.setdefault("train.samples_per_prompt", 1)
+    found.setdefault("lengths.prompt", 512)
+    found.setdefault("lengths.response", 512)
+    found.setdefault("train.prompts_per_step", 1024)
+    files = str(found.get("data.train", ""))
+    if files.startswith("["):
+        found["data.train"] = files.strip("[]").split(",")[0].strip(" '\"")
+    if HOLE in str(found.get("data.train", "")) or to_bool(files) is not None:
+        found.pop("data.train", None)
+    return found
+
+
+def _supervised(script: Script, source: Settings, launcher: Settings) -> Facts:
+    """Fine-tuning under torchrun: every process trains, nothing generates."""
+    nodes = launcher.integer("nnodes", default=source.integer("trainer.nnodes", default=1))
+    per_node = launcher.integer("nproc_per_node", default=source.integer("trainer.n_gpus_per_node"))
+    asked = product(nodes, per_node)
+    return Facts(
+        dialect=NAME,
+        algorithm="sft",
+        model=source.text("model.path", "model.partial_pretrain"),
+        colocated=False,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=_declared(asked, script.slurm.gpus),
+        trainer_gpus=asked,
+        rollout_gpus=0,
+        notes=remarks(source),
+    )
+
+
+def _generation(source: Settings) -> Facts:
+    """Generation only: there are engines and no trainer."""
+    nodes = source.integer("trainer.nnodes", default=1)
+    per_node = source.integer("trainer.n_gpus_per_node", default=8)
+    asked = product(nodes, per_node)
+    size = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size", "rollout.tensor_model_parallel_size")
+    return Facts(
+        dialect=NAME,
+        algorithm="generation",
+        model=source.text("actor_rollout_ref.model.path", "model.path"),
+        colocated=True,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=asked,
+        trainer_gpus=asked,
+        rollout_gpus=asked,
+        rollout_tp=size,
+        rollout_engines=quotient(asked, size),
+        notes=("generation only: the same GPUs are counted for trainer and engines", *remarks(source)),
+    )

@@ -1,0 +1,168 @@
+"""The sections of a layout that say where things run: hardware, pools and roles."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from rltui.layout.scalars import (
+    CPU,
+    Count,
+    CountOrZero,
+    Fraction,
+    GuestPoolName,
+    ModelName,
+    NonNegativeFloat,
+    PoolName,
+    PositiveFloat,
+    Precision,
+    Slots,
+)
+
+
+class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The machines a layout is meant for."""
+
+    nodes: Annotated[int, Meta(ge=1, le=10_000, description="Number of nodes.")]
+    gpus_per_node: Annotated[Slots, Meta(description="GPUs of each node, or CPU slots where gpu is 'cpu'.")]
+    gpu: Annotated[str, Meta(description="GPU name, or 'cpu': each slot is then one CPU process.", min_length=1)] = CPU
+    cpus_per_node: Annotated[
+        CountOrZero, Meta(description="CPU cores that Ray may hand out on each node; 0: one per slot plus one.")
+    ] = 0
+
+    memory_gib_per_node: Annotated[
+        NonNegativeFloat, Meta(description="Host memory of each node in GiB; 0: not known, so not checked.")
+    ] = 0.0
+    gpus_outside_ray: Annotated[
+        int, Meta(ge=0, le=1024, description="GPUs of each node that a server outside Ray holds, such as a teacher's.")
+    ] = 0
+
+    @property
+    def ray_gpus_per_node(self) -> int:
+        """GPUs (or CPU slots) of each node that Ray may hand out."""
+        return max(0, self.gpus_per_node - self.gpus_outside_ray)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the slots of this layout are CPU processes."""
+        return self.gpu == CPU
+
+    @property
+    def ray_cpus_per_node(self) -> int:
+        """CPU cores that Ray is told each node has."""
+        return self.cpus_per_node or self.gpus_per_node + 1
+
+
+class Pool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A named group of GPUs; the roles in one pool are colocated and share it in time."""
+
+    gpus: Annotated[
+        list[Slots], Meta(description="GPUs on each node, one entry a node.", min_length=1, max_length=10_000)
+    ]
+
+    @property
+    def total(self) -> int:
+        """GPUs of the pool in all."""
+        return sum(self.gpus)
+
+
+class Learner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The role that trains the policy with DeepSpeed."""
+
+    model: Annotated[ModelName, Meta(description="Hugging Face name, local path, or 'builtin/tiny-qwen3'.")]
+    gpus: Annotated[
+        list[Slots],
+        Meta(description="GPUs of each learner bundle; each bundle has its own node.", max_length=10_000),
+    ] = field(default_factory=list)
+    pool: PoolName = ""
+    tensor_parallel: Annotated[Slots, Meta(description="GPUs that share one copy of each layer.")] = 1
+    sequence_parallel: Annotated[Slots, Meta(description="GPUs that share one sequence (Ulysses); needs ZeRO-3.")] = 1
+    zero_stage: Annotated[Literal[0, 1, 2, 3], Meta(description="DeepSpeed ZeRO stage.")] = 2
+    hpz_partition: Annotated[
+        CountOrZero, Meta(description="ZeRO++ secondary partition size; 0 or 1: off. Costs 2 B/parameter over it.")
+    ] = 0
+    offload: Annotated[
+        Literal["none", "optimizer", "all"], Meta(description="What lives in host memory instead of on the card.")
+    ] = "none"
+    optimizer: Annotated[Literal["adamw", "adamw_8bit"], Meta(description="Optimizer.")] = "adamw"
+    lora_rank: Annotated[CountOrZero, Meta(description="Rank of LoRA adapters; 0: all weights are trained.")] = 0
+    precision: Annotated[Precision, Meta(description="Precision of weights and activations.")] = "bf16"
+    micro_batch: Annotated[
+        CountOrZero, Meta(description="Samples of a rank in one forward pass; 0: all samples of the rank at once.")
+    ] = 0
+    gradient_checkpointing: Annotated[bool, Meta(description="Recompute activations in the backward pass.")] = False
+    chunked_logits: Annotated[bool, Meta(description="Never hold the logits of all tokens at once.")] = True
+    gather_whole_model: Annotated[
+        bool, Meta(description="At a weight sync, gather all parameters at once instead of layer by layer.")
+    ] = False
+
+    @property
+    def num_learners(self) -> int:
+        """GPUs of its own; 0 where it shares a pool."""
+        return sum(self.gpus)
+
+
+class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The role that generates samples."""
+
+    engines: Annotated[int, Meta(ge=0, le=100_000, description="Number of engines; 0: as many as its pool holds.")] = 0
+    pool: PoolName = ""
+    engine: Annotated[Literal["vllm", "hf"], Meta(description="vLLM, or transformers where vLLM cannot run.")] = "vllm"
+    tensor_parallel: Annotated[Slots, Meta(description="GPUs of one engine.")] = 1
+    memory_utilization: Annotated[Fraction, Meta(description="Share of the card that the engine may take.")] = 0.9
+    sleep_while_training: Annotated[
+        bool, Meta(description="Free weights and KV cache while the learner trains on the same GPUs.")
+    ] = False
+    enforce_eager: Annotated[bool, Meta(description="No CUDA graphs: slower decoding, less memory.")] = False
+    precision: Annotated[Precision, Meta(description="Precision the engine computes in.")] = "bf16"
+    max_concurrency: Annotated[CountOrZero, Meta(description="Sequences in flight per engine; 0: vLLM's own.")] = 0
+
+
+class Reference(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A frozen copy of the policy that the KL penalty compares with."""
+
+    model: Annotated[str, Meta(description="Model; empty: the learner's.", max_length=500)] = ""
+    pool: GuestPoolName = ""
+    precision: Precision = "bf16"
+
+
+class Critic(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The value model of PPO."""
+
+    model: Annotated[str, Meta(description="Model; empty: the learner's.", max_length=500)] = ""
+    pool: GuestPoolName = ""
+    zero_stage: Literal[0, 1, 2, 3] = 3
+    offload: Literal["none", "optimizer", "all"] = "none"
+    precision: Precision = "bf16"
+    micro_batch: CountOrZero = 0
+    gradient_checkpointing: bool = False
+    learning_rate: PositiveFloat = 1e-5
+
+
+class Teacher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The model that on-policy distillation learns from; it scores the student's tokens."""
+
+    model: ModelName
+    engines: Annotated[int, Meta(ge=1, le=1000, description="Replicas.")] = 1
+    pool: PoolName = ""
+    tensor_parallel: Slots = 1
+    memory_utilization: Fraction = 0.9
+    precision: Precision = "bf16"
+
+
+class Reward(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Processes that compute rewards on CPUs."""
+
+    workers: Annotated[CountOrZero, Meta(description="Processes; 0: in the trainer itself.")] = 0
+    cpus_per_worker: Annotated[Count, Meta(description="CPU cores of each.")] = 1
+    timeout_s: Annotated[PositiveFloat, Meta(description="Longest time for one sample.")] = 10.0
+
+
+class Roles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who runs on the GPUs."""
+
+    learner: Learner
+    rollout: Rollout
+    reference: Reference | None = None
+    critic: Critic | None = None
+    teacher: Teacher | None = None
+    reward: Reward | None = None

@@ -1,0 +1,24 @@
+"""The scalar types that the sections of a layout are made of, with their bounds."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=1, le=10**9)]
+CountOrZero = Annotated[int, Meta(ge=0, le=10**9)]
+Slots = Annotated[int, Meta(ge=1, le=1024)]
+Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
+PositiveFloat = Annotated[float, Meta(gt=0.0, le=1e9)]
+NonNegativeFloat = Annotated[float, Meta(ge=0.0, le=1e9)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
+Text = Annotated[str, Meta(max_length=500)]
+ModelName = Annotated[str, Meta(min_length=1, max_length=500)]
+
+Algorithm = Literal["grpo", "ppo", "opd"]
+Precision = Literal["fp32", "bf16", "fp16"]
+
+CPU = "cpu"
+"""The value of ``hardware.gpu`` that makes every "GPU" of a layout a CPU slot: same placement, no card."""
+
+PoolName = Annotated[str, Meta(description="The pool it shares; empty: GPUs of its own.", max_length=64)]
+GuestPoolName = Annotated[str, Meta(description="The pool it shares; empty: it sits with the learner.", max_length=64)]

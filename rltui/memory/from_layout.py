@@ -1,0 +1,159 @@
+"""A layout's roles in the words of the estimate: sharding, states, workload and engine settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from rltui.memory import settings as s
+from rltui.memory.engine import estimate_engine, estimate_transformers_engine, vllm_batching
+
+if TYPE_CHECKING:
+    from rltui.hardware.architecture import Architecture
+    from rltui.hardware.gpus import Gpu
+    from rltui.layout.schema import Critic, Layout, Learner, Rollout, Teacher
+    from rltui.memory.estimate import EngineEstimate
+
+ENGINE_SEQUENCES = 256
+"""Sequences that an engine of the trainers runs at once."""
+
+TRANSFORMERS_SEQUENCES = 512
+"""Sequences that the trainers' transformers engine samples at once."""
+
+SYNC_BUCKET_GIB = 1.0
+"""Bucket in which the trainers send weights."""
+
+ITEM_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
+
+
+class Training(Struct, frozen=True, kw_only=True):
+    """What ``estimate_training`` is told of a learner or critic."""
+
+    sharding: s.Sharding
+    workload: s.Workload
+    states: s.States
+    adapter: s.Adapter | None = None
+    sync: s.WeightSync | None = None
+
+
+def states_of(role: Learner | Critic) -> s.States:
+    """Bytes of a parameter that DeepSpeed holds; without ZeRO, float32 needs no master weights.
+
+    8-bit Adam (Dettmers et al. 2022) has moments of a byte each, and DeepSpeed keeps its float32 master weights beside.
+    """
+    states = s.DEEPSPEED_BF16
+    if role.precision == "fp32":
+        states = s.DEEPSPEED_FP32 if role.zero_stage else s.FP32
+    if getattr(role, "optimizer", "adamw") == "adamw_8bit":
+        return structs.replace(states, moments=2.0, step_temporary=0.0)
+    return states
+
+
+def sharding_of(layout: Layout, name: str) -> s.Sharding:
+    """How the learner or critic called ``name`` is divided over its GPUs or its pool's."""
+    role: Learner | Critic = getattr(layout.roles, name)
+    return s.Sharding(
+        gpus=max(1, layout.slots_of(name)),
+        zero_stage=role.zero_stage,
+        tensor_parallel=getattr(role, "tensor_parallel", 1),
+        context_parallel=getattr(role, "sequence_parallel", 1),
+        hpz=max(1, getattr(role, "hpz_partition", 1)),
+        offload="" if role.offload == "none" else role.offload,
+    )
+
+
+def workload_of(layout: Layout, name: str) -> s.Workload:
+    """What a rank of ``name`` passes through its model at once.
+
+    Samples are padded to the longest of their micro-batch; the worst is that all are longest. Packed rows hold
+    ``lengths.pack`` tokens without a mask, all of which may be responses but for one prompt.
+    """
+    role: Learner | Critic = getattr(layout.roles, name)
+    lengths, split = layout.lengths, sharding_of(layout, name)
+    ranks = max(1, split.gpus // (split.tensor_parallel * split.context_parallel))
+    samples = max(1, layout.train.samples_per_step // layout.train.optimizer_steps // ranks)
+    length = lengths.prompt + lengths.response
+    available = -(-samples * length // lengths.pack) if lengths.pack else samples
+    rows = min(available, role.micro_batch or available)
+    head: s.Head = "streamed" if getattr(role, "chunked_logits", True) else "full"
+    return s.Workload(
+        tokens=rows * (lengths.pack or length),
+        head_tokens=rows * (lengths.pack or lengths.response),
+        sequences=rows,
+        checkpointing="full" if role.gradient_checkpointing else "none",
+        kernels="eager",
+        head="none" if name == "critic" else head,
+        mask=not lengths.pack,
+    )
+
+
+def learner_training(layout: Layout) -> Training:
+    """The learner."""
+    learner, states = layout.roles.learner, states_of(layout.roles.learner)
+    item = ITEM_BYTES[learner.precision]
+    return Training(
+        sharding=sharding_of(layout, "learner"),
+        workload=workload_of(layout, "learner"),
+        states=states,
+        adapter=s.Adapter(rank=learner.lora_rank, base_bytes=item, states=states) if learner.lora_rank else None,
+        sync=s.WeightSync(
+            gather="whole" if learner.gather_whole_model else "layer",
+            bucket_gib=SYNC_BUCKET_GIB,
+            item_bytes=ITEM_BYTES[layout.roles.rollout.precision],
+        ),
+    )
+
+
+def critic_training(layout: Layout, critic: Critic) -> Training:
+    """The critic: a second trained model, with a head of one number and nobody to send weights to."""
+    return Training(
+        sharding=sharding_of(layout, "critic"), workload=workload_of(layout, "critic"), states=states_of(critic)
+    )
+
+
+def reference_training(layout: Layout, precision: str) -> Training:
+    """The frozen reference as a model with weights alone, divided over its GPUs, that passes the learner's batches."""
+    item = ITEM_BYTES[precision]
+    return Training(
+        sharding=s.Sharding(gpus=max(1, layout.slots_of("reference")), zero_stage=3),
+        workload=workload_of(layout, "learner"),
+        states=s.States(weights=item, gradients=0.0, compute=item),
+    )
+
+
+def rollout_engine(layout: Layout, model: Architecture, gpu: Gpu | None) -> EngineEstimate:
+    """One GPU of a rollout engine, with the settings that the trainers give vLLM."""
+    rollout, lengths = layout.roles.rollout, layout.lengths
+    if rollout.engine != "hf":
+        return _vllm(layout, rollout, model, gpu, "rollout")
+    group = layout.train.samples_per_prompt
+    share = -(-layout.train.prompts_per_step // max(1, layout.num_engines))
+    prompts = min(share, max(1, TRANSFORMERS_SEQUENCES // group))
+    return estimate_transformers_engine(
+        model,
+        sequences=prompts * group,
+        max_model_len=lengths.prompt + lengths.response,
+        item_bytes=ITEM_BYTES[rollout.precision],
+    )
+
+
+def teacher_engine(layout: Layout, teacher: Teacher, model: Architecture, gpu: Gpu | None) -> EngineEstimate:
+    """One GPU of the teacher's engine."""
+    return _vllm(layout, teacher, model, gpu, "teacher")
+
+
+def _vllm(layout: Layout, role: Rollout | Teacher, model: Architecture, gpu: Gpu | None, name: str) -> EngineEstimate:
+    item = ITEM_BYTES[role.precision]
+    settings = s.EngineSettings(
+        tensor_parallel=role.tensor_parallel,
+        memory_utilization=role.memory_utilization,
+        max_model_len=layout.lengths.prompt + layout.lengths.response,
+        max_num_seqs=getattr(role, "max_concurrency", 0) or ENGINE_SEQUENCES,
+        max_num_batched_tokens=vllm_batching(gpu, server=False).tokens,
+        concurrent_batches=2,  # vLLM schedules one step ahead
+        weight_bytes=item,
+        kv_bytes=item,
+        graphs=not getattr(role, "enforce_eager", False),
+    )
+    return estimate_engine(model, settings, gpu.usable_gib if gpu else None, name)

@@ -1,0 +1,122 @@
+"""Roles on one GPU: what each holds while another works, and the moments that follow from it.
+
+Learner and critic keep their states on the card (less what they offload) while an engine is awake. An engine that
+sleeps gives back weights and KV cache, not its CUDA context and graphs; one that does not sleep keeps its whole budget.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from rltui.memory.colocated import wake_up_moments
+from rltui.memory.estimate import TIGHT_HEADROOM, EngineEstimate, Moment, RoleEstimate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.memory.estimate import Parts
+
+
+class Tenant(Struct, frozen=True, kw_only=True):
+    """A role on a card that it may share.
+
+    Attributes:
+        site: The pool, or the role whose GPUs these are.
+        estimate: The role as if it were alone.
+        engine: What its engine holds, where it is one.
+        sleeps: Whether that engine sleeps while others work.
+        utilization: Its ``memory_utilization``.
+    """
+
+    site: str
+    estimate: RoleEstimate
+    engine: EngineEstimate | None = None
+    sleeps: bool = False
+    utilization: float = 0.0
+
+    @property
+    def held_gib(self) -> float:
+        """What it keeps on the card while another role works."""
+        if self.engine is None:
+            return self.estimate.moments[0].total_gib
+        if self.sleeps:
+            return self.engine.non_torch_gib + self.engine.graphs_gib
+        return next(moment for moment in self.estimate.moments if moment.moment == "generate").total_gib
+
+
+def share(tenants: Sequence[Tenant], bucket_gib: float) -> tuple[RoleEstimate, ...]:
+    """The estimates of all roles, each with what its neighbours hold on the same card."""
+    return tuple(_beside(each, _neighbours(each, tenants), bucket_gib) for each in tenants)
+
+
+def _neighbours(tenant: Tenant, tenants: Sequence[Tenant]) -> list[Tenant]:
+    return [other for other in tenants if other is not tenant and other.site == tenant.site]
+
+
+def _beside(tenant: Tenant, others: list[Tenant], bucket_gib: float) -> RoleEstimate:
+    if not others:
+        return tenant.estimate
+    learner = next((other for other in others if other.estimate.role == "learner"), None)
+    if tenant.engine is not None and tenant.sleeps and learner is not None:
+        moments = _sleeping(tenant.engine, learner, others, bucket_gib)
+    else:
+        held = _held(others)
+        moments = [Moment(moment=m.moment, parts_gib={**m.parts_gib, **held}) for m in tenant.estimate.moments]
+    shared = structs.replace(
+        tenant.estimate,
+        moments=tuple(moments),
+        error=max(tenant.estimate.error, *(other.estimate.error for other in others)),
+    )
+    return _advised(tenant, shared, others)
+
+
+def _held(others: list[Tenant]) -> Parts:
+    return {f"{other.estimate.role} beside": other.held_gib for other in others}
+
+
+def _sleeping(engine: EngineEstimate, learner: Tenant, others: list[Tenant], bucket_gib: float) -> list[Moment]:
+    """An engine that wakes up beside the learner's states, its ZeRO-3 gradients, and all other roles."""
+    wake_up, generate = wake_up_moments(learner.estimate, engine, offloaded=False, bucket_gib=bucket_gib)
+    more = _held([other for other in others if other is not learner])
+    gradients = learner.estimate.moments[0].parts_gib.get("gradients", 0.0)
+    if gradients:
+        more["trainer gradients"] = gradients
+    return [
+        structs.replace(wake_up, parts_gib={**wake_up.parts_gib, **more, "graphs": engine.graphs_gib}),
+        structs.replace(generate, parts_gib={**generate.parts_gib, **more}),
+    ]
+
+
+def _advised(tenant: Tenant, shared: RoleEstimate, others: list[Tenant]) -> RoleEstimate:
+    """The knob that lowers the peak where it is a neighbour's doing; the share of the card is one only here."""
+    if shared.blocked or shared.capacity_gib is None:
+        return shared
+    held = sum(other.held_gib for other in others)
+    beside = ", ".join(other.estimate.role for other in others)
+    reason = f"{held:.1f} GiB of it belong to {beside} on the same GPU"
+    awake = next((other for other in others if other.engine is not None and not other.sleeps), None)
+    if tenant.engine is None:
+        if awake is not None and awake.estimate.role == "rollout":
+            return structs.replace(shared, knob="roles.rollout.sleep_while_training=true", reason=reason)
+        return shared
+    if shared.peak.moment != "generate":
+        return structs.replace(shared, knob=_offload(others), reason=reason)
+    room = shared.capacity_gib * (1 - TIGHT_HEADROOM) - (shared.peak_gib - tenant.utilization * shared.capacity_gib)
+    lower = int(100 * room / shared.capacity_gib) / 100
+    needed = (tenant.utilization * shared.capacity_gib - (tenant.engine.kv_gib or 0.0)) / shared.capacity_gib
+    fits = needed < lower < tenant.utilization
+    knob = f"roles.{shared.role}.memory_utilization={lower:g}" if fits else _offload(others)
+    return structs.replace(shared, knob=knob, reason=reason)
+
+
+def _offload(others: list[Tenant]) -> str:
+    trained = max(
+        (other.estimate for other in others if other.estimate.role in ("learner", "critic")),
+        key=lambda estimate: estimate.moments[0].parts_gib.get("optimizer", 0.0),
+        default=None,
+    )
+    if trained is None or not trained.moments[0].parts_gib.get("optimizer"):
+        return ""
+    return f"roles.{trained.role}.offload=optimizer"

@@ -1,0 +1,93 @@
+"""The answer of a placement: who sits where, who found no seat, and which GPUs are left over, with the reason."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+HomelessReason = Literal["node_too_small", "too_few_nodes", "no_cpus", "no_room", "pool_too_small"]
+StrandedReason = Literal["no_role", "too_few_for_an_engine", "no_cpus", "idle_in_pool"]
+
+HOMELESS_WORDS: dict[HomelessReason, str] = {
+    "node_too_small": "no node is that large",
+    "too_few_nodes": "each needs a node of its own, and there are no more nodes with room",
+    "no_cpus": "GPUs are free, but no CPU cores beside them",
+    "no_room": "no node has that many free at once",
+    "pool_too_small": "the pool holds no more of them",
+}
+STRANDED_WORDS: dict[StrandedReason, str] = {
+    "no_role": "no role asks for them",
+    "too_few_for_an_engine": "fewer than one engine needs are free on the node",
+    "no_cpus": "the node's CPU cores are all taken",
+    "idle_in_pool": "their pool is reserved, but no role in it uses them",
+}
+
+
+class Seat(Struct, frozen=True):
+    """One instance of a role on its node.
+
+    Attributes:
+        role: ``learner``, ``engine``, ``reference``, ``critic``, ``teacher``, or the group's word in a bare simulation.
+        index: Number of the bundle (learner, reference, critic) or of the engine or teacher.
+        node: The node's number.
+        slots: Its slot numbers on that node; colocated roles have the same ones.
+        pool: The pool that it shares, or empty.
+    """
+
+    role: str
+    index: int
+    node: int
+    slots: tuple[int, ...]
+    pool: str = ""
+
+
+class Homeless(Struct, frozen=True):
+    """A bundle that fits nowhere: its role, its number, how many slots it wants, and why it has none."""
+
+    role: str
+    index: int
+    slots: int
+    reason: HomelessReason
+
+    @property
+    def words(self) -> str:
+        """The reason for people."""
+        return HOMELESS_WORDS[self.reason]
+
+
+class Stranded(Struct, frozen=True):
+    """GPUs of one node that nobody uses, and why."""
+
+    node: int
+    slots: int
+    reason: StrandedReason
+
+
+class Placement(Struct, frozen=True):
+    """The answer.
+
+    Attributes:
+        nodes: Number of nodes.
+        slots_per_node: GPUs (or CPU slots) of each node.
+        seats: Every role instance that has a place.
+        homeless: Bundles that fit nowhere.
+        stranded: GPUs that nobody uses, by node.
+        outside_ray: GPUs of each node, the last ones, that Ray does not manage.
+    """
+
+    nodes: int
+    slots_per_node: int
+    seats: tuple[Seat, ...]
+    homeless: tuple[Homeless, ...] = ()
+    stranded: tuple[Stranded, ...] = ()
+    outside_ray: int = 0
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that no role uses."""
+        return sum(each.slots for each in self.stranded)
+
+    def stranded_because(self, reason: StrandedReason) -> int:
+        """Slots that no role uses for ``reason``."""
+        return sum(each.slots for each in self.stranded if each.reason == reason)

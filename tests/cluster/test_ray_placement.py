@@ -1,0 +1,107 @@
+"""Our simulation against Ray's own scheduler: the same groups, asked of a real cluster of several nodes on loopback."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ray_oracle import CPUS, GPUS, NODES, Answer, shape
+
+from rltui.layout.load import load_layout
+from rltui.layout.presets import resolve
+from rltui.placement.bundles import Group, groups, ray_resources
+from rltui.placement.simulate import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ORACLE = Path(__file__).with_name("ray_oracle.py")
+NUM_LAYOUTS, NUM_GROUPS = 160, 60
+
+pytestmark = [
+    pytest.mark.trainers,
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
+]
+
+
+def simulated(wanted: Sequence[Group]) -> tuple[Answer, list[dict[str, Any]]]:
+    """Our answer in Ray's form, and the question for Ray: it waits patiently where we say that a group fits."""
+    placement = simulate(wanted, NODES, GPUS, CPUS)
+    answers: Answer = []
+    question = []
+    for group in wanted:
+        homes = {seat.index: seat.node for seat in placement.seats if seat.role == group.role}
+        fits = len(homes) == len(group.slots)
+        if None not in answers:
+            answers.append(shape(homes, list(group.slots)) if fits else None)
+        bundles = [ray_resources(slots, on_cpu=False) for slots in group.slots]
+        question.append({"strategy": group.strategy, "slots": group.slots, "bundles": bundles, "patient": fits})
+    return answers, question
+
+
+def random_layout(random_: random.Random) -> tuple[Group, ...]:
+    """Groups of a layout with learners or pools, engines of some width, and perhaps a teacher."""
+    words = [f"hardware.nodes={NODES}", f"hardware.gpus_per_node={GPUS}", "hardware.gpu=H100-SXM-80GB"]
+    words.append(f"roles.rollout.tensor_parallel={random_.choice([1, 1, 2, 3, 4])}")
+    words.append(f"roles.rollout.engines={random_.randint(1, 8)}")
+    entries = [random_.randint(1, 4) for _ in range(random_.randint(1, 5))]
+    if random_.random() < 0.3:
+        value = [random_.randint(1, 3) for _ in range(random_.randint(1, 4))]
+        words += [f"pools={{policy: {{gpus: {entries}}}, value: {{gpus: {value}}}}}", "roles.learner.gpus=[]"]
+        words += ["roles.learner.pool=policy", "roles.critic={pool: value}"]
+    else:
+        words.append(f"roles.learner.gpus={entries}")
+    if random_.random() < 0.3:
+        words.append(f"roles.teacher={{model: m, engines: {random_.randint(1, 3)}, tensor_parallel: 2}}")
+    return groups(load_layout(resolve("local/grpo-tiny"), words).layout)
+
+
+def random_groups(random_: random.Random) -> tuple[Group, ...]:
+    """One to three groups of any strategy and mixed sizes."""
+    strategies = ["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
+    return tuple(
+        Group(
+            f"group {number}",
+            tuple(random_.randint(1, 4) for _ in range(random_.randint(1, 6))),
+            random_.choice(strategies),  # type: ignore[arg-type]
+        )
+        for number in range(random_.randint(1, 3))
+    )
+
+
+def test_ray_places_what_we_say_where_we_say(tmp_path: Path) -> None:
+    random_ = random.Random(3)
+    asked = [random_layout(random_) for _ in range(NUM_LAYOUTS)] + [random_groups(random_) for _ in range(NUM_GROUPS)]
+    pairs = [simulated(wanted) for wanted in asked]
+    questions, answers = tmp_path / "questions.json", tmp_path / "answers.json"
+    questions.write_text(json.dumps([question for _, question in pairs]))
+    began = time.monotonic()
+    oracle = subprocess.Popen(
+        [sys.executable, str(ORACLE), str(questions), str(answers)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        said, _ = oracle.communicate(timeout=150)
+    finally:
+        oracle.terminate()
+        oracle.wait(timeout=30)
+    assert oracle.returncode == 0, said.decode()[-3000:]
+    rays: list[Answer] = json.loads(answers.read_text())
+    outcomes = Counter("infeasible" if None in mine else "feasible" for mine, _ in pairs)
+    print(f"{len(asked)} layouts asked of Ray in {time.monotonic() - began:.1f} s: {dict(outcomes)}")
+    differences = [
+        f"{[(group.strategy, group.slots) for group in wanted]}: Ray {ray}, simulated {mine}"
+        for wanted, (mine, _), ray in zip(asked, pairs, rays, strict=True)
+        if ray != mine
+    ]
+    assert not differences, "\n".join(differences)
+    assert min(outcomes["feasible"], outcomes["infeasible"]) > len(asked) // 5

@@ -1,0 +1,175 @@
+"""The real program in a real terminal: tmux types and reads the screen. Faults are the fake cockpit's."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from canned_runs import RUNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.tmux, pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")]
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 20.0
+
+
+class Tmux:
+    """A tmux server of our own with one window."""
+
+    def __init__(self, socket: str, folder: str) -> None:
+        self._socket = socket
+        self._folder = folder
+
+    def run(self, *words: str, check: bool = True) -> str:
+        command = ["tmux", "-L", self._socket, "-f", "/dev/null", *words]
+        # A copy of the environment: pytest imports readline, which sets LINES and COLUMNS behind Python's back.
+        environment = os.environ | {"TMUX_TMPDIR": self._folder}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment)
+        if check and done.returncode:
+            raise AssertionError(f"{shlex.join(command)}: {done.stderr}")
+        return done.stdout
+
+    def start(self, *arguments: str, size: tuple[int, int] = (80, 24), environment: str = "") -> None:
+        program = shlex.join([sys.executable, str(ROOT / "tests/tui/run_fake.py"), *arguments])
+        shell = f"env COLORTERM=truecolor {environment} {program}; echo rc=$?; cat"
+        self.run("new-session", "-d", "-x", str(size[0]), "-y", str(size[1]), "-c", str(ROOT), shell)
+
+    def screen(self, escapes: bool = False) -> str:
+        return self.run("capture-pane", "-p", *(["-e"] if escapes else []))
+
+    def until(self, words: str) -> str:
+        """Wait until the screen shows ``words``."""
+        deadline = time.monotonic() + DEADLINE_S
+        while words not in (screen := self.screen()):
+            assert time.monotonic() < deadline, f"{words!r} did not come within {DEADLINE_S:.0f} s:\n{screen}"
+            time.sleep(0.02)
+        return screen
+
+    def keys(self, *keys: str) -> None:
+        self.run("send-keys", *keys)
+
+    def type(self, text: str) -> None:
+        self.run("send-keys", "-l", text)
+
+
+@pytest.fixture
+def tmux() -> Iterator[Tmux]:
+    # Each test has a server of its own: one that is ending takes down a session that is started on its socket.
+    with tempfile.TemporaryDirectory(prefix="rltui-tmux-") as folder:
+        terminal = Tmux(f"rltui-test-{os.getpid()}", folder)
+        yield terminal
+        terminal.run("kill-server", check=False)
+
+
+def test_from_the_list_to_a_launched_run_and_out(tmux: Tmux) -> None:
+    tmux.start()
+    screen = tmux.until("ada-laptop")
+    assert "▶ training" in screen
+    assert all(len(line) <= 80 for line in screen.splitlines())
+    tmux.keys("n")
+    tmux.until("✓ ready: ⏎ launches")
+    tmux.type("strain.steps=5")
+    tmux.until("set train.steps=5")
+    tmux.keys("Enter")
+    tmux.until("ready")
+    tmux.until("─ overrides ─")
+    tmux.keys("Enter")
+    tmux.until("rltui › grpo-tiny-new10")
+    tmux.keys("q")
+    tmux.until("grpo-tiny-new10")
+    tmux.keys("q")
+    screen = tmux.until("rc=0")
+    assert "6 runs go on without the cockpit." in screen
+
+
+def test_a_burst_of_keys_in_one_write(tmux: Tmux) -> None:
+    tmux.start()
+    tmux.until(RUNS[0].run_id)
+    tmux.type("/7b r2\r")
+    tmux.until("1 of 10 /7b r2")
+    tmux.type("\r5")
+    tmux.until("step 399")
+    tmux.type("/preempted\rnn")
+    tmux.until("preempted 4 lines")
+    tmux.type("qq")
+    tmux.until("rc=0")
+
+
+def test_pasting_is_not_typing(tmux: Tmux) -> None:
+    tmux.start()
+    tmux.until("ada-laptop")
+    tmux.run("set-buffer", "qcy\nq")
+    tmux.run("paste-buffer", "-p")
+    tmux.keys("j")
+    screen = tmux.until(f"─ {RUNS[1].run_id} ")
+    assert "rc=" not in screen
+    assert "Cancel" not in screen
+
+
+def test_resizing_and_ctrl_c_twice(tmux: Tmux) -> None:
+    tmux.start(size=(120, 40))
+    tmux.until("CLUSTER")
+    tmux.run("resize-window", "-x", "40", "-y", "10")
+    deadline = time.monotonic() + DEADLINE_S
+    while "CLUSTER" in (screen := tmux.screen()) or "STATE" not in screen:
+        assert time.monotonic() < deadline, screen
+        time.sleep(0.02)
+    assert all(len(line) <= 40 for line in screen.splitlines())
+    tmux.keys("C-c")
+    tmux.until("ctrl+c again")
+    tmux.keys("C-c")
+    tmux.until("rc=0")
+
+
+def test_hostile_text_leaves_the_terminal_alone(tmux: Tmux) -> None:
+    tmux.start("--hostile", size=(120, 30))
+    tmux.until("[red]markup[/red]")
+    for _ in range(4):
+        tmux.keys("j")
+    tmux.keys("Enter", "5")
+    tmux.until("[bold red]not markup[/]")
+    title = tmux.run("display-message", "-p", "#{pane_title}")
+    assert "hi" not in title.split()
+    assert "title" not in title
+    assert tmux.run("show-buffer", check=False) == ""
+    tmux.keys("q", "q")
+    tmux.until("rc=0")
+
+
+def test_no_color_writes_no_colour(tmux: Tmux) -> None:
+    tmux.start(environment="NO_COLOR=1")
+    tmux.until("ada-laptop")
+    escapes = tmux.screen(escapes=True)
+    colours = [
+        part
+        for code in escapes.split("\x1b[")[1:]
+        for part in code.partition("m")[0].split(";")
+        if part.isdigit() and (30 <= int(part) <= 38 or 40 <= int(part) <= 48 or int(part) >= 90)
+    ]
+    assert colours == []
+    assert "\x1b[7m" in escapes, "the cursor's row is reversed"
+
+
+def test_ascii_only(tmux: Tmux) -> None:
+    tmux.start("--ascii")
+    assert tmux.until("> training").isascii()
+
+
+def test_leaving_while_the_services_hang(tmux: Tmux) -> None:
+    tmux.start("--slow", "60")
+    tmux.until("looking for runs")
+    began = time.monotonic()
+    tmux.keys("q")
+    tmux.until("rc=0")
+    assert time.monotonic() - began < DEADLINE_S / 2

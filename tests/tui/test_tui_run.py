@@ -1,0 +1,278 @@
+"""An open run, driven as a user would: tabs, log, search, actions, runs that grow, end or never answer."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, RUNS, log_lines
+from fake_cockpit import FakeCockpit
+from pictures import cockpit, enter, flushed, notices, press, screen_lines, screen_text, settled, until, until_text
+
+from rltui.tui import messages
+from rltui.tui.screens.confirm import ConfirmScreen
+from rltui.tui.screens.run import TABS, RunScreen
+from rltui.tui.screens.runs import RunsScreen
+from rltui.watch.snapshots import RunSnapshot
+
+FIRST = RUNS[0].run_id
+
+
+async def opened(pilot, run_id: str = FIRST, tab: str = "1") -> RunScreen:
+    pilot.app.open_run(run_id)
+    await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
+    await until(pilot, lambda: pilot.app.pictures.run(run_id) is not None, "the first picture")
+    await enter(pilot, tab)
+    return pilot.app.screen
+
+
+@pytest.mark.parametrize(
+    ("digit", "words"),
+    [
+        ("1", "41.2%"),
+        ("2", "ray::Engine.generate"),
+        ("3", "Learner learner 1"),
+        ("4", "reward_std"),
+        ("5", "step 399 reward"),
+        ("6", "checkpoint  step-000350 is complete"),
+    ],
+)
+async def test_digits_open_tabs(digit: str, words: str) -> None:
+    async with cockpit() as pilot:
+        await opened(pilot, tab=digit)
+        await until_text(pilot, words)
+
+
+async def test_brackets_go_through_all_tabs_and_around() -> None:
+    async with cockpit() as pilot:
+        screen = await opened(pilot)
+        seen = []
+        for _ in TABS:
+            seen.append(screen.tab)
+            await enter(pilot, "]")
+        assert seen == [tab.id for tab in TABS]
+        assert screen.tab == "overview"
+        await enter(pilot, "[")
+        assert screen.tab == "events"
+
+
+async def test_a_click_opens_a_tab() -> None:
+    async with cockpit() as pilot:
+        screen = await opened(pilot)
+        await pilot.click("#tabs", offset=(screen_lines(pilot)[1].index("Logs"), 0))
+        await until(pilot, lambda: screen.tab == "logs", "the log")
+
+
+@pytest.mark.parametrize("run", RUNS, ids=[run.state for run in RUNS])
+async def test_every_tab_of_a_run_in_any_state(run) -> None:
+    async with cockpit() as pilot:
+        await opened(pilot, run.run_id)
+        for digit in "123456":
+            await enter(pilot, digit)
+            await flushed(pilot)
+            assert run.run_id in screen_lines(pilot)[0]
+
+
+async def test_gpus_of_two_nodes_with_their_roles() -> None:
+    async with cockpit(size=(120, 40)) as pilot:
+        await opened(pilot, RUNS[1].run_id)
+        await until_text(pilot, "GPUs 8 · L learner · E engine")
+        rows = [row for row in screen_lines(pilot) if row.startswith(" nid0107") and "cpu" not in row]
+        assert len(rows) == 2
+        assert "L▕" in rows[0]
+        assert "·▕" in rows[1]
+        await enter(pilot, "2")
+        await until_text(pilot, "612 W")
+
+
+async def test_a_failed_run_says_why_at_the_top() -> None:
+    async with cockpit() as pilot:
+        await opened(pilot, RUNS[5].run_id)
+        await until_text(pilot, "✗ failed  CUDA out of memory in engine 3 on nid010798 (exit 1)")
+
+
+async def test_a_loading_run_shows_its_roles() -> None:
+    async with cockpit() as pilot:
+        await opened(pilot, RUNS[2].run_id)
+        await until_text(pilot, "engine 0 loading weights")
+        await until_text(pilot, "67%")
+
+
+async def test_the_log_follows_until_one_scrolls_and_stays_where_one_is() -> None:
+    fake = FakeCockpit(lines=log_lines(300))
+    async with cockpit(fake) as pilot:
+        screen = await opened(pilot, tab="5")
+        await until_text(pilot, "step 299 ")
+        await enter(pilot, "kkk")
+        await until(pilot, lambda: not screen.log_pane.following, "the scroll")
+        top = screen_lines(pilot)[3]
+        fake.lines = log_lines(310)[5:]  # ten more at the end, five gone at the start
+        pilot.app.controller.refresh()
+        await until(pilot, lambda: "step 309 " in screen.log_pane.lines[-1], "the new tail")
+        await flushed(pilot)
+        assert screen_lines(pilot)[3] == top
+        await enter(pilot, "f")
+        await until_text(pilot, "step 309 ")
+        fake.lines = log_lines(320)
+        pilot.app.controller.refresh()
+        await until_text(pilot, "step 319 ")
+
+
+async def test_search_goes_from_hit_to_hit_and_around() -> None:
+    async with cockpit(FakeCockpit(lines=log_lines(300))) as pilot:
+        screen = await opened(pilot)
+        await enter(pilot, "/kv cache\n")
+        await until(pilot, lambda: screen.tab == "logs" and screen.log_pane.hit is not None, "the hit")
+        await until_text(pilot, "kv cache 3 lines")
+        hits = [screen.log_pane.hit]
+        for key in "nnnN":
+            await enter(pilot, key)
+            await flushed(pilot)
+            hits.append(screen.log_pane.hit)
+        assert hits[0] > hits[2] > hits[1]
+        assert hits[3] == hits[0]
+        assert hits[4] == hits[2]
+        assert "KV cache" in screen_text(pilot)
+        await enter(pilot, "y")
+        await until(pilot, lambda: "preempted" in pilot.app.clipboard, "the copied line")
+        await press(pilot, "escape")
+        await flushed(pilot)
+        assert not screen.log_pane.words
+        assert isinstance(pilot.app.screen, RunScreen)
+        await press(pilot, "escape")
+        assert isinstance(pilot.app.screen, RunsScreen)
+
+
+async def test_long_lines_can_be_panned() -> None:
+    async with cockpit(FakeCockpit(lines=("begin " + "x" * 200 + " end",))) as pilot:
+        await opened(pilot, tab="5")
+        await until_text(pilot, "begin")
+        await enter(pilot, ">" * 10)
+        await until_text(pilot, " end")
+        await enter(pilot, "<" * 12)
+        await until_text(pilot, "begin")
+
+
+async def test_log_text_cannot_act() -> None:
+    fake = FakeCockpit(all_runs=HOSTILE_RUNS, lines=HOSTILE_LOG)
+    async with cockpit(fake, size=(120, 30)) as pilot:
+        screen = await opened(pilot, HOSTILE_RUNS[1].run_id, tab="5")
+        await until_text(pilot, "[bold red]not markup[/]")
+        text = screen_text(pilot)
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert all(len(row) <= 120 for row in screen_lines(pilot))
+        await pilot.click("#logs", offset=(45, 1))
+        await enter(pilot, "/[bold\n")
+        await until(pilot, lambda: screen.log_pane.hit == 0, "the hit")
+        await enter(pilot, "y")
+        await until(pilot, lambda: pilot.app.clipboard.startswith("[bold red]"), "the copy")
+        assert "\x1b" not in pilot.app.clipboard
+        await enter(pilot, "6421")
+        await settled(pilot)
+        assert pilot.app.return_code is None
+
+
+async def test_cancel_from_the_open_run() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await opened(pilot)
+        await enter(pilot, "c")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the confirmation")
+        await enter(pilot, "y")
+        await until(pilot, lambda: ("cancel", FIRST) in fake.calls, "the cancellation")
+
+
+async def test_the_open_run_is_read_often_and_the_list_goes_on() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await opened(pilot, RUNS[1].run_id)
+        fake.calls.clear()
+        fake.all_runs = (*RUNS[:2], *RUNS[3:])  # the list changes, and its cursor is on another run
+        await until(pilot, lambda: len([call for call in fake.calls if call[0] == "watch"]) >= 4, "four reads")
+        names = [call[0] for call in fake.calls]
+        assert 1 <= names.count("runs") <= 4
+        assert {call[1] for call in fake.calls if call[0] == "watch"} == {RUNS[1].run_id}
+
+
+async def test_a_run_that_vanished_is_an_error_with_a_hint_and_keys_go_on() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await opened(pilot)
+        fake.all_runs = RUNS[1:]
+        pilot.app.controller.refresh()
+        await until(pilot, lambda: f"there is no run '{FIRST}'" in notices(pilot), "the error")
+        assert "rltui ps lists all runs" in notices(pilot)
+        await enter(pilot, "4q")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen), "the list")
+
+
+async def test_a_run_can_be_opened_from_the_start() -> None:
+    async with cockpit(open_run="grpo-7b-r2") as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
+        assert pilot.app.screen.run_id == RUNS[5].run_id
+        await until_text(pilot, "CUDA out of memory")
+
+
+async def test_a_run_that_is_not_there_at_the_start_leaves_the_list() -> None:
+    async with cockpit(open_run="nobody") as pilot:
+        await until(pilot, lambda: "no run is named 'nobody'" in notices(pilot), "the notice")
+        assert isinstance(pilot.app.screen, RunsScreen)
+
+
+async def test_the_problem_of_a_picture_stands_in_the_header() -> None:
+    class Away(FakeCockpit):
+        def watch(self, run_id: str) -> RunSnapshot:
+            return msgspec.structs.replace(super().watch(run_id), problem="the relay is away")
+
+    async with cockpit(Away(), size=(120, 30)) as pilot:
+        await opened(pilot)
+        await until_text(pilot, "▲ the relay is away")
+
+
+async def test_pictures_of_another_run_do_not_land_here() -> None:
+    async with cockpit() as pilot:
+        screen = await opened(pilot)
+        await settled(pilot)
+        other = RunSnapshot(summary=RUNS[1])
+        pilot.app.post_message(messages.RunFetched(other))
+        await flushed(pilot)
+        assert screen.snapshot.summary.run_id == FIRST
+
+
+async def test_a_run_that_ends_while_it_is_watched() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await opened(pilot)
+        ended = msgspec.structs.replace(RUNS[6], run_id=FIRST)
+        fake.all_runs = (ended, *RUNS[1:])
+        pilot.app.controller.refresh()
+        await until_text(pilot, "✓ finished  1000 steps")
+        await enter(pilot, "c")
+        await until(pilot, lambda: "the run is finished already" in notices(pilot), "the reason")
+
+
+async def test_a_new_picture_repaints_only_what_is_new() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await opened(pilot)
+        await settled(pilot)
+        frames: list[str] = []
+        display = pilot.app._display
+
+        def spy(screen, renderable) -> None:
+            frames.append(type(renderable).__name__)
+            display(screen, renderable)
+
+        pilot.app._display = spy
+        run = RUNS[0]
+        stage = msgspec.structs.replace(run.stage, step=413)
+        fake.all_runs = (msgspec.structs.replace(run, stage=stage), *RUNS[1:])
+        pilot.app.controller.refresh()
+        await until_text(pilot, "413/1000")
+        await settled(pilot)
+        assert set(frames) == {"ChopsUpdate"}, "the whole screen was laid out again"
+        frames.clear()
+        reads = fake.calls.count(("watch", FIRST))
+        await until(pilot, lambda: fake.calls.count(("watch", FIRST)) >= reads + 2, "two more pictures")
+        await flushed(pilot)
+        assert frames == [], "nothing is new, and nothing was painted"

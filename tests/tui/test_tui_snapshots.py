@@ -1,0 +1,85 @@
+"""Pictures of the screens, compared as SVG: what a reviewer would look at. --update-snapshots writes them anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from canned_runs import RUNS
+from fake_cockpit import FakeCockpit
+from pictures import cockpit, enter, normalised, settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SMALL, MEDIUM, LARGE, TINY = (80, 24), (120, 40), (200, 60), (40, 10)
+GPU_RUN = "j\n"
+
+PICTURES: dict[str, tuple[tuple[int, int], str, str]] = {
+    "runs-80x24": (SMALL, "", ""),
+    "runs-120x40": (MEDIUM, "", ""),
+    "runs-200x60": (LARGE, "", "j"),
+    "runs-40x10": (TINY, "", ""),
+    "runs-light-80x24": (SMALL, "rltui-light", ""),
+    "runs-mono-80x24": (SMALL, "rltui-mono", ""),
+    "runs-failed-80x24": (SMALL, "", "jjjjj"),
+    "run-80x24": (SMALL, "", GPU_RUN),
+    "run-120x40": (MEDIUM, "", GPU_RUN),
+    "run-200x60": (LARGE, "", GPU_RUN),
+    "run-40x10": (TINY, "", GPU_RUN),
+    "run-cpu-80x24": (SMALL, "", "\n"),
+    "run-cpu-120x40": (MEDIUM, "", "\n"),
+    "run-light-120x40": (MEDIUM, "rltui-light", GPU_RUN),
+    "run-mono-80x24": (SMALL, "rltui-mono", GPU_RUN),
+    "run-hosts-80x24": (SMALL, "", GPU_RUN + " 2"),
+    "run-actors-80x24": (SMALL, "", GPU_RUN + " 3"),
+    "run-metrics-120x40": (MEDIUM, "", GPU_RUN + " 4"),
+    "run-logs-80x24": (SMALL, "", GPU_RUN + " /preempted\n"),
+    "run-events-80x24": (SMALL, "", GPU_RUN + " 6"),
+    "launch-80x24": (SMALL, "", "n"),
+    "launch-120x40": (MEDIUM, "", "n jj"),
+    "confirm-80x24": (SMALL, "", "c"),
+    "confirm-mono-80x24": (SMALL, "rltui-mono", "c"),
+    "help-80x24": (SMALL, "", "?"),
+}
+"""Name → size, theme, keys; at a space the screen comes to rest."""
+
+
+async def picture(
+    size: tuple[int, int], theme: str, typed: str, fake: FakeCockpit | None = None, **options: object
+) -> str:
+    async with cockpit(fake, size=size, theme=theme, **options) as pilot:
+        for keys in typed.split(" "):
+            await enter(pilot, keys)
+            await settled(pilot)
+        return normalised(pilot.app.export_screenshot(title="rltui"))
+
+
+@pytest.mark.parametrize("name", PICTURES)
+async def test_the_screen_looks_as_it_was_reviewed(name: str, matches_picture: Callable[[str, str], None]) -> None:
+    matches_picture(name, await picture(*PICTURES[name]))
+
+
+async def test_an_empty_list_looks_as_it_was_reviewed(matches_picture: Callable[[str, str], None]) -> None:
+    matches_picture("runs-empty-80x24", await picture(SMALL, "", "", FakeCockpit(all_runs=())))
+
+
+async def test_ascii_looks_as_it_was_reviewed(matches_picture: Callable[[str, str], None]) -> None:
+    matches_picture("run-ascii-80x24", await picture(SMALL, "", "\n", ascii_only=True))
+
+
+@pytest.mark.parametrize("typed", ["", GPU_RUN, "c"], ids=["runs", "run", "confirm"])
+async def test_no_color_is_the_mono_theme_and_names_no_colour(typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mono = await picture(SMALL, "rltui-mono", typed)
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with cockpit(size=SMALL) as pilot:
+        await enter(pilot, typed)
+        await settled(pilot)
+        assert normalised(pilot.app.export_screenshot(title="rltui")) == mono
+        styles = [segment.style for strip in pilot.app.screen._compositor.render_strips() for segment in strip]
+        colours = {str(colour.name) for style in styles if style for colour in (style.color, style.bgcolor) if colour}
+    assert colours <= {"default"}
+
+
+def test_the_canned_runs_show_every_state() -> None:
+    assert len({run.state for run in RUNS}) == 9

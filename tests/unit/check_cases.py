@@ -1,0 +1,223 @@
+"""For each rule: a layout that it speaks about, and the nearest one about which it is silent.
+
+A case is (code, base layout, overrides with which it fires, overrides with which it is silent).
+"""
+
+from __future__ import annotations
+
+from rltui.layout.presets import resolve
+
+TINY = resolve("local/grpo-tiny").read_text()
+
+GPU = """
+layout: 1
+name: gpu
+algorithm: grpo
+hardware: {nodes: 2, gpus_per_node: 4, gpu: H100-SXM-80GB}
+roles:
+  learner: {model: Qwen/Qwen3-8B, gpus: [2, 2], zero_stage: 3, micro_batch: 1, gradient_checkpointing: true}
+  rollout: {engines: 4}
+train: {steps: 100, prompts_per_step: 32, samples_per_prompt: 8, learning_rate: 1.0e-6}
+lengths: {prompt: 1024, response: 4096}
+data: {train: org/math, reward: math}
+"""
+
+PPO = """
+layout: 1
+name: ppo
+algorithm: ppo
+hardware: {nodes: 1, gpus_per_node: 4, gpu: A100-SXM4-80GB}
+pools:
+  policy: {gpus: [2]}
+  value: {gpus: [2]}
+roles:
+  learner: {model: Qwen/Qwen2.5-1.5B, pool: policy, zero_stage: 3, micro_batch: 1, gradient_checkpointing: true}
+  rollout: {pool: policy, memory_utilization: 0.5, sleep_while_training: true}
+  critic: {pool: value, micro_batch: 4, gradient_checkpointing: true}
+train: {steps: 100, prompts_per_step: 32, samples_per_prompt: 1, learning_rate: 1.0e-6}
+lengths: {prompt: 512, response: 512}
+data: {train: org/math, reward: math}
+"""
+
+OPD = """
+layout: 1
+name: opd
+algorithm: opd
+hardware: {nodes: 1, gpus_per_node: 8, gpu: H100-SXM-80GB}
+roles:
+  learner: {model: Qwen/Qwen3-VL-4B-Thinking, gpus: [2], zero_stage: 3, micro_batch: 1, gradient_checkpointing: true}
+  rollout: {engines: 2}
+  teacher: {model: Qwen/Qwen3-VL-30B-A3B-Thinking, tensor_parallel: 4}
+train: {steps: 100, prompts_per_step: 64, samples_per_prompt: 4, learning_rate: 1.0e-6}
+lengths: {prompt: 2048, response: 4096, images: 1024}
+data: {train: org/geometry, reward: none}
+"""
+
+BASES = {"tiny": TINY, "gpu": GPU, "ppo": PPO, "opd": OPD}
+
+WIDE = ["hardware.nodes=3", "roles.rollout.engines=2", "roles.rollout.tensor_parallel=3"]
+VLLM = "roles.rollout.engine=vllm"
+REWARD = "roles.reward={workers: 4}"
+CORES = "hardware.cpus_per_node=32"
+SHARED = ["roles.learner.gpus=[]", "roles.learner.pool=all", "roles.rollout.pool=all", "roles.rollout.engines=0",
+          "pools={all: {gpus: [4, 4]}}", "roles.rollout.sleep_while_training=true",
+          "roles.rollout.memory_utilization=0.5"]  # fmt: skip
+
+Case = tuple[str, str, list[str], list[str]]
+
+PLACEMENT: list[Case] = [
+    ("P101", "tiny", ["roles.rollout.engines=2"], ["roles.rollout.engines=1"]),
+    ("P102", "tiny", ["roles.learner.gpus=[4]"], ["roles.learner.gpus=[2]"]),
+    ("P103", "tiny", ["roles.learner.gpus=[1,1]"], ["roles.learner.gpus=[1,1]", "hardware.nodes=2"]),
+    ("P104", "tiny", ["roles.rollout.tensor_parallel=4", VLLM], [VLLM]),
+    ("P105", "tiny", [*WIDE, "roles.learner.gpus=[1,1,1]"], [*WIDE, "roles.learner.gpus=[1]"]),
+    ("P106", "tiny", ["hardware.gpus_per_node=5"], []),
+    ("P107", "tiny", ["hardware.cpus_per_node=2"], ["hardware.cpus_per_node=3"]),
+    ("P108", "ppo", ["roles.critic.pool=valve"], []),
+    ("P109", "ppo", ["roles.learner.gpus=[2]"], []),
+    ("P110", "gpu", ["roles.learner.gpus=[]"], []),
+    ("P111", "gpu", ["roles.rollout.engines=0"], SHARED),
+    ("P112", "ppo", ["roles.critic.pool=policy"], []),
+    ("P113", "ppo", ["pools.value.gpus=[1, 1]"], ["pools.value.gpus=[1, 1]", "hardware.nodes=2"]),
+    ("P114", "ppo", ["pools.value.gpus=[5]"], ["pools.value.gpus=[2]"]),
+    ("P115", "ppo", ["roles.rollout.tensor_parallel=4"], ["roles.rollout.tensor_parallel=2"]),
+    ("P116", "ppo", ["roles.rollout.engines=3"], ["roles.rollout.engines=2"]),
+    ("P117", "ppo", ["roles.rollout.engines=1"], ["roles.rollout.engines=1", "roles.rollout.tensor_parallel=2"]),
+    ("P118", "gpu", ["roles.learner.gpus=[3, 1]", "roles.learner.tensor_parallel=2"],
+     ["roles.learner.tensor_parallel=2"]),
+    ("P121", "gpu", ["roles.learner.gpus=[1, 1]", "roles.rollout.engines=2", "roles.rollout.tensor_parallel=2"],
+     ["roles.learner.gpus=[2, 2]", "roles.rollout.engines=2", "roles.rollout.tensor_parallel=2"]),
+    ("P122", "opd", ["roles.teacher.tensor_parallel=16"], []),
+    ("P123", "gpu", ["hardware.gpus_outside_ray=4"], ["hardware.gpus_outside_ray=1"]),
+    ("P124", "opd", ["hardware.gpus_outside_ray=1"], []),
+    ("P125", "gpu", [REWARD], [REWARD, CORES]),
+    ("P130", "gpu", [*SHARED, "train.async_steps=1"], SHARED),
+    ("P131", "gpu", [*SHARED, "roles.rollout.sleep_while_training=false"], SHARED),
+    ("P132", "gpu", ["roles.rollout.sleep_while_training=true"], []),
+    ("P133", "ppo", ["pools={policy: {gpus: [2]}, value: {gpus: [1]}}"], []),
+]  # fmt: skip
+
+BATCH: list[Case] = [
+    ("B201", "tiny", ["train.steps=0"], ["train.steps=1"]),
+    ("B202", "tiny", ["train.prompts_per_step=3", "train.samples_per_prompt=3"], ["train.prompts_per_step=4"]),
+    ("B203", "tiny", ["roles.learner.micro_batch=48"], ["roles.learner.micro_batch=64"]),
+    ("B204", "tiny", ["train.samples_per_prompt=1"], ["train.samples_per_prompt=2"]),
+    ("B205", "gpu", ["checkpoint.every=100"], ["checkpoint.every=99"]),
+    ("B206", "gpu", ["train.prompts_per_step=2"], ["train.prompts_per_step=4"]),
+    ("B207", "gpu", ["train.warmup_steps=100"], ["train.warmup_steps=99"]),
+    ("B208", "gpu", ["data.eval=org/test", "data.eval_every=101"], ["data.eval=org/test", "data.eval_every=100"]),
+    ("B209", "gpu", ["data.eval_every=10"], ["data.eval_every=10", "data.eval=org/test"]),
+    ("B210", "gpu", ["lengths.pack=5119"], ["lengths.pack=5120"]),
+    ("B211", "gpu", ["train.optimizer_steps=3"], ["train.optimizer_steps=4"]),
+    ("B212", "gpu", ["train.prompts_per_step=1", "train.samples_per_prompt=2"],
+     ["train.prompts_per_step=1", "train.samples_per_prompt=4"]),
+    ("B213", "gpu", ["roles.rollout.max_concurrency=63"], ["roles.rollout.max_concurrency=64"]),
+    ("B214", "gpu", ["train.prompts_per_step=30"], ["train.prompts_per_step=28"]),
+    ("B215", "gpu", ["train.learning_rate=1e-4"], ["train.learning_rate=1e-4", "roles.learner.lora_rank=16"]),
+    ("B216", "gpu", ["train.async_steps=9"], ["train.async_steps=8"]),
+    ("B217", "gpu", ["checkpoint.keep=1"], ["checkpoint.keep=2"]),
+    ("B220", "gpu", ["grpo.kl_coefficient=0.05"], ["grpo.kl_coefficient=0.05", "roles.reference={}"]),
+    ("B221", "gpu", ["roles.reference={}"], ["roles.reference={}", "grpo.kl_coefficient=0.05"]),
+    ("B222", "ppo", ["roles.critic=null"], []),
+    ("B223", "opd", ["roles.teacher=null"], ["roles.teacher=null", "hardware.gpus_outside_ray=4"]),
+    ("B224", "gpu", ["roles.critic={}"], []),
+    ("B225", "gpu", ["ppo={}"], ["grpo={}"]),
+    ("B226", "ppo", ["ppo.kl_coefficient=0.1"], ["ppo.kl_coefficient=0.1", "ppo.kl=loss"]),
+    ("B227", "ppo", ["ppo.critic_warmup_steps=100"], ["ppo.critic_warmup_steps=99"]),
+    ("B228", "gpu", ["data.reward=none"], []),
+    ("B229", "gpu", ["roles.learner.sequence_parallel=2", "roles.learner.zero_stage=2"],
+     ["roles.learner.sequence_parallel=2"]),
+    ("B230", "gpu", ["roles.learner.hpz_partition=8"], ["roles.learner.hpz_partition=2"]),
+    ("B231", "opd", ["train.temperature=0.7"], ["train.temperature=1.0"]),
+    ("B232", "gpu", ["grpo.clip_high=0.1"], ["grpo.clip_high=0.2"]),
+]  # fmt: skip
+
+ENGINE: list[Case] = [
+    ("E301", "tiny", ["roles.rollout.tensor_parallel=2"], ["roles.rollout.tensor_parallel=2", VLLM]),
+    ("E302", "gpu", ["roles.rollout.memory_utilization=0.97"], ["roles.rollout.memory_utilization=0.95"]),
+    ("E303", "tiny", ["roles.rollout.precision=bf16"],
+     ["roles.rollout.precision=bf16", "roles.learner.precision=bf16"]),
+    ("E304", "gpu", ["roles.rollout.memory_utilization=0.55"], ["roles.rollout.memory_utilization=0.7"]),
+    ("E305", "gpu", [*SHARED, "roles.rollout.memory_utilization=0.8"], SHARED),
+    ("E306", "gpu", ["roles.rollout.enforce_eager=true"], []),
+    ("E307", "gpu", ["roles.rollout.precision=fp32"], []),
+    ("E308", "gpu", [*SHARED, "roles.rollout.engine=hf"], SHARED),
+    ("E309", "opd", ["roles.teacher.memory_utilization=0.6"], []),
+    ("E310", "opd", ["roles.teacher.tensor_parallel=3"], []),
+    ("E311", "gpu", ["hardware.gpus_per_node=8", "roles.learner.model=Qwen/Qwen2.5-7B", "roles.rollout.engines=1",
+                     "roles.learner.gpus=[1]", "roles.rollout.tensor_parallel=7"],
+     ["roles.learner.model=Qwen/Qwen2.5-7B", "roles.rollout.tensor_parallel=2", "roles.rollout.engines=2"]),
+    ("E312", "opd", ["hardware.nodes=2", "roles.teacher.tensor_parallel=8"], ["hardware.nodes=2"]),
+    ("E313", "gpu", ["lengths.response=39937"], ["lengths.response=39936"]),
+    ("E314", "opd", ["roles.teacher.model=Qwen/Qwen3-30B-A3B", "lengths.response=38912"],
+     ["roles.teacher.model=Qwen/Qwen3-30B-A3B", "lengths.response=38911"]),
+    ("E390", "gpu", [], ["data.train=builtin/sort-digits", "data.reward=exact"]),
+]  # fmt: skip
+
+HOST: list[Case] = [
+    ("H401", "gpu", ["hardware.gpu=Tesla V100-SXM2-32GB"],
+     ["hardware.gpu=Tesla V100-SXM2-32GB", "roles.learner.precision=fp16", "roles.rollout.precision=fp16"]),
+    ("H402", "tiny", ["roles.learner.precision=fp16"], ["roles.learner.precision=bf16"]),
+    ("H403", "gpu", ["hardware.gpu=GH200"], ["hardware.gpu=GH200-96GB"]),
+    ("H404", "gpu", ["roles.learner.precision=fp16"], []),
+    ("H405", "gpu", ["roles.learner.offload=optimizer"],
+     ["roles.learner.offload=optimizer", "hardware.memory_gib_per_node=500"]),
+    ("H406", "tiny", ["roles.learner.optimizer=adamw_8bit"], []),
+    ("H407", "tiny", ["roles.learner.offload=optimizer"], []),
+    ("H408", "gpu", ["hardware.cpus_per_node=7"], ["hardware.cpus_per_node=8"]),
+]  # fmt: skip
+
+DATA: list[Case] = [
+    ("D501", "tiny", ["data.train=builtin/sort-letters"], []),
+    ("D502", "tiny", ["data.digits=4"], ["data.digits=4", "lengths.prompt=5", "lengths.response=5"]),
+    ("D503", "tiny", ["roles.learner.model=builtin/tiny-qwen"], ["roles.learner.model=Qwen/Qwen3-0.6B"]),
+    ("D504", "tiny", ["data.reward=coin"], ["data.reward=exact"]),
+    ("D505", "opd", ["roles.teacher.model=meta-llama/Llama-3.1-70B"], []),
+    ("D506", "gpu", ["roles.learner.model=allenai/OLMo-32B"], ["roles.learner.model=allenai/OLMo-2-0325-32B"]),
+    ("D507", "gpu", ["lengths.images=512"], []),
+    ("D508", "gpu", ["roles.learner.model=$MODEL"], ["roles.learner.model=/models/Qwen3-8B"]),
+    ("D509", "gpu", ["roles.learner.model=/tmp/model"], ["roles.learner.model=/projects/model"]),
+    ("D510", "gpu", ["data.reward=code"], ["data.reward=code", REWARD, CORES]),
+    ("D511", "gpu", [REWARD, CORES], [REWARD, CORES, "roles.reward.timeout_s=9"]),
+    ("D512", "gpu", ["data.eval=org/math", "data.eval_every=10"], ["data.eval=org/test", "data.eval_every=10"]),
+    ("D513", "opd", ["lengths.images=2048"], []),
+    ("D514", "gpu", ["data.reward=exact"], []),
+    ("D515", "gpu", ["roles.reference={model: Qwen/Qwen3-4B}", "grpo.kl_coefficient=0.1"],
+     ["roles.reference={model: Qwen/Qwen3-8B}", "grpo.kl_coefficient=0.1"]),
+]  # fmt: skip
+
+SETTINGS: list[Case] = [
+    ("S601", "tiny", ["slurm.time=one day"], ["slurm.time=1-00:00:00"]),
+    ("S602", "gpu", ["slurm.time=24:00"], ["slurm.time=24:00:00"]),
+    ("S603", "gpu", ["slurm.time=00:29:00"], ["slurm.time=00:30:00"]),
+    ("S604", "gpu", ["slurm.exclude=[nid1, nid2, nid1]"], ["slurm.exclude=[nid1, nid2]"]),
+    ("S605", "gpu", ["slurm.account=$ACCOUNT"], ["slurm.account=abc_123"]),
+    ("S606", "gpu", ["slurm.time=8-00:00:00"], ["slurm.time=7-00:00:00"]),
+    ("T701", "tiny", ["tracking.wandb=online"], ["tracking.wandb=disabled"]),
+    ("T702", "gpu", ["tracking.project=team/rl"], ["tracking.project=team-rl"]),
+    ("T703", "gpu", ["tracking.wandb=disabled"], []),
+    ("X801", "tiny", ["tracking.entity=hf_" + "a" * 30], ["tracking.entity=hf_team"]),
+    ("X802", "gpu", ["roles.learner.model=/home/ann/models/Qwen3-8B"], ["roles.learner.model=/projects/Qwen3-8B"]),
+]
+
+MEMORY: list[Case] = [
+    ("M301", "gpu", ["roles.learner.micro_batch=64"], ["roles.learner.micro_batch=4"]),
+    ("M301", "gpu", [*SHARED, "roles.rollout.sleep_while_training=false", "roles.rollout.memory_utilization=0.8"],
+     [*SHARED, "roles.rollout.memory_utilization=0.8"]),
+    ("M302", "gpu", ["roles.learner.micro_batch=8"], ["roles.learner.micro_batch=4"]),
+    ("M303", "gpu", ["roles.learner.model=Qwen/Qwen3-32B", "roles.rollout.memory_utilization=0.75"],
+     ["roles.learner.model=Qwen/Qwen3-32B"]),
+    ("M303", "opd", ["roles.teacher={model: Qwen/Qwen3-32B, memory_utilization: 0.6}"],
+     ["roles.teacher={model: Qwen/Qwen3-32B}"]),
+    ("M304", "gpu", ["lengths.response=400000"], ["lengths.response=300000"]),
+    ("M305", "gpu", ["train.prompts_per_step=64"], ["train.prompts_per_step=32"]),
+    ("M306", "gpu", [*SHARED, "roles.rollout.memory_utilization=0.85"], SHARED),
+    ("M307", "gpu", ["roles.learner.gather_whole_model=true"], []),
+    ("M308", "gpu", ["hardware.memory_gib_per_node=8"], ["hardware.memory_gib_per_node=16"]),
+    ("M308", "gpu", ["roles.learner.offload=all", "hardware.memory_gib_per_node=64"],
+     ["roles.learner.offload=all", "hardware.memory_gib_per_node=256"]),
+    ("M309", "gpu", ["roles.learner.model=/models/Qwen3-8B"], []),
+    ("M309", "opd", ["roles.teacher.model=org/unheard-of"], []),
+]  # fmt: skip
+
+CASES: list[Case] = [*PLACEMENT, *BATCH, *ENGINE, *HOST, *DATA, *SETTINGS, *MEMORY]

@@ -1,0 +1,156 @@
+"""Fixes written into files, and reports for other programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from check_cases import BASES, CASES, GPU
+
+from rltui.check.fix import apply, collect
+from rltui.check.run import check_layout, check_text
+from rltui.cli.main import main
+from rltui.errors import UsageError
+from rltui.layout.load import load_text
+
+COMMENTED = """\
+# the first line
+layout: 1  # version
+name: gpu
+algorithm: grpo
+hardware: {nodes: 2, gpus_per_node: 4, gpu: H100-SXM-80GB}  # two nodes
+roles:
+  learner:
+    # of the learner
+    model: Qwen/Qwen3-8B
+    gpus: [2, 2]
+    zero_stage: 3  # sharded
+  rollout: {engines: 9, memory_utilization: 0.5}
+train: {steps: 100, prompts_per_step: 31, samples_per_prompt: 3, learning_rate: 1.0e-6}
+lengths: {prompt: 1024, response: 4096}
+data: {train: org/math, reward: math}
+# the last line
+"""
+
+
+def test_values_change_and_comments_stay() -> None:
+    words = ["roles.rollout.engines=4", "roles.learner.zero_stage=2", "train.learning_rate=1e-7", "slurm.time=01:00:00"]
+    edited = apply(COMMENTED, "my.yaml", [*words, "roles.learner.offload=none", "roles.reference={}"])
+    before, after = COMMENTED.splitlines(), edited.splitlines()
+    assert [line for line in before if "#" in line and "zero" not in line] == [
+        line for line in after if "#" in line and "zero" not in line
+    ]
+    assert "    zero_stage: 2  # sharded" in after
+    assert "learning_rate: 1.0e-07}" in edited
+    assert "slurm: {time: '01:00:00'}" in after
+    assert load_text(edited, "x").layout == load_text(COMMENTED, "x", [*words, "roles.reference={}"]).layout
+
+
+IN_BLOCK_STYLE = {"P109", "S604", "B221", "B224"}
+"""Fixes that replace a list or a section, which a dump writes over several lines."""
+
+
+@pytest.mark.parametrize(("code", "base", "fires"), [case[:3] for case in CASES], ids=[case[0] for case in CASES])
+def test_every_fix_can_be_written(code: str, base: str, fires: list[str]) -> None:
+    from rltui.layout.load import dump_layout
+
+    text = dump_layout(load_text(BASES[base], base, fires).layout)
+    finding = next((f for f in check_text(text, "x.yaml").findings if f.code == code), None)
+    if finding is None or not finding.fix:
+        return  # B225 is about sections that a dump always has
+    if code in IN_BLOCK_STYLE:
+        with pytest.raises(UsageError, match="cannot be written safely"):
+            apply(text, "x.yaml", finding.fix)
+        return
+    edited = apply(text, "x.yaml", finding.fix)
+    assert code not in {finding.code for finding in check_text(edited, "x.yaml").findings}
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (COMMENTED.replace("gpus: [2, 2]", "gpus:\n      - 2\n      - 2"), "roles.learner.gpus=[4]"),
+        (COMMENTED.replace("gpus: [2, 2]", "gpus: [2,  # first\n      2]"), "roles.learner.gpus=[4]"),
+        (COMMENTED.replace("name: gpu", "name: gpu\nsummary: >\n  long\n  text"), "summary=short"),
+    ],
+)
+def test_what_is_ambiguous_is_refused_and_left_alone(text: str, word: str) -> None:
+    with pytest.raises(UsageError, match="cannot be written safely"):
+        apply(text, "my.yaml", [word])
+
+
+def test_fixes_that_contradict_are_left_for_the_next_round() -> None:
+    found = collect(check_layout(load_text(COMMENTED, "x.yaml")).findings)
+    assert "roles.rollout.engines=4" in found.words
+    assert len({word.partition("=")[0] for word in found.words}) == len(found.words)
+
+
+def test_fix_shows_and_write_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text(COMMENTED)
+    assert main(["check", "--fix", str(path)]) == 1
+    assert "roles.rollout.engines=4" in capsys.readouterr().err
+    assert path.read_text() == COMMENTED
+    for _ in range(3):
+        main(["check", "--fix", "--write", str(path)])
+    capsys.readouterr()
+    assert main(["check", str(path), "--strict"]) == 0
+    assert path.read_text().startswith("# the first line\n")
+    assert path.read_text().endswith("# the last line\n")
+
+
+@pytest.mark.parametrize(
+    "words", [["--write", "x.yaml"], ["--fix", "--write", "-"], ["--fix", "--write", "x.yaml", "a=b"]]
+)
+def test_write_needs_files_of_its_own(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", *words]) == 2
+    assert "--write needs --fix" in capsys.readouterr().err
+
+
+def test_sarif_has_rules_results_and_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, broken = tmp_path / "my.yaml", tmp_path / "broken.yaml"
+    path.write_text(COMMENTED)
+    broken.write_text("layout: 1\n")
+    assert main(["check", str(path), str(broken), "--format", "sarif"]) == 2
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert all(rules[result["ruleIndex"]]["id"] == result["ruleId"] for result in run["results"])
+    assert {"P101", "B202", "L001"} <= {result["ruleId"] for result in run["results"]}
+    engines = next(result for result in run["results"] if result["ruleId"] == "P101")
+    assert engines["level"] == "error"
+    assert engines["locations"][0]["physicalLocation"]["region"]["startLine"] == 12
+
+
+def test_github_lines_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a,b:c.yaml"
+    path.write_text(COMMENTED)
+    assert main(["check", str(path), "--format", "github"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("::error file=") and "title=P101::" in line for line in lines)
+    assert all("a%2Cb%3Ac.yaml" in line for line in lines)
+
+
+def test_json_has_placement_and_arithmetic(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "opd/vlm-16", "roles.rollout.engines=3", "--json"]) == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"]
+    assert {"nodes", "seats", "stranded", "homeless"} <= file["placement"].keys()
+    assert [each["slots"] for each in file["placement"]["stranded"]] == [1]
+    assert {"steps", "optimizer_steps_per_rollout", "samples_per_rank", "padding_samples_per_step", "checkpoints",
+            "evals", "checkpoint_bytes", "gpu_hours_asked"} <= file["arithmetic"].keys()  # fmt: skip
+
+
+def test_the_handbook_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--markdown"]) == 0
+    page = Path(__file__).parents[2] / "docs" / "checks.md"
+    assert page.read_text() == capsys.readouterr().out, "rltui explain --markdown > docs/checks.md"
+
+
+def test_the_hook_for_other_repositories_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (hook,) = yaml.safe_load((Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text())
+    program, *words = hook["entry"].split()
+    assert (program, hook["language"]) == ("rltui", "python")
+    path = tmp_path / "mine.yaml"
+    path.write_text(GPU)
+    assert main([*words, str(path)]) == 0

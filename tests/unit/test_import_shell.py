@@ -1,0 +1,156 @@
+"""Following shell scripts without running them: words, branches, arrays, and what stays unknown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.importers.arguments import from_flags, from_overrides
+from rltui.importers.shell_lexer import ScriptError
+from rltui.importers.shell_run import read_shell
+from rltui.importers.slurm_lines import read_slurm
+from rltui.importers.values import HOLE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def words(script: str, program: str = "run") -> list[str]:
+    """Words of the only command ``program`` that ``script`` starts, without the program."""
+    started = [command.words for command in read_shell(script).commands if command.words[0] == program]
+    assert len(started) == 1, started
+    return list(started[0][1:])
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("A=4\nrun $A ${A} \"$A\" '$A'", ["4", "4", "4", "$A"]),
+        ("run ${A:-x} ${A-y} ${A:+z} ${A:=w} $A", ["x", "y", "w", "w"]),
+        ('A=\nrun ${A:-x} "${A-y}"', ["x", ""]),
+        ("A='a b'\nrun $A \"$A\"", ["a", "b", "a b"]),
+        ("run ${1:-first} $@ last", ["first", "last"]),
+        ('A=()\nrun "$@" "${A[@]}" "" "x$@"', ["", "x"]),
+        ("set -- 3 4\nrun ${1} $# $2", ["3", "2", "4"]),
+        ("A=(x 'y z' # no\n  # nor this\n  w)\nrun ${#A[@]} \"${A[@]}\" ${A[1]}", ["3", "x", "y z", "w", "y", "z"]),
+        ("A=(1)\nA+=(2 3)\nrun ${A[*]}", ["1", "2", "3"]),
+        ("A=2 B=3\nrun $((A * B + 1)) $(( (A<B) ? 10 : 20 )) $((7 / A))", ["7", "10", "3"]),
+        ("N=run.sh.txt\nrun ${N%.*} ${N%%.*} ${N#*.} ${N##*.}", ["run.sh", "run", "sh.txt", "txt"]),
+        ("A=B\nB=5\nrun ${!A}", ["5"]),
+        (': "${A:="$((2 + 2))"}"\nrun $A', ["4"]),
+        ("run a \\\n  b \\\n  # not this\n  --c", ["a", "b", "--c"]),
+        ("run a b 2>&1 >log | tee x &", ["a", "b"]),
+        ("cat <<EOF > file\nrun not this\nEOF\nrun this", ["this"]),
+        ("f() { run $1 $2; }\nf a b", ["a", "b"]),
+        ('if [ 1 -eq 2 ]; then A=1; elif [ -n "x" ]; then A=2; else A=3; fi\nrun $A', ["2"]),
+        ("case gpu in cpu) A=1 ;; g*|npu) A=2 ;; esac\nrun $A", ["2"]),
+        ('[ -z "$1" ] || exit 1\nA=x && run $A', ["x"]),
+        ("[[ a == a && ! 1 -gt 2 ]] && A=1\n((A == 1)) && B=2\nrun $A $B", ["1", "2"]),
+        ("for x in 5; do run $x; done", ["5"]),
+        ("N=2\nwhile [[ $# -gt 0 ]]; do case $1 in --n) N=$2; shift 2 ;; esac; done\nrun $N", ["2"]),
+        ('N=2\nwhile getopts n: o; do N=$OPTARG; done\nfor a in "$@"; do N=$a; done\nrun $N', ["2"]),
+        ('srun bash -c "cd x && run 1 \\\n 2" &>> log', ["1", "2"]),
+        ('eval "run 1"', ["1"]),
+        ("export A=1 B=2\nlocal C=3\nrun $A$B$C", ["123"]),
+        ('run --json=\'{"a": "b"}\' "{\\"a\\": 1}"', ['--json={"a": "b"}', '{"a": 1}']),
+    ],
+)
+def test_words_are_those_that_bash_would_give(script: str, expected: list[str]) -> None:
+    assert words(script) == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("run $(cat x) `cat y` $HOME", [HOLE, HOLE, HOLE]),
+        ("A=${A:-$(nproc)}\nrun $A $((A * 2))", [HOLE, HOLE]),
+        ("if [ -f x ]; then A=1; B=2; else A=1; B=3; fi\nrun $A $B", ["1", HOLE]),
+        ('if [ "$MODE" = x ]; then A=1; else exit 1; fi\nrun $A', ["1"]),
+        ("A=1\nwhile true; do A=2; done\nrun $A", [HOLE]),
+        ("case $1 in a) A=1 ;; b) A=1 ;; *) exit 1 ;; esac\nrun $A", ["1"]),
+        ("case $1 in a) A=1 ;; b) A=2 ;; esac\nrun $A", [HOLE]),
+        ("case $DEVICE in gpu) A=1 ;; npu) A=2 ;; esac\nrun $A", ["1"]),
+        ("read A\nrun $A", [HOLE]),
+        ("declare -A M=([gpu]=8 [cpu]=1)\nrun ${M[gpu]} ${!M[@]} ${A//x/y} ${A[@]:0:2}", [HOLE, HOLE, HOLE, HOLE]),
+        ("A=$((1 / 0)) B=$((010))\nrun $A $B", [HOLE, HOLE]),
+        ("A=(--x 1)\nif [ -f y ]; then A+=(--y 2 z=3); fi\nrun ${A[@]}", ["--x", "1", f"--y={HOLE}", f"z={HOLE}"]),
+    ],
+)
+def test_what_only_a_run_would_show_is_a_hole(script: str, expected: list[str]) -> None:
+    assert words(script) == expected
+
+
+def test_nothing_is_ever_executed(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    touch = f"touch {mark}"
+    script = f"A=$({touch})\n`{touch}`\nsource {mark}.sh\n{touch}\nrun <({touch}) ${{B:-$({touch})}}\neval '{touch}'"
+    (tmp_path / "mark.sh").write_text(f"touch {mark}\n")
+    read_shell(script)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("A='open", "a quote (') is opened"),
+        ('run "a', 'a quote (") is opened'),
+        ("run ${A", "a bracket ({) is opened"),
+        ("A=(1 2", "an array is opened"),
+        ("f() { f; }\nf", "call each other without end"),
+        ("f() { g; }\ng() { f; }\nf", "call each other without end"),
+        ("A=0123456789\n" + "A=$A$A$A$A$A$A$A$A$A$A\n" * 6, "grows without end"),
+        ("run " + "${A:-" * 60 + "x" + "}" * 60, "without end"),
+        ("{ " * 60 + "run", "nested deeper"),
+    ],
+)
+def test_a_script_that_cannot_be_read_says_where_and_why(script: str, message: str) -> None:
+    with pytest.raises(ScriptError, match=r"^line \d+: ") as caught:
+        read_shell(script)
+    assert message in str(caught.value)
+
+
+def test_eight_loops_in_each_other_are_not_walked_to_the_end() -> None:
+    loop = "for x in 1 2 3 4 5 6 7 8; do " * 8 + "run; " + "done; " * 8
+    with pytest.raises(ScriptError, match="steps"):
+        read_shell(loop)
+
+
+def test_flags_take_the_last_and_know_missing_from_unknown() -> None:
+    flags = from_flags(
+        ["--num-nodes", "1", "--a.b=2", "--list", "8", "8", "--on", "--num_nodes", "3", "--n", "-1", "--h", HOLE]
+    )
+    assert flags.integer("num_nodes") == 3
+    assert flags.integer("a.b") == 2
+    assert flags.integers("list") == (8, 8)
+    assert flags.flag("on") is True
+    assert flags.integer("n") == -1
+    assert flags.integer("h", default=5) is None
+    assert flags.integer("missing", default=5) == 5
+    assert flags.flag("h") is None
+
+
+def test_overrides_of_hydra() -> None:
+    settings = from_overrides(["a.b=1", "+c=2", "++d='x'", "~e", "--config-path=config", "a.b=4", "f=[8,8]"])
+    assert settings.integer("a.b") == 4
+    assert settings.integer("c") == 2
+    assert settings.text("d") == "x"
+    assert not settings.has("config-path", "e")
+    assert settings.integers("f") == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("lines", "nodes", "per_node", "card"),
+    [
+        ("#SBATCH -N 2  # two\n#SBATCH --gres=gpu:h100:4", 2, 4, "h100"),
+        ("#SBATCH --nodes=2 --gpus-per-node 8", 2, 8, ""),
+        ("#SBATCH -N4\n#SBATCH -G 16", 4, 4, ""),
+        ("#SBATCH --gres=tmp:10G,gpu:2(S:0-1)", 1, 2, ""),
+        ("#SBATCH --nodes=3\n#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-task=1", 3, 4, ""),
+        ("#SBATCH --nodes=1\n#SBATCH --nodes=5\n##SBATCH --nodes=9\n#SBATCH --gpus=7", 5, None, ""),
+        ("#SBATCH --nodes={N}\n#SBATCH --exclusive", None, None, ""),
+    ],
+)
+def test_sbatch_lines(lines: str, nodes: int | None, per_node: int | None, card: str) -> None:
+    job = read_slurm(lines)
+    assert (job.nodes, job.gpus_per_node, job.gpu) == (nodes, per_node, card)

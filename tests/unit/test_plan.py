@@ -1,0 +1,215 @@
+"""Plans: known cases, what must grow with what, and the verb as a shell sees it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rltui.check.run import check_file, check_layout, check_text
+from rltui.cli.main import main
+from rltui.hardware.gpus import find_gpu
+from rltui.hardware.models import find_model
+from rltui.layout.load import dump_layout, load_text
+from rltui.memory.layouts import estimate_layout
+from rltui.plan import rank, remedies
+from rltui.plan.candidates import Request, engine_choices, engines_beside, packed
+from rltui.plan.rank import Proposal, candidates
+from rltui.plan.throughput import decode_step_s, sync_s
+
+if TYPE_CHECKING:
+    from rltui.plan.remedies import Misfit
+
+SEVEN = "Qwen/Qwen2.5-7B"
+CASES = [(SEVEN, 2, 4, "H100"), (SEVEN, 1, 4, "A100-80GB"), ("Qwen/Qwen3-30B-A3B", 2, 8, "H100"),
+         ("allenai/Olmo-3-1125-32B", 8, 4, "GH200-96GB"), ("Qwen/Qwen2.5-1.5B", 2, 8, "V100-32GB")]  # fmt: skip
+
+
+def request(name: str = SEVEN, nodes: int = 2, gpus: int = 4, card: str = "H100", **more: Any) -> Request:
+    model, gpu = find_model(name), find_gpu(card)
+    assert model is not None
+    assert gpu is not None
+    return Request(model_name=name, model=model, gpu=gpu, nodes=nodes, gpus_per_node=gpus, **more)
+
+
+def sound(text: str, name: str) -> bool:
+    return check_text(text, name).ok
+
+
+def propose(wanted: Request, count: int = 3) -> tuple[Proposal, ...]:
+    return rank.propose(wanted, sound, count)
+
+
+def misfit(wanted: Request) -> Misfit:
+    return remedies.misfit(wanted, sound)
+
+
+def test_what_the_check_refuses_is_passed_over() -> None:
+    first = propose(request())[0]
+    others = rank.propose(request(), lambda text, name: text != first.text)
+    assert others
+    assert first.text not in {each.text for each in others}
+    assert rank.propose(request(), lambda text, name: False) == ()
+
+
+def test_key_value_heads_are_copied_only_where_nothing_narrower_fits() -> None:
+    large = request("Qwen/Qwen3-235B-A22B", 16, 8)  # 4 key-value heads, 438 GiB of weights
+    assert [each.tensor_parallel for each in engine_choices(large)] == [1, 2, 4, 8]
+    assert [each.tensor_parallel for each in engine_choices(request("Qwen/Qwen3-30B-A3B", 2, 8))] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_proposals_fit_check_and_round_trip(case: tuple[str, int, int, str]) -> None:
+    proposals = propose(request(*case))
+    assert proposals
+    assert [each.rank for each in proposals] == list(range(1, len(proposals) + 1))
+    speeds = [each.candidate.time.tokens_per_s for each in proposals]
+    assert speeds == sorted(speeds, reverse=True)
+    for each in proposals:
+        loaded = load_text(each.text, "plan.yaml")
+        assert loaded.layout == each.layout
+        assert load_text(dump_layout(each.layout), "dump.yaml").layout == each.layout
+        report = check_layout(loaded)
+        assert report.ok
+        assert report.placement is not None
+        assert not report.placement.homeless
+        assert all(role.verdict in ("fits", "tight") for role in estimate_layout(each.layout).roles)
+        assert "E390" not in {finding.code for finding in report.findings}, "the bundled trainers run it"
+        assert "B225" not in {finding.code for finding in report.findings}, "no section of another algorithm"
+
+
+def test_seven_billion_on_two_nodes_of_four_uses_all_gpus_and_both_roles() -> None:
+    best = propose(request())[0]
+    roles = best.layout.roles
+    assert roles.learner.num_learners + roles.rollout.engines * roles.rollout.tensor_parallel == 8
+    time_ = best.candidate.time
+    assert time_.step_s == pytest.approx(time_.generate_s + time_.train_s + time_.sync_s)
+    assert 0 < time_.idle_share < 1
+
+
+@pytest.mark.parametrize("name", [SEVEN, "Qwen/Qwen2.5-0.5B"])
+def test_more_nodes_are_never_slower(name: str) -> None:
+    speeds = [propose(request(name, nodes=nodes))[0].candidate.time.tokens_per_s for nodes in (1, 2, 3, 4, 8)]
+    assert speeds == sorted(speeds)
+
+
+def test_plans_are_deterministic() -> None:
+    assert [each.text for each in propose(request(), 5)] == [each.text for each in propose(request(), 5)]
+
+
+def test_rollouts_that_run_ahead_hide_the_shorter_phase() -> None:
+    best = propose(request(async_steps=1))[0].candidate.time
+    assert best.step_s == pytest.approx(max(best.generate_s, best.train_s) + best.sync_s)
+    assert best.step_s < propose(request())[0].candidate.time.step_s
+
+
+def test_longer_responses_take_longer() -> None:
+    short, long = (propose(request(nodes=4, response_tokens=length))[0].candidate.time for length in (512, 8192))
+    assert long.step_s > short.step_s
+    assert long.generate_s > short.generate_s
+
+
+def test_a_decode_step_is_bound_by_bandwidth_until_the_batch_is_large() -> None:
+    one, bound_one = decode_step_s(request(), 1, 1)
+    # 7.07e9 parameters without the embedding, two bytes each, at 60 % of 3.35 TB/s, and 2 ms
+    assert one == pytest.approx(7.07e9 * 2 / (0.6 * 3.35e12) + 2e-3, rel=0.02)
+    assert bound_one == "memory bandwidth"
+    short = request(prompt_tokens=1, response_tokens=3)
+    assert decode_step_s(short, 1, 4096)[1] == "FLOPs"
+    assert decode_step_s(request(), 2, 64)[0] < decode_step_s(request(), 1, 64)[0]
+
+
+def test_a_mixture_reads_only_the_experts_that_are_visited() -> None:
+    moe = request("Qwen/Qwen3-30B-A3B", prompt_tokens=1, response_tokens=3)
+    few, many = decode_step_s(moe, 1, 1)[0], decode_step_s(moe, 1, 512)[0]
+    assert few < many / 3
+
+
+def test_weight_sync_is_slower_over_the_network() -> None:
+    one, two = (candidates(request(nodes=nodes, gpus=8))[0].learner for nodes in (1, 2))
+    assert sync_s(request(nodes=1, gpus=8), one) < sync_s(request(nodes=2, gpus=8), two)
+
+
+def test_learners_are_packed_and_engines_take_whole_pieces_of_the_rest() -> None:
+    assert packed(11, 4) == (4, 4, 3)
+    assert packed(8, 4) == (4, 4)
+    assert engines_beside(request(nodes=3), (4, 3), 2) == 2
+    assert engines_beside(request(nodes=3), (4, 3), 1) == 5
+    assert engines_beside(request(nodes=3, prompts=2), (4,), 1) == 2
+
+
+def test_32b_on_one_gpu_says_what_is_missing_and_a_remedy_that_works() -> None:
+    small = request("Qwen/Qwen3-32B", 1, 1)
+    assert propose(small) == ()
+    found = misfit(small)
+    assert found.role == "learner and rollout"
+    assert found.remedies[0].startswith("more GPUs: --gpus ")
+    nodes, gpus, _ = found.remedies[0].split()[3].split("x", 2)
+    assert propose(request("Qwen/Qwen3-32B", int(nodes), int(gpus)))
+
+
+def test_the_role_that_does_not_fit_is_named() -> None:
+    learner = misfit(request("Qwen/Qwen3-32B", 1, 4))
+    assert learner.role == "learner"
+    assert any("offload" in remedy for remedy in learner.remedies)
+    assert misfit(request("Qwen/Qwen3-32B", 2, 1, "A100-40GB")).role == "rollout"
+
+
+def test_offload_is_no_remedy_where_one_engine_takes_every_gpu() -> None:
+    assert not any("offload" in remedy for remedy in misfit(request("Qwen/Qwen3-235B-A22B", 1, 8)).remedies)
+
+
+def test_128_gpus_are_planned_within_a_second() -> None:
+    start = time.perf_counter()
+    assert propose(request("allenai/Olmo-3-1125-32B", 16, 8))
+    assert time.perf_counter() - start < 1.0
+
+
+def test_the_verb_prints_the_picture_the_table_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model", SEVEN, "--gpus", "2x4xH100"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("node0 ┃ L0 ┃")
+    assert "TOKENS/S" in out
+    assert "fastest of" in out
+    assert "save:   rltui plan --model Qwen/Qwen2.5-7B --gpus 2x4xH100-SXM-80GB" in out
+    assert "launch: rltui launch plans/" in out
+
+
+def test_saved_layouts_check(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["plan", "--model", SEVEN, "--gpus", "2x4xH100", "--json", "--save", str(tmp_path / "plans")]
+    assert main(words) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == 1
+    assert len(answer["saved"]) == len(answer["proposals"]) == 3
+    for path, proposal in zip(answer["saved"], answer["proposals"], strict=True):
+        assert check_file(Path(path)).ok
+        assert Path(path).stem == proposal["layout"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", "Qwen/Qwen2.5-7C", "--gpus", "2x4xH100"], "Did you mean Qwen2.5-7B"),
+        (["--model", SEVEN, "--gpus", "2x4xH1000"], "Did you mean H100"),
+        (["--model", SEVEN, "--gpus", "8"], "NODESxGPUSxCARD"),
+        (["--model", SEVEN, "--gpus", "9999x9999xH100"], "at most"),
+        (["--model", SEVEN, "--gpus", "2x4xH100", "--response-tokens", "500000"], "has positions for"),
+        (["--model", SEVEN, "--gpus", "2x4xH100", "--samples", "1"], "--samples must be between"),
+        (["--model", SEVEN, "--gpus", "2x4xH100", "--save", "/dev/null/x"], "cannot be written"),
+    ],
+)
+def test_words_that_are_not_understood(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    assert main(["plan", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_nothing_fits_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model", "Qwen/Qwen3-32B", "--gpus", "1x1xH100"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("Nothing fits 1×1 H100-SXM-80GB")
+    assert "would help: more GPUs" in out
+    assert main(["plan", "--model", "Qwen/Qwen3-32B", "--gpus", "1x1xH100", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["misfit"]["remedies"]
