@@ -135,7 +135,7 @@ CASES = {
             "NCCL INFO NET/Socket : Using\n[0]bond0:192.168.1.161<0>\n[1]br-05ab815fa14e:172.19.0.1<0>"
             "[2]veth25f2e72:fe80::380d%veth25f2e72<0>",
             "NCCL INFO socketPollConnect: connect returned No route to host, retrying (1/34) after sleep for 100 msec\n"
-            "NCCL INFO socketPollConnect: connect returned No route to host, retrying (34/34) after sleep for 3400 msec",
+            "NCCL INFO socketPollConnect: connect returned No route to host, retrying (34/34) after 3400 msec",
             "n1:7:9 [0] NCCL INFO init.cc:1303 -> 2",
         ),
         looks_like=(
