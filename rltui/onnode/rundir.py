@@ -40,6 +40,7 @@ EVENTS = "events.jsonl"
 RAY_ENDPOINT = "ray.json"
 STATUS_ENDPOINT = "status.json"
 SUPERVISOR = "supervisor.json"
+ATTEMPTS = "attempts"
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_COMPLETE = "COMPLETE"
 
@@ -142,6 +143,11 @@ def write_stage(
         "history": history,
     }
     write_json(path, record)
+
+
+def attempt_folder(run: str, number: int) -> str:
+    """Return the directory of attempt ``number`` of the run directory ``run``."""
+    return "%s/%s/%02d" % (run, ATTEMPTS, number)
 
 
 def newest_checkpoint(run: str) -> Optional[str]:

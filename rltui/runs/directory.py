@@ -56,7 +56,7 @@ def make_run(client: RelayClient, run_root: str, layout: Layout, cluster: str) -
     """
     run_id = new_run_id(layout.name)
     path = f"{run_root}/{run_id}"
-    _make_folders(client, [f"{path}/attempts", f"{path}/{rundir.CHECKPOINTS}", f"{path}/wandb"])
+    _make_folders(client, [f"{path}/{rundir.ATTEMPTS}", f"{path}/{rundir.CHECKPOINTS}", f"{path}/wandb"])
     record = {
         "schema": rundir.SCHEMA,
         "id": run_id,
@@ -89,7 +89,7 @@ def make_attempt(client: RelayClient, run_root: str, run_id: str, layout: Layout
         run_id=run_id,
         number=number,
         uuid=uuid.uuid4().hex,
-        path=f"{run_path}/attempts/{number:02d}",
+        path=rundir.attempt_folder(run_path, number),
         code=code,
     )
     made = client.run(["mkdir", "-m", "700", attempt.path], timeout_s=20)
@@ -122,7 +122,7 @@ def job(layout: Layout, attempt: Attempt, python: str) -> dict[str, Any]:
 
 def attempt_numbers(client: RelayClient, run_path: str) -> list[int]:
     """Numbers of the attempts that a run has."""
-    names = [entry.name for entry in client.list(f"{run_path}/attempts")]
+    names = [entry.name for entry in client.list(f"{run_path}/{rundir.ATTEMPTS}")]
     return sorted(int(name) for name in names if re.fullmatch(r"\d{2,}", name))
 
 

@@ -97,7 +97,7 @@ def resubmit(context: Context, run: RunSummary, overrides: Sequence[str] = ()) -
 
 def attempt_path(run: RunSummary) -> str:
     """Directory of the newest attempt of ``run``."""
-    return f"{run.path}/attempts/{run.attempt:02d}"
+    return rundir.attempt_folder(run.path, run.attempt)
 
 
 def newest_checkpoint_step(context: Context, run: RunSummary) -> int | None:

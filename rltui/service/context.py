@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltui.cluster.local import LocalCluster
 from rltui.errors import UsageError
+from rltui.onnode import rundir
 from rltui.paths import state_dir
 from rltui.runs.journal import Journal
 from rltui.watch.runs import RunsReader
@@ -42,7 +43,8 @@ class Context:
         snapshot = self.reader.read()
         lost = [run for run in snapshot.runs if run.state == "lost" and run.end is None]
         for run in lost:
-            self.cluster.sweep(f"{run.path}/attempts/{run.attempt:02d}", self._uuid(run))
+            attempt = rundir.attempt_folder(run.path, run.attempt)
+            self.cluster.sweep(attempt, self.cluster.supervisor(attempt).uuid)
         return self.reader.read() if lost else snapshot
 
     def find(self, word: str) -> RunSummary:
@@ -64,9 +66,6 @@ class Context:
     def close(self) -> None:
         """End the relay."""
         self.cluster.close()
-
-    def _uuid(self, run: RunSummary) -> str:
-        return self.cluster.supervisor(f"{run.path}/attempts/{run.attempt:02d}").uuid
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from rltui.check.run import Report, check_file
 from rltui.errors import MissingExtraError, RltuiError
-from rltui.layout.presets import preset_files, resolve
+from rltui.layout.presets import resolve
 from rltui.runs.directory import MODULES, Attempt, make_attempt, make_run
 
 if TYPE_CHECKING:
@@ -133,8 +133,3 @@ def require_modules(layout: Layout) -> None:
             "Install it: pip install 'rltui[vllm]' (in a checkout: make demo ENGINE=vllm), "
             "or launch with roles.rollout.engine=hf",
         )
-
-
-def preset_reports() -> list[tuple[str, Report]]:
-    """Every preset with its report, by name."""
-    return [(name, check_file(path)) for name, path in preset_files()]

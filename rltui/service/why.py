@@ -46,7 +46,7 @@ def diagnose_run(context: Context, run: RunSummary) -> tuple[Diagnosis, ...]:
         ClusterError: The cluster cannot be reached.
     """
     client = context.cluster.client
-    attempt = f"{run.path}/attempts/{run.attempt:02d}"
+    attempt = rundir.attempt_folder(run.path, run.attempt)
     sources = [_log(client, attempt, name) for name in _logs(client, attempt)]
     found = diagnose([*sources, text_source(rundir.END, _last_words(run))])
     if run.end is not None and run.end.outcome in ("finished", "cancelled"):

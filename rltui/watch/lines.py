@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from rltui.cluster.relay_types import FileChunk, FileRange, RelayError
+from rltui.onnode import rundir
 from rltui.watch.text import plain_value
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class AttemptLines:
         return [self._follower] if self._follower is not None else []
 
     def _open(self, number: int) -> LineFollower:
-        path = f"{self._run_path}/attempts/{number:02d}/{self._name}"
+        path = f"{rundir.attempt_folder(self._run_path, number)}/{self._name}"
         return LineFollower(path, lambda lines: self._take(number, lines))
 
 

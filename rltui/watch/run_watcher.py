@@ -150,7 +150,7 @@ class RunWatcher:
         return next((follower.problem for follower in followers if follower.problem), "")
 
     def _open(self, attempt: int) -> AttemptSources:
-        return AttemptSources(self._client, f"{self._path}/attempts/{attempt:02d}", self._clock)
+        return AttemptSources(self._client, rundir.attempt_folder(self._path, attempt), self._clock)
 
 
 def _last_of(metrics: MetricsSnapshot) -> LastMetrics:

@@ -81,7 +81,8 @@ class RunsReader:
         ended = [run for run in runs if not run.is_live and run.attempt and _key(run) not in self._settled]
         wanted = live + ended[:ENDED_PER_REFRESH]
         ranges = [
-            FileRange(f"{run.path}/attempts/{run.attempt:02d}/{rundir.METRICS}", None, METRICS_BYTES) for run in wanted
+            FileRange(f"{rundir.attempt_folder(run.path, run.attempt)}/{rundir.METRICS}", None, METRICS_BYTES)
+            for run in wanted
         ]
         for run, answer in zip(wanted, self._client.read_many(ranges) if ranges else (), strict=True):
             self._metrics[_key(run)] = LastMetrics() if isinstance(answer, RelayError) else last_metrics(answer.data)

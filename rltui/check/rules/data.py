@@ -6,12 +6,12 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
+from rltui.check.bundled import TASKS
 from rltui.check.rule import Subject, Trouble, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TASKS = ("builtin/sort-digits",)
 MODELS = ("builtin/tiny-qwen3",)
 _PLACEHOLDER = re.compile(r"TODO|FIXME|path/to|<[^>]*>|\$\{?\w+|\bCHANGE_?ME\b|\byour[-_]", re.IGNORECASE)
 _NODE_LOCAL = re.compile(r"^(?:/tmp|/dev/shm|/scratch/local|/local|/var/tmp)(?:/|$)")
