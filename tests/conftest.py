@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 NO_SKIPS = bool(os.environ.get("RLTUI_NO_SKIPS"))
 SESSION = tempfile.mkdtemp(prefix="rltui-test-")  # directly in the temporary folder: socket paths end at 107 bytes
 LEFT_RUNNING = pytest.StashKey[list[str]]()
-ENDING_DEADLINE_S = float(os.environ.get("RLTUI_TEST_ENDING_S", "10"))
+ENDING_DEADLINE_S = float(os.environ.get("RLTUI_TEST_ENDING_S", "30"))
 
 # What must not reach a test: settings of the user's own runs, clusters, accounts and terminal.
 FOREIGN_PREFIXES = ("RLTUI_", "XDG_", "WANDB_", "RAY_", "SLURM_", "HF_", "VLLM_", "TEXTUAL")
@@ -47,6 +48,11 @@ def isolate(home: str) -> None:
         WANDB_MODE="offline", HF_HUB_OFFLINE="1", DO_NOT_TRACK="1", VLLM_NO_USAGE_STATS="1", RAY_USAGE_STATS_ENABLED="0"
     )
 
+
+# How long an example takes, or is drawn, is a matter of what else the machine does.
+unhurried = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("unhurried", unhurried)
+hypothesis.settings.load_profile("unhurried")
 
 isolate(f"{SESSION}/home")  # at import, before any test module can read the environment
 

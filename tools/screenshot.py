@@ -16,6 +16,8 @@ PICTURES = {
     "runs.svg": ((120, 36), ()),
     "run.svg": ((120, 36), ("j\n",)),
     "launch.svg": ((120, 30), ("n", "jj")),
+    "why.svg": ((120, 30), ("jjjjj!",)),
+    "less-memory.svg": ((120, 30), ("jjjjjm",)),
 }
 """File → size of the terminal, and what is typed to come to the screen, which rests after each part."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rltui.onnode import rundir
+from trainers.durable import flush_to_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,17 +30,25 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         step: Training steps done.
-        cursor: Number of the next prompt of the task.
+        cursor: Prompts of the task that the steps done have used up.
+        ahead: First prompt of each of the next steps, as far as they had their prompts already.
         weight_version: Version of the weights.
-        num_learners: Ranks that wrote the checkpoint; ZeRO's shards fit no other number.
+        num_learners: Ranks that wrote the checkpoint; ZeRO's shards fit no other number as they are.
         zero_stage: ZeRO stage it was written with.
+        num_critics: Ranks of the critic; 0 where there is none.
+        critic_zero_stage: ZeRO stage of the critic.
+        kl_coefficient: Where an adaptive controller has brought it; None where it is fixed.
     """
 
     step: int = 0
     cursor: int = 0
+    ahead: tuple[int, ...] = ()
     weight_version: int = 0
     num_learners: int = 1
     zero_stage: int = 0
+    num_critics: int = 0
+    critic_zero_stage: int = 0
+    kl_coefficient: float | None = None
 
     def after_step(self, num_prompts: int, weight_version: int) -> TrainingState:
         """The state one step later."""
@@ -47,19 +56,28 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
             self, step=self.step + 1, cursor=self.cursor + num_prompts, weight_version=weight_version
         )
 
-    def check_fits(self, here: TrainingState) -> None:
-        """Check that this state's checkpoint can be loaded by learners like those of ``here``.
+    def ranks_changed(self, here: TrainingState) -> tuple[str, ...]:
+        """Which kinds of roles differ from those that wrote this state's checkpoint, and must load it resharded.
+
+        Args:
+            here: The state of the roles that are to load it.
 
         Raises:
-            ValueError: It was written by another number of ranks or with another ZeRO stage.
+            ValueError: They cannot: ZeRO-0 keeps its optimizer in a form of its own, and a critic is there or not.
         """
-        written, wanted = (self.num_learners, self.zero_stage), (here.num_learners, here.zero_stage)
-        if written != wanted:
-            raise ValueError(
-                f"the checkpoint of step {self.step} was written by {written[0]} learners with ZeRO-{written[1]} and "
-                f"fits no others, but the layout has {wanted[0]} with ZeRO-{wanted[1]}: launch a new run, or go back "
-                "to the old values of roles.learner"
-            )
+        wrote = {"learner": (self.num_learners, self.zero_stage), "critic": (self.num_critics, self.critic_zero_stage)}
+        loads = {"learner": (here.num_learners, here.zero_stage), "critic": (here.num_critics, here.critic_zero_stage)}
+        changed = tuple(kind for kind in wrote if wrote[kind] != loads[kind])
+        for kind in changed:
+            (written, old), (wanted, new) = wrote[kind], loads[kind]
+            if bool(old) != bool(new) or bool(written) != bool(wanted):
+                raise ValueError(
+                    f"the checkpoint of step {self.step} was written by {written} {kind}s with ZeRO-{old} and fits no "
+                    f"others of that kind: {wanted} with ZeRO-{new} cannot load it; launch a new run, or go back to "
+                    f"the old values of roles.{kind} (another number of GPUs, and ZeRO-1 to 3 among each other, are "
+                    "well)"
+                )
+        return changed
 
 
 class Checkpoints:
@@ -103,7 +121,7 @@ class Checkpoints:
         Args:
             state: The driver's part.
             needed_bytes: About the bytes that ``write`` will write.
-            write: Called with a folder, to write the learners' parts.
+            write: Called with a folder, to write the learners' parts, and onto the disk.
 
         Raises:
             NoSpaceError: There is no room; nothing was written.
@@ -115,11 +133,14 @@ class Checkpoints:
         draft.mkdir()
         write(str(draft))
         (draft / STATE).write_bytes(msgspec.json.encode(state))
+        flush_to_disk([draft / STATE, draft])
         if target.exists():
             _remove(target)
         draft.rename(target)
+        flush_to_disk([self._folder])  # everything is on the disk before the marker says so
         marker = {"schema": rundir.SCHEMA, "step": state.step, "time": time.time()}
         rundir.write_json(str(target / rundir.CHECKPOINT_COMPLETE), marker)
+        flush_to_disk([target / rundir.CHECKPOINT_COMPLETE, target])
         self._forget()
         return target
 

@@ -1,41 +1,90 @@
-"""What a run would do, in words: placement and batch arithmetic of a layout, without Ray or torch."""
+"""What a run would do, in words: placement, batch arithmetic and memory of a layout, without Ray, torch or a GPU."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.check.bundled import unsupported
+from rltui.memory import estimate_layout
+from rltui.memory.bars import lines as memory_lines
 from rltui.placement.draw import draw
 from rltui.placement.simulate import place
-from trainers.queues import prompts_per_chunk
+from trainers.rollouts import prompts_per_chunk, sequences_per_engine
 
 if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
+    from collections.abc import Iterator
+
+    from rltui.layout.schema import Critic, Layout, Learner
 
 
 def dry_run(layout: Layout) -> list[str]:
     """The lines of ``--dry-run``."""
-    return [*draw(layout, place(layout)), "", *arithmetic(layout)]
+    drawn = draw(layout, place(layout))
+    refused = [f"not yet run by these trainers (E390): {reason}" for reason in unsupported(layout)]
+    return [*drawn, "", *arithmetic(layout), "", *memory_lines(estimate_layout(layout)), *refused]
 
 
 def arithmetic(layout: Layout) -> list[str]:
     """The integers that follow from ``layout``, as lines for people; every remainder is named."""
-    train, learner = layout.train, layout.roles.learner
-    samples, ranks = train.samples_per_step, learner.num_learners
-    per_rank = -(-samples // ranks)
-    micro = learner.micro_batch or per_rank
-    muted = per_rank * ranks - samples
-    prompts = prompts_per_chunk(train.prompts_per_step, train.samples_per_prompt, layout.roles.rollout.engines)
+    train = layout.train
+    samples, sequences = train.samples_per_step, sequences_per_engine(layout)
+    prompts = prompts_per_chunk(train.prompts_per_step, train.samples_per_prompt, layout.num_engines, sequences)
+    updates = train.optimizer_steps * train.epochs
     return [
         f"steps        {train.steps} × {train.prompts_per_step} prompts × {train.samples_per_prompt} samples"
         f" = {samples} samples a step, {samples * train.steps} in all",
-        f"engines      {layout.roles.rollout.engines}, each asked for at most {prompts} prompts"
+        f"engines      {layout.num_engines}, each asked for at most {prompts} prompts"
         f" ({prompts * train.samples_per_prompt} samples) at once",
-        f"learners     {ranks} × {per_rank} samples in {-(-per_rank // micro)} micro-batches of at most {micro},"
-        f" {muted} rows to fill up (groups without signal are left out)",
-        f"optimizer    {train.steps} steps at most, one a batch",
+        *_scoring(layout),
+        *_trained(layout),
+        f"optimizer    {train.steps * updates} steps at most, {updates} a batch",
         f"checkpoints  {_num_saves(layout)} saves, the newest {layout.checkpoint.keep} kept",
+        *evaluations(layout),
         f"tokens       at most {samples * (layout.lengths.prompt + layout.lengths.response)} a step",
     ]
+
+
+def evaluations(layout: Layout) -> list[str]:
+    """The line of the evaluations, where there are any."""
+    data = layout.data
+    if not data.eval or not data.eval_every:
+        return []
+    prompts = f"{data.eval_prompts} prompts" if data.eval_prompts else "all prompts"
+    return [
+        f"evaluations  before step 1, every {data.eval_every} steps and at the end: {prompts} of {data.eval}"
+        f" × {data.eval_samples} samples"
+    ]
+
+
+def _scoring(layout: Layout) -> Iterator[str]:
+    """Who else reads the samples: replicas of a frozen model, each with its share."""
+    samples, roles = layout.train.samples_per_step, layout.roles
+    counts = {"references": layout.slots_of("reference")}
+    if roles.teacher is not None:
+        counts["teachers"] = layout.slots_of("teacher") // roles.teacher.tensor_parallel
+    for name, count in counts.items():
+        if count:
+            yield f"{name:<12} {count} × {-(-samples // count)} samples at most"
+
+
+def _trained(layout: Layout) -> Iterator[str]:
+    """Ranks of what is trained, and how an optimizer step's samples are divided among them."""
+    yield _division(layout, "learners", layout.num_ranks, layout.roles.learner)
+    if layout.roles.critic is not None:
+        yield _division(layout, "critics", layout.slots_of("critic"), layout.roles.critic)
+
+
+def _division(layout: Layout, name: str, ranks: int, role: Learner | Critic) -> str:
+    samples = -(-layout.train.samples_per_step // layout.train.optimizer_steps)
+    per_rank = -(-samples // ranks)
+    micro = role.micro_batch or per_rank
+    batches = f"{-(-per_rank // micro)} micro-batches of at most {micro}"
+    if layout.lengths.pack:
+        batches = f"rows of at most {layout.lengths.pack} tokens, {role.micro_batch or 'all of them'} at once"
+    return (
+        f"{name:<12} {ranks} × {per_rank} samples an optimizer step in {batches},"
+        f" {per_rank * ranks - samples} to fill up (groups without signal are left out)"
+    )
 
 
 def _num_saves(layout: Layout) -> int:

@@ -1,338 +1,165 @@
 """Group relative policy optimisation: ``python -m trainers.grpo --attempt DIR``.
 
 One step, top to bottom: engines answer the step's prompts; answers are rewarded; a sample's advantage is its reward
-against its siblings'; the learners make one optimizer step; the engines get the new weights. Everything that watches a
-run learns of it from the files that ``rltui.onnode.rundir`` names.
+against its siblings'; the learners make their optimizer steps; the engines get the new weights. Everything that watches
+a run learns of it from the files that ``rltui.onnode.rundir`` names.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import logging
-import os
-import sys
-import threading
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rltui.layout.load import load_layout
-from rltui.onnode import rundir
-from trainers.checkpoint import Checkpoints, NoSpaceError, TrainingState
-from trainers.data.batch import Sample, shard
-from trainers.data.codec import Codec
-from trainers.data.models import resolve_model
-from trainers.data.sort_digits import SortDigits
-from trainers.dry_run import dry_run
-from trainers.metrics import check_numbers, merge, rates, sample_metrics
-from trainers.queues import Rollouts
-from trainers.reporting import Reporter
+from trainers import attempt
+from trainers.data.batch import (
+    ADVANTAGES,
+    COLUMN_OF,
+    ENGINE_LOG_PROBS,
+    OLD_LOG_PROBS,
+    REFERENCE_LOG_PROBS,
+    STALENESS,
+    pad,
+    sampled,
+    with_columns,
+)
+from trainers.groups import Drawn, choose, next_draw
+from trainers.loop import Loop
+from trainers.metrics import sample_metrics
 from trainers.rewards import training_rewards
-from trainers.rewards.exact import exact_reward
-from trainers.roles.engine import SamplingSettings, derive_seed
-from trainers.roles.fleet import Deadlines, Fleet
-from trainers.session import Session
-from trainers.stopping import EXIT_CODE, Stop, StopRequestedError, leave
+from trainers.stopping import leave
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import torch
 
-    from trainers.data.sort_digits import Prompt
-    from trainers.roles.calls import Role
-    from trainers.roles.engine import Completion
-
-log = logging.getLogger("trainers")
+    from trainers.data.batch import Sample
 
 
-class Grpo:
-    """The training loop of one attempt.
-
-    Args:
-        session: The attempt.
-        fleet: The roles, loaded.
-        codec: The model's tokenizer.
-
-    Attributes:
-        state: What a checkpoint must remember; that of the last whole step.
-        memory_gib: Memory of each learner rank in the last step.
-    """
-
-    def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
-        layout = session.layout
-        train, learner = layout.train, layout.roles.learner
-        self.session, self.layout, self.fleet, self.codec = session, layout, fleet, codec
-        self.task = SortDigits(layout.data.digits, train.seed, codec.encode)
-        self.rollouts = Rollouts(
-            fleet.engines, train.prompts_per_step, train.samples_per_prompt, fleet.deadlines.generate_s
-        )
-        self.checkpoints = Checkpoints(str(session.run), layout.checkpoint.keep)
-        self.checkpoint_bytes = fleet.checkpoint_bytes()
-        self.state = TrainingState(num_learners=learner.num_learners, zero_stage=learner.zero_stage)
-        self.reporter = Reporter(session, fleet)
-        session.board.watch_queues(
-            {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
-        )
-        self.memory_gib: list[float] = []
-        self._durations: dict[str, float] = {}
-
-    def resume(self) -> None:
-        """Go back to the newest checkpoint, where there is one, and bring the engines to the learners' weights."""
-        found = self.checkpoints.newest()
-        if found is not None:
-            path, saved = found
-            saved.check_fits(self.state)
-            self.fleet.restore(str(path))
-            self.state = saved
-            self.session.event("checkpoint", f"resumed from step {saved.step}", step=saved.step, path=str(path))
-            log.info("resumed from %s", path)
-        self.fleet.send_weights(self.state.weight_version)
-
-    def run(self) -> bool:
-        """Train until all steps are done or a stop is requested, and save; returns whether all steps are done."""
-        with contextlib.closing(self.rollouts):
-            while self.state.step < self.layout.train.steps and not self.session.stop.requested:
-                try:
-                    metrics = self.step()
-                except StopRequestedError:
-                    break  # a long generation was given up: what counts is the state after the last whole step
-                metrics["time/saving"] = self.save_if_due()
-                self.reporter.report(self.state, metrics, self.memory_gib)
-        self.save()
-        return self.state.step >= self.layout.train.steps
+class Grpo(Loop):
+    """The training loop of one attempt."""
 
     def step(self) -> dict[str, float]:
         """One training step; its metrics."""
+        began, version = time.monotonic(), self.state.weight_version
+        number = self.state.step + 1
+        drawn = self.draw(number)
+        self.rest()
+        trained, measured, metrics = self.judge(drawn)
+        with self.phase("train"):
+            metrics |= self.optimize(number, trained, measured)
+        version += bool(trained)
+        self.sync(version)
+        self.state = self.state.after_step(len(drawn.prompts), version)
+        metrics |= sample_metrics(drawn.groups, drawn.true_rewards)
+        metrics["zero_std_fraction"] = 1.0 - sum(drawn.signal) / len(drawn.signal)
+        if self.layout.grpo.active_sampling_limit > 1:
+            metrics["prompts_tried"] = float(len(drawn.prompts))
+        return metrics | self.timings(drawn.prompts, drawn.groups, time.monotonic() - began)
+
+    def draw(self, number: int) -> Drawn:
+        """Sample the prompts of step ``number``, and further ones as long as too few groups have a signal."""
         import torch
 
-        from trainers.advantages import group_advantages, has_signal
+        from trainers.advantages import has_signal
 
-        began, train, grpo = time.monotonic(), self.layout.train, self.layout.grpo
-        number, version = self.state.step + 1, self.state.weight_version
-        with self.phase("generate"):
-            prompts = self.task.prompts(self.state.cursor, train.prompts_per_step)
-            groups = self.rollouts.generate([p.token_ids for p in prompts], self.sampling(number), self.check)
-        with self.phase("reward"):
-            true_rewards = [
-                [self.reward(p, sample) for sample in group] for p, group in zip(prompts, groups, strict=True)
-            ]
-            rewards = torch.tensor(training_rewards(self.layout.data.reward, true_rewards, train.seed, number))
-            advantages, signal = group_advantages(rewards, grpo.advantage), has_signal(rewards)
-            trained, measured = self.sort(prompts, groups, advantages, signal)
-        with self.phase("train"):
-            shards = shard(trained, measured, self.state.num_learners, grpo.aggregation)
-            reports = self.fleet.train(shards)
-        metrics, self.memory_gib = merge(reports), [report.memory_gib for report in reports]
-        check_numbers(number, metrics, self.layout)
-        with self.phase("weight_sync"):
-            if trained:
-                version += 1
-                self.fleet.send_weights(version)
-        self.state = self.state.after_step(train.prompts_per_step, version)
-        metrics |= sample_metrics(groups, true_rewards)
-        metrics["zero_std_fraction"] = 1.0 - float(signal.float().mean())
-        return metrics | self.timings(prompts, groups, time.monotonic() - began)
+        drawn, train, limit = Drawn(), self.layout.train, self.layout.grpo.active_sampling_limit
+        while count := next_draw(train.prompts_per_step, limit, drawn.signal):
+            with self.phase("generate"):
+                prompts, groups = self.generate(number, len(drawn.prompts), count)
+            with self.phase("reward"):
+                drawn.prompts += prompts
+                drawn.groups += groups
+                drawn.true_rewards += self.rewards(prompts, groups)
+                drawn.rewards = training_rewards(self.layout.data.reward, drawn.true_rewards, train.seed, number)
+                drawn.signal = has_signal(torch.tensor(drawn.rewards)).tolist()
+        return drawn
 
-    def sampling(self, step: int) -> list[SamplingSettings]:
-        """Settings for each chunk of the step's prompts; a seed depends on the run's seed, the step and the chunk."""
-        train = self.layout.train
-        return [
-            SamplingSettings(
-                temperature=train.temperature,
-                max_tokens=self.layout.lengths.response,
-                samples_per_prompt=train.samples_per_prompt,
-                stop_token_id=self.codec.stop_token_id,
-                seed=derive_seed(train.seed, step, chunk),
-            )
-            for chunk in range(self.rollouts.num_chunks(train.prompts_per_step))
-        ]
+    def judge(self, drawn: Drawn) -> tuple[list[Sample], list[Sample], dict[str, float]]:
+        """Samples to train on, with their advantages; those that are only measured; metrics.
 
-    def check(self) -> None:
-        """Called while engines generate, which may take long: is a stop overdue, has a learner died?"""
-        self.session.stop.check_patience()
-        self.fleet.check_learners()
-
-    def reward(self, prompt: Prompt, sample: Completion) -> float:
-        """The true reward of a sample."""
-        return exact_reward(self.codec.decode(sample.token_ids), prompt.answer, sample.finish_reason == "stop")
-
-    def sort(
-        self,
-        prompts: Sequence[Prompt],
-        groups: Sequence[Sequence[Completion]],
-        advantages: torch.Tensor,
-        signal: torch.Tensor,
-    ) -> tuple[list[Sample], list[Sample]]:
-        """Samples to train on, and those of groups without signal, which are only measured where they are filtered."""
-        trained: list[Sample] = []
-        measured: list[Sample] = []
-        for prompt, group, values, teaches in zip(prompts, groups, advantages.tolist(), signal.tolist(), strict=True):
-            target = trained if teaches or not self.layout.grpo.filter_zero_std else measured
-            for sample, advantage in zip(group, values, strict=True):
-                target.append(Sample(prompt.token_ids, sample.token_ids, sample.log_probs, advantage))
-        return trained, measured
-
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Show and time one phase of a step."""
-        self.session.board.enter(name)
-        began = time.monotonic()
-        yield
-        self._durations[name] = time.monotonic() - began
-
-    def timings(
-        self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]], total_s: float
-    ) -> dict[str, float]:
-        """Durations and rates of the step, also told to the status board."""
-        prefill = sum(len(prompt.token_ids) for prompt in prompts) * self.layout.train.samples_per_prompt
-        decode = sum(len(sample.token_ids) for group in groups for sample in group)
-        durations = {name: self._durations[name] for name in ("generate", "train", "weight_sync")}
-        samples = self.layout.train.samples_per_step
-        self.session.board.count_step(total_s, durations["generate"], prefill, decode, samples)
-        return rates(prefill + decode, total_s, durations)
-
-    def save_if_due(self) -> float:
-        """Save where the step is one of ``checkpoint.every``; the seconds it took. No room is an event, not an end."""
-        every, step = self.layout.checkpoint.every, self.state.step
-        if not every or step % every or step == self.layout.train.steps:
-            return 0.0
-        began = time.monotonic()
-        try:
-            self.save()
-        except NoSpaceError as error:
-            self.session.event("checkpoint", f"step {step} was not saved: {error}", step=step)
-            log.warning("step %d was not saved: %s", step, error)
-        return time.monotonic() - began
-
-    def save(self) -> None:
-        """Write a checkpoint of the state after the last whole step, unless there is one.
-
-        Raises:
-            NoSpaceError: There is no room.
+        Penalties come after the choice of groups: whether a prompt can teach anything is a matter of the task's reward.
         """
-        step = self.state.step
-        if not step or self.checkpoints.has(step):
-            return
-        self.session.board.enter("saving")
-        self.session.stages.show("saving", step=step)
-        began = time.monotonic()
-        path = self.checkpoints.save(self.state, self.checkpoint_bytes, self.fleet.save)
-        text = f"step {step} saved in {time.monotonic() - began:.2f} s"
-        self.session.event("checkpoint", text, step=step, path=str(path))
-        log.info(text)
+        import torch
+
+        from trainers.advantages import group_advantages, overlong_penalty
+
+        grpo, limit = self.layout.grpo, self.layout.lengths.response
+        chosen, others = choose(self.layout.train.prompts_per_step, drawn.signal, grpo.filter_zero_std)
+        measured = [sample for i in others for sample in samples_of(drawn, i)]
+        if not chosen:
+            return [], measured, {}
+        samples = [sample for i in chosen for sample in samples_of(drawn, i)]
+        lengths = torch.tensor([[len(sample.token_ids) for sample in drawn.groups[i]] for i in chosen])
+        rewards = torch.tensor([drawn.rewards[i] for i in chosen])
+        rewards = rewards + overlong_penalty(lengths, limit, grpo.overlong_penalty_tokens)
+        samples, metrics = self.scored(samples)
+        if grpo.penalises_kl and grpo.kl == "reward":
+            rewards = self.less_kl(rewards, samples)
+        advantages = group_advantages(rewards, grpo.advantage).reshape(-1).tolist()
+        samples = with_columns(samples, {ADVANTAGES: advantages})
+        if not grpo.mask_truncated:
+            return samples, measured, metrics
+        cut = [sample.finish_reason == "length" for i in chosen for sample in drawn.groups[i]]
+        trained = [sample for sample, is_cut in zip(samples, cut, strict=True) if not is_cut]
+        return (
+            trained,
+            measured + [bare(sample) for sample, is_cut in zip(samples, cut, strict=True) if is_cut],
+            metrics,
+        )
+
+    def scored(self, samples: Sequence[Sample]) -> tuple[list[Sample], dict[str, float]]:
+        """The samples with what the policy and the reference say of their tokens, where that is needed."""
+        grpo = self.layout.grpo
+        kinds = {}
+        if self.needs_old_log_probs or (grpo.penalises_kl and grpo.kl == "reward"):
+            kinds["learner"] = "log_probs"
+        if grpo.penalises_kl:
+            kinds["reference"] = "log_probs"
+        if not kinds:
+            return list(samples), {}
+        with self.phase("measure"):
+            found = self.measure(kinds, samples)
+        samples = with_columns(samples, {COLUMN_OF[kind]: values for kind, values in found.items()})
+        if not grpo.penalises_kl:
+            return samples, {}
+        kl, mask = self._kl(samples)
+        return samples, {"kl": float(kl[mask].mean())}
+
+    def less_kl(self, rewards: torch.Tensor, samples: Sequence[Sample]) -> torch.Tensor:
+        """The rewards [P, G] less the penalty of each sample's KL to the reference."""
+        from trainers.advantages import penalised_rewards
+
+        kl, mask = self._kl(samples)
+        return penalised_rewards(rewards.reshape(-1), kl, mask, self.layout.grpo.kl_coefficient).reshape(rewards.shape)
+
+    def _kl(self, samples: Sequence[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Estimates of KL(policy || reference) [B, R] at each token, and the mask."""
+        import torch
+
+        from trainers.losses import kl_estimate
+
+        rows = pad(samples)
+        policy = rows.columns.get(OLD_LOG_PROBS, rows.columns[ENGINE_LOG_PROBS])
+        reference = rows.columns[REFERENCE_LOG_PROBS]
+        kl = kl_estimate(torch.from_numpy(policy), torch.from_numpy(reference), self.layout.grpo.kl_estimator)
+        return kl, torch.from_numpy(rows.response_mask)
 
 
-def train(session: Session) -> bool:
-    """Bring up the roles of the session's layout, train, and end them; returns whether all steps are done."""
-    layout, stages, stop = session.layout, session.stages, session.stop
-    stages.show("placing", "asking Ray for the bundles")
-    fleet = Fleet(layout, Deadlines(), stop.check)
-    try:
-        fleet.reserve()
-        model_path = _prepare_model(session)
-        fleet.start(model_path)
-        threading.Thread(target=_import_torch, daemon=True).start()
-        session.event("roles", "; ".join(role.title for role in fleet.roles), roles=fleet.map())
-        _load(fleet, session)
-        grpo = Grpo(session, fleet, Codec(model_path))
-        grpo.resume()
-        log.info("training from step %d to %d", grpo.state.step + 1, layout.train.steps)
-        stages.show("training", step=grpo.state.step)
-        return grpo.run()
-    finally:
-        fleet.close()
+def samples_of(drawn: Drawn, group: int) -> list[Sample]:
+    """The samples of one group as the learner takes them, not yet judged."""
+    return [sampled(drawn.prompts[group], sample) for sample in drawn.groups[group]]
 
 
-def _prepare_model(session: Session) -> str:
-    """The folder of the learner's model, which may have to be made or downloaded first."""
-
-    def on_progress(words: str, done: float) -> None:
-        session.stop.check()
-        session.stages.show("loading", words, progress=done)
-
-    session.stages.show("loading", "making the model ready")
-    path = resolve_model(session.layout, on_progress)
-    session.stop.check()
-    return path
-
-
-def _import_torch() -> None:
-    """Import torch in this process while the roles, which take longer, load their models."""
-    import torch  # noqa: F401
-
-
-def _load(fleet: Fleet, session: Session) -> None:
-    """Load all roles, showing which of them are ready."""
-    states = {role.name: "loading" for role in fleet.roles}
-
-    def on_ready(role: Role) -> None:
-        states[role.name] = "ready"
-        ready = sum(state == "ready" for state in states.values())
-        session.stages.show("loading", f"{ready}/{len(states)} roles", roles=dict(states), progress=ready / len(states))
-
-    session.stages.show("loading", f"0/{len(states)} roles", roles=dict(states), progress=0.0)
-    fleet.load(on_ready)
-    session.stages.flush()
-
-
-def connect(stop: Stop) -> None:
-    """Connect to the Ray of ``RAY_ADDRESS``.
-
-    Raises:
-        RuntimeError: The variable is not set.
-        ConnectionError: Nothing answers there.
-    """
-    import ray
-
-    address = os.environ.get("RAY_ADDRESS")
-    if not address:
-        raise RuntimeError("RAY_ADDRESS is not set: the trainer joins the Ray of its attempt and starts none itself")
-    try:
-        ray.init(address=address, logging_level=logging.WARNING)
-    except SystemExit as signalled:  # Ray's own answer to SIGTERM while it connects
-        raise StopRequestedError from signalled
-    stop.install()
-
-
-def run_attempt(attempt: Path) -> int:
-    """Run the attempt to its end and return its exit code: 0 all steps done, 1 failed, 143 stopped by signal."""
-    import ray
-
-    stop = Stop()
-    stop.install()
-    session, code = None, 1
-    try:
-        layout = load_layout(attempt / rundir.LAYOUT).layout
-        session = Session(attempt, layout, stop)
-        connect(stop)
-        code = 0 if train(session) else EXIT_CODE
-    except StopRequestedError:
-        code = EXIT_CODE
-    except Exception as error:  # the outermost edge: every failure becomes an event and an exit code
-        log.exception("the attempt failed")
-        rundir.log_event(str(attempt), "error", str(error) or type(error).__name__)
-    finally:
-        if session is not None:
-            session.close(code)
-        ray.shutdown()
-    return code
+def bare(sample: Sample) -> Sample:
+    """``sample`` with what is needed to measure it only."""
+    return replace(sample, columns={name: sample.columns[name] for name in (ENGINE_LOG_PROBS, STALENESS)})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m trainers.grpo", description="Train with GRPO on Ray.")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--attempt", type=Path, metavar="DIR", help="run the attempt in DIR (needs RAY_ADDRESS)")
-    what.add_argument("--dry-run", type=Path, metavar="LAYOUT", help="print placement and batch arithmetic of LAYOUT")
-    options = parser.parse_args(arguments)
-    if options.dry_run is not None:
-        print("\n".join(dry_run(load_layout(options.dry_run).layout)))
-        return 0
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stdout)
-    log.setLevel(logging.INFO)
-    return run_attempt(options.attempt)
+    return attempt.main("grpo", Grpo, arguments)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from trainers.ratios import importance_weight, surrogate
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rltui.layout.settings import Aggregation
+    from trainers.ratios import Clip, Truncation
 
 CHUNK_ELEMENTS = 2**24
 """Logits that are held in float32 at once: 64 MiB."""
@@ -25,10 +30,12 @@ class PolicyLoss:
     Attributes:
         loss: Scalar, differentiable with respect to the log-probabilities.
         clipped_tokens: Scalar count.
+        limited_tokens: Scalar count of those whose importance weight was capped or set to 0; None: there is no weight.
     """
 
     loss: torch.Tensor
     clipped_tokens: torch.Tensor
+    limited_tokens: torch.Tensor | None = None
 
 
 def token_log_probs(
@@ -40,20 +47,22 @@ def token_log_probs(
 
     Args:
         logits: [B, R, V] in any floating type; position t predicts token t of ``token_ids``.
-        token_ids: [B, R] int64.
+        token_ids: [B, R] int64; or [B, R, K], for K tokens at each position.
         temperature: The temperature the tokens were sampled at.
         chunk_elements: Most logits to hold in float32 at once.
 
     Returns:
-        Log-probabilities [B, R], differentiable, and entropies [B, R] in nats, which are not (they are a metric).
+        Log-probabilities, shaped like ``token_ids``, differentiable; and entropies [B, R] in nats, which are not (they
+        are a metric).
         float32, or float64 for float64 logits.
     """
-    result: tuple[torch.Tensor, torch.Tensor] = _TokenLogProbs.apply(logits, token_ids, temperature, chunk_elements)
-    return result
+    candidates = token_ids if token_ids.dim() == 3 else token_ids.unsqueeze(-1)
+    log_probs, entropies = _TokenLogProbs.apply(logits, candidates, temperature, chunk_elements)
+    return log_probs.view(token_ids.shape), entropies
 
 
 class _TokenLogProbs(torch.autograd.Function):
-    """d log p(token) / d logits = (one_hot(token) - softmax) / temperature, recomputed chunk by chunk."""
+    """d log p(token) / d logits = (one_hot(token) - softmax) / temperature, recomputed by chunks; ids are [B, R, K]."""
 
     @staticmethod
     def forward(
@@ -61,11 +70,12 @@ class _TokenLogProbs(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         compute = torch.promote_types(logits.dtype, torch.float32)
         log_probs = torch.empty(token_ids.shape, dtype=compute, device=logits.device)
-        log_normalisers, entropies = torch.empty_like(log_probs), torch.empty_like(log_probs)
+        log_normalisers = torch.empty(token_ids.shape[:2], dtype=compute, device=logits.device)
+        entropies = torch.empty_like(log_normalisers)
         for chunk in _chunks(logits.shape, chunk_elements):
             scaled = logits[chunk].to(compute) / temperature
             log_normaliser = scaled.logsumexp(dim=-1)
-            log_probs[chunk] = scaled.gather(-1, token_ids[chunk].unsqueeze(-1)).squeeze(-1) - log_normaliser
+            log_probs[chunk] = scaled.gather(-1, token_ids[chunk]) - log_normaliser.unsqueeze(-1)
             entropies[chunk] = log_normaliser - ((scaled - log_normaliser.unsqueeze(-1)).exp() * scaled).sum(dim=-1)
             log_normalisers[chunk] = log_normaliser
         ctx.save_for_backward(logits, token_ids, log_normalisers)
@@ -79,9 +89,9 @@ class _TokenLogProbs(torch.autograd.Function):
         grad_logits = torch.empty_like(logits)
         for chunk in _chunks(logits.shape, ctx.chunk_elements):
             scaled = logits[chunk].to(log_normalisers.dtype) / ctx.temperature
-            upstream = grads[0][chunk].unsqueeze(-1)
-            grad = (scaled - log_normalisers[chunk].unsqueeze(-1)).exp() * -upstream
-            grad.scatter_add_(-1, token_ids[chunk].unsqueeze(-1), upstream)
+            upstream = grads[0][chunk]
+            grad = (scaled - log_normalisers[chunk].unsqueeze(-1)).exp() * -upstream.sum(dim=-1, keepdim=True)
+            grad.scatter_add_(-1, token_ids[chunk], upstream)
             grad_logits[chunk] = grad / ctx.temperature
         return grad_logits, None, None, None
 
@@ -96,15 +106,6 @@ def _chunks(shape: torch.Size, chunk_elements: int) -> Iterator[tuple[slice, sli
             yield slice(first, first + samples), slice(start, start + positions)
 
 
-def importance_weight(trainer_log_probs: torch.Tensor, engine_log_probs: torch.Tensor, cap: float) -> torch.Tensor:
-    """Truncated importance weight min(p_trainer / p_engine, cap) of each token; carries no gradient.
-
-    Engine and trainer compute the same policy with different kernels, so samples are slightly off-policy even when
-    the weights agree (Yao et al. 2025, truncated importance sampling).
-    """
-    return (trainer_log_probs.detach() - engine_log_probs).exp().clamp(max=cap)
-
-
 def policy_loss(
     log_probs: torch.Tensor,
     old_log_probs: torch.Tensor,
@@ -112,55 +113,101 @@ def policy_loss(
     advantages: torch.Tensor,
     mask: torch.Tensor,
     *,
-    clip_low: float,
-    clip_high: float,
-    importance_cap: float,
-    aggregation: Literal["token", "sequence"],
+    clip: Clip,
+    importance: Truncation,
+    aggregation: Aggregation,
     denominator: float | None = None,
 ) -> PolicyLoss:
-    """The clipped surrogate of GRPO (Shao et al. 2024) with separate bounds (DAPO, Yu et al. 2025).
+    """The surrogate of GRPO (Shao et al. 2024) or one of its variants: the mean of -w * s.
 
-    Per token: -w * min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), with r = p / p_old and w the truncated weight
-    between trainer and engine. Where each batch is used for one optimizer step, ``old_log_probs`` is
-    ``log_probs.detach()``: r is 1 and only its gradient counts.
+    w is the truncated weight between trainer and engine (``trainers.ratios.importance_weight``), s the surrogate of
+    each token (``trainers.ratios.surrogate``). Where each batch is used for one optimizer step, ``old_log_probs`` is
+    ``log_probs.detach()``: the ratio is 1 and only its gradient counts.
 
     Args:
         log_probs: [B, R], differentiable.
         old_log_probs: [B, R], of the trainer's policy at the start of the step.
         engine_log_probs: [B, R], as the engine reported them.
-        advantages: [B].
+        advantages: [B, R].
         mask: [B, R] boolean.
-        clip_low: The ratio is clipped below 1 - clip_low.
-        clip_high: The ratio is clipped above 1 + clip_high.
-        importance_cap: Cap of w.
+        clip: Which ratio, and how it is bounded.
+        importance: How w is bounded.
         aggregation: See ``aggregate``.
         denominator: See ``aggregate``.
     """
-    advantage = advantages.unsqueeze(1)
-    ratio = (log_probs - old_log_probs.detach()).masked_fill(~mask, 0.0).exp()
-    plain = ratio * advantage
-    clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high) * advantage
-    weight = importance_weight(old_log_probs, engine_log_probs, importance_cap).masked_fill(~mask, 0.0)
-    loss = aggregate(-weight * torch.minimum(plain, clipped), mask, aggregation, denominator)
-    return PolicyLoss(loss, ((clipped < plain) & mask).sum())
+    gained, clipped = surrogate(log_probs, old_log_probs.detach(), advantages, mask, clip)
+    weight, limited = importance_weight(old_log_probs.detach(), engine_log_probs, mask, importance)
+    loss = aggregate(-weight * gained, mask, aggregation, denominator)
+    return PolicyLoss(loss, clipped.sum(), limited.sum())
+
+
+def kl_estimate(
+    log_probs: torch.Tensor, reference_log_probs: torch.Tensor, kind: Literal["k1", "k2", "k3"]
+) -> torch.Tensor:
+    """Estimate of KL(policy || reference) at each sampled token, with d = log p - log p_ref (Schulman 2020).
+
+    ``k1`` = d is unbiased but its gradient is zero in expectation, so it is no use as a loss; ``k2`` = d^2 / 2 has the
+    right gradient on-policy; ``k3`` = exp(-d) - 1 + d is unbiased, never negative and of low variance.
+
+    Args:
+        log_probs: Any shape, differentiable.
+        reference_log_probs: The same shape.
+        kind: Which estimator.
+    """
+    difference = (log_probs - reference_log_probs).clamp(-20.0, 20.0)  # exp of more overflows in float32 sums
+    if kind == "k1":
+        return difference
+    return difference.square() / 2 if kind == "k2" else torch.expm1(-difference) + difference
+
+
+def value_loss(
+    values: torch.Tensor,
+    old_values: torch.Tensor,
+    returns: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    value_clip: float,
+    denominator: float | None = None,
+) -> PolicyLoss:
+    """The critic's clipped loss: half the mean over tokens of max((V - R)^2, (clip(V, V_old ± value_clip) - R)^2).
+
+    The clipping is that of the PPO implementation (Schulman et al. 2017; Engstrom et al. 2020 describe it).
+
+    Args:
+        values: [B, R], differentiable.
+        old_values: [B, R], before the step.
+        returns: [B, R].
+        mask: [B, R] boolean.
+        value_clip: Bound of |V - V_old|; 0: none.
+        denominator: See ``aggregate``.
+    """
+    plain = (values - returns).square()
+    bounded = old_values + (values - old_values).clamp(-value_clip, value_clip) if value_clip else values
+    clipped = (bounded - returns).square()
+    worst = torch.maximum(plain, clipped).masked_fill(~mask, 0.0)
+    return PolicyLoss(0.5 * aggregate(worst, mask, "token", denominator), ((clipped > plain) & mask).sum())
 
 
 def aggregate(
-    values: torch.Tensor,
-    mask: torch.Tensor,
-    aggregation: Literal["token", "sequence"],
-    denominator: float | None = None,
+    values: torch.Tensor, mask: torch.Tensor, aggregation: Aggregation, denominator: float | None = None
 ) -> torch.Tensor:
-    """Fold [B, R] into a scalar: the mean over all tokens, or the mean over samples of their token means.
+    """Fold [B, R] into a scalar.
 
-    ``denominator`` stands for the number of tokens or of non-empty samples in the whole global batch, so that the
-    sum over micro-batches and ranks is that batch's mean; without it, the numbers of ``mask`` itself are used.
+    ``token``: the mean over all tokens (DAPO, Yu et al. 2025); ``sequence``: the mean over samples of their token means
+    (Shao et al. 2024); ``dr_grpo``: the sum over all tokens, over samples times a constant length, so that no token's
+    weight depends on how long its sample came out (Liu et al. 2025).
+
+    ``denominator`` stands for the number of tokens, of non-empty samples, or of non-empty samples times the limit of
+    response tokens in the whole global batch, so that the sum over micro-batches and ranks is that batch's mean;
+    without it, the numbers of ``mask`` itself are used, R being the limit.
     """
     weights = mask.to(values.dtype)
     tokens_per_sample = weights.sum(dim=1)
-    if aggregation == "token":
-        total, count = (values * weights).sum(), tokens_per_sample.sum()
-    else:
-        total = ((values * weights).sum(dim=1) / tokens_per_sample.clamp(min=1.0)).sum()
+    total, count = (values * weights).sum(), tokens_per_sample.sum()
+    if aggregation != "token":
         count = (tokens_per_sample > 0).sum().to(values.dtype)
+    if aggregation == "sequence":
+        total = ((values * weights).sum(dim=1) / tokens_per_sample.clamp(min=1.0)).sum()
+    if aggregation == "dr_grpo":
+        count = count * mask.shape[1]
     return total / (count.clamp(min=1.0) if denominator is None else denominator)

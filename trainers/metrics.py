@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rltui.layout.schema import Layout
+    from trainers.roles.critic import CriticReport
     from trainers.roles.engine import Completion
     from trainers.roles.tally import StepReport
     from trainers.tracking import Tracker
@@ -37,16 +38,72 @@ class TrainingError(RuntimeError):
 def merge(reports: Sequence[StepReport]) -> dict[str, float]:
     """Fold the ranks' reports of one step into metrics by their canonical names."""
     tokens, trained = sum(r.tokens for r in reports), sum(r.trained_tokens for r in reports)
-    return {
+    return parity(reports) | {
         # each rank's share has the whole batch's denominator, so the shares add up
         "loss": sum(report.loss for report in reports),
         "grad_norm": max(report.grad_norm for report in reports),
         "clip_fraction": sum(report.clipped_tokens for report in reports) / max(1, trained),
         "entropy": sum(report.entropy_sum for report in reports) / max(1, tokens),
         "learning_rate": reports[0].learning_rate,
-        "parity_max_abs": worst(report.parity_max_abs for report in reports),
+        "mismatch_kl": sum(report.mismatch_kl_sum for report in reports) / max(1, tokens),
+        "importance_limited_fraction": sum(report.limited_tokens for report in reports) / max(1, trained),
         "learner_memory_gib": max(report.memory_gib for report in reports),
+        **_scaling(reports[0].loss_scale, reports[0].overflow_steps),
     }
+
+
+def _scaling(loss_scale: float, overflow_steps: int, prefix: str = "") -> dict[str, float]:
+    """How fp16 fares; nothing where no loss is scaled. All ranks skip the same steps."""
+    if loss_scale == 1.0:
+        return {}
+    return {f"{prefix}loss_scale": loss_scale, f"{prefix}overflow_steps": float(overflow_steps)}
+
+
+def parity(reports: Sequence[StepReport]) -> dict[str, float]:
+    """How far trainer and engine are apart where they had the same weights; nothing where no sample was so fresh."""
+    tokens = sum(report.fresh_tokens for report in reports)
+    if not tokens:
+        return {}
+    return {
+        "parity_mean_abs": sum(report.parity_abs_sum for report in reports) / tokens,
+        "parity_max_abs": worst(report.parity_max_abs for report in reports),
+    }
+
+
+def critic_metrics(reports: Sequence[CriticReport]) -> dict[str, float]:
+    """Fold the critic ranks' reports of one step into metrics."""
+    tokens = sum(report.tokens for report in reports)
+    return {
+        "critic_loss": sum(report.loss for report in reports),
+        "critic_grad_norm": max(report.grad_norm for report in reports),
+        "value_clip_fraction": sum(report.clipped_tokens for report in reports) / max(1, tokens),
+        "critic_memory_gib": max(report.memory_gib for report in reports),
+        **_scaling(reports[0].loss_scale, reports[0].overflow_steps, "critic_"),
+    }
+
+
+def overlap_s(learners: Sequence[StepReport], critics: Sequence[CriticReport]) -> float:
+    """Seconds in which policy and critic were updated at the same time, by the clocks of their nodes."""
+    starts = [min(report.began_at for report in learners), min(report.began_at for report in critics)]
+    ends = [max(report.ended_at for report in learners), max(report.ended_at for report in critics)]
+    return max(0.0, min(ends) - max(starts))
+
+
+TIMING_NAMES = {
+    "time/total": "timing_s/step",
+    "time/generate": "timing_s/gen",
+    "time/measure": "timing_s/old_log_prob_ref_values",
+    "time/advantages": "timing_s/adv",
+    "time/update_actor": "timing_s/update_actor",
+    "time/update_critic": "timing_s/update_critic",
+    "time/weight_sync": "timing_s/update_weights",
+}
+"""The names that users of verl compare placements by."""
+
+
+def timing_names(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The phases of ``metrics`` once more, under the names of verl."""
+    return {name: metrics[own] for own, name in TIMING_NAMES.items() if own in metrics}
 
 
 def sample_metrics(groups: Sequence[Sequence[Completion]], true_rewards: Sequence[Sequence[float]]) -> dict[str, float]:
@@ -61,13 +118,20 @@ def sample_metrics(groups: Sequence[Sequence[Completion]], true_rewards: Sequenc
     }
 
 
-def rates(tokens: int, total_s: float, durations: Mapping[str, float]) -> dict[str, float]:
-    """Durations of a step's phases by canonical name, and tokens (prompts and responses) a second."""
+def rates(tokens: int, total_s: float, durations: Mapping[str, float], generate_s: float) -> dict[str, float]:
+    """Durations of a step's phases by canonical name, and tokens (prompts and responses) a second.
+
+    Args:
+        tokens: Of the step.
+        total_s: The step's own duration.
+        durations: Those of its phases.
+        generate_s: What the engines worked for it.
+    """
     return {
         "time/total": total_s,
         **{f"time/{name}": seconds for name, seconds in durations.items()},
         "learner_tokens_per_second_step": tokens / total_s,
-        "actor_tokens_per_second": tokens / durations["generate"],
+        "actor_tokens_per_second": tokens / generate_s if generate_s else 0.0,
     }
 
 
@@ -81,11 +145,25 @@ def check_numbers(step: int, metrics: Mapping[str, float], layout: Layout) -> No
         raise TrainingError(
             f"step {step}: the loss is {metrics['loss']}; lower train.learning_rate, or train in bf16 instead of fp16"
         )
+    if "parity_max_abs" in metrics:
+        check_parity(f"step {step}: trainer and engine", metrics["parity_max_abs"], layout)
+
+
+def check_parity(who: str, apart: float, layout: Layout) -> None:
+    """End the run where an engine does not run the learner's weights, as far as the precision lets that be seen.
+
+    Args:
+        who: Whom ``apart`` is of, for the error.
+        apart: Largest |trainer - engine log-prob| of a token that was sampled with the learner's weights.
+        layout: The layout.
+
+    Raises:
+        TrainingError: Both compute in fp32 and disagree by more than that explains.
+    """
     both_fp32 = layout.roles.learner.precision == layout.roles.rollout.precision == "fp32"
-    parity = metrics["parity_max_abs"]
-    if both_fp32 and not parity <= PARITY_BOUND_FP32:
+    if both_fp32 and not apart <= PARITY_BOUND_FP32:
         raise TrainingError(
-            f"step {step}: trainer and engine disagree by {parity:.1e} in the log-probability of a sampled token, and "
+            f"{who} disagree by {apart:.1e} in the log-probability of a sampled token, and "
             f"in fp32 {PARITY_BOUND_FP32:g} is the bound: the engine does not run the learner's weights; see events "
             "of weight transfers, and try roles.rollout.engine=hf"
         )
@@ -112,11 +190,15 @@ class MetricsLog:
         self._logged = 0.0
         self._paces: deque[tuple[float, int]] = deque(maxlen=PACE_STEPS)
 
-    def record(self, step: int, metrics: Mapping[str, float]) -> None:
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of ``step``; JSON has no NaN or infinity, so such values are left out."""
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         rundir.append_line(self._file, {"step": step, "time": time.time(), **finite})
         self._tracker.log({"step": step, **finite})
+
+    def record(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of a step that was just done, and now and then a line of the log."""
+        self.write(step, metrics)
         now = time.monotonic()
         self._paces.append((now, step))
         if now - self._logged >= LOG_INTERVAL_S or step == self._steps:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rltui.placement.bundles import CPUS_PER_GPU, Group, groups, ray_resources
+from rltui.placement.bundles import CPUS_PER_GPU, Group, groups, ray_resources, reward_groups
+from rltui.placement.seating import shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rltui.layout.schema import Layout
+    from rltui.placement.seating import Share
 
 POLL_S = 1.0
+
+KINDS = ("learner", "engine", "reference", "critic", "teacher", "reward")
+"""The kinds of role processes, in the order in which they are listed."""
 
 
 class PlacementError(RuntimeError):
@@ -23,39 +28,100 @@ class PlacementError(RuntimeError):
 
 @dataclass(frozen=True)
 class Seat:
-    """One role's place: which bundle of which placement group, and how many slots of it the role takes."""
+    """One role process's place.
+
+    Attributes:
+        name: For people and for Ray: ``learner 3``, ``engine 0``.
+        role: ``learner``, ``engine``, ``reference``, ``critic``, ``teacher`` or ``reward``.
+        index: Rank, or number of the engine, teacher or reward worker.
+        group: The placement group, in the words of ``rltui.placement.bundles.Group.role``.
+        bundle: Number of the group's bundle.
+        offset: The first of its slots within the bundle.
+        slots: How many slots it works on; CPU cores of a reward worker.
+        is_guest: Whether these are the slots of a host, which asked Ray for them; a guest asks for none and is told
+            the host's cards. Fractions of cards would not do: Ray may put two ranks of one role on the same card.
+    """
 
     name: str
     role: str
+    index: int
+    group: str
     bundle: int
+    offset: int
     slots: int
+    is_guest: bool = False
 
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """Where a role's process found itself."""
+    """Where a role's process found itself.
+
+    Attributes:
+        pid: Its process id.
+        host: Host name.
+        address: Address of the node.
+        node_id: Ray's id of the node.
+        gpu_ids: Ray's numbers of the cards that it was given; none for a guest.
+        cards: UUIDs of the cards that it can work on, as the driver says; empty where there is none to ask.
+    """
 
     pid: int
     host: str
     address: str
     node_id: str
     gpu_ids: tuple[str, ...]
+    cards: tuple[str, ...] = ()
 
 
 def seats(layout: Layout) -> list[Seat]:
-    """The seats of all roles: learners by rank, then engines by number.
+    """The seats of all role processes, each kind by rank or number, in the order of ``KINDS``.
 
-    Each learner rank takes one slot, so bundle b holds as many ranks as ``roles.learner.gpus[b]`` says; each engine
-    takes a whole bundle.
+    Learner, critic and reference have a process for each slot of their bundles; an engine or teacher takes as many
+    slots as it is wide.
+
+    Raises:
+        PlacementError: An engine has no room in its pool.
     """
-    bundles = [bundle for bundle, gpus in enumerate(layout.roles.learner.gpus) for _ in range(gpus)]
-    learners = [Seat(f"learner {rank}", "learner", bundle, 1) for rank, bundle in enumerate(bundles)]
-    rollout = layout.roles.rollout
-    return learners + [Seat(f"engine {i}", "engine", i, rollout.tensor_parallel) for i in range(rollout.engines)]
+    found = [seat for group in groups(layout) for seat in _group_seats(layout, group)]
+    for group in reward_groups(layout):
+        found += [Seat("", "reward", 0, group.role, bundle, 0, cores) for bundle, cores in enumerate(group.slots)]
+    counters = dict.fromkeys(KINDS, 0)
+    numbered: list[Seat] = []
+    for seat in sorted(found, key=lambda seat: KINDS.index(seat.role)):
+        number = counters[seat.role]
+        counters[seat.role] += 1
+        numbered.append(replace(seat, name=f"{seat.role} {number}", index=number))
+    return numbered
+
+
+def _group_seats(layout: Layout, group: Group) -> list[Seat]:
+    plan = shares(layout, group)
+    if plan.left_out:
+        raise PlacementError(f"{group.role} has no room for {plan.left_out[0].role} {plan.left_out[0].index}")
+    found = []
+    for bundle, members in enumerate(plan.bundles):
+        host = _host(members)
+        for share in members:
+            per_slot = share.role not in ("engine", "teacher")
+            offsets = range(share.offset, share.offset + share.width) if per_slot else [share.offset]
+            width = 1 if per_slot else share.width
+            is_guest = share.role != host
+            found += [Seat("", share.role, 0, group.role, bundle, offset, width, is_guest) for offset in offsets]
+    return found
+
+
+def _host(members: Sequence[Share]) -> str:
+    """The role that asks Ray for the bundle's slots: the one that covers most of them, the earlier one of equals."""
+    covered: dict[str, int] = {}
+    for share in members:
+        covered[share.role] = covered.get(share.role, 0) + share.width
+    return max(covered, key=lambda role: covered[role], default="")
 
 
 def actor_resources(slots: int, on_cpu: bool) -> dict[str, float]:
-    """What Ray is to reserve for an actor of ``slots`` slots, as its options."""
+    """What Ray is to reserve for an actor of ``slots`` slots, as its options; 0 for a guest."""
+    if not slots:
+        return {"num_cpus": 0}
     return {"num_cpus": slots} if on_cpu else {"num_gpus": slots, "num_cpus": slots * CPUS_PER_GPU}
 
 
@@ -68,7 +134,7 @@ def reserve(layout: Layout, deadline_s: float, check: Callable[[], None]) -> dic
         check: Called at least every ``POLL_S``; what it raises ends the wait.
 
     Returns:
-        Ray's placement groups by role.
+        Ray's placement groups by the word of the group.
 
     Raises:
         PlacementError: The deadline passed; the message has the bundles and what was free on each node.
@@ -78,10 +144,11 @@ def reserve(layout: Layout, deadline_s: float, check: Callable[[], None]) -> dic
     on_cpu = layout.hardware.on_cpu
     deadline = time.monotonic() + deadline_s
     reserved = {}
-    for group in groups(layout):
-        bundles = [ray_resources(slots, on_cpu) for slots in group.slots]
+    for group in (*groups(layout), *reward_groups(layout)):
+        of_cores = on_cpu or group.role == "reward"
+        bundles = [ray_resources(slots, of_cores) for slots in group.slots]
         handle = placement_group(bundles, strategy=group.strategy)
-        _await(handle, group, on_cpu, deadline, check)
+        _await(handle, group, of_cores, deadline, check)
         reserved[group.role] = handle
     return reserved
 
@@ -103,11 +170,16 @@ def unplaced(group: Group, on_cpu: bool, free: Mapping[str, Mapping[str, float]]
     nodes = "; ".join(f"{host}: {_resources(left)}" for host, left in sorted(free.items())) or "no node is alive"
     return (
         f"the {group.role} bundles found no place within {waited_s:.0f} s: wanted {len(group.slots)} ({shape}) {rule}; "
-        f"free now: {nodes}. Wait for {resource}s to become free, or ask for fewer in roles.{_KEYS[group.role]}"
+        f"free now: {nodes}. Wait for {resource}s to become free, or ask for fewer in {_key(group)}"
     )
 
 
-_KEYS = {"learner": "learner.gpus", "engine": "rollout"}
+def _key(group: Group) -> str:
+    """Where the layout asks for the group."""
+    if group.pool:
+        return f"pools.{group.pool}.gpus"
+    keys = {"learner": "roles.learner.gpus", "engine": "roles.rollout", "teacher": "roles.teacher"}
+    return keys.get(group.role, f"roles.{group.role}")
 
 
 def _resources(resources: Mapping[str, float]) -> str:
@@ -129,7 +201,7 @@ def free_per_node() -> dict[str, dict[str, float]]:
 
 
 def bundle_nodes(reserved: Mapping[str, Any]) -> dict[tuple[str, int], str]:
-    """The node id of each (role, bundle)."""
+    """The node id of each (group, bundle)."""
     from ray.util.placement_group import placement_group_table
 
     return {
@@ -145,12 +217,15 @@ def whereabouts(_actor: Any) -> Whereabouts:
 
     import ray
 
+    from trainers.roles.card import visible_cards
+
     return Whereabouts(
         pid=os.getpid(),
         host=socket.gethostname(),
         address=ray.util.get_node_ip_address(),
         node_id=ray.get_runtime_context().get_node_id(),
         gpu_ids=tuple(str(gpu) for gpu in ray.get_gpu_ids()),
+        cards=visible_cards(),
     )
 
 
@@ -166,19 +241,23 @@ def verify(
         on_cpu: Slots are CPU processes; there are no cards to compare.
 
     Raises:
-        PlacementError: A role sits on another node than its bundle, learner bundles share a node, a role has the
-            wrong number of cards, or two roles have the same card.
+        PlacementError: A role sits on another node than its bundle, bundles of learners or of a pool share a node, a
+            role has the wrong number of cards, two roles that are planned apart have the same card, or a guest works
+            on other cards than the hosts of its slots.
     """
     problems = [
-        f"{seat.name} is on {place.host} ({place.node_id}), its bundle on {nodes.get((seat.role, seat.bundle))}"
+        f"{seat.name} is on {place.host} ({place.node_id}), its bundle on {nodes.get((seat.group, seat.bundle))}"
         for seat, place in zip(planned, found, strict=True)
-        if nodes.get((seat.role, seat.bundle)) != place.node_id
+        if nodes.get((seat.group, seat.bundle)) != place.node_id
     ]
-    learner_nodes = [node for (role, _), node in nodes.items() if role == "learner"]
-    if len(set(learner_nodes)) != len(learner_nodes):
-        problems.append("two learner bundles share a node")
+    for group in sorted({group for group, _ in nodes if group == "learner" or group.startswith("pool ")}):
+        homes = [node for (name, _), node in nodes.items() if name == group]
+        if len(set(homes)) != len(homes):
+            problems.append(f"two {group} bundles share a node")
     if not on_cpu:
         problems += _card_problems(planned, found)
+        if any(place.cards for place in found):
+            problems += _uuid_problems(planned, found)
     if problems:
         raise PlacementError("roles are not where they were planned: " + "; ".join(problems))
 
@@ -187,6 +266,8 @@ def _card_problems(planned: Sequence[Seat], found: Sequence[Whereabouts]) -> lis
     problems: list[str] = []
     owner: dict[tuple[str, str], str] = {}
     for seat, place in zip(planned, found, strict=True):
+        if seat.is_guest or seat.role == "reward":
+            continue
         if len(place.gpu_ids) != seat.slots:
             problems.append(f"{seat.name} has {len(place.gpu_ids)} GPUs instead of {seat.slots}")
         for gpu in place.gpu_ids:
@@ -194,3 +275,48 @@ def _card_problems(planned: Sequence[Seat], found: Sequence[Whereabouts]) -> lis
             if first != seat.name:
                 problems.append(f"{first} and {seat.name} share GPU {gpu} of {place.host}")
     return problems
+
+
+def _uuid_problems(planned: Sequence[Seat], found: Sequence[Whereabouts]) -> list[str]:
+    """What the cards themselves say: Ray's numbers cannot show that two nodes of Ray are one machine, say."""
+    problems: list[str] = []
+    homes: dict[tuple[str, int, int], tuple[str, str]] = {}
+    owner: dict[str, str] = {}
+    for seat, place in sorted(zip(planned, found, strict=True), key=lambda pair: pair[0].is_guest):
+        cards = ", ".join(place.cards) or "none"
+        if len(place.cards) != seat.slots:
+            problems.append(f"{seat.name} sees the cards {cards} of {place.host} instead of {seat.slots}")
+            continue
+        slots = [(seat.group, seat.bundle, seat.offset + slot) for slot in range(seat.slots)]
+        if not seat.is_guest:
+            twice = [(owner[card], card) for card in place.cards if card in owner]
+            problems += [f"{other} and {seat.name} both work on {card} of {place.host}" for other, card in twice]
+            owner |= dict.fromkeys(place.cards, seat.name)
+            homes |= {slot: (card, seat.name) for slot, card in zip(slots, place.cards, strict=True)}
+        elif all(slot in homes for slot in slots):
+            hosts = [homes[slot] for slot in slots]
+            if tuple(card for card, _ in hosts) != place.cards:
+                planned_cards = ", ".join(f"{card} of {host}" for card, host in hosts)
+                problems.append(f"{seat.name} works on {cards}, planned was {planned_cards}")
+    return problems
+
+
+def guest_cards(seat: Seat, planned: Sequence[Seat], found: Mapping[str, Whereabouts]) -> tuple[str, ...]:
+    """The cards of a guest: those of the hosts whose slots it shares, in the order of the slots.
+
+    Args:
+        seat: The guest's.
+        planned: All seats.
+        found: Where the hosts are, by name.
+
+    Raises:
+        PlacementError: No host works on some of its slots.
+    """
+    cards: dict[int, str] = {}
+    for host in planned:
+        if not host.is_guest and (host.group, host.bundle) == (seat.group, seat.bundle):
+            cards.update({host.offset + slot: card for slot, card in enumerate(found[host.name].gpu_ids)})
+    wanted = range(seat.offset, seat.offset + seat.slots)
+    if any(slot not in cards for slot in wanted):
+        raise PlacementError(f"{seat.name} shares slots of {seat.group} that no other role works on")
+    return tuple(cards[slot] for slot in wanted)

@@ -6,17 +6,27 @@ import math
 import time
 from typing import TYPE_CHECKING
 
+from trainers.memory_log import MemoryLog
 from trainers.metrics import MetricsLog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from trainers.checkpoint import TrainingState
     from trainers.roles.fleet import Fleet
     from trainers.session import Session
 
 MEMORY_INTERVAL_S = 10.0
-BOARD_METRICS = ("parity_max_abs", "zero_std_fraction", "truncated_fraction")
+BOARD_METRICS = (
+    "parity_max_abs",
+    "zero_std_fraction",
+    "truncated_fraction",
+    "staleness_mean",
+    "staleness_max",
+    "time/engine_idle",
+    "time/learner_idle",
+    "time/weight_sync",
+)
 
 
 class Reporter:
@@ -31,10 +41,12 @@ class Reporter:
         self._session, self._fleet = session, fleet
         self._log = MetricsLog(str(session.attempt), session.layout.train.steps, session.tracker)
         self._engine_memory_gib, self._asked = 0.0, -math.inf
+        self._memory = MemoryLog(str(session.attempt), session.layout, fleet)
 
     def report(self, state: TrainingState, metrics: dict[str, float], memory_gib: Sequence[float]) -> None:
         """Report the step that led to ``state``, with the memory of each learner rank."""
         session = self._session
+        self._memory.update()
         memory = {"engine_memory_gib": self._engine_memory()}
         self._log.record(state.step, {**metrics, **memory, "weight_version": state.weight_version})
         session.stages.show("training", step=state.step, progress=state.step / session.layout.train.steps)
@@ -42,13 +54,28 @@ class Reporter:
             step=state.step,
             should_stop=session.stop.requested,
             learner_weight_version=state.weight_version,
-            weight_versions={engine.name: state.weight_version for engine in self._fleet.engines},
+            weight_versions=dict(self._fleet.weight_versions),
             ranks=[
-                {"rank": rank, "pid": role.pid, "host": role.host, "resident_gib": round(memory, 3)}
+                {
+                    "rank": rank,
+                    "pid": role.pid,
+                    "host": role.host,
+                    "resident_gib": round(memory, 3),
+                    **self._memory.now(role.name),
+                }
                 for rank, (role, memory) in enumerate(zip(self._fleet.learners, memory_gib, strict=True))
             ],
-            **{name: metrics[name] for name in BOARD_METRICS},
+            **{name: metrics[name] for name in BOARD_METRICS if name in metrics},
         )
+
+    def note(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Report metrics that no step of this attempt brought, such as those of the evaluation before the first."""
+        if metrics:
+            self._log.write(step, metrics)
+
+    def close(self) -> None:
+        """Write what is told at the end of a run."""
+        self._memory.close()
 
     def _engine_memory(self) -> float:
         """Memory of the largest engine in GiB, asked for at most every ``MEMORY_INTERVAL_S``."""

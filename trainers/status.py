@@ -6,6 +6,7 @@ import hmac
 import json
 import os
 import secrets
+import socket
 import threading
 import time
 from collections import deque
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltui.onnode import rundir
-from trainers.queues import SEQUENCES_PER_ENGINE
+from trainers.rollouts import sequences_per_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,13 +34,13 @@ class StatusBoard:
     """
 
     def __init__(self, layout: Layout) -> None:
-        train, engines = layout.train, layout.roles.rollout.engines
+        train, engines = layout.train, layout.num_engines
         self._lock = threading.Lock()
         self._queues: Mapping[str, BoundedQueue[Any]] = {}
         self._timings: deque[tuple[float, float, int, int]] = deque(maxlen=WINDOW_STEPS)
         self._totals = {"total_prefill_tokens": 0, "total_decode_tokens": 0, "sample_count": 0}
         self._training_steps = 0
-        concurrency = min(SEQUENCES_PER_ENGINE, train.samples_per_step)
+        concurrency = min(sequences_per_engine(layout), train.samples_per_step)
         self._values: dict[str, Any] = {
             "schema": rundir.SCHEMA,
             "should_stop": False,
@@ -55,6 +56,12 @@ class StatusBoard:
             "parity_max_abs": None,
             "zero_std_fraction": None,
             "truncated_fraction": None,
+            "staleness_mean": None,
+            "staleness_max": None,
+            "staleness_histogram": {},
+            "time/engine_idle": None,
+            "time/learner_idle": None,
+            "time/weight_sync": None,
             "ranks": [],
         }
 
@@ -128,6 +135,8 @@ class StatusServer:
         threading.Thread(target=self._server.serve_forever, name="status", daemon=True).start()
         url = f"http://127.0.0.1:{self._server.server_address[1]}"
         announcement = {"schema": rundir.SCHEMA, "url": url, "token": self._token, "pid": os.getpid()}
+        # loopback of which node: whoever asks from elsewhere has to go there
+        announcement["host"] = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         rundir.write_json(str(self._file), announcement, mode=0o600)
 
     def close(self) -> None:

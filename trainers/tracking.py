@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import secrets
 import threading
@@ -73,6 +74,9 @@ class Tracker:
         import wandb
 
         tracking = self._layout.tracking
+        # a cluster whose nodes have no internet says so, and its word is stronger than the layout's
+        offline = tracking.wandb == "online" and bool(os.environ.get("RLTUI_OFFLINE"))
+        mode = "offline" if offline else tracking.wandb
         folder = self._run / FOLDER
         folder.mkdir(exist_ok=True)
         known = getattr(wandb.Settings, "model_fields", {})
@@ -83,8 +87,8 @@ class Tracker:
             name=self._run.name,
             id=run_id(folder),
             dir=str(self._run),
-            mode=tracking.wandb,
-            resume="allow" if tracking.wandb == "online" else None,
+            mode=mode,
+            resume="allow" if mode == "online" else None,
             config=msgspec.to_builtins(self._layout),
             settings=wandb.Settings(
                 console="off", silent=True, **{name: value for name, value in live.items() if name in known}
@@ -93,7 +97,7 @@ class Tracker:
         # A resumed attempt goes back to its checkpoint's step, and W&B's own step must not decrease.
         run.define_metric("step")
         run.define_metric("*", step_metric="step")
-        rundir.log_event(self._attempt, "tracking", f"W&B run {run.id} ({tracking.wandb})")
+        rundir.log_event(self._attempt, "tracking", f"W&B run {run.id} ({mode})")
         return run
 
     def _trouble(self, text: str) -> None:

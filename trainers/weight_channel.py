@@ -41,6 +41,9 @@ class WeightGroup:
             1 + i * tensor_parallel.
         timeout_s: How long an engine waits for the learner, and for each bucket.
         bucket_bytes: Largest bucket; the same on all ranks, because it decides where the stream is cut.
+        places: Where an engine is on the learners' own cards: the place at which each of its workers meets the
+            learner of its card, see ``trainers.shared_channel``. Worker w is rank 1 + w, and the learner, whose only
+            place is its own, is rank 0; host and port mean nothing then.
     """
 
     host: str
@@ -48,6 +51,7 @@ class WeightGroup:
     world_size: int
     timeout_s: float = 300.0
     bucket_bytes: int = BUCKET_BYTES
+    places: tuple[str, ...] = ()
 
 
 def free_port() -> int:
@@ -58,8 +62,13 @@ def free_port() -> int:
 
 
 def choose_backend(devices: Collection[str]) -> Literal["nccl", "gloo"]:
-    """Return the backend for ranks on ``devices`` (each ``cuda`` or ``cpu``): NCCL only where all have CUDA."""
-    return "nccl" if all(device == "cuda" for device in devices) else "gloo"
+    """Return the backend for ranks on ``devices``: NCCL only where all have cards, no two of them the same.
+
+    Args:
+        devices: Of each rank, ``cuda`` with the card's UUID, or ``cpu``.
+    """
+    all_cards = all(device.startswith("cuda") for device in devices)
+    return "nccl" if all_cards and len(set(devices)) == len(devices) else "gloo"
 
 
 class WeightChannel:
@@ -168,7 +177,7 @@ class WeightChannel:
         """Tell the others of this rank and return the device of every rank."""
         keys = [f"device/{rank}" for rank in range(world_size)]
         try:
-            self._store.set(keys[self._rank], "cuda" if _has_nccl() else "cpu")
+            self._store.set(keys[self._rank], _device())
             while not self._store.check(keys):
                 if time.monotonic() > deadline:
                     missing = [str(rank) for rank, key in enumerate(keys) if not self._store.check([key])]
@@ -191,8 +200,10 @@ class WeightChannel:
         work.wait()
 
 
-def _has_nccl() -> bool:
-    return bool(torch.cuda.is_available() and dist.is_nccl_available())
+def _device() -> str:
+    if not (torch.cuda.is_available() and dist.is_nccl_available()):
+        return "cpu"
+    return f"cuda {torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
 
 
 def _form_group(backend: str, store: Any, rank: int, world_size: int, address: str, timeout_s: float) -> Any:

@@ -5,6 +5,9 @@ first worker is rank 1 + i * tensor_parallel (a tensor-parallel worker loads its
 parameters are packed as raw bytes, in the order of the manifest, into buckets of at most ``bucket_bytes``. Nobody ever
 holds a second copy of the model: learner and engine hold one bucket each.
 
+Engines on the learners' own cards get their weights there: every learner rank sends to the worker on its card, over a
+channel of their own (``trainers.shared_channel``), the same buckets in the same order.
+
 On the wire, each bucket is a header of four int64 (version, number of parameters, bytes, checksum of the parameters'
 names, dtypes and shapes) and then the bytes. A header of zero parameters ends the transfer. The header is what turns
 a learner and an engine that disagree into an error instead of wrong weights or a wait without end.
@@ -19,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from trainers.shared_channel import SharedChannel
 from trainers.weight_channel import BUCKET_BYTES, WeightChannel, WeightGroup, WeightTransferError, free_port
 
 if TYPE_CHECKING:
@@ -120,6 +124,13 @@ def plan_buckets(manifest: Iterable[ParameterMeta], limit: int = BUCKET_BYTES) -
     return [Bucket(tuple(metas), tuple(offsets)) for metas, offsets in plan]
 
 
+def open_channel(group: WeightGroup, rank: int, owner: str, timeout_s: float) -> WeightChannel | SharedChannel:
+    """Return the end of ``rank`` of the channel that weights take in ``group``; blocks until all ends are there."""
+    if group.places:
+        return SharedChannel(group.places[max(0, rank - 1)], rank == 0, owner, timeout_s)
+    return WeightChannel(group, rank, owner, timeout_s)
+
+
 class WeightSender:
     """The learner's end: learner rank 0 broadcasts its parameters to all engines.
 
@@ -135,7 +146,7 @@ class WeightSender:
 
     def __init__(self, group: WeightGroup, timeout_s: float) -> None:
         self._limit = group.bucket_bytes
-        self._channel = WeightChannel(group, 0, "learner", timeout_s)
+        self._channel = open_channel(group, 0, "learner", timeout_s)
         self._capacity = ALIGNMENT_BYTES
 
     def send(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int = UNCHECKED_VERSION) -> None:
@@ -200,7 +211,7 @@ class WeightReceiver:
 
     def __init__(self, group: WeightGroup, rank: int, owner: str) -> None:
         self._limit = group.bucket_bytes
-        self._channel = WeightChannel(group, rank, owner, group.timeout_s)
+        self._channel = open_channel(group, rank, owner, group.timeout_s)
 
     def receive(self, manifest: Sequence[ParameterMeta], version: int) -> Iterator[list[tuple[str, torch.Tensor]]]:
         """Yield the parameters of ``manifest`` bucket by bucket, as names and tensors.

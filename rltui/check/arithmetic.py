@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.layout.time_limit import time_limit_s
+
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
-
-_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d{1,2}))?(?::(?P<third>\d{1,2}))?")
 
 
 class Arithmetic(Struct, frozen=True, kw_only=True):
@@ -22,7 +21,7 @@ class Arithmetic(Struct, frozen=True, kw_only=True):
         optimizer_steps_per_rollout: Optimizer steps made from the samples of one training step.
         samples_per_optimizer_step: Samples of all ranks in one of them.
         checkpoints: Checkpoints written, the final one included.
-        evals: Evaluations.
+        evals: Evaluations, those before the first step and after the last one included.
         checkpoint_bytes: Bytes of one checkpoint; None where the model's size is not known here.
         gpu_hours_asked: GPUs × time limit of the job; None on CPU slots or where the limit cannot be read.
     """
@@ -65,29 +64,30 @@ def resolve(layout: Layout) -> Arithmetic:
         engines=engines,
         samples_per_engine=-(-train.samples_per_step // max(1, engines)),
         checkpoints=periodic + (1 if train.steps else 0),
-        evals=train.steps // data.eval_every if data.eval and data.eval_every else 0,
+        evals=2 + (train.steps - 1) // data.eval_every if data.eval and data.eval_every and train.steps else 0,
         tokens_per_step_max=train.samples_per_step * (layout.lengths.prompt + layout.lengths.response),
+        checkpoint_bytes=_checkpoint_bytes(layout),
         gpu_hours_asked=_gpu_hours(layout),
     )
 
 
-def time_limit_s(text: str) -> int | None:
-    """Seconds of a Slurm time limit; None where it is not one.
+def _checkpoint_bytes(layout: Layout) -> int | None:
+    """Bytes of one checkpoint to resume from: the learner's, and the critic's where there is one."""
+    from rltui.errors import UsageError
+    from rltui.hardware.models import find_model
+    from rltui.memory.from_layout import states_of
+    from rltui.memory.host import checkpoint_gib
 
-    Slurm reads one number as minutes, two as MM:SS, three as HH:MM:SS, and after ``D-`` as HH, HH:MM or HH:MM:SS.
-    """
-    match = _TIME.fullmatch(text)
-    if match is None:
+    learner, critic = layout.roles.learner, layout.roles.critic
+    names = [learner.model, critic.model or learner.model] if critic else [learner.model]
+    try:
+        models = [find_model(name) for name in names]
+    except UsageError:
         return None
-    days, first, second, third = match.group("days", "first", "second", "third")
-    numbers = [int(part) for part in (first, second, third) if part is not None]
-    if days is not None:
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-        return int(days) * 86400 + hours * 3600 + minutes * 60 + seconds
-    if len(numbers) == 1:
-        return numbers[0] * 60
-    padded = [0, *numbers] if len(numbers) == 2 else numbers
-    return padded[0] * 3600 + padded[1] * 60 + padded[2]
+    known = [model for model in models if model is not None]
+    if len(known) < len(models):
+        return None
+    return round(sum(checkpoint_gib(model, states_of(learner)) for model in known) * 2**30)
 
 
 def _gpu_hours(layout: Layout) -> float | None:
@@ -95,6 +95,12 @@ def _gpu_hours(layout: Layout) -> float | None:
     if layout.hardware.on_cpu or seconds is None:
         return None
     return layout.hardware.nodes * layout.hardware.gpus_per_node * seconds / 3600
+
+
+def _each(numbers: Arithmetic) -> str:
+    """What one checkpoint takes on the disk, where a preset's model is large enough to think about it."""
+    gib = (numbers.checkpoint_bytes or 0) / 2**30
+    return f" of {gib:.0f} GiB" if gib >= 1 else ""
 
 
 def lines(layout: Layout) -> tuple[str, ...]:
@@ -106,7 +112,7 @@ def lines(layout: Layout) -> tuple[str, ...]:
         f"{numbers.samples_per_step} samples a step",
         f"{numbers.samples_per_rank} samples a rank in {micro} micro-batch{'es' if micro != 1 else ''}, "
         f"{numbers.padding_samples_per_step} rows of padding",
-        f"{numbers.steps} steps = {numbers.samples_total} samples, {numbers.checkpoints} checkpoints",
+        f"{numbers.steps} steps = {numbers.samples_total} samples, {numbers.checkpoints} checkpoints{_each(numbers)}",
         f"at most {numbers.tokens_per_step_max} tokens a step",
     ]
     if numbers.optimizer_steps_per_rollout > 1:

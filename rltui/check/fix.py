@@ -85,10 +85,38 @@ def _set(text: str, path: Path_, value: Any, name: str) -> str:
         node = child
     start, end = node.start_mark.index, node.end_mark.index
     block = isinstance(node, yaml.CollectionNode) and not node.flow_style
+    if isinstance(node, yaml.SequenceNode) and block and isinstance(value, list):
+        return _relist(text, node, value, name, path)
     if block or "\n" in text[start:end] or "#" in text[start:end]:
         raise _refusal(name, f"{dotted(path)}={_flow(value)}")
     space = " " if start == end and text[start - 1 : start] == ":" else ""
     return text[:start] + space + _flow(value) + text[end:]
+
+
+def _relist(text: str, node: yaml.SequenceNode, values: list[Any], name: str, path: Path_) -> str:
+    """Rewrite a list that has one plain item a line; the items that stay keep their lines, comments and all.
+
+    Raises:
+        UsageError: An item is no plain value on a line of its own, or a comment would go with what is dropped.
+    """
+    refusal = _refusal(name, f"{dotted(path)}={_flow(values)}")
+    lines = text.splitlines(keepends=True)
+    first, last = node.value[0].start_mark.line, node.value[-1].start_mark.line
+    old = {item.start_mark.line: item for item in node.value}
+    if not values or not all(isinstance(item, yaml.ScalarNode) for item in node.value) or last - first + 1 != len(old):
+        raise refusal
+    left = [(yaml.safe_load(item.value) if item.style is None else item.value, line) for line, item in old.items()]
+    indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
+    written: list[str] = []
+    for value in values:
+        kept = next((pair for pair in left if pair[0] == value), None)
+        if kept:
+            left.remove(kept)
+        written.append(lines[kept[1]].rstrip("\n") if kept else f"{indent}- {_flow(value)}")
+    if any("#" in lines[line] for _, line in left) or not lines[first].lstrip().startswith("-"):
+        raise refusal
+    ends = "\n" if lines[last].endswith("\n") else ""
+    return "".join([*lines[:first], "\n".join(written) + ends, *lines[last + 1 :]])
 
 
 def _child(node: Any, part: str | int) -> Any:

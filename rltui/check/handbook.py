@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from rltui.check.live import LIVE_REGISTRY
 from rltui.check.run import REGISTRY
 
 if TYPE_CHECKING:
@@ -32,16 +33,21 @@ do not (`--strict` makes them), notes inform. Codes are stable for ever. `rltui 
 A file that is no layout (unreadable, not YAML, unknown or missing keys, wrong values) is reported under the code L001,
 with every problem's file, line and key, and exit code 2.
 
+`--cluster NAME` also asks the rules about a cluster, offline, of its profile; `--cluster NAME --live` asks the cluster
+itself what it has right now (three calls to Slurm, one look at the disk and the model cache). A cluster that does not
+answer is exit code 3. What nobody could tell is not checked.
+
 This page is printed by `rltui explain --markdown`."""
 
 
 def markdown() -> Iterator[str]:
     """The page's lines."""
     yield _OPENING
-    rules = sorted(REGISTRY.values(), key=lambda rule: rule.code)
+    rules = sorted((*REGISTRY.values(), *LIVE_REGISTRY.values()), key=lambda rule: rule.code)
     for family, members in groupby(rules, key=lambda rule: rule.code[0]):
         yield f"\n## {family}: {FAMILIES.get(family, family)}"
         for rule in members:
-            yield f"\n**{rule.code}** ({rule.severity}): {rule.title}"
+            where = ", with --cluster" if rule.code in LIVE_REGISTRY else ""
+            yield f"\n**{rule.code}** ({rule.severity}{where}): {rule.title}"
             if rule.story:
                 yield f"\n{rule.story}"

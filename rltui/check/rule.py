@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from rltui.placement.simulate import Placement
 
-    Predicate = Callable[["Subject"], "Iterator[Trouble]"]
+    Predicate = Callable[[Any], "Iterator[Trouble]"]
 
 
 class Trouble(Struct, frozen=True):
@@ -71,14 +71,20 @@ class Rule(Struct, frozen=True):
 REGISTRY: dict[str, Rule] = {}
 
 
-def rule(code: str, severity: Severity) -> Callable[[Predicate], Predicate]:
-    """Register the decorated predicate under ``code``; its docstring becomes title and story."""
+def registering(registry: dict[str, Rule]) -> Callable[[str, Severity], Callable[[Predicate], Predicate]]:
+    """A decorator that registers predicates in ``registry``; their docstrings become title and story."""
 
-    def register(predicate: Predicate) -> Predicate:
-        title, _, story = inspect.cleandoc(predicate.__doc__ or "").partition("\n")
-        if code in REGISTRY:
-            raise ValueError(f"rule {code} is there twice")
-        REGISTRY[code] = Rule(code, severity, title.strip(), story.strip(), predicate)
-        return predicate
+    def rule(code: str, severity: Severity) -> Callable[[Predicate], Predicate]:
+        def register(predicate: Predicate) -> Predicate:
+            title, _, story = inspect.cleandoc(predicate.__doc__ or "").partition("\n")
+            if code in registry:
+                raise ValueError(f"rule {code} is there twice")
+            registry[code] = Rule(code, severity, title.strip(), story.strip(), predicate)
+            return predicate
 
-    return register
+        return register
+
+    return rule
+
+
+rule = registering(REGISTRY)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.cli.cockpit import open_cockpit
-from rltui.service.context import open_context
+from rltui.cli.output import add_run
+from rltui.service.all_clusters import open_clusters
 
 if TYPE_CHECKING:
     import argparse
@@ -13,13 +14,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("run", metavar="RUN", help="id, unique prefix of one, or a layout's name (its newest run)")
+    add_run(parser)
     parser.add_argument("--readonly", action="store_true", help="look only")
     parser.add_argument("--ascii", action="store_true", help="no glyphs beyond ASCII")
 
 
 def run(options: argparse.Namespace) -> int:
     """Open the cockpit on one run."""
-    with open_context() as context:
-        run_id = context.find(options.run).run_id
+    with open_clusters(options.cluster) as clusters:
+        run_id = clusters.find(options.run)[1].run_id
     return open_cockpit(run_id, readonly=options.readonly, ascii_only=options.ascii)

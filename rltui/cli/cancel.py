@@ -6,10 +6,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, print_json, talk
+from rltui.cli.output import add_json, add_run, print_json, talk
 from rltui.errors import UsageError
 from rltui.service.actions import cancel, preview_cancel
-from rltui.service.context import open_context
+from rltui.service.all_clusters import open_clusters
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +21,7 @@ DEADLINE_S = 60.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("run", metavar="RUN", help="id, unique prefix of one, or a layout's name (its newest run)")
+    add_run(parser)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument("--no-wait", action="store_true", help="do not wait until it has ended")
     add_json(parser)
@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Cancel one run, after a question where there is someone to ask."""
-    with open_context() as context:
-        summary = context.find(options.run)
+    with open_clusters(options.cluster) as clusters:
+        context, summary = clusters.find(options.run)
         if not options.yes:
             confirm(preview_cancel(context, summary))
         talk(cancel(context, summary))
@@ -51,11 +51,18 @@ def confirm(preview: ActionPreview) -> None:
     Raises:
         UsageError: Nobody is there to ask, or the answer is no.
     """
-    for line in preview.consequences:
-        talk(f"  {line}")
+    show(preview)
     if not sys.stdin.isatty():
         raise UsageError(f"{preview.title} Nobody is there to confirm.", "Add --yes.")
     sys.stderr.write(f"{preview.title} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("Not done.")
+
+
+def show(preview: ActionPreview) -> None:
+    """Say what would be done: consequences, change, and what a check thinks of the change."""
+    for line in (*preview.consequences, *preview.diff):
+        talk(f"  {line}")
+    for finding in preview.findings:
+        talk(f"  {finding.severity} {finding.code} {finding.key}: {finding.message}")

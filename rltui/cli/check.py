@@ -13,7 +13,7 @@ from rltui.layout.presets import resolve
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 STDIN = "-"
 
@@ -25,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text", help="default: text")
     parser.add_argument("--fix", action="store_true", help="show what would settle errors and warnings")
     parser.add_argument("--write", action="store_true", help="with --fix: write it into the files, keeping comments")
+    parser.add_argument("--cluster", metavar="C", help="also check against this cluster's profile")
+    parser.add_argument("--live", action="store_true", help="with --cluster: ask it what it has right now")
     add_json(parser)
 
 
@@ -36,11 +38,36 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("Name at least one layout.", "rltui check local/grpo-tiny")
     if options.write and (not options.fix or STDIN in sources or overrides):
         raise UsageError("--write needs --fix, files, and no overrides.", "rltui check --fix --write my.yaml")
-    reports = [_check(source, overrides) for source in sources]
+    on_cluster = _on_cluster(options.cluster, options.live)
+    reports = [on_cluster(_check(source, overrides)) for source in sources]
     if options.fix:
-        reports = [_fix(report, options.write) for report in reports]
+        reports = [_fix(report, options.write, on_cluster) for report in reports]
     _print(reports, "json" if options.json else options.format)
     return max(_exit_code(report, options.strict) for report in reports)
+
+
+def _on_cluster(name: str | None, live: bool) -> Callable[[Report], Report]:
+    """What adds the findings about a cluster to a report; without one, nothing is added.
+
+    Raises:
+        UsageError: There is no such cluster, or none is named for ``--live``.
+        ClusterError: The cluster does not answer.
+    """
+    if not name:
+        if live:
+            raise UsageError("--live needs a cluster.", "rltui check --cluster NAME --live my.yaml")
+        return lambda report: report
+    from rltui.check.live import check_on
+    from rltui.cluster.profiles import load_profiles
+
+    profile = load_profiles().get(name)
+    facts = None
+    if live:
+        from rltui.cluster.prompts import TerminalPrompter
+        from rltui.service.live_facts import live_facts
+
+        facts = live_facts(profile, TerminalPrompter())
+    return lambda report: check_on(report, profile, facts)
 
 
 def _print(reports: Sequence[Report], form: str) -> None:
@@ -71,7 +98,7 @@ def _check(source: str, overrides: list[str]) -> Report:
     return check_file(resolve(source), overrides)
 
 
-def _fix(report: Report, write: bool) -> Report:
+def _fix(report: Report, write: bool, on_cluster: Callable[[Report], Report]) -> Report:
     """Say, and with ``write`` do, what settles the report's findings; returns the report of what is then there."""
     from pathlib import Path
 
@@ -94,7 +121,7 @@ def _fix(report: Report, write: bool) -> Report:
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.", "Copy it to a folder of yours.") from error
     talk(f"{report.file}: written")
-    return check_file(path)
+    return on_cluster(check_file(path))
 
 
 def _exit_code(report: Report, strict: bool) -> int:

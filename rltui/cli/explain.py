@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from rltui.check import run as _rules
-from rltui.check.rule import REGISTRY
+from rltui.check.live import LIVE_REGISTRY
+from rltui.check.run import REGISTRY
 from rltui.cli.output import print_lines
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.report import story as cause_story
@@ -15,7 +15,7 @@ from rltui.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-assert _rules  # importing it registers the rules
+RULES = {**REGISTRY, **LIVE_REGISTRY}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,14 +32,14 @@ def run(options: argparse.Namespace) -> int:
         print_lines(markdown())
         return 0
     if not options.code:
-        print_lines(f"{rule.code}  {rule.severity:<7}  {rule.title}" for rule in sorted(REGISTRY.values(), key=_code))
+        print_lines(f"{rule.code}  {rule.severity:<7}  {rule.title}" for rule in sorted(RULES.values(), key=_code))
         width = max(map(len, CAUSES))
         print_lines(["", *(f"{cause.id:<{width}}  {cause.title}" for _, cause in sorted(CAUSES.items()))])
         return 0
     if options.code.lower() in CAUSES:
         print_lines(cause_story(options.code.lower()))
         return 0
-    rule = REGISTRY.get(options.code.upper())
+    rule = RULES.get(options.code.upper())
     if rule is None:
         raise UsageError(f"There is no code {options.code[:40]!r}.", "`rltui explain` lists them all.")
     story = textwrap.wrap(" ".join(rule.story.split()), 80)

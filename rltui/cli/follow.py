@@ -7,38 +7,67 @@ from typing import TYPE_CHECKING
 
 from rltui.cli import words
 from rltui.cli.output import print_json, talk
+from rltui.cluster.profile import LOCAL
+from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
 PERIOD_S = 0.5
+REMOTE_PERIOD_S = 2.0
 SPEAK_EVERY_S = 5.0
+SPEAK_OF_QUEUE_EVERY_S = 300.0
 
 
 def follow(context: Context, run_id: str, as_json: bool) -> int:
-    """Report the run's progress on stderr until it ends; returns 0 where it finished, else 1."""
-    last, spoken_at = "", 0.0
+    """Report the run's progress on stderr until it ends; returns 0 where it finished, else 1.
+
+    A cluster that goes away for a while is said once and waited for.
+    """
+    speaker = _Speaker()
     while True:
-        run = context.find(run_id)
-        line = progress(run)
-        key = f"{run.state} {run.stage.stage} {run.stage.detail}"
-        if key != last or time.monotonic() - spoken_at > SPEAK_EVERY_S:
+        try:
+            run = context.find(run_id)
+        except ClusterError as error:
+            speaker.say(f"waiting for {context.name}: {error.message}", error.message)
+        else:
+            speaker.tell(run)
+            if not run.is_live and run.state != "unknown":
+                return _ended(run, as_json)
+        time.sleep(PERIOD_S if context.name == LOCAL else REMOTE_PERIOD_S)
+
+
+class _Speaker:
+    """Says a line when it is new, and now and then again."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._spoken_at = 0.0
+
+    def tell(self, run: RunSummary) -> None:
+        every = SPEAK_OF_QUEUE_EVERY_S if run.state == "queued" else SPEAK_EVERY_S
+        key = f"{run.state} {run.attempt} {run.stage.stage} {run.stage.detail}"
+        self.say(progress(run), key, every)
+
+    def say(self, line: str, key: str, every_s: float = SPEAK_OF_QUEUE_EVERY_S) -> None:
+        if key != self._last or time.monotonic() - self._spoken_at > every_s:
             talk(line)
-            last, spoken_at = key, time.monotonic()
-        if not run.is_live:
-            if as_json:
-                print_json({"schema": 1, "run": run})
-            else:
-                print(f"{run.run_id} {run.state}")
-            return 0 if run.state == "finished" else 1
-        time.sleep(PERIOD_S)
+            self._last, self._spoken_at = key, time.monotonic()
+
+
+def _ended(run: RunSummary, as_json: bool) -> int:
+    if as_json:
+        print_json({"schema": 1, "run": run})
+    else:
+        print(f"{run.run_id} {run.state}")
+    return 0 if run.state == "finished" else 1
 
 
 def progress(run: RunSummary) -> str:
     """One line on where the run stands."""
     if run.end is not None:
-        return f"{words.state(run)}: {run.end.reason} (step {words.step(run)}, reward {words.number(run.reward)})"
+        return f"{words.state(run)}: {words.about(run)} (step {words.step(run)}, reward {words.number(run.reward)})"
     if run.stage.stage in ("training", "saving"):
         return (
             f"{words.state(run)}  step {words.step(run)}  reward {words.number(run.reward)}  "

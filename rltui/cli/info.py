@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import rltui
 from rltui.cli.output import add_json, print_json, print_lines
+from rltui.cluster.profiles import load_profiles
 from rltui.layout.presets import preset_root
 from rltui.onnode.preflight import capacity
 from rltui.paths import cache_dir, config_dir, run_root, state_dir
@@ -27,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print where things are and what is installed."""
     machine = capacity()
-    facts = {
+    profiles = load_profiles()
+    facts: dict[str, str] = {
         "rltui": rltui.__version__,
         "python": platform.python_version(),
         "presets": str(preset_root()),
@@ -35,15 +37,20 @@ def run(options: argparse.Namespace) -> int:
         "state": str(state_dir()),
         "settings": str(config_dir()),
         "cache": str(cache_dir()),
+        "clusters": ", ".join(profiles.by_name),
         "cpu slots": str(machine.cpus),
         "gpus": str(machine.gpus),
         **{name: _version(package) for name, package in PACKAGES.items()},
         "vllm": "installed" if importlib.util.find_spec("vllm") else "not installed",
     }
+    files = [(file.path, "used" if file.used else file.note, file.kind) for file in profiles.files]
     if options.json:
-        print_json({"schema": 1, **facts})
+        listed = [{"path": path, "state": state, "kind": kind} for path, state, kind in files]
+        print_json({"schema": 1, **facts, "cluster_files": listed})
     else:
         print_lines(f"{name:<14}{value}" for name, value in facts.items())
+        print_lines(f"{kind + ' clusters':<18}{path}: {state}" for path, state, kind in reversed(files))
+        print_lines(["                  (the first of these that has a key of a cluster wins)"])
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_cluster, add_json, print_json, talk
+from rltui.cluster.prompts import TerminalPrompter
 from rltui.service.context import open_context
 from rltui.service.launch import launch
 
@@ -17,14 +18,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("layout", metavar="PRESET|FILE")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
+    parser.add_argument("--chain", type=int, default=1, metavar="N", help="N Slurm jobs, each after the one before")
     add_cluster(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Launch; with ``--wait`` follow the run to its end."""
-    with open_context(options.cluster) as context:
-        launched = launch(context, options.layout, options.overrides)
+    with open_context(options.cluster, TerminalPrompter()) as context:
+        launched = launch(context, options.layout, options.overrides, chain=options.chain)
         talk(f"launched {launched.run_id} on {launched.cluster}  (rltui attach {launched.run_id})")
         if not options.wait:
             print_json({"schema": 1, **_fields(launched)}) if options.json else print(launched.run_id)

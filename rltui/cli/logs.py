@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, print_json, print_lines
+from rltui.cli.output import add_json, add_run, print_json, print_lines
 from rltui.onnode import rundir
-from rltui.service.actions import attempt_path
-from rltui.service.context import open_context
+from rltui.service.all_clusters import open_clusters
+from rltui.service.describe import attempt_path
 from rltui.watch.logs import LogReader
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ PERIOD_S = 0.5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("run", metavar="RUN", help="id, unique prefix of one, or a layout's name (its newest run)")
+    add_run(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
     parser.add_argument("-n", "--lines", type=int, default=200, help="lines from the end to start with (default 200)")
     add_json(parser)
@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the log, freed of control characters."""
-    with open_context() as context:
-        summary = context.find(options.run)
+    with open_clusters(options.cluster) as clusters:
+        context, summary = clusters.find(options.run)
         reader = LogReader(context.cluster.client, f"{attempt_path(summary)}/{rundir.OUT_LOG}")
         lines = reader.new_lines()[-options.lines :]
         if options.json:

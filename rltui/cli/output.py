@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,19 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--cluster``."""
+    """Declare ``--cluster`` of a verb that makes a run."""
     parser.add_argument("--cluster", default="local", metavar="C", help="where (default: local, this machine)")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Declare the run that a verb is about, and the cluster that it may be looked for on."""
+    parser.add_argument("run", metavar="RUN", help="id, unique prefix of one, or a layout's name (its newest run)")
+    add_only_cluster(parser)
+
+
+def add_only_cluster(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--cluster`` of a verb that looks at runs."""
+    parser.add_argument("--cluster", default="", metavar="C", help="only this cluster (default: all of them)")
 
 
 def print_json(value: Any) -> None:
@@ -40,7 +52,7 @@ def talk(text: str) -> None:
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) -> Iterable[str]:
-    """Lines of a table; columns whose index is in ``right`` are right-aligned."""
+    """Lines of a table, cut at the terminal's width; columns whose index is in ``right`` are right-aligned."""
     table = [header, *rows]
     widths = [max(len(row[index]) for row in table) for index in range(len(header))]
     for row in table:
@@ -48,4 +60,12 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], right: frozens
             cell.rjust(width) if index in right else cell.ljust(width)
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        yield "  ".join(cells).rstrip()
+        yield _cut("  ".join(cells).rstrip())
+
+
+def _cut(line: str) -> str:
+    """``line`` as wide as the terminal; whole where nobody reads it on one."""
+    if not sys.stdout.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return line if len(line) <= width else f"{line[: width - 1]}…"

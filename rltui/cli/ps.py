@@ -5,45 +5,66 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.cli import words
-from rltui.cli.output import add_json, columns, print_json, print_lines, talk
-from rltui.service.context import open_context
+from rltui.cli.output import add_json, add_only_cluster, columns, print_json, print_lines, talk
+from rltui.service.all_clusters import open_clusters
+from rltui.service.failure_cache import with_failures
 
 if TYPE_CHECKING:
     import argparse
 
     from rltui.watch.snapshots import RunSummary
 
+LONGEST_TEXT = 100
+"""Characters of the last column, also where no terminal cuts the line; ``--json`` and ``why`` have all of it."""
 HEADER = ("RUN", "STATE", "N×G", "STEP", "REWARD", "TOK/S", "AGE", "")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("--live", action="store_true", help="only runs that have not ended")
+    add_only_cluster(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """List the runs, newest first."""
-    with open_context() as context:
-        snapshot = context.runs()
-    runs = [run for run in snapshot.runs if run.is_live or not options.live]
+    """List the runs of all clusters, newest first; exits with 3 where the only cluster asked for is away."""
+    with open_clusters(options.cluster) as clusters:
+        snapshot = clusters.runs()
+        runs = [run for run in snapshot.runs if run.is_live or run.state == "unknown" or not options.live]
+        runs = with_failures(runs, clusters.context)
     if options.json:
-        print_json({"schema": 1, "runs": runs})
+        print_json({"schema": 1, "runs": runs, "problem": snapshot.problem})
     elif runs:
-        print_lines(columns(HEADER, [_row(run) for run in runs], frozenset({3, 4, 5, 6})))
-    else:
+        _print(runs)
+    elif not snapshot.problem:
         talk("No runs yet. `rltui launch local/grpo-tiny` starts one, `rltui demo` shows it.")
-    return 0
+    if snapshot.problem:
+        talk(f"rltui: {snapshot.problem}")
+    return 3 if snapshot.problem and options.cluster else 0
 
 
-def _row(run: RunSummary) -> tuple[str, ...]:
+def _print(runs: list[RunSummary]) -> None:
+    several = {run.cluster for run in runs} != {"local"}
+    header = (*HEADER[:1], "CLUSTER", *HEADER[1:]) if several else HEADER
+    right = frozenset({index + several for index in (3, 4, 5, 6)})
+    print_lines(columns(header, [_row(run, several) for run in runs], right))
+
+
+def _row(run: RunSummary, several: bool) -> tuple[str, ...]:
     return (
         run.run_id,
+        *((run.cluster,) if several else ()),
         words.state(run),
         f"{run.nodes}×{run.gpus_per_node}",
         words.step(run),
         words.number(run.reward),
         words.rate(run.tokens_per_second),
         words.age(run.created_at),
-        words.about(run)[:48],
+        shortened(words.about(run)),
     )
+
+
+def shortened(text: str) -> str:
+    """``text`` in one line that can be read at a glance."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_TEXT else f"{line[: LONGEST_TEXT - 1]}…"

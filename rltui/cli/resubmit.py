@@ -6,28 +6,50 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rltui.cli.output import add_json, print_json, talk
-from rltui.service.actions import newest_checkpoint_step, resubmit
-from rltui.service.context import open_context
+from rltui.cli.cancel import confirm, show
+from rltui.cli.output import add_json, add_run, print_json, talk
+from rltui.service.all_clusters import open_clusters
+from rltui.service.describe import newest_checkpoint_step
+from rltui.service.resubmit import preview_resubmit, resubmit
 
 if TYPE_CHECKING:
     import argparse
 
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import RunSummary
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("run", metavar="RUN", help="id, unique prefix of one, or a layout's name (its newest run)")
+    add_run(parser)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes of the layout")
+    parser.add_argument(
+        "--exclude", action="append", default=[], metavar="NODE", help="keep away from NODE, from now on"
+    )
+    parser.add_argument("--lower-memory", action="store_true", help="lower the memory peak that is in its way")
+    parser.add_argument("--cancel", action="store_true", help="end it first if it is alive")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask before ending a live run")
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Start the run again from its newest complete checkpoint."""
-    with open_context() as context:
-        summary = context.find(options.run)
+    with open_clusters(options.cluster) as clusters:
+        context, summary = clusters.find(options.run)
+        overrides = _overrides(context, summary, options)
+        if options.dry_run or overrides or options.exclude or options.cancel:
+            preview = preview_resubmit(context, summary, overrides, options.exclude)
+            if options.dry_run:
+                print_json({"schema": 1, "preview": preview}) if options.json else show(preview)
+                return 0
+            if options.cancel and summary.is_live and not options.yes:
+                confirm(preview)
+            else:
+                show(preview)
         step = newest_checkpoint_step(context, summary)
-        launched = resubmit(context, summary, options.overrides)
+        launched = resubmit(context, summary, overrides, options.exclude, cancel_first=options.cancel)
         start = "from step 0: it has no checkpoint" if step is None else f"from the checkpoint at step {step}"
         talk(f"attempt {launched.attempt} of {launched.run_id} starts {start}")
         if options.wait:
@@ -37,3 +59,14 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             print_json({"schema": 1, **msgspec.to_builtins(launched), "checkpoint_step": step})
     return 0
+
+
+def _overrides(context: Context, summary: RunSummary, options: argparse.Namespace) -> list[str]:
+    if not options.lower_memory:
+        return list(options.overrides)
+    from rltui.service.fixes import lower_memory
+
+    fix = lower_memory(context, summary)
+    for line in fix.words:
+        talk(f"  {line}")
+    return [*fix.overrides, *options.overrides]

@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rltui.cli import words
-from rltui.cli.output import add_json, print_json, print_lines
-from rltui.service.context import open_context
+from msgspec import structs
+
+from rltui.cli import memory_table, words
+from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
+from rltui.service.all_clusters import open_clusters
+from rltui.service.memory_peaks import read_memory
+from rltui.watch.pending import waiting_job
 from rltui.watch.run_watcher import RunWatcher
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from rltui.watch.snapshots import HostSnapshot, RunSnapshot
+    from rltui.watch.snapshots import HostSnapshot, RunSnapshot, RunSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("run", metavar="RUN", help="id, unique prefix of one, or a layout's name (its newest run)")
+    add_run(parser)
+    parser.add_argument("--memory", action="store_true", help="peaks of memory by role and moment, and the estimate")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print everything that is known about one run."""
-    with open_context() as context:
-        summary = context.find(options.run)
-        snapshot = RunWatcher(context.cluster.client, summary.path).snapshot()
+    with open_clusters(options.cluster) as clusters:
+        context, summary = clusters.find(options.run)
+        if options.memory:
+            return _memory(options, summary, read_memory(context, summary))
+        snapshot = structs.replace(RunWatcher(context.cluster.client, summary.path).snapshot(), summary=summary)
     if options.json:
         print_json({"schema": 1, "run": snapshot})
     else:
         print_lines(_lines(snapshot))
+    return 0
+
+
+def _memory(options: argparse.Namespace, run: RunSummary, found: dict[str, Any] | None) -> int:
+    if options.json:
+        print_json({"schema": 1, "run_id": run.run_id, "attempt": run.attempt, "memory": found})
+    elif found is None:
+        talk(f"{run.run_id} is {run.state}: it has written no memory.json yet.")
+    else:
+        print_lines(memory_table.lines(found))
     return 0
 
 
@@ -40,6 +57,8 @@ def _lines(snapshot: RunSnapshot) -> Iterator[str]:
     hardware = f"{run.nodes}×{run.gpus_per_node} {run.gpu}"
     yield f"  {run.algorithm.upper()} on {run.cluster}, {hardware}, attempt {run.attempt}"
     yield f"  step {words.step(run)}  reward {words.number(run.reward)}  {words.rate(run.tokens_per_second)} tok/s"
+    if run.job is not None or run.job_id:
+        yield from _job_lines(run)
     yield f"  files {run.path}"
     yield "  stages " + " → ".join(str(entry["stage"]) for entry in run.stage.history)
     for actor in snapshot.actors:
@@ -48,6 +67,21 @@ def _lines(snapshot: RunSnapshot) -> Iterator[str]:
         yield f"  queue {queue.name}  {queue.current}/{queue.maxsize}"
     for host in snapshot.hosts:
         yield from _host_lines(host)
+
+
+def _job_lines(run: RunSummary) -> Iterator[str]:
+    job = run.job
+    if job is None:
+        yield f"  job {run.job_id}"
+        return
+    place = f" on {', '.join(job.nodes[:8])}{' …' if len(job.nodes) > 8 else ''}" if job.nodes else ""
+    yield f"  job {job.job_id}  {job.word or job.state}{place}  {job.partition}".rstrip()
+    if job.failed_nodes:
+        yield f"  node failure on {', '.join(job.failed_nodes)}"
+    if waiting_job(run) is not None:
+        yield f"  waits: {words.waiting(job)}"
+    if job.restarts:
+        yield f"  started {job.restarts + 1} times under this id"
 
 
 def _host_lines(host: HostSnapshot) -> Iterator[str]:

@@ -33,18 +33,18 @@ def run(options: argparse.Namespace) -> int:
     """Say why it died; exits with 0 where nothing was found and 1 where something was."""
     if bool(options.run) == bool(options.log):
         raise UsageError("Name a run or give logs.", "rltui why RUN, or rltui why --log FILE…")
-    diagnoses = _of_logs(options.log) if options.log else _of_run(options.run)
-    _print(diagnoses, as_json=options.json)
+    diagnoses, nothing = _of_logs(options.log) if options.log else _of_run(options.run)
+    _print(diagnoses, nothing, as_json=options.json)
     return 1 if diagnoses else 0
 
 
-def _of_logs(names: Sequence[str]) -> tuple[Diagnosis, ...]:
+def _of_logs(names: Sequence[str]) -> tuple[tuple[Diagnosis, ...], str]:
     from rltui.diagnose.diagnose import diagnose
 
     for name in names:
         if name != "-":
             _require_readable(name)
-    return diagnose(_sources(names))
+    return diagnose(_sources(names)), ""
 
 
 def _require_readable(name: str) -> None:
@@ -68,20 +68,23 @@ def _sources(names: Sequence[str]) -> Iterator[Source]:
             yield stream_source(name, stream)
 
 
-def _of_run(word: str) -> tuple[Diagnosis, ...]:
-    from rltui.service.context import open_context
-    from rltui.service.why import diagnose_run
+def _of_run(word: str) -> tuple[tuple[Diagnosis, ...], str]:
+    from rltui.service.all_clusters import open_clusters
+    from rltui.service.why import diagnose_run, nothing_found
 
-    with open_context() as context:
-        return diagnose_run(context, context.find(word))
+    with open_clusters() as clusters:
+        context, run = clusters.find(word)
+        return diagnose_run(context, run), nothing_found(run)
 
 
-def _print(diagnoses: Sequence[Diagnosis], *, as_json: bool) -> None:
+def _print(diagnoses: Sequence[Diagnosis], nothing: str, *, as_json: bool) -> None:
     from rltui.diagnose import report
 
     if as_json:
         print_json(report.as_json(diagnoses))
     elif diagnoses:
         print_lines(report.as_text(diagnoses))
+    elif nothing:
+        print_lines([nothing])
     else:
         talk(NOTHING_FOUND)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from rltui.watch.pending import pending_words, waiting_job
+
 if TYPE_CHECKING:
+    from rltui.cluster.jobs import JobSnapshot
     from rltui.watch.snapshots import RunSummary
 
 GLYPHS = {
@@ -45,7 +48,25 @@ def age(since: float) -> str:
 
 
 def about(run: RunSummary) -> str:
-    """What is worth saying of the run in a line: the reason of its end, or its stage."""
+    """What is worth saying of the run in a line: why it ended, what it waits for, or its stage."""
+    text = _about(run)
+    return f"{text} (as of {age(run.as_of)} ago)" if run.as_of else text
+
+
+def _about(run: RunSummary) -> str:
+    if run.submission:
+        return f"submission unknown: {run.submission}"
     if run.end is not None:
-        return run.end.reason
+        return f"{run.failure}: {run.end.reason}" if run.failure else run.end.reason
+    if (job := waiting_job(run)) is not None:
+        return waiting(job)
+    if run.job is not None and run.job.has_ended and run.scheduler_says:
+        return f"{run.failure}: {run.scheduler_says}" if run.failure else run.scheduler_says
+    if run.failure:
+        return run.failure
     return f"{run.stage.stage}{': ' + run.stage.detail if run.stage.detail else ''}"
+
+
+def waiting(job: JobSnapshot) -> str:
+    """Why a job waits and for how long, as the screens say it."""
+    return pending_words(job, time.time()) or "the scheduler has not said why"

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
+from rltui.cluster.jobs import JobsSnapshot
 from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.relay_client import RelayClient
-from rltui.errors import ClusterError, RltuiError
+from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
+from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.paths import ensure_private, run_root
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-class AttemptPlace(Protocol):
-    """What a cluster needs to know of an attempt in order to start it."""
+    from rltui.cluster.cluster import AttemptPlace
 
-    @property
-    def path(self) -> str:
-        """Its directory."""
-
-    @property
-    def code(self) -> str:
-        """The folder of the code it runs with."""
+SLACK_S = 300.0
 
 
 class SupervisorIdentity(msgspec.Struct, frozen=True):
@@ -37,39 +37,68 @@ class SupervisorIdentity(msgspec.Struct, frozen=True):
     uuid: str = ""
 
 
+def trainer_python() -> str:
+    """The interpreter of supervisor and trainers on this machine: ``$RLTUI_TRAINER_PYTHON``, or rltui's own."""
+    return os.environ.get("RLTUI_TRAINER_PYTHON") or sys.executable
+
+
 class LocalCluster:
     """Starts and ends attempts on this machine.
 
     Attributes:
+        profile: The embedded one.
         name: ``local``.
         run_root: Directory of the run directories.
         python: The interpreter that runs supervisor and trainers.
         client: The relay.
     """
 
-    name = "local"
-
     def __init__(self) -> None:
+        self.profile = Profile(name=LOCAL, summary="this machine", transport="local", scheduler="local")
+        self.name = LOCAL
         self.run_root = str(ensure_private(run_root()))
-        self.python = os.environ.get("RLTUI_TRAINER_PYTHON") or sys.executable
+        self.python = trainer_python()
         self.client = RelayClient(LocalTransport())
 
-    def submit(self, attempt: AttemptPlace) -> str:
+    def submit(self, attempt: AttemptPlace, after_job: str = "") -> str:
         """Start the attempt's supervisor in the background; returns its pid as the job's id.
 
         Raises:
-            RltuiError: It did not start.
+            SubmitRefusedError: It did not start.
+            SubmitUnknownError: The relay was lost before it said.
         """
+        if after_job:
+            raise SubmitRefusedError("This machine has no job chains.", "It has no time limit either: launch once.")
         argv = [self.python, "-m", "rltui.onnode.supervise", "--attempt", attempt.path, "--detach"]
-        answer = self.client.run(argv, env={"PYTHONPATH": attempt.code}, timeout_s=30)
-        if answer.rc:
-            raise RltuiError(f"The run could not be started: {answer.err.strip()[-300:]}")
-        return str(self.supervisor(attempt.path).pid)
+        try:
+            answer = self.client.run(argv, env={"PYTHONPATH": attempt.code}, timeout_s=30)
+            if answer.rc == 0:
+                return str(self.supervisor(attempt.path).pid)
+        except RelayError as error:
+            if error.kind in OUTCOME_UNKNOWN:
+                raise SubmitUnknownError(f"It is unknown whether the run started: {error.message}") from error
+            raise SubmitRefusedError(f"The run could not be started: {error.message}", error.hint) from error
+        raise SubmitRefusedError(f"The run could not be started: {answer.err.strip()[-300:]}")
 
-    def cancel(self, attempt_path: str) -> bool:
+    def find_submission(self, uuid: str, since: float) -> str | None:
+        """The pid of the supervisor with this mark, running or not; see ``Cluster``."""
+        pattern = f"*/{rundir.ATTEMPTS}/*/{rundir.SUPERVISOR}"
+        for file in self.client.collect(self.run_root, [pattern], 4096):
+            who = _identity((file.text or "").encode())
+            if file.mtime >= since - SLACK_S and who is not None and who.uuid == uuid:
+                return str(who.pid)
+        return None
+
+    def cancel(self, attempt_path: str, job_id: str) -> bool:
         """Ask the attempt's supervisor to end it; False where the supervisor is gone already."""
         who = self.supervisor(attempt_path)
+        if job_id and job_id != str(who.pid):
+            return False
         return self.client.signal(who.pid, who.start_time or "", 15)
+
+    def jobs(self, job_ids: Sequence[str]) -> JobsSnapshot:  # noqa: ARG002 (the protocol's)
+        """Nothing: supervisors are looked at directly, and there is no scheduler beside them."""
+        return JobsSnapshot(taken_at=time.time())
 
     def sweep(self, attempt_path: str, uuid: str) -> None:
         """End what an attempt whose supervisor died has left, and write down that it was lost."""
@@ -82,12 +111,18 @@ class LocalCluster:
         Raises:
             ClusterError: The attempt has no supervisor yet.
         """
-        data = self.client.read(f"{attempt_path}/{rundir.SUPERVISOR}", 0, 4096).data
-        try:
-            return msgspec.json.decode(data, type=SupervisorIdentity)
-        except msgspec.DecodeError as error:
-            raise ClusterError(f"{attempt_path} has no supervisor that could be asked.") from error
+        who = _identity(self.client.read(f"{attempt_path}/{rundir.SUPERVISOR}", 0, 4096).data)
+        if who is None:
+            raise ClusterError(f"{attempt_path} has no supervisor that could be asked.")
+        return who
 
     def close(self) -> None:
         """End the relay."""
         self.client.close()
+
+
+def _identity(data: bytes) -> SupervisorIdentity | None:
+    try:
+        return msgspec.json.decode(data, type=SupervisorIdentity)
+    except msgspec.DecodeError:
+        return None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.relay_connection import Connection
 from rltui.cluster.relay_program import relay_program
 from rltui.cluster.relay_types import (
@@ -47,6 +49,9 @@ class RelayClient:
 
     A connection that breaks is opened again by the next request. A request that was in flight is sent again, once,
     only where doing it twice is the same as doing it once; any other raises ``RelayError`` of kind ``lost``.
+
+    Where connecting failed, requests fail with the same error until a delay is over; a ``NeedsAttentionError`` stays
+    until ``close`` is called, which is how the user's acting is told to the client.
 
     All methods raise ``RelayError`` where the relay refuses, fails, or does not answer in time, and ``ClusterError``
     where the cluster cannot be reached.
@@ -170,6 +175,11 @@ class RelayClient:
         """List a directory by name; links are not followed, and what is over 20 000 entries is left out."""
         return msgspec.convert(self._ask("list", {"path": path})["entries"], tuple[Entry, ...])
 
+    @property
+    def needs_attention(self) -> bool:
+        """Whether a person has to act, and then ``close`` be called, before the cluster is asked again."""
+        return isinstance(self._failure, NeedsAttentionError)
+
     def close(self) -> None:
         """End the relay; the next request opens a new one at once."""
         connection, self._connection, self._failure, self._failures = self._connection, None, None, 0
@@ -209,7 +219,9 @@ class RelayClient:
                 self._connection = self._open()
             except ClusterError as error:
                 self._failures += 1
-                self._failure, self._retry_at = error, time.monotonic() + reconnect_delay_s(self._failures)
+                # what only a person can settle is tried again when the client was closed, not by itself
+                delay_s = math.inf if isinstance(error, NeedsAttentionError) else reconnect_delay_s(self._failures)
+                self._failure, self._retry_at = error, time.monotonic() + delay_s
                 raise
             self._failure, self._failures = None, 0
             return self._connection

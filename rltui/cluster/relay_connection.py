@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
+from rltui.cluster.printable import printable
 from rltui.cluster.relay_types import RelayError
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class Connection:
 
     def _loss(self, op: str) -> RelayError:
         said = self._stream.complaint().splitlines()[-1:] or list(self._noise)[-1:]
-        because = f" It last said: {_printable(said[0][:300])}" if said else ""
+        because = f" It last said: {printable(said[0])}" if said else ""
         how = "was closed" if self._closed else "ended"
         return RelayError(
             "lost",
@@ -183,10 +184,6 @@ class Connection:
         )
 
 
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
 def _sentence(text: str) -> str:
-    text = _printable(text)
+    text = printable(text, 2000)
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

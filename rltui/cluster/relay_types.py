@@ -23,6 +23,10 @@ class RelayError(ClusterError):
         self.kind = kind
 
 
+OUTCOME_UNKNOWN = frozenset({"lost", "timeout"})
+"""Kinds after which a request may have been done or not; every other kind is an answer."""
+
+
 class Hello(Struct, frozen=True):
     """Who and where a relay is."""
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rltui.diagnose.causes import Overview
     from rltui.diagnose.signs import Sighting
 
+_REMOTE_ERROR = 0.65
+"""Confidence of the sign ``ncclRemoteError``."""
+
 _VIRTUAL = re.compile(r"\b(?:br-[0-9a-f]{6,}|veth[0-9a-f]+|docker\d+|virbr\d+|cni\d+|flannel\S*|cali[0-9a-f]+):")
 
 
@@ -106,6 +109,14 @@ def _missing_ranks(sightings: Sequence[Sighting]) -> list[str]:
         return []
     missing = sorted(set(range(min(max(heard) + 1, 4096))) - heard)
     return [str(rank) for rank in missing] if len(missing) <= 4 else []
+
+
+def nccl_ib_error(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
+    """A remote error is what NCCL reports of any peer that went; where sockets failed it says nothing of InfiniBand."""
+    said_so = [one for one in sightings if one.confidence > _REMOTE_ERROR]
+    if not said_so and overview.of("nccl_system_error"):
+        return None
+    return surest(sightings)
 
 
 def nccl_lib_mismatch(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:

@@ -101,5 +101,7 @@ def _parse(lines: list[Line]) -> tuple[Frame, ...]:
 def _same_stream(line: Line, other: Line) -> bool:
     if line.stream == other.stream:
         return True
+    if line.pid and line.pid == other.pid and line.actor == other.actor:
+        return not (line.rank and other.rank)  # Ray's prefix is on every line, torch's rank on some
     # a process's own output often has the prefix on some lines only (native code writes without it)
     return line.pid == other.pid and line.rank == other.rank and not (line.actor and other.actor)

@@ -58,7 +58,7 @@ _PREFIXES = tuple(
         r"\[default(?P<rank>\d{1,6})\]:",  # torchrun --tee
         r"\[\d+,(?P<rank>\d{1,6})\]<std(?:out|err)>: ?",  # mpirun --tag-output
         r"\[\d{1,9}\] (?=\[)",  # a line number put there by the tool that copied the log
-        r"(?P<rank>\d{1,5}): (?! )",  # srun --label
+        r"(?P<rank>\d{1,5}): (?=.)",  # srun --label; what follows keeps its indentation
         r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) (?P<time>\d\d-\d\d \d\d:\d\d:\d\d)"
         r" \[?[\w./]+(?:\.py)?:\d+\](?: |$)",  # vLLM
         r"\[?(?P<time>\d{4}-\d\d-\d\d[T ,_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]? ?",
@@ -70,8 +70,35 @@ _BOX = re.compile(r"[│|┃] ?(.*?)\s*[│|┃]?$")
 _MOST_PREFIXES = 6
 
 
+_DATA = re.compile(
+    r"\W{0,6}(?:(?:sample|example|item|step|rollout) ?#?\d*\W{1,4})?(?:"
+    r"(?:the |raw |full |final )?(?:(?:user |system |decoded )?prompts?|question|problem|instruction|completions?|"
+    r"ground[_ ]truth|"
+    r"reference answer|(?:model|generated|sampled|decoded)[ _](?:response|output|text|answer)s?|assistant|"
+    r"predicted answer)"
+    r"['\"]?\s?[:=] |\[(?:prompt|response|ground_truth|input|output|answer|question|solution)\] )",
+    re.IGNORECASE,
+)
+
+
+_MARKUP = re.compile(
+    r"<\|(?:im_start|im_end|eot_id|endoftext|start_header_id|user|assistant)\|>|</?(?:think|answer|tool_call)>|"
+    r"\"role\": ?\"(?:user|assistant|system|tool)\""
+)
+
+
+def shows_data(text: str) -> bool:
+    """Whether the line shows a prompt or an answer: what models write about errors says nothing of the run."""
+    return _DATA.match(text) is not None or _MARKUP.search(text) is not None
+
+
 def clean(raw: bytes, number: int) -> Line:
-    """Return the line ``raw`` (without its end) cleaned and attributed; what is over ``LINE_LIMIT`` is cut."""
+    """Return the line ``raw`` (without its end) cleaned and attributed; what is over ``LINE_LIMIT`` is cut.
+
+    Of a progress bar, which returns to the line's start again and again, the last state counts.
+    """
+    if b"\r" in raw:
+        raw = next((state for state in reversed(raw.split(b"\r")) if state.strip()), b"")
     text = plain(raw[: 4 * LINE_LIMIT].decode("utf-8", "replace"))[:LINE_LIMIT]
     if any(mark in text for mark in _ESCAPE_MARKS):
         text = _CARET_ESCAPES.sub("", text)

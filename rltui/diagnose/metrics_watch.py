@@ -24,6 +24,8 @@ _NAMES = re.compile(r"(?<![\w./-])([A-Za-z_][\w./-]{0,60})['\"]?\s?[:=]")
 _NOT_METRICS = re.compile(r"(?i)loss_?scale|loss_?(?:fn|type|agg|mode|coef|weight)|lossless|kl_loss_coef|stop_loss")
 
 
+_OF_EVALUATION = re.compile(r"(?i)(?<![a-z])(?:eval|val|valid|validation|test)(?:uation)?(?![a-z])")
+
 _Key: TypeAlias = "tuple[tuple[str, str, str], str, frozenset[str]]"
 
 
@@ -47,6 +49,8 @@ class Lapse(Struct, frozen=True):
     @property
     def confidence(self) -> float:
         """How far the lapse speaks for a failure; 0 where it is normal."""
+        if _OF_EVALUATION.search(self.name) and self.length < PERSISTENT_STEPS:
+            return 0.0  # an evaluation without samples averages nothing
         if self.length >= PERSISTENT_STEPS:
             return 0.85 if self.is_open else 0.7
         if not self.is_open:

@@ -23,6 +23,12 @@ def read_unreachable(found: Found) -> Reading | None:
     return Reading(0.8) if re.search(r"huggingface|hf_hub|transformers/utils/hub|datasets/load", around) else None
 
 
+def read_hub_request(found: Found) -> Reading | None:
+    """The hub's client says of every failed request that it failed, and in the next line whether it tries again."""
+    after = [line.text for line in found.spot.after(4)]
+    return None if any(re.match(r"\W*Retrying in [\d.]+ ?s", text) for text in after) else Reading(0.85)
+
+
 def wandb_network(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
     """Retry loops that ended well do not count."""
     return surest(unless_followed_by(sightings, overview.of("wandb_back")))

@@ -26,6 +26,9 @@ INTRODUCTION = """\
 What `rltui why` can find, by rank: a cause of an earlier group explains those of later ones. `rltui explain ID` tells
 what helps, what does not, and where the knowledge is from. This page is written by
 `python -m rltui.diagnose.pages > docs/diagnoses.md`.
+
+`rltui why RUN` reads, besides all logs of the last attempt, what rltui knows of the run: its stages, pre-flight, end,
+metrics, the samples of its GPUs, and the state of its Slurm job. `rltui why --log` has the logs only.
 """
 
 

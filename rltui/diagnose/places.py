@@ -34,7 +34,7 @@ class Place(Struct, frozen=True):
 PLACES = (
     Place(
         "oom_weight_sync",
-        r"wake_up|cumem|create_and_map|resume_memory_occupation|memory_saver|update_weights?(?!_decay)\b|"
+        r"wake_up|backload|onload_|cumem|create_and_map|resume_memory_occupation|memory_saver|update_weights?(?!_decay)\b|"
         r"update_weights_|"
         r"sync_weights?|broadcast_to_vllm|sharding_manager|fsdp_vllm|megatron_vllm|rollout_mode|weight_sync|"
         r"_move_model_to_vllm|gather_whole_model|load_weights_from|update_named_param|ipc_engine|"

@@ -24,6 +24,8 @@ TINY = 0.1
 
 PATIENCE_S = 60
 
+_SOON_LINES = 200
+
 _AMOUNT = re.compile(r"['\"]?([\w.:-]+)['\"]?: ([\d.]+)")
 _DEMAND = re.compile(r"\{[^{}]{1,300}\}")
 _GPU_NAMES = ("GPU", "NPU", "accelerator_type")
@@ -38,7 +40,7 @@ def read_demand(found: Found) -> Reading | None:
     if amounts and all(value <= TINY or name.startswith("node:") for name, value in amounts.items()):
         return None
     wants_gpu = any(name.startswith(_GPU_NAMES) for name in amounts)
-    if "pending tasks" in found.spot.line.text and not wants_gpu:
+    if re.search("pending tasks|right now", found.spot.line.text) and not wants_gpu:
         return None  # tasks queue for CPUs all the time
     if "pending" in found.spot.line.text:
         return Reading(0.7 if wants_gpu else 0.65, fields={"demand": demand.strip()})
@@ -80,7 +82,7 @@ def ray_head_unreachable(sightings: Sequence[Sighting], overview: Overview) -> V
 def ray_actor_died(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
     """A dead actor; where threads could not be started, that is why, whatever hint Ray prints."""
     limits = overview.of("thread_limit")
-    verdict = surest(sightings)
+    verdict = surest(_before_the_end(sightings, overview))
     if not limits:
         return verdict
     if verdict is None:
@@ -91,6 +93,20 @@ def ray_actor_died(sightings: Sequence[Sighting], overview: Overview) -> Verdict
         sightings=(*limits, *verdict.sightings),
         fields={**verdict.fields, "threads": "yes"},
     )
+
+
+def _before_the_end(sightings: Sequence[Sighting], overview: Overview) -> list[Sighting]:
+    """Deaths right after the training said that it was done are Ray going down, unless somebody failed by it."""
+    ends, failures = overview.of("training_done"), overview.of("failed_end")
+    return [
+        one
+        for one in sightings
+        if not any(_soon_after(one, end) for end in ends) or any(_soon_after(failure, one) for failure in failures)
+    ]
+
+
+def _soon_after(one: Sighting, other: Sighting) -> bool:
+    return one.source == other.source and 0 <= one.order - other.order <= _SOON_LINES
 
 
 def actor_remedies(fields: Fields) -> tuple[Remedy, ...]:

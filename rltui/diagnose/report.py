@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rltui.diagnose.causes import Cause
     from rltui.diagnose.verdicts import Diagnosis, Evidence, Remedy
 
-WIDTH = 100
+WIDTH = 80
 LONGEST_QUOTE = 300
 
 SAFETY_WORDS = {"auto": "may be applied at once", "confirm": "needs your consent", "never": "for you to do"}
@@ -36,12 +36,12 @@ def as_text(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
 
 
 def _cause_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    mark = "✗" if diagnosis.confidence >= SURE_ENOUGH else "?"
-    yield from _wrapped(diagnosis.summary, f"{mark} ")
+    mark = "✗ " if diagnosis.confidence >= SURE_ENOUGH else "? Perhaps: "
+    yield from _wrapped(f"{mark}{diagnosis.summary}", "", "  ")
     yield f"  {diagnosis.id}, confidence {diagnosis.confidence:.2f}; `rltui explain {diagnosis.id}` tells more"
     for evidence in diagnosis.evidence:
-        yield f"  {evidence.file}:{evidence.line}{_whose(evidence)}"
-        yield f"    {_cut(evidence.text)}"
+        yield f"  {_where(evidence)}{_whose(evidence)}"
+        yield from _wrapped(_cut(evidence.text), "    ")
     if diagnosis.remedies:
         yield "  What to do:"
     for number, remedy in enumerate(diagnosis.remedies, start=1):
@@ -49,15 +49,19 @@ def _cause_lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _remedy_lines(number: int, remedy: Remedy) -> Iterator[str]:
-    yield from _wrapped(f"{remedy.summary} ({SAFETY_WORDS[remedy.safe]})", f"  {number}. ")
+    yield from _wrapped(_with_safety(remedy), f"  {number}. ", "     ")
     for change in remedy.changes:
         yield f"       {change.key}={change.in_words}"
     for command in remedy.commands:
         yield f"       $ {command}"
 
 
+def _where(evidence: Evidence) -> str:
+    return f"{evidence.file}:{evidence.line}" if evidence.line else evidence.file
+
+
 def _whose(evidence: Evidence) -> str:
-    named = {"rank": evidence.rank, "actor": evidence.actor, "pid": evidence.pid, "node": evidence.node}
+    named = {"rank": evidence.rank, "actor": evidence.actor, "pid": evidence.pid, "on": evidence.node}
     words = [f"{name} {value}" for name, value in (*named.items(), ("GPU", evidence.gpu)) if value]
     if evidence.repeated > 1:
         words.append(f"repeated {evidence.repeated} times")
@@ -65,11 +69,19 @@ def _whose(evidence: Evidence) -> str:
 
 
 def _place(diagnosis: Diagnosis) -> str:
-    return f" ({diagnosis.evidence[0].file}:{diagnosis.evidence[0].line})" if diagnosis.evidence else ""
+    return f" ({_where(diagnosis.evidence[0])})" if diagnosis.evidence else ""
 
 
-def _wrapped(text: str, first: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first), break_long_words=False)
+def _with_safety(remedy: Remedy) -> str:
+    """The remedy's sentence, and how far it may be applied where there is anything to apply."""
+    if remedy.safe == "auto" and not remedy.changes and not remedy.commands:
+        return remedy.summary
+    return f"{remedy.summary} ({SAFETY_WORDS[remedy.safe]})"
+
+
+def _wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
+    rest = " " * len(first) if rest is None else rest
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
 
 
 def _cut(text: str) -> str:
@@ -126,7 +138,7 @@ def story(cause_id: str) -> list[str]:
 
 
 def _helping(remedy: Remedy) -> Iterator[str]:
-    yield from _wrapped(f"{remedy.summary} ({SAFETY_WORDS[remedy.safe]})", "  - ")
+    yield from _wrapped(_with_safety(remedy), "  - ")
     yield from (f"      {change.key}={change.in_words}" for change in remedy.changes)
     yield from (f"      $ {command}" for command in remedy.commands)
 

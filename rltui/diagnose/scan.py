@@ -9,16 +9,21 @@ bounded table, and a bounded number of sightings of each cause.
 from __future__ import annotations
 
 import string
+from collections import Counter
+from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.diagnose.index import leads_by_word
-from rltui.diagnose.lines import clean
+from rltui.diagnose.lines import clean, shows_data
 from rltui.diagnose.metrics_watch import MetricsWatch
 from rltui.diagnose.signs import Sighting, is_possible, seen
 from rltui.diagnose.spots import Patience, Spot
 from rltui.diagnose.verdicts import Evidence
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rltui.diagnose.index import Lead
     from rltui.diagnose.lines import Line
     from rltui.diagnose.signs import Sign
@@ -36,6 +41,9 @@ OVERLAP_BYTES = 512
 """A longer line is looked at in pieces, as if each were a line."""
 
 MOST_SIGHTINGS = 200
+MOST_FINDS = 20_000
+"""What was found so often in one log set is known, and its signs are asked no more."""
+
 MOST_LINES_AROUND = 200_000
 MEMO_BYTES = 1 << 24
 
@@ -93,13 +101,15 @@ class Scanner:
 
     def __init__(self) -> None:
         self.notebook = Notebook()
+        self.found: Counter[str] = Counter()
+        """How often signs were found, by cause or state."""
         self._memo: dict[bytes, Candidate | None] = {}
         self._memo_bytes = 0
         self._sources = 0
 
     def scan(self, source: Source) -> None:
         """Read ``source`` to its end."""
-        pass_ = _Pass(source.name, self._sources, self)
+        pass_ = _Pass(source, self._sources, self)
         self._sources += 1
         for block in source.blocks:
             for start in range(0, len(block), STEP_BYTES):
@@ -107,18 +117,25 @@ class Scanner:
         pass_.finish()
         self.notebook.lines += pass_.lines
 
-    def candidates(self, words_of_lines: list[bytes]) -> dict[bytes, Candidate | None]:
+    def may_ask(self, cause: str) -> bool:
+        """Whether signs of ``cause`` are still worth their time."""
+        return self.found[cause] < MOST_FINDS
+
+    def candidates(self, words_of_lines: Iterable[bytes]) -> dict[bytes, Candidate | None]:
         """Return what the lines may be, by their words; holds at least the given ones."""
-        fresh = set(words_of_lines).difference(self._memo)
+        words_of_lines = set(words_of_lines)
+        fresh = words_of_lines.difference(self._memo)
         if not fresh:
             return self._memo
         if self._memo_bytes > MEMO_BYTES:
             self._memo, self._memo_bytes = {}, 0
-            fresh = set(words_of_lines)
+            fresh = words_of_lines
         table = leads_by_word()
+        keys = key_words_of_lines()
         for line in fresh:
-            self._memo[line] = _classify(line, table)
-            self._memo_bytes += len(line) + 100
+            words = line.split()
+            self._memo[line] = None if keys.isdisjoint(words) else _classify(words, table)
+        self._memo_bytes += sum(map(len, fresh)) + 100 * len(fresh)
         return self._memo
 
     def narrow(self, words: bytes, candidate: Candidate, lowered: str, text: str) -> None:
@@ -128,8 +145,14 @@ class Scanner:
         self._memo[words] = candidate._replace(signs=signs, is_tried=True) if useful else None
 
 
-def _classify(line: bytes, table: dict[bytes, tuple[Lead, ...]]) -> Candidate | None:
-    words = frozenset(line.split())
+@cache
+def key_words_of_lines() -> frozenset[bytes]:
+    """Return the words without which a line is nothing to anybody."""
+    return frozenset(leads_by_word()) | _METRIC_WORDS
+
+
+def _classify(words_of_line: list[bytes], table: dict[bytes, tuple[Lead, ...]]) -> Candidate | None:
+    words = frozenset(words_of_line)
     keys = table.keys() & words
     is_metric = not _METRIC_WORDS.isdisjoint(words)
     if not keys and not is_metric:
@@ -144,8 +167,8 @@ def _classify(line: bytes, table: dict[bytes, tuple[Lead, ...]]) -> Candidate | 
 class _Pass:
     """The reading of one source: a window that moves over it."""
 
-    def __init__(self, name: str, source: int, scanner: Scanner) -> None:
-        self.name = name
+    def __init__(self, log: Source, source: int, scanner: Scanner) -> None:
+        self.log = log
         self.source = source
         self.scanner = scanner
         self.watch = MetricsWatch()
@@ -179,16 +202,25 @@ class _Pass:
 
     def _look(self, limit: int, is_last: bool) -> None:
         lines = self.window[self.done : limit].translate(_WORDS_ONLY).split(b"\n")
-        candidates = self.scanner.candidates(lines)
-        offset = self.done
-        for count, words in enumerate(lines):
-            candidate = candidates[words]
-            if candidate is not None and (candidate.signs or candidate.has_nan or self.watch.is_open):
-                extent = Extent(offset, offset + len(words), self.lines + count + 1, is_last)
-                self._ask_line(candidate, words, extent)
-            offset += len(words) + 1
+        wanted = self._wanted(lines)
+        if wanted:
+            starts = accumulate((len(words) + 1 for words in lines), initial=self.done)
+            for number, (words, start) in enumerate(zip(lines, starts, strict=False), start=self.lines + 1):
+                # what was wanted at the start of the block may have been narrowed to nothing since
+                candidate = self.scanner.candidates([words])[words] if words in wanted else None
+                if candidate is not None:
+                    self._ask_line(candidate, words, Extent(start, start + len(words), number, is_last))
         self.lines += len(lines) - 1
         self.done = limit
+
+    def _wanted(self, lines: list[bytes]) -> set[bytes]:
+        """Return which lines, by their words, have to be looked at; in most blocks of most logs there are none."""
+        distinct = set(lines)
+        candidates = self.scanner.candidates(distinct)
+        found = {words: candidate for words in distinct if (candidate := candidates[words]) is not None}
+        # a value that is not finite is followed until finite ones come, so then all metrics matter
+        any_nan = self.watch.is_open or any(candidate.has_nan for candidate in found.values())
+        return {words for words, candidate in found.items() if candidate.signs or (any_nan and candidate.is_metric)}
 
     def _ask_line(self, candidate: Candidate, words: bytes, extent: Extent) -> None:
         raw = self.window[extent.start : extent.end]
@@ -203,6 +235,9 @@ class _Pass:
                 self._ask(of_piece, words, raw[piece], extent._replace(start=start, end=end))
 
     def _ask(self, candidate: Candidate, words: bytes, raw: bytes, extent: Extent) -> None:
+        possible = [sign for sign in candidate.signs if self.scanner.may_ask(sign.cause)]
+        if not possible and not candidate.is_metric:
+            return
         line = clean(raw, extent.number)
         lowered = line.text.lower()
         if not candidate.is_tried:
@@ -210,15 +245,19 @@ class _Pass:
         if candidate.is_metric:
             self.watch.feed(line, self.scanner.notebook.lines + extent.number)
         spot = Spot(line, self.window, extent.start, extent.end, extent.is_last, self.patience)
-        for sign in candidate.signs:
-            reading = seen(sign, spot) if sign.anchor in lowered else None
+        signs = [sign for sign in possible if sign.anchor in lowered]
+        if not signs or shows_data(line.text):
+            return
+        for sign in signs:
+            reading = seen(sign, spot)
             if reading is not None:
+                self.scanner.found[sign.cause] += 1
                 self._note(reading.cause, reading.confidence, line, reading.fields)
 
     def _note(self, cause: str, confidence: float, line: Line, fields: dict[str, str]) -> None:
         evidence = Evidence(
-            file=self.name,
-            line=line.number,
+            file=self.log.name,
+            line=line.number if self.log.has_lines else 0,
             text=line.text.strip(),
             rank=fields.get("rank") or line.rank,
             actor=line.actor,

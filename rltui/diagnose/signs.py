@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from rltui.diagnose.verdicts import Evidence
 
 
+STATES = frozenset({
+    "engine_exit_line", "engine_work_done", "failed_end", "nan_metric", "nccl_loaded", "nccl_position", "nccl_system",
+    "ray_head_reached", "step_created", "step_waiting", "thread_limit", "training_done", "wandb_back", "xid_halted",
+})  # fmt: skip
+"""What signs may stand for besides causes: no causes themselves, but causes take them into account."""
+
+
 class Reading(Struct, frozen=True):
     """What a predicate makes of a match: how sure, of which cause where not the sign's own, and with what details."""
 
@@ -109,10 +116,15 @@ def _has_digits(anchor: str, pattern: str) -> bool:
     return any(letter.isdigit() for letter in _COUNTS.sub("", anchor + pattern))
 
 
+@lru_cache(maxsize=4096)
+def _letters(anchor: str) -> tuple[str, ...]:
+    return tuple(re.findall("[a-z]+", anchor))
+
+
 def is_possible(sign: Sign, lowered: str, text: str) -> bool:
     """Whether ``sign`` may match lines like ``text`` (in lower case: ``lowered``) that have other numbers."""
     if depends_on_digits(sign):
-        return True
+        return all(letters in lowered for letters in _letters(sign.anchor))
     return sign.anchor in lowered and (not sign.pattern or compiled(sign.pattern).search(text) is not None)
 
 

@@ -24,10 +24,15 @@ _WIDE = (
 
 
 class Source(Struct, frozen=True):
-    """A log: the name that evidence will carry, and its bytes in blocks of any size."""
+    """A log: the name that evidence will carry, and its bytes in blocks of any size.
+
+    Attributes:
+        has_lines: Whether line numbers lead somewhere; not so where the text was put together from something else.
+    """
 
     name: str
     blocks: Iterable[bytes]
+    has_lines: bool = True
 
 
 def text_source(name: str, text: str | bytes) -> Source:

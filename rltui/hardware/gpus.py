@@ -5,7 +5,6 @@ Substrings mislead ("GH200" contains "H200", and "H100" is sold with 80, 94 and 
 
 from __future__ import annotations
 
-import difflib
 from functools import lru_cache
 from pathlib import Path
 
@@ -76,6 +75,8 @@ def gpu_by_nvml(name: str, memory_mib: float) -> Gpu | None:
 
 def nearest_gpus(name: str, count: int = 3) -> list[str]:
     """Names of cards that ``name`` may mean: those that have its first word, else those spelt alike."""
+    import difflib
+
     wanted = _normal(name)
     words = [gpu.name for gpu in gpus() if wanted.split("-")[0] in _normal(gpu.name).split("-")]
     names = {_normal(gpu.name): gpu.name for gpu in gpus()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -63,6 +62,8 @@ def known_model(name: str) -> Architecture | None:
 
 def nearest_models(name: str, count: int = 3) -> list[str]:
     """Names of the table that are spelt like ``name``, best first."""
+    import difflib
+
     names = {_plain(alias): model.name for model in models() for alias in (model.name, *model.aliases)}
     matches = difflib.get_close_matches(_family(name), list(names), n=count * 2, cutoff=0.5)
     return list(dict.fromkeys(names[match] for match in matches))[:count]
@@ -80,6 +81,14 @@ def find_model(name: str) -> Architecture | None:
         config = path / "config.json" if path.is_dir() else path
         return _from_file(config) if looks_local or config.is_file() else known_model(name)
     return known_model(name)
+
+
+def model_if_understood(name: str) -> Architecture | None:
+    """As ``find_model``, with None also for a local config that cannot be read or is not understood."""
+    try:
+        return find_model(name)
+    except UsageError:
+        return None
 
 
 def _is_folder(path: Path) -> bool:

@@ -91,6 +91,48 @@ def read_toml(text: str, name: str) -> dict[str, Any]:
     return values
 
 
+def toml_chain(values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
+    """prime-rl's ``toml_files``: ``values`` over the files that they name, and the names of files that are not there.
+
+    Raises:
+        UsageError: The files name each other in a circle, or one of them cannot be read.
+    """
+    missing: list[str] = []
+    return _toml_chained(values, path, (path.resolve(),), missing), missing
+
+
+def _toml_chained(values: dict[str, Any], path: Path, seen: tuple[Path, ...], missing: list[str]) -> dict[str, Any]:
+    names = values.get("toml_files")
+    result: dict[str, Any] = {}
+    for name in names if isinstance(names, list) else [names] if isinstance(names, str) else []:
+        target = one_beside(path, str(name))
+        if target is None:
+            missing.append(str(name))
+            continue
+        if target.resolve() in seen or len(seen) > MAX_FILES:
+            raise UsageError(f"{path}: its toml_files come back to {target.name}.", "Break the circle.")
+        base = read_toml(read_source(target), str(target))
+        result = merged(result, _toml_chained(base, target, (*seen, target.resolve()), missing))
+    return merged(result, {key: value for key, value in values.items() if key != "toml_files"})
+
+
+def one_beside(path: Path, name: str) -> Path | None:
+    """The file ``name`` beside ``path`` or up to five folders above it, if it is there.
+
+    A folder that is not known (``$SCRIPT_DIR``) is taken to be that of ``path``.
+    """
+    known = name.removeprefix(HOLE)
+    relative = known.lstrip("/") if known != name else name
+    if HOLE in relative or not relative:
+        return None
+    folder = path.resolve().parent
+    for place in (folder, *([] if known != name else folder.parents[:5])):
+        target = place / relative
+        if target.is_file():
+            return target
+    return None
+
+
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """``base`` with the values of ``over`` put over it, mapping by mapping."""
     if over.get("_override_") is True:

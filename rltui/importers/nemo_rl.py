@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
+from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.nemo_teachers import distils, teacher
 from rltui.importers.values import product, quotient, total
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 NAME = "nemo-rl"
 _GENERATION = "policy.generation"
+_CUT = "tensor_model_parallel_size"
 _SECTIONS = {"distillation": "opd", "ppo": "ppo", "grpo": "grpo", "dpo": "dpo", "sft": "sft", "rm": "rm"}
 _WORDS = (
     ("distillation", "opd"),
@@ -81,7 +83,11 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
     generates = algorithm in ("", "grpo", "ppo", "opd")
     colocated = _colocated(source, complete and algorithm != "") if generates else False
     rollout = _rollout(source, colocated, (nodes, per_node), cluster) if generates else 0
-    trainer = cluster if colocated or not generates else _rest(cluster, rollout, colocated)
+    taught = teacher(values, complete) if algorithm == "opd" else None
+    apart = taught.gpus if taught else 0
+    trainer = cluster if (colocated and apart == 0) or not generates else _rest(cluster, rollout, apart, colocated)
+    if colocated and apart != 0:
+        rollout = trainer
     size = _tensor_parallel(source, complete) if generates else None
     pipeline = source.integer(f"{_GENERATION}.vllm_cfg.pipeline_parallel_size", default=1)
     gym = product(source.integer("env.nemo_gym.num_gpu_nodes", default=0), per_node)
@@ -99,7 +105,7 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
         rollout_engines=quotient(rollout, product(size, pipeline)) if generates else None,
         critic="shared" if algorithm == "ppo" else "none",
         reference=generates and source.number("loss_fn.reference_policy_kl_penalty", default=0.0) != 0.0,
-        teacher=_teacher(source, algorithm),
+        teacher=taught,
         other_gpus=gym,
         together=cluster,
         settings=_settings(source),
@@ -112,6 +118,8 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
 
 
 def _algorithm(values: dict[str, Any], missing: list[str], name: str) -> str:
+    if distils(values):
+        return "opd"
     found = [word for section, word in _SECTIONS.items() if isinstance(values.get(section), dict)]
     if found and not (missing and found == ["grpo"]):
         return found[0]
@@ -143,10 +151,12 @@ def _rollout(
     return product(own_nodes, own_per_node if own_per_node is not None else per_node)
 
 
-def _rest(cluster: int | None, rollout: int | None, colocated: bool | None) -> int | None:
-    if colocated is None or cluster is None or rollout is None:
+def _rest(cluster: int | None, rollout: int | None, teacher: int | None, colocated: bool | None) -> int | None:
+    """GPUs of the policy: what engines and teachers of their own leave of the cluster."""
+    taken = teacher if colocated else total(rollout, teacher)
+    if colocated is None or cluster is None or taken is None:
         return None
-    return cluster - rollout if cluster > rollout else None
+    return cluster - taken if cluster > taken else None
 
 
 def _tensor_parallel(source: Settings, complete: bool) -> int | None:
@@ -162,17 +172,19 @@ def _tensor_parallel(source: Settings, complete: bool) -> int | None:
         )  # fmt: skip
     if backend == "trtllm":
         return source.integer(f"{_GENERATION}.trtllm_cfg.tensor_parallel_size")
-    if backend == "megatron" and _colocated(source, complete):
-        # the trainer's own model generates, cut as it is
-        return source.integer("policy.megatron_cfg.tensor_model_parallel_size")
+    if backend == "megatron":
+        return _megatron_engine(source, complete)
     return None
 
 
-def _teacher(source: Settings, algorithm: str) -> Teacher | None:
-    """The teacher of a distillation; it takes turns with the policy on the same GPUs."""
-    if algorithm != "opd":
-        return None
-    return Teacher(model=source.text("teacher.model_name"), gpus=0)
+def _megatron_engine(source: Settings, complete: bool) -> int | None:
+    """Megatron generates with the trainer's own model, cut as it is unless the generation has a cut of its own."""
+    own = [name for name in source.values if name.startswith(f"{_GENERATION}.") and name.endswith(_CUT)]
+    own = [name for name in own if ".vllm_cfg." not in name]
+    if own:
+        sizes = {source.integer(name) for name in own}
+        return sizes.pop() if len(sizes) == 1 else None
+    return source.integer(f"policy.megatron_cfg.{_CUT}", default=1 if complete else None)
 
 
 def _settings(source: Settings) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import read_yaml
 from rltui.importers.facts import Facts, Kind, mapped, remarks
@@ -111,6 +112,7 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
     trainer = None if learners is None else sum(learners)
     rollout = 0 if single else None if single is None else product(engines, tensor_parallel)
     notes = ["single_gpu_mode: the engine rides on the learner's GPU"] if single else []
+    variant = variants.open_instruct(source)
     facts = Facts(
         dialect=NAME,
         algorithm="ppo" if entry.startswith("ppo") else "grpo",
@@ -125,8 +127,8 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
         rollout_tp=tensor_parallel,
         rollout_engines=engines,
         reference=bool(source.flag("load_ref_policy", default=True) and source.number("beta", default=0.05)),
-        settings=_settings(source),
-        notes=(*notes, *remarks(source, "--")),
+        settings=_settings(source) | variant.found,
+        notes=(*notes, *variant.notes, *remarks(source, "--")),
     )
     # no launcher: the command runs on the machine it is typed on, which has to hold what the roles need
     silent = nodes is None and per_node is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.facts import Facts, Kind, mapped, remarks
 from rltui.importers.script import ray_gpus
@@ -86,9 +87,11 @@ def _facts(script: Script, source: Settings) -> Facts:
     asynchronous = source.flag("async_train", "train.async_enable")
     colocated = None if everything is None or asynchronous is None else everything and not asynchronous
     extra = _extra_groups(source, everything, estimator)
+    algorithm = "ppo" if estimator == "gae" else "grpo"
+    variant = variants.openrlhf(source, algorithm)
     facts = Facts(
         dialect=NAME,
-        algorithm="ppo" if estimator == "gae" else "grpo",
+        algorithm=algorithm,
         model=source.text("pretrain", "actor.model_name_or_path"),
         colocated=colocated,
         trainer_gpus=trainer,
@@ -100,8 +103,8 @@ def _facts(script: Script, source: Settings) -> Facts:
         reference=extra["holds_reference"] == 1,
         reference_gpus=extra["ref"],
         other_gpus=extra["reward"],
-        settings=_settings(source),
-        notes=(*_notes(everything, asynchronous), *remarks(source, "--")),
+        settings=variant.found | _settings(source),
+        notes=(*_notes(everything, asynchronous), *variant.notes, *remarks(source, "--")),
     )
     return _with_machine(script, facts)
 
@@ -168,9 +171,6 @@ def _settings(source: Settings) -> dict[str, Any]:
     if len(bounds) == 2:
         low, high = (from_flags(["--x", str(bound)]).number("x") for bound in bounds)
         found |= {} if low is None or high is None else {"grpo.clip_low": low, "grpo.clip_high": high}
-    kl = source.number("init_kl_coef", "algo.kl.init_coef", default=0.01)
-    if kl is not None:
-        found["grpo.kl_coefficient"] = kl
     found.setdefault("lengths.prompt", 1024)
     found.setdefault("lengths.response", 1024)
     return found

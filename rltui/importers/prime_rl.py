@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING
 
 from rltui.importers.arguments import Settings, from_mapping
 from rltui.importers.facts import Facts, Kind, mapped, remarks
-from rltui.importers.values import product, quotient, total
+from rltui.importers.values import HOLE, product, quotient, total
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 NAME = "prime-rl"
+_SIZES = (
+    "deployment.type", "deployment.num_train_gpus", "deployment.num_infer_gpus", "deployment.num_gpus",
+    "deployment.gpus_per_node", "deployment.num_train_nodes", "deployment.num_infer_nodes", "deployment.num_nodes",
+    "deployment.num_infer_replicas", "inference.deployment.type", "inference.parallel.tp", "inference.parallel.dp",
+)  # fmt: skip
+"""What decides about GPUs; a file that this one builds on may set any of them."""
 _TABLE: Mapping[str, tuple[str, Kind]] = {
     "max_steps": ("train.steps", "int"),
     "trainer.optim.lr": ("train.learning_rate", "float"),
@@ -45,15 +51,23 @@ def is_config(values: dict[str, Any]) -> bool:
     )
 
 
-def from_config(values: dict[str, Any]) -> Facts:
-    """What a configuration needs."""
+def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
+    """What a configuration needs.
+
+    Args:
+        values: The configuration over the files that it builds on.
+        missing: Files that it builds on and that are not there; what they would say is not known.
+    """
     source = from_mapping(values)
+    if missing:
+        source.values |= {name: [HOLE] for name in _SIZES if name not in source.values}
     generates = bool({"orchestrator", "inference", "trainer"} & values.keys())
-    several = source.text("deployment.type", default="single_node") == "multi_node"
+    kind = source.text("deployment.type", default="single_node")
+    several = kind == "multi_node"
     size = source.integer("inference.parallel.tp", "inference.vllm.tensor_parallel_size", "inference.tp")
     data = source.integer("inference.parallel.dp", "inference.vllm.data_parallel_size")
     machine = _several_nodes(source, generates) if several else _one_node(source, generates)
-    trainer, rollout, nodes, per_node = machine
+    trainer, rollout, nodes, per_node = machine if kind else (None, None, None, None)
     engines = _engines(source, several, quotient(rollout, size)) if several or data in (None, 1) else None
     return Facts(
         dialect=NAME,
@@ -62,14 +76,19 @@ def from_config(values: dict[str, Any]) -> Facts:
         colocated=False,
         nodes=nodes,
         gpus_per_node=per_node,
-        declared_gpus=product(nodes, per_node) if several else total(trainer, rollout, _teacher(source)),
+        declared_gpus=product(total(nodes, _other_nodes(source)), per_node)
+        if several
+        else total(trainer, rollout, _other_gpus(source, 0)),
         trainer_gpus=trainer,
         rollout_gpus=rollout,
         rollout_tp=size if generates else None,
         rollout_engines=engines if generates else None,
-        other_gpus=_teacher(source),
+        other_gpus=_other_gpus(source, per_node if several else 0),
         settings=_settings(source),
-        notes=remarks(source),
+        notes=(
+            *(f"toml_files: {file} is not there, so what it sets is not known" for file in missing),
+            *remarks(source),
+        ),
     )
 
 
@@ -77,15 +96,13 @@ def _one_node(source: Settings, generates: bool) -> tuple[int | None, int | None
     """Trainer, engines, nodes and GPUs a node; each side takes one GPU where the file is silent."""
     trainer = source.integer("deployment.num_train_gpus", "deployment.num_gpus", default=_listed(source, "trainer"))
     rollout = source.integer("deployment.num_infer_gpus", default=_listed(source, "inference")) if generates else 0
-    return trainer, rollout, 1, total(trainer, rollout, _teacher(source))
+    return trainer, rollout, 1, total(trainer, rollout, _other_gpus(source, 0))
 
 
 def _listed(source: Settings, side: str) -> int | None:
-    """GPUs of a side where the file lists them one by one, as its elders did; else one, or unknown over a base file."""
+    """GPUs of a side where the file lists them one by one, as its elders did; else one."""
     listed = source.words(f"{side}_gpu_ids")
-    if listed:
-        return len(listed)
-    return None if source.has("toml_files") else 1
+    return len(listed) if listed else 1
 
 
 def _several_nodes(source: Settings, generates: bool) -> tuple[int | None, int | None, int | None, int | None]:
@@ -119,8 +136,22 @@ def _engines(source: Settings, several: bool, by_size: int | None) -> int | None
     return replicas if by_size in (None, replicas) else None
 
 
-def _teacher(source: Settings) -> int | None:
-    return source.integer("deployment.num_teacher_gpus", default=0)
+def _other_gpus(source: Settings, per_node: int | None) -> int | None:
+    """GPUs of teachers, value models and whatever else the deployment counts apart; nodes of theirs are whole."""
+    gpus = [source.integer(name) for name in _others(source, "gpus")]
+    return total(*gpus, product(_other_nodes(source), per_node))
+
+
+def _other_nodes(source: Settings) -> int | None:
+    return total(*(source.integer(name) for name in _others(source, "nodes")))
+
+
+def _others(source: Settings, unit: str) -> list[str]:
+    return [
+        name
+        for name in source.values
+        if name.startswith("deployment.num_") and name.endswith(f"_{unit}") and name not in _SIZES
+    ]
 
 
 def _algorithm(source: Settings) -> str:

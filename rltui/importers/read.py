@@ -9,11 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rltui.errors import UsageError
-from rltui.importers import areal, nemo_rl, open_instruct, openrlhf, prime_rl, skyrl, slime, trl, verl
+from rltui.importers import areal, configured, nemo_rl, open_instruct, openrlhf, prime_rl, skyrl, slime, trl, verl
 from rltui.importers.arguments import from_mapping
-from rltui.importers.config import interpolated, read_toml, read_yaml, with_defaults
+from rltui.importers.config import interpolated, read_toml, read_yaml, toml_chain, with_defaults
 from rltui.importers.facts import Facts
 from rltui.importers.layout_of import Unmappable, layout_of
+from rltui.importers.python_launcher import from_python
 from rltui.importers.script import Script, read_script
 from rltui.importers.source import read_source
 from rltui.importers.values import printable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # the generic launchers come last: they start the programs of the others too
-SHELL_DIALECTS = (open_instruct, verl, openrlhf, slime, skyrl, trl)
+SHELL_DIALECTS = (open_instruct, verl, openrlhf, slime, skyrl, configured, trl)
 NUMBERS = ("trainer_gpus", "rollout_gpus", "rollout_tp", "rollout_engines", "declared_gpus")
 MAX_NOTES = 400
 
@@ -112,6 +113,10 @@ def _facts(text: str, path: Path) -> tuple[Facts, tuple[str, ...]]:
         return _from_toml(text, path), ()
     if ending in (".yaml", ".yml"):
         return _from_yaml(text, path), ()
+    if ending == ".py" and "execute_train" in text:
+        found = from_python(text, path)
+        if found:
+            return _agreed(found), ()
     if ending in (".py", ".json", ".ipynb", ".md", ".rst"):
         raise UsageError(
             f"{path} is a {ending} file; launch scripts (shell, Slurm) and YAML or TOML configurations are read.",
@@ -123,9 +128,10 @@ def _facts(text: str, path: Path) -> tuple[Facts, tuple[str, ...]]:
 
 def _from_toml(text: str, path: Path) -> Facts:
     values = read_toml(text, str(path))
-    if not prime_rl.is_config(values):
+    values, missing = toml_chain(values, path)
+    if not prime_rl.is_config(values) and not missing:
         raise UsageError(f"{path}: no training system that is known writes such TOML.", _KNOWN)
-    return prime_rl.from_config(values)
+    return prime_rl.from_config(values, missing)
 
 
 _KNOWN = (
@@ -184,6 +190,9 @@ def _with_card(facts: Facts, script: Script) -> Facts:
     settings = {**script.slurm.settings, **facts.settings}
     if script.slurm.gpu:
         settings["hardware.gpu"] = script.slurm.gpu.upper()
+    if script.slurm.present and script.slurm.nodes is None:
+        # jobs of different sizes, or a size that is not known: what the roles need is no answer to what is asked for
+        facts = replace(facts, nodes=None, declared_gpus=None)
     return replace(facts, settings=settings)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from rltui.importers.arguments import from_flags
+from rltui.importers.shell_children import options_of_srun, read_beside
 from rltui.importers.shell_run import Reading, Started, read_shell
 from rltui.importers.slurm_lines import SlurmJob, read_slurm
 from rltui.importers.values import HOLE, is_known, product, to_int
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+_GPU_LINES = re.compile(r"#SBATCH.*(?:gpu|gres|nodes|-N|-n|-G).*")
 SERVERS = ("sglang.launch_server", "vllm.entrypoints.openai.api_server", "serve", "vllm-serve")
 
 
@@ -54,7 +57,24 @@ def read_script(text: str, path: Path) -> Script:
         ScriptError: Not a script that can be read.
     """
     slurm = read_slurm(text)
-    return Script(path, read_shell(text, slurm.environ), slurm)
+    reading = read_shell(text, slurm.environ, lambda name: read_beside(name, path))
+    if not slurm.present:
+        slurm = _submitted(reading)
+    return Script(path, reading, slurm)
+
+
+def _submitted(reading: Reading) -> SlurmJob:
+    """What the jobs ask for that a script submits by ``sbatch``, or that it runs by ``srun``, where they agree."""
+    texts = list(reading.jobs) or [
+        "\n".join(f"#SBATCH {option}" for option in batch)
+        for command in reading.commands
+        if (batch := options_of_srun(command.words))
+    ]
+    if not texts:
+        return SlurmJob()
+    jobs = [read_slurm(text) for text in texts if HOLE not in "".join(_GPU_LINES.findall(text))]
+    agreed = len(texts) == len(jobs) and len({(job.nodes, job.gpus_per_node) for job in jobs}) == 1
+    return jobs[0] if agreed else SlurmJob(present=True)
 
 
 def ray_gpus(script: Script) -> tuple[bool, int | None]:

@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 from rltui.importers.shell_arithmetic import evaluate
-from rltui.importers.shell_lexer import ScriptError
+from rltui.importers.shell_filters import piped
+from rltui.importers.shell_lexer import ScriptError, lex
 from rltui.importers.values import HOLE, HOLES
 
 if TYPE_CHECKING:
@@ -184,10 +185,28 @@ class _Expansion:
         return match.end()
 
     def substituted(self, inside: str) -> str:
-        """The value of ``$((…))``; that of ``$(…)`` is not known, for nothing is run."""
-        if not (inside.startswith("(") and inside.endswith(")")):
-            return HOLE
-        return self.arithmetic(inside[1:-1])
+        """The value of ``$((…))``; that of ``$(…)`` is known for a few filters only, for nothing is run."""
+        if inside.startswith("(") and inside.endswith(")"):
+            return self.arithmetic(inside[1:-1])
+        return self.filtered(inside) if inside.lstrip().startswith("echo ") else HOLE
+
+    def filtered(self, inside: str) -> str:
+        """What ``echo … | filter`` prints."""
+        tokens, _ = lex(inside)
+        stages: list[list[str]] = [[]]
+        for token in tokens:
+            if token.kind == "word":
+                stages[-1].append(token.text)
+            elif token.kind == "operator" and token.text == "|":
+                stages.append([])
+            elif token.kind != "newline":
+                return HOLE
+        self.scope.nesting += 1
+        if self.scope.nesting > MAX_NESTING:
+            raise ScriptError(self.line, "variables or defaults refer to each other without end")
+        words = [expand_words(stage, self.scope, self.line) for stage in stages]
+        self.scope.nesting -= 1
+        return piped(words)
 
     def arithmetic(self, expression: str) -> str:
         """Value of an arithmetic expression."""

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.importers import shell_syntax as syntax
+from rltui.importers.shell_children import Child, child_of
 from rltui.importers.shell_conditions import truth
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
+from rltui.importers.shell_joins import joined
 from rltui.importers.shell_lexer import ScriptError
+from rltui.importers.slurm_lines import read_slurm
 from rltui.importers.values import HOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 Value = str | tuple[str, ...]
 MAX_STEPS = 20_000
@@ -46,24 +49,32 @@ class Started(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """What a script starts, its variables at the end, and remarks on the reading."""
+    """What a script starts, its variables at the end, remarks on the reading, and ``#SBATCH`` lines of its jobs."""
 
     commands: tuple[Started, ...]
     variables: dict[str, Value]
     notes: tuple[str, ...]
+    jobs: tuple[str, ...] = ()
 
 
-def read_shell(text: str, environ: Mapping[str, str] | None = None) -> Reading:
+def _not_there(_: str) -> str | None:
+    return None
+
+
+def read_shell(
+    text: str, environ: Mapping[str, str] | None = None, beside: Callable[[str], str | None] = _not_there
+) -> Reading:
     """Follow the script ``text``.
 
     Args:
         text: The script.
         environ: Variables that are known to be set, such as Slurm's.
+        beside: Gives the text of a script that this one starts or sources, or None where it is not there.
 
     Raises:
         ScriptError: It is not a script that can be read, or it goes on without end.
     """
-    follower = _Follower(dict(environ or {}))
+    follower = _Follower(dict(environ or {}), beside)
     try:
         block, notes = syntax.parse(text)
         follower.notes.extend(notes)
@@ -71,14 +82,17 @@ def read_shell(text: str, environ: Mapping[str, str] | None = None) -> Reading:
     except RecursionError as error:
         raise ScriptError(1, "nested too deep to be read") from error
     unique = tuple(dict.fromkeys(follower.notes))
-    return Reading(tuple(follower.commands), follower.variables, unique)
+    return Reading(tuple(follower.commands), follower.variables, unique, tuple(follower.jobs))
 
 
 class _Follower:
     """The state of a reading."""
 
-    def __init__(self, variables: dict[str, Value]) -> None:
+    def __init__(self, variables: dict[str, Value], beside: Callable[[str], str | None]) -> None:
         self.variables = variables
+        self.beside = beside
+        self.exported: set[str] = set(variables)
+        self.jobs: list[str] = []
         self.functions: dict[str, syntax.Block] = {}
         self.arguments: Sequence[str] | None = None
         self.commands: list[Started] = []
@@ -209,7 +223,7 @@ class _Follower:
                 outcomes.append(self.variables)
         self.sure = sure
         self.alive = bool(outcomes)
-        self.variables = _joined(outcomes) if outcomes else before
+        self.variables = joined(outcomes) if outcomes else before
 
     def loop(self, node: syntax.While) -> None:
         """Follow the body as something that may happen; a loop over arguments has none to go over."""
@@ -238,6 +252,9 @@ class _Follower:
         declares = bool(words) and words[0] in ("export", "local", "declare", "readonly", "typeset")
         if not words or declares:
             self.assign(node.assignments)
+            if declares and words[0] in ("export", "declare", "typeset"):
+                self.exported.update(item.name for item in node.assignments)
+                self.exported.update(words[1:])
             return
         environ = {
             item.name: expand_text(item.value, self.scope, node.line)
@@ -271,7 +288,7 @@ class _Follower:
         if head in ("exit", "return"):
             self.alive = False
         elif head in ("source", "."):
-            self.notes.append(f"line {self.line}: {' '.join(words[1:2])} is not read; what it sets is not known")
+            self.source(words[1:])
         elif head == "unset":
             for name in words[1:]:
                 self.variables.pop(name, None)
@@ -299,18 +316,50 @@ class _Follower:
         self.arguments = outer
         self.calls -= 1
 
+    def source(self, words: list[str]) -> None:
+        """``source FILE``: the file where it lies beside the script, in this script's own scope."""
+        text = self.beside(words[0]) if words and self.calls < MAX_CALLS else None
+        if text is None:
+            self.notes.append(f"line {self.line}: {' '.join(words[:1])} is not read; what it sets is not known")
+            return
+        outer = self.arguments
+        self.arguments = words[1:] or outer
+        self.inner(text, f"{words[0]}, which is sourced,")
+        self.arguments = outer
+
     def started(self, words: list[str], environ: dict[str, str]) -> None:
-        """Note a command; the text of ``bash -c`` and ``eval`` is followed in its place."""
+        """Note a command; a script in its words or beside this one is followed in its place."""
         inner = _inner_script(words)
-        if inner is None or HOLE in inner[:1] or self.calls >= MAX_CALLS:
+        if inner is not None and HOLE not in inner[:1] and self.calls < MAX_CALLS:
+            self.inner(inner, "the script inside this command")
+            return
+        child = child_of(words) if self.calls < MAX_CALLS else None
+        text = (child.text or self.beside(child.path)) if child else None
+        if child is None or not text:
             self.commands.append(Started(tuple(words), environ, self.line, self.sure))
             return
+        self.child(child, text, environ)
+
+    def child(self, child: Child, text: str, environ: dict[str, str]) -> None:
+        """Follow a script that runs as a process of its own: it sees what is exported, and changes nothing here."""
+        if child.batch is not None:
+            self.jobs.append("\n".join([text, *(f"#SBATCH {option}" for option in child.batch)]))
+            environ = {**read_slurm(self.jobs[-1]).environ, **environ}
+        outer = (self.variables, self.arguments, self.functions)
+        seen: dict[str, Value] = {name: value for name, value in self.variables.items() if name in self.exported}
+        self.variables, self.functions = {**seen, **environ}, {}
+        self.arguments = None if not child.arguments and outer[1] is None else child.arguments
+        self.inner(text, child.path or "the wrapped script")
+        self.variables, self.arguments, self.functions = outer
+
+    def inner(self, text: str, name: str) -> None:
+        """Follow a script inside this one."""
         self.calls += 1
         line = self.line
         try:
-            block, _ = syntax.parse(inner)
+            block, _ = syntax.parse(text)
         except ScriptError:
-            self.notes.append(f"line {line}: the script inside this command cannot be read")
+            self.notes.append(f"line {line}: {name} cannot be read")
             block = ()
         self.block(block)
         self.line = line
@@ -327,42 +376,3 @@ def _inner_script(words: list[str]) -> str | None:
         if shell and words[index + 1] in ("-c", "-lc", "-ec", "-xc", "-l", "-exc") and words[index + 1] != "-l":
             return words[index + 2]
     return None
-
-
-def _joined(outcomes: Sequence[dict[str, Value]]) -> dict[str, Value]:
-    """Variables after branches: the same value in all stays, another becomes a hole."""
-    joined: dict[str, Value] = {}
-    for name in {name for outcome in outcomes for name in outcome}:
-        values = [outcome.get(name) for outcome in outcomes]
-        first = values[0]
-        if first is not None and all(value == first for value in values):
-            joined[name] = first
-        elif any(isinstance(value, tuple) for value in values):
-            joined[name] = _joined_words([value if isinstance(value, tuple) else () for value in values])
-        else:
-            joined[name] = HOLE
-    return joined
-
-
-def _joined_words(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """The words that all lists begin with, then what may follow with holes for its values."""
-    length = 0
-    while all(len(words) > length for words in lists) and len({words[length] for words in lists}) == 1:
-        length += 1
-    doubtful: list[str] = []
-    for words in lists:
-        doubtful.extend(_doubtful(words[length:]))
-    return (*lists[0][:length], *dict.fromkeys(doubtful))
-
-
-def _doubtful(words: Sequence[str]) -> list[str]:
-    """Flags and keys of words that may be there or not, their values replaced by holes."""
-    found: list[str] = []
-    for word in words:
-        if word.startswith("--") and "=" not in word:
-            found.append(f"{word}={HOLE}")
-        elif "=" in word:
-            found.append(f"{word.split('=', 1)[0]}={HOLE}")
-        elif HOLE in word:
-            found.append(word)
-    return found

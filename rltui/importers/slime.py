@@ -60,11 +60,12 @@ def from_script(script: Script) -> list[Facts]:
     for _, behind in script.after(is_entry):
         source = from_flags(behind)
         if _OWN & source.values.keys():
-            found.append(_facts(script, source))
+            found.append(from_flags_of(script, source))
     return found
 
 
-def _facts(script: Script, source: Settings) -> Facts:
+def from_flags_of(script: Script, source: Settings) -> Facts:
+    """What a training with these flags needs; ``script`` says what starts Ray and other servers."""
     per_node = source.integer("actor_num_gpus_per_node", default=8)
     trainer = product(source.integer("actor_num_nodes", default=1), per_node)
     if source.flag("debug_rollout_only") is not False:

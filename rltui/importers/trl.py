@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.config import read_yaml
 from rltui.importers.facts import Facts, Kind, mapped, remarks
@@ -34,8 +35,9 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "lora_r": ("roles.learner.lora_rank", "int"),
     "vllm_gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
     "beta": ("grpo.kl_coefficient", "float"),
-    "epsilon": ("grpo.clip_low", "float"),
-    "epsilon_high": ("grpo.clip_high", "float"),
+    "num_iterations": ("train.epochs", "int"),
+    "warmup_steps": ("train.warmup_steps", "int"),
+    "vllm_enable_sleep_mode": ("roles.rollout.sleep_while_training", "bool"),
     "save_steps": ("checkpoint.every", "int"),
     "dataset_name": ("data.train", "text"),
 }
@@ -77,6 +79,7 @@ def _facts(script: Script, command: Started, launcher: int, beside: list[Server]
     tensor = (beside[0].tensor_parallel if len(beside) == 1 else None) if apart else size
     on_engine = generates and (apart or uses is True)
     nodes, per_node = _machine(script, machine, trainer, rollout if apart else 0)
+    variant = variants.trl(source)
     return Facts(
         dialect=NAME,
         algorithm=algorithm,
@@ -90,8 +93,8 @@ def _facts(script: Script, command: Started, launcher: int, beside: list[Server]
         rollout_tp=tensor if on_engine else None,
         rollout_engines=quotient(rollout, tensor) if on_engine else None,
         reference=(source.number("beta", default=0.0) or 0.0) > 0,
-        settings=_settings(source),
-        notes=remarks(source, "--"),
+        settings=_settings(source) | variant.found,
+        notes=(*variant.notes, *remarks(source, "--")),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_overrides
 from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
 from rltui.importers.values import HOLE, product, quotient, to_bool
@@ -42,9 +43,8 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "trainer.save_freq": ("checkpoint.every", "int"),
     "trainer.test_freq": ("data.eval_every", "int"),
     "trainer.project_name": ("tracking.project", "text"),
-    f"{_ACTOR}.kl_loss_coef": ("grpo.kl_coefficient", "float"),
-    f"{_ACTOR}.clip_ratio_low": ("grpo.clip_low", "float"),
-    f"{_ACTOR}.clip_ratio_high": ("grpo.clip_high", "float"),
+    f"{_ACTOR}.grad_clip": ("train.gradient_clip", "float"),
+    "critic.cliprange_value": ("ppo.value_clip", "float"),
     "algorithm.gamma": ("ppo.gamma", "float"),
     "algorithm.lam": ("ppo.gae_lambda", "float"),
     "trainer.critic_warmup": ("ppo.critic_warmup_steps", "int"),
@@ -96,6 +96,10 @@ def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Fa
     tensor_parallel = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size")
     pipeline = source.integer(f"{_ROLLOUT}.pipeline_model_parallel_size", default=1)
     on_slurm = script.slurm.gpus
+    variant = variants.verl(source, algorithm)
+    settings = _settings(source) | variant.found
+    if "one_step_off" in entry:
+        settings["train.async_steps"] = 1
     notes = (
         []
         if tensor_parallel
@@ -120,8 +124,8 @@ def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Fa
         reference=bool(source.flag(f"{_ACTOR}.use_kl_loss") or source.flag("algorithm.use_kl_in_reward")),
         teacher=_teacher(source),
         other_gpus=_reward_pool(source),
-        settings=_settings(source),
-        notes=(*notes, *_parallel_notes(source), *remarks(source)),
+        settings=settings,
+        notes=(*notes, *_parallel_notes(source), *variant.notes, *remarks(source)),
     )
 
 
@@ -176,16 +180,24 @@ def _teacher(source: Settings) -> Teacher | None:
     names = [name for name in source.values if name.startswith("distillation.teacher_model")]
     models = [name for name in names if name.endswith("model_path")]
     sizes = [name for name in names if name.endswith("tensor_model_parallel_size")]
-    pool = source.has("distillation.nnodes", "distillation.n_gpus_per_node")
-    gpus = None
-    if pool:
-        gpus = product(
-            source.integer("distillation.nnodes", default=1), source.integer("distillation.n_gpus_per_node", default=8)
-        )
     return Teacher(
         model=source.text(models[0]) if models else "",
-        gpus=gpus,
+        gpus=_teacher_pool(source),
         tensor_parallel=source.integer(sizes[0]) if len({source.integer(name) for name in sizes}) == 1 else None,
+    )
+
+
+def _teacher_pool(source: Settings) -> int | None:
+    """GPUs of the teacher; 0 where it sits on the trainer's, as it did when it had no pool of its own."""
+    elder = "distillation.teacher_model"
+    if source.has(f"{elder}.enable_resource_pool"):
+        apart = source.flag(f"{elder}.enable_resource_pool")
+        nodes, per_node = source.integer(f"{elder}.nnodes", default=1), source.integer(f"{elder}.n_gpus_per_node")
+        return 0 if apart is False else product(nodes, per_node) if apart else None
+    if not source.has("distillation.nnodes", "distillation.n_gpus_per_node"):
+        return None
+    return product(
+        source.integer("distillation.nnodes", default=1), source.integer("distillation.n_gpus_per_node", default=8)
     )
 
 
@@ -226,8 +238,6 @@ def _settings(source: Settings) -> dict[str, Any]:
     batch, mini = found.get("train.prompts_per_step"), source.integer(f"{_ACTOR}.ppo_mini_batch_size")
     if steps := quotient(batch, mini):
         found["train.optimizer_steps"] = steps
-    if not source.flag(f"{_ACTOR}.use_kl_loss"):
-        found.pop("grpo.kl_coefficient", None)
     found["roles.learner.zero_stage"] = 3
     found.setdefault("roles.rollout.memory_utilization", 0.5)
     found.setdefault("train.samples_per_prompt", 1)

@@ -117,8 +117,13 @@ def decode(data: bytes, name: str) -> str:
         raise LayoutError([Problem("is not UTF-8 text", file=name, line=line)]) from error
 
 
-def parse(text: str, name: str) -> Document:
+def parse(text: str, name: str, expected: str = "a layout starts with 'layout: 1'") -> Document:
     """Parse YAML ``text`` into a ``Document``.
+
+    Args:
+        text: The file's content.
+        name: The file's name, for messages.
+        expected: What to say of a file that holds no mapping.
 
     Raises:
         LayoutError: Every problem found, each with its line.
@@ -144,7 +149,7 @@ def parse(text: str, name: str) -> Document:
         raise LayoutError(reader.problems)
     if not isinstance(values, dict):
         what = "is empty" if values is None else "holds no mapping at its top"
-        raise LayoutError([Problem(f"{what}; a layout starts with 'layout: 1'", file=name, line=1)])
+        raise LayoutError([Problem(f"{what}; {expected}", file=name, line=1)])
     return Document(values, reader.lines, name)
 
 
@@ -191,7 +196,7 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             return [self.read(child, (*path, index)) for index, child in enumerate(node.value)]
         if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.endswith((":binary", ":python")):
-            self._complain(f"has the tag {node.tag!r}; layouts hold plain values only", path, node)
+            self._complain(f"has the tag {node.tag!r}; only plain values are read", path, node)
             return None
         return self._scalar(node, path)
 

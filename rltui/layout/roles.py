@@ -85,11 +85,18 @@ class Learner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "none"
     optimizer: Annotated[Literal["adamw", "adamw_8bit"], Meta(description="Optimizer.")] = "adamw"
     lora_rank: Annotated[CountOrZero, Meta(description="Rank of LoRA adapters; 0: all weights are trained.")] = 0
+    lora_alpha: Annotated[
+        CountOrZero, Meta(description="LoRA updates are scaled by lora_alpha / lora_rank; 0: twice the rank.")
+    ] = 0
     precision: Annotated[Precision, Meta(description="Precision of weights and activations.")] = "bf16"
     micro_batch: Annotated[
-        CountOrZero, Meta(description="Samples of a rank in one forward pass; 0: all samples of the rank at once.")
+        CountOrZero,
+        Meta(description="Samples (packed rows) of a rank in one forward pass; 0: all of the rank at once."),
     ] = 0
     gradient_checkpointing: Annotated[bool, Meta(description="Recompute activations in the backward pass.")] = False
+    freeze_vision: Annotated[
+        bool, Meta(description="Train the language model only, not the vision tower and what joins it to the model.")
+    ] = False
     chunked_logits: Annotated[bool, Meta(description="Never hold the logits of all tokens at once.")] = True
     gather_whole_model: Annotated[
         bool, Meta(description="At a weight sync, gather all parameters at once instead of layer by layer.")
@@ -143,6 +150,7 @@ class Teacher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     model: ModelName
     engines: Annotated[int, Meta(ge=1, le=1000, description="Replicas.")] = 1
+    engine: Annotated[Literal["vllm", "hf"], Meta(description="vLLM, or transformers where vLLM cannot run.")] = "vllm"
     pool: PoolName = ""
     tensor_parallel: Slots = 1
     memory_utilization: Fraction = 0.9

@@ -12,6 +12,7 @@ PositiveFloat = Annotated[float, Meta(gt=0.0, le=1e9)]
 NonNegativeFloat = Annotated[float, Meta(ge=0.0, le=1e9)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
 Text = Annotated[str, Meta(max_length=500)]
+SbatchOption = Annotated[str, Meta(pattern=r"^--[a-z][a-z-]{1,40}(=[!$-&(-\[\]-~]{1,200})?\Z")]
 ModelName = Annotated[str, Meta(min_length=1, max_length=500)]
 
 Algorithm = Literal["grpo", "ppo", "opd"]

@@ -90,3 +90,9 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Data-parallel ranks of the learner."""
         learner = self.roles.learner
         return self.slots_of("learner") // (learner.tensor_parallel * learner.sequence_parallel)
+
+    @property
+    def num_reward_workers(self) -> int:
+        """Processes that compute rewards; none where there is nothing to compute here."""
+        reward = self.roles.reward
+        return reward.workers if reward is not None and self.data.reward not in ("http", "none") else 0

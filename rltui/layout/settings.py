@@ -11,8 +11,33 @@ from rltui.layout.scalars import (
     Name,
     NonNegativeFloat,
     PositiveFloat,
+    SbatchOption,
     Text,
 )
+
+KlEstimator = Annotated[
+    Literal["k1", "k2", "k3"],
+    Meta(description="d, d²/2, or exp(-d) - 1 + d, where d is the log-ratio (Schulman 2020)."),
+]
+
+Aggregation = Annotated[
+    Literal["token", "sequence", "dr_grpo"],
+    Meta(
+        description="Mean over all tokens; over samples of their token means; or the sum of a sample's tokens over "
+        "lengths.response (Dr. GRPO)."
+    ),
+]
+Ratio = Annotated[
+    Literal["token", "sequence", "cispo"],
+    Meta(description="Ratios of tokens; of whole samples (GSPO); or of tokens as clipped weights of log p (CISPO)."),
+]
+Importance = Annotated[
+    Literal["off", "cap", "mask", "sequence_product", "sequence_mean"],
+    Meta(
+        description="Weight between trainer and engine: none; each token's, capped; tokens outside importance_low to "
+        "importance_cap left out (IcePop); or one for the sample, the product or geometric mean, capped."
+    ),
+]
 
 
 class Train(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,8 +53,16 @@ class Train(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     optimizer_steps: Annotated[Count, Meta(description="Optimizer steps made from the samples of one step.")] = 1
     epochs: Annotated[Count, Meta(description="Passes over the samples of one step.")] = 1
     async_steps: Annotated[CountOrZero, Meta(description="Steps that rollouts may run ahead; 0: synchronous.")] = 0
+    inflight_updates: Annotated[
+        bool, Meta(description="Where rollouts run ahead, engines take new weights in the midst of a sample.")
+    ] = False
     temperature: Annotated[PositiveFloat, Meta(description="Sampling temperature.")] = 1.0
     seed: Annotated[CountOrZero, Meta(description="Seed of prompts, sampling and initial weights.")] = 0
+
+    @property
+    def takes_weights_in_flight(self) -> bool:
+        """Whether engines take new weights while they sample."""
+        return self.inflight_updates and self.async_steps > 0
 
     @property
     def samples_per_step(self) -> int:
@@ -42,26 +75,54 @@ class Lengths(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     prompt: Annotated[Count, Meta(description="Longest prompt, in tokens.")]
     response: Annotated[Count, Meta(description="Longest response, in tokens.")]
-    pack: Annotated[CountOrZero, Meta(description="Tokens of a packed row; 0: one sample a row.")] = 0
-    images: Annotated[CountOrZero, Meta(description="Image tokens of a prompt, within its prompt tokens.")] = 0
+    pack: Annotated[
+        CountOrZero, Meta(description="Tokens of a row that several samples share; 0: one sample a row.")
+    ] = 0
+    images: Annotated[
+        CountOrZero, Meta(description="Most image tokens of a prompt, within its prompt tokens; 0: no images.")
+    ] = 0
 
 
 class Grpo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of group relative policy optimisation (Shao et al. 2024)."""
+    """Settings of group relative policy optimisation (Shao et al. 2024) and its variants; docs/algorithms.md."""
 
     advantage: Annotated[
         Literal["standard", "centered"], Meta(description="Divide group advantages by their deviation, or not.")
     ] = "standard"
-    aggregation: Annotated[
-        Literal["token", "sequence"], Meta(description="Mean over all tokens, or over samples of their token means.")
-    ] = "token"
+    aggregation: Aggregation = "token"
+    ratio: Ratio = "token"
     clip_low: Annotated[Fraction, Meta(description="The ratio is clipped below 1 - clip_low.")] = 0.2
     clip_high: Annotated[PositiveFloat, Meta(description="The ratio is clipped above 1 + clip_high.")] = 0.272
+    dual_clip: Annotated[
+        NonNegativeFloat,
+        Meta(description="Where the advantage is negative, the ratio counts for at most this; 0: without bound."),
+    ] = 0.0
+    importance: Importance = "cap"
     importance_cap: Annotated[
         PositiveFloat, Meta(description="Cap of the truncated importance weight trainer/engine.")
     ] = 2.0
+    importance_low: Annotated[
+        NonNegativeFloat, Meta(description="Where importance is 'mask', tokens of a smaller weight are left out too.")
+    ] = 0.5
+    kl: Annotated[
+        Literal["none", "loss", "reward"], Meta(description="Where the KL penalty goes, if it has a coefficient.")
+    ] = "loss"
     kl_coefficient: Annotated[NonNegativeFloat, Meta(description="Weight of the KL penalty (beta); 0: none.")] = 0.0
+    kl_estimator: KlEstimator = "k3"
     filter_zero_std: Annotated[bool, Meta(description="Leave out groups whose samples all earn the same.")] = True
+    active_sampling_limit: Annotated[
+        Count,
+        Meta(description="Prompts are drawn until prompts_per_step groups differ, at most this many times as many."),
+    ] = 1
+    mask_truncated: Annotated[bool, Meta(description="No loss from samples that were cut at lengths.response.")] = False
+    overlong_penalty_tokens: Annotated[
+        CountOrZero, Meta(description="Tokens before the limit over which a penalty rises to 1; 0: no penalty.")
+    ] = 0
+
+    @property
+    def penalises_kl(self) -> bool:
+        """Whether the reference is compared with."""
+        return self.kl != "none" and self.kl_coefficient > 0
 
 
 class Ppo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,6 +134,15 @@ class Ppo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gae_lambda: Annotated[Fraction, Meta(description="Lambda of generalised advantage estimation.")] = 0.95
     kl: Annotated[Literal["none", "reward", "loss"], Meta(description="Where the KL penalty goes.")] = "none"
     kl_coefficient: NonNegativeFloat = 0.0
+    kl_estimator: KlEstimator = "k3"
+    kl_target: Annotated[
+        NonNegativeFloat, Meta(description="KL a token that kl_coefficient is steered to where kl is reward; 0: fixed.")
+    ] = 0.0
+    kl_horizon: Annotated[Count, Meta(description="Samples over which the coefficient adapts.")] = 10_000
+    importance_cap: Annotated[
+        PositiveFloat, Meta(description="Cap of the truncated importance weight trainer/engine.")
+    ] = 2.0
+    whiten: Annotated[bool, Meta(description="Scale the advantages of a batch to mean 0 and deviation 1.")] = True
     critic_warmup_steps: Annotated[CountOrZero, Meta(description="Steps that train the critic only.")] = 0
 
 
@@ -83,20 +153,88 @@ class Opd(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["sampled_token", "top_k"], Meta(description="Reverse KL from the sampled token, or over k tokens.")
     ] = "sampled_token"
     top_k: Annotated[Count, Meta(description="Tokens of the top-k estimator.")] = 64
+    divergence: Annotated[
+        Literal["reverse_kl", "forward_kl", "jsd"], Meta(description="What the top-k estimator minimises.")
+    ] = "reverse_kl"
+    jsd_beta: Annotated[
+        float, Meta(gt=0.0, lt=1.0, description="Weight of the teacher in the mixture of the generalised JSD.")
+    ] = 0.5
+    on_policy_fraction: Annotated[
+        Fraction,
+        Meta(description="Share of steps on the student's own samples (GKD's lambda); the others take data's answers."),
+    ] = 1.0
     kl_coefficient: NonNegativeFloat = 1.0
+    reward_weight: Annotated[
+        NonNegativeFloat,
+        Meta(description="Weight of the reward's group advantages beside the teacher; 0: none."),
+    ] = 0.0
+    clip: Annotated[Fraction, Meta(description="The ratio is clipped to 1 ± clip.")] = 0.2
+    importance_cap: Annotated[
+        PositiveFloat, Meta(description="Cap of the truncated importance weight trainer/engine.")
+    ] = 2.0
 
 
 class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is trained on, and what is rewarded."""
 
-    train: Annotated[Text, Meta(description="'builtin/sort-digits', a Hugging Face dataset, or a local JSONL file.")]
+    train: Annotated[
+        Text,
+        Meta(
+            description="'builtin/sort-digits', 'reasoning-gym/NAME', a Hugging Face dataset, or a local file: JSONL, "
+            "JSON or parquet."
+        ),
+    ]
     reward: Annotated[
-        Literal["exact", "coin", "math", "code", "none"],
-        Meta(description="'exact' and 'coin' (a control) are for builtin tasks; 'none': the teacher's signal only."),
+        Literal["exact", "coin", "math", "code", "http", "none"],
+        Meta(
+            description="'exact' compares texts, or has the task grade; 'coin' is a control; 'http' asks reward_url; "
+            "'none': the teacher's signal only."
+        ),
     ] = "exact"
+    reward_timeout_s: Annotated[PositiveFloat, Meta(description="Longest time for one answer, or of one request.")] = (
+        10.0
+    )
+    reward_url: Annotated[Text, Meta(description="Where reward 'http' posts prompts, responses and answers.")] = ""
+    reward_token_variable: Annotated[
+        Name, Meta(description="Environment variable that holds the bearer token for reward_url.")
+    ] = "RLTUI_REWARD_TOKEN"
+    format: Annotated[
+        Literal["none", "boxed", "answer_tags", "think_answer", "code_block"],
+        Meta(description="Form of an answer that earns format_weight of the reward."),
+    ] = "none"
+    format_weight: Annotated[Fraction, Meta(description="Share of the reward that goes to the form.")] = 0.1
+    all_tests: Annotated[bool, Meta(description="Reward 'code': all tests or nothing, or the share passed.")] = False
+    allow_open_sandbox: Annotated[
+        bool, Meta(description="Run generated code even where the sandbox does not hold it; for trusted code only.")
+    ] = False
+    subset: Annotated[Text, Meta(description="Subset (configuration) of a Hugging Face dataset.")] = ""
+    split: Annotated[Text, Meta(description="Split of a Hugging Face dataset.")] = "train"
+    prompt_key: Annotated[Text, Meta(description="Key of the prompt or messages in a row; empty: the usual ones.")] = ""
+    answer_key: Annotated[Text, Meta(description="Key of the right answer; empty: the usual ones.")] = ""
+    image_key: Annotated[
+        Text,
+        Meta(description="Key of a row's image or images: paths, base64 or bytes; empty: the usual ones, or messages."),
+    ] = ""
+    tests_key: Annotated[Text, Meta(description="Key of the tests for reward 'code'; empty: the usual ones.")] = ""
+    chat: Annotated[bool, Meta(description="Put prompts of plain text into the model's chat template.")] = False
+    system: Annotated[str, Meta(description="What the system says first in a chat.", max_length=5000)] = ""
+    options: Annotated[list[Text], Meta(description="Settings of a reasoning-gym task, such as 'max_digits=3'.")] = (
+        field(default_factory=list)
+    )
     digits: Annotated[int, Meta(description="Digits to sort in 'builtin/sort-digits'.", ge=2, le=8)] = 3
-    eval: Annotated[Text, Meta(description="Evaluation set; empty: none.")] = ""
-    eval_every: Annotated[CountOrZero, Meta(description="Steps between evaluations; 0: none.")] = 0
+    eval: Annotated[Text, Meta(description="Evaluation set, in the forms of train; empty: none.")] = ""
+    eval_every: Annotated[
+        CountOrZero, Meta(description="Steps between evaluations, besides those at step 0 and at the end; 0: none.")
+    ] = 0
+    eval_split: Annotated[Text, Meta(description="Split of an evaluation set of the Hugging Face hub.")] = "test"
+    eval_prompts: Annotated[
+        CountOrZero, Meta(description="Prompts of an evaluation; 0: all rows, or 64 of a task without end.")
+    ] = 0
+    eval_samples: Annotated[Count, Meta(description="Answers to each prompt of an evaluation.")] = 1
+    eval_temperature: Annotated[NonNegativeFloat, Meta(description="Temperature of evaluations; 0: greedy.")] = 0.0
+    eval_pass: Annotated[PositiveFloat, Meta(description="An answer that earns at least this passes, for pass@k.")] = (
+        1.0
+    )
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,6 +242,9 @@ class Checkpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     every: Annotated[CountOrZero, Meta(description="Steps between checkpoints; 0: only at the end.")] = 25
     keep: Annotated[Count, Meta(description="Newest complete checkpoints to keep.")] = 3
+    export: Annotated[
+        bool, Meta(description="When all steps are done, write the policy as a Hugging Face folder below export/.")
+    ] = False
 
 
 class Tracking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,10 +256,26 @@ class Tracking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Slurm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of the Slurm job; clusters that are not Slurm ignore them."""
+    """Settings of the Slurm job; clusters that are not Slurm ignore them. What is empty comes from the cluster."""
 
     partition: Text = ""
     account: Text = ""
     qos: Text = ""
+    constraint: Annotated[Text, Meta(description="Node features, such as 'h100&ib'.")] = ""
     time: Annotated[str, Meta(description="Time limit, as HH:MM:SS or D-HH:MM:SS.", max_length=20)] = "24:00:00"
-    exclude: list[Name] = field(default_factory=list)
+    exclude: Annotated[list[Name], Meta(description="Nodes to keep away from.")] = field(default_factory=list)
+    exclusive: Annotated[
+        bool | None,
+        Meta(description="Whole nodes, shared with nobody; null: unless the layout leaves GPUs of its nodes unused."),
+    ] = None
+    mem_gib: Annotated[CountOrZero, Meta(description="Memory of each node, GiB; 0: all of a whole node.")] = 0
+    requeue: Annotated[
+        bool, Meta(description="Whether Slurm starts the job again after a node failure or preemption.")
+    ] = True
+    signal_lead_s: Annotated[
+        int,
+        Meta(description="Seconds before the time limit at which the trainer saves and ends.", ge=60, le=36_000),
+    ] = 600
+    options: Annotated[
+        list[SbatchOption], Meta(description="Further options of sbatch, such as '--reservation=rl'.")
+    ] = field(default_factory=list)

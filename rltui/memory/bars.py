@@ -29,13 +29,13 @@ def lines(estimate: LayoutEstimate) -> Iterator[str]:
     if estimate.host is not None:
         yield _host(estimate.host)
     if estimate.checkpoint_gib is not None:
-        yield f"disk     a checkpoint takes {_size(estimate.checkpoint_gib)}"
+        yield f"disk      a checkpoint takes {_size(estimate.checkpoint_gib)}"
     yield from estimate.notes
 
 
 def _role(role: RoleEstimate) -> Iterator[str]:
-    card = "card not known" if role.capacity_gib is None else f"{role.capacity_gib:.1f} GiB each"
-    yield f"{role.role:<8} {role.gpus} GPU{'s' if role.gpus != 1 else ''}, {card}, ±{role.error:.0%}"
+    card = "room not known" if role.capacity_gib is None else f"{role.capacity_gib:.1f} GiB each"
+    yield f"{role.role:<9} {role.gpus} GPU{'s' if role.gpus != 1 else ''}, {card}, ±{role.error:.0%}"
     for moment in role.moments:
         bar = _bar(moment.total_gib, role.capacity_gib)
         yield f"  {moment.moment:<14} {bar} {moment.total_gib:6.1f} GiB  {_parts(moment)}"
@@ -72,14 +72,16 @@ def _engine(engine: EngineEstimate) -> Iterator[str]:
     if engine.kv_gib is None or not engine.kv_tokens or engine.max_concurrency is None:
         return
     yield (
-        f"engine   KV cache of {engine.kv_gib:.1f} GiB a GPU: {engine.kv_tokens:,} tokens, "
+        f"{engine.role:<9} KV cache of {engine.kv_gib:.1f} GiB a GPU: {engine.kv_tokens:,} tokens, "
         f"{engine.max_concurrency:.1f} sequences of full length"
     )
 
 
 def _host(host: HostEstimate) -> str:
     parts = ", ".join(f"{name} {size:.0f}" for name, size in host.ram_parts_gib.items())
-    return f"host     {host.ram_gib:.0f} GiB of RAM on the fullest node ({parts}), {host.shm_gib:.0f} of it in /dev/shm"
+    return (
+        f"host      {host.ram_gib:.0f} GiB of RAM on the fullest node ({parts}), {host.shm_gib:.0f} of it in /dev/shm"
+    )
 
 
 def _size(size_gib: float) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.parameters import count_parameters
-from rltui.memory.activations import forward_layer_bytes, routed_widths
+from rltui.memory.activations import CHUNKED_HEAD_GIB, forward_layer_bytes, routed_widths
 from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, NCCL_GIB, EngineEstimate
 from rltui.memory.kv_pool import Pool, capacity
 
@@ -31,6 +31,9 @@ GRAPH_LAYER_GIB = 0.045
 
 PADDED_WEIGHTS = 1.002
 """Loaded weights over the parameters' bytes: padded vocabulary and what every GPU has whole."""
+
+TEACHER_BATCHED_TOKENS = 1024
+"""Tokens of one step of a vLLM teacher of the trainers; the newer of vLLM's model runners scores as many at once."""
 
 
 class Batching(Struct, frozen=True):
@@ -80,6 +83,17 @@ def activation_gib(model: Architecture, settings: EngineSettings) -> float:
     step = settings.max_num_batched_tokens * (forward_layer_bytes(model) - divided)
     sampler = settings.max_num_seqs * model.vocab * SAMPLER_LOGIT_BYTES
     return max(step, sampler) / GIB
+
+
+def prompt_logits_gib(model: Architecture, tokens: int, item_bytes: float) -> float:
+    """GiB of the logits of ``tokens`` prompt tokens that vLLM scores at once, whole on each GPU of the engine.
+
+    They come as the model's numbers; ``log_softmax`` turns others than float32 into float32 first, and answers in
+    float32 (``GPUModelRunner._get_prompt_logprobs_dict`` and ``Sampler.compute_logprobs`` of vLLM 0.32). vLLM's profile
+    run asks for no such scores, so its budget does not have them.
+    """
+    converted = 0.0 if item_bytes == 4 else 4.0
+    return tokens * model.vocab * (item_bytes + converted + 4.0) / GIB
 
 
 def estimate_engine(
@@ -157,5 +171,31 @@ def estimate_transformers_engine(
         kv_gib=cache,
         kv_tokens=sequences * max_model_len,
         max_concurrency=float(sequences),
+        budget_gib=None,
+    )
+
+
+def estimate_transformers_scorer(
+    model: Architecture, *, rows: int, max_model_len: int, item_bytes: float, role: str = "teacher"
+) -> EngineEstimate:
+    """Estimate a teacher that scores with transformers: no cache, activations of whole samples, logits in chunks.
+
+    Args:
+        model: The model.
+        rows: Samples that pass at once.
+        max_model_len: Longest sample in tokens.
+        item_bytes: Bytes of a weight and of an activation.
+        role: Name of the role.
+    """
+    hidden = rows * max_model_len * forward_layer_bytes(model) * item_bytes / 2
+    return EngineEstimate(
+        role=role,
+        weights_gib=count_parameters(model).total * item_bytes / GIB,
+        activation_gib=hidden / GIB + CHUNKED_HEAD_GIB,
+        non_torch_gib=CUDA_CONTEXT_GIB,
+        graphs_gib=0.0,
+        kv_gib=0.0,
+        kv_tokens=None,
+        max_concurrency=None,
         budget_gib=None,
     )

@@ -96,6 +96,7 @@ class EngineEstimate(Struct, frozen=True, kw_only=True):
         kv_tokens: Tokens that the cache holds when sequences have their full length.
         max_concurrency: Sequences of full length that fit at once.
         budget_gib: What the engine may take; None where the card is not known.
+        scoring_gib: Logits and hidden states while it scores prompts, outside the budget; 0: it scores none.
     """
 
     role: str
@@ -107,6 +108,7 @@ class EngineEstimate(Struct, frozen=True, kw_only=True):
     kv_tokens: int | None
     max_concurrency: float | None
     budget_gib: float | None
+    scoring_gib: float = 0.0
 
 
 def verdict(peak_gib: float, capacity_gib: float | None) -> Verdict:

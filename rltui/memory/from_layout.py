@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from rltui.memory import settings as s
-from rltui.memory.engine import estimate_engine, estimate_transformers_engine, vllm_batching
+from rltui.memory.engine import (
+    TEACHER_BATCHED_TOKENS,
+    estimate_engine,
+    estimate_transformers_engine,
+    estimate_transformers_scorer,
+    prompt_logits_gib,
+    vllm_batching,
+)
+from rltui.memory.estimate import GIB
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -76,7 +84,7 @@ def workload_of(layout: Layout, name: str) -> s.Workload:
     length = lengths.prompt + lengths.response
     available = -(-samples * length // lengths.pack) if lengths.pack else samples
     rows = min(available, role.micro_batch or available)
-    head: s.Head = "streamed" if getattr(role, "chunked_logits", True) else "full"
+    head: s.Head = "chunked" if getattr(role, "chunked_logits", True) else "full"
     return s.Workload(
         tokens=rows * (lengths.pack or length),
         head_tokens=rows * (lengths.pack or lengths.response),
@@ -139,8 +147,19 @@ def rollout_engine(layout: Layout, model: Architecture, gpu: Gpu | None) -> Engi
 
 
 def teacher_engine(layout: Layout, teacher: Teacher, model: Architecture, gpu: Gpu | None) -> EngineEstimate:
-    """One GPU of the teacher's engine."""
-    return _vllm(layout, teacher, model, gpu, "teacher")
+    """One GPU of the teacher's engine. With transformers, as many samples pass at once as with the learner."""
+    if teacher.engine == "hf":
+        lengths, share = layout.lengths, -(-layout.train.samples_per_step // teacher.engines)
+        return estimate_transformers_scorer(
+            model,
+            rows=min(share, layout.roles.learner.micro_batch or share),
+            max_model_len=lengths.prompt + lengths.response,
+            item_bytes=ITEM_BYTES[teacher.precision],
+        )
+    found, item = _vllm(layout, teacher, model, gpu, "teacher"), ITEM_BYTES[teacher.precision]
+    tokens = min(TEACHER_BATCHED_TOKENS, layout.lengths.prompt + layout.lengths.response)
+    hidden = tokens * model.hidden * item / GIB
+    return structs.replace(found, scoring_gib=prompt_logits_gib(model, tokens, item) + hidden)
 
 
 def _vllm(layout: Layout, role: Rollout | Teacher, model: Architecture, gpu: Gpu | None, name: str) -> EngineEstimate:
@@ -150,7 +169,7 @@ def _vllm(layout: Layout, role: Rollout | Teacher, model: Architecture, gpu: Gpu
         memory_utilization=role.memory_utilization,
         max_model_len=layout.lengths.prompt + layout.lengths.response,
         max_num_seqs=getattr(role, "max_concurrency", 0) or ENGINE_SEQUENCES,
-        max_num_batched_tokens=vllm_batching(gpu, server=False).tokens,
+        max_num_batched_tokens=TEACHER_BATCHED_TOKENS if name == "teacher" else vllm_batching(gpu, server=False).tokens,
         concurrent_batches=2,  # vLLM schedules one step ahead
         weight_bytes=item,
         kv_bytes=item,

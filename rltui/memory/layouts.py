@@ -26,7 +26,6 @@ from rltui.memory.knobs import engine_knob
 from rltui.memory.layout_host import fullest_node
 from rltui.memory.sharing import Tenant, share
 from rltui.memory.training import estimate_training
-from rltui.placement.simulate import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +67,8 @@ def estimate_layout(layout: Layout) -> LayoutEstimate:
     Raises:
         UsageError: A model is a local folder whose config.json cannot be read.
     """
+    from rltui.placement.simulate import place
+
     found = estimate_roles(layout)
     if not found.roles:
         return found
@@ -81,21 +82,34 @@ def estimate_roles(layout: Layout) -> LayoutEstimate:
         UsageError: A model is a local folder whose config.json cannot be read.
     """
     model = find_model(layout.roles.learner.model)
-    if model is None:
-        return LayoutEstimate(notes=(_unknown_model(layout.roles.learner.model),))
-    checkpoint = checkpoint_gib(model, states_of(layout.roles.learner))
+    checkpoint = _checkpoint_gib(layout, model)
     if layout.hardware.on_cpu:
         note = "This layout runs on CPU slots: there is no card to fill."
-        return LayoutEstimate(checkpoint_gib=checkpoint, notes=(note,))
+        unknown = () if model else (_unknown_model(layout.roles.learner.model),)
+        return LayoutEstimate(checkpoint_gib=checkpoint, notes=(note, *unknown))
     gpu, models = find_gpu(layout.hardware.gpu), {"learner": model, "rollout": model, **_other_models(layout, model)}
     known = {name: found for name, found in models.items() if found is not None}
+    doubtful = {_site(layout, name) for name, found in models.items() if found is None}
     tenants = list(_tenants(layout, known, gpu))
+    shared = zip(tenants, share(tenants, SYNC_BUCKET_GIB), strict=True)
     return LayoutEstimate(
-        roles=share(tenants, SYNC_BUCKET_GIB),
+        roles=tuple(_unjudged(role) if tenant.site in doubtful else role for tenant, role in shared),
         engines=tuple(tenant.engine for tenant in tenants if tenant.engine is not None),
         checkpoint_gib=checkpoint,
         notes=tuple(_notes(layout, models, gpu)),
     )
+
+
+def _checkpoint_gib(layout: Layout, model: Architecture | None) -> float | None:
+    """The states of the policy and of a critic; None where one of them is not known."""
+    critic = layout.roles.critic
+    if model is None:
+        return None
+    size = checkpoint_gib(model, states_of(layout.roles.learner))
+    if critic is None:
+        return size
+    value = find_model(critic.model) if critic.model else model
+    return None if value is None else size + checkpoint_gib(value, states_of(critic))
 
 
 def host_of(layout: Layout, placement: Placement) -> HostEstimate | None:
@@ -110,7 +124,7 @@ def host_of(layout: Layout, placement: Placement) -> HostEstimate | None:
     return fullest_node(layout, model, _other_models(layout, model).get("critic"), placement.seats)
 
 
-def _other_models(layout: Layout, learner: Architecture) -> dict[str, Architecture | None]:
+def _other_models(layout: Layout, learner: Architecture | None) -> dict[str, Architecture | None]:
     roles = {name: getattr(layout.roles, name) for name in ("reference", "critic", "teacher")}
     return {name: find_model(role.model) if role.model else learner for name, role in roles.items() if role is not None}
 
@@ -118,9 +132,18 @@ def _other_models(layout: Layout, learner: Architecture) -> dict[str, Architectu
 def _notes(layout: Layout, models: dict[str, Architecture | None], gpu: Gpu | None) -> Iterator[str]:
     if gpu is None:
         yield _unknown_gpu(layout.hardware.gpu)
+    missing: dict[str, list[str]] = {}
     for name, model in models.items():
         if model is None:
-            yield f"The {name} is left out. {_unknown_model(getattr(layout.roles, name).model)}"
+            own = getattr(getattr(layout.roles, name), "model", "") or layout.roles.learner.model
+            missing.setdefault(own, []).append(name)
+    for own, names in missing.items():
+        left_out = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        yield f"The {left_out} {'are' if len(names) > 1 else 'is'} left out. {_unknown_model(own)}"
+    sites = {_site(layout, name) for name, model in models.items() if model is None}
+    beside = [name for name, model in models.items() if model is not None and _site(layout, name) in sites]
+    if beside:
+        yield f"Whether {' and '.join(beside)} would fit beside that is not known."
     for found in {model.name: model for model in models.values() if model is not None}.values():
         if found.caveat:
             yield f"The shape of {found.name} is doubtful: {found.caveat}."
@@ -131,10 +154,11 @@ def _notes(layout: Layout, models: dict[str, Architecture | None], gpu: Gpu | No
 def _tenants(layout: Layout, models: dict[str, Architecture], gpu: Gpu | None) -> Iterator[Tenant]:
     """Every role as if it were alone, in the order of the table."""
     roles, capacity = layout.roles, gpu.usable_gib if gpu else None
-    yield Tenant(
-        site=_site(layout, "learner"), estimate=_train(models["learner"], learner_training(layout), "learner", capacity)
-    )
-    yield _engine(layout, models["rollout"], roles.rollout, rollout_engine(layout, models["rollout"], gpu), capacity)
+    if "learner" in models:
+        alone = _train(models["learner"], learner_training(layout), "learner", capacity)
+        yield Tenant(site=_site(layout, "learner"), estimate=alone)
+        engine = rollout_engine(layout, models["rollout"], gpu)
+        yield _engine(layout, models["rollout"], roles.rollout, engine, capacity)
     if roles.reference is not None and "reference" in models:
         told = reference_training(layout, roles.reference.precision)
         yield Tenant(site=_site(layout, "reference"), estimate=_frozen(models["reference"], told, capacity))
@@ -144,6 +168,11 @@ def _tenants(layout: Layout, models: dict[str, Architecture], gpu: Gpu | None) -
     if roles.teacher is not None and "teacher" in models:
         engine = teacher_engine(layout, roles.teacher, models["teacher"], gpu)
         yield _engine(layout, models["teacher"], roles.teacher, engine, capacity)
+
+
+def _unjudged(role: RoleEstimate) -> RoleEstimate:
+    """A role beside one of unknown size: whether it fits is known only where it does not."""
+    return role if role.verdict == "no" else structs.replace(role, capacity_gib=None)
 
 
 def _site(layout: Layout, role: str) -> str:
@@ -189,6 +218,9 @@ def _engine(
     working = {"activation": engine.activation_gib, "graphs": engine.graphs_gib, "kv": max(0.0, engine.kv_gib or 0.0)}
     running = {**context, **working}
     moments = [Moment(moment="load", parts_gib=context), Moment(moment="generate", parts_gib=running)]
+    if engine.scoring_gib:
+        scoring = {**running, "activation": 0.0, "logits": engine.scoring_gib}
+        moments.append(Moment(moment="log-probs", parts_gib=scoring))
     if engine.role == "rollout":
         synced = {**running, "bucket": SYNC_BUCKET_GIB, "activation": 0.0}
         moments.append(Moment(moment="weight sync", parts_gib=synced))
@@ -201,7 +233,7 @@ def _engine(
         moments=tuple(moments),
         error=ENGINE_ERROR,
         knob=_engine_knob(layout, model, role, blocked=bool(blocked)),
-        reason=blocked or f"{engine.kv_gib or 0.0:.1f} GiB are KV cache",
+        reason=blocked or _largest(engine),
         blocked=blocked,
     )
     return Tenant(
@@ -213,9 +245,18 @@ def _engine(
     )
 
 
+def _largest(engine: EngineEstimate) -> str:
+    if engine.kv_gib is not None and not engine.kv_gib:
+        return f"{engine.activation_gib:.1f} GiB are logits and activations of all samples that pass at once"
+    return f"{engine.kv_gib or 0.0:.1f} GiB are KV cache"
+
+
 def _engine_knob(layout: Layout, model: Architecture, role: Rollout | Teacher, *, blocked: bool) -> str:
     name = "rollout" if role is layout.roles.rollout else "teacher"
-    if getattr(role, "engine", "vllm") == "hf":
+    if role.engine == "hf" and name == "teacher":
+        rows = layout.roles.learner.micro_batch or layout.train.samples_per_step
+        return f"roles.learner.micro_batch={rows // 2}" if rows > 1 else ""
+    if role.engine == "hf":
         return f"roles.rollout.engines={2 * layout.num_engines}"
     if not blocked:
         return f"roles.{name}.memory_utilization=0.9"

@@ -56,7 +56,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 _FSDP = Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="full", base_bytes=4.0)
 
 RECIPES: dict[str, Recipe] = {
-    "rltui": Recipe(backend="deepspeed", zero_stage=2, states=s.DEEPSPEED_BF16, kernels="eager", head="streamed"),
+    "rltui": Recipe(backend="deepspeed", zero_stage=2, states=s.DEEPSPEED_BF16, kernels="eager", head="chunked"),
     "open-instruct": Recipe(
         backend="deepspeed",
         zero_stage=0,

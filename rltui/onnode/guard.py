@@ -7,23 +7,23 @@ that the supervisor is gone (kill -9, out of memory), whatever the platform.
 import os
 import shutil
 import sys
-import time
 
 from rltui.onnode import processes, rundir
 
 
 def main() -> int:
-    """Entry point: ``python -m rltui.onnode.guard ATTEMPT UUID RAY_FOLDER``."""
+    """Entry point: ``python -m rltui.onnode.guard ATTEMPT UUID RAY_FOLDER [--node]``.
+
+    With ``--node`` it guards one node of several: it cleans that up, and the attempt's end is for others to tell.
+    """
     attempt, uuid, ray_folder = sys.argv[1:4]
     if "done" in sys.stdin.read():
         return 0
     ended = processes.end_all(uuid, grace_s=10.0, exclude=(os.getpid(),))
     shutil.rmtree(ray_folder, ignore_errors=True)
-    reason = "the supervisor was killed; %d processes of the attempt were ended" % len(ended)
-    if rundir.read_json(os.path.join(attempt, rundir.END)) is None:
-        end = {"schema": rundir.SCHEMA, "outcome": "lost", "exit_code": None, "reason": reason, "at": time.time()}
-        rundir.write_stage(attempt, "ended", reason)
-        rundir.write_json(os.path.join(attempt, rundir.END), end)
+    if "--node" not in sys.argv[4:] and rundir.read_json(os.path.join(attempt, rundir.END)) is None:
+        reason = "the supervisor was killed; %d processes of the attempt were ended" % len(ended)
+        rundir.write_end(attempt, "lost", None, reason)
     return 0
 
 

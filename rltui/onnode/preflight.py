@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from rltui.onnode.local_queue import Capacity
 
@@ -25,14 +25,24 @@ def capacity() -> Capacity:
 
 def count_gpus() -> int:
     """GPUs that the driver lists, 0 where there is none."""
+    return list_gpus()[0]
+
+
+def list_gpus() -> Tuple[int, str]:
+    """How many GPUs the driver lists, and what it complains about: a lost one ends the list."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return 0
+        return 0, "there is no nvidia-smi"
     try:
-        listing = subprocess.run([program, "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return sum(line.startswith(b"GPU ") for line in listing.stdout.splitlines())
+        listing = subprocess.run([program, "-L"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
+    except OSError as error:
+        return 0, "nvidia-smi: %s" % error.strerror
+    except subprocess.TimeoutExpired:
+        return 0, "nvidia-smi does not answer"
+    lines = listing.stdout.decode("utf-8", "replace").splitlines()
+    listed = [line for line in lines if line.startswith("GPU ")]
+    said = [line.strip() for line in lines if line not in listed and line.strip()]
+    return len(listed), said[-1][:200] if listing.returncode and said else ""
 
 
 def problems(attempt: str, job: Dict[str, Any]) -> List[str]:

@@ -220,6 +220,13 @@ class AttemptScanner:
                     grown = True
 
 
+def attempts_here() -> Set[str]:
+    """Uuids of the attempts of which a process of this user carries the mark on this machine."""
+    mark = ("%s=" % ATTEMPT_VARIABLE).encode()
+    found = (variable for pid in _pids() for variable in _environment(pid) if variable.startswith(mark))
+    return {variable[len(mark) :].decode("utf-8", "replace") for variable in found}
+
+
 def _pids() -> Set[int]:
     """Pids of this user's processes."""
     me = os.getuid()

@@ -6,15 +6,25 @@
         attempts/01/
             layout.yaml             the layout as resolved
             job.json                what the supervisor is to start (no secret in it)
+            submitted.json          the scheduler's id of it (0600); written by rltui once it knows
+            .lock-<uuid>/           made by whoever starts the attempt, or by rltui so that nobody can any more
             env                     NAME=value lines (0600), read by the supervisor
             stage.json              where the attempt stands
             end.json                how it ended; written once
+            slurm.json              under Slurm: job id, which start of it, nodes, head, time limit
+            preflight.json          under Slurm: what each node said before Ray came up, and which are bad
+            failure.json            the word for what ended it, found by rltui afterwards
             out.log                 all output of trainer and Ray
             metrics.jsonl           one object a training step
             events.jsonl            one object an event
+            memory.json             each role's peaks of memory, moment by moment, and what was estimated
             gpu-<host>.jsonl        the sampler's lines
             ray.json, status.json   endpoints with their tokens (0600)
+            actors.json             what Ray's dashboard last said, where rltui cannot ask it (0600)
+            status-now.json         the same of the trainer's status endpoint
         checkpoints/step-000050/    COMPLETE is written last
+        evaluations/step-000050.jsonl   some answers of the evaluation after that step; the newest few files are kept
+        export/step-000050/         a checkpoint as a Hugging Face folder, where somebody asked for it
         wandb/
 
 This module is used on nodes, so it keeps to the standard library and Python 3.8.
@@ -31,18 +41,33 @@ SCHEMA = 1
 RUN = "run.json"
 LAYOUT = "layout.yaml"
 JOB = "job.json"
+SCRIPT = "job.sbatch"
+SUBMITTED = "submitted.json"
 ENVIRONMENT = "env"
 STAGE = "stage.json"
 END = "end.json"
 OUT_LOG = "out.log"
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
+MEMORY = "memory.json"
 RAY_ENDPOINT = "ray.json"
 STATUS_ENDPOINT = "status.json"
+ACTORS = "actors.json"
+STATUS_NOW = "status-now.json"
 SUPERVISOR = "supervisor.json"
+FAILURE = "failure.json"
+SLURM = "slurm.json"
+PREFLIGHT = "preflight.json"
 ATTEMPTS = "attempts"
 CHECKPOINTS = "checkpoints"
+EXPORT = "export"
 CHECKPOINT_COMPLETE = "COMPLETE"
+EVALUATIONS = "evaluations"
+EVALUATING = "evaluating"
+"""First word of the detail of the stage ``training`` while an evaluation delays the next step."""
+
+RESTART = "restart"
+"""Kind of the events of a role that died and is started again, or runs again."""
 
 ATTEMPT_VARIABLE = "RLTUI_ATTEMPT"
 """Environment variable that every process of an attempt carries; its value is the attempt's uuid."""
@@ -50,8 +75,9 @@ ATTEMPT_VARIABLE = "RLTUI_ATTEMPT"
 STAGES = ("submitted", "queued", "preflight", "ray-up", "placing", "loading", "training", "saving", "ended")
 """Stages of an attempt, in the order in which they happen (training and saving alternate)."""
 
-OUTCOMES = ("finished", "failed", "cancelled", "lost")
-"""How an attempt can end. ``lost``: its processes vanished without a word (power cut, kill -9)."""
+OUTCOMES = ("finished", "failed", "cancelled", "lost", "time-limit")
+"""How an attempt can end. ``lost``: its processes vanished without a word (power cut, kill -9). ``time-limit``: it
+saved and ended because the scheduler's time limit came near."""
 
 
 def write_json(path: str, value: Any, mode: int = 0o600) -> None:
@@ -78,6 +104,17 @@ def read_json(path: str) -> Optional[Dict[str, Any]]:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def read_tail(path: str, offset: int = 0, limit: int = 1 << 20) -> str:
+    """The text of a file from ``offset`` on, at most its last ``limit`` bytes; empty where there is none."""
+    try:
+        with open(path, "rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(offset, size - limit))
+            return stream.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def append_line(path: str, value: Any) -> None:
@@ -145,9 +182,33 @@ def write_stage(
     write_json(path, record)
 
 
+def write_end(attempt: str, outcome: str, exit_code: Optional[int], reason: str, **details: Any) -> None:
+    """Write ``end.json``: the attempt is over. It is also its last stage and an event.
+
+    Args:
+        attempt: The attempt's directory.
+        outcome: One of ``OUTCOMES``.
+        exit_code: The trainer's, where it has one.
+        reason: One sentence.
+        **details: Further keys, such as ``bad_nodes``.
+    """
+    if outcome not in OUTCOMES:
+        raise ValueError("unknown outcome %r" % outcome)
+    write_stage(attempt, "ended", reason)
+    end = {"schema": SCHEMA, "outcome": outcome, "exit_code": exit_code, "reason": reason, "at": time.time()}
+    end.update(details)
+    write_json(os.path.join(attempt, END), end)
+    log_event(attempt, "end", "%s: %s" % (outcome, reason))
+
+
 def attempt_folder(run: str, number: int) -> str:
     """Return the directory of attempt ``number`` of the run directory ``run``."""
     return "%s/%s/%02d" % (run, ATTEMPTS, number)
+
+
+def lock_folder(attempt: str, uuid: str) -> str:
+    """Return the directory whose making starts the submission ``uuid``: a second copy of it finds it made and ends."""
+    return "%s/.lock-%s" % (attempt, uuid)
 
 
 def newest_checkpoint(run: str) -> Optional[str]:

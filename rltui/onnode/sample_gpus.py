@@ -1,9 +1,12 @@
 """What the sampler reads of a node's GPUs, by NVML; nothing where there is no driver, no pynvml or no card."""
 
 import contextlib
-from typing import Any, Callable, Dict, List
+import ctypes
+from typing import Any, Callable, Dict, List, Tuple
 
 GIB = float(1 << 30)
+MOST_XIDS = 64
+"""Errors told of in one go; a dying card may report without end."""
 
 
 class GpuReader:
@@ -15,6 +18,7 @@ class GpuReader:
 
     def __init__(self) -> None:
         self._nvml: Any = None
+        self._events: Any = None
         self._handles: List[Any] = []
         try:
             import pynvml
@@ -27,6 +31,47 @@ class GpuReader:
         except pynvml.NVMLError:
             self._handles = []
         self._nvml = pynvml
+        self._events = self._watch_xids()
+
+    def xids(self) -> List[Tuple[int, int]]:
+        """(index of the GPU, Xid) of each error that the driver reported since the last call, without waiting."""
+        found: List[Tuple[int, int]] = []
+        if self._events is None:
+            return found
+        # What ends the loop is a time-out: there is no more; or the card is gone, which its Xid said before.
+        with contextlib.suppress(self._nvml.NVMLError):
+            while len(found) < MOST_XIDS:
+                event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
+                found.append((self._index_of(event.device), int(event.eventData)))
+        return found
+
+    def _index_of(self, handle: Any) -> int:
+        """Index of an event's card, by its address: NVML answers no question about one that fell off the bus."""
+        address = ctypes.cast(handle, ctypes.c_void_p).value
+        known = [ctypes.cast(one, ctypes.c_void_p).value for one in self._handles]
+        return known.index(address) if address in known else -1
+
+    def bus_id(self, index: int) -> str:
+        """Where a GPU sits on the PCI bus, as the kernel's log names it; its index where the driver does not say."""
+        with contextlib.suppress(self._nvml.NVMLError, AttributeError):
+            if index >= 0:
+                return _text(self._nvml.nvmlDeviceGetPciInfo(self._handles[index]).busId)
+        return str(max(0, index))
+
+    def _watch_xids(self) -> Any:
+        """NVML's set of events, or None where no card or no driver can report Xids."""
+        nvml, watched = self._nvml, 0
+        if not self._handles or not hasattr(nvml, "nvmlEventSetWait_v2"):
+            return None
+        try:
+            events = nvml.nvmlEventSetCreate()
+        except nvml.NVMLError:
+            return None
+        for handle in self._handles:
+            with contextlib.suppress(nvml.NVMLError):  # shared slices and some drivers cannot
+                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
+                watched += 1
+        return events if watched else None
 
     def sample(self, slow: bool) -> List[Dict[str, Any]]:
         """One entry a GPU; ``slow`` adds what hardly changes or takes NVML long."""

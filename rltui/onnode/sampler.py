@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional, Tuple
 if __package__ in (None, ""):  # started by its path
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from rltui.onnode import processes
+from rltui.onnode import processes, rundir
 from rltui.onnode.sample_gpus import GpuReader
 from rltui.onnode.sample_host import GIB, HostReader
 
@@ -112,6 +112,13 @@ class Sampler:
         self._processes = ProcessReader(uuid)
         self._lines = 0
 
+    def xids(self) -> List[str]:
+        """What the driver reported of each GPU since the last call, worded as the kernel's log has it."""
+        return [
+            "Xid (PCI:%s): %d, GPU %d of %s" % (self._gpus.bus_id(index), xid, index, self._host)
+            for index, xid in self._gpus.xids()
+        ]
+
     def line(self) -> bytes:
         """The next line."""
         slow = self._lines % SLOW_EVERY == 0
@@ -139,6 +146,8 @@ def sample_until_end(attempt: str, uuid: str, interval_s: float, parent: Optiona
     sink = Sink(os.path.join(attempt, "gpu-%s.jsonl" % host_name()))
     due = time.monotonic()
     while (parent is None or processes.alive(*parent)) and os.path.isdir(attempt):
+        for text in sampler.xids():
+            rundir.log_event(attempt, "xid", text, host=host_name())
         sink.write(sampler.line())
         due = max(due + interval_s, time.monotonic())  # after a standstill there is nothing to catch up with
         time.sleep(max(0.0, due - time.monotonic()))

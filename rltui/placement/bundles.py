@@ -51,6 +51,14 @@ def groups(layout: Layout) -> tuple[Group, ...]:
     return tuple(group for group in _candidates(layout) if group.slots)
 
 
+def reward_groups(layout: Layout) -> tuple[Group, ...]:
+    """The placement group of the reward workers, where there are any: CPU cores beside the GPUs, over all nodes."""
+    workers, role = layout.num_reward_workers, layout.roles.reward
+    if role is None or not workers:
+        return ()
+    return (Group("reward", (role.cpus_per_worker,) * workers, "SPREAD", members=("reward",)),)
+
+
 def _candidates(layout: Layout) -> Iterator[Group]:
     learner, rollout, teacher = layout.roles.learner, layout.roles.rollout, layout.roles.teacher
     for name, pool in layout.pools.items():

@@ -10,7 +10,7 @@ from rltui.placement.result import STRANDED_WORDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rltui.layout.schema import Layout
+    from rltui.layout.schema import Critic, Layout, Learner, Rollout, Teacher
     from rltui.placement.result import Placement, Seat
 
 LETTERS = {"learner": "L", "reference": "R", "critic": "C", "teacher": "T", "engine": "E"}
@@ -59,27 +59,47 @@ def _cell(seats: list[Seat]) -> str:
 
 def _legend(layout: Layout, placement: Placement) -> list[str]:
     unit = "CPU slot" if layout.hardware.on_cpu else layout.hardware.gpu
-    free = f"each cell is one {unit}; {placement.free_slots} free"
+    shared = ", shared by the roles in it" if _shares(placement) else ""
+    free = f"each cell is one {unit}{shared}; {placement.free_slots} free"
     if placement.outside_ray:
         free += f"; {OUTSIDE} {placement.outside_ray} a node outside Ray"
     return [*_role_lines(layout), free, *_free_lines(placement), *_homeless_lines(placement)]
 
 
+def _shares(placement: Placement) -> bool:
+    """Whether any GPU has two roles."""
+    taken = Counter((seat.node, slot) for seat in placement.seats for slot in seat.slots)
+    return any(count > 1 for count in taken.values())
+
+
 def _role_lines(layout: Layout) -> Iterator[str]:
     roles, learner, rollout = layout.roles, layout.roles.learner, layout.roles.rollout
-    ranks = f"{layout.num_ranks} ranks"
-    yield f"L learner  {learner.model}, ZeRO-{learner.zero_stage}, {learner.precision}, {ranks}{_in(learner.pool)}"
+    yield f"L learner  {learner.model}, {_training(layout, 'learner')}, {_ranks(layout.num_ranks)}{_in(learner.pool)}"
     if roles.reference is not None:
         yield f"R reference  {roles.reference.model or learner.model}, frozen{_in(roles.reference.pool)}"
     if roles.critic is not None:
-        critic = roles.critic
-        model = critic.model or learner.model
-        yield f"C critic   {model}, ZeRO-{critic.zero_stage}, {critic.precision}{_in(critic.pool)}"
+        ranks = _ranks(layout.slots_of("critic"))
+        model, pool = roles.critic.model or learner.model, _in(roles.critic.pool)
+        yield f"C critic   {model}, {_training(layout, 'critic')}, {ranks}{pool}"
     if roles.teacher is not None:
-        teacher = roles.teacher
-        yield f"T teacher  {teacher.model}, tensor parallel {teacher.tensor_parallel}{_in(teacher.pool)}"
-    engine = f"{rollout.engine}, tensor parallel {rollout.tensor_parallel}, {rollout.precision}"
-    yield f"E engine   {engine}{_in(rollout.pool)}"
+        yield f"T teacher  {roles.teacher.model}, {_serving(roles.teacher)}{_in(roles.teacher.pool)}"
+    yield f"E engine   {_serving(rollout)}{_in(rollout.pool)}"
+
+
+def _training(layout: Layout, name: str) -> str:
+    role: Learner | Critic = getattr(layout.roles, name)
+    return f"ZeRO-{role.zero_stage}, {role.precision}"
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'s' * (count != 1)}"
+
+
+def _serving(role: Rollout | Teacher) -> str:
+    """``hf`` is the layout's word; people know it as transformers, which splits no layer over GPUs."""
+    if role.engine == "hf":
+        return f"transformers, {role.precision}"
+    return f"{role.engine}, tensor parallel {role.tensor_parallel}, {role.precision}"
 
 
 def _in(pool: str) -> str:

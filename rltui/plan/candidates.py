@@ -1,24 +1,21 @@
-"""Which learners and which engines a model could have on given GPUs: all that fit, and nothing that does not."""
+"""Which learners and which engines a model could have on GPUs of their own: all choices, with what they take."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-import msgspec
-from msgspec import Struct
-
-from rltui.layout.schema import Checkpoint, Data, Hardware, Layout, Learner, Lengths, Roles, Rollout, Train
-from rltui.memory.layouts import estimate_layout
+from rltui.layout.schema import Learner, Roles, Rollout, Teacher
+from rltui.memory.layouts import estimate_roles
+from rltui.plan.assemble import assemble
+from rltui.plan.setup import EngineChoice, LearnerChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Literal
 
     from rltui.hardware.architecture import Architecture
-    from rltui.hardware.gpus import Gpu
-    from rltui.memory.estimate import EngineEstimate, RoleEstimate
+    from rltui.memory.estimate import RoleEstimate
     from rltui.memory.layouts import LayoutEstimate
+    from rltui.plan.request import Request
 
 ZERO_STAGES: tuple[Literal[2], Literal[3]] = (2, 3)
 """Stages 0 and 1 hold more than stage 2 and are no faster at one optimizer step a batch."""
@@ -27,74 +24,6 @@ MICRO_BATCHES = (1, 2, 4, 8, 16)
 TENSOR_PARALLEL = (1, 2, 4, 8, 16)
 EVERY_SIZE_UP_TO = 256
 """Up to so many learners every number is tried; beyond that, whole nodes only."""
-
-STEPS = 200
-LEARNING_RATE = 1e-6
-
-
-class Request(Struct, frozen=True, kw_only=True):
-    """What a plan is wanted for.
-
-    Attributes:
-        model_name: The model as the trainers load it.
-        model: Its shape.
-        gpu: The card.
-        nodes: Nodes.
-        gpus_per_node: Cards of each node.
-        prompt_tokens: Longest prompt.
-        response_tokens: Longest response.
-        prompts: Prompts of a step.
-        samples: Samples of a prompt.
-        async_steps: Steps that rollouts may run ahead.
-        data: What is trained on.
-        reward: Its reward.
-    """
-
-    model_name: str
-    model: Architecture
-    gpu: Gpu
-    nodes: int
-    gpus_per_node: int
-    prompt_tokens: int = 1024
-    response_tokens: int = 2048
-    prompts: int = 64
-    samples: int = 8
-    async_steps: int = 0
-    data: str = "builtin/sort-digits"
-    reward: Literal["exact", "coin", "math", "code", "none"] = "exact"
-
-    @property
-    def total_gpus(self) -> int:
-        """Cards in all."""
-        return self.nodes * self.gpus_per_node
-
-    @property
-    def samples_per_step(self) -> int:
-        """Samples that one step trains on."""
-        return self.prompts * self.samples
-
-
-class LearnerChoice(Struct, frozen=True, kw_only=True):
-    """One way to train, and what it takes of each card."""
-
-    gpus: tuple[int, ...]
-    zero_stage: Literal[2, 3]
-    micro_batch: int
-    gradient_checkpointing: bool
-    memory: RoleEstimate
-
-    @property
-    def ranks(self) -> int:
-        """Learners in all."""
-        return sum(self.gpus)
-
-
-class EngineChoice(Struct, frozen=True, kw_only=True):
-    """One width of an engine, and what it takes of each card."""
-
-    tensor_parallel: int
-    engine: EngineEstimate
-    memory: RoleEstimate
 
 
 def packed(learners: int, gpus_per_node: int) -> tuple[int, ...]:
@@ -114,56 +43,79 @@ def learner_counts(request: Request) -> Iterator[int]:
             yield count
 
 
-def learner_choices(request: Request, count: int) -> Iterator[LearnerChoice]:
-    """Every way for ``count`` learners to train, whether it fits or not."""
-    rows = -(-request.samples_per_step // count)
+def training_ways(request: Request, ranks: int) -> Iterator[tuple[Literal[2, 3], int, bool]]:
+    """ZeRO stage, micro-batch and recomputation of every way for ``ranks`` to train."""
+    rows = -(-request.samples_per_step // ranks)
     for zero_stage in ZERO_STAGES:
         for micro_batch in (size for size in MICRO_BATCHES if size <= rows):
             for recompute in (False, True):
-                learner = Learner(
-                    model=request.model_name,
-                    gpus=list(packed(count, request.gpus_per_node)),
-                    zero_stage=zero_stage,
-                    micro_batch=micro_batch,
-                    gradient_checkpointing=recompute,
-                    precision=precision(request.gpu),
-                )
-                layout = assemble(request, learner, Rollout(engines=1, precision=precision(request.gpu)))
-                yield LearnerChoice(
-                    gpus=tuple(learner.gpus),
-                    zero_stage=zero_stage,
-                    micro_batch=micro_batch,
-                    gradient_checkpointing=recompute,
-                    memory=_role(estimate_layout(layout), "learner"),
-                )
+                yield zero_stage, micro_batch, recompute
+
+
+def learner_choices(request: Request, count: int) -> Iterator[LearnerChoice]:
+    """Every way for ``count`` learners to train, whether it fits or not."""
+    gpus = packed(count, request.gpus_per_node)
+    for zero_stage, micro_batch, recompute in training_ways(request, count):
+        learner = Learner(
+            model=request.model_name,
+            gpus=list(gpus),
+            zero_stage=zero_stage,
+            micro_batch=micro_batch,
+            gradient_checkpointing=recompute,
+            precision=request.precision,
+        )
+        roles = Roles(learner=learner, rollout=Rollout(engines=1, precision=request.precision))
+        yield LearnerChoice(
+            gpus=gpus,
+            zero_stage=zero_stage,
+            micro_batch=micro_batch,
+            gradient_checkpointing=recompute,
+            memory=role_of(estimate_roles(assemble(request, roles)), "learner"),
+        )
 
 
 def engine_choices(request: Request) -> Iterator[EngineChoice]:
-    """Every width that divides the model's heads and a node can hold, whether it fits the cards or not.
+    """Every width of a rollout engine that a node can hold, whether it fits the cards or not."""
+    return _choices(request.model, request, "rollout")
 
-    Widths beyond the key-value heads copy them and so waste cache: they come only where nothing narrower fits.
-    """
+
+def teacher_choices(request: Request) -> Iterator[EngineChoice]:
+    """The same of a teacher."""
+    assert request.teacher is not None, "distillation has a teacher"
+    return _choices(request.teacher, request, "teacher")
+
+
+def _choices(model: Architecture, request: Request, role: Literal["rollout", "teacher"]) -> Iterator[EngineChoice]:
+    """Widths beyond the key-value heads copy them and so waste cache: they come only where nothing narrower fits."""
     nothing_fits = True
     for width in TENSOR_PARALLEL:
-        if width <= request.gpus_per_node and _heads_divide(request.model, width):
-            if _copies_heads(request.model, width) and not nothing_fits:
-                return
-            choice = _engine_choice(request, width)
-            nothing_fits = nothing_fits and choice.memory.verdict == "no"
-            yield choice
+        if width > request.gpus_per_node or not _heads_divide(model, width):
+            continue
+        if _copies_heads(model, width) and not nothing_fits:
+            return
+        choice = _choice(request, role, width)
+        nothing_fits = nothing_fits and choice.memory.verdict == "no"
+        yield choice
 
 
-def _engine_choice(request: Request, width: int) -> EngineChoice:
-    rollout = Rollout(engines=1, tensor_parallel=width, precision=precision(request.gpu))
-    learner = Learner(model=request.model_name, gpus=[1], precision=precision(request.gpu))
-    layout = assemble(request, learner, rollout)
-    estimate = estimate_layout(layout)
-    return EngineChoice(tensor_parallel=width, engine=estimate.engines[0], memory=_role(estimate, "rollout"))
+def _choice(request: Request, role: Literal["rollout", "teacher"], width: int) -> EngineChoice:
+    kind = request.precision
+    roles = Roles(
+        learner=Learner(model=request.model_name, gpus=[1], precision=kind),
+        rollout=Rollout(engines=1, tensor_parallel=width if role == "rollout" else 1, precision=kind),
+        teacher=Teacher(model=request.teacher_name, tensor_parallel=width, precision=kind)
+        if role == "teacher"
+        else None,
+    )
+    estimate = estimate_roles(assemble(request, roles))
+    engine = next(each for each in estimate.engines if each.role == role)
+    return EngineChoice(tensor_parallel=width, engine=engine, memory=role_of(estimate, role))
 
 
-def _role(estimate: LayoutEstimate, name: str) -> RoleEstimate:
+def role_of(estimate: LayoutEstimate, name: str) -> RoleEstimate:
+    """The estimate of the role called ``name``, which a layout of a request always has."""
     found = estimate.role(name)
-    assert found is not None, "the request's model and card are known, so every role has an estimate"
+    assert found is not None, "the request's models and card are known, so every role has an estimate"
     return found
 
 
@@ -181,62 +133,3 @@ def engines_beside(request: Request, gpus: tuple[int, ...], width: int) -> int:
     rest = [request.gpus_per_node - bundle for bundle in gpus]
     rest += [request.gpus_per_node] * (request.nodes - len(gpus))
     return min(request.prompts, sum(free // width for free in rest))
-
-
-def precision(gpu: Gpu) -> Literal["bf16", "fp16"]:
-    """The 16-bit format that the card computes in."""
-    return "bf16" if gpu.bf16 else "fp16"
-
-
-def layout_of(request: Request, learner: LearnerChoice, engine: EngineChoice, engines: int) -> Layout:
-    """The whole layout of a choice."""
-    return assemble(
-        request,
-        Learner(
-            model=request.model_name,
-            gpus=list(learner.gpus),
-            zero_stage=learner.zero_stage,
-            micro_batch=learner.micro_batch,
-            gradient_checkpointing=learner.gradient_checkpointing,
-            precision=precision(request.gpu),
-        ),
-        Rollout(engines=engines, tensor_parallel=engine.tensor_parallel, precision=precision(request.gpu)),
-    )
-
-
-def as_text(layout: Layout) -> str:
-    """The layout as YAML without the sections of other algorithms, which GRPO does not read; and equal when loaded."""
-    import yaml
-
-    values = {key: value for key, value in msgspec.to_builtins(layout).items() if key not in ("ppo", "opd")}
-    dumped = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
-    return f"# Proposed by `rltui plan`. Set data, train.steps and slurm before a long run.\n{dumped}"
-
-
-def assemble(request: Request, learner: Learner, rollout: Rollout) -> Layout:
-    """A GRPO layout of ``request`` with these two roles."""
-    width = rollout.tensor_parallel
-    return Layout(
-        layout=1,
-        name=_name(request, learner.num_learners, rollout.engines, width),
-        summary=f"Planned: {learner.num_learners} learners, {rollout.engines} engines of {width}.",
-        algorithm="grpo",
-        hardware=Hardware(nodes=request.nodes, gpus_per_node=request.gpus_per_node, gpu=request.gpu.name),
-        roles=Roles(learner=learner, rollout=rollout),
-        train=Train(
-            steps=STEPS,
-            prompts_per_step=request.prompts,
-            samples_per_prompt=request.samples,
-            learning_rate=LEARNING_RATE,
-            async_steps=request.async_steps,
-        ),
-        lengths=Lengths(prompt=request.prompt_tokens, response=request.response_tokens),
-        data=Data(train=request.data, reward=request.reward),
-        checkpoint=Checkpoint(every=50, keep=3),
-    )
-
-
-def _name(request: Request, learners: int, engines: int, width: int) -> str:
-    model = re.sub(r"[^a-z0-9.]+", "-", request.model_name.rstrip("/").rsplit("/", 1)[-1].lower()).strip("-.")
-    shape = f"{request.nodes}x{request.gpus_per_node}-l{learners}-e{engines}x{width}"
-    return f"{model[: 63 - len(shape)] or 'model'}-{shape}"

@@ -1,4 +1,4 @@
-"""The best few, and why; or, where nothing fits, which role does not and what would help."""
+"""The best few, and why."""
 
 from __future__ import annotations
 
@@ -7,36 +7,32 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rltui.plan.candidates import (
-    EngineChoice,
-    LearnerChoice,
-    Request,
-    as_text,
-    engine_choices,
-    engines_beside,
-    layout_of,
-    learner_choices,
-    learner_counts,
-)
+from rltui.plan import actor_critic, distill
+from rltui.plan.assemble import as_text, layout_of
+from rltui.plan.candidates import engine_choices, engines_beside, learner_choices, learner_counts
+from rltui.plan.setup import LearnerChoice, Setup
 from rltui.plan.throughput import StepTime, step_time, train_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rltui.layout.schema import Layout
+    from rltui.plan.request import Request
 
 Sound = Callable[[str, str], bool]
 
 ALIKE = 8
 """Two proposals of the same engines differ by at least this part of all GPUs in learners."""
 
+SLEEP_WORTH = 0.9
+"""Engines sleep where that makes a step shorter than this share of one in which they stay awake: not every trainer can
+put engines to sleep."""
+
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """A choice of learners and engines, and its time."""
+    """A setup and its time."""
 
-    learner: LearnerChoice
-    engine: EngineChoice
-    engines: int
+    setup: Setup
     time: StepTime
 
 
@@ -45,14 +41,16 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
     Attributes:
         rank: 1 is the best.
-        candidate: Learners, engines and times.
+        setup: Who has which GPUs.
+        time: What a step is made of.
         layout: The layout.
         text: It as YAML.
         why: Why it has this rank.
     """
 
     rank: int
-    candidate: Candidate
+    setup: Setup
+    time: StepTime
     layout: Layout
     text: str
     why: str
@@ -60,31 +58,57 @@ class Proposal(Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> str:
         """``fits``, or ``tight`` where a role is within the estimate's error of the card."""
-        memories = (self.candidate.learner.memory, self.candidate.engine.memory)
-        return "tight" if any(memory.verdict == "tight" for memory in memories) else "fits"
+        return self.setup.verdict
 
 
 def candidates(request: Request) -> list[Candidate]:
-    """All that fit, fastest first; fewer learners and narrower engines first where they tie."""
-    engines = [choice for choice in engine_choices(request) if choice.memory.verdict != "no"]
-    found = []
-    for count in learner_counts(request) if engines else ():
+    """All that fit, fastest first; fewer learners and narrower engines and teachers first where they tie."""
+    found = [Candidate(setup=setup, time=step_time(request, setup)) for setup in _setups(request)]
+    return sorted(_sleepers_worth_it(found), key=_order)
+
+
+def _setups(request: Request) -> Iterator[Setup]:
+    if request.algorithm == "ppo":
+        return actor_critic.setups(request)
+    if request.algorithm == "opd":
+        return distill.setups(request, best_learner)
+    return _grpo(request)
+
+
+def _grpo(request: Request) -> Iterator[Setup]:
+    choices = [choice for choice in engine_choices(request) if choice.memory.verdict != "no"]
+    for count in learner_counts(request) if choices else ():
         learner = best_learner(request, count)
-        if learner is not None:
-            found += list(_beside(request, learner, engines))
-    return sorted(found, key=_order)
+        if learner is None:
+            continue
+        for engine in choices:
+            engines = engines_beside(request, learner.gpus, engine.tensor_parallel)
+            if engines:
+                memories = {"learner": learner.memory, "rollout": engine.memory}
+                yield Setup(learner=learner, engine=engine, engines=engines, memories=memories)
 
 
-def _beside(request: Request, learner: LearnerChoice, choices: Sequence[EngineChoice]) -> Iterator[Candidate]:
-    for engine in choices:
-        engines = engines_beside(request, learner.gpus, engine.tensor_parallel)
-        if engines:
-            time = step_time(request, learner, engine, engines)
-            yield Candidate(learner=learner, engine=engine, engines=engines, time=time)
+def _sleepers_worth_it(found: Sequence[Candidate]) -> Iterator[Candidate]:
+    """Of a pair that differs in sleep alone, the sleeper only where it is clearly faster."""
+    steps: dict[object, dict[bool, float]] = {}
+    for each in found:
+        steps.setdefault(_but_for_sleep(each.setup), {})[each.setup.sleeps] = each.time.step_s
+    for each in found:
+        pair = steps[_but_for_sleep(each.setup)]
+        if len(pair) == 1 or (pair[True] < SLEEP_WORTH * pair[False]) == each.setup.sleeps:
+            yield each
 
 
-def _order(candidate: Candidate) -> tuple[float, int, int]:
-    return -candidate.time.tokens_per_s, candidate.learner.ranks, candidate.engine.tensor_parallel
+def _but_for_sleep(setup: Setup) -> object:
+    critic = setup.critic.gpus if setup.critic else ()
+    teacher = setup.teacher.tensor_parallel if setup.teacher else 0
+    return setup.placement, setup.learner.gpus, critic, setup.engine.tensor_parallel, teacher
+
+
+def _order(candidate: Candidate) -> tuple[float, int, int, int]:
+    setup = candidate.setup
+    teacher = setup.teacher.tensor_parallel if setup.teacher is not None else 0
+    return -candidate.time.tokens_per_s, setup.learner.ranks, setup.engine.tensor_parallel, teacher
 
 
 def best_learner(request: Request, count: int) -> LearnerChoice | None:
@@ -106,43 +130,58 @@ def propose(request: Request, sound: Sound, count: int = 3) -> tuple[Proposal, .
         count: How many.
     """
     chosen: list[Proposal] = []
-    kept: list[Candidate] = []
     ranked = candidates(request)
     for candidate in ranked:
         if len(chosen) == count:
             break
-        if any(_alike(request, candidate, other) for other in kept):
+        if any(_alike(request, candidate.setup, other.setup) for other in chosen):
             continue
-        layout = layout_of(request, candidate.learner, candidate.engine, candidate.engines)
+        layout = layout_of(request, candidate.setup)
         text = as_text(layout)
         if sound(text, f"{layout.name}.yaml"):
-            why = _why(candidate, kept[0] if kept else None, len(ranked))
-            kept.append(candidate)
-            chosen.append(Proposal(rank=len(kept), candidate=candidate, layout=layout, text=text, why=why))
+            why = _why(candidate.time, chosen[0].time if chosen else None, len(ranked))
+            chosen.append(
+                Proposal(
+                    rank=len(chosen) + 1,
+                    setup=candidate.setup,
+                    time=candidate.time,
+                    layout=layout,
+                    text=text,
+                    why=why,
+                )
+            )
     return tuple(chosen)
 
 
-def _alike(request: Request, one: Candidate, other: Candidate) -> bool:
+def _alike(request: Request, one: Setup, other: Setup) -> bool:
+    """PPO is planned to compare placements: one proposal of each."""
+    if request.algorithm == "ppo":
+        return one.placement == other.placement
     apart = abs(one.learner.ranks - other.learner.ranks)
     same_width = one.engine.tensor_parallel == other.engine.tensor_parallel
     return same_width and apart < max(1, request.total_gpus // ALIKE)
 
 
-def _why(candidate: Candidate, best: Candidate | None, fitting: int) -> str:
-    time = candidate.time
+def _why(time: StepTime, best: StepTime | None, fitting: int) -> str:
+    phases = _phases(time)
     if best is None:
-        larger = time.generate_s >= time.train_s
-        phase, bound = ("generation", time.decode_bound) if larger else ("training", time.train_bound)
-        return f"fastest of {fitting} that fit; {phase} takes longest, bound by {bound}"
-    slower = time.step_s / best.time.step_s - 1
-    changes = {
-        "generation": time.generate_s - best.time.generate_s,
-        "training": time.train_s - best.time.train_s,
-        "sync": time.sync_s - best.time.sync_s,
-    }
+        longest = max(phases, key=lambda phase: phases[phase])
+        bound = {"generation": time.decode_bound, "training": time.train_bound, "the teacher": "FLOPs"}
+        return f"fastest of {fitting} that fit; {longest} takes longest, bound by {bound.get(longest, 'the links')}"
+    slower = time.step_s / best.step_s - 1
+    changes = {phase: seconds - _phases(best)[phase] for phase, seconds in phases.items()}
     worst = max(changes, key=lambda phase: changes[phase])
     if changes[worst] <= 0:
         return "as fast as the first"
     least = min(changes, key=lambda phase: changes[phase])
     gain = f", {least} {-changes[least]:.1f} s less" if changes[least] < -0.05 else ""
     return f"{slower:.0%} slower: {worst} takes {changes[worst]:.1f} s more{gain}"
+
+
+def _phases(time: StepTime) -> dict[str, float]:
+    return {
+        "generation": time.generate_s,
+        "the teacher": time.teacher_s,
+        "training": time.update_s,
+        "sync": time.sync_s,
+    }

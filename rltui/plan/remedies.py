@@ -11,17 +11,15 @@ from rltui.layout.schema import Learner
 from rltui.memory.from_layout import SYNC_BUCKET_GIB, states_of
 from rltui.memory.settings import Sharding, WeightSync, Workload
 from rltui.memory.training import estimate_training
-from rltui.plan.candidates import (
-    Request,
-    engine_choices,
-    learner_choices,
-    learner_counts,
-    precision,
-)
+from rltui.plan import actor_critic
+from rltui.plan.candidates import engine_choices, learner_choices, learner_counts, teacher_choices
 from rltui.plan.rank import Sound, best_learner, propose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from rltui.plan.request import Request
+    from rltui.plan.setup import EngineChoice
 
 WIDE_NODE = 8
 DOUBLINGS = 8
@@ -32,7 +30,8 @@ class Misfit(Struct, frozen=True, kw_only=True):
     """Why there is no plan.
 
     Attributes:
-        role: ``learner``, ``rollout``, or ``learner and rollout`` where each fits, but not one beside the other.
+        role: ``learner``, ``rollout``, ``critic``, ``teacher``, or several of them where each fits, but not one beside
+            the other.
         reason: What is missing, with numbers.
         remedies: What would help, nearest first; empty where nothing within reason does.
     """
@@ -49,23 +48,59 @@ def misfit(request: Request, sound: Sound) -> Misfit:
 
 
 def _culprit(request: Request) -> tuple[str, str]:
-    gpu = request.gpu
-    engines = list(engine_choices(request))
-    if all(choice.memory.verdict == "no" for choice in engines):
-        widest = engines[-1]
-        return "rollout", f"even over {widest.tensor_parallel} GPUs, {widest.memory.reason}"
-    if request.total_gpus < 2:
-        return "learner and rollout", "each needs GPUs of its own, and there is only one" + _learner_too(request)
+    narrow = _engine_too_large("rollout", list(engine_choices(request)))
+    if request.algorithm == "opd":
+        narrow = narrow or _engine_too_large("teacher", list(teacher_choices(request)))
+    if narrow:
+        return narrow
+    if request.algorithm == "ppo":
+        return _shared_culprit(request)
+    roles = "learner, rollout and teacher" if request.algorithm == "opd" else "learner and rollout"
+    least = len(roles.replace(" and", ",").split(","))
+    if request.total_gpus < least:
+        there = "there is only one" if request.total_gpus == 1 else f"there are only {request.total_gpus}"
+        return roles, f"each needs GPUs of its own, and {there}" + _learner_too(request)
+    return _learner_alone(request) or (roles, "each fits, but the learners that fit leave no room for the engines")
+
+
+def _engine_too_large(role: str, choices: Sequence[EngineChoice]) -> tuple[str, str] | None:
+    if any(choice.memory.verdict != "no" for choice in choices):
+        return None
+    widest = choices[-1]
+    return role, f"even over {widest.tensor_parallel} GPUs, {widest.memory.reason}"
+
+
+def _learner_alone(request: Request) -> tuple[str, str] | None:
     counts = list(learner_counts(request))
-    if all(best_learner(request, count) is None for count in counts):
-        least = min(learner_choices(request, counts[-1]), key=lambda choice: choice.memory.peak_gib)
-        peak = least.memory.peak
-        return (
-            "learner",
-            f"on {least.ranks} GPUs at most, {peak.moment} takes {peak.total_gib:.1f} GiB at ZeRO-{least.zero_stage} "
-            f"and micro-batch {least.micro_batch}; {gpu.name} has {gpu.usable_gib:.1f}",
-        )
-    return "learner and rollout", "each fits, but the learners that fit leave no room for an engine that fits"
+    if any(best_learner(request, count) is not None for count in counts):
+        return None
+    least = min(learner_choices(request, counts[-1]), key=lambda choice: choice.memory.peak_gib)
+    peak, gpu = least.memory.peak, request.gpu
+    return (
+        "learner",
+        f"on {least.ranks} GPUs at most, {peak.moment} takes {peak.total_gib:.1f} GiB at ZeRO-{least.zero_stage} "
+        f"and micro-batch {least.micro_batch}; {gpu.name} has {gpu.usable_gib:.1f}",
+    )
+
+
+def _shared_culprit(request: Request) -> tuple[str, str]:
+    """The fullest role of the PPO setup that is nearest to fitting."""
+    tried = list(actor_critic.sparest(request))
+    if not tried:
+        return "learner and critic", "there are fewer samples in a step than GPUs"
+    nearest = min(tried, key=lambda setup: max(memory.peak_gib for memory in setup.memories.values()))
+    worst = max(
+        nearest.memories.values(), key=lambda memory: (memory.verdict == "no", not memory.blocked, memory.peak_gib)
+    )
+    training, gpu = nearest.learner, request.gpu
+    if worst.blocked:
+        return worst.role, f"beside the other roles, {worst.blocked}"
+    return (
+        worst.role,
+        f"with the {nearest.placement} placement on {worst.gpus} GPUs, {worst.peak.moment} takes "
+        f"{worst.peak_gib:.1f} GiB at ZeRO-{training.zero_stage} and micro-batch {training.micro_batch}; "
+        f"{gpu.name} has {gpu.usable_gib:.1f}",
+    )
 
 
 def _learner_too(request: Request) -> str:
@@ -84,24 +119,47 @@ def _changed(request: Request, sound: Sound, **changes: int) -> str:
 
 
 def _remedies(request: Request, role: str, sound: Sound) -> Iterator[str]:
-    for nodes, gpus in _larger(request):
-        if verdict := _changed(request, sound, nodes=nodes, gpus_per_node=gpus):
-            yield f"more GPUs: --gpus {nodes}x{gpus}x{request.gpu.name}{verdict}"
-            break
+    shape = _smallest(request, sound)
+    if shape is not None:
+        nodes, gpus = shape
+        verdict = _changed(request, sound, nodes=nodes, gpus_per_node=gpus)
+        yield f"more GPUs: --gpus {nodes}x{gpus}x{request.gpu.name}{verdict}"
     response = request.response_tokens // 2
     while response >= SHORTEST_RESPONSE:
         if verdict := _changed(request, sound, response_tokens=response):
             yield f"shorter responses: --response-tokens {response}{verdict}"
             break
         response //= 2
-    if role == "learner" and _offload_fits(request):
-        yield "roles.learner.offload=optimizer, if your trainer has it (the bundled one does not)"
+    if role == "learner" and request.algorithm == "grpo" and _offload_fits(request):
+        yield "roles.learner.offload=optimizer, for a slower step"
+
+
+def _smallest(request: Request, sound: Sound) -> tuple[int, int] | None:
+    """The smallest larger cluster on which something fits, to a node; None up to 1024 GPUs.
+
+    More nodes never fit less, so that the nodes between the last doubling that does not and the first that does are
+    halved.
+    """
+    for nodes, gpus in _larger(request):
+        if not _changed(request, sound, nodes=nodes, gpus_per_node=gpus):
+            continue
+        low = max(nodes // 2, request.total_gpus // gpus)
+        while nodes - low > 1:
+            middle = (low + nodes) // 2
+            fits = _changed(request, sound, nodes=middle, gpus_per_node=gpus)
+            low, nodes = (low, middle) if fits else (middle, nodes)
+        return nodes, gpus
+    return None
 
 
 def _larger(request: Request) -> list[tuple[int, int]]:
-    """Larger clusters, smallest first: more of the same nodes, and nodes of eight; wider nodes first where they tie."""
+    """Larger clusters, smallest first: more of the same nodes, one node of two or four, and nodes of eight.
+
+    Wider nodes come first where they tie.
+    """
     shapes = {(request.nodes * 2**power, request.gpus_per_node) for power in range(1, DOUBLINGS)}
     shapes |= {(2**power, WIDE_NODE) for power in range(DOUBLINGS - 2)}
+    shapes |= {(1, 2), (1, 4)}
     larger = [shape for shape in shapes if request.total_gpus < shape[0] * shape[1] <= 1024]
     return sorted(larger, key=lambda shape: (shape[0] * shape[1], -shape[1]))
 
@@ -118,9 +176,9 @@ def _offload_fits(request: Request) -> bool:
         Sharding(gpus=ranks, backend="deepspeed", zero_stage=3, offload="optimizer"),
         Workload(
             tokens=length, head_tokens=request.response_tokens, checkpointing="full", kernels="eager",
-            head="streamed", mask=True,
+            head="chunked", mask=True,
         ),
-        states_of(Learner(model=request.model_name, precision=precision(request.gpu))),
+        states_of(Learner(model=request.model_name, precision=request.precision)),
         sync=WeightSync(bucket_gib=SYNC_BUCKET_GIB),
         log_probs=True,
         capacity_gib=request.gpu.usable_gib,

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rltui.hardware.flops import forward_flops_per_token, training_flops_per_token
+from rltui.hardware.flops import BACKWARD_FACTOR, forward_flops_per_token
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.parameters import count_parameters
+from rltui.memory.estimate import GIB
 from rltui.memory.from_layout import ENGINE_SEQUENCES
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
-    from rltui.plan.candidates import EngineChoice, LearnerChoice, Request
+    from rltui.plan.request import Request
+    from rltui.plan.setup import EngineChoice, Setup, Training
 
 ITEM_BYTES = 2
 """Weights, gradients and KV cache travel in 16 bits."""
@@ -76,8 +78,11 @@ class StepTime(Struct, frozen=True, kw_only=True):
 
     Attributes:
         generate_s: From the first prompt to the last token.
-        train_s: Log-probs, forward, backward and optimizer.
-        sync_s: New weights to the engines.
+        teacher_s: The teacher's scores of all samples; 0 without a teacher.
+        train_s: Log-probs, forward, backward and optimizer of the policy, and the reference's log-probs.
+        critic_s: Values, forward, backward and optimizer of the critic; 0 without one.
+        update_s: Policy and critic: one after the other, or at once where the critic has GPUs of its own.
+        sync_s: New weights to the engines, and their waking up.
         step_s: All of it: generation and training one after the other, or at once where rollouts run ahead.
         idle_share: GPU time of the whole cluster that nothing uses.
         tokens_per_s: Response tokens that are generated and trained on.
@@ -86,7 +91,10 @@ class StepTime(Struct, frozen=True, kw_only=True):
     """
 
     generate_s: float
+    teacher_s: float
     train_s: float
+    critic_s: float
+    update_s: float
     sync_s: float
     step_s: float
     idle_share: float
@@ -150,56 +158,121 @@ def generate_s(request: Request, engine: EngineChoice, engines: int) -> tuple[fl
     return prefill_s + queued_s + drain_s, bound
 
 
-def train_s(request: Request, learner: LearnerChoice) -> tuple[float, str]:
+def train_s(request: Request, learner: Training, critic: Architecture | None = None) -> tuple[float, str]:
     """Seconds of log-probs, forward, backward and optimizer on the fullest rank, and what bounds them.
 
     A micro-batch is padded to its longest sample: of m evenly spread lengths that is m/(m+1) of the limit. ZeRO-3
     gathers the weights in each pass and scatters gradients, ZeRO-2 scatters gradients (Rajbhandari et al. 2020); that
     traffic runs beside the computation, so the longer of the two counts.
+
+    Args:
+        request: What is planned for.
+        learner: How the model is trained.
+        critic: The critic's shape, whose values take the place of log-probs and whose head is one number; None: the
+            policy.
     """
-    rows = -(-request.samples_per_step // learner.ranks)
-    size = min(rows, learner.micro_batch)
-    length = request.prompt_tokens + request.response_tokens * size / (size + 1)
-    per_token = training_flops_per_token(request.model, length, recompute=learner.gradient_checkpointing)
-    per_token += forward_flops_per_token(request.model, length / 2)
-    tokens = size * length
-    share = TRAINING_FLOPS_SHARE * tokens / (tokens + SMALL_BATCH_TOKENS)
-    compute_s = tokens * per_token / (request.gpu.peak_flops * share)
-    talk_s = _zero_bytes(request.model, learner) / link_bytes_per_s(request.gpu, learner.gpus)
-    states = OPTIMIZER_BYTES * count_parameters(request.model).total / learner.ranks
+    model = request.model if critic is None else critic
+    passes = 2 + BACKWARD_FACTOR + learner.gradient_checkpointing
+    compute_s = _passes_s(request, model, learner, passes, head=critic is None)
+    talk_s = _zero_bytes(model, learner) / link_bytes_per_s(request.gpu, learner.gpus)
+    states = OPTIMIZER_BYTES * count_parameters(model).total / learner.ranks
     update_s = states / (request.gpu.bandwidth * DECODE_BANDWIDTH_SHARE)
     bound = "FLOPs" if compute_s >= talk_s else "ZeRO's traffic"
-    return -(-rows // size) * max(compute_s, talk_s) + update_s, bound
+    return _micro_batches(request, learner) * max(compute_s, talk_s) + update_s, bound
 
 
-def _zero_bytes(model: Architecture, learner: LearnerChoice) -> float:
+def _rows(request: Request, learner: Training) -> int:
+    return -(-request.samples_per_step // learner.ranks)
+
+
+def _micro_batches(request: Request, learner: Training) -> int:
+    rows = _rows(request, learner)
+    return -(-rows // min(rows, learner.micro_batch))
+
+
+def _passes_s(request: Request, model: Architecture, learner: Training, passes: int, *, head: bool) -> float:
+    """Seconds in which one micro-batch passes ``passes`` times through ``model``."""
+    size = min(_rows(request, learner), learner.micro_batch)
+    length = request.prompt_tokens + request.response_tokens * size / (size + 1)
+    tokens = size * length
+    share = TRAINING_FLOPS_SHARE * tokens / (tokens + SMALL_BATCH_TOKENS)
+    flops = passes * tokens * forward_flops_per_token(model, length / 2, head)
+    return flops / (request.gpu.peak_flops * share)
+
+
+def reference_s(request: Request, learner: Training) -> float:
+    """Seconds in which the reference, whose weights are divided over the learner's GPUs, passes all samples once."""
+    compute_s = _passes_s(request, request.model, learner, 1, head=True)
+    size = ITEM_BYTES * count_parameters(request.model).total * (learner.ranks - 1) / learner.ranks
+    return _micro_batches(request, learner) * max(compute_s, size / link_bytes_per_s(request.gpu, learner.gpus))
+
+
+def teacher_s(request: Request, teacher: EngineChoice, teachers: int) -> float:
+    """Seconds in which ``teachers`` score all samples: a prefill of prompt and response, each sample on its own."""
+    assert request.teacher is not None, "distillation has a teacher"
+    samples = -(-request.samples_per_step // teachers)
+    length = request.prompt_tokens + request.response_tokens / 2
+    flops = samples * length * forward_flops_per_token(request.teacher, length / 2)
+    return flops / (teacher.tensor_parallel * request.gpu.peak_flops * PREFILL_FLOPS_SHARE)
+
+
+def _zero_bytes(model: Architecture, learner: Training) -> float:
     """Bytes that each rank sends for one micro-batch."""
     passes = 1 if learner.zero_stage == 2 else 4 + learner.gradient_checkpointing
     share = (learner.ranks - 1) / learner.ranks
     return passes * ITEM_BYTES * count_parameters(model).total * share
 
 
-def sync_s(request: Request, learner: LearnerChoice) -> float:
+def sync_s(request: Request, learner: Training) -> float:
     """Seconds in which learner rank 0 gathers all weights (ZeRO-3) and broadcasts them whole to every engine GPU."""
-    size = ITEM_BYTES * count_parameters(request.model).total
     everyone = (1,) * request.nodes
-    gather_s = size / link_bytes_per_s(request.gpu, learner.gpus) if learner.zero_stage == 3 else 0.0
-    return gather_s + size / link_bytes_per_s(request.gpu, everyone)
+    return gather_s(request, learner) + _weights(request.model) / link_bytes_per_s(request.gpu, everyone)
 
 
-def step_time(request: Request, learner: LearnerChoice, engine: EngineChoice, engines: int) -> StepTime:
+def gather_s(request: Request, learner: Training) -> float:
+    """Seconds in which rank 0 gathers all weights; with ZeRO-2 it has them."""
+    if learner.zero_stage == 2:
+        return 0.0
+    return _weights(request.model) / link_bytes_per_s(request.gpu, learner.gpus)
+
+
+def _weights(model: Architecture) -> float:
+    return ITEM_BYTES * count_parameters(model).total
+
+
+def shared_sync_s(request: Request, setup: Setup) -> float:
+    """The same where engines share the learner's GPUs; those that sleep leave for host memory and come back."""
+    broadcast_s = _weights(request.model) / link_bytes_per_s(request.gpu, setup.learner.gpus)
+    moved = 2 * setup.engine.engine.weights_gib * GIB if setup.sleeps else 0.0
+    return gather_s(request, setup.learner) + broadcast_s + moved / PCIE_BYTES_PER_S
+
+
+def step_time(request: Request, setup: Setup) -> StepTime:
     """Put the phases together."""
-    generate, decode_bound = generate_s(request, engine, engines)
+    learner, critic, shared = setup.learner, setup.critic, setup.placement != "apart"
+    generate, decode_bound = generate_s(request, setup.engine, setup.engines)
     train, train_bound = train_s(request, learner)
-    sync = sync_s(request, learner)
-    step = (max(generate, train) if request.async_steps else generate + train) + sync
-    busy = learner.ranks * (train + sync) + engines * engine.tensor_parallel * (generate + sync)
+    train += reference_s(request, learner) if request.kl_coefficient else 0.0
+    value = 0.0 if critic is None else train_s(request, critic, request.critic or request.model)[0]
+    score = 0.0 if setup.teacher is None else teacher_s(request, setup.teacher, setup.teachers)
+    sync = shared_sync_s(request, setup) if shared else sync_s(request, learner)
+    split = setup.placement == "split"
+    update = max(train, value) if split else train + value
+    made = generate + score
+    step = (max(made, update) if request.async_steps else made + update) + sync
+    busy = learner.ranks * (train + sync + (0.0 if split else value))
+    busy += setup.engines * setup.engine.tensor_parallel * (generate + (0.0 if shared else sync))
+    busy += critic.ranks * value if split and critic is not None else 0.0
+    busy += setup.teachers * setup.teacher.tensor_parallel * score if setup.teacher is not None else 0.0
     return StepTime(
         generate_s=generate,
+        teacher_s=score,
         train_s=train,
+        critic_s=value,
+        update_s=update,
         sync_s=sync,
         step_s=step,
-        idle_share=1 - busy / (request.total_gpus * step),
+        idle_share=max(0.0, 1 - busy / (request.total_gpus * step)),
         tokens_per_s=request.samples_per_step * request.response_tokens / 2 / step,
         decode_bound=decode_bound,
         train_bound=train_bound,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import io
@@ -13,7 +14,10 @@ from msgspec import Struct
 import rltui
 from rltui.errors import MissingExtraError
 
-NEEDED_BY_TRAINERS = ("__init__.py", "errors.py", "layout", "placement", "onnode")
+NEEDED_ON_NODES = ("__init__.py", "errors.py", "hardware", "layout", "memory", "placement", "onnode")
+"""What trainers may import of rltui, what that imports, and what drives jobs."""
+
+SUFFIXES = (".py", ".json")
 
 
 class CodeSnapshot(Struct, frozen=True):
@@ -40,13 +44,24 @@ def take_snapshot() -> CodeSnapshot:
         raise MissingExtraError(
             "The bundled trainers are not installed.", "Install rltui again: pip install 'rltui[trainers]'"
         )
-    files = [file for part in NEEDED_BY_TRAINERS for file in _python_files(package / part)] + _python_files(trainers)
-    archive = _pack({file.relative_to(package.parent).as_posix(): file.read_bytes() for file in files})
+    files = [file for part in NEEDED_ON_NODES for file in _files(package / part)] + _files(trainers)
+    return _snapshot(package.parent, tuple((file, *_stamp(file)) for file in files))
+
+
+@functools.lru_cache(maxsize=1)
+def _snapshot(root: Path, files: tuple[tuple[Path, int, int], ...]) -> CodeSnapshot:
+    """Pack ``files``, again only where one has changed since: all jobs of a chain have one snapshot."""
+    archive = _pack({file.relative_to(root).as_posix(): file.read_bytes() for file, _, _ in files})
     return CodeSnapshot(hashlib.sha256(archive).hexdigest()[:16], archive)
 
 
-def _python_files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+def _stamp(file: Path) -> tuple[int, int]:
+    found = file.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
 
 
 def _pack(contents: dict[str, bytes]) -> bytes:

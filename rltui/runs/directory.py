@@ -9,15 +9,14 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 
 from rltui.errors import ClusterError, RltuiError
-from rltui.layout.load import dump_layout
 from rltui.onnode import rundir
-from rltui.runs.code_snapshot import take_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rltui.cluster.relay_client import RelayClient
     from rltui.layout.schema import Layout
     from rltui.runs.code_snapshot import CodeSnapshot
@@ -29,6 +28,16 @@ UNPACK = """
 cd "$1" && tar -xzf code.tar.gz && rm code.tar.gz && : >.whole || exit 1
 if [ -e "$2" ]; then rm -rf "$1"; else mv "$1" "$2"; fi
 """
+
+CLAIMED_BY_ANOTHER = 17
+CLAIM = """
+mine=${1##*/}
+[ ! -e "$2" ] && mv "$1" "$2" && [ ! -e "$2/$mine" ] && exit 0
+[ -e "$2" ] || exit 1
+rm -rf "$1" "$2/$mine"
+exit 17
+"""
+"""Names a finished directory: ``mv`` puts it *into* one that got the name first, or fails where both came at once."""
 
 MODULES = ("torch", "ray", "deepspeed", "transformers", "msgspec", "yaml")
 
@@ -43,20 +52,37 @@ class Attempt(Struct, frozen=True, kw_only=True):
     code: str
 
 
+class ClaimedError(RltuiError):
+    """Somebody else has made this very attempt: of two at once only one gets it."""
+
+
 def new_run_id(name: str) -> str:
     """A name that nobody else has: the layout's, and four hex digits."""
     return f"{name[:48]}-{secrets.token_hex(2)}"
 
 
-def make_run(client: RelayClient, run_root: str, layout: Layout, cluster: str) -> str:
-    """Make the directory of a new run and its ``run.json``; returns the run's id.
+def plan_attempt(run_root: str, run_id: str, number: int, code: str) -> Attempt:
+    """An attempt with a fresh mark; nothing of it is on a disk yet."""
+    path = rundir.attempt_folder(f"{run_root}/{run_id}", number)
+    return Attempt(run_id=run_id, number=number, uuid=uuid.uuid4().hex, path=path, code=code)
+
+
+def make_run(client: RelayClient, run_root: str, run_id: str) -> None:
+    """Make the folders of a new run. It is listed from ``write_run`` on.
 
     Raises:
         RltuiError: The run root cannot be written.
     """
-    run_id = new_run_id(layout.name)
     path = f"{run_root}/{run_id}"
     _make_folders(client, [f"{path}/{rundir.ATTEMPTS}", f"{path}/{rundir.CHECKPOINTS}", f"{path}/wandb"])
+
+
+def write_run(client: RelayClient, run_root: str, run_id: str, layout: Layout, cluster: str) -> None:
+    """Write the run's ``run.json``: what it is, for ever.
+
+    Raises:
+        RltuiError: The run root cannot be written.
+    """
     record = {
         "schema": rundir.SCHEMA,
         "id": run_id,
@@ -70,35 +96,37 @@ def make_run(client: RelayClient, run_root: str, layout: Layout, cluster: str) -
         "gpu": layout.hardware.gpu,
         "wandb_run_id": secrets.token_hex(4),
     }
-    client.put(f"{path}/{rundir.RUN}", json.dumps(record).encode())
-    return run_id
+    client.put(f"{run_root}/{run_id}/{rundir.RUN}", json.dumps(record).encode())
 
 
-def make_attempt(client: RelayClient, run_root: str, run_id: str, layout: Layout, python: str) -> Attempt:
-    """Add the next attempt to a run: the layout as resolved, the code, and the supervisor's job.
+def make_attempt(client: RelayClient, attempt: Attempt, files: Mapping[str, bytes]) -> None:
+    """Make the attempt's directory with its ``files``, whole or not at all.
 
-    The attempt's number is taken by making its directory, so that of two rltui at once only one gets it.
+    The number is claimed by giving a finished directory its name, so that of two rltui at once only one gets it, and
+    one that is killed in between leaves no half attempt in the way.
 
     Raises:
-        RltuiError: The run root cannot be written, or another rltui is making an attempt at this moment.
+        ClaimedError: Another rltui has made this attempt.
+        RltuiError: The run root cannot be written.
     """
-    run_path = f"{run_root}/{run_id}"
-    code = stage_code(client, run_root, take_snapshot())
-    number = 1 + max(attempt_numbers(client, run_path), default=0)
-    attempt = Attempt(
-        run_id=run_id,
-        number=number,
-        uuid=uuid.uuid4().hex,
-        path=rundir.attempt_folder(run_path, number),
-        code=code,
-    )
-    made = client.run(["mkdir", "-m", "700", attempt.path], timeout_s=20)
-    if made.rc:
-        raise RltuiError(f"Cannot make attempt {number} of {run_id}: {_reason(made.err)}", "Is another rltui at it?")
-    client.run(["ln", "-sfn", code, f"{run_path}/code"], timeout_s=20)
-    client.put(f"{attempt.path}/{rundir.LAYOUT}", dump_layout(layout).encode())
-    client.put(f"{attempt.path}/{rundir.JOB}", msgspec.json.encode(job(layout, attempt, python)))
-    return attempt
+    fresh = draft_folder(attempt.path, attempt.uuid)
+    _make_folders(client, [fresh])
+    for name, data in files.items():
+        client.put(f"{fresh}/{name}", data)
+    claimed = client.run(["sh", "-c", CLAIM, "sh", fresh, attempt.path], timeout_s=20)
+    if claimed.rc == CLAIMED_BY_ANOTHER:
+        raise ClaimedError(
+            f"Attempt {attempt.number} of {attempt.run_id} was made by another rltui a moment ago.",
+            f"`rltui show {attempt.run_id}` shows it.",
+        )
+    if claimed.rc:
+        raise RltuiError(f"Cannot make attempt {attempt.number} of {attempt.run_id}: {_reason(claimed.err)}.")
+    client.run(["ln", "-sfn", attempt.code, f"{attempt.path}/../../code"], timeout_s=20)
+
+
+def draft_folder(attempt_path: str, uuid: str) -> str:
+    """Where the files of an attempt are before it has its number."""
+    return f"{attempt_path.rpartition('/')[0]}/.new-{uuid}"
 
 
 def job(layout: Layout, attempt: Attempt, python: str) -> dict[str, Any]:

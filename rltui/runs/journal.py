@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
 from rltui.errors import RltuiError
+from rltui.onnode import processes
 from rltui.paths import ensure_private
 
 if TYPE_CHECKING:
@@ -20,48 +22,70 @@ if TYPE_CHECKING:
 class Journal:
     """An append-only file of JSON lines in the user's state directory.
 
+    Several rltui may write to it at once, on several machines that share the directory.
+
     Args:
         folder: The state directory; made private (0700) if missing.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "journal.jsonl"
+        self._writer = {
+            "pid": os.getpid(),
+            "started": processes.start_time(os.getpid()) or "",
+            "host": socket.gethostname(),
+        }
+        self._read_to = 0
+        self._entries: list[dict[str, Any]] = []
 
     def write(self, action: str, phase: str, **details: Any) -> None:
         """Append one entry and wait until it is on disk.
 
         Args:
-            action: ``submit``, ``cancel``, ``resubmit``.
-            phase: ``intent`` before the action, then ``done``, ``failed`` or ``unknown``.
+            action: ``submit``, ``cancel``, ``resubmit`` …
+            phase: ``intent`` before the action, then its outcome: ``done``, ``failed``, ``unknown`` …
             **details: What it acts on: run, attempt, uuid.
 
         Raises:
             RltuiError: The disk is full or read-only; the action must not be taken then.
         """
-        entry = {"time": time.time(), "action": action, "phase": phase, "pid": os.getpid(), **details}
+        entry = {"time": time.time(), "action": action, "phase": phase, **self._writer, **details}
         line = json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n"
         try:
             ensure_private(self.path.parent)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                os.write(descriptor, line.encode())
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _append(self.path, line.encode("utf-8", "backslashreplace"))
         except OSError as error:
             hint = "Free some space, or set RLTUI_STATE_DIR to a directory you can write to. Nothing was done."
             raise RltuiError(f"Cannot write the journal {self.path}: {error.strerror}.", hint) from error
 
     def entries(self) -> list[dict[str, Any]]:
-        """Every whole entry, oldest first; a torn last line is left out."""
+        """Every whole entry, oldest first; a torn line is left out. Only what is new is read from the disk."""
         try:
-            lines = self.path.read_text("utf-8", errors="replace").splitlines()
+            with self.path.open("rb") as stream:
+                stream.seek(self._read_to)
+                data = stream.read()
         except FileNotFoundError:
             return []
-        return [entry for line in lines if isinstance(entry := _parse(line), dict)]
+        whole = data.rfind(b"\n") + 1
+        self._read_to += whole
+        found = (_parse(line) for line in data[:whole].split(b"\n") if line)
+        self._entries += [entry for entry in found if isinstance(entry, dict)]
+        return self._entries
 
 
-def _parse(line: str) -> Any:
+def _append(path: Path, line: bytes) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        # a writer that was killed in the middle of its line must not spoil the next one
+        torn = size > 0 and os.pread(descriptor, 1, size - 1) not in (b"\n", b"")
+        os.write(descriptor, b"\n" + line if torn else line)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _parse(line: bytes) -> Any:
     try:
         return json.loads(line)
     except ValueError:

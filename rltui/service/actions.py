@@ -1,22 +1,38 @@
-"""Cancel and resubmit: previewed, journalled, and only ever for a run that was named exactly."""
+"""Cancelling: previewed, journalled, verified, and only ever for a run that was named exactly."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rltui.errors import RltuiError
-from rltui.layout.load import load_text
+from msgspec import Struct
+
+from rltui.cluster.profile import LOCAL
+from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
+from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
-from rltui.runs.directory import read_layout
+from rltui.runs.claims import bar_start, read_evidence, read_uuid, write_end
 from rltui.service.cockpit import ActionPreview
-from rltui.service.launch import Launched, RefusedError, launchable, require_modules, submit_attempt
+from rltui.service.describe import attempt_path, checkpoint_words, gpu_hours, span, state_began, steps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
+
+__all__ = ["attempt_path", "cancel", "preview_cancel"]
+
+TRIES = 3
+"""Ending the same job twice is the same as once, so a lost answer is asked for again."""
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """One attempt to cancel."""
+
+    number: int
+    path: str
+    uuid: str
+    job: str
+    started: bool
 
 
 def preview_cancel(context: Context, run: RunSummary) -> ActionPreview:
@@ -25,16 +41,22 @@ def preview_cancel(context: Context, run: RunSummary) -> ActionPreview:
     Raises:
         RltuiError: It has ended already.
     """
-    if not run.is_live:
-        raise RltuiError(
-            f"{run.run_id} has ended already ({run.state}).", f"rltui resubmit {run.run_id} starts it again."
-        )
-    lines = [f"attempt {run.attempt}, {run.state} for {_age(time.time() - _state_began(run))}, {_steps(run)}"]
+    _refuse_ended(run)
+    now = time.time()
+    lines = [f"attempt {run.attempt}, {run.state} for {span(now - state_began(run))}, {steps(run)}"]
+    if run.job_id and run.cluster != LOCAL:
+        held = gpu_hours(run, now)
+        spent = f", {held:.1f} GPU hours so far" if held else ""
+        lines.append(f"job {run.job_id} on {run.cluster}{spent}")
     if run.state == "queued":
         lines.append("it has not started: nothing is lost")
+    elif run.state == "unknown":
+        lines.append("whether it was submitted is not known: if it turns up later it ends at once")
     else:
         lines.append("the trainer saves a checkpoint first if it is training, then everything of this run ends")
-    lines.append(f"resubmitted later, it {_checkpoint_words(context, run)}")
+    if run.last_attempt > run.attempt:
+        lines.append(f"the {run.last_attempt - run.attempt} jobs that wait behind it in the chain are cancelled too")
+    lines.append(f"resubmitted later, it {checkpoint_words(context, run)}")
     return ActionPreview(
         run_id=run.run_id,
         title=f"Cancel {run.run_id}?",
@@ -44,94 +66,71 @@ def preview_cancel(context: Context, run: RunSummary) -> ActionPreview:
 
 
 def cancel(context: Context, run: RunSummary) -> str:
-    """Ask for the end of ``run``; returns a sentence on what was done.
+    """Ask for the end of ``run`` and of every job that waits behind it; returns a sentence on what was done.
 
     Raises:
         RltuiError: It has ended already, or the journal cannot be written.
+        ClusterError: It is unknown whether the word got through; asking again is safe.
     """
-    if not run.is_live:
-        raise RltuiError(f"{run.run_id} has ended already ({run.state}).")
-    about = {"run": run.run_id, "attempt": run.attempt, "cluster": run.cluster}
-    context.journal.write("cancel", "intent", **about)
-    sent = context.cluster.cancel(attempt_path(run))
+    _refuse_ended(run)
+    # those that wait go first: they would start as soon as the one before them ends
+    targets = [_target(context, run, number) for number in range(run.last_attempt or run.attempt, run.attempt - 1, -1)]
+    ended = [_cancel(context, run, target) for target in targets]
+    return f"{run.run_id} is ending." if any(ended) else f"{run.run_id} had ended a moment before."
+
+
+def _cancel(context: Context, run: RunSummary, target: Target) -> bool:
+    about: dict[str, Any] = {"run": run.run_id, "attempt": target.number, "cluster": context.name, "job": target.job}
+    context.journal.write("cancel", "intent", **about, mark=target.uuid, path=target.path)
+    try:
+        sent = _told(context, target)
+    except ClusterError as error:
+        context.journal.write("cancel", "unknown", **about, reason=error.message[:500])
+        raise
+    except RltuiError as error:
+        context.journal.write("cancel", "failed", **about, reason=error.message[:500])
+        raise
     context.journal.write("cancel", "done" if sent else "failed", **about)
-    return f"{run.run_id} is ending." if sent else f"{run.run_id} had ended a moment before."
+    return sent
 
 
-def preview_resubmit(context: Context, run: RunSummary) -> ActionPreview:
-    """What resubmitting ``run`` would do, and from where it would go on.
-
-    Raises:
-        RltuiError: It is still alive.
-    """
-    _refuse_live(run)
-    lines = (
-        f"starts attempt {run.attempt + 1} of {run.run_id}, same layout, same seed",
-        f"it {_checkpoint_words(context, run)}",
-    )
-    return ActionPreview(
-        run_id=run.run_id,
-        title=f"Resubmit {run.run_id}?",
-        consequences=lines,
-        commands=(f"rltui resubmit {run.run_id}",),
-    )
-
-
-def resubmit(context: Context, run: RunSummary, overrides: Sequence[str] = ()) -> Launched:
-    """Start a new attempt of ``run`` with ``overrides``; its trainer goes on from the newest complete checkpoint.
-
-    Raises:
-        RltuiError: The run is alive, a finding stands in the way, or the submission failed.
-    """
-    from rltui.check.run import check_layout
-
-    _refuse_live(run)
-    path = f"{attempt_path(run)}/{rundir.LAYOUT}"
-    loaded = load_text(read_layout(context.cluster.client, attempt_path(run)), path, overrides)
-    report = launchable(check_layout(loaded))
-    if not report.ok:
-        raise RefusedError(report)
-    require_modules(loaded.layout)
-    return submit_attempt(context, run.run_id, loaded.layout, "resubmit")
+def _told(context: Context, target: Target) -> bool:
+    """Bar what has not started, tell the scheduler, and write down the end of what never ran."""
+    client = context.cluster.client
+    if context.cluster.profile.scheduler == "local":
+        return context.cluster.cancel(target.path, target.job)
+    never_ran = not target.started and bar_start(client, target.path, target.uuid)
+    try:
+        job = target.job or context.cluster.find_submission(target.uuid, 0.0)
+        sent = bool(job) and _again(context, target.path, job or "")
+    except ClusterError:
+        # whatever is still in the queue under this mark ends as soon as it starts
+        if not never_ran or target.job:
+            raise
+        sent = False
+    if never_ran:
+        write_end(client, target.path, "cancelled", "cancelled by the user before it started")
+    return sent or never_ran
 
 
-def attempt_path(run: RunSummary) -> str:
-    """Directory of the newest attempt of ``run``."""
-    return rundir.attempt_folder(run.path, run.attempt)
+def _again(context: Context, path: str, job: str, tries: int = TRIES) -> bool:
+    try:
+        return context.cluster.cancel(path, job)
+    except RelayError as error:
+        if error.kind not in OUTCOME_UNKNOWN or tries <= 1:
+            raise
+    return _again(context, path, job, tries - 1)
 
 
-def newest_checkpoint_step(context: Context, run: RunSummary) -> int | None:
-    """Step of the newest complete checkpoint, or None."""
-    pattern = f"{rundir.CHECKPOINTS}/step-*/{rundir.CHECKPOINT_COMPLETE}"
-    found = context.cluster.client.collect(run.path, [pattern], 4096)
-    steps = [int(file.path.split("/")[-2].removeprefix("step-")) for file in found]
-    return max(steps, default=None)
+def _target(context: Context, run: RunSummary, number: int) -> Target:
+    path = rundir.attempt_folder(run.path, number)
+    uuid = read_uuid(context.cluster.client, path)
+    evidence = read_evidence(context.cluster.client, path, uuid)
+    return Target(number=number, path=path, uuid=uuid, job=evidence.job, started=evidence.started)
 
 
-def _refuse_live(run: RunSummary) -> None:
-    if run.is_live:
-        raise RltuiError(f"{run.run_id} is still {run.state}.", f"rltui cancel {run.run_id} ends it first.")
-
-
-def _checkpoint_words(context: Context, run: RunSummary) -> str:
-    step = newest_checkpoint_step(context, run)
-    return (
-        "starts at step 0: there is no checkpoint yet"
-        if step is None
-        else f"goes on from the checkpoint at step {step}"
-    )
-
-
-def _state_began(run: RunSummary) -> float:
-    """When the run's state began: training and saving alternate, and both are running."""
-    starts = [float(entry["at"]) for entry in run.stage.history if entry["stage"] == "training"]
-    return starts[0] if run.state == "running" and starts else run.stage.since
-
-
-def _steps(run: RunSummary) -> str:
-    return f"step {run.stage.step or 0} of {run.stage.steps}" if run.stage.steps else "no step yet"
-
-
-def _age(seconds: float) -> str:
-    minutes, rest = divmod(max(0, int(seconds)), 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min" if minutes else f"{rest} s"
+def _refuse_ended(run: RunSummary) -> None:
+    if not run.is_live and run.state != "unknown":
+        raise RltuiError(
+            f"{run.run_id} has ended already ({run.state}).", f"rltui resubmit {run.run_id} starts it again."
+        )

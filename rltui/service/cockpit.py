@@ -11,7 +11,9 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from rltui.check.findings import Finding
-    from rltui.watch.snapshots import RunSnapshot, RunsSnapshot
+    from rltui.cluster.prompts import Prompter
+    from rltui.diagnose.verdicts import Safety
+    from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
 
 class PresetSummary(Struct, frozen=True, kw_only=True):
@@ -38,6 +40,8 @@ class LaunchReview(Struct, frozen=True, kw_only=True):
     """Lines such as ``1000 steps × 256 samples = 256000 samples``."""
     commands: tuple[str, ...] = ()
     cluster: str = "local"
+    script: str = ""
+    """The job script exactly as it would be submitted; empty where the cluster needs none."""
 
     @property
     def can_launch(self) -> bool:
@@ -54,6 +58,79 @@ class ActionPreview(Struct, frozen=True, kw_only=True):
     consequences: tuple[str, ...]
     """Plain sentences: age, step, newest checkpoint, what will be lost."""
     commands: tuple[str, ...]
+    diff: tuple[str, ...] = ()
+    """Lines of the layout's change, ``- roles.rollout.memory_utilization: 0.9`` and ``+ …: 0.8``."""
+    findings: tuple[Finding, ...] = ()
+    """What a check says of the changed layout."""
+    overrides: tuple[str, ...] = ()
+    """The change as ``key.path=value`` words; handing them to the action does exactly what is shown."""
+    exclude: tuple[str, ...] = ()
+    """Nodes that the new attempt keeps away from."""
+
+
+class ClusterSummary(Struct, frozen=True, kw_only=True):
+    """One row of the list of clusters."""
+
+    name: str
+    summary: str = ""
+    scheduler: str = "local"
+    place: str = ""
+    """Where it is: ``this machine`` or the SSH host."""
+    problem: str = ""
+    """Why it is away; empty where it answers or has not been asked yet."""
+    needs_attention: bool = False
+    """Whether somebody must act before it is asked again: a prompt, an unknown host key, a failed authentication."""
+    answered_at: float = 0.0
+    """When it last answered, by this machine's clock; 0: never in this session."""
+
+
+class WhyRemedy(Struct, frozen=True, kw_only=True):
+    """One thing to do about a cause."""
+
+    id: str
+    summary: str
+    overrides: tuple[str, ...] = ()
+    """Its change of the layout as ``key.path=value`` words."""
+    exclude: tuple[str, ...] = ()
+    """Nodes that it keeps away from."""
+    commands: tuple[str, ...] = ()
+    """Commands for a shell; for the user to run."""
+    safe: Safety = "never"
+
+    @property
+    def can_apply(self) -> bool:
+        """Whether the cockpit can do it, by a resubmission that is previewed first."""
+        return self.safe != "never" and bool(self.overrides or self.exclude)
+
+
+class WhyFinding(Struct, frozen=True, kw_only=True):
+    """One cause, as the `!` screen shows it."""
+
+    diagnosis: str
+    """Its id, such as ``nccl_timeout``."""
+    summary: str
+    confidence: float
+    is_secondary: bool = False
+    evidence: tuple[tuple[str, int, str], ...] = ()
+    """(file, line number, text), most telling first."""
+    remedies: tuple[str, ...] = ()
+    """One sentence each, best first."""
+    overrides: tuple[str, ...] = ()
+    """The best remedy that is a layout change, as ``key.path=value`` words."""
+    exclude: tuple[str, ...] = ()
+    """Nodes that the best remedy keeps away from."""
+    fixes: tuple[WhyRemedy, ...] = ()
+    """The remedies in full, best first."""
+
+
+class WhyReport(Struct, frozen=True, kw_only=True):
+    """The answer to `!`."""
+
+    run_id: str
+    headline: str
+    """The cause in one sentence, or that none is known and what to collect."""
+    findings: tuple[WhyFinding, ...] = ()
+    """Causes first, then what followed from them."""
 
 
 class Cockpit(Protocol):
@@ -62,20 +139,44 @@ class Cockpit(Protocol):
     def runs(self) -> RunsSnapshot:
         """All runs of all clusters, newest first; never raises for a cluster that is away."""
 
-    def watch(self, run_id: str) -> RunSnapshot:
+    def watch(self, run_id: str, log: str = "") -> RunSnapshot:
         """A fresh picture of one run; reads only what is new since the last call.
+
+        Args:
+            run_id: The run.
+            log: Which of its logs is wanted, by the name in ``LogFile``; empty: its own output; ``*``: all.
 
         Raises:
             RltuiError: The run is not there.
         """
 
+    def log_part(self, run_id: str, name: str, line: int) -> LogPart:
+        """The piece of a log of the newest attempt around ``line`` (counted from 1).
+
+        Raises:
+            RltuiError: The run or the log is not there.
+        """
+
     def presets(self) -> tuple[PresetSummary, ...]:
         """The presets that can be launched."""
 
-    def review(self, preset: str, overrides: tuple[str, ...] = ()) -> LaunchReview:
+    def clusters(self) -> tuple[ClusterSummary, ...]:
+        """The clusters of the user's profiles, ``local`` first; reads files only, never the network."""
+
+    def connect(self, cluster: str, prompter: Prompter) -> str:
+        """Connect to a cluster that needs somebody; ``prompter`` is asked whatever the way there asks.
+
+        Returns:
+            One sentence on what came of it.
+
+        Raises:
+            ClusterError: It was not let in, or nobody answered.
+        """
+
+    def review(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchReview:
         """Check ``preset`` with ``overrides`` (``key.path=value``); errors in the overrides are findings."""
 
-    def launch(self, preset: str, overrides: tuple[str, ...] = ()) -> str:
+    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> str:
         """Launch and return the run's id.
 
         Raises:
@@ -88,8 +189,20 @@ class Cockpit(Protocol):
     def cancel(self, run_id: str) -> str:
         """Cancel; returns one sentence on what was done."""
 
-    def preview_resubmit(self, run_id: str) -> ActionPreview:
-        """What resubmitting would do, and from which checkpoint."""
+    def preview_resubmit(
+        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
+    ) -> ActionPreview:
+        """What resubmitting with a change would do, and from which checkpoint; a live run would be cancelled first."""
 
-    def resubmit(self, run_id: str) -> str:
+    def preview_lower_memory(self, run_id: str) -> ActionPreview:
+        """The change that lowers the memory peak which stands in this run's way, found from its placement.
+
+        Where engine and trainer do not share a GPU, a lower ``memory_utilization`` cannot help the trainer: the preview
+        says so and offers the lever that moves that peak.
+        """
+
+    def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
         """Start a new attempt of the run from its newest complete checkpoint; returns one sentence on what was done."""
+
+    def why(self, run_id: str) -> WhyReport:
+        """Why the run died or stands still, from its logs, stages, samples and the scheduler's word."""

@@ -5,32 +5,26 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from rltui.check.run import Report, check_file
-from rltui.errors import MissingExtraError, RltuiError
+from rltui.errors import MissingExtraError, RltuiError, UsageError
 from rltui.layout.presets import resolve
-from rltui.runs.directory import MODULES, Attempt, make_attempt, make_run
+from rltui.runs.directory import MODULES, ClaimedError, new_run_id
+from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rltui.layout.schema import Layout
     from rltui.service.context import Context
+    from rltui.service.submit import Launched
 
+
+MOST_LINKS = 50
 
 NOT_BUNDLED = "E390"
 """The finding that names what the bundled trainers cannot run; a note in a check, an obstacle to a launch."""
-
-
-class Launched(Struct, frozen=True, kw_only=True):
-    """What a launch made."""
-
-    run_id: str
-    attempt: int
-    job_id: str
-    cluster: str
-    path: str
 
 
 class RefusedError(RltuiError):
@@ -70,49 +64,45 @@ def launchable(report: Report) -> Report:
     return structs.replace(report, findings=tuple(sorted(findings, key=lambda finding: finding.severity != "error")))
 
 
-def launch(context: Context, source: str, overrides: Sequence[str] = ()) -> Launched:
+def launch(context: Context, source: str, overrides: Sequence[str] = (), *, chain: int = 1) -> Launched:
     """Check ``source``, make a run of it and submit its first attempt.
+
+    Args:
+        context: Where.
+        source: A preset's name or a file.
+        overrides: Changes, ``key.path=value``.
+        chain: Jobs to submit, each to start when the one before has ended: for runs longer than a time limit. The
+            trainer of each goes on from the newest checkpoint, and those that find nothing to do end at once.
 
     Raises:
         RefusedError: A finding stands in the way.
         MissingExtraError: The trainers are not installed where they would run.
-        RltuiError: The run directory or the journal cannot be written, or the submission failed.
+        RltuiError: The run directory or the journal cannot be written, or the submission failed. Links of a chain that
+            were submitted before that stay.
     """
+    if not 1 <= chain <= MOST_LINKS:
+        raise UsageError(f"A chain has 1 to {MOST_LINKS} jobs, not {chain}.")
+    if chain > 1 and context.cluster.profile.scheduler != "slurm":
+        raise UsageError(f"{context.name} has no Slurm, so no time limit that a chain would help over.", "Launch once.")
     report = review(source, overrides)
     if not report.ok or report.loaded is None:
         raise RefusedError(report)
     layout = report.loaded.layout
-    require_modules(layout)
-    cluster = context.cluster
-    run_id = make_run(cluster.client, cluster.run_root, layout, cluster.name)
-    return submit_attempt(context, run_id, layout, "submit")
+    if context.cluster.profile.scheduler == "local":
+        require_modules(layout)
+    first = link = _first_attempt(context, layout)
+    for number in range(2, chain + 1):
+        link = submit_attempt(context, first.run_id, number, layout, after_job=link.job_id)
+    return first
 
 
-def submit_attempt(context: Context, run_id: str, layout: Layout, action: str) -> Launched:
-    """Make the next attempt of ``run_id`` and submit it; the intent is in the journal before anything starts.
-
-    Raises:
-        RltuiError: The journal or the run root cannot be written, or the supervisor did not start.
-    """
-    cluster = context.cluster
-    context.journal.write(action, "intent", run=run_id, cluster=cluster.name)
-    attempt = make_attempt(cluster.client, cluster.run_root, run_id, layout, cluster.python)
-    job_id = _submit(context, attempt, action)
-    return Launched(
-        run_id=run_id, attempt=attempt.number, job_id=job_id, cluster=cluster.name, path=f"{cluster.run_root}/{run_id}"
-    )
-
-
-def _submit(context: Context, attempt: Attempt, action: str) -> str:
-    about = {"run": attempt.run_id, "attempt": attempt.number, "uuid": attempt.uuid, "cluster": context.cluster.name}
-    context.journal.write(action, "submitting", **about)
+def _first_attempt(context: Context, layout: Layout, tries: int = 5) -> Launched:
     try:
-        job_id = context.cluster.submit(attempt)
-    except RltuiError as error:
-        context.journal.write(action, "failed", **about, reason=error.message)
-        raise
-    context.journal.write(action, "done", **about, job=job_id)
-    return job_id
+        return submit_attempt(context, new_run_id(layout.name), 1, layout)
+    except ClaimedError:  # the id's four digits were drawn before; nothing of this draw is anywhere
+        if tries <= 1:
+            raise
+    return _first_attempt(context, layout, tries - 1)
 
 
 def require_modules(layout: Layout) -> None:

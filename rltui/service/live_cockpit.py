@@ -5,84 +5,163 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from rltui.service import actions
-from rltui.service.cockpit import ActionPreview, LaunchReview, PresetSummary
-from rltui.service.context import Context
-from rltui.service.launch import launch, review
+from msgspec import structs
+
+from rltui.cluster.prompts import SwitchedPrompter
+from rltui.errors import ClusterError
+from rltui.service import actions, resubmit
+from rltui.service.all_clusters import AllClusters
+from rltui.service.failures import FailureWords
+from rltui.service.launch import launch
 from rltui.service.presets import preset_summaries
+from rltui.service.review import review_launch
+from rltui.service.run_jobs import with_jobs
+from rltui.watch.log_part import read_part
 from rltui.watch.run_watcher import RunWatcher
+from rltui.watch.snapshots import RunsSnapshot
 
 if TYPE_CHECKING:
-    from rltui.check.run import Report
-    from rltui.watch.snapshots import RunSnapshot, RunsSnapshot, RunSummary
+    from rltui.cluster.prompts import Prompter
+    from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, PresetSummary, WhyReport
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary
+
+PATIENCE_S = 1.0
+"""How long one picture of all runs waits for the slowest cluster; what comes later is in the next picture."""
+
+CONNECT_S = 600.0
 
 
 class LiveCockpit:
-    """Implements ``rltui.service.cockpit.Cockpit`` on an open cluster; safe to call from several threads."""
+    """Implements ``rltui.service.cockpit.Cockpit`` on all clusters; safe to call from several threads."""
 
     def __init__(self) -> None:
-        self.context = Context()
-        self._watchers: dict[str, RunWatcher] = {}
-        self._runs_lock = threading.Lock()
+        self._prompter = SwitchedPrompter()
+        self._clusters = AllClusters(prompter=self._prompter)
+        self._failures = FailureWords(self._failure)
+        self._last = RunsSnapshot()
+        self._rows: dict[str, RunSummary] = {}
+        self._watcher: tuple[str, str, RunWatcher] | None = None
+        self._connecting = ""
         self._watch_lock = threading.Lock()
 
     def runs(self) -> RunsSnapshot:
-        """All runs, newest first."""
-        with self._runs_lock:
-            return self.context.runs()
+        """All runs of all clusters, newest first; while the user answers one cluster, no other is asked."""
+        if not self._connecting:
+            snapshot = self._clusters.runs(PATIENCE_S)
+            self._last = structs.replace(snapshot, runs=self._failures.fill(snapshot.runs))
+            self._rows = {run.run_id: run for run in self._last.runs}
+        return self._last
 
-    def watch(self, run_id: str) -> RunSnapshot:
+    def watch(self, run_id: str, log: str = "") -> RunSnapshot:
         """A fresh picture of one run."""
         with self._watch_lock:
-            if run_id not in self._watchers:
-                self._watchers = {run_id: RunWatcher(self.context.cluster.client, self._find(run_id).path)}
-            return self._watchers[run_id].snapshot()
+            row = self._row(run_id)
+            if self._connecting not in ("", row.cluster):
+                raise ClusterError(f"{row.cluster} is not asked while {self._connecting} waits for your answer.")
+            context = self._clusters.context(row.cluster)
+            if self._watcher is None or self._watcher[:2] != (row.cluster, run_id):
+                self._watcher = (row.cluster, run_id, RunWatcher(context.cluster.client, row.path))
+            picture = self._watcher[2].snapshot(log)
+        return structs.replace(picture, summary=_joined(context, picture, row))
+
+    def log_part(self, run_id: str, name: str, line: int) -> LogPart:
+        """The piece of a log around ``line``."""
+        row = self._row(run_id)
+        client = self._clusters.context(row.cluster).cluster.client
+        return read_part(client, actions.attempt_path(row), name, line)
 
     def presets(self) -> tuple[PresetSummary, ...]:
         """The presets that can be launched."""
         return preset_summaries()
 
-    def review(self, preset: str, overrides: tuple[str, ...] = ()) -> LaunchReview:
-        """Check ``preset`` with ``overrides``."""
-        return _review(preset, overrides, review(preset, overrides), self.context.cluster.name)
+    def clusters(self) -> tuple[ClusterSummary, ...]:
+        """The clusters of the user's profiles."""
+        return self._clusters.summaries()
 
-    def launch(self, preset: str, overrides: tuple[str, ...] = ()) -> str:
+    def connect(self, cluster: str, prompter: Prompter) -> str:
+        """Connect to a cluster that needs somebody; only its own questions are shown."""
+        reader = self._clusters.reader(cluster)
+        self._connecting = cluster
+        try:
+            with self._prompter.attend(prompter):
+                reader.wait(CONNECT_S)  # one that began unattended is refused soon, and would stand for the new one
+                reader.context.close()  # what failed before is forgotten, so that it may be tried again
+                reader.start()
+                reader.wait(CONNECT_S)
+        finally:
+            self._connecting = ""
+        if reader.problem:
+            raise ClusterError(reader.problem)
+        return f"{cluster} answers."
+
+    def review(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchReview:
+        """Check ``preset`` with ``overrides``, and write the script that ``cluster`` would get."""
+        return review_launch(self._clusters.profiles.get(cluster), preset, overrides)
+
+    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> str:
         """Launch and return the run's id."""
-        return launch(self.context, preset, overrides).run_id
+        return launch(self._clusters.context(cluster), preset, overrides).run_id
 
     def preview_cancel(self, run_id: str) -> ActionPreview:
         """What cancelling would do."""
-        return actions.preview_cancel(self.context, self._find(run_id))
+        return actions.preview_cancel(*self._clusters.find(run_id))
 
     def cancel(self, run_id: str) -> str:
         """Cancel."""
-        return actions.cancel(self.context, self._find(run_id))
+        return actions.cancel(*self._clusters.find(run_id))
 
-    def preview_resubmit(self, run_id: str) -> ActionPreview:
+    def preview_resubmit(
+        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
+    ) -> ActionPreview:
         """What resubmitting would do."""
-        return actions.preview_resubmit(self.context, self._find(run_id))
+        return resubmit.preview_resubmit(*self._clusters.find(run_id), overrides, exclude)
 
-    def resubmit(self, run_id: str) -> str:
-        """Start a new attempt of the run."""
-        launched = actions.resubmit(self.context, self._find(run_id))
+    def preview_lower_memory(self, run_id: str) -> ActionPreview:
+        """The change that lowers the memory peak in this run's way."""
+        from rltui.service.fixes import lower_memory
+
+        context, run = self._clusters.find(run_id)
+        fix = lower_memory(context, run)
+        preview = resubmit.preview_resubmit(context, run, fix.overrides)
+        title = f"Lower the memory peak of {run.run_id} and resubmit it?"
+        return structs.replace(preview, title=title, consequences=(*fix.words, *preview.consequences))
+
+    def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
+        """Start a new attempt of the run; a live one is ended first, as its preview said."""
+        context, run = self._clusters.find(run_id)
+        launched = resubmit.resubmit(context, run, overrides, exclude, cancel_first=True)
         return f"Attempt {launched.attempt} of {launched.run_id} is on its way."
 
+    def why(self, run_id: str) -> WhyReport:
+        """Why the run died or stands still."""
+        from rltui.service.why import diagnose_run
+        from rltui.service.why_report import why_report
+
+        row = self._row(run_id)
+        return why_report(row, diagnose_run(self._clusters.context(row.cluster), row))
+
     def close(self) -> None:
-        """End the relay."""
-        self.context.close()
+        """End all relays."""
+        self._clusters.close()
 
-    def _find(self, run_id: str) -> RunSummary:
-        with self._runs_lock:
-            return self.context.find(run_id)
+    def _row(self, run_id: str) -> RunSummary:
+        """The newest row of a run; one that no list has shown yet is looked for."""
+        return self._rows.get(run_id) or self._clusters.find(run_id)[1]
+
+    def _failure(self, run: RunSummary) -> str:
+        from rltui.service.failure_cache import failure_of
+
+        return failure_of(self._clusters.context(run.cluster), run)
 
 
-def _review(preset: str, overrides: tuple[str, ...], report: Report, cluster: str) -> LaunchReview:
-    return LaunchReview(
-        preset=preset,
-        overrides=overrides,
-        findings=report.findings,
-        drawing=report.drawing,
-        arithmetic=report.arithmetic_lines,
-        commands=(" ".join(["rltui launch", preset, *overrides]),),
-        cluster=cluster,
-    )
+def _joined(context: Context, picture: RunSnapshot, row: RunSummary) -> RunSummary:
+    """The run as its directory tells, with what only the scheduler and the list of runs know."""
+    run = structs.replace(picture.summary, cluster=row.cluster, submission=row.submission)
+    if run.attempt == row.attempt:
+        run = structs.replace(run, failure=row.failure)
+    try:
+        [run] = with_jobs(context, RunsSnapshot(runs=(run,), taken_at=picture.taken_at)).runs
+    except ClusterError:
+        run = structs.replace(run, job=row.job, scheduler_says=row.scheduler_says)
+    return run

@@ -1,4 +1,4 @@
-"""Why a run died: its logs, events and end, read through the relay and diagnosed."""
+"""Why a run died: its logs, events, stages, metrics, samples, job and end, read through the relay and diagnosed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.fitting import fitted
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.sources import Source, decoded, text_source
+from rltui.diagnose.run_words import words_of
+from rltui.diagnose.sources import Source, decoded
 from rltui.errors import RltuiError
 from rltui.layout.load import load_text
 from rltui.onnode import rundir
 from rltui.runs.directory import read_layout
+from rltui.service.run_picture import read_picture
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rltui.cluster.relay_client import RelayClient
+    from rltui.diagnose.run_words import RunPicture
     from rltui.diagnose.verdicts import Diagnosis
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
@@ -31,6 +34,8 @@ TAIL_BYTES = 1 << 26
 
 CHUNK_BYTES = 4 << 20
 MOST_LOGS = 200
+QUICK_BYTES = 1 << 20
+MOST_QUICK_LOGS = 4
 RAY_LOGS = "ray-logs"
 
 _READ_FIRST = (rundir.OUT_LOG, "ray.log")
@@ -39,19 +44,26 @@ _BESIDE_THE_END = frozenset({"wrapper", "effect"})
 """Tiers that say nothing about an end that was wanted: whatever is ended leaves such words."""
 
 
-def diagnose_run(context: Context, run: RunSummary) -> tuple[Diagnosis, ...]:
+def diagnose_run(context: Context, run: RunSummary, *, quick: bool = False) -> tuple[Diagnosis, ...]:
     """Return what was wrong with the newest attempt of ``run``, causes first; remedies are in its layout's numbers.
+
+    Args:
+        context: The connection to the run's cluster.
+        run: The run, with its newest attempt's stage, end and job.
+        quick: Whether to read only the ends of the attempt's own logs, for a list of runs.
 
     Raises:
         ClusterError: The cluster cannot be reached.
     """
     client = context.cluster.client
     attempt = rundir.attempt_folder(run.path, run.attempt)
-    sources = [_log(client, attempt, name) for name in _logs(client, attempt)]
-    found = diagnose([*sources, text_source(rundir.END, _last_words(run))])
-    if run.end is not None and run.end.outcome in ("finished", "cancelled"):
+    names = [entry.name for entry in client.list(attempt) if entry.type == "file"]
+    picture = read_picture(client, run, names)
+    logs = _logs(client, attempt, names, quick=quick)
+    found = diagnose([*(_log(client, attempt, name, quick) for name in logs), *_said_besides(picture)])
+    if picture.was_wanted:
         found = tuple(one for one in found if CAUSES[one.id].tier not in _BESIDE_THE_END)
-    layout = _layout(client, attempt)
+    layout = {} if quick else _layout(client, attempt)
     return tuple(fitted(one, layout) for one in found) if layout else found
 
 
@@ -60,23 +72,52 @@ def failure_word(diagnoses: Sequence[Diagnosis]) -> str:
     return diagnoses[0].id if diagnoses and not diagnoses[0].secondary else ""
 
 
-def _last_words(run: RunSummary) -> str:
-    """Stage and end of the attempt as lines, so that they are evidence like any other."""
-    stage = f"stage: {run.stage.stage} {run.stage.detail}"
-    if run.end is None:
-        return stage
-    return f"outcome: {run.end.outcome}\nexit code: {run.end.exit_code}\nreason: {run.end.reason}\n{stage}"
+def failure_of(context: Context, run: RunSummary) -> str:
+    """Return the failure word of ``run``, from little reading; empty for one that was to end, or that still lives.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    if run.is_live or run.state == "finished":
+        return ""
+    return failure_word(diagnose_run(context, run, quick=True))
 
 
-def _logs(client: RelayClient, attempt: str) -> list[str]:
+def nothing_found(run: RunSummary) -> str:
+    """Return the answer for a run with no diagnosis: that it is done or well, or that nobody knows."""
+    steps = f" after {run.stage.step} of {run.stage.steps} steps" if run.stage.steps else ""
+    if run.state == "finished":
+        return f"{run.run_id} finished{steps}. Nothing is known to be wrong with it."
+    if run.is_live:
+        return f"{run.run_id} is {run.state}{steps}. Nothing is known to be wrong with it."
+    if run.end is not None and run.end.outcome in ("cancelled", "time-limit"):
+        return f"{run.run_id} was ended{steps}: {run.end.reason or run.end.outcome}. Nothing else is known to be wrong."
+    return (
+        f"{run.run_id} is {run.state}{steps}, but no known cause is in its logs, stages, metrics, samples, job "
+        f"and end. "
+        f"The first error is still worth reading: rltui logs {run.run_id}"
+    )
+
+
+def _said_besides(picture: RunPicture) -> list[Source]:
+    """What is no log, as sources of lines, so that it is evidence like any other."""
+    return [
+        Source(name, ("\n".join(lines).encode("utf-8", "replace"),), has_lines=False)
+        for name, lines in words_of(picture).items()
+        if lines
+    ]
+
+
+def _logs(client: RelayClient, attempt: str, names: Sequence[str], *, quick: bool) -> list[str]:
     """Names of the attempt's logs, its own first, then the scheduler's and Ray's."""
-    names = [entry.name for entry in client.list(attempt) if entry.type == "file" and _is_log(entry.name)]
-    names.sort(key=lambda name: (name not in _READ_FIRST, name))
+    own = sorted((name for name in names if _is_log(name)), key=lambda name: (name not in _READ_FIRST, name))
+    if quick:
+        return own[:MOST_QUICK_LOGS]
     try:
         of_ray = [entry.name for entry in client.list(f"{attempt}/{RAY_LOGS}") if entry.type == "file"]
     except RelayError:  # there is no such folder unless Ray left logs behind
         of_ray = []
-    return [*names, *(f"{RAY_LOGS}/{name}" for name in sorted(of_ray))][:MOST_LOGS]
+    return [*own, *(f"{RAY_LOGS}/{name}" for name in sorted(of_ray))][:MOST_LOGS]
 
 
 def _is_log(name: str) -> bool:
@@ -85,8 +126,18 @@ def _is_log(name: str) -> bool:
     return name.endswith((".log", ".out", ".err", ".gz")) or name == rundir.EVENTS
 
 
-def _log(client: RelayClient, attempt: str, name: str) -> Source:
-    return Source(plain(name), decoded(_blocks(client, f"{attempt}/{name}")))
+def _log(client: RelayClient, attempt: str, name: str, quick: bool) -> Source:
+    path = f"{attempt}/{name}"
+    if quick and not name.endswith(".gz"):
+        return Source(plain(name), _last_block(client, path), has_lines=False)
+    return Source(plain(name), decoded(_blocks(client, path)))
+
+
+def _last_block(client: RelayClient, path: str) -> Iterator[bytes]:
+    try:
+        yield client.tail(path, QUICK_BYTES).data
+    except RelayError:  # rotated away or not readable
+        return
 
 
 def _blocks(client: RelayClient, path: str) -> Iterator[bytes]:

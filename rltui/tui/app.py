@@ -8,16 +8,18 @@ from __future__ import annotations
 import math
 import os
 import time
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
-from textual.app import App
+from textual import events, on
 from textual.binding import Binding, BindingType
 
-from rltui.tui import commands, messages, theme
+from rltui.tui import messages, theme
 from rltui.tui.controller import Controller
 from rltui.tui.glyphs import alphabet
+from rltui.tui.opening import OpeningApp, Severity
 from rltui.tui.pictures import Pictures
+from rltui.tui.questions import Questions
+from rltui.tui.refresh import attention
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.runs import RunsScreen
 from rltui.tui.spans import clean
@@ -28,17 +30,15 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from rltui.service.cockpit import Cockpit
-    from rltui.tui.messages import Action, CockpitMessage
+    from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.views.bars import Health
 
 TWICE_WITHIN_S = 2.0
 MAX_COPY_CHARS = 100_000
 
-Severity = Literal["information", "warning", "error"]
 
-
-class CockpitApp(App[int], inherit_bindings=False):
+class CockpitApp(OpeningApp, inherit_bindings=False):
     """The cockpit.
 
     Args:
@@ -47,6 +47,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         readonly: Keys that change something explain themselves and do nothing.
         ascii_only: Draw with ASCII characters only.
         clock: Seconds that only grow, for ages; tests bring their own.
+        wall_clock: Epoch seconds, for the age of what a cluster last said.
     """
 
     CSS_PATH = "app.tcss"
@@ -67,6 +68,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         readonly: bool = False,
         ascii_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         no_colour = "NO_COLOR" in os.environ
         # With native colours Textual's filter for NO_COLOR takes all colour away; without, it would only make greys.
@@ -74,12 +76,15 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.glyphs = alphabet(ascii_only)
         self.readonly = readonly
         self.paused = False
+        self.launch_cluster = ""
         self.controller = Controller(cockpit, self.post_message)
         self.pictures = Pictures(clock)
+        self.questions = Questions(self)
+        self.wall_clock = wall_clock
         self._clock = clock
+        self._key_at = clock()
         self._open_at_start = open_run
         self._no_colour = no_colour
-        self._question: tuple[Action, str, object] | None = None
         self._said: dict[str, float] = {}
         self._interrupted_at = -math.inf
 
@@ -102,15 +107,24 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Read no more. Runs go on."""
         self.controller.stop()
 
+    async def on_event(self, event: events.Event) -> None:
+        """A key means that somebody is here."""
+        if isinstance(event, events.Key):
+            self._key_at = self._clock()
+            self._attend()
+        await super().on_event(event)
+
+    def watch_app_focus(self) -> None:
+        """The terminal has the focus, or another window has."""
+        self._attend()
+
+    def _attend(self) -> None:
+        self.controller.attend(attention(self.app_focus, self._clock() - self._key_at))
+
     def _tick(self) -> None:
+        self._attend()
         if self.top is not None:
             self.top.tick()
-
-    @property
-    def top(self) -> CockpitScreen | None:
-        """The screen on top; None under a modal, and when an answer comes while the cockpit is being closed."""
-        screen = self.screen_stack[-1] if self.screen_stack else None
-        return screen if isinstance(screen, CockpitScreen) else None
 
     # --- what the controller says
 
@@ -132,8 +146,32 @@ class CockpitApp(App[int], inherit_bindings=False):
         if not self.paused and self.top is not None:
             self.top.receive(message)
 
+    def on_clusters_fetched(self, message: messages.ClustersFetched) -> None:
+        """Keep and show the clusters."""
+        self.pictures.clusters = message.clusters
+        self.route(message)
+
+    def on_question_asked(self, message: messages.QuestionAsked) -> None:
+        """Show what a cluster asks on the way in; the user has pressed the key for it."""
+        from rltui.tui.screens.door import DoorScreen
+
+        def answered(answers: tuple[str, ...] | None) -> None:
+            message.pending.answer(answers)
+
+        self.push_screen(DoorScreen(message.cluster, message.pending.question), answered)
+
+    def on_connected(self, message: messages.Connected) -> None:
+        """Say what came of connecting."""
+        self.say(message.sentence)
+
+    def on_why_fetched(self, message: messages.WhyFetched) -> None:
+        """Keep and show a diagnosis."""
+        self.pictures.take_why(message.report)
+        self.route(message)
+
     @on(messages.PresetsFetched)
     @on(messages.ReviewFetched)
+    @on(messages.LogPartFetched)
     def route(self, message: CockpitMessage) -> None:
         """Hand a message to every screen; each takes what concerns it."""
         for screen in self.screen_stack:
@@ -146,30 +184,13 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     def on_request_failed(self, message: messages.RequestFailed) -> None:
         """Say what did not work out."""
-        self._question = None
+        self.questions.forget()
         self.route(message)
         self.say(f"{message.asked}: {message.error}\n{message.hint}".strip(), "error")
 
     def on_preview_fetched(self, message: messages.PreviewFetched) -> None:
-        """Ask for confirmation, unless the user has turned to something else meanwhile.
-
-        A modal that opens late could take a key that was meant for the screen below it.
-        """
-        asked, self._question = self._question, None
-        if self.top is not None and asked == (message.action, message.preview.run_id, self.top):
-            self._confirm(message)
-
-    def _confirm(self, message: messages.PreviewFetched) -> None:
-        from rltui.tui.screens.confirm import ConfirmScreen
-
-        action, run_id = message.action, message.preview.run_id
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self.controller.act(action, run_id)
-                self.say(f"{action} {run_id} {self.glyphs.ellipsis}")
-
-        self.push_screen(ConfirmScreen(message.preview), answered)
+        """Ask for confirmation."""
+        self.questions.take(message)
 
     def on_action_done(self, message: messages.ActionDone) -> None:
         """Say what was done."""
@@ -203,40 +224,6 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.paused = not self.paused
         if not self.paused and self.top is not None:
             self.top.catch_up()
-
-    def open_run(self, name: str) -> None:
-        """Open a run by id or the beginning of one."""
-        run_id = commands.resolve(name, self.pictures.ids)
-        if run_id:
-            self._open(run_id)
-        else:
-            from rltui.tui.verbs import no_run
-
-            self.say(no_run(name), "warning")
-
-    def _open(self, run_id: str) -> None:
-        from rltui.tui.screens.run import RunScreen
-
-        while self.top is not None and not isinstance(self.top, RunsScreen):
-            self.pop_screen()
-        self.push_screen(RunScreen(run_id, self.pictures.summary(run_id), self.pictures.run(run_id)))
-
-    def open_launch(self, preset: str = "") -> None:
-        """Open the launch screen."""
-        from rltui.tui.screens.launch import LaunchScreen
-
-        if isinstance(self.top, LaunchScreen):
-            self.pop_screen()
-        self.push_screen(LaunchScreen(preset))
-
-    def question(self, action: Action, run_id: str) -> None:
-        """Ask what an action would do; its confirmation opens when the answer is there."""
-        self._question = (action, run_id, self.screen)
-        self.controller.ask_preview(action, run_id)
-
-    def forget_question(self) -> None:
-        """The user turned to something else."""
-        self._question = None
 
     def copy(self, text: str, what: str) -> None:
         """Copy to the terminal's clipboard (OSC 52), and say what was copied."""

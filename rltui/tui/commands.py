@@ -10,8 +10,22 @@ if TYPE_CHECKING:
 VERBS: dict[str, str] = {
     "launch": "preset",
     "open": "run",
+    "why": "run",
     "cancel": "run",
     "resubmit": "run",
+    "exclude": "",
+    "memory": "",
+    "edit": "",
+    "actions": "",
+    "gpus": "run",
+    "actors": "run",
+    "queues": "run",
+    "metrics": "run",
+    "logs": "run",
+    "events": "run",
+    "clusters": "",
+    "connect": "cluster",
+    "keys": "",
     "theme": "theme",
     "pause": "",
     "help": "",
@@ -19,7 +33,16 @@ VERBS: dict[str, str] = {
 }
 """Verb → what its argument names."""
 
-NEEDS_ARGUMENT = ("open", "theme")
+NEEDS_ARGUMENT = ("open", "theme", "connect")
+
+ABBREVIATIONS = {"q": "quit"}
+"""What fingers type, though it begins several verbs."""
+
+KEY_OF = {"memory": "lower_memory", "keys": "help"}
+"""Verbs that do what the key with another id does."""
+
+TABS = ("gpus", "actors", "queues", "metrics", "logs", "events")
+"""Verbs that open a tab of a run."""
 
 
 class Command(NamedTuple):
@@ -35,6 +58,7 @@ def parse(text: str) -> Command:
     words = text.split()
     if not words:
         return Command()
+    words[0] = ABBREVIATIONS.get(words[0], words[0])
     fitting = [verb for verb in VERBS if verb.startswith(words[0])]
     verb = words[0] if words[0] in VERBS else fitting[0] if len(fitting) == 1 else ""
     if not verb:

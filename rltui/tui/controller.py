@@ -1,7 +1,8 @@
 """The only file of the cockpit that calls services: every call runs in a thread, every answer is a message.
 
 Threads that call at the same time: one for the list of runs, one for the watched run, one for reviews and previews,
-one for actions. A newer review replaces one that waits; actions are all done, in order.
+one for what reads logs, one for actions, one for a cluster that needs somebody. A newer question replaces one that
+waits; actions are all done, in order.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
     from textual.message import Message
 
-    from rltui.service.cockpit import Cockpit
-    from rltui.tui.messages import Action
-    from rltui.tui.refresh import Source
+    from rltui.service.cockpit import ActionPreview, ClusterSummary, Cockpit
+    from rltui.service.doors import PendingQuestion
+    from rltui.tui.messages import Ask
+    from rltui.tui.refresh import Attention, Source
 
 
 def failure(error: Exception) -> tuple[str, str]:
@@ -42,12 +44,18 @@ class Controller:
         self._cockpit = cockpit
         self._post_message = post
         self._open = False
+        self._log = ""
+        self._attention: Attention = "here"
+        self._clusters: tuple[ClusterSummary, ...] = ()
         self._failures: dict[Source, int] = {"runs": 0, "peek": 0, "run": 0}
         self._stopped = False
         self._runs = Poller("rltui-runs", self._read_runs)
         self._run = Poller("rltui-run", self._read_run, needs_target=True)
         self._questions = Lane("rltui-questions", newest_only=True)
+        self._readings = Lane("rltui-readings", newest_only=True)
         self._actions = Lane("rltui-actions", newest_only=False)
+        self._doors = Lane("rltui-doors", newest_only=True)
+        self._connecting = ""
         self.periods: dict[Source, float] = {"runs": MAX_FAILURE_S, "peek": MAX_FAILURE_S, "run": MAX_FAILURE_S}
         """Seconds between the latest reads of each source, for judging the age of what is shown."""
 
@@ -69,6 +77,18 @@ class Controller:
         self._open = is_open
         self._run.aim(run_id)
 
+    def watch_log(self, name: str) -> None:
+        """Read this log of the watched run from now on, as named in ``LogFile``; empty: its own output."""
+        if name != self._log:
+            self._log = name
+            self._run.hurry()
+
+    def attend(self, attention: Attention) -> None:
+        """Somebody looks, or does not: read as often as that deserves, and at once when somebody is back."""
+        before, self._attention = self._attention, attention
+        if attention == "here" and before != "here":
+            self.refresh()
+
     def refresh(self) -> None:
         """Read everything again at once."""
         self._runs.hurry()
@@ -83,23 +103,71 @@ class Controller:
         """Ask for the presets: :class:`~rltui.tui.messages.PresetsFetched`."""
         self._ask("list the presets", lambda: messages.PresetsFetched(self._cockpit.presets()))
 
-    def ask_review(self, preset: str, overrides: tuple[str, ...]) -> None:
+    def ask_review(self, preset: str, overrides: tuple[str, ...], cluster: str) -> None:
         """Ask what a launch would do: :class:`~rltui.tui.messages.ReviewFetched`."""
-        self._ask(f"check {preset}", lambda: messages.ReviewFetched(self._cockpit.review(preset, overrides)))
+        self._ask(f"check {preset}", lambda: messages.ReviewFetched(self._cockpit.review(preset, overrides, cluster)))
 
-    def ask_preview(self, action: Action, run_id: str) -> None:
+    def ask_preview(self, ask: Ask) -> None:
         """Ask what an action would do: :class:`~rltui.tui.messages.PreviewFetched`."""
-        preview = self._cockpit.preview_cancel if action == "cancel" else self._cockpit.preview_resubmit
-        self._ask(f"{action} {run_id}", lambda: messages.PreviewFetched(action, preview(run_id)))
+        self._ask(ask.words, lambda: messages.PreviewFetched(ask, self._preview(ask)))
 
-    def act(self, action: Action, run_id: str) -> None:
-        """Carry out an action: :class:`~rltui.tui.messages.ActionDone`."""
-        call = self._cockpit.cancel if action == "cancel" else self._cockpit.resubmit
-        self._act(f"{action} {run_id}", lambda: messages.ActionDone(action, run_id, call(run_id)))
+    def _preview(self, ask: Ask) -> ActionPreview:
+        if ask.action == "cancel":
+            return self._cockpit.preview_cancel(ask.run_id)
+        if ask.action == "lower_memory":
+            return self._cockpit.preview_lower_memory(ask.run_id)
+        return self._cockpit.preview_resubmit(ask.run_id, ask.overrides, ask.exclude)
 
-    def launch(self, preset: str, overrides: tuple[str, ...]) -> None:
+    def ask_why(self, run_id: str) -> None:
+        """Ask why a run died or stands still: :class:`~rltui.tui.messages.WhyFetched`."""
+        self._read(f"why {run_id}", lambda: messages.WhyFetched(self._cockpit.why(run_id)))
+
+    def ask_log_part(self, run_id: str, name: str, line: int) -> None:
+        """Ask for the piece of a log around a line: :class:`~rltui.tui.messages.LogPartFetched`."""
+        self._read(f"read {name}", lambda: messages.LogPartFetched(run_id, self._cockpit.log_part(run_id, name, line)))
+
+    def connect(self, cluster: str) -> None:
+        """Let the user answer what a cluster asks: :class:`~rltui.tui.messages.Connected` tells what came of it.
+
+        Nothing else ever asks: background reads are refused by the services instead.
+        """
+        from rltui.service.doors import Door
+
+        if self._connecting == cluster:
+            return
+        self._connecting = cluster
+        door = Door(lambda pending: self._show(messages.QuestionAsked(cluster, pending), pending))
+
+        def request() -> None:
+            self._answer(
+                f"connect to {cluster}", lambda: messages.Connected(cluster, self._cockpit.connect(cluster, door))
+            )
+            self._connecting = ""
+            self.refresh()
+
+        self._doors.ask(request)
+
+    def _show(self, message: Message, pending: PendingQuestion) -> None:
+        if self._stopped:
+            pending.answer(None)
+        self._post(message)
+
+    def act(self, ask: Ask, preview: ActionPreview) -> None:
+        """Carry out exactly what was previewed: :class:`~rltui.tui.messages.ActionDone`."""
+
+        def call() -> messages.ActionDone:
+            if ask.action == "cancel":
+                return messages.ActionDone(ask, self._cockpit.cancel(ask.run_id))
+            return messages.ActionDone(ask, self._cockpit.resubmit(ask.run_id, preview.overrides, preview.exclude))
+
+        self._act(ask.words, call)
+
+    def launch(self, preset: str, overrides: tuple[str, ...], cluster: str) -> None:
         """Launch: :class:`~rltui.tui.messages.Launched`."""
-        self._act(f"launch {preset}", lambda: messages.Launched(self._cockpit.launch(preset, overrides)))
+        self._act(f"launch {preset}", lambda: messages.Launched(self._cockpit.launch(preset, overrides, cluster)))
+
+    def _read(self, asked: str, call: Callable[[], Message]) -> None:
+        self._readings.ask(lambda: self._answer(asked, call))
 
     def _ask(self, asked: str, call: Callable[[], Message]) -> None:
         self._questions.ask(lambda: self._answer(asked, call))
@@ -121,25 +189,28 @@ class Controller:
     def _read_runs(self, _: str) -> float:
         took = timed()
         try:
-            snapshot = self._cockpit.runs()
+            snapshot, clusters = self._cockpit.runs(), self._cockpit.clusters()
         except Exception as error:  # noqa: BLE001 the edge of a thread: polling must go on
             return self._failed("runs", "", error, took())
         self._post(messages.RunsFetched(snapshot))
+        if clusters != self._clusters:
+            self._clusters = clusters
+            self._post(messages.ClustersFetched(clusters))
         return self._fetched("runs", any(run.is_live for run in snapshot.runs), took())
 
     def _read_run(self, run_id: str) -> float:
         took = timed()
         source: Source = "run" if self._open else "peek"
         try:
-            snapshot = self._cockpit.watch(run_id)
+            snapshot = self._cockpit.watch(run_id, self._log)
         except Exception as error:  # noqa: BLE001 the edge of a thread: polling must go on
             return self._failed(source, run_id, error, took())
         self._post(messages.RunFetched(snapshot))
-        return self._fetched(source, snapshot.summary.is_live, took())
+        return self._fetched(source, snapshot.summary.is_live, took(), len(snapshot.hosts))
 
-    def _fetched(self, source: Source, live: bool, took_s: float) -> float:
+    def _fetched(self, source: Source, live: bool, took_s: float, nodes: int = 0) -> float:
         self._failures[source] = 0
-        pause_s = refresh_interval_s(source, live, 0, took_s)
+        pause_s = refresh_interval_s(source, live, 0, took_s, self._attention, nodes)
         self.periods[source] = pause_s + took_s
         return pause_s
 
@@ -147,7 +218,7 @@ class Controller:
         self._failures[source] += 1
         if self._failures[source] == 1:
             self._post(messages.FetchFailed(source, run_id, *failure(error)))
-        return refresh_interval_s(source, True, self._failures[source], took_s)
+        return refresh_interval_s(source, True, self._failures[source], took_s, self._attention)
 
     def _post(self, message: Message) -> None:
         if self._stopped:

@@ -43,6 +43,11 @@ def duration(seconds: float | None) -> str:
     return f"{days}d{hours:02d}h" if days < 10 else f"{min(days, 9999)}d"
 
 
+def ago(seconds: float) -> str:
+    """How old a picture is: ``3s ago``."""
+    return f"{duration(max(0.0, seconds))} ago"
+
+
 def metric(value: float | None) -> str:
     """A metric in at most seven characters, with about four significant digits."""
     if value is None or not math.isfinite(value):
@@ -63,6 +68,13 @@ def metric(value: float | None) -> str:
 def reward(value: float | None) -> str:
     """A reward with three decimals."""
     return MISSING if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def percent(value: float | None) -> str:
+    """A percentage in at most five characters: ``31%``, ``3.1%``."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:.1f}%" if abs(value) < 9.95 else f"{value:.0f}%"
 
 
 def seconds(value: float | None) -> str:

@@ -24,6 +24,8 @@ class Glyphs(NamedTuple):
     bar_empty: str
     blocks: str
     """Heights of a sparkline, lowest first."""
+    shades: str
+    """Fillings that can be told apart without colour, the fullest first."""
     done: str
     current: str
     pending: str
@@ -50,6 +52,7 @@ UNICODE = Glyphs(
     bar_full="█",
     bar_empty="░",
     blocks="▁▂▃▄▅▆▇█",
+    shades="█▓▒░·",
     done="✓",
     current="▶",
     pending="·",
@@ -76,6 +79,7 @@ ASCII = Glyphs(
     bar_full="#",
     bar_empty=".",
     blocks="_.-=+*%#",
+    shades="#%+-.",
     done="*",
     current=">",
     pending=".",

@@ -5,16 +5,40 @@ Each carries one frozen snapshot or a few words. A picture replaces an older one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from textual.message import Message
 
 if TYPE_CHECKING:
-    from rltui.service.cockpit import ActionPreview, LaunchReview, PresetSummary
+    from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, PresetSummary, WhyReport
+    from rltui.service.doors import PendingQuestion
     from rltui.tui.refresh import Source
-    from rltui.watch.snapshots import RunSnapshot, RunsSnapshot
+    from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
-Action = Literal["cancel", "resubmit"]
+Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit"]
+"""All but ``cancel`` end in a resubmission: as it was, without some nodes, with less memory, with edits."""
+
+ACTION_WORDS: dict[Action, str] = {
+    "cancel": "cancel",
+    "resubmit": "resubmit",
+    "exclude": "exclude nodes and resubmit",
+    "lower_memory": "lower the memory peak and resubmit",
+    "edit": "resubmit with changes",
+}
+
+
+class Ask(NamedTuple):
+    """An action that is asked about: on which run, and with what change."""
+
+    action: Action
+    run_id: str
+    overrides: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What is asked, in words."""
+        return f"{ACTION_WORDS[self.action]} {self.run_id}"
 
 
 class CockpitMessage(Message, bubble=False):
@@ -78,21 +102,63 @@ class ReviewFetched(CockpitMessage):
 
 
 class PreviewFetched(CockpitMessage):
-    """What cancelling or resubmitting would do."""
+    """What an action would do."""
 
-    def __init__(self, action: Action, preview: ActionPreview) -> None:
+    def __init__(self, ask: Ask, preview: ActionPreview) -> None:
         super().__init__()
-        self.action: Action = action
+        self.ask = ask
         self.preview = preview
+
+
+class ClustersFetched(CockpitMessage):
+    """The clusters, and how they are."""
+
+    def __init__(self, clusters: tuple[ClusterSummary, ...]) -> None:
+        super().__init__()
+        self.clusters = clusters
+
+
+class WhyFetched(CockpitMessage):
+    """Why a run died or stands still."""
+
+    def __init__(self, report: WhyReport) -> None:
+        super().__init__()
+        self.report = report
+
+
+class LogPartFetched(CockpitMessage):
+    """A piece of a log of a run."""
+
+    def __init__(self, run_id: str, part: LogPart) -> None:
+        super().__init__()
+        self.run_id = run_id
+        self.part = part
+
+
+class QuestionAsked(CockpitMessage):
+    """A cluster asks for something on the way in: a password, a one-time code, a look at its host key."""
+
+    def __init__(self, cluster: str, pending: PendingQuestion) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.pending = pending
+
+
+class Connected(CockpitMessage):
+    """A cluster that needed somebody was let in, or was not; ``sentence`` says what came of it."""
+
+    def __init__(self, cluster: str, sentence: str) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.sentence = sentence
 
 
 class ActionDone(CockpitMessage):
     """An action was carried out; ``sentence`` says what was done."""
 
-    def __init__(self, action: Action, run_id: str, sentence: str) -> None:
+    def __init__(self, ask: Ask, sentence: str) -> None:
         super().__init__()
-        self.action: Action = action
-        self.run_id = run_id
+        self.ask = ask
         self.sentence = sentence
 
 

@@ -12,6 +12,7 @@ from rltui.watch.snapshots import RunsSnapshot
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from rltui.service.cockpit import ClusterSummary, WhyReport
     from rltui.tui.refresh import Source
     from rltui.watch.snapshots import RunSnapshot, RunSummary
 
@@ -31,6 +32,8 @@ class Pictures:
         self._received: dict[Source, float] = dict.fromkeys(("runs", "peek", "run"), clock())
         self._known: OrderedDict[str, RunSnapshot] = OrderedDict()
         self.runs = RunsSnapshot()
+        self.clusters: tuple[ClusterSummary, ...] = ()
+        self._reports: OrderedDict[str, WhyReport] = OrderedDict()
 
     def take_runs(self, snapshot: RunsSnapshot) -> None:
         """Keep a picture of all runs."""
@@ -49,6 +52,33 @@ class Pictures:
     def run(self, run_id: str) -> RunSnapshot | None:
         """The newest picture of a run, if there is one."""
         return self._known.get(run_id)
+
+    def take_why(self, report: WhyReport) -> None:
+        """Keep a diagnosis."""
+        self._reports[report.run_id] = report
+        while len(self._reports) > KEPT_RUNS:
+            self._reports.popitem(last=False)
+
+    def why(self, run_id: str) -> WhyReport | None:
+        """The newest diagnosis of a run, if there is one."""
+        return self._reports.get(run_id)
+
+    def away(self, now: float) -> dict[str, float]:
+        """Clusters that do not answer → seconds since they did (0 where they never did).
+
+        Args:
+            now: Epoch seconds by this machine's clock, as in ``ClusterSummary.answered_at``.
+        """
+        return {
+            cluster.name: max(0.0, now - cluster.answered_at) if cluster.answered_at else 0.0
+            for cluster in self.clusters
+            if cluster.problem
+        }
+
+    @property
+    def needs_you(self) -> str:
+        """The first cluster that waits for somebody to answer it; empty where none does."""
+        return next((cluster.name for cluster in self.clusters if cluster.needs_attention), "")
 
     def summary(self, run_id: str) -> RunSummary | None:
         """The row of a run."""
@@ -70,5 +100,7 @@ class Pictures:
         """How fresh the data of a source are, given the seconds between its reads, and what is wrong with them."""
         age_s = self._clock() - self._received[source]
         known = self.run(run_id)
-        problem = known.problem if known is not None else self.runs.problem if not run_id else ""
+        # a cluster that is away stands in the header by its name already
+        of_list = self.runs.problem if not run_id and not any(cluster.problem for cluster in self.clusters) else ""
+        problem = known.problem if known is not None else of_list
         return Health(freshness(age_s, periods[source]), age_s, paused, readonly, problem)

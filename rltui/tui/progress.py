@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from rltui.onnode.rundir import STAGES
+from rltui.watch.pending import pending_words, waiting_job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,14 +80,25 @@ def state_word(summary: RunSummary, word: str) -> str:
     return summary.stage.stage if summary.state in ("starting", "running") else word
 
 
-def state_detail(summary: RunSummary) -> str:
-    """What to say behind the word of the state: a verdict for an ended run, the stage's own words for a live one."""
+def state_detail(summary: RunSummary, now: float = 0.0) -> str:
+    """What to say behind the word of the state: a verdict for an ended run, why one waits, or the stage's own words.
+
+    Args:
+        summary: The run.
+        now: Epoch seconds by the cluster's clock; 0: when the stage was last written.
+    """
     if summary.end is not None and not summary.is_live:
-        return _end_detail(summary)
+        return "  ".join(part for part in (summary.failure, end_words(summary)) if part)
+    job = waiting_job(summary)
+    if job is not None:
+        return pending_words(job, now or summary.stage.updated)
+    if summary.state == "failed" or summary.state == "lost":
+        return summary.failure
     return summary.stage.detail
 
 
-def _end_detail(summary: RunSummary) -> str:
+def end_words(summary: RunSummary) -> str:
+    """How a run ended, in its own words."""
     end, step = summary.end, summary.stage.step
     if end is None:
         return ""

@@ -45,21 +45,6 @@ SEVERITIES: dict[str, Look] = {
 
 UNKNOWN = Look("unknown", "?", "?", "attention")
 
-ROLE_LETTERS: tuple[tuple[str, str], ...] = (
-    ("learner", "L"),
-    ("policytrainer", "L"),
-    ("engine", "E"),
-    ("llm", "E"),
-    ("rollout", "E"),
-    ("reference", "R"),
-    ("critic", "C"),
-    ("value", "C"),
-    ("teacher", "T"),
-)
-"""Part of a Ray actor's class name, in lower case → the letter of its role; the first that fits counts."""
-
-ROLE_NAMES = {"L": "learner", "E": "engine", "R": "reference", "C": "critic", "T": "teacher"}
-
 
 def run_look(state: str) -> Look:
     """The look of a run state; a word from a newer rltui still shows, as unknown."""
@@ -69,9 +54,3 @@ def run_look(state: str) -> Look:
 def actor_look(state: str) -> Look:
     """The look of a Ray actor state."""
     return ACTOR_STATES.get(state, Look(state.lower(), UNKNOWN.glyph, UNKNOWN.ascii_glyph, UNKNOWN.role))
-
-
-def role_letter(class_name: str) -> str:
-    """The role letter of a Ray actor class, or an empty string for helpers such as queues."""
-    lowered = class_name.lower()
-    return next((letter for part, letter in ROLE_LETTERS if part in lowered), "")

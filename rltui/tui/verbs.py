@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.tui import commands, keys, theme
+from rltui.tui.messages import Ask
 from rltui.tui.screens.base import CockpitScreen
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rltui.tui.app import CockpitApp
     from rltui.tui.messages import Action
 
 
 def complete(app: CockpitApp, text: str) -> str:
-    """Complete a command with the runs and themes there are."""
-    return commands.complete(text, {"run": app.pictures.ids, "theme": list(theme.NAMES)})
+    """Complete a command with the runs, clusters and themes there are."""
+    clusters = [cluster.name for cluster in app.pictures.clusters]
+    return commands.complete(text, {"run": app.pictures.ids, "cluster": clusters, "theme": list(theme.NAMES)})
 
 
 def obey(app: CockpitApp, text: str) -> None:
@@ -23,18 +27,51 @@ def obey(app: CockpitApp, text: str) -> None:
     verb, argument = command.verb, command.argument
     if command.problem:
         app.say(command.problem, "warning")
-    elif verb == "open":
-        app.open_run(argument)
-    elif verb == "theme":
-        app.theme = theme.NAMES.get(argument, app.theme)
-    elif verb == "quit":
-        app.leave()
+    elif verb in commands.TABS:
+        _tab(app, verb, argument)
+    elif verb in _DIRECT and (argument or verb in ("clusters", "quit")):
+        _DIRECT[verb](app, argument)
     elif verb == "launch" and not app.readonly:
         app.open_launch(argument)
-    elif (verb == "cancel" or verb == "resubmit") and argument:
-        _question(app, "cancel" if verb == "cancel" else "resubmit", argument)
     elif verb:
-        _press(app, verb)
+        _press(app, commands.KEY_OF.get(verb, verb))
+
+
+def _theme(app: CockpitApp, name: str) -> None:
+    app.theme = theme.NAMES.get(name, app.theme)
+
+
+def _connect(app: CockpitApp, name: str) -> None:
+    if name in [cluster.name for cluster in app.pictures.clusters]:
+        app.controller.connect(name)
+    else:
+        app.say(f"there is no cluster {name!r}: :clusters lists them", "warning")
+
+
+def _why(app: CockpitApp, name: str) -> None:
+    run_id = commands.resolve(name, app.pictures.ids)
+    if run_id:
+        app.open_why(run_id)
+    else:
+        app.say(no_run(name), "warning")
+
+
+def _tab(app: CockpitApp, tab: str, name: str) -> None:
+    """Open a tab of the run that is named, else of the one that is open or selected."""
+    from rltui.tui.screens.acting import ActingScreen
+    from rltui.tui.screens.run import RunScreen
+    from rltui.tui.screens.run_tabs import NUMBERS
+
+    if not name and isinstance(app.top, RunScreen):
+        app.top.open_tab(NUMBERS[tab])
+        return
+    if not name and isinstance(app.top, ActingScreen) and app.top.target is not None:
+        name = app.top.target.run_id
+    run_id = commands.resolve(name, app.pictures.ids) if name else ""
+    if run_id:
+        app.open_run(run_id, NUMBERS[tab])
+    else:
+        app.say(no_run(name), "warning")
 
 
 def _question(app: CockpitApp, action: Action, name: str) -> None:
@@ -45,7 +82,20 @@ def _question(app: CockpitApp, action: Action, name: str) -> None:
     if reason:
         app.say(reason, "warning")
     else:
-        app.question(action, run_id)
+        app.questions.ask(Ask(action, run_id))
+
+
+_DIRECT: dict[str, Callable[[CockpitApp, str], None]] = {
+    "open": lambda app, name: app.open_run(name),
+    "why": _why,
+    "theme": _theme,
+    "connect": _connect,
+    "clusters": lambda app, _: app.open_clusters(),
+    "quit": lambda app, _: app.leave(),
+    "cancel": lambda app, name: _question(app, "cancel", name),
+    "resubmit": lambda app, name: _question(app, "resubmit", name),
+}
+"""Verbs that need no key of the present screen."""
 
 
 def no_run(name: str) -> str:

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from rltui.onnode import scribe
 from rltui.watch.endpoint import get
 from rltui.watch.lines import decode
 from rltui.watch.snapshots import ActorSnapshot
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rltui.cluster.relay_client import RelayClient
     from rltui.watch.endpoint import Endpoint
 
-STATE_API = "/api/v0/actors?detail=1&limit=1000"
-LOGICAL = "/logical/actors"
-NODES = "/nodes?view=summary"
+STATE_API, LOGICAL, NODES = scribe.STATE_API, scribe.LOGICAL, scribe.NODES
 NODES_EVERY_S = 30.0
 CAUSE_LIMIT = 300
 
@@ -152,8 +151,9 @@ def _cause(text: str) -> str:
     return short if len(short) <= CAUSE_LIMIT else short[: CAUSE_LIMIT - 1] + "…"
 
 
-def _with_host(actor: ActorSnapshot, hosts: Mapping[str, str]) -> ActorSnapshot:
-    return msgspec.structs.replace(actor, node=hosts.get(actor.node, actor.node[:12]))
+def with_hosts(actors: Iterable[ActorSnapshot], hosts: Mapping[str, str]) -> tuple[ActorSnapshot, ...]:
+    """``actors`` with their nodes' host names for ids; what is left of an id where there is none."""
+    return tuple(msgspec.structs.replace(actor, node=plain(hosts.get(actor.node, actor.node[:12]))) for actor in actors)
 
 
 class ActorsReader:
@@ -188,7 +188,7 @@ class ActorsReader:
             return
         self.problem = ""
         self._learn_hosts(endpoint, {actor.node for actor in actors})
-        self.actors = tuple(_with_host(actor, self._hosts) for actor in actors)
+        self.actors = with_hosts(actors, self._hosts)
 
     def _learn_hosts(self, endpoint: Endpoint, nodes: set[str]) -> None:
         now = self._clock()

@@ -21,6 +21,12 @@ class Endpoint(Struct, frozen=True):
 
     url: str
     token: str = ""
+    host: str = ""
+    """The node on whose loopback it listens; empty: the relay's."""
+
+    def is_on(self, host: str) -> bool:
+        """Whether a relay on ``host`` can ask it."""
+        return not self.host or self.host.split(".")[0] == host.split(".")[0]
 
 
 class Reply(Struct, frozen=True):

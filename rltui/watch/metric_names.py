@@ -29,12 +29,17 @@ ALIASES: Mapping[str, str] = {
     "time/training": "time/train",
     "time/getting_response": "time/generate",
     "time/group_generation_max": "time/generate",
+    "time/trainer_idling": "time/learner_idle",
+    "time/trainer_waiting_for_data": "time/learner_idle",
+    "time/generation_waiting_for_trainer": "time/engine_idle",
     # TRL (its PPO names are open-instruct's above)
     "objective/scores": "reward",
     "clip_ratio/region_mean": "clip_fraction",
     "completions/mean_length": "response_length",
     "completions/clipped_ratio": "truncated_fraction",
     "frac_reward_zero_std": "zero_std_fraction",
+    "sampling/sampling_logp_difference/mean": "parity_mean_abs",
+    "sampling/sampling_logp_difference/max": "parity_max_abs",
     # verl
     "critic/rewards/mean": "reward",
     "actor/pg_loss": "loss",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
 from rltui.watch.curves import Curves
@@ -11,7 +12,40 @@ from rltui.watch.metric_names import canonical_values
 from rltui.watch.snapshots import MetricsSnapshot
 from rltui.watch.text import plain
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 MAX_STEP = 10**15
+
+
+class MetricCurves:
+    """Curves that lines of metrics are added to as they come, wherever they come from."""
+
+    def __init__(self) -> None:
+        self._curves = Curves()
+        self._latest: dict[str, float] = {}
+        self._taken_at = 0.0
+        self._snapshot: MetricsSnapshot | None = MetricsSnapshot()
+
+    def add(self, line: Mapping[str, object]) -> None:
+        """Add one line of metrics, under any names that ``metric_names`` knows; one without a step is left out."""
+        point = _point(line)
+        if point is None:
+            return
+        step, values = point
+        self._taken_at = values.pop("time", self._taken_at)
+        self._curves.add(step, values)
+        self._latest.update((name, value) for name, value in values.items() if not math.isnan(value))
+        self._snapshot = None
+
+    def snapshot(self) -> MetricsSnapshot:
+        """The curves so far; the same object until there is something new."""
+        if self._snapshot is None:
+            steps, series = self._curves.thinned()
+            self._snapshot = MetricsSnapshot(
+                steps=steps, series=series, latest=dict(self._latest), taken_at=self._taken_at
+            )
+        return self._snapshot
 
 
 class MetricsReader:
@@ -23,35 +57,24 @@ class MetricsReader:
 
     def __init__(self, run_path: str) -> None:
         self.lines = AttemptLines(run_path, rundir.METRICS, self._take)
-        self._curves = Curves()
-        self._latest: dict[str, float] = {}
-        self._taken_at = 0.0
-        self._snapshot: MetricsSnapshot | None = MetricsSnapshot()
+        self._curves = MetricCurves()
 
     def snapshot(self) -> MetricsSnapshot:
         """The curves read so far; the same object until there is something new."""
-        if self._snapshot is None:
-            steps, series = self._curves.thinned()
-            self._snapshot = MetricsSnapshot(
-                steps=steps, series=series, latest=dict(self._latest), taken_at=self._taken_at
-            )
-        return self._snapshot
+        return self._curves.snapshot()
 
     def _take(self, _: int, lines: list[bytes]) -> None:
         for line in lines:
-            parsed = parse_metrics(line)
-            if parsed is None:
-                continue
-            step, values = parsed
-            self._taken_at = values.pop("time", self._taken_at)
-            self._curves.add(step, values)
-            self._latest.update((name, value) for name, value in values.items() if not math.isnan(value))
-            self._snapshot = None
+            self._curves.add(parse_object(line) or {})
 
 
 def parse_metrics(line: bytes) -> tuple[int, dict[str, float]] | None:
     """Return step and numbers by canonical name of one line of metrics; None where it is none, or has no step."""
-    values = canonical_values(parse_object(line) or {})
+    return _point(parse_object(line) or {})
+
+
+def _point(line: Mapping[str, object]) -> tuple[int, dict[str, float]] | None:
+    values = canonical_values(line)
     step = values.pop("step", math.nan)
     if not 0 <= step <= MAX_STEP:
         return None

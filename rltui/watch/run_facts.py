@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from rltui.watch.snapshots import RunState
 
-ATTEMPT_FILES = (rundir.JOB, rundir.STAGE, rundir.END, rundir.SUPERVISOR)
+ATTEMPT_FILES = (
+    *(rundir.JOB, rundir.STAGE, rundir.END, rundir.SUPERVISOR),
+    *(rundir.SUBMITTED, rundir.SLURM, rundir.FAILURE),
+)
 """Files of an attempt that tell where it stands; the job's is there from the start, so no attempt is overlooked."""
 
 ENDPOINT_FILES = (rundir.RAY_ENDPOINT, rundir.STATUS_ENDPOINT)
@@ -47,11 +50,25 @@ class Supervisor(Struct, frozen=True):
     host: str = ""
 
 
+class JobNote(Struct, frozen=True):
+    """``submitted.json`` or ``slurm.json``, as far as they tell the scheduler's id."""
+
+    job_id: str | int = ""
+    restart: int | None = None
+
+
+class FailureNote(Struct, frozen=True):
+    """``failure.json``."""
+
+    word: str = ""
+
+
 class RayFile(Struct, frozen=True):
     """``ray.json``."""
 
     dashboard: str
     token: str = ""
+    host: str = ""
 
 
 class AttemptFacts(Struct, frozen=True, kw_only=True):
@@ -61,8 +78,27 @@ class AttemptFacts(Struct, frozen=True, kw_only=True):
     stage: StageSnapshot | None = None
     end: EndSnapshot | None = None
     supervisor: Supervisor | None = None
+    job_id: str = ""
+    """The scheduler's id, as rltui or the job itself wrote it down."""
+    failure: str | None = None
+    """The word for what ended it; empty where no cause was found, None where nobody has looked."""
+    restart: int | None = None
+    """Which start of that job this is, 0 the first; None where it has not said."""
     dashboard: Endpoint | None = None
     status: Endpoint | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of it has ever run, or it has ended without."""
+        return self.stage is not None or self.supervisor is not None or self.end is not None
+
+    @property
+    def began_at(self) -> float:
+        """When it wrote its first word, epoch seconds; 0 where it has not said."""
+        first = self.stage.history[0].get("at") if self.stage is not None and self.stage.history else None
+        if isinstance(first, (int, float)):
+            return float(first)
+        return self.end.at if self.end is not None else 0.0
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
@@ -75,8 +111,17 @@ class RunFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def newest(self) -> AttemptFacts:
-        """The newest attempt; one of number 0 where there is none yet."""
-        return self.attempts[-1] if self.attempts else AttemptFacts(number=0)
+        """The attempt that the run is at: the one that began last, or the next one if that has ended.
+
+        Several wait where a chain of jobs was submitted, and a job that is requeued takes a number behind them, so
+        neither the last number nor the first one that has not ended will do. One of number 0 stands for none yet.
+        """
+        begun = [attempt for attempt in self.attempts if attempt.has_begun]
+        waiting = [attempt for attempt in self.attempts if not attempt.has_begun]
+        last = max(begun, key=lambda attempt: (attempt.began_at, attempt.number), default=None)
+        if waiting and (last is None or last.end is not None):
+            return waiting[0]
+        return last or AttemptFacts(number=0)
 
 
 def run_facts(run_id: str, files: Mapping[str, str]) -> RunFacts | None:
@@ -93,15 +138,29 @@ def run_facts(run_id: str, files: Mapping[str, str]) -> RunFacts | None:
 
 
 def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
-    ray = decode(files.get(rundir.RAY_ENDPOINT, ""), RayFile)
+    ray, note = decode(files.get(rundir.RAY_ENDPOINT, ""), RayFile), _job_note(files)
     return AttemptFacts(
         number=number,
         stage=decode(files.get(rundir.STAGE, ""), StageSnapshot),
         end=decode(files.get(rundir.END, ""), EndSnapshot),
         supervisor=decode(files.get(rundir.SUPERVISOR, ""), Supervisor),
-        dashboard=Endpoint(ray.dashboard, ray.token) if ray is not None else None,
+        job_id=str(note.job_id) if note is not None else "",
+        restart=note.restart if note is not None else None,
+        failure=_failure(files),
+        dashboard=Endpoint(ray.dashboard, ray.token, ray.host) if ray is not None else None,
         status=decode(files.get(rundir.STATUS_ENDPOINT, ""), Endpoint),
     )
+
+
+def _failure(files: Mapping[str, str]) -> str | None:
+    note = decode(files.get(rundir.FAILURE, ""), FailureNote)
+    return note.word if note is not None else None
+
+
+def _job_note(files: Mapping[str, str]) -> JobNote | None:
+    """The scheduler's id as the job itself wrote it, else as rltui did."""
+    notes = (decode(files.get(name, ""), JobNote) for name in (rundir.SLURM, rundir.SUBMITTED))
+    return next((note for note in notes if note is not None and note.job_id), None)
 
 
 def fold_state(stage: StageSnapshot | None, end: EndSnapshot | None, supervisor_alive: bool | None) -> RunState:
@@ -118,6 +177,7 @@ def fold_state(stage: StageSnapshot | None, end: EndSnapshot | None, supervisor_
             "failed": "failed",
             "cancelled": "cancelled",
             "lost": "lost",
+            "time-limit": "failed",  # the reason says that it saved, and resubmitting goes on from there
         }
         return outcomes.get(end.outcome, "unknown")
     if supervisor_alive is False:
@@ -150,4 +210,9 @@ def summarise(facts: RunFacts, path: str, supervisor_alive: bool | None) -> RunS
         stage=newest.stage or StageSnapshot(),
         end=newest.end,
         path=path,
+        job_id=newest.job_id,
+        job_restart=newest.restart,
+        failure=newest.failure or "",
+        failure_known=newest.failure is not None,
+        last_attempt=facts.attempts[-1].number if facts.attempts else 0,
     )

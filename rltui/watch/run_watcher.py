@@ -10,12 +10,13 @@ import msgspec
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
 from rltui.watch.actors import ActorsReader
+from rltui.watch.attempt_logs import AttemptLogs
 from rltui.watch.endpoint import Throttle
 from rltui.watch.events import EventsReader
 from rltui.watch.hosts import HostsReader
 from rltui.watch.lines import follow
-from rltui.watch.logs import LogReader
 from rltui.watch.metrics import MetricsReader
+from rltui.watch.notes import ActorsNote, NotesReader
 from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, run_facts, summarise
 from rltui.watch.runs import RATES, LastMetrics, supervisors_alive, with_metrics
 from rltui.watch.small_files import SmallFiles
@@ -43,23 +44,59 @@ class AttemptSources:
 
     def __init__(self, client: RelayClient, path: str, clock: Callable[[], float]) -> None:
         self.hosts = HostsReader(client, path, clock)
-        self.log = LogReader(client, f"{path}/{rundir.OUT_LOG}")
-        self.actors = ActorsReader(client, clock)
-        self.status = StatusSnapshot()
+        self.logs = AttemptLogs(client, path, clock)
+        self.notes = NotesReader(client, path)
+        self._asked = ActorsReader(client, clock)
+        self._asked_status = StatusSnapshot()
         self._client = client
         self._clock = clock
+        self._relay_host = ""
+        self._near = {"actors": True, "status": True}
         self._actors_throttle = Throttle()
         self._status_throttle = Throttle()
 
+    @property
+    def actors(self) -> ActorsNote:
+        """What Ray last said, or what was noted of it where it is out of reach."""
+        return ActorsNote(self._asked.actors, self._asked.problem) if self._near["actors"] else self.notes.actors
+
+    @property
+    def status(self) -> StatusSnapshot:
+        """The same of the trainer."""
+        return self._asked_status if self._near["status"] else self.notes.status
+
     def ask_servers(self, attempt: AttemptFacts) -> None:
-        """Ask the attempt's servers that are known and may be asked again."""
+        """Ask the attempt's servers that are known and may be asked again, or read what was noted of those elsewhere.
+
+        Raises:
+            ClusterError: The cluster cannot be reached.
+        """
+        if not self._is_near(attempt):
+            self.notes.read()
         now = self._clock()
-        if attempt.dashboard is not None and self._actors_throttle.is_due(now):
-            self.actors.read(attempt.dashboard)
-            self._actors_throttle.asked(self._clock(), bool(self.actors.problem))
-        if attempt.status is not None and self._status_throttle.is_due(now):
-            self.status = read_status(self._client, attempt.status, self.status)
-            self._status_throttle.asked(self._clock(), bool(self.status.problem))
+        if attempt.dashboard is not None and self._near["actors"] and self._actors_throttle.is_due(now):
+            self._asked.read(attempt.dashboard)
+            self._actors_throttle.asked(self._clock(), bool(self._asked.problem))
+        if attempt.status is not None and self._near["status"] and self._status_throttle.is_due(now):
+            self._asked_status = read_status(self._client, attempt.status, self._asked_status)
+            self._status_throttle.asked(self._clock(), bool(self._asked_status.problem))
+
+    def read_last_notes(self, attempt: AttemptFacts) -> None:
+        """Read what was noted last of servers that have ended.
+
+        Raises:
+            ClusterError: The cluster cannot be reached.
+        """
+        if not self._is_near(attempt) and not self.notes.actors.at:
+            self.notes.read()
+
+    def _is_near(self, attempt: AttemptFacts) -> bool:
+        """Whether the relay can ask all servers itself: they listen on the loopback of their own node."""
+        for name, endpoint in (("actors", attempt.dashboard), ("status", attempt.status)):
+            if endpoint is not None and endpoint.host:
+                self._relay_host = self._relay_host or self._client.hello().host
+                self._near[name] = endpoint.is_on(self._relay_host)
+        return all(self._near.values())
 
 
 class RunWatcher:
@@ -81,16 +118,21 @@ class RunWatcher:
         self._metrics = MetricsReader(self._path)
         self._events = EventsReader(self._path)
         self._attempt = -1
+        self._log = ""
         self._sources = self._open(0)
         self._last: RunSnapshot | None = None
 
-    def snapshot(self) -> RunSnapshot:
+    def snapshot(self, log: str = "") -> RunSnapshot:
         """A fresh picture of the run; a source that fails says so in its ``problem``.
+
+        Args:
+            log: Which of its logs is wanted, as in ``LogSnapshot``.
 
         Raises:
             ClusterError: The cluster was away from the start; later, the last picture is given with the ``problem``.
             RltuiError: There is no such run.
         """
+        self._log = log
         try:
             self._last = self._take()
         except ClusterError as error:
@@ -108,20 +150,25 @@ class RunWatcher:
         problem = self._read_files([attempt.number for attempt in facts.attempts]) if facts.attempts else ""
         if summary.is_live:
             self._sources.ask_servers(facts.newest)
+        else:
+            self._sources.read_last_notes(facts.newest)
         return self._picture(summary, problem)
 
     def _picture(self, summary: RunSummary, problem: str) -> RunSnapshot:
         sources, metrics = self._sources, self._metrics.snapshot()
-        # the servers of an attempt that ended are gone, and what they last said is not so any more
-        actors = sources.actors if summary.is_live else None
+        said = sources.actors
+        # the servers of an attempt that ended are gone, and what they last said is not so any more, but for the dead
+        dead = tuple(actor for actor in said.actors if actor.death_cause)
         return RunSnapshot(
             summary=with_metrics(summary, _last_of(metrics)),
             hosts=sources.hosts.snapshots(),
-            actors=actors.actors if actors else (),
-            actors_problem=actors.problem if actors else "",
+            actors=said.actors if summary.is_live else dead,
+            actors_problem=said.problem if summary.is_live else "",
+            actors_noted_at=said.at if summary.is_live else 0.0,
             status=sources.status if summary.is_live else StatusSnapshot(),
             metrics=metrics,
-            log=sources.log.snapshot(),
+            log=sources.logs.snapshot(),
+            logs=sources.logs.files,
             events=self._events.snapshot(),
             taken_at=self._files.taken_at,
             problem=problem,
@@ -145,7 +192,7 @@ class RunWatcher:
         """Read on in all files; returns what stands in the way, if anything does."""
         followers = [*self._metrics.lines.newest(self._client, attempts)]
         followers += self._events.lines.newest(self._client, attempts)
-        followers += [*self._sources.hosts.followers(), self._sources.log.follower]
+        followers += [*self._sources.hosts.followers(), *self._sources.logs.followers(self._log)]
         follow(self._client, followers)
         return next((follower.problem for follower in followers if follower.problem), "")
 

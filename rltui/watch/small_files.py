@@ -22,16 +22,18 @@ class SmallFiles:
         client: The relay of the cluster.
         root: The directory.
         names: Patterns relative to it.
+        limit_bytes: Bytes of each file that are read, at most 1 MiB.
 
     Attributes:
         taken_at: The cluster's clock when they were last read.
     """
 
-    def __init__(self, client: RelayClient, root: str, names: Sequence[str]) -> None:
+    def __init__(self, client: RelayClient, root: str, names: Sequence[str], limit_bytes: int = LIMIT_BYTES) -> None:
         self.taken_at = 0.0
         self._client = client
         self._root = root
         self._names = tuple(names)
+        self._limit_bytes = limit_bytes
         self._kept: dict[str, SmallFile] = {}
 
     def read(self) -> Mapping[str, str]:
@@ -49,7 +51,7 @@ class SmallFiles:
 
     def _collect(self, since: float) -> dict[str, SmallFile] | None:
         """Read; None where a file came without text that is not the one that is kept (one moved here, say)."""
-        answer = self._client.collect_since(self._root, self._names, LIMIT_BYTES, since)
+        answer = self._client.collect_since(self._root, self._names, self._limit_bytes, since)
         self.taken_at = answer.time
         files: dict[str, SmallFile] = {}
         for file in answer.files:

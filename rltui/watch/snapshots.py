@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from rltui.cluster.jobs import JobSnapshot  # noqa: TC001 (rows are read back from the disk by their types)
+
 RunState = Literal["queued", "starting", "running", "stopping", "finished", "failed", "cancelled", "lost", "unknown"]
 """The word for a run: its newest attempt's stage and outcome folded into one."""
 
@@ -58,6 +60,24 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     tokens_per_second: float | None = None
     tokens_per_second_history: tuple[float, ...] = ()
     path: str = ""
+    job: JobSnapshot | None = None
+    """What the scheduler says of the newest attempt's job: pending reason, position, expected start, nodes."""
+    failure: str = ""
+    """The diagnosis of a run that failed, one word such as ``nccl_timeout``; empty: none, or not looked at yet."""
+    failure_known: bool = False
+    """Whether somebody has looked for that word, so that an empty one means that no cause is known."""
+    job_id: str = ""
+    """The scheduler's id of that attempt, from its directory; empty where it has none or nobody knows it."""
+    job_restart: int | None = None
+    """Which start of that job (0 is the first) the attempt's files are of; None where they do not say."""
+    scheduler_says: str = ""
+    """Why the job waits or how it ended, in a sentence; empty where there is nothing to say."""
+    last_attempt: int = 0
+    """Number of the last attempt that was made: later than ``attempt`` where a chain of jobs waits."""
+    submission: str = ""
+    """What is not known of the attempt's submission, and what happens next; empty where all is known."""
+    as_of: float = 0.0
+    """When this row was so, where its cluster is away now; 0: now."""
 
     @property
     def is_live(self) -> bool:
@@ -71,6 +91,7 @@ class RunsSnapshot(Struct, frozen=True, kw_only=True):
     runs: tuple[RunSummary, ...] = ()
     taken_at: float = 0.0
     problem: str = ""
+    """Why this is an old picture, or names each cluster that is away; empty where all is well."""
 
 
 class GpuSample(Struct, frozen=True, kw_only=True):
@@ -144,6 +165,8 @@ class StatusSnapshot(Struct, frozen=True, kw_only=True):
     engine_weight_versions: dict[str, int] = {}
     decode_tokens_per_second: float | None = None
     prefill_tokens_per_second: float | None = None
+    noted_at: float = 0.0
+    """When this was noted on the run's head node; 0: it was asked for just now."""
     problem: str = ""
 
 
@@ -157,12 +180,39 @@ class MetricsSnapshot(Struct, frozen=True, kw_only=True):
     taken_at: float = 0.0
 
 
+class LogFile(Struct, frozen=True, kw_only=True):
+    """One log of an attempt."""
+
+    name: str
+    """Its path below the attempt, such as ``out.log`` or ``ray-logs/worker-1.out``."""
+    size: int = 0
+    node: str = ""
+    """The node whose log it is, where its name tells."""
+
+
+ALL_LOGS = "*"
+"""Name of all logs of an attempt, merged as their lines come."""
+
+
 class LogSnapshot(Struct, frozen=True, kw_only=True):
     """The tail of a log: plain text lines, free of control characters."""
 
     lines: tuple[str, ...] = ()
     offset: int = 0
     """Byte offset just behind the last line."""
+    name: str = ""
+    """As in ``LogFile``; empty: the attempt's own output; ``ALL_LOGS``: all, each line led by its log."""
+
+
+class LogPart(Struct, frozen=True, kw_only=True):
+    """A piece of a log around one line: plain text lines, free of control characters."""
+
+    name: str
+    line: int
+    """The line that was asked for, counted from 1."""
+    first_line: int = 1
+    """Number of the first of ``lines``."""
+    lines: tuple[str, ...] = ()
 
 
 class RunSnapshot(Struct, frozen=True, kw_only=True):
@@ -172,9 +222,13 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     hosts: tuple[HostSnapshot, ...] = ()
     actors: tuple[ActorSnapshot, ...] = ()
     actors_problem: str = ""
+    actors_noted_at: float = 0.0
+    """When the actors were noted on the run's head node; 0: Ray was asked just now."""
     status: StatusSnapshot = StatusSnapshot()
     metrics: MetricsSnapshot = MetricsSnapshot()
     log: LogSnapshot = LogSnapshot()
+    logs: tuple[LogFile, ...] = ()
+    """The logs there are, the attempt's own output first."""
     events: tuple[dict[str, Any], ...] = ()
     taken_at: float = 0.0
     problem: str = ""

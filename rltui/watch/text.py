@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
+
+from rltui.cluster.plain_text import plain as plain
 
 LINE_LIMIT = 8192
 """Longest line in characters; a longer one is cut, and ends in an ellipsis."""
-
-_ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, erasing
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS …: titles, clipboard
-    r"|\x1b[ -/]*[0-~]"
-)
-
-
-def plain(text: str) -> str:
-    """Return ``text`` as printable characters in one line.
-
-    Escape sequences (ECMA-48), all other control and format characters (C0, C1, bidirectional controls), lone
-    surrogates and unassigned characters are removed; line ends, tabs and odd spaces become spaces.
-    """
-    if text.isprintable():
-        return text
-    text = _ESCAPES.sub("", text)
-    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "" for letter in text)
 
 
 def plain_line(raw: bytes) -> str:

@@ -18,6 +18,10 @@ import sys
 import termios
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rltui.watch.snapshots import HostSnapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests" / "tui" / "run_fake.py"
@@ -96,13 +100,18 @@ def start_up(rounds: int = 7) -> None:
         first_rows.append(terminal.until(ROW))
         terminal.end()
     for name, times in (("first byte", first_bytes), ("first rows", first_rows)):
-        print(f"{name:<15} median {statistics.median(times) * 1e3:6.0f} ms   best {min(times) * 1e3:6.0f} ms")
+        print(f"{name:<17} median {statistics.median(times) * 1e3:6.0f} ms   best {min(times) * 1e3:6.0f} ms")
 
 
 def key_to_paint(rounds: int = 60) -> None:
     """Moving the cursor, and switching tabs of an open run."""
-    for name, keys, opening in (("move the cursor", (b"j", b"k"), b""), ("switch tabs", (b"]", b"["), b"\r")):
-        terminal = Terminal()
+    for name, keys, opening, arguments in (
+        ("move the cursor", (b"j", b"k"), b"", ()),
+        ("in 1000 runs", (b"j", b"k"), b"", ("--many", "1000")),
+        ("switch tabs", (b"]", b"["), b"\r", ()),
+        ("open and leave !", (b"!", b"q"), b"", ()),
+    ):
+        terminal = Terminal(*arguments)
         terminal.until(ROW)
         terminal.quiet()
         if opening:
@@ -110,7 +119,7 @@ def key_to_paint(rounds: int = 60) -> None:
             terminal.quiet()
         times = sorted(terminal.key_to_paint(keys[index % 2]) for index in range(rounds))
         p95 = times[int(len(times) * 0.95)]
-        print(f"{name:<15} median {statistics.median(times) * 1e3:6.1f} ms   p95  {p95 * 1e3:6.1f} ms")
+        print(f"{name:<17} median {statistics.median(times) * 1e3:6.1f} ms   p95  {p95 * 1e3:6.1f} ms")
         terminal.end()
 
 
@@ -164,22 +173,35 @@ async def refreshes(rounds: int = 40) -> None:
             times.append(time.process_time() - began)
         print(f"10 000 runs: filter     {statistics.median(times) * 1e3:6.1f} ms")
         home.typed("filter", "")
-        for nodes in (2, 16, 128):
+        app.controller.stop()
+        for nodes in (10, 100, 1000):
             run = msgspec.structs.replace(RUNS[1], nodes=nodes)
-            screen = RunScreen(run.run_id, run, None)
-            await app.push_screen(screen)
-            app.controller.stop()
             base = snapshot(run)
-            times = []
-            for index in range(rounds):
-                hosts = tuple(msgspec.structs.replace(host, cpu_percent=index) for host in gpu_hosts(nodes))
-                picture = msgspec.structs.replace(base, hosts=hosts, taken_at=NOW + index)
-                began = time.process_time()
-                screen.snapshot = picture
-                await pilot.pause()
-                times.append(time.process_time() - began)
-            print(f"{nodes:>4} nodes × 4: refresh   {statistics.median(times) * 1e3:6.1f} ms")
-            app.pop_screen()
+            walls = [gpu_hosts(nodes, first_pid=211034 + turn, gpus=8) for turn in (0, 0)]
+            walls[1] = tuple(_busier(host) for host in walls[1])
+            for tab, name in ((0, "overview"), (1, "GPUs")):
+                screen = RunScreen(run.run_id, run, None, tab)
+                await app.push_screen(screen)
+                times = []
+                for index in range(rounds):
+                    picture = msgspec.structs.replace(base, hosts=walls[index % 2], taken_at=NOW + index)
+                    began = time.process_time()
+                    screen.snapshot = picture
+                    await pilot.pause()
+                    times.append(time.process_time() - began)
+                print(f"{nodes:>5} nodes × 8: {name:<9} {statistics.median(times) * 1e3:6.1f} ms")
+                app.pop_screen()
+
+
+def _busier(host: HostSnapshot) -> HostSnapshot:
+    """``host`` a moment later: every number has changed."""
+    import msgspec
+
+    gpus = tuple(
+        msgspec.structs.replace(gpu, utilization_percent=gpu.utilization_percent * 0.7, memory_used_gib=50.0)
+        for gpu in host.gpus
+    )
+    return msgspec.structs.replace(host, gpus=gpus, cpu_percent=host.cpu_percent + 9.0)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def main() -> None:
     if options.then == "crash":
         rundir.log_event(options.attempt, "error", "learner 1 on node7 died: out of memory")
         sys.exit(3)
-    deadline = time.monotonic() + (0 if options.then == "finish" else 120)
+    deadline = time.monotonic() + (0 if options.then == "finish" else 600)
     while time.monotonic() < deadline:
         time.sleep(0.1)
 

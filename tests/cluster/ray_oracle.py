@@ -1,7 +1,7 @@
 """Ray's own answers to placement questions: a small real cluster on loopback, asked for one group after the other.
 
-A program of its own (``python ray_oracle.py QUESTIONS ANSWERS``), because Ray reads its authentication settings once
-in a process, when it is imported.
+A program of its own (``python ray_oracle.py QUESTIONS ANSWERS GPUS CPUS``), because Ray reads its authentication
+settings once in a process, when it is imported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-NODES, GPUS, CPUS = 4, 4, 5
+NODES, GPUS, CPUS = 4, 4, 5  # GPUs and cores where the test asks for no others
 DEADLINE_S = 20.0
 LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by the outer address of the machine
 REFUSED = ("INFEASIBLE", "NO_RESOURCES")
@@ -25,8 +25,15 @@ Answer = list["list[list[int]] | None"]
 """Of each group its bundle sizes by node; None, and nothing after it, where Ray cannot place one."""
 
 
-def main(questions: Path, answers: Path) -> None:
-    """Answer every list of groups in ``questions``: ``{"strategy", "bundles" (resources), "slots", "patient"}``."""
+def main(questions: Path, answers: Path, gpus: int, cpus: int) -> None:
+    """Answer every list of groups in ``questions``: ``{"strategy", "bundles" (resources), "slots", "patient"}``.
+
+    Args:
+        questions: Where they are.
+        answers: Where the answers go.
+        gpus: GPUs that Ray is told each node has.
+        cpus: CPU cores that it is told.
+    """
     with tempfile.TemporaryDirectory(prefix="rp", dir="/tmp") as folder:  # short: socket paths end at 107 bytes
         token = Path(folder, "token")
         token.touch(mode=0o600)
@@ -43,11 +50,12 @@ def main(questions: Path, answers: Path) -> None:
         try:
             nodes.add_node(**head)
             for _ in range(NODES):
-                nodes.add_node(wait=False, num_cpus=CPUS, num_gpus=GPUS, **common)
+                nodes.add_node(wait=False, num_cpus=cpus, num_gpus=gpus, **common)
             nodes.wait_for_nodes(timeout=60)
             ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
             began = time.monotonic()
-            found = [ask(groups) for groups in json.loads(questions.read_text())]
+            whole = {"GPU": NODES * gpus, "CPU": NODES * cpus}
+            found = [ask(groups, whole) for groups in json.loads(questions.read_text())]
             print(f"asked for {time.monotonic() - began:.1f} s", flush=True)
             answers.write_text(json.dumps(found))
         finally:
@@ -55,7 +63,7 @@ def main(questions: Path, answers: Path) -> None:
             nodes.shutdown()
 
 
-def ask(groups: list[dict[str, Any]]) -> Answer:
+def ask(groups: list[dict[str, Any]], whole: dict[str, int]) -> Answer:
     """What Ray does with ``groups``, created in turn and removed again."""
     import ray
 
@@ -72,7 +80,7 @@ def ask(groups: list[dict[str, Any]]) -> Answer:
     finally:
         for handle in handles:
             ray.util.remove_placement_group(handle)
-        await_free()
+        await_free(whole)
 
 
 def placed(handle: Any, patient: bool) -> bool:
@@ -101,12 +109,12 @@ def shape(homes: dict[int, Any], slots: list[int]) -> list[list[int]]:
     return sorted(sorted(sizes) for sizes in nodes.values())
 
 
-def await_free() -> None:
+def await_free(whole: dict[str, int]) -> None:
     """Wait until Ray has everything back, or the next answer would be about a smaller cluster."""
     import ray
 
     deadline = time.monotonic() + DEADLINE_S
-    while ray.available_resources().get("GPU", 0) < NODES * GPUS:
+    while any(ray.available_resources().get(kind, 0) < number for kind, number in whole.items()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"Ray did not get its GPUs back: {ray.available_resources()}")
         time.sleep(0.005)
@@ -114,4 +122,4 @@ def await_free() -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the cluster is ended too
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -24,7 +24,7 @@ class Terminal:
 
     def _tmux(self, *words: str) -> str:
         argv = ["tmux", "-L", self._socket, "-f", "/dev/null", *words]
-        return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=20).stdout
+        return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
 
     def keys(self, *keys: str) -> None:
         """Press keys, by tmux's names."""

@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[dict[str, str]]:
     names = {"RLTUI_RUN_ROOT": "runs", "RLTUI_STATE_DIR": "state", "RLTUI_CACHE_DIR": "cache"}
-    environment = {**os.environ, **{name: str(tmp_path / folder) for name, folder in names.items()}}
+    # words of a `make test` around this test, such as ARGS=-x, are not for the demo
+    own = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKEOVERRIDES", "ARGS")}
+    environment = {**own, **{name: str(tmp_path / folder) for name, folder in names.items()}}
     yield environment
     for job in tmp_path.glob("runs/*/attempts/*/job.json"):
         processes.end_all(json.loads(job.read_text())["uuid"], grace_s=0.5, exclude=())
@@ -36,7 +38,7 @@ def test_make_demo_without_a_terminal_learns_and_reports_in_lines(home: dict[str
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"running  step \d+/120", done.stderr)
@@ -53,21 +55,21 @@ def test_make_demo_without_a_terminal_learns_and_reports_in_lines(home: dict[str
 def test_make_demo_is_watched_killed_and_resubmitted_by_keys(home: dict[str, str]) -> None:
     terminal = Terminal(f"cd {ROOT} && make demo", home)
     try:
-        terminal.until("stage", 60)
+        terminal.until("stage", 120)
         terminal.until("▶training", 120)
-        assert "reward" in terminal.until("tok/s", 30)
+        assert "reward" in terminal.until("tok/s")
         terminal.keys("c")
         terminal.until("Cancel grpo-tiny")
         terminal.keys("y")
-        terminal.until("cancelled by the user", 60)
+        terminal.until("cancelled by the user", 120)
         terminal.keys("r")
         terminal.until("Resubmit grpo-tiny")
         terminal.keys("y")
-        terminal.until("Attempt 2 of", 30)
+        terminal.until("Attempt 2 of")
         terminal.until("▶training", 120)
         terminal.keys("q")
         terminal.keys("q")
-        screen = terminal.until("EXIT-0", 20)
+        screen = terminal.until("EXIT-0")
         assert "grpo-tiny" in screen  # it says which runs go on
         listed = subprocess.run(
             [".venv/bin/rltui", "ps", "--json"], cwd=ROOT, env=home, capture_output=True, text=True, check=True

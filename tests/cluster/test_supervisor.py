@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import pytest
 
-from rltui.onnode import processes, ray_head, rundir
-from rltui.onnode.supervise import read_environment
+from rltui.onnode import processes, ray_head, ray_process, rundir
+from rltui.onnode.environment import read_environment
 
 pytestmark = [pytest.mark.trainers]
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).parent / "ray_job.py"
 
 
-def eventually(condition: Callable[[], object], what: str, deadline_s: float = 60.0) -> None:
+def eventually(condition: Callable[[], object], what: str, deadline_s: float = 180.0) -> None:
     deadline = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
@@ -46,7 +46,7 @@ class Attempt:
             "modules": ["ray"],
             "ray": {"cpus": 2, "gpus": 0},
             "resources": {"cpus": 1, "gpus": 0},
-            "deadlines_s": {"ray_up": 60, "grace": 2},
+            "deadlines_s": {"ray_up": 180, "grace": 2},
             **changes,
         }
         (self.path / "job.json").write_text(json.dumps(job))
@@ -74,17 +74,17 @@ class Attempt:
 
     def wait(self) -> int:
         assert self.supervisor is not None
-        return self.supervisor.wait(60)
+        return self.supervisor.wait(180)
 
     def left(self) -> list[processes.Process]:
         return processes.by_attempt(self.uuid)
 
     def ray_folder(self) -> Path:
-        return Path(ray_head._folder(self.uuid))
+        return Path(ray_process.ray_folder(self.uuid))
 
     def assert_nothing_left(self) -> None:
-        eventually(lambda: not self.left(), f"the end of {self.left()}", 30)
-        eventually(lambda: not self.ray_folder().exists(), "the removal of Ray's folder", 10)
+        eventually(lambda: not self.left(), f"the end of {self.left()}", 60)
+        eventually(lambda: not self.ray_folder().exists(), "the removal of Ray's folder", 60)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def attempts(tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
 
 def test_a_finished_run_leaves_nothing(attempts: Callable[..., Attempt]) -> None:
     attempt = attempts("finish").start()
-    assert attempt.wait() == 0
+    assert attempt.wait() == 0, attempt.end()
     assert attempt.end()["outcome"] == "finished"
     assert attempt.stage() == "ended"
     attempt.assert_nothing_left()
@@ -183,7 +183,7 @@ def test_a_taken_port_and_no_shared_memory_do_not_stop_ray(
     attempt = attempts("finish")
     real, calls = ray_head.free_ports, []
     with socket.socket() as holder:
-        holder.bind((ray_head.LOOPBACK, 0))
+        holder.bind((ray_process.LOOPBACK, 0))
         holder.listen()
         taken = holder.getsockname()[1]
 
@@ -193,11 +193,11 @@ def test_a_taken_port_and_no_shared_memory_do_not_stop_ray(
             return [taken, *found[1:]] if len(calls) == 1 else found
 
         monkeypatch.setattr(ray_head, "free_ports", ports)
-        monkeypatch.setattr(ray_head, "shared_memory_works", lambda: False)
-        spec = ray_head.RaySpec(sys.executable, str(attempt.path), attempt.uuid, 1, 0)
+        monkeypatch.setattr(ray_process, "shared_memory_works", lambda: False)
+        spec = ray_process.RaySpec(sys.executable, str(attempt.path), attempt.uuid, 1, 0)
         head = ray_head.RayHead(spec, {**os.environ, rundir.ATTEMPT_VARIABLE: attempt.uuid})
         try:
-            head.start(60, lambda: False)
+            head.start(180, lambda: False)
             assert not head.address.endswith(f":{taken}")
             assert len(calls) == 2
         finally:
@@ -237,18 +237,18 @@ def test_the_same_submission_twice_runs_once(attempts: Callable[..., Attempt]) -
     again = subprocess.run(
         [sys.executable, "-m", "rltui.onnode.supervise", "--attempt", str(attempt.path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=60,
+        timeout=180,
     )
     assert again.returncode == 0
     assert (attempt.path / "supervisor.json").read_text() == first
-    assert attempt.wait() == 0
+    assert attempt.wait() == 0, attempt.end()
 
 
 def test_without_shared_memory_ray_gets_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not ray_head.shared_memory_works(str(tmp_path / "none"))
-    monkeypatch.setattr(ray_head, "shared_memory_works", lambda: False)
-    spec = ray_head.RaySpec("python3", str(tmp_path), "u", 1, 0)
-    assert f"--plasma-directory={tmp_path}" in ray_head._options(spec, str(tmp_path), [1, 2, 3, 4, 5])
+    assert not ray_process.shared_memory_works(str(tmp_path / "none"))
+    monkeypatch.setattr(ray_process, "shared_memory_works", lambda: False)
+    spec = ray_process.RaySpec("python3", str(tmp_path), "u", 1, 0)
+    assert f"--plasma-directory={tmp_path}" in ray_process.node_options(spec, str(tmp_path))
 
 
 def test_environment_files_are_read_as_they_are(tmp_path: Path) -> None:

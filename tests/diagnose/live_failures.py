@@ -10,10 +10,16 @@ import resource
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def plain_disk_full() -> None:
@@ -36,6 +42,27 @@ def socket_path() -> None:
 
 def no_module() -> None:
     import no_such_module_at_all  # type: ignore[import-not-found]  # noqa: F401
+
+
+def _with_address_space(mib: int, do: Callable[[], object]) -> None:
+    """Run ``do`` with that much more memory than there is in use: what a limit of the site does."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (mib << 20), hard))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_AS, (soft, hard))
+        do()
+
+
+def threads() -> None:
+    before = threading.stack_size(256 << 20)
+    with contextlib.ExitStack() as stack:
+        stack.callback(threading.stack_size, before)
+        _with_address_space(64, lambda: threading.Thread(target=print).start())
+
+
+def memory_limit() -> None:
+    _with_address_space(64, lambda: bytearray(1 << 30))
 
 
 def port() -> None:
@@ -115,8 +142,11 @@ def loader() -> None:
             return index
 
     assert torch
-    for _ in DataLoader(Deadly(), num_workers=1):
-        pass
+    try:
+        for _ in DataLoader(Deadly(), num_workers=1):
+            pass
+    finally:  # torch raises from its handler, too: wherever this process is when the signal comes
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def cut_checkpoint() -> None:
@@ -215,6 +245,45 @@ def group() -> None:
     ray.get(placement_group([{"GPU": 1}] * 2, strategy="STRICT_SPREAD").ready(), timeout=3)
 
 
+def _child(code: str, until: str, **environ: str) -> None:
+    """Run Python in a child, and print what it says up to the line with ``until``; then it has said it all."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert child.stdout is not None
+    for line in child.stdout:
+        print(line, end="", flush=True)
+        if until in line:
+            break
+    child.kill()
+    child.wait()
+
+
+def unreachable_gcs() -> None:
+    _child("import ray; ray.init(address='127.0.0.1:1')", "GCS", RAY_gcs_rpc_server_connect_timeout_s="1")
+
+
+def other_version() -> None:
+    import ray
+
+    _ray()
+    address = ray.get_runtime_context().gcs_address
+    _child(f"import ray; ray.__version__ = '1.2.3'; ray.init(address='{address}')", "This process on")
+
+
+def ray_port() -> None:
+    import ray
+
+    _ray()
+    host, number = ray.get_runtime_context().gcs_address.rsplit(":", 1)
+    code = f"import sys; sys.argv = ['ray', 'start', '--head', '--node-ip-address={host}', '--port={number}']"
+    _child(f"{code}; from ray.scripts.scripts import main; main()", "already running")
+
+
 def _tiny_model() -> str:
     folder = Path(tempfile.mkdtemp())
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -234,6 +303,18 @@ def context() -> None:
     from vllm.engine.arg_utils import EngineArgs
 
     EngineArgs(model=_tiny_model(), skip_tokenizer_init=True, max_model_len=4096).create_engine_config()
+
+
+def no_cache() -> None:
+    from vllm.v1.core import kv_cache_utils
+
+    kv_cache_utils._check_enough_kv_cache_memory(0, int, 4096, int)
+
+
+def small_cache() -> None:
+    from vllm.v1.core import kv_cache_utils
+
+    kv_cache_utils._check_enough_kv_cache_memory(1 << 30, lambda: 1 << 31, 4096, lambda _: 2048)
 
 
 def main() -> None:

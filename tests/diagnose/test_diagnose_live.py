@@ -13,13 +13,15 @@ from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.sources import text_source
 
 FAILURES = Path(__file__).parent / "live_failures.py"
-DEADLINE_S = 120
+DEADLINE_S = 550
 
 OPERATING_SYSTEM = {
     "plain_disk_full": "disk_full",
     "open_files": "too_many_open_files",
     "socket_path": "ray_socket_path",
     "no_module": "env_import_broken",
+    "threads": "ray_actor_died",
+    "memory_limit": "host_oom_slurm",
 }
 TORCH = {
     "port": "port_in_use",
@@ -40,8 +42,19 @@ HUB = {
     "wandb_no_key": "wandb_auth",
     "batch": "ds_batch_assert",
 }
-RAY = {"actor": "ray_actor_died", "group": "ray_pg_infeasible"}
-VLLM = {"heads": "engine_tp_heads", "context": "engine_max_model_len"}
+RAY = {
+    "actor": "ray_actor_died",
+    "group": "ray_pg_infeasible",
+    "other_version": "ray_version_mismatch",
+    "ray_port": "ray_port_in_use",
+    "unreachable_gcs": "ray_head_unreachable",
+}
+VLLM = {
+    "heads": "engine_tp_heads",
+    "context": "engine_max_model_len",
+    "no_cache": "engine_kv_no_blocks",
+    "small_cache": "engine_kv_max_len",
+}
 
 
 def provoke(names: dict[str, str], home: Path) -> dict[str, str]:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import cases_cluster
 import cases_hardware
 import cases_memory
+import cases_own
 import cases_software
 import pytest
 
 from rltui.diagnose.diagnose import diagnose
-from rltui.diagnose.index import CAUSES
+from rltui.diagnose.index import CAUSES, SIGNS
+from rltui.diagnose.signs import STATES
 from rltui.diagnose.sources import text_source
 
-CASES = {**cases_memory.CASES, **cases_cluster.CASES, **cases_hardware.CASES, **cases_software.CASES}
+CASES = {
+    **cases_memory.CASES,
+    **cases_cluster.CASES,
+    **cases_hardware.CASES,
+    **cases_software.CASES,
+    **cases_own.CASES,
+}
 HAS = [(cause, log) for cause, case in CASES.items() for log in case.has]
 LOOKS_LIKE = [(cause, log) for cause, case in CASES.items() for log in case.looks_like]
 
@@ -37,6 +45,10 @@ def test_every_cause_has_cases() -> None:
     assert set(CASES) == set(CAUSES)
     assert len(CAUSES) >= 60
     assert all(case.has and case.looks_like for case in CASES.values())
+
+
+def test_every_sign_stands_for_a_cause_or_a_state() -> None:
+    assert {sign.cause for sign in SIGNS} <= set(CAUSES) | STATES
 
 
 @pytest.mark.parametrize(("cause", "log"), HAS, ids=[cause for cause, _ in HAS])

@@ -82,7 +82,7 @@ def test_a_known_word_is_the_one_that_bash_gives(lines: list[str], last: list[st
     script = f"{setup}run {' '.join(last)}\n"
     said = subprocess.run(
         ["bash", "-c", PRINTS_ITS_WORDS + script],
-        capture_output=True, timeout=20, check=False, env={"LC_ALL": "C.UTF-8"},
+        capture_output=True, timeout=60, check=False, env={"LC_ALL": "C.UTF-8"},
     )  # fmt: skip
     read = [command for command in read_shell(script).commands if command.words[0] == "run"]
     assert len(read) == 1

@@ -96,7 +96,7 @@ choices = {
     "train.warmup_steps": st.integers(0, 10**9),
     "lengths.prompt": st.integers(1, 10**9),
     "lengths.pack": st.integers(0, 10**9),
-    "data.reward": st.sampled_from(["exact", "coin", "math", "code", "none"]),
+    "data.reward": st.sampled_from(["exact", "coin", "math", "code", "http", "none"]),
     "slurm.time": st.sampled_from(["", "90", "24:00", "1-0", "9-00:00:00", "soon", "99999999999999999999"]),
 }
 

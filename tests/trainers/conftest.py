@@ -29,12 +29,12 @@ def ray_environment(model_cache: Path) -> Iterator[dict[str, str]]:
 @pytest.fixture
 def launch(tmp_path: Path, ray_environment: dict[str, str]) -> Iterator[Callable[..., Attempt]]:
     """Start attempts of one run: ``launch(1, "train.steps=40")``; none of them outlives the test."""
-    from trainer_support import Attempt
+    from trainer_support import LAYOUT, Attempt
 
     started: list[Attempt] = []
 
-    def start(number: int, *overrides: str, preamble: str = "") -> Attempt:
-        attempt = Attempt(tmp_path / "run-1", number, overrides)
+    def start(number: int, *overrides: str, preamble: str = "", base: Path = LAYOUT) -> Attempt:
+        attempt = Attempt(tmp_path / "run-1", number, overrides, base)
         started.append(attempt.start(ray_environment, preamble))
         return attempt
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import secrets
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 VOCABULARY = 100
 STOP = 2
-WAIT_S = 120.0
+WAIT_S = 300.0
 """Longest that a test waits for an engine: loading vLLM takes some 15 s on an idle machine."""
 
 # Longer than one KV block of vLLM on CPU (128 tokens), so that a prompt can sit in the prefix cache.
@@ -167,7 +169,7 @@ class RunningEngine:
         actor_class = ray.remote(GuardedEngineActor).options(**options)
         self.actor = actor_class.remote(rollout, model_path, LENGTHS, index)
         self.load_s = self.call("load")
-        self._sender: WeightSender | None = None
+        self._senders: list[WeightSender] = []
 
     def call(self, method: str, *arguments: Any) -> Any:
         return ray.get(getattr(self.actor, method).remote(*arguments), timeout=WAIT_S)
@@ -179,7 +181,15 @@ class RunningEngine:
         """Make a weight group of learner and engine, as the training loop does."""
         group = WeightGroup("127.0.0.1", free_port(), 1 + self.rollout.tensor_parallel, timeout_s=30.0, **changes)
         joined = self.actor.join_weight_group.remote(group, 1)
-        self._sender = WeightSender(group, timeout_s=30.0)
+        self._senders = [WeightSender(group, timeout_s=30.0)]
+        ray.get(joined, timeout=WAIT_S)
+
+    def share(self) -> None:
+        """Meet each of the engine's workers alone, as learners do whose cards they are on."""
+        places = tuple(secrets.token_hex(8) for _ in range(self.rollout.tensor_parallel))
+        joined = self.actor.join_weight_group.remote(WeightGroup("", 0, 2, timeout_s=30.0, places=places), 1)
+        groups = [WeightGroup("", 0, 2, timeout_s=30.0, places=(place,)) for place in places]
+        self._senders = [WeightSender(group, timeout_s=30.0) for group in groups]
         ray.get(joined, timeout=WAIT_S)
 
     def train(self) -> int:
@@ -190,9 +200,11 @@ class RunningEngine:
 
     def hand_over(self, manifest: list[ParameterMeta]) -> int:
         """Send the parameters of ``manifest``."""
-        assert self._sender is not None
         acknowledged = self.actor.receive_weights.remote(manifest, self.version)
-        self._sender.send([(meta.name, self.model.get_parameter(meta.name)) for meta in manifest], self.version)
+        tensors = [(meta.name, self.model.get_parameter(meta.name)) for meta in manifest]
+        with ThreadPoolExecutor() as threads:
+            for sent in [threads.submit(sender.send, tensors, self.version) for sender in self._senders]:
+                sent.result()
         return ray.get(acknowledged, timeout=WAIT_S)
 
     def parity(self, prompts: list[list[int]], settings: SamplingSettings) -> float:
@@ -200,6 +212,6 @@ class RunningEngine:
         return parity(self.model, prompts, self.generate(prompts, settings), settings.temperature)
 
     def close(self) -> None:
-        if self._sender is not None:
-            self._sender.close()
+        for sender in self._senders:
+            sender.close()
         ray.kill(self.actor)

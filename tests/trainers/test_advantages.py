@@ -9,6 +9,7 @@ import torch
 
 from trainers.advantages import STD_EPSILON, group_advantages, has_signal
 from trainers.losses import policy_loss, token_log_probs
+from trainers.ratios import Clip, Truncation
 
 pytestmark = pytest.mark.trainers
 
@@ -36,7 +37,7 @@ def test_has_signal_where_rewards_differ() -> None:
     assert has_signal(torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0]])).tolist() == [False, True, False]
 
 
-def learn(sign: float, aggregation: str) -> tuple[float, float]:
+def learn(sign: float, aggregation: str, clip: Clip) -> tuple[float, float]:
     """A table of logits learns which of 8 tokens each of 4 contexts wants; its chance at the start and at the end."""
     torch.manual_seed(0)
     wanted, groups, samples = torch.tensor([3, 1, 7, 0]), 4, 16
@@ -49,14 +50,14 @@ def learn(sign: float, aggregation: str) -> tuple[float, float]:
     before = chance()
     for _ in range(60):
         tokens = torch.multinomial(table.detach().softmax(-1), samples, replacement=True)
-        advantages = sign * group_advantages((tokens == wanted.unsqueeze(1)).double(), "standard").reshape(-1)
+        advantages = sign * group_advantages((tokens == wanted.unsqueeze(1)).double(), "standard").reshape(-1, 1)
         logits = table.repeat_interleave(samples, dim=0).unsqueeze(1)
         log_probs, _ = token_log_probs(logits, tokens.reshape(-1, 1))
         mask = torch.ones_like(log_probs, dtype=torch.bool)
         old = log_probs.detach()
         result = policy_loss(
             log_probs, old, old, advantages, mask,
-            clip_low=0.2, clip_high=0.272, importance_cap=2.0, aggregation=aggregation,
+            clip=clip, importance=Truncation(2.0), aggregation=aggregation,
         )  # fmt: skip
         optimizer.zero_grad()
         result.loss.backward()
@@ -64,9 +65,17 @@ def learn(sign: float, aggregation: str) -> tuple[float, float]:
     return before, chance()
 
 
-@pytest.mark.parametrize("aggregation", ["token", "sequence"])
-def test_policy_learns_and_with_a_broken_sign_unlearns(aggregation: str) -> None:
-    before, after = learn(+1.0, aggregation)
+@pytest.mark.parametrize(
+    ("aggregation", "clip"),
+    [
+        ("token", Clip(0.2, 0.272)),
+        ("sequence", Clip(0.2, 0.272, dual=3.0)),
+        ("sequence", Clip(3e-4, 4e-4, "sequence")),
+        ("dr_grpo", Clip(1.0, 0.272, "cispo")),
+    ],
+)
+def test_policy_learns_and_with_a_broken_sign_unlearns(aggregation: str, clip: Clip) -> None:
+    before, after = learn(+1.0, aggregation, clip)
     assert before == pytest.approx(1 / 8)
     assert after > 0.9
-    assert learn(-1.0, aggregation)[1] < 0.01
+    assert learn(-1.0, aggregation, clip)[1] < 0.01

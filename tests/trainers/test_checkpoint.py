@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from rltui.onnode import rundir
 from trainers.checkpoint import STATE, Checkpoints, NoSpaceError, TrainingState
+from trainers.durable import files_of_rank, flush_to_disk
 
 pytestmark = pytest.mark.trainers
 
@@ -32,6 +34,41 @@ def test_saved_state_comes_back(tmp_path: Path) -> None:
     assert checkpoints.has(7)
     assert not checkpoints.has(8)
     assert (path / "part").read_text() == "weights"
+
+
+def test_the_marker_is_written_when_all_the_rest_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        marked = list(tmp_path.rglob(rundir.CHECKPOINT_COMPLETE))
+        flushed.append(f"{path.relative_to(tmp_path)}{' after the marker' if marked else ''}")
+
+    def write(folder: str) -> None:
+        part = Path(folder) / "deepspeed"
+        part.mkdir()
+        names = ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+        for path in (*(part / name for name in names), Path(folder) / "random-state-deepspeed-0000.pt"):
+            path.write_text("bytes")
+        (part / "zero_pp_rank_1_mp_rank_00_optim_states.pt").write_text("of another node")
+        flush_to_disk(files_of_rank(Path(folder), "deepspeed", 0))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    Checkpoints(str(tmp_path), keep=1).save(state(1), 10, write)
+    draft = "checkpoints/.saving-step-000001"
+    assert flushed == [
+        f"{draft}/deepspeed/mp_rank_00_model_states.pt",
+        f"{draft}/deepspeed/zero_pp_rank_0_mp_rank_00_optim_states.pt",
+        f"{draft}/random-state-deepspeed-0000.pt",
+        f"{draft}/deepspeed",
+        f"{draft}/state.json",
+        draft,
+        "checkpoints",
+        "checkpoints/step-000001/COMPLETE after the marker",
+        "checkpoints/step-000001 after the marker",
+    ]
 
 
 def test_newest_are_kept(tmp_path: Path) -> None:
@@ -92,10 +129,27 @@ def test_an_unreadable_state_is_an_error_not_a_fresh_start(tmp_path: Path) -> No
         checkpoints.newest()
 
 
-def test_another_number_of_learners_is_refused_in_words() -> None:
-    with pytest.raises(ValueError, match=r"2 learners with ZeRO-2 .* the layout has 4 with ZeRO-3"):
-        state(5).check_fits(TrainingState(num_learners=4, zero_stage=3))
-    state(5).check_fits(TrainingState(num_learners=2, zero_stage=2))
+def test_what_changed_since_the_checkpoint_is_named() -> None:
+    assert state(5).ranks_changed(TrainingState(num_learners=2, zero_stage=2)) == ()
+    assert state(5).ranks_changed(TrainingState(num_learners=4, zero_stage=2)) == ("learner",)
+    assert state(5).ranks_changed(TrainingState(num_learners=2, zero_stage=3)) == ("learner",)
+    both = TrainingState(num_learners=2, zero_stage=2, num_critics=2, critic_zero_stage=3)
+    assert both.ranks_changed(TrainingState(num_learners=1, zero_stage=2, num_critics=3, critic_zero_stage=3)) == (
+        "learner",
+        "critic",
+    )
+
+
+@pytest.mark.parametrize(
+    "here",
+    [
+        TrainingState(num_learners=4, zero_stage=0),
+        TrainingState(num_learners=2, zero_stage=2, num_critics=2, critic_zero_stage=2),
+    ],
+)
+def test_what_cannot_load_the_checkpoint_is_refused_in_words(here: TrainingState) -> None:
+    with pytest.raises(ValueError, match=r"by \d (learners|critics) with ZeRO-\d and fits no others .* roles\."):
+        state(5).ranks_changed(here)
 
 
 def test_a_step_moves_step_cursor_and_version() -> None:

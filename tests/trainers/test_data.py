@@ -37,7 +37,9 @@ def warm(model_cache: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RLTUI_CACHE_DIR", str(model_cache))
         seen: list[tuple[str, float]] = []
-        path = resolve_model(load_layout(LAYOUT).layout, lambda words, done: seen.append((words, done)))
+        path = resolve_model(
+            "builtin/tiny-qwen3", load_layout(LAYOUT).layout, lambda words, done: seen.append((words, done))
+        )
     assert seen in ([], seen[:100])  # nothing where a run of another test made it
     return Path(path)
 
@@ -109,7 +111,7 @@ def test_unknown_models_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
 
     def resolve(name: str) -> str:
-        return resolve_model(load_layout(LAYOUT, [f"roles.learner.model={name}"]).layout, lambda words, done: None)
+        return resolve_model(name, load_layout(LAYOUT).layout, lambda words, done: None)
 
     assert resolve(str(tmp_path)) == str(tmp_path)
     with pytest.raises(ValueError, match="no builtin model 'builtin/none'"):

@@ -148,7 +148,7 @@ def test_after_weights_of_another_version_the_engine_refuses_to_generate(own: En
     model = build_model(seed=1)
     with pytest.raises(WeightTransferError, match=r"engine 0 .* waits for version 2, the learner sent 1"):
         exchange(own, manifest_of(model), model.named_parameters(), (1, 2))
-    with pytest.raises(RuntimeError, match="engine 0 may hold parts of weight version 2; start it again"):
+    with pytest.raises(RuntimeError, match="engine 0 may hold parts of weight version 2; send it a whole one"):
         own.generate(random_prompts([3]), sampling())
     assert own.describe()["weight_version"] == 0
 
@@ -214,6 +214,13 @@ def test_prompts_that_do_not_fit_are_named(prompts: list[list[int]]) -> None:
 def test_settings_that_engines_would_change_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"temperature|max_tokens"):
         sampling(**change)
+
+
+def test_the_likeliest_answer_is_drawn_once(loaded: EngineActor) -> None:
+    prompts = random_prompts([4, 9])
+    greedy = loaded.generate(prompts, sampling(temperature=0.0, samples_per_prompt=1, seed=1))
+    assert greedy == loaded.generate(prompts, sampling(temperature=0.0, samples_per_prompt=1, seed=2))
+    assert parity(build_model(), prompts, greedy) < 1e-4
 
 
 def test_seeds_of_neighbours_are_unrelated_and_the_same_on_every_machine() -> None:

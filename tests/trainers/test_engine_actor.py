@@ -10,10 +10,21 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 import ray
 import torch
-from engine_support import STOP, RunningEngine, build_model, manifest_of, own_ray, parity, random_prompts, sampling
+from engine_support import (
+    STOP,
+    WAIT_S,
+    RunningEngine,
+    build_model,
+    manifest_of,
+    own_ray,
+    parity,
+    random_prompts,
+    sampling,
+)
 
 from rltui.layout.schema import Rollout
 
@@ -106,6 +117,15 @@ def test_the_same_seed_gives_the_same_samples(engine: RunningEngine) -> None:
     assert len(set(tokens[0][:4])) > 1  # samples of one prompt differ
 
 
+def test_at_temperature_zero_each_token_is_the_likeliest_one(engine: RunningEngine) -> None:
+    completions = engine.generate(PROMPTS, sampling(temperature=0.0, samples_per_prompt=1))
+    assert [c.prompt_index for c in completions] == list(range(len(PROMPTS)))
+    for prompt, completion in zip(PROMPTS, completions, strict=True):
+        logits = engine.model(torch.tensor([[*prompt, *completion.token_ids]])).logits[0, len(prompt) - 1 : -1]
+        assert logits.argmax(dim=-1).tolist() == list(completion.token_ids)
+    assert parity(engine.model, PROMPTS, completions) < TOLERANCE
+
+
 def test_new_weights_are_acknowledged_and_used(engine: RunningEngine) -> None:
     settings = sampling(samples_per_prompt=8)
     for _ in range(2):
@@ -120,6 +140,35 @@ def test_new_weights_are_acknowledged_and_used(engine: RunningEngine) -> None:
     assert described["engine"] == engine.rollout.engine
     assert described["pid"] != os.getpid()
     assert 0.2 < described["resident_gib"] < 1.2 * (1 + 2 * (engine.rollout.tensor_parallel - 1))
+
+
+def test_an_engine_that_slept_runs_the_weights_that_woke_it_and_nothing_before(engine: RunningEngine) -> None:
+    engine.call("sleep")
+    with pytest.raises(ray.exceptions.RayTaskError, match="sleeps: it needs its cache and weights back"):
+        engine.generate(PROMPTS, sampling())
+    with pytest.raises(ray.exceptions.RayTaskError, match="sleeps: it has no memory for weights"):
+        engine.call("receive_weights", manifest_of(engine.model), engine.version + 1)
+    engine.call("sleep")
+    engine.call("wake", "weights")
+    engine.train()
+    with pytest.raises(ray.exceptions.RayTaskError, match="sleeps: it needs its cache back"):
+        engine.generate(PROMPTS, sampling())
+    engine.call("wake", "cache")
+    engine.call("wake", "cache")
+    assert engine.parity(PROMPTS, sampling()) < TOLERANCE
+    engine.call("sleep")
+    for part in ("weights", "cache"):
+        engine.call("wake", part)
+    with pytest.raises(ray.exceptions.RayTaskError, match="was sent no weights"):
+        engine.generate(PROMPTS, sampling())
+    engine.hand_over(manifest_of(engine.model))
+    assert engine.parity(PROMPTS, sampling()) < TOLERANCE
+
+
+def test_an_engine_on_the_learners_card_shares_its_memory(engine: RunningEngine) -> None:
+    engine.share()
+    engine.train()
+    assert engine.parity(PROMPTS, sampling()) < TOLERANCE
 
 
 def test_an_engine_can_join_another_group(engine: RunningEngine) -> None:
@@ -148,10 +197,25 @@ def test_parity_would_show_stale_parts_of_vllm(engine: RunningEngine, target: st
 
 
 @pytest.mark.parametrize("engine", [pytest.param("vllm", marks=[pytest.mark.vllm, needs_vllm])], indirect=True)
-def test_vllm_does_not_go_on_with_a_parameter_that_was_not_sent(engine: RunningEngine) -> None:
-    # The last test of this engine: it is of no use afterwards.
+def test_vllm_does_not_go_on_with_a_parameter_that_was_not_sent_until_all_are(engine: RunningEngine) -> None:
     manifest = [meta for meta in manifest_of(engine.model) if meta.name != "model.norm.weight"]
     with pytest.raises(ray.exceptions.RayTaskError, match=r"lacks model\.norm\.weight"):
         engine.hand_over(manifest)
     with pytest.raises(ray.exceptions.RayTaskError, match="may hold parts of weight version"):
         engine.generate(PROMPTS, sampling())
+    assert engine.train() == engine.version
+    assert engine.parity(PROMPTS, sampling()) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "engine", [pytest.param("vllm-tp2", marks=[pytest.mark.vllm, pytest.mark.slow, needs_vllm])], indirect=True
+)
+def test_nothing_outlives_a_wide_engine_that_is_killed(engine: RunningEngine) -> None:
+    # The last test of this engine: it is of no use afterwards.
+    actor = psutil.Process(engine.call("describe")["pid"])
+    children = actor.children(recursive=True)
+    assert len(children) >= 3  # vLLM's core and a worker for each rank
+    actor.kill()
+    gone, alive = psutil.wait_procs(children, timeout=WAIT_S)
+    assert not alive, [child.cmdline() for child in alive]
+    assert len(gone) == len(children)

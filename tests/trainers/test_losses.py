@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainers.losses import aggregate, importance_weight, policy_loss, token_log_probs
+from trainers.losses import aggregate, policy_loss, token_log_probs
+from trainers.ratios import Clip, Truncation, importance_weight
 
 pytestmark = pytest.mark.trainers
 
-CLIP = {"clip_low": 0.2, "clip_high": 0.28, "importance_cap": 2.0}
+CLIP = {"clip": Clip(0.2, 0.28), "importance": Truncation(2.0)}
 LENGTHS = torch.tensor([5, 2, 1, 4])
 MASK = torch.arange(5) < LENGTHS.unsqueeze(1)
 
@@ -25,7 +26,7 @@ def random_batch(seed: int = 7) -> dict[str, torch.Tensor]:
         "log_probs": old + 0.4 * torch.randn(4, 5, generator=generator, dtype=torch.float64),
         "old_log_probs": old,
         "engine_log_probs": old + 0.5 * torch.randn(4, 5, generator=generator, dtype=torch.float64),
-        "advantages": torch.tensor([1.5, -0.7, 0.3, -1.1], dtype=torch.float64),
+        "advantages": torch.randn(4, 5, generator=generator, dtype=torch.float64),
     }
 
 
@@ -33,8 +34,9 @@ def straight_loss(batch: dict[str, torch.Tensor], aggregation: str) -> tuple[flo
     """The objective token by token, in plain Python: the loss, and how many tokens were clipped."""
     sums, clipped = [], 0
     for row, length in enumerate(LENGTHS.tolist()):
-        advantage, terms = float(batch["advantages"][row]), []
+        terms = []
         for t in range(length):
+            advantage = float(batch["advantages"][row, t])
             new, old, engine = (float(batch[k][row, t]) for k in ("log_probs", "old_log_probs", "engine_log_probs"))
             ratio, weight = math.exp(new - old), min(math.exp(old - engine), 2.0)
             bounded = min(max(ratio, 0.8), 1.28)
@@ -74,7 +76,7 @@ def test_on_policy_gradient_is_minus_weighted_advantage() -> None:
     batch |= {"log_probs": log_probs, "old_log_probs": log_probs.detach()}
     policy_loss(**batch, mask=MASK, aggregation="token", **CLIP).loss.backward()
     weight = (batch["old_log_probs"] - batch["engine_log_probs"]).exp().clamp(max=2.0)
-    expected = -weight * batch["advantages"].unsqueeze(1) * MASK / MASK.sum()
+    expected = -weight * batch["advantages"] * MASK / MASK.sum()
     assert log_probs.grad is not None
     torch.testing.assert_close(log_probs.grad, expected, atol=1e-14, rtol=0)
 
@@ -95,7 +97,7 @@ def test_clipping_stops_the_gradient_only_where_it_would_go_too_far(
 ) -> None:
     log_probs = torch.tensor([[math.log(ratio)]], dtype=torch.float64, requires_grad=True)
     zero, one = torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
-    advantages = torch.tensor([advantage], dtype=torch.float64)
+    advantages = torch.tensor([[advantage]], dtype=torch.float64)
     result = policy_loss(log_probs, zero, zero, advantages, one, aggregation="token", **CLIP)
     result.loss.backward()
     assert log_probs.grad is not None
@@ -104,9 +106,12 @@ def test_clipping_stops_the_gradient_only_where_it_would_go_too_far(
 
 
 def test_importance_weight_is_truncated_and_carries_no_gradient() -> None:
-    trainer = torch.tensor([0.0, -1.0, -1.0], requires_grad=True)
-    weight = importance_weight(trainer, torch.tensor([-5.0, -1.0, -0.5]), 2.0)
-    assert weight.tolist() == pytest.approx([2.0, 1.0, math.exp(-0.5)])
+    trainer = torch.tensor([[0.0, -1.0, -1.0, 0.0]], requires_grad=True)
+    mask = torch.tensor([[True, True, True, False]])
+    engine = torch.tensor([[-5.0, -1.0, -0.5, -9.0]])
+    weight, limited = importance_weight(trainer, engine, mask, Truncation(2.0))
+    assert weight.tolist() == [pytest.approx([2.0, 1.0, math.exp(-0.5), 0.0])]
+    assert limited.tolist() == [[True, False, False, False]]
     assert not weight.requires_grad
 
 
@@ -144,8 +149,8 @@ def test_what_stands_outside_the_mask_has_no_influence() -> None:
 
 def test_aggregate_of_nothing_is_zero() -> None:
     nothing = torch.zeros(2, 3, dtype=torch.bool)
-    assert float(aggregate(torch.ones(2, 3), nothing, "token")) == 0.0
-    assert float(aggregate(torch.ones(2, 3), nothing, "sequence")) == 0.0
+    for aggregation in ("token", "sequence", "dr_grpo"):
+        assert float(aggregate(torch.ones(2, 3), nothing, aggregation)) == 0.0
 
 
 CHUNKS = [1, 11, 12, 40, 55, 10**6]

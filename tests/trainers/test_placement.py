@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from dataclasses import replace
 
 import pytest
 from trainer_support import LAYOUT
 
 from rltui.layout.load import load_layout
-from rltui.placement.bundles import Group
-from trainers.placement import PlacementError, Seat, Whereabouts, actor_resources, seats, unplaced, verify
+from rltui.placement.bundles import Group, reward_groups
+from trainers.placement import PlacementError, Seat, Whereabouts, actor_resources, guest_cards, seats, unplaced, verify
+from trainers.roles.card import visible_cards
+from trainers.roles.routes import landlords
 
 pytestmark = pytest.mark.trainers
 
-PLANNED = [Seat("learner 0", "learner", 0, 1), Seat("learner 1", "learner", 1, 1), Seat("engine 0", "engine", 0, 2)]
+PLANNED = [
+    Seat("learner 0", "learner", 0, "learner", 0, 0, 1),
+    Seat("learner 1", "learner", 1, "learner", 1, 0, 1),
+    Seat("engine 0", "engine", 0, "engine", 0, 0, 2),
+]
 NODES = {("learner", 0): "node-a", ("learner", 1): "node-b", ("engine", 0): "node-a"}
 FOUND = [
     Whereabouts(1, "a", "10.0.0.1", "node-a", ("0",)),
@@ -32,9 +40,62 @@ def test_ranks_fill_the_bundles_in_order() -> None:
     ]  # fmt: skip
 
 
+def test_reward_workers_take_cpus_beside_the_bundles_and_no_card() -> None:
+    words = ["hardware.gpu=H100-SXM-80GB", "roles.reward={workers: 2, cpus_per_worker: 3}"]
+    planned = seats(load_layout(LAYOUT, words).layout)
+    assert [(seat.name, seat.group, seat.bundle, seat.slots) for seat in planned[-2:]] == [
+        ("reward 0", "reward", 0, 3), ("reward 1", "reward", 1, 3),
+    ]  # fmt: skip
+    found = [Whereabouts(n, "a", "10.0.0.1", "node", (str(n),) if n < 3 else ()) for n in range(5)]
+    nodes = {(seat.group, seat.bundle): "node" for seat in planned}
+    verify(planned, nodes, found, on_cpu=False)
+    with pytest.raises(PlacementError, match="reward 1 is on b"):
+        verify(planned, nodes, [*found[:-1], replace(found[-1], host="b", node_id="other")], on_cpu=False)
+    none = [seat.role for words in (["data.reward=http"], ["roles.reward.workers=0"])
+            for seat in seats(load_layout(LAYOUT, ["roles.reward={workers: 2}", *words]).layout)]  # fmt: skip
+    assert "reward" not in none
+    message = unplaced(reward_groups(load_layout(LAYOUT, words).layout)[0], True, {"a": {"CPU": 1.0}}, 5)
+    assert "wanted 2 (3 CPU, 3 CPU)" in message
+    assert "fewer in roles.reward" in message
+
+
+POOLED = ["pools={all: {gpus: [2, 2]}}", "hardware.nodes=2", "roles.learner.gpus=[]", "roles.learner.pool=all"]
+POOLED += ["roles.rollout.engines=0", "roles.rollout.pool=all", "roles.rollout.tensor_parallel=2"]
+
+
+def test_colocated_roles_are_guests_of_the_learners_slots() -> None:
+    planned = seats(load_layout(LAYOUT, [*POOLED, "roles.reference={}"]).layout)
+    assert [(s.name, s.group, s.bundle, s.offset, s.slots, s.is_guest) for s in planned] == [
+        ("learner 0", "pool all", 0, 0, 1, False), ("learner 1", "pool all", 0, 1, 1, False),
+        ("learner 2", "pool all", 1, 0, 1, False), ("learner 3", "pool all", 1, 1, 1, False),
+        ("engine 0", "pool all", 0, 0, 2, True), ("engine 1", "pool all", 1, 0, 2, True),
+        ("reference 0", "pool all", 0, 0, 1, True), ("reference 1", "pool all", 0, 1, 1, True),
+        ("reference 2", "pool all", 1, 0, 1, True), ("reference 3", "pool all", 1, 1, 1, True),
+    ]  # fmt: skip
+
+
+def test_engines_on_the_learners_slots_get_their_weights_from_them_alone() -> None:
+    assert landlords(seats(load_layout(LAYOUT, POOLED).layout)) == {
+        "engine 0": ("learner 0", "learner 1"), "engine 1": ("learner 2", "learner 3"),
+    }  # fmt: skip
+    apart = ["hardware.gpus_per_node=8", "roles.learner.gpus=[2]", "roles.rollout.engines=2"]
+    assert landlords(seats(load_layout(LAYOUT, apart).layout)) == {}
+
+
+def test_guests_are_told_the_cards_of_the_hosts_whose_slots_they_share() -> None:
+    planned = seats(load_layout(LAYOUT, POOLED).layout)
+    cards = {"learner 0": ("3",), "learner 1": ("1",), "learner 2": ("0",), "learner 3": ("2",)}
+    found = {name: Whereabouts(1, "a", "10.0.0.1", "node", ids) for name, ids in cards.items()}
+    engines = [seat for seat in planned if seat.role == "engine"]
+    assert [guest_cards(seat, planned, found) for seat in engines] == [("3", "1"), ("0", "2")]
+    with pytest.raises(PlacementError, match="engine 0 shares slots of pool all that no other role works on"):
+        guest_cards(replace(engines[0], offset=1), planned, found)
+
+
 def test_slots_are_gpus_or_cpus_on_the_same_path() -> None:
     assert actor_resources(2, on_cpu=True) == {"num_cpus": 2}
     assert actor_resources(2, on_cpu=False) == {"num_gpus": 2, "num_cpus": 2}
+    assert actor_resources(0, on_cpu=False) == actor_resources(0, on_cpu=True) == {"num_cpus": 0}
 
 
 def test_roles_in_their_places_are_fine() -> None:
@@ -58,6 +119,75 @@ def test_every_difference_from_the_plan_is_named(
     found = [replace(place, **changed.get(number, {})) for number, place in enumerate(FOUND)]  # type: ignore[arg-type]
     with pytest.raises(PlacementError, match=message):
         verify(PLANNED, nodes, found, on_cpu=False)
+
+
+SHARED = [
+    Seat("learner 0", "learner", 0, "pool all", 0, 0, 1),
+    Seat("learner 1", "learner", 1, "pool all", 0, 1, 1),
+    Seat("engine 0", "engine", 0, "pool all", 0, 0, 2, is_guest=True),
+    Seat("critic 0", "critic", 0, "pool value", 0, 0, 1),
+    Seat("reference 0", "reference", 0, "pool value", 0, 0, 1, is_guest=True),
+    Seat("teacher 0", "teacher", 0, "teacher", 0, 0, 2),
+]
+CARDS = [("GPU-a",), ("GPU-b",), ("GPU-a", "GPU-b"), ("GPU-c",), ("GPU-c",), ("GPU-d", "GPU-e")]
+
+
+def test_cards_are_compared_by_uuid_for_every_kind_of_role() -> None:
+    nodes = {(seat.group, seat.bundle): "node" for seat in SHARED}
+
+    def check(changed: dict[int, tuple[str, ...]]) -> None:
+        found = [
+            Whereabouts(
+                1,
+                "a",
+                "10.0.0.1",
+                "node",
+                () if seat.is_guest else tuple(f"{seat.name} {slot}" for slot in range(seat.slots)),
+                changed.get(number, CARDS[number]),
+            )
+            for number, seat in enumerate(SHARED)
+        ]
+        verify(SHARED, nodes, found, on_cpu=False)
+
+    check({})
+    check(dict.fromkeys(range(len(SHARED)), ()))  # no driver to ask: Ray's numbers must do
+    for changed, message in [
+        ({1: ("GPU-a",), 2: ("GPU-a", "GPU-a")}, "learner 0 and learner 1 both work on GPU-a of a"),
+        ({2: ("GPU-b", "GPU-a")}, "engine 0 works on GPU-b, GPU-a, planned was GPU-a of learner 0, GPU-b of learner 1"),
+        ({4: ("GPU-a",)}, "reference 0 works on GPU-a, planned was GPU-c of critic 0"),
+        ({5: ("GPU-d", "GPU-c")}, "critic 0 and teacher 0 both work on GPU-c of a"),
+        ({3: ()}, "critic 0 sees the cards none of a instead of 1"),
+        ({5: ("GPU-d",)}, "teacher 0 sees the cards GPU-d of a instead of 2"),
+    ]:
+        with pytest.raises(PlacementError, match=message):
+            check(changed)
+
+
+NVML = """
+class NVMLError(Exception): pass
+def nvmlInit(): pass
+def nvmlShutdown(): pass
+def nvmlDeviceGetCount(): return 3
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetUUID(handle): return f"GPU-{handle}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "cards"),
+    [(None, ("GPU-0", "GPU-1", "GPU-2")), ("2,0", ("GPU-2", "GPU-0")), ("", ()), ("GPU-x, 1", ("GPU-x", "GPU-1"))],
+)
+def test_a_process_knows_its_cards_without_opening_them(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, cards: tuple[str, ...]
+) -> None:
+    module = types.ModuleType("pynvml")
+    exec(NVML, module.__dict__)
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert visible_cards() == cards
 
 
 def test_what_found_no_place_is_said_with_its_shape_and_what_is_free() -> None:

@@ -7,11 +7,11 @@ import threading
 import pytest
 from trainer_support import wait_for
 
-from trainers.queues import BoundedQueue, QueueClosedError, prompts_per_chunk
+from trainers.queues import BoundedQueue, QueueClosedError
 
 pytestmark = pytest.mark.trainers
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def test_lanes_keep_their_order_and_share_the_bound() -> None:
@@ -71,9 +71,9 @@ def test_closing_ends_all_waits() -> None:
         queue.put("x", 1)
 
 
-@pytest.mark.parametrize(
-    ("prompts", "samples", "engines", "expected"),
-    [(32, 8, 1, 32), (32, 8, 2, 16), (33, 8, 2, 17), (64, 8, 1, 32), (4, 512, 1, 1), (2, 8, 4, 1)],
-)
-def test_prompts_of_one_call(prompts: int, samples: int, engines: int, expected: int) -> None:
-    assert prompts_per_chunk(prompts, samples, engines) == expected
+def test_what_comes_first_waits_for_nobody_in_its_lane() -> None:
+    queue: BoundedQueue[str] = BoundedQueue(4, lanes=2)
+    queue.put("a", 1, lane=0)
+    queue.put("b", 1, lane=0, first=True)
+    queue.put("c", 1, lane=1)
+    assert [queue.take(0), queue.take(0), queue.take(1)] == ["b", "a", "c"]

@@ -35,14 +35,15 @@ pytestmark = pytest.mark.trainers
 
 
 def report(**values: Any) -> StepReport:
-    zero = dict.fromkeys(StepReport.__dataclass_fields__, 0)
+    zero = dict.fromkeys(StepReport.__dataclass_fields__, 0) | {"loss_scale": 1}
     return StepReport(**{**zero, **values})
 
 
 def test_ranks_are_folded_by_what_the_numbers_mean() -> None:
     merged = merge(
         [
-            report(loss=0.1, grad_norm=2.0, tokens=30, trained_tokens=10, clipped_tokens=2, entropy_sum=30.0,
+            report(loss=0.1, grad_norm=2.0, tokens=30, trained_tokens=10, clipped_tokens=2, limited_tokens=4,
+                   entropy_sum=30.0, fresh_tokens=20, parity_abs_sum=6e-6, mismatch_kl_sum=2e-6,
                    parity_max_abs=1e-6, learning_rate=0.5, memory_gib=1.0),
             report(loss=0.2, grad_norm=2.0, tokens=10, trained_tokens=10, clipped_tokens=3, entropy_sum=50.0,
                    parity_max_abs=3e-6, learning_rate=0.5, memory_gib=2.0),
@@ -50,9 +51,12 @@ def test_ranks_are_folded_by_what_the_numbers_mean() -> None:
     )  # fmt: skip
     assert merged == {
         "loss": pytest.approx(0.3), "grad_norm": 2.0, "clip_fraction": 0.25, "entropy": 2.0, "learning_rate": 0.5,
-        "parity_max_abs": 3e-6, "learner_memory_gib": 2.0,
+        "parity_mean_abs": pytest.approx(3e-7), "mismatch_kl": pytest.approx(5e-8),
+        "importance_limited_fraction": 0.2, "parity_max_abs": 3e-6, "learner_memory_gib": 2.0,
     }  # fmt: skip
-    assert math.isnan(merge([report(parity_max_abs=1.0), report(parity_max_abs=math.nan)])["parity_max_abs"])
+    broken = merge([report(fresh_tokens=1, parity_max_abs=1.0), report(parity_max_abs=math.nan)])
+    assert math.isnan(broken["parity_max_abs"])
+    assert "parity_max_abs" not in merge([report(tokens=5)])  # all samples came from older weights
 
 
 def test_sample_metrics() -> None:
@@ -72,6 +76,7 @@ def test_sample_metrics() -> None:
         ({"loss": 0.0, "parity_max_abs": 1.1e-4}, [], r"disagree by 1\.1e-04"),
         ({"loss": 0.0, "parity_max_abs": math.nan}, [], "disagree by nan"),
         ({"loss": 0.0, "parity_max_abs": 0.9e-4}, [], None),
+        ({"loss": 0.0}, [], None),
         ({"loss": 0.0, "parity_max_abs": 0.5}, ["roles.rollout.precision=bf16"], None),
         ({"loss": 0.0, "parity_max_abs": 0.5}, ["roles.learner.precision=fp16"], None),
     ],

@@ -1,8 +1,9 @@
-"""Weight transfer over real gloo groups: learner and engines are threads of the test's process, or processes."""
+"""Weight transfer over real gloo groups and over shared memory, between threads of the test's process or processes."""
 
 from __future__ import annotations
 
 import multiprocessing
+import secrets
 import threading
 import time
 from collections import deque
@@ -41,8 +42,13 @@ metas = st.builds(
 )
 
 
-def new_group(engines: int = 1, timeout_s: float = 20.0, **changes: Any) -> WeightGroup:
+def new_group(engines: int = 1, timeout_s: float = 20.0, route: str = "broadcast", **changes: Any) -> WeightGroup:
+    if route == "shared":
+        changes["places"] = (secrets.token_hex(8),)
     return WeightGroup("127.0.0.1", free_port(), 1 + engines, timeout_s, **changes)
+
+
+both_routes = pytest.mark.parametrize("route", ["broadcast", "shared"])
 
 
 def transfer(
@@ -109,20 +115,22 @@ def test_buckets_keep_order_and_limit_and_overlap_nothing(manifest: list[Paramet
             end = offset + meta.nbytes
 
 
+@both_routes
 @settings(max_examples=15, deadline=None)
 @given(manifest=st.lists(metas, max_size=12), limit=st.integers(16, 2000))
-def test_any_manifest_arrives_bit_by_bit(manifest: list[ParameterMeta], limit: int) -> None:
+def test_any_manifest_arrives_bit_by_bit(route: str, manifest: list[ParameterMeta], limit: int) -> None:
     tensors = random_tensors(manifest)
     [arrived] = transfer(
-        new_group(bucket_bytes=limit),
+        new_group(route=route, bucket_bytes=limit),
         lambda sender: sender.send(tensors, 3),
         lambda receiver: collect(receiver, manifest, 3),
     )
     assert same(arrived, tensors)
 
 
+@both_routes
 @pytest.mark.parametrize("limit", [2**30, 4096, 64])
-def test_versions_arrive_at_all_engines(limit: int) -> None:
+def test_versions_arrive_at_all_engines(limit: int, route: str) -> None:
     versions = [random_tensors(MODEL, seed) for seed in range(3)]
 
     def send(sender: WeightSender) -> None:
@@ -130,7 +138,7 @@ def test_versions_arrive_at_all_engines(limit: int) -> None:
             sender.send(tensors, version)
 
     for arrived in transfer(
-        new_group(engines=2, bucket_bytes=limit),
+        new_group(engines=2 if route == "broadcast" else 1, route=route, bucket_bytes=limit),
         send,
         lambda receiver: [collect(receiver, MODEL, version) for version in range(3)],
     ):
@@ -165,7 +173,7 @@ def test_views_and_gradients_may_be_sent() -> None:
     assert same(arrived, tensors)
 
 
-def refusal(manifest: Sequence[ParameterMeta], tensors: Named, sent_version: int = 7) -> str:
+def refusal(manifest: Sequence[ParameterMeta], tensors: Named, sent_version: int = 7, route: str = "broadcast") -> str:
     """Return the error of an engine that expects ``manifest`` at version 7 and is sent something else."""
 
     def receive(receiver: WeightReceiver) -> str:
@@ -178,7 +186,7 @@ def refusal(manifest: Sequence[ParameterMeta], tensors: Named, sent_version: int
         with pytest.raises(WeightTransferError, match="learner"):
             deque(sender.send(tensors, sent_version) for _ in range(2))
 
-    [message] = transfer(new_group(), send, receive)
+    [message] = transfer(new_group(route=route), send, receive)
     return str(message)
 
 
@@ -196,8 +204,9 @@ def test_another_version_is_refused() -> None:
         pytest.param(lambda tensors: [(n, t.double() if n == "norm" else t) for n, t in tensors], id="other dtype"),
     ],
 )
-def test_other_parameters_than_in_the_manifest_are_refused(change: Callable[[Named], Named]) -> None:
-    message = refusal(MODEL, change(random_tensors(MODEL)))
+@both_routes
+def test_other_parameters_than_in_the_manifest_are_refused(change: Callable[[Named], Named], route: str) -> None:
+    message = refusal(MODEL, change(random_tensors(MODEL)), route=route)
     assert "engine 0" in message
     assert "version 7" in message
     assert "the manifest is not what the learner sends" in message
@@ -230,17 +239,17 @@ def test_an_engine_that_never_joins_is_named_in_time() -> None:
             joined.result(timeout=30)
 
 
-def test_a_learner_that_never_opens_is_named_in_time() -> None:
-    group = new_group(timeout_s=0.5)
+@both_routes
+def test_a_learner_that_never_opens_is_named_in_time(route: str) -> None:
+    group = new_group(timeout_s=0.5, route=route)
     began = time.monotonic()
-    with pytest.raises(
-        WeightTransferError, match=r"engine 0 \(rank 1 of 2\): the learner did not open .* within 0.5 s"
-    ):
+    with pytest.raises(WeightTransferError, match=r"engine 0 \(.*\): the learner did not open .* within 0.5 s"):
         WeightReceiver(group, 1, "engine 0")
     assert time.monotonic() - began < 10
 
 
-def test_an_engine_that_never_receives_ends_the_send_in_time() -> None:
+@both_routes
+def test_an_engine_that_never_receives_ends_the_send_in_time(route: str) -> None:
     given_up = threading.Event()
     waited: list[float] = []
 
@@ -251,11 +260,12 @@ def test_an_engine_that_never_receives_ends_the_send_in_time() -> None:
         waited.append(time.monotonic() - began)
         given_up.set()
 
-    transfer(new_group(timeout_s=1.0), send, lambda _receiver: given_up.wait(30))
+    transfer(new_group(timeout_s=1.0, route=route), send, lambda _receiver: given_up.wait(30))
     assert waited[0] < 10
 
 
-def test_a_learner_that_never_sends_ends_the_wait_in_time() -> None:
+@both_routes
+def test_a_learner_that_never_sends_ends_the_wait_in_time(route: str) -> None:
     given_up = threading.Event()
 
     def receive(receiver: WeightReceiver) -> float:
@@ -265,8 +275,48 @@ def test_a_learner_that_never_sends_ends_the_wait_in_time() -> None:
         given_up.set()
         return time.monotonic() - began
 
-    [waited] = transfer(new_group(timeout_s=1.0), lambda _sender: given_up.wait(30), receive)
+    [waited] = transfer(new_group(timeout_s=1.0, route=route), lambda _sender: given_up.wait(30), receive)
     assert waited < 10
+
+
+@both_routes
+def test_a_learner_that_dies_ends_the_wait_at_once(route: str) -> None:
+    group = new_group(timeout_s=60.0, route=route)
+    learner = multiprocessing.get_context("spawn").Process(target=_open_and_die, args=(group,))
+    learner.start()
+    receiver = WeightReceiver(group, 1, "engine 0")
+    learner.join(timeout=30)
+    began = time.monotonic()
+    with pytest.raises(WeightTransferError, match="version 2"):
+        collect(receiver, MODEL, 2)
+    assert time.monotonic() - began < 30
+
+
+def test_memory_of_another_process_is_read_and_larger_pieces_get_larger_segments() -> None:
+    group = new_group(route="shared", bucket_bytes=2**20)
+    learner = multiprocessing.get_context("spawn").Process(target=_send_growing, args=(group,))
+    learner.start()
+    receiver = WeightReceiver(group, 1, "engine 0")
+    for version, size in enumerate(GROWING):
+        [(_, arrived)] = collect(receiver, [ParameterMeta("x", "float32", (size,))], version)
+        assert torch.equal(arrived, torch.arange(size, dtype=torch.float32))
+    receiver.close()
+    learner.join(timeout=30)
+    assert learner.exitcode == 0
+
+
+GROWING = (10, 200_000, 3_000_000, 5)
+
+
+def _send_growing(group: WeightGroup) -> None:
+    sender = WeightSender(group, group.timeout_s)
+    for version, size in enumerate(GROWING):
+        sender.send([("x", torch.arange(size, dtype=torch.float32))], version)
+
+
+def _open_and_die(group: WeightGroup) -> None:
+    WeightSender(group, group.timeout_s)
+    multiprocessing.current_process().kill()
 
 
 def _join_and_die(group: WeightGroup) -> None:
@@ -274,8 +324,9 @@ def _join_and_die(group: WeightGroup) -> None:
     multiprocessing.current_process().kill()
 
 
-def test_an_engine_that_dies_ends_the_send_at_once() -> None:
-    group = new_group(timeout_s=60.0)
+@both_routes
+def test_an_engine_that_dies_ends_the_send_at_once(route: str) -> None:
+    group = new_group(timeout_s=60.0, route=route)
     engine = multiprocessing.get_context("spawn").Process(target=_join_and_die, args=(group,))
     engine.start()
     sender = WeightSender(group, timeout_s=60.0)
@@ -286,7 +337,8 @@ def test_an_engine_that_dies_ends_the_send_at_once() -> None:
     assert time.monotonic() - began < 30
 
 
-def test_a_gather_that_fails_ends_the_wait_of_the_engines_at_once() -> None:
+@both_routes
+def test_a_gather_that_fails_ends_the_wait_of_the_engines_at_once(route: str) -> None:
     def send(sender: WeightSender) -> None:
         def gathered() -> Iterator[tuple[str, torch.Tensor]]:
             yield "embedding", torch.zeros(100, 64)
@@ -303,7 +355,7 @@ def test_a_gather_that_fails_ends_the_wait_of_the_engines_at_once() -> None:
             collect(receiver, MODEL, 5)
         return time.monotonic() - began
 
-    [waited] = transfer(new_group(timeout_s=60.0), send, receive)
+    [waited] = transfer(new_group(timeout_s=60.0, route=route), send, receive)
     assert waited < 30
 
 
@@ -321,7 +373,13 @@ def test_a_port_in_use_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("devices", "backend"),
-    [(["cuda", "cuda"], "nccl"), (["cuda", "cpu"], "gloo"), (["cpu", "cuda", "cuda"], "gloo"), (["cpu"], "gloo")],
+    [
+        (["cuda A", "cuda B"], "nccl"),
+        (["cuda A", "cpu"], "gloo"),
+        (["cpu", "cuda A", "cuda B"], "gloo"),
+        (["cpu"], "gloo"),
+        (["cuda A", "cuda B", "cuda A"], "gloo"),
+    ],
 )
-def test_nccl_only_where_all_ranks_have_cuda(devices: list[str], backend: str) -> None:
+def test_nccl_only_where_all_ranks_have_cards_of_their_own(devices: list[str], backend: str) -> None:
     assert choose_backend(devices) == backend

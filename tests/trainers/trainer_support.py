@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = ROOT / "layouts" / "local" / "grpo-tiny.yaml"
-WAIT_S = 150.0
+WAIT_S = 300.0
 """Longest that a test waits for anything; an idle machine needs a tenth of it."""
 
 
@@ -122,27 +124,51 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def ask_status(attempt: Attempt, token: str | None = None, path: str = "/api/status") -> tuple[int, dict[str, Any]]:
+    """The status endpoint's answer; with its own token unless another is given."""
+    endpoint = json.loads((attempt.path / rundir.STATUS_ENDPOINT).read_text())
+    headers = {"Authorization": f"Bearer {endpoint['token'] if token is None else token}"}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(endpoint["url"] + path, headers=headers), timeout=10) as got:
+            return got.status, json.load(got)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def roles_of(attempt: Attempt) -> list[dict[str, Any]]:
+    """Where each role is, from the newest event that says so."""
+    return list(wait_for(lambda: [e["roles"] for e in attempt.lines(rundir.EVENTS) if "roles" in e], "roles")[-1])
+
+
+def pid_of(attempt: Attempt, role: str) -> int:
+    """The process id of a role."""
+    return next(int(entry["pid"]) for entry in roles_of(attempt) if entry["role"] == role)
+
+
 class Attempt:
-    """One attempt of a run, carried out by ``python -m trainers.grpo``.
+    """One attempt of a run, carried out by ``python -m trainers.ALGORITHM``.
 
     Args:
         run: The run's directory.
         number: Of the attempt.
-        overrides: Words such as ``train.steps=40``, on top of the bundled tiny layout.
+        overrides: Words such as ``train.steps=40``, on top of ``base``.
+        base: Layout file.
     """
 
-    def __init__(self, run: Path, number: int, overrides: Sequence[str]) -> None:
+    def __init__(self, run: Path, number: int, overrides: Sequence[str], base: Path = LAYOUT) -> None:
         self.run = run
         self.path = run / "attempts" / f"{number:02d}"
         self.path.mkdir(parents=True)
-        (self.path / rundir.LAYOUT).write_text(dump_layout(load_layout(LAYOUT, overrides).layout), encoding="utf-8")
+        layout = load_layout(base, overrides).layout
+        (self.path / rundir.LAYOUT).write_text(dump_layout(layout), encoding="utf-8")
+        self.program = f"trainers.{layout.algorithm}"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, environment: dict[str, str], preamble: str = "") -> Attempt:
         """Start the trainer; ``preamble`` is Python that breaks something in its process first."""
-        words = ["-m", "trainers.grpo", "--attempt", str(self.path)]
+        words = ["-m", self.program, "--attempt", str(self.path)]
         if preamble:
-            program = f"{preamble}\nimport sys; from trainers.grpo import main; sys.exit(main(sys.argv[1:]))"
+            program = f"{preamble}\nimport sys; from {self.program} import main; sys.exit(main(sys.argv[1:]))"
             words = ["-c", program, *words[2:]]
         with (self.path / rundir.OUT_LOG).open("ab") as log:
             self.process = subprocess.Popen(
@@ -172,7 +198,8 @@ class Attempt:
     def lines(self, name: str) -> list[dict[str, Any]]:
         """The objects of a JSON lines file, as far as it is written."""
         file = self.path / name
-        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].split("\n") if line]
 
     def metrics(self) -> list[dict[str, Any]]:
         """One object a step."""

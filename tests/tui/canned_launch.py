@@ -41,7 +41,19 @@ PRESETS = (
 )
 
 
-def review(preset: PresetSummary, overrides: tuple[str, ...]) -> LaunchReview:
+SCRIPT = """#!/bin/bash
+#SBATCH --job-name=rltui-{name}
+#SBATCH --nodes={nodes}
+#SBATCH --gres=gpu:h100:{gpus}
+#SBATCH --time=24:00:00
+#SBATCH --signal=B:USR2@600
+# every node is checked before a GPU is used
+srun --ntasks-per-node=1 python3 -m rltui.onnode.node_check
+exec python3 -m rltui.onnode.slurm_job
+"""
+
+
+def review(preset: PresetSummary, overrides: tuple[str, ...], cluster: str = "local") -> LaunchReview:
     findings: list[Finding] = []
     for override in overrides:
         key, _, value = override.partition("=")
@@ -87,6 +99,13 @@ def review(preset: PresetSummary, overrides: tuple[str, ...]) -> LaunchReview:
         findings=tuple(findings),
         drawing=drawing,
         arithmetic=("1000 steps × 32 prompts × 8 samples = 256 000 samples", "2 learners × 128 samples each, one pass"),
-        commands=(f"python3 -m rltui.onnode.supervise /home/ada/runs/{preset.name.split('/')[-1]}-xxxx/attempts/01",),
-        cluster="local" if preset.gpu == "cpu" else "isambard",
+        commands=(
+            (f"python3 -m rltui.onnode.supervise /home/ada/runs/{preset.name.split('/')[-1]}-xxxx/attempts/01",)
+            if cluster == "local"
+            else (f"sbatch --parsable /scratch/ada/runs/{preset.name.split('/')[-1]}-xxxx/attempts/01/job.sbatch",)
+        ),
+        cluster=cluster,
+        script=""
+        if cluster == "local"
+        else SCRIPT.format(name=preset.name, nodes=preset.nodes, gpus=preset.gpus_per_node),
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import random
 
+from rltui.cluster.jobs import JobSnapshot
 from rltui.watch.snapshots import (
     ActorSnapshot,
     EndSnapshot,
     GpuSample,
     HostSnapshot,
+    LogFile,
     LogSnapshot,
     MetricsSnapshot,
     ProcessSample,
@@ -74,6 +76,15 @@ def summary(run_id: str, state: str, stage: str, age_s: float, **more: object) -
     )
 
 
+NODES = ("nid010701", "nid010702")
+
+
+def job(state: str, **more: object) -> JobSnapshot:
+    """A Slurm job of a GPU run."""
+    known: dict[str, object] = {"job_id": "4711198", "partition": "gpu", "account": "a5k", "time_limit_s": 86400.0}
+    return JobSnapshot(state=state, **(known | more))
+
+
 GPU = {"nodes": 2, "gpus_per_node": 4, "gpu": "H100-SXM-80GB", "cluster": "isambard"}
 
 RUNS: tuple[RunSummary, ...] = (
@@ -99,6 +110,9 @@ RUNS: tuple[RunSummary, ...] = (
         reward=0.4312,
         tokens_per_second=38104.0,
         tokens_per_second_history=wave(64, 21000, 41000, 2),
+        job=job(
+            "running", word="RUNNING", nodes=NODES, started_at=NOW - 7900, restarts=1, excluded_nodes=("nid010798",)
+        ),
         **GPU,
     ),
     summary(
@@ -109,6 +123,7 @@ RUNS: tuple[RunSummary, ...] = (
         detail="2 of 3 roles ready",
         progress=0.67,
         roles={"learner 0": "ready", "learner 1": "ready", "engine 0": "loading weights"},
+        job=job("running", job_id="4711199", nodes=("nid010711", "nid010712"), started_at=NOW - 60),
         **GPU,
     ),
     summary("grpo-tiny-88d0", "queued", "queued", 190, detail="2 ahead of it, 3 CPU slots wanted"),
@@ -133,6 +148,8 @@ RUNS: tuple[RunSummary, ...] = (
         steps=500,
         reward=0.22,
         tokens_per_second_history=wave(30, 20000, 36000, 4),
+        failure="cuda_oom_gpu_shared",
+        job=job("failed", job_id="4711019", word="FAILED", nodes=("nid010701", "nid010798")),
         **GPU,
         end=EndSnapshot(
             outcome="failed", exit_code=1, reason="CUDA out of memory in engine 3 on nid010798", at=NOW - 300
@@ -167,6 +184,22 @@ RUNS: tuple[RunSummary, ...] = (
         step=12,
         steps=1000,
         end=EndSnapshot(outcome="lost", reason="its processes are gone without a word", at=NOW - 80000),
+    ),
+    summary(
+        "grpo-32b-16x4-0c1d",
+        "queued",
+        "queued",
+        5400,
+        job=job(
+            "pending",
+            job_id="4711301",
+            reason="Priority",
+            queue_position=31,
+            partition_pending=1284,
+            expected_start_at=NOW + 7800,
+            node_count=16,
+        ),
+        **(GPU | {"nodes": 16}),
     ),
     summary("grpo-weird-0000", "unknown", "submitted", 400, cluster="away"),
 )
@@ -223,19 +256,27 @@ def metrics(run: RunSummary) -> MetricsSnapshot:
         "parity_max_abs": wave(count, 1e-6, 4e-6, 19),
         "actor_tokens_per_second": wave(count, rate * 0.6, rate * 1.1, 20),
         "learner_tokens_per_second_step": wave(count, rate * 1.2, rate * 1.9, 21),
-        "time/total": tuple(0.29 for _ in range(count)),
     }
     scale = 120.0 if run.gpu != "cpu" else 1.0
+    split = {"time/generate": 0.17, "time/train": 0.09, "time/weight_sync": 0.02}
+    for name, seconds in split.items():
+        series[name] = tuple(value * scale for value in wave(count, seconds * 0.6, seconds, len(name)))
     series["time/total"] = tuple(0.29 * scale for _ in range(count))
+    if run.gpu != "cpu":
+        series |= {"learner_mfu": wave(count, 24, 38, 22), "actor_mfu": wave(count, 4, 9, 23)}
     latest = {name: values[-1] for name, values in series.items()}
     latest |= {"reward": run.reward or 0.0, "actor_tokens_per_second": rate}
-    latest |= {
-        "time/generate": 0.17 * scale,
-        "time/train": 0.09 * scale,
-        "time/weight_sync": 0.02 * scale,
-        "time/saving": 0.0,
-    }
+    latest |= {name: seconds * scale for name, seconds in split.items()} | {"time/total": 0.29 * scale}
+    latest |= {"time/saving": 0.0}
     return MetricsSnapshot(steps=steps, series=series, latest=latest, taken_at=NOW)
+
+
+LOG_FILES = (
+    LogFile(name="out.log", size=40_000),
+    LogFile(name="node-nid010701.log", size=2_100, node="nid010701"),
+    LogFile(name="node-nid010702.log", size=2_200_000, node="nid010702"),
+    LogFile(name="ray-logs/worker-7f.err", size=812, node=""),
+)
 
 
 def cpu_hosts() -> tuple[HostSnapshot, ...]:
@@ -260,11 +301,11 @@ def cpu_hosts() -> tuple[HostSnapshot, ...]:
     )
 
 
-def gpu_hosts(nodes: int, first_pid: int = 211034) -> tuple[HostSnapshot, ...]:
+def gpu_hosts(nodes: int, first_pid: int = 211034, gpus: int = 4) -> tuple[HostSnapshot, ...]:
     hosts = []
     for node in range(nodes):
         cards = []
-        for index in range(4):
+        for index in range(gpus):
             free = node == 1 and index == 1
             learner = index < 2
             cards.append(
@@ -290,7 +331,7 @@ def gpu_hosts(nodes: int, first_pid: int = 211034) -> tuple[HostSnapshot, ...]:
                 memory_total_gib=480.0,
                 gpus=tuple(cards),
                 cpu_history=wave(60, 15, 40, 40 + node),
-                gpu_history=tuple(wave(60, 70, 100, 50 + node * 4 + i) for i in range(4)),
+                gpu_history=tuple(wave(60, 70, 100, 50 + node * 4 + i) for i in range(gpus)),
                 processes=(
                     ProcessSample(
                         pid=first_pid + node * 10, title="ray::Learner.train", cpu_percent=104.0, resident_gib=14.2
@@ -323,7 +364,7 @@ def actors(run: RunSummary) -> tuple[ActorSnapshot, ...]:
 
 def snapshot(run: RunSummary, lines: tuple[str, ...] | None = None) -> RunSnapshot:
     """The picture of one run, as its state would have it."""
-    if run.state in ("queued", "unknown"):
+    if run.state in ("queued", "unknown"):  # nothing has spoken yet
         return RunSnapshot(summary=run, taken_at=NOW)
     alive = run.state in ("running", "stopping", "starting")
     ended: list[dict[str, object]] = [
@@ -351,6 +392,7 @@ def snapshot(run: RunSummary, lines: tuple[str, ...] | None = None) -> RunSnapsh
         ),
         metrics=metrics(run),
         log=LogSnapshot(lines=log_lines() if lines is None else lines, offset=40_000),
+        logs=LOG_FILES if run.gpu != "cpu" else LOG_FILES[:1],
         events=tuple(ended),
         taken_at=NOW,
     )

@@ -6,14 +6,19 @@ import random
 import threading
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
+from canned_actions import CLUSTERS, LOWER_MEMORY, WHY, resubmission
 from canned_launch import PRESETS, review
-from canned_runs import NOW, RUNS, snapshot, summary
+from canned_runs import NOW, RUNS, log_lines, snapshot, summary
 
 from rltui.errors import ClusterError, RltuiError, UsageError
-from rltui.service.cockpit import ActionPreview, LaunchReview, PresetSummary
-from rltui.watch.snapshots import RunSnapshot, RunsSnapshot, RunSummary
+from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, PresetSummary, WhyReport
+from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot, RunsSnapshot, RunSummary
+
+if TYPE_CHECKING:
+    from rltui.cluster.prompts import Prompter, Question
 
 
 @dataclass
@@ -32,6 +37,8 @@ class FakeCockpit:
     failing: set[str] = field(default_factory=set)
     live: bool = False
     lines: tuple[str, ...] | None = None
+    all_clusters: tuple[ClusterSummary, ...] = CLUSTERS
+    questions: tuple[Question, ...] = ()
     calls: list[tuple[str, ...]] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     error: RltuiError = field(
@@ -64,22 +71,54 @@ class FakeCockpit:
         self._called("runs")
         return RunsSnapshot(runs=tuple(self._advanced(run) for run in self.all_runs), taken_at=NOW)
 
-    def watch(self, run_id: str) -> RunSnapshot:
-        self._called("watch", run_id)
-        return snapshot(self._find(run_id), self.lines)
+    def watch(self, run_id: str, log: str = "") -> RunSnapshot:
+        self._called("watch", run_id, *([log] if log else []))
+        picture = snapshot(self._find(run_id), self.lines)
+        if log:
+            lines = tuple(f"[{log}] {text}" for text in picture.log.lines[:50])
+            picture = msgspec.structs.replace(picture, log=LogSnapshot(lines=lines, name=log))
+        return picture
+
+    def log_part(self, run_id: str, name: str, line: int) -> LogPart:
+        self._called("log_part", run_id, name, str(line))
+        lines = log_lines(2000)
+        first = max(1, line - 500)
+        return LogPart(name=name, line=line, first_line=first, lines=lines[first - 1 : line + 1500])
+
+    def clusters(self) -> tuple[ClusterSummary, ...]:
+        return self.all_clusters
+
+    def connect(self, cluster: str, prompter: Prompter) -> str:
+        self._called("connect", cluster)
+        for question in self.questions:
+            self.calls.append(("answered", *prompter.ask(question)))
+        self.all_clusters = tuple(
+            msgspec.structs.replace(one, problem="", needs_attention=False) if one.name == cluster else one
+            for one in self.all_clusters
+        )
+        return f"{cluster} answers"
+
+    def why(self, run_id: str) -> WhyReport:
+        self._called("why", run_id)
+        return msgspec.structs.replace(WHY, run_id=run_id)
+
+    def preview_lower_memory(self, run_id: str) -> ActionPreview:
+        self._called("preview_lower_memory", run_id)
+        return msgspec.structs.replace(LOWER_MEMORY, run_id=run_id)
 
     def presets(self) -> tuple[PresetSummary, ...]:
         self._called("presets")
         return PRESETS
 
-    def review(self, preset: str, overrides: tuple[str, ...] = ()) -> LaunchReview:
-        self._called("review", preset, *overrides)
-        return review(next(each for each in PRESETS if each.name == preset), overrides)
+    def review(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchReview:
+        self._called("review", preset, *overrides, *([cluster] if cluster != "local" else []))
+        return review(next(each for each in PRESETS if each.name == preset), overrides, cluster)
 
-    def launch(self, preset: str, overrides: tuple[str, ...] = ()) -> str:
-        self._called("launch", preset, *overrides)
+    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> str:
+        self._called("launch", preset, *overrides, *([cluster] if cluster != "local" else []))
         run_id = f"{preset.split('/')[-1]}-new{len(self.all_runs)}"
-        self.all_runs = (summary(run_id, "queued", "queued", 1, detail="first in line"), *self.all_runs)
+        new = summary(run_id, "queued", "queued", 1, detail="first in line", cluster=cluster)
+        self.all_runs = (new, *self.all_runs)
         return run_id
 
     def preview_cancel(self, run_id: str) -> ActionPreview:
@@ -99,15 +138,12 @@ class FakeCockpit:
         self._called("cancel", run_id)
         return f"{run_id} was asked to save and end"
 
-    def preview_resubmit(self, run_id: str) -> ActionPreview:
-        self._called("preview_resubmit", run_id)
-        return ActionPreview(
-            run_id=run_id,
-            title=f"Resubmit {run_id}?",
-            consequences=("Attempt 3 starts from checkpoint step 400 of 1000.",),
-            commands=(f"python3 -m rltui.onnode.supervise /home/ada/runs/{run_id}/attempts/03",),
-        )
+    def preview_resubmit(
+        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
+    ) -> ActionPreview:
+        self._called("preview_resubmit", run_id, *overrides, *exclude)
+        return resubmission(run_id, overrides, exclude, live=self._find(run_id).is_live)
 
-    def resubmit(self, run_id: str) -> str:
-        self._called("resubmit", run_id)
+    def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
+        self._called("resubmit", run_id, *overrides, *exclude)
         return f"{run_id} is queued again as attempt 3"

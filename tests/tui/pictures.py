@@ -7,6 +7,7 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from canned_runs import NOW
 from fake_cockpit import FakeCockpit
 from textual import events
 from textual.geometry import Size
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 CELL = 12.2
 """Width of a cell in an exported picture."""
 
@@ -31,7 +32,7 @@ async def cockpit(
 ) -> AsyncIterator[Pilot[int]]:
     """The real application over ``fake``, headless, with the first list of runs on its screen."""
     fake = fake or FakeCockpit()
-    app = CockpitApp(fake, **({"clock": lambda: 0.0} | options))
+    app = CockpitApp(fake, **({"clock": lambda: 0.0, "wall_clock": lambda: NOW} | options))
     async with app.run_test(size=size) as pilot:
         if theme:
             app.theme = theme
@@ -108,7 +109,7 @@ async def settled(pilot: Pilot[int]) -> None:
 def _answered(app: CockpitApp) -> bool:
     """Whether nothing that the screen on top waits for is outstanding."""
     screen = app.screen
-    if app._question is not None or app.controller._questions.busy:
+    if app.questions.waiting or app.controller._questions.busy or app.controller._readings.busy:
         return False
     if isinstance(screen, RunsScreen):
         run = screen.table.selected

@@ -8,17 +8,30 @@ import pytest
 from textual.events import Key
 from textual.keys import _character_to_key
 
-from rltui.tui import keys
+from rltui.tui import key_table, keys
 from rltui.tui.glyphs import ASCII, UNICODE
+from rltui.tui.screens.clusters import ClustersScreen
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.help import HelpScreen, help_lines
 from rltui.tui.screens.launch import LaunchScreen
-from rltui.tui.screens.run import TABS, RunScreen
+from rltui.tui.screens.pick import PickScreen
+from rltui.tui.screens.run import RunScreen
+from rltui.tui.screens.run_tabs import TABS
 from rltui.tui.screens.runs import RunsScreen
+from rltui.tui.screens.why import WhyScreen
 from rltui.tui.spans import width_of
 from rltui.tui.views.bars import footer
 
-SCREENS = {"runs": RunsScreen, "run": RunScreen, "launch": LaunchScreen, "confirm": ConfirmScreen, "help": HelpScreen}
+SCREENS = {
+    "runs": RunsScreen,
+    "run": RunScreen,
+    "launch": LaunchScreen,
+    "why": WhyScreen,
+    "clusters": ClustersScreen,
+    "confirm": ConfirmScreen,
+    "pick": PickScreen,
+    "help": HelpScreen,
+}
 CONTEXTS = [
     keys.KeyContext(),
     keys.KeyContext(readonly=True, run_state="running", review="ready", has_fix=True),
@@ -55,7 +68,7 @@ def test_keys_are_found_by_name_or_character(screen: keys.Scope) -> None:
 
 
 def test_every_tab_has_its_digit() -> None:
-    digits = {key.id.removeprefix("tab_"): key.keys[0] for key in keys.KEYS if key.id.startswith("tab_")}
+    digits = {key.id.removeprefix("tab_"): key.keys[0] for key in key_table.KEYS if key.id.startswith("tab_")}
     assert digits == {tab.id: str(number) for number, tab in enumerate(TABS, start=1)}
 
 
@@ -85,7 +98,17 @@ def test_the_help_has_every_key(screen: keys.Scope, glyphs: object) -> None:
         ("runs", "cancel", keys.KeyContext(run_state="failed"), "failed already"),
         ("runs", "cancel", keys.KeyContext(run_state="running"), ""),
         ("runs", "cancel", keys.KeyContext(run_state="running", readonly=True), "read-only"),
-        ("runs", "resubmit", keys.KeyContext(run_state="running"), "cancel it first"),
+        ("runs", "resubmit", keys.KeyContext(run_state="running"), ""),
+        ("runs", "resubmit", keys.KeyContext(), "no run is selected"),
+        ("runs", "exclude", keys.KeyContext(run_state="failed"), "nodes are not known"),
+        ("run", "exclude", keys.KeyContext(run_state="failed", num_nodes=2), ""),
+        ("runs", "answer", keys.KeyContext(), "no cluster waits"),
+        ("runs", "next_cluster", keys.KeyContext(), "one cluster only"),
+        ("why", "open", keys.KeyContext(can_open=False), "leads nowhere"),
+        ("why", "fix", keys.KeyContext(), "no remedy"),
+        ("confirm", "yes", keys.KeyContext(problem="errors stand in the way"), "errors"),
+        ("pick", "mark", keys.KeyContext(), "one line"),
+        ("run", "wall", keys.KeyContext(tab="logs"), "for the GPUs"),
         ("runs", "resubmit", keys.KeyContext(run_state="lost"), ""),
         ("runs", "launch", keys.KeyContext(readonly=True), "read-only"),
         ("launch", "submit", keys.KeyContext(review="pending"), "still checking"),

@@ -192,7 +192,8 @@ def test_the_rail_is_made_of_the_stages_of_the_run_directory() -> None:
 def test_a_failed_run_stands_where_it_failed() -> None:
     failed = next(run for run in RUNS if run.state == "failed")
     assert progress.stage_shown(failed) == "training"
-    assert progress.state_detail(failed).startswith("CUDA out of memory")
+    assert progress.end_words(failed).startswith("CUDA out of memory")
+    assert progress.state_detail(failed).startswith("cuda_oom_gpu_shared  CUDA out of memory")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from pictures import cockpit, enter, flushed, notices, press, screen_lines, scre
 
 from rltui.tui import messages
 from rltui.tui.screens.confirm import ConfirmScreen
-from rltui.tui.screens.run import TABS, RunScreen
+from rltui.tui.screens.run import RunScreen
+from rltui.tui.screens.run_tabs import TABS
 from rltui.tui.screens.runs import RunsScreen
 from rltui.watch.snapshots import RunSnapshot
 
@@ -31,9 +32,10 @@ async def opened(pilot, run_id: str = FIRST, tab: str = "1") -> RunScreen:
         ("1", "41.2%"),
         ("2", "ray::Engine.generate"),
         ("3", "Learner learner 1"),
-        ("4", "reward_std"),
-        ("5", "step 399 reward"),
-        ("6", "checkpoint  step-000350 is complete"),
+        ("4", "inference results"),
+        ("5", "reward_std"),
+        ("6", "step 399 reward"),
+        ("7", "checkpoint  step-000350 is complete"),
     ],
 )
 async def test_digits_open_tabs(digit: str, words: str) -> None:
@@ -66,7 +68,7 @@ async def test_a_click_opens_a_tab() -> None:
 async def test_every_tab_of_a_run_in_any_state(run) -> None:
     async with cockpit() as pilot:
         await opened(pilot, run.run_id)
-        for digit in "123456":
+        for digit in "1234567":
             await enter(pilot, digit)
             await flushed(pilot)
             assert run.run_id in screen_lines(pilot)[0]
@@ -88,6 +90,7 @@ async def test_a_failed_run_says_why_at_the_top() -> None:
     async with cockpit() as pilot:
         await opened(pilot, RUNS[5].run_id)
         await until_text(pilot, "✗ failed  CUDA out of memory in engine 3 on nid010798 (exit 1)")
+        await until_text(pilot, "cuda_oom_gpu_shared  ! shows evidence and remedies")
 
 
 async def test_a_loading_run_shows_its_roles() -> None:
@@ -100,7 +103,7 @@ async def test_a_loading_run_shows_its_roles() -> None:
 async def test_the_log_follows_until_one_scrolls_and_stays_where_one_is() -> None:
     fake = FakeCockpit(lines=log_lines(300))
     async with cockpit(fake) as pilot:
-        screen = await opened(pilot, tab="5")
+        screen = await opened(pilot, tab="6")
         await until_text(pilot, "step 299 ")
         await enter(pilot, "kkk")
         await until(pilot, lambda: not screen.log_pane.following, "the scroll")
@@ -144,7 +147,7 @@ async def test_search_goes_from_hit_to_hit_and_around() -> None:
 
 async def test_long_lines_can_be_panned() -> None:
     async with cockpit(FakeCockpit(lines=("begin " + "x" * 200 + " end",))) as pilot:
-        await opened(pilot, tab="5")
+        await opened(pilot, tab="6")
         await until_text(pilot, "begin")
         await enter(pilot, ">" * 10)
         await until_text(pilot, " end")
@@ -155,7 +158,7 @@ async def test_long_lines_can_be_panned() -> None:
 async def test_log_text_cannot_act() -> None:
     fake = FakeCockpit(all_runs=HOSTILE_RUNS, lines=HOSTILE_LOG)
     async with cockpit(fake, size=(120, 30)) as pilot:
-        screen = await opened(pilot, HOSTILE_RUNS[1].run_id, tab="5")
+        screen = await opened(pilot, HOSTILE_RUNS[1].run_id, tab="6")
         await until_text(pilot, "[bold red]not markup[/]")
         text = screen_text(pilot)
         assert "\x1b" not in text
@@ -167,7 +170,7 @@ async def test_log_text_cannot_act() -> None:
         await enter(pilot, "y")
         await until(pilot, lambda: pilot.app.clipboard.startswith("[bold red]"), "the copy")
         assert "\x1b" not in pilot.app.clipboard
-        await enter(pilot, "6421")
+        await enter(pilot, "75421")
         await settled(pilot)
         assert pilot.app.return_code is None
 
@@ -221,8 +224,8 @@ async def test_a_run_that_is_not_there_at_the_start_leaves_the_list() -> None:
 
 async def test_the_problem_of_a_picture_stands_in_the_header() -> None:
     class Away(FakeCockpit):
-        def watch(self, run_id: str) -> RunSnapshot:
-            return msgspec.structs.replace(super().watch(run_id), problem="the relay is away")
+        def watch(self, run_id: str, log: str = "") -> RunSnapshot:
+            return msgspec.structs.replace(super().watch(run_id, log), problem="the relay is away")
 
     async with cockpit(Away(), size=(120, 30)) as pilot:
         await opened(pilot)

@@ -55,7 +55,7 @@ async def test_the_cursor_stays_on_its_run_while_rows_come_and_go() -> None:
         assert pilot.app.screen.table.selected.run_id == SECOND
         fake.all_runs = RUNS[3:]
         pilot.app.controller.refresh()
-        await until(pilot, lambda: len(pilot.app.screen.table.rows) == 7, "the shorter list")
+        await until(pilot, lambda: len(pilot.app.screen.table.rows) == 8, "the shorter list")
         assert pilot.app.screen.table.selected.run_id == RUNS[4].run_id
 
 
@@ -81,7 +81,7 @@ async def test_a_click_selects_and_a_double_click_opens() -> None:
 async def test_filter_narrows_while_typing_and_escape_clears() -> None:
     async with cockpit() as pilot:
         await press(pilot, "/", *"7b")
-        await until_text(pilot, "3 of 10 /7b")
+        await until_text(pilot, "3 of 11 /7b")
         await press(pilot, "enter", "j")
         assert pilot.app.screen.table.selected.run_id == RUNS[2].run_id
         await press(pilot, "/", *" zzz", "enter")
@@ -128,12 +128,13 @@ async def test_cancel_acts_on_the_run_it_was_asked_for_even_if_the_list_moves() 
         assert [call for call in fake.calls if call[0] == "cancel"] == [("cancel", FIRST)]
 
 
-async def test_resubmit_is_for_ended_runs() -> None:
+async def test_resubmit_goes_on_from_the_checkpoint() -> None:
     fake = FakeCockpit()
     async with cockpit(fake) as pilot:
         await press(pilot, "r")
-        assert "cancel it first" in notices(pilot)
-        await press(pilot, *"jjjjj", "r")
+        await confirmation(pilot)
+        assert "It is still alive: it is cancelled first." in screen_text(pilot)
+        await press(pilot, "n", *"jjjjj", "r")
         await confirmation(pilot)
         assert "Attempt 3 starts from checkpoint step 400" in screen_text(pilot)
         await press(pilot, "y")
@@ -234,7 +235,7 @@ async def test_q_quits_at_the_root_and_says_that_runs_go_on() -> None:
     async with cockpit() as pilot:
         await press(pilot, "q")
         assert pilot.app.return_code == 0
-        assert [str(words) for words in pilot.app._exit_renderables] == ["5 runs go on without the cockpit."]
+        assert [str(words) for words in pilot.app._exit_renderables] == ["6 runs go on without the cockpit."]
 
 
 async def test_ctrl_c_twice_quits_and_once_does_not() -> None:
@@ -296,7 +297,7 @@ async def test_commands_complete_with_tab() -> None:
 async def test_keys_typed_behind_a_prompt_are_for_the_prompt_and_behind_its_answer_are_not() -> None:
     async with cockpit() as pilot:
         await enter(pilot, "/q7b\njy")  # q would quit, the j behind the answer moves
-        await until_text(pilot, "0 of 10 /q7b")
+        await until_text(pilot, "0 of 11 /q7b")
         assert pilot.app.return_code is None
     async with cockpit() as pilot:
         await enter(pilot, "/7b\njy")
@@ -314,7 +315,7 @@ async def test_pasted_text_is_no_keys() -> None:
         await press(pilot, "/")
         await until(pilot, lambda: pilot.app.focused is not None, "the prompt")
         pilot.app.post_message(events.Paste("7b"))
-        await until_text(pilot, "3 of 10 /7b")
+        await until_text(pilot, "3 of 11 /7b")
     assert {call[0] for call in fake.calls} <= {"runs", "watch"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from canned_actions import AWAY
 from canned_runs import RUNS
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, normalised, settled
@@ -31,13 +32,23 @@ PICTURES: dict[str, tuple[tuple[int, int], str, str]] = {
     "run-cpu-120x40": (MEDIUM, "", "\n"),
     "run-light-120x40": (MEDIUM, "rltui-light", GPU_RUN),
     "run-mono-80x24": (SMALL, "rltui-mono", GPU_RUN),
-    "run-hosts-80x24": (SMALL, "", GPU_RUN + " 2"),
+    "run-gpus-80x24": (SMALL, "", GPU_RUN + " 2"),
     "run-actors-80x24": (SMALL, "", GPU_RUN + " 3"),
-    "run-metrics-120x40": (MEDIUM, "", GPU_RUN + " 4"),
+    "run-queues-80x24": (SMALL, "", GPU_RUN + " 4"),
+    "run-metrics-120x40": (MEDIUM, "", GPU_RUN + " 5"),
     "run-logs-80x24": (SMALL, "", GPU_RUN + " /preempted\n"),
-    "run-events-80x24": (SMALL, "", GPU_RUN + " 6"),
+    "run-events-80x24": (SMALL, "", GPU_RUN + " 7"),
     "launch-80x24": (SMALL, "", "n"),
     "launch-120x40": (MEDIUM, "", "n jj"),
+    "launch-script-80x24": (SMALL, "", "nc v"),
+    "launch-200x60": (LARGE, "", "nc jj"),
+    "why-80x24": (SMALL, "", "jjjjj!"),
+    "why-120x40": (MEDIUM, "", "jjjjj!"),
+    "why-mono-80x24": (SMALL, "rltui-mono", "jjjjj!"),
+    "evidence-80x24": (SMALL, "", "jjjjj! \n"),
+    "less-memory-80x24": (SMALL, "", "jjjjjm"),
+    "actions-80x24": (SMALL, "", "jx"),
+    "nodes-80x24": (SMALL, "", "jjjjje"),
     "confirm-80x24": (SMALL, "", "c"),
     "confirm-mono-80x24": (SMALL, "rltui-mono", "c"),
     "help-80x24": (SMALL, "", "?"),
@@ -62,6 +73,11 @@ async def test_the_screen_looks_as_it_was_reviewed(name: str, matches_picture: C
 
 async def test_an_empty_list_looks_as_it_was_reviewed(matches_picture: Callable[[str, str], None]) -> None:
     matches_picture("runs-empty-80x24", await picture(SMALL, "", "", FakeCockpit(all_runs=())))
+
+
+async def test_clusters_that_are_away_look_as_they_were_reviewed(matches_picture: Callable[[str, str], None]) -> None:
+    matches_picture("runs-away-80x24", await picture(SMALL, "", "", FakeCockpit(all_clusters=AWAY)))
+    matches_picture("clusters-80x24", await picture(SMALL, "", "C", FakeCockpit(all_clusters=AWAY)))
 
 
 async def test_ascii_looks_as_it_was_reviewed(matches_picture: Callable[[str, str], None]) -> None:

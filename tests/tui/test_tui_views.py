@@ -8,9 +8,10 @@ from canned_launch import PRESETS, review
 from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, NOW, RUNS, gpu_hosts, snapshot
 
 from rltui.tui.glyphs import ASCII, UNICODE, Glyphs
-from rltui.tui.screens.confirm import confirm_lines
 from rltui.tui.spans import Line, clean, width_of
-from rltui.tui.views import bars, hosts, launch, overview, parts, runs, tabs
+from rltui.tui.views import actors, bars, gpus, hosts, launch, overview, queues, runs, tabs
+from rltui.tui.views.confirm import confirm_lines
+from rltui.watch.owners import Owners
 from rltui.watch.snapshots import ActorSnapshot, MetricsSnapshot, RunSnapshot, RunsSnapshot, StatusSnapshot
 
 SIZES = [(1, 1), (8, 3), (40, 10), (57, 14), (70, 20), (80, 24), (99, 30), (100, 30), (120, 40), (160, 45), (200, 60)]
@@ -71,6 +72,7 @@ def test_the_state_is_a_word_and_a_glyph_without_colour() -> None:
         ["✓", "finished"],
         ["■", "cancelled"],
         ["▲", "lost"],
+        ["◷", "queued"],
         ["?", "unknown"],
     ]
 
@@ -78,7 +80,7 @@ def test_the_state_is_a_word_and_a_glyph_without_colour() -> None:
 @pytest.mark.parametrize(
     ("query", "count"),
     [
-        ("", 10),
+        ("", 11),
         ("tiny", 6),
         ("7b isambard", 3),
         ("state:running", 2),
@@ -104,7 +106,7 @@ def test_empty_lists_teach() -> None:
 
 def test_gpus_know_whose_they_are() -> None:
     picture = PICTURES[1]
-    rows = hosts.gpu_rows(picture.hosts, hosts.owners(picture.actors), 80, 4, UNICODE)
+    rows = hosts.gpu_rows(picture.hosts, Owners(picture.actors), 80, 4, UNICODE)
     assert [[word for word in row.plain.split() if word in "LE·"] for row in rows[:1]] != []
     letters = [[span[0].strip() for span in row.spans if span[0].strip() in ("L", "E", "·")] for row in rows]
     assert letters == [["L", "L", "E", "E"], ["L", "·", "E", "E"]]
@@ -112,23 +114,23 @@ def test_gpus_know_whose_they_are() -> None:
 
 @pytest.mark.parametrize("width", [24, 40, 60, 80, 120, 200])
 def test_the_wall_of_gpus_fits_and_counts_the_rest(width: int) -> None:
-    rows = hosts.gpu_rows(WALL.hosts, hosts.owners(WALL.actors), width, 6, UNICODE)
+    rows = hosts.gpu_rows(WALL.hosts, Owners(WALL.actors), width, 6, UNICODE)
     assert len(rows) == 6
     assert all(width_of(row.spans) <= width for row in rows)
     assert "35 more nodes" in rows[-1].plain
 
 
 def test_memory_that_is_nearly_full_is_pointed_out() -> None:
-    rows = hosts.gpu_rows(PICTURES[1].hosts, {}, 80, 4, UNICODE)
+    rows = hosts.gpu_rows(PICTURES[1].hosts, Owners(()), 80, 4, UNICODE)
     assert [text.strip() for row in rows for text, role in row.spans if role == "attention"] == ["76"]
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize("picture", PICTURES, ids=ids)
 def test_tabs_fit(picture: RunSnapshot, width: int) -> None:
-    for tab in (tabs.hosts, tabs.metrics, tabs.events, tabs.hosts_head, tabs.actors_head, tabs.metrics_head):
+    for tab in (tabs.metrics, tabs.events, tabs.actors_head, tabs.metrics_head, queues.tab, queues.tab_head):
         assert len(tab(picture, width, UNICODE)) >= 1
-    for tab in (tabs.metrics, tabs.hosts_head, tabs.actors_head, tabs.metrics_head, tabs.events_head):
+    for tab in (tabs.metrics, tabs.actors_head, tabs.metrics_head, tabs.events_head, queues.tab, queues.tab_head):
         assert all(width_of(line.spans) <= width for line in tab(picture, width, UNICODE))
 
 
@@ -147,7 +149,37 @@ def test_an_ended_run_shows_no_hosts_that_are_not_its_own_any_more() -> None:
         assert "CUDA out of memory" in text
         assert "reward" in text
         assert "nid010701" not in text
-    assert any("nid010701" in line.plain for line in tabs.hosts(ended, 80, UNICODE))
+    table = gpus.GpuTable(ended, 80, UNICODE, wall=False)
+    assert any("nid010701" in table.row(index).plain for index in range(table.count))
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+@pytest.mark.parametrize("wall", [True, False])
+@pytest.mark.parametrize("picture", [*PICTURES, WALL], ids=ids)
+def test_every_row_of_the_gpu_tab(picture: RunSnapshot, wall: bool, width: int) -> None:
+    table = gpus.GpuTable(picture, width, UNICODE, wall)
+    rows = [table.row(index) for index in range(table.count)]
+    if width >= 80:
+        assert [row.plain for row in rows if width_of(row.spans) > width] == []
+    for host in picture.hosts:
+        assert sum(row.plain.startswith(f" {clean(host.host)[:10]}") for row in rows) == 1
+    if not wall:
+        assert sum("GPU" in row.plain for row in rows) == sum(len(host.gpus) for host in picture.hosts)
+
+
+def test_gpus_are_joined_to_roles_and_processes() -> None:
+    table = gpus.GpuTable(PICTURES[1], 120, UNICODE, wall=False)
+    text = "\n".join(table.row(index).plain for index in range(table.count))
+    assert "learner 0  211034" in text
+    assert "engine 2  211036" in text
+    assert "free" in text
+
+
+def test_a_process_without_an_actor_is_known_by_its_title() -> None:
+    host = msgspec.structs.replace(PICTURES[1].hosts[0])
+    owners = Owners(())
+    assert owners.of(host, (211034,)).letter == "L"
+    assert owners.of(host, (1,)).letter == ""
 
 
 def test_actors_stand_in_the_order_of_their_roles() -> None:
@@ -160,7 +192,7 @@ def test_actors_stand_in_the_order_of_their_roles() -> None:
         actor("Engine", "engine 9"),
         actor("Learner", "learner 0"),
     ]
-    assert [each.name for each in parts.in_order(mixed)] == ["learner 0", "engine 9", "engine 10", "s"]
+    assert [each.name for each in actors.in_order(mixed)] == ["learner 0", "engine 9", "engine 10", "s"]
 
 
 def test_problems_of_sources_are_shown_where_their_data_would_be() -> None:

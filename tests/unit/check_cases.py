@@ -58,6 +58,8 @@ BASES = {"tiny": TINY, "gpu": GPU, "ppo": PPO, "opd": OPD}
 WIDE = ["hardware.nodes=3", "roles.rollout.engines=2", "roles.rollout.tensor_parallel=3"]
 VLLM = "roles.rollout.engine=vllm"
 REWARD = "roles.reward={workers: 4}"
+EVALUATED = ["data.eval=org/test", "data.eval_every=10"]
+GSPO = ["grpo.ratio=sequence", "grpo.clip_low=3e-4", "grpo.clip_high=4e-4", "grpo.aggregation=sequence"]
 CORES = "hardware.cpus_per_node=32"
 SHARED = ["roles.learner.gpus=[]", "roles.learner.pool=all", "roles.rollout.pool=all", "roles.rollout.engines=0",
           "pools={all: {gpus: [4, 4]}}", "roles.rollout.sleep_while_training=true",
@@ -92,7 +94,8 @@ PLACEMENT: list[Case] = [
     ("P124", "opd", ["hardware.gpus_outside_ray=1"], []),
     ("P125", "gpu", [REWARD], [REWARD, CORES]),
     ("P130", "gpu", [*SHARED, "train.async_steps=1"], SHARED),
-    ("P131", "gpu", [*SHARED, "roles.rollout.sleep_while_training=false"], SHARED),
+    ("P131", "gpu", [*SHARED, "roles.rollout.sleep_while_training=false"],
+     [*SHARED, "roles.rollout.sleep_while_training=false", "roles.rollout.engine=hf"]),
     ("P132", "gpu", ["roles.rollout.sleep_while_training=true"], []),
     ("P133", "ppo", ["pools={policy: {gpus: [2]}, value: {gpus: [1]}}"], []),
 ]  # fmt: skip
@@ -106,6 +109,7 @@ BATCH: list[Case] = [
     ("B206", "gpu", ["train.prompts_per_step=2"], ["train.prompts_per_step=4"]),
     ("B207", "gpu", ["train.warmup_steps=100"], ["train.warmup_steps=99"]),
     ("B208", "gpu", ["data.eval=org/test", "data.eval_every=101"], ["data.eval=org/test", "data.eval_every=100"]),
+    ("B208", "gpu", ["data.eval=org/test"], []),
     ("B209", "gpu", ["data.eval_every=10"], ["data.eval_every=10", "data.eval=org/test"]),
     ("B210", "gpu", ["lengths.pack=5119"], ["lengths.pack=5120"]),
     ("B211", "gpu", ["train.optimizer_steps=3"], ["train.optimizer_steps=4"]),
@@ -115,6 +119,8 @@ BATCH: list[Case] = [
     ("B214", "gpu", ["train.prompts_per_step=30"], ["train.prompts_per_step=28"]),
     ("B215", "gpu", ["train.learning_rate=1e-4"], ["train.learning_rate=1e-4", "roles.learner.lora_rank=16"]),
     ("B216", "gpu", ["train.async_steps=9"], ["train.async_steps=8"]),
+    ("B248", "opd", ["opd.on_policy_fraction=0.5"], ["opd.on_policy_fraction=0.5", "opd.estimator=top_k"]),
+    ("B248", "opd", ["opd.on_policy_fraction=0.5", "opd.estimator=top_k", "train.async_steps=1"], []),
     ("B217", "gpu", ["checkpoint.keep=1"], ["checkpoint.keep=2"]),
     ("B220", "gpu", ["grpo.kl_coefficient=0.05"], ["grpo.kl_coefficient=0.05", "roles.reference={}"]),
     ("B221", "gpu", ["roles.reference={}"], ["roles.reference={}", "grpo.kl_coefficient=0.05"]),
@@ -128,8 +134,27 @@ BATCH: list[Case] = [
     ("B229", "gpu", ["roles.learner.sequence_parallel=2", "roles.learner.zero_stage=2"],
      ["roles.learner.sequence_parallel=2"]),
     ("B230", "gpu", ["roles.learner.hpz_partition=8"], ["roles.learner.hpz_partition=2"]),
-    ("B231", "opd", ["train.temperature=0.7"], ["train.temperature=1.0"]),
+    ("B231", "opd", ["roles.teacher=null", "hardware.gpus_outside_ray=4", "train.temperature=0.7"],
+     ["train.temperature=0.7"]),
     ("B232", "gpu", ["grpo.clip_high=0.1"], ["grpo.clip_high=0.2"]),
+    ("B233", "gpu", ["grpo.kl=reward"], ["grpo.kl=reward", "grpo.kl_coefficient=0.1", "roles.reference={}"]),
+    ("B234", "gpu", ["grpo.ratio=sequence"], GSPO),
+    ("B235", "gpu", ["grpo.dual_clip=1.0"], ["grpo.dual_clip=3.0"]),
+    ("B236", "gpu", ["grpo.ratio=cispo", "grpo.dual_clip=3.0"], ["grpo.ratio=cispo"]),
+    ("B237", "gpu", GSPO[:-1], GSPO),
+    ("B238", "gpu", ["grpo.importance=mask", "grpo.importance_low=1.5"], ["grpo.importance=mask"]),
+    ("B239", "gpu", ["grpo.active_sampling_limit=3", "grpo.filter_zero_std=false"],
+     ["grpo.active_sampling_limit=3"]),
+    ("B240", "gpu", ["grpo.overlong_penalty_tokens=4096"], ["grpo.overlong_penalty_tokens=4095"]),
+    ("B241", "gpu", ["grpo.overlong_penalty_tokens=512", "grpo.mask_truncated=true"],
+     ["grpo.overlong_penalty_tokens=512"]),
+    ("B244", "gpu", ["train.inflight_updates=true"], ["train.inflight_updates=true", "train.async_steps=1"]),
+    ("B246", "gpu", ["roles.learner.zero_stage=2", "roles.learner.offload=all"],
+     ["roles.learner.zero_stage=3", "roles.learner.offload=all"]),
+    ("B247", "gpu", ["roles.learner.lora_rank=16", "train.learning_rate=1e-6"],
+     ["roles.learner.lora_rank=16", "train.learning_rate=2e-5"]),
+    ("B243", "gpu", ["train.async_steps=1", "grpo.importance=off"], ["train.async_steps=1"]),
+    ("B242", "gpu", ["grpo.aggregation=dr_grpo"], ["grpo.aggregation=dr_grpo", "grpo.advantage=centered"]),
 ]  # fmt: skip
 
 ENGINE: list[Case] = [
@@ -141,7 +166,6 @@ ENGINE: list[Case] = [
     ("E305", "gpu", [*SHARED, "roles.rollout.memory_utilization=0.8"], SHARED),
     ("E306", "gpu", ["roles.rollout.enforce_eager=true"], []),
     ("E307", "gpu", ["roles.rollout.precision=fp32"], []),
-    ("E308", "gpu", [*SHARED, "roles.rollout.engine=hf"], SHARED),
     ("E309", "opd", ["roles.teacher.memory_utilization=0.6"], []),
     ("E310", "opd", ["roles.teacher.tensor_parallel=3"], []),
     ("E311", "gpu", ["hardware.gpus_per_node=8", "roles.learner.model=Qwen/Qwen2.5-7B", "roles.rollout.engines=1",
@@ -151,7 +175,7 @@ ENGINE: list[Case] = [
     ("E313", "gpu", ["lengths.response=39937"], ["lengths.response=39936"]),
     ("E314", "opd", ["roles.teacher.model=Qwen/Qwen3-30B-A3B", "lengths.response=38912"],
      ["roles.teacher.model=Qwen/Qwen3-30B-A3B", "lengths.response=38911"]),
-    ("E390", "gpu", [], ["data.train=builtin/sort-digits", "data.reward=exact"]),
+    ("E390", "gpu", ["roles.learner.optimizer=adamw_8bit"], []),
 ]  # fmt: skip
 
 HOST: list[Case] = [
@@ -169,6 +193,7 @@ HOST: list[Case] = [
 
 DATA: list[Case] = [
     ("D501", "tiny", ["data.train=builtin/sort-letters"], []),
+    ("D501", "tiny", ["data.eval=builtin/sort-letters"], ["data.eval=builtin/sort-digits"]),
     ("D502", "tiny", ["data.digits=4"], ["data.digits=4", "lengths.prompt=5", "lengths.response=5"]),
     ("D503", "tiny", ["roles.learner.model=builtin/tiny-qwen"], ["roles.learner.model=Qwen/Qwen3-0.6B"]),
     ("D504", "tiny", ["data.reward=coin"], ["data.reward=exact"]),
@@ -179,9 +204,16 @@ DATA: list[Case] = [
     ("D509", "gpu", ["roles.learner.model=/tmp/model"], ["roles.learner.model=/projects/model"]),
     ("D510", "gpu", ["data.reward=code"], ["data.reward=code", REWARD, CORES]),
     ("D511", "gpu", [REWARD, CORES], [REWARD, CORES, "roles.reward.timeout_s=9"]),
-    ("D512", "gpu", ["data.eval=org/math", "data.eval_every=10"], ["data.eval=org/test", "data.eval_every=10"]),
+    ("D512", "gpu", ["data.eval=org/math", "data.eval_split=train"], ["data.eval=org/math"]),
+    ("D512", "gpu", ["data.train=a.jsonl", "data.eval=a.jsonl"], ["data.train=a.jsonl", "data.eval=b.jsonl"]),
     ("D513", "opd", ["lengths.images=2048"], []),
-    ("D514", "gpu", ["data.reward=exact"], []),
+    ("D514", "gpu", ["data.reward=exact"], ["data.reward=exact", "data.train=rows.jsonl"]),
+    ("D514", "tiny", ["data.eval=org/math"], ["data.eval=builtin/sort-digits"]),
+    ("D516", "gpu", ["data.train=gsm8k"], ["data.train=rows.jsonl"]),
+    ("D517", "gpu", [REWARD, CORES, "data.reward=http"], [REWARD, CORES]),
+    ("D518", "gpu", [*EVALUATED, "data.eval_samples=4"],
+     [*EVALUATED, "data.eval_samples=4", "data.eval_temperature=1"]),
+    ("D519", "gpu", [*EVALUATED, "data.eval_temperature=0.001"], [*EVALUATED, "data.eval_temperature=0.01"]),
     ("D515", "gpu", ["roles.reference={model: Qwen/Qwen3-4B}", "grpo.kl_coefficient=0.1"],
      ["roles.reference={model: Qwen/Qwen3-8B}", "grpo.kl_coefficient=0.1"]),
 ]  # fmt: skip
@@ -204,7 +236,7 @@ MEMORY: list[Case] = [
     ("M301", "gpu", ["roles.learner.micro_batch=64"], ["roles.learner.micro_batch=4"]),
     ("M301", "gpu", [*SHARED, "roles.rollout.sleep_while_training=false", "roles.rollout.memory_utilization=0.8"],
      [*SHARED, "roles.rollout.memory_utilization=0.8"]),
-    ("M302", "gpu", ["roles.learner.micro_batch=8"], ["roles.learner.micro_batch=4"]),
+    ("M302", "gpu", ["roles.learner.micro_batch=14"], ["roles.learner.micro_batch=8"]),
     ("M303", "gpu", ["roles.learner.model=Qwen/Qwen3-32B", "roles.rollout.memory_utilization=0.75"],
      ["roles.learner.model=Qwen/Qwen3-32B"]),
     ("M303", "opd", ["roles.teacher={model: Qwen/Qwen3-32B, memory_utilization: 0.6}"],

@@ -15,36 +15,33 @@ RUNS = [
     ["roles.learner.zero_stage=3", "roles.learner.micro_batch=8", "roles.learner.gradient_checkpointing=true"],
     ["hardware.gpu=H100-SXM-80GB", "hardware.nodes=2", "roles.learner.gpus=[2, 1]", "roles.rollout.engine=vllm",
      "roles.rollout.engines=1", "roles.rollout.tensor_parallel=2", "roles.rollout.enforce_eager=true"],
+    ["train.async_steps=2", "roles.rollout.max_concurrency=8", "train.inflight_updates=true"],
     ["data.reward=coin", "grpo.advantage=centered", "grpo.aggregation=sequence", "grpo.filter_zero_std=false"],
+    ["roles.reference={}", "grpo.kl_coefficient=0.1", "train.optimizer_steps=2", "train.epochs=2"],
+    ["roles.reference={}", "grpo.kl=reward", "grpo.kl_coefficient=0.1", "grpo.ratio=cispo", "grpo.mask_truncated=true"],
+    ["grpo.kl=none", "grpo.kl_coefficient=0.1", "grpo.active_sampling_limit=3", "grpo.overlong_penalty_tokens=2"],
+    ["algorithm=ppo", "roles.critic={}", "pools={all: {gpus: [2]}}", "roles.learner.pool=all", "roles.learner.gpus=[]"],
+    ["algorithm=opd", "roles.teacher={model: m}", "data.reward=none"],
+    ["data.train=org/math", "data.reward=math", "lengths.pack=64"],
+    ["roles.learner.zero_stage=3", "roles.learner.offload=all", "roles.learner.lora_rank=8", "lengths.pack=64"],
+    ["roles.learner.zero_stage=3", "roles.learner.hpz_partition=2", "roles.learner.gather_whole_model=true"],
+    ["data.train=rows.jsonl", "data.reward=code", "data.tests_key=test_list", "data.all_tests=true"],
+    ["data.eval=builtin/sort-digits", "data.eval_every=10", "roles.reward={workers: 1}"],
+    ["data.train=reasoning-gym/chain_sum", "data.options=[max_digits=2]", "data.chat=true", "data.format=answer_tags"],
+    ["data.train=rows.parquet", "data.image_key=pictures", "lengths.images=2", "roles.learner.freeze_vision=true"],
+    ["data.train=rows.parquet", "data.reward=http", "data.reward_url=http://judge:8000/score"],
 ]  # fmt: skip
 
 REFUSED = {
-    "algorithm=ppo": "algorithm ppo",
-    "grpo.kl_coefficient=0.1": "grpo.kl_coefficient 0.1",
-    "data.train=org/math": "the task org/math",
-    "data.reward=math": "the reward math",
-    "data.eval=org/test": "an evaluation set",
-    "pools={a: {gpus: [1]}}": "pools",
-    "roles.reference={}": "the role reference",
-    "roles.critic={}": "the role critic",
-    "roles.teacher={model: m}": "the role teacher",
-    "roles.reward={workers: 1}": "the role reward",
-    "hardware.gpus_outside_ray=1": "GPUs outside Ray",
-    "roles.rollout.sleep_while_training=true": "engines that sleep while training",
-    "roles.rollout.max_concurrency=8": "max_concurrency 8",
-    "roles.learner.gpus=[]": "a learner without GPUs of its own",
+    "grpo.kl_coefficient=0.1": "a KL penalty without the role reference",
+    "data.train=builtin/sort-letters": "the task builtin/sort-letters",
+    "data.reward=none": "the reward none",
+    "data.eval=builtin/sort-letters": "the task builtin/sort-letters",
+    "hardware.gpus_outside_ray=1": "a server on GPUs outside Ray",
     "roles.learner.tensor_parallel=2": "learner tensor_parallel 2",
     "roles.learner.sequence_parallel=2": "learner sequence_parallel 2",
-    "roles.learner.offload=optimizer": "offload optimizer",
-    "roles.learner.lora_rank=8": "LoRA",
     "roles.learner.optimizer=adamw_8bit": "optimizer adamw_8bit",
-    "roles.learner.hpz_partition=2": "hpz_partition 2",
-    "roles.learner.gather_whole_model=true": "gather_whole_model",
-    "train.async_steps=1": "async_steps 1",
-    "train.optimizer_steps=2": "2 optimizer steps a batch",
-    "train.epochs=3": "3 optimizer steps a batch",
-    "lengths.pack=64": "packed rows",
-    "lengths.images=2": "images",
+    "lengths={prompt: 8, response: 4, images: 2, pack: 64}": "images in packed rows",
 }
 
 
@@ -59,3 +56,8 @@ def test_what_does_not_run_is_named(word: str, reason: str) -> None:
     (note,) = [finding for finding in check_text(TINY, "tiny.yaml", [word]).findings if finding.code == "E390"]
     assert reason in note.message
     assert note.severity == "note"
+
+
+def test_adapters_and_images_do_not_go_together() -> None:
+    words = ["lengths.images=2", "lengths.prompt=8", "roles.learner.lora_rank=8"]
+    assert unsupported(load_text(TINY, "tiny.yaml", words).layout) == ("images with LoRA",)

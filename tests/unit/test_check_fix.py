@@ -48,8 +48,8 @@ def test_values_change_and_comments_stay() -> None:
     assert load_text(edited, "x").layout == load_text(COMMENTED, "x", [*words, "roles.reference={}"]).layout
 
 
-IN_BLOCK_STYLE = {"P109", "S604", "B221", "B224"}
-"""Fixes that replace a list or a section, which a dump writes over several lines."""
+EMPTIED = {"P109", "B221", "B224"}
+"""Fixes that take away a list or a section, which a dump writes over several lines."""
 
 
 @pytest.mark.parametrize(("code", "base", "fires"), [case[:3] for case in CASES], ids=[case[0] for case in CASES])
@@ -60,7 +60,7 @@ def test_every_fix_can_be_written(code: str, base: str, fires: list[str]) -> Non
     finding = next((f for f in check_text(text, "x.yaml").findings if f.code == code), None)
     if finding is None or not finding.fix:
         return  # B225 is about sections that a dump always has
-    if code in IN_BLOCK_STYLE:
+    if code in EMPTIED:
         with pytest.raises(UsageError, match="cannot be written safely"):
             apply(text, "x.yaml", finding.fix)
         return
@@ -71,7 +71,7 @@ def test_every_fix_can_be_written(code: str, base: str, fires: list[str]) -> Non
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        (COMMENTED.replace("gpus: [2, 2]", "gpus:\n      - 2\n      - 2"), "roles.learner.gpus=[4]"),
+        (COMMENTED.replace("gpus: [2, 2]", "gpus:\n      - 2  # first\n      - 2"), "roles.learner.gpus=[4]"),
         (COMMENTED.replace("gpus: [2, 2]", "gpus: [2,  # first\n      2]"), "roles.learner.gpus=[4]"),
         (COMMENTED.replace("name: gpu", "name: gpu\nsummary: >\n  long\n  text"), "summary=short"),
     ],
@@ -79,6 +79,26 @@ def test_every_fix_can_be_written(code: str, base: str, fires: list[str]) -> Non
 def test_what_is_ambiguous_is_refused_and_left_alone(text: str, word: str) -> None:
     with pytest.raises(UsageError, match="cannot be written safely"):
         apply(text, "my.yaml", [word])
+
+
+@pytest.mark.parametrize(
+    ("before", "word", "after"),
+    [
+        ("- n1   # flaky\n    - n1\n    - n2", "[n1, n2]", "- n1   # flaky\n    - n2"),
+        ("- n1\n    - n2", "[n2, n3]", "- n2\n    - n3"),
+        ("- n1", "[n1, n2, n3]", "- n1\n    - n2\n    - n3"),
+    ],
+)
+def test_lists_with_an_item_a_line_are_written_so(before: str, word: str, after: str) -> None:
+    text = f"{GPU}slurm:\n  qos: long  # a day\n  exclude:\n    {before}\n"
+    edited = apply(text, "x.yaml", [f"slurm.exclude={word}"])
+    assert edited == text.replace(before, after)
+
+
+@pytest.mark.parametrize("items", ["- n1 # why\n    - n2", "- n1\n    # why\n    - n2", "-\n      n1\n    - n2"])
+def test_lists_that_would_lose_a_comment_are_refused(items: str) -> None:
+    with pytest.raises(UsageError, match="cannot be written safely"):
+        apply(GPU + f"slurm:\n  exclude:\n    {items}\n", "x.yaml", ["slurm.exclude=[n2]"])
 
 
 def test_fixes_that_contradict_are_left_for_the_next_round() -> None:

@@ -80,7 +80,7 @@ def test_arithmetic_is_resolved_to_integers() -> None:
     assert found is not None
     assert (found.learners, found.samples_per_rank, found.engines, found.samples_per_engine) == (4, 64, 4, 64)
     assert (found.optimizer_steps_per_rollout, found.samples_per_optimizer_step) == (4, 64)
-    assert (found.checkpoints, found.evals) == (4, 3)
+    assert (found.checkpoints, found.evals) == (4, 5)  # before step 1, after 30, 60, 90 and 100
     assert found.gpu_hours_asked == 8 * 36
 
 
@@ -89,6 +89,6 @@ def test_arithmetic_is_resolved_to_integers() -> None:
     [("90", 5400), ("24:00", 1440), ("24:00:00", 86400), ("1-12", 129600), ("1-12:30", 131400), ("2-00:00:01", 172801)],
 )
 def test_slurm_times_are_read_as_slurm_reads_them(text: str, seconds: int) -> None:
-    from rltui.check.arithmetic import time_limit_s
+    from rltui.layout.time_limit import time_limit_s
 
     assert time_limit_s(text) == seconds

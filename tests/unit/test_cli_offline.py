@@ -144,3 +144,17 @@ def test_a_defect_is_one_line_and_a_file(capsys: pytest.CaptureFixture[str], mon
     path = next(word for word in err.split() if word.startswith(os.sep)).rstrip(";")
     assert "in broken" in Path(path).read_text()
     Path(path).unlink()
+
+
+def test_check_on_a_cluster_needs_its_name_and_knows_the_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rltui").mkdir()
+    (tmp_path / "rltui" / "clusters.yaml").write_text("alps9: {scheduler: slurm, max_time: '01:00:00'}\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert main(["check", "local/grpo-tiny", "--live"]) == 2
+    assert main(["check", "local/grpo-tiny", "--cluster", "alps8"]) == 2
+    assert "Did you mean 'alps9'" in capsys.readouterr().err
+    assert main(["check", "local/grpo-tiny", "--cluster", "alps9", "slurm.time=02:00:00"]) == 1
+    assert "S611" in capsys.readouterr().out
+    assert main(["check", "local/grpo-tiny", "--cluster", "alps9", "slurm.time=01:00:00"]) == 0

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.service import why
-from rltui.service.why import diagnose_run, failure_word
+from rltui.service.why import diagnose_run, failure_of, failure_word, nothing_found
 from rltui.watch.snapshots import EndSnapshot, RunSummary, StageSnapshot
 
 if TYPE_CHECKING:
@@ -119,3 +120,45 @@ def test_secrets_and_numbers_are_not_read(context: Any, attempt: Path) -> None:
     for name in ("ray.token", "metrics.jsonl", "gpu-n1.jsonl", "ray.json", "env"):
         attempt.joinpath(name).write_text(error)
     assert diagnosed(context, attempt) == ()
+
+
+def test_stages_checks_steps_and_samples_are_read(context: Any, attempt: Path) -> None:
+    attempt.joinpath("preflight.json").write_text(json.dumps({"schema": 1, "bad_nodes": {"n3": "no GPU answers"}}))
+    attempt.joinpath("metrics.jsonl").write_text("".join(f'{{"step": {n}, "time": {60 * n}}}\n' for n in range(9)))
+    full = {"t": 9000.0, "host": "n1", "mem": [251.0, 252.0]}
+    attempt.joinpath("gpu-n1.jsonl").write_text(json.dumps(full) + "\n")
+    end = EndSnapshot(outcome="failed", exit_code=-9, reason="killed", at=9010.0)
+    found = {one.id: one.evidence[0].file for one in diagnosed(context, attempt, end)}
+    assert found["preflight_failed"] == "preflight.json"
+    assert found["run_stalled"] == "metrics.jsonl"
+    assert found["host_oom_slurm"] == "sampler"
+
+
+def test_broken_files_of_a_run_cost_nothing_else(context: Any, attempt: Path) -> None:
+    for name in ("preflight.json", "metrics.jsonl", "gpu-n1.jsonl", "stage.json"):
+        attempt.joinpath(name).write_bytes(b'{"bad_nodes": [1, \xff\x00')
+    attempt.joinpath("out.log").write_text("OSError: [Errno 24] Too many open files\n")
+    assert [one.id for one in diagnosed(context, attempt, KILLED)] == ["too_many_open_files"]
+
+
+def test_the_word_for_a_list_is_read_from_the_ends_of_logs(context: Any, attempt: Path) -> None:
+    with attempt.joinpath("out.log").open("w") as log:
+        log.write("step done in 3 s\n" * 200_000 + "ValueError: No available memory for the cache blocks.\n")
+    run = RunSummary(
+        run_id="run-1a2b",
+        name="run",
+        algorithm="grpo",
+        cluster="local",
+        state="failed",
+        attempt=2,
+        created_at=0.0,
+        nodes=1,
+        gpus_per_node=2,
+        gpu="cpu",
+        end=KILLED,
+        path=str(attempt.parents[1]),
+    )
+    assert failure_of(context, run) == "engine_kv_no_blocks"
+    assert failure_of(context, structs.replace(run, state="running")) == ""
+    assert "finished" in nothing_found(structs.replace(run, state="finished"))
+    assert "rltui logs" in nothing_found(run)

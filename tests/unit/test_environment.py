@@ -160,6 +160,17 @@ def test_damage_is_seen(venv: Path) -> None:
     assert "does not run" in (state.damage(venv, whole, None) or "")
 
 
+def test_one_that_was_moved_is_nobody_else_s_and_one_that_is_linked_is(venv: Path, tmp_path: Path) -> None:
+    record = State(str(venv), THIS_PYTHON, "cpu", complete=True)
+    link = tmp_path / "link"
+    link.symlink_to(venv)
+    assert state.other_owner(venv, record) is None
+    assert state.other_owner(link, record) == str(venv)
+    assert state.other_owner(link, None) is None
+    moved = venv.rename(tmp_path / "moved")
+    assert state.other_owner(moved, record) is None
+
+
 def test_an_interrupted_update_is_kept_if_no_file_is_missing_or_short(venv: Path) -> None:
     updating = State(str(venv), THIS_PYTHON, "cpu", complete=False, packages=1, profiles={"base": "abc"})
     assert state.damage(venv, updating, None) is None

@@ -64,7 +64,7 @@ def test_every_advertised_command_is_a_target() -> None:
 
 
 def test_make_without_a_target_explains_itself() -> None:
-    done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert "make demo" in done.stdout
     assert "make test" in done.stdout
 
@@ -89,7 +89,8 @@ def test_locked_torch_is_the_one_that_is_asked_for() -> None:
 def shell_scripts() -> list[Path]:
     """Return the tracked files that start as a shell script."""
     # fixtures imitate other people's scripts, warts and all
-    ours = (path for path in tracked_files() if "fixtures" not in path.parts)
+    # templates are checked as what is made of them
+    ours = (path for path in tracked_files() if "fixtures" not in path.parts and path.suffix != ".j2")
     return [path for path in ours if re.match(rb"#!.*\b(?:ba)?sh\b", path.read_bytes()[:64])]
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
+from rltui.layout.load import load_layout, load_text
 from rltui.layout.schema import Layout
 from rltui.memory import estimate_layout
 from rltui.memory.bars import lines
@@ -18,9 +21,7 @@ from rltui.memory.host import checkpoint_gib, estimate_host, export_gib
 from rltui.memory.layouts import as_json
 from rltui.memory.settings import DEEPSPEED_BF16, FP32, Sharding
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+LAYOUTS = Path(__file__).parents[2] / "layouts"
 BASE: dict[str, Any] = {
     "layout": 1,
     "name": "olmo-7b-2x4",
@@ -225,7 +226,7 @@ def test_verb_prints_a_table_and_exits_by_the_verdict(tmp_path: Path) -> None:
     file.write_text(json.dumps(BASE))  # JSON is YAML
     fits = mem(str(file))
     assert (fits.returncode, fits.stderr) == (0, "")
-    assert "learner  3 GPUs" in fits.stdout
+    assert "learner   3 GPUs" in fits.stdout
     too_much = mem(str(file), "roles.learner.micro_batch=64", "--json")
     assert too_much.returncode == 1
     assert json.loads(too_much.stdout)["roles"][0]["verdict"] == "no"
@@ -244,3 +245,44 @@ def test_estimates_import_nothing_heavy() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_checkpoint_holds_the_critic_too() -> None:
+    split = load_layout(LAYOUTS / "verl-ppo" / "ppo-1x4-split.yaml").layout
+    alone = structs.replace(split, roles=structs.replace(split.roles, critic=None))
+    both, policy = estimate_layout(split).checkpoint_gib, estimate_layout(alone).checkpoint_gib
+    assert both is not None
+    assert policy is not None
+    assert both == pytest.approx(2 * policy)
+
+
+def test_a_vllm_teacher_holds_the_logits_of_a_step_beside_its_budget() -> None:
+    text = (LAYOUTS / "opd" / "text-8.yaml").read_text()
+    teacher = estimate_layout(load_text(text, "vllm.yaml").layout).role("teacher")
+    assert teacher is not None
+    generate, scoring = (next(m for m in teacher.moments if m.moment == name) for name in ("generate", "log-probs"))
+    # 1024 tokens, 151,936 logits each as bf16, as float32 and as float32 log-probs; 5,120 hidden numbers of 2 bytes
+    assert scoring.parts_gib["logits"] == pytest.approx(1024 * (151_936 * (2 + 4 + 4) + 5_120 * 2) / 2**30)
+    assert scoring.parts_gib["kv"] == generate.parts_gib["kv"] > 0
+    greedy = text.replace("tensor_parallel: 2}", "tensor_parallel: 2, memory_utilization: 1.0, precision: fp32}")
+    crowded = estimate_layout(load_text(greedy.replace("Qwen3-32B", "Qwen3-8B"), "greedy.yaml").layout).role("teacher")
+    assert crowded is not None
+    assert crowded.peak.moment == "generate"  # in float32 nothing is converted: 8 bytes are less than the sampler's 40
+    assert crowded.knob == "roles.teacher.memory_utilization=0.9"
+
+
+def test_a_transformers_teacher_holds_activations_and_neither_cache_nor_all_logits() -> None:
+    text = (LAYOUTS / "opd" / "text-8.yaml").read_text().replace("tensor_parallel: 2}", "engine: hf}")
+    small = estimate_layout(load_text(text.replace("Qwen3-32B", "Qwen3-8B"), "hf.yaml").layout)
+    teacher = small.role("teacher")
+    assert teacher is not None
+    assert teacher.verdict == "fits"
+    generate = next(moment for moment in teacher.moments if moment.moment == "generate")
+    # two samples of 4096 response tokens, 151,936 logits of 2 bytes each, are not among them
+    assert 0.3 < generate.parts_gib["activation"] < 2 * 4096 * 151_936 * 2 / 2**30
+    assert generate.parts_gib["kv"] == 0
+    large = estimate_layout(load_text(text.replace("micro_batch: 2", "micro_batch: 32"), "hf.yaml").layout)
+    crowded = large.role("teacher")
+    assert crowded is not None
+    assert crowded.verdict == "no"
+    assert crowded.knob == "roles.learner.micro_batch=16"

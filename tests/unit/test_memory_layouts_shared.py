@@ -10,7 +10,7 @@ import pytest
 from rltui.check.rules.memory_fix import cure, cure_engine, with_word
 from rltui.cli.main import main
 from rltui.layout.load import load_layout, load_text
-from rltui.layout.presets import preset_files
+from rltui.layout.presets import preset_files, resolve
 from rltui.memory import estimate_layout
 from rltui.memory.layouts import LayoutEstimate, as_json
 
@@ -132,8 +132,9 @@ def test_sequences_and_layers_are_divided_by_their_degrees() -> None:
 
 
 def test_packed_rows_are_as_long_as_the_pack_and_have_no_mask() -> None:
-    padded = role("learner", "roles.learner.micro_batch=1").moments[2].parts_gib
-    packed = role("learner", "roles.learner.micro_batch=1", "lengths.pack=6144").moments[2].parts_gib
+    rows = ("roles.learner.micro_batch=1", "roles.learner.chunked_logits=false")
+    padded = role("learner", *rows).moments[2].parts_gib
+    packed = role("learner", *rows, "lengths.pack=6144").moments[2].parts_gib
     assert packed["layer"] == pytest.approx(4 * padded["layer"])
     assert packed["logits"] == pytest.approx(6 * padded["logits"])  # 6144 tokens for 1024 of a response
 
@@ -177,3 +178,18 @@ def test_every_preset_fits_and_mem_says_so(path: Path, capsys: pytest.CaptureFix
     loaded = load_layout(path).layout
     assert "no card to fill" in text if loaded.hardware.on_cpu else "✓ fits" in text
     assert "✗" not in text
+
+
+def test_what_sits_beside_an_unknown_model_is_not_said_to_fit() -> None:
+    unheard = "roles.critic.model=org/unheard-of"
+    assert {role.verdict for role in estimate(unheard).roles} == {"unknown"}
+    larger = estimate(unheard, "roles.learner.model=Qwen/Qwen2.5-72B")
+    assert "no" in {role.verdict for role in larger.roles}, "what is too large alone stays so"
+
+
+def test_an_unknown_learner_leaves_the_estimates_of_others() -> None:
+    found = estimate_layout(load_layout(resolve("opd/text-8"), ["roles.learner.model=org/unheard-of"]).layout)
+    assert [(role.role, role.verdict) for role in found.roles] == [("teacher", "fits")]
+    assert [engine.role for engine in found.engines] == ["teacher"]
+    assert any(note.startswith("The learner and rollout are left out") for note in found.notes)
+    assert found.checkpoint_gib is None

@@ -1,14 +1,18 @@
-"""The KV pool's arithmetic against vLLM's own."""
+"""The KV pool's arithmetic, and the logits of scored prompts, against vLLM's own."""
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.models import known_model
+from rltui.memory.engine import TEACHER_BATCHED_TOKENS, prompt_logits_gib
 from rltui.memory.estimate import GIB
 from rltui.memory.kv_pool import capacity
 
@@ -62,3 +66,45 @@ def test_tokens_are_vllms_to_the_token(name: str) -> None:
     for tensor_parallel, length, in_flight in ((1, 4096, 8192), (2, 32768, 8192), (1, 131072, 32768)):
         pool = capacity(kv_layers(model, tensor_parallel), 20 * GIB, length, in_flight, 16)
         assert pool.tokens == vllm_tokens(name, tensor_parallel, length, in_flight)
+
+
+class PeakBytes(TorchDispatchMode):
+    """Counts the bytes of tensors that are alive at once, of those that come to be under it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = self._alive = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        for tensor in found if isinstance(found, tuple | list) else [found]:
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in self._known:
+                storage = tensor.untyped_storage()
+                self._known.add(storage._cdata)
+                self._alive += storage.nbytes()
+                self.peak = max(self.peak, self._alive)
+                weakref.finalize(storage, self._forget, storage._cdata, storage.nbytes())
+        return found
+
+    def _forget(self, identity: int, nbytes: int) -> None:
+        self._known.discard(identity)
+        self._alive -= nbytes
+
+
+@pytest.mark.parametrize(("dtype", "item_bytes"), [("bfloat16", 2.0), ("float32", 4.0)])
+def test_logits_of_scored_prompts_take_what_vllms_own_code_takes(dtype: str, item_bytes: float) -> None:
+    from vllm.v1.sample.sampler import Sampler
+
+    tokens, model = 32, known_model("Qwen3-8B")
+    assert model is not None
+    with PeakBytes() as peak:
+        logits = torch.zeros(tokens, model.vocab, dtype=getattr(torch, dtype))
+        Sampler.compute_logprobs(logits)
+    assert peak.peak / GIB == pytest.approx(prompt_logits_gib(model, tokens, item_bytes), rel=0.01)
+
+
+def test_the_trainers_teacher_takes_the_steps_that_are_estimated() -> None:
+    from trainers.roles.vllm_teacher import BATCHED_TOKENS
+
+    assert BATCHED_TOKENS == TEACHER_BATCHED_TOKENS

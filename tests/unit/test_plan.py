@@ -16,8 +16,9 @@ from rltui.hardware.models import find_model
 from rltui.layout.load import dump_layout, load_text
 from rltui.memory.layouts import estimate_layout
 from rltui.plan import rank, remedies
-from rltui.plan.candidates import Request, engine_choices, engines_beside, packed
+from rltui.plan.candidates import engine_choices, engines_beside, packed
 from rltui.plan.rank import Proposal, candidates
+from rltui.plan.request import Request
 from rltui.plan.throughput import decode_step_s, sync_s
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def test_proposals_fit_check_and_round_trip(case: tuple[str, int, int, str]) -> 
     proposals = propose(request(*case))
     assert proposals
     assert [each.rank for each in proposals] == list(range(1, len(proposals) + 1))
-    speeds = [each.candidate.time.tokens_per_s for each in proposals]
+    speeds = [each.time.tokens_per_s for each in proposals]
     assert speeds == sorted(speeds, reverse=True)
     for each in proposals:
         loaded = load_text(each.text, "plan.yaml")
@@ -85,14 +86,14 @@ def test_seven_billion_on_two_nodes_of_four_uses_all_gpus_and_both_roles() -> No
     best = propose(request())[0]
     roles = best.layout.roles
     assert roles.learner.num_learners + roles.rollout.engines * roles.rollout.tensor_parallel == 8
-    time_ = best.candidate.time
+    time_ = best.time
     assert time_.step_s == pytest.approx(time_.generate_s + time_.train_s + time_.sync_s)
     assert 0 < time_.idle_share < 1
 
 
 @pytest.mark.parametrize("name", [SEVEN, "Qwen/Qwen2.5-0.5B"])
 def test_more_nodes_are_never_slower(name: str) -> None:
-    speeds = [propose(request(name, nodes=nodes))[0].candidate.time.tokens_per_s for nodes in (1, 2, 3, 4, 8)]
+    speeds = [propose(request(name, nodes=nodes))[0].time.tokens_per_s for nodes in (1, 2, 3, 4, 8)]
     assert speeds == sorted(speeds)
 
 
@@ -101,13 +102,13 @@ def test_plans_are_deterministic() -> None:
 
 
 def test_rollouts_that_run_ahead_hide_the_shorter_phase() -> None:
-    best = propose(request(async_steps=1))[0].candidate.time
+    best = propose(request(async_steps=1))[0].time
     assert best.step_s == pytest.approx(max(best.generate_s, best.train_s) + best.sync_s)
-    assert best.step_s < propose(request())[0].candidate.time.step_s
+    assert best.step_s < propose(request())[0].time.step_s
 
 
 def test_longer_responses_take_longer() -> None:
-    short, long = (propose(request(nodes=4, response_tokens=length))[0].candidate.time for length in (512, 8192))
+    short, long = (propose(request(nodes=4, response_tokens=length))[0].time for length in (512, 8192))
     assert long.step_s > short.step_s
     assert long.generate_s > short.generate_s
 
@@ -129,7 +130,7 @@ def test_a_mixture_reads_only_the_experts_that_are_visited() -> None:
 
 
 def test_weight_sync_is_slower_over_the_network() -> None:
-    one, two = (candidates(request(nodes=nodes, gpus=8))[0].learner for nodes in (1, 2))
+    one, two = (candidates(request(nodes=nodes, gpus=8))[0].setup.learner for nodes in (1, 2))
     assert sync_s(request(nodes=1, gpus=8), one) < sync_s(request(nodes=2, gpus=8), two)
 
 
@@ -163,9 +164,9 @@ def test_offload_is_no_remedy_where_one_engine_takes_every_gpu() -> None:
 
 
 def test_128_gpus_are_planned_within_a_second() -> None:
-    start = time.perf_counter()
+    start = time.process_time()  # of this process: others may have the processor meanwhile
     assert propose(request("allenai/Olmo-3-1125-32B", 16, 8))
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
 def test_the_verb_prints_the_picture_the_table_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,6 +200,11 @@ def test_saved_layouts_check(capsys: pytest.CaptureFixture[str], tmp_path: Path)
         (["--model", SEVEN, "--gpus", "2x4xH100", "--response-tokens", "500000"], "has positions for"),
         (["--model", SEVEN, "--gpus", "2x4xH100", "--samples", "1"], "--samples must be between"),
         (["--model", SEVEN, "--gpus", "2x4xH100", "--save", "/dev/null/x"], "cannot be written"),
+        (["--model", SEVEN, "--gpus", "2x4xH100", "--kl", "0.1"], "--kl is for --algorithm ppo"),
+        (["--model", SEVEN, "--gpus", "2x4xH100", "--algorithm", "ppo", "--kl", "-1"], "--kl must be between"),
+        (["--model", SEVEN, "--gpus", "2x4xH100", "--algorithm", "ppo", "--teacher", SEVEN], "for --algorithm opd"),
+        (["--model", SEVEN, "--gpus", "2x4xH100", "--algorithm", "ppo", "--critic", "Qwen/Qwen2.5-7C"], "is not known"),
+        (["--model", SEVEN, "--gpus", "2x4xH100", "--algorithm", "opd"], "Name it: --teacher"),
     ],
 )
 def test_words_that_are_not_understood(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:

@@ -35,7 +35,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     yield begin
     for process in started:
         process.kill()
-        process.wait(10)
+        process.wait(60)
         if process.stdout is not None:
             process.stdout.close()
 
@@ -58,7 +58,7 @@ def test_a_name_with_parentheses_and_spaces_is_parsed(tmp_path: os.PathLike[str]
     stat = processes.read_stat(process.pid)
     assert stat is not None
     assert stat.parent == os.getpid()
-    assert stat.state in "RS"
+    assert stat.state in "RSD"
 
 
 def test_a_zombie_is_dead(start: Start) -> None:
@@ -117,7 +117,7 @@ def test_send_wants_the_exact_process(start: Start) -> None:
     assert processes.send(process.pid, str(int(started) - 1), signal.SIGKILL) is False
     assert process.poll() is None
     assert processes.send(process.pid, started, signal.SIGTERM) is True
-    assert process.wait(10) == -signal.SIGTERM
+    assert process.wait(60) == -signal.SIGTERM
     assert processes.send(process.pid, started, signal.SIGTERM) is False
 
 
@@ -133,11 +133,11 @@ def test_end_all_ends_the_gentle_and_the_stubborn_and_spares_the_excluded(start:
     spared, foreign = start(["sleep", "601"], attempt), start(["sleep", "602"])
     assert stubborn.stdout is not None
     assert stubborn.stdout.readline() == b"ready\n"
-    ended = processes.end_all(attempt, 0.3, exclude=(spared.pid,))
+    ended = processes.end_all(attempt, 1.0, exclude=(spared.pid,))
     assert {gentle.pid, stubborn.pid} <= {process.pid for process in ended}
     assert spared.pid not in {process.pid for process in ended}
-    assert gentle.wait(1) == -signal.SIGTERM
-    assert stubborn.wait(1) == -signal.SIGKILL
+    assert gentle.wait(60) == -signal.SIGTERM
+    assert stubborn.wait(60) == -signal.SIGKILL
     assert spared.poll() is None
     assert foreign.poll() is None
     assert [process.pid for process in processes.by_attempt(attempt)] == [spared.pid]
@@ -166,7 +166,7 @@ def test_end_all_never_ends_a_process_that_took_over_a_pid(start: Start, monkeyp
 def test_end_all_of_nothing_is_quick_and_spares_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.monotonic()
     assert processes.end_all(uuid.uuid4().hex, 30) == []
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20  # of the 30 s that it might wait
 
 
 def test_the_scanner_sees_processes_come_and_go(start: Start) -> None:

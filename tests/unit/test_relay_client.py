@@ -97,14 +97,14 @@ def test_a_request_that_kills_every_relay_is_tried_twice_only(client: RelayClien
 
 def test_a_relay_that_hangs_is_given_up_in_time_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_transport, "CLOSE_GRACE_S", 0.2)
-    client = RelayClient(LocalTransport(), timeout_s=0.5)
+    client = RelayClient(LocalTransport(), timeout_s=1.5)
     first = client.hello().pid
     os.kill(first, signal.SIGSTOP)
     began = time.monotonic()
     with pytest.raises(RelayError) as error:
         client.list("/")
     assert error.value.kind == "timeout"
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 12  # the usual limit is 15 s
     assert client.hello().pid != first
     await_that(lambda: gone(first), "the stopped relay is killed")
     client.close()
@@ -112,7 +112,7 @@ def test_a_relay_that_hangs_is_given_up_in_time_and_replaced(monkeypatch: pytest
 
 def test_a_relay_that_takes_nothing_does_not_block_its_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_transport, "CLOSE_GRACE_S", 0.2)
-    client = RelayClient(LocalTransport(), timeout_s=0.5)
+    client = RelayClient(LocalTransport(), timeout_s=1.5)
     first = client.hello().pid
     os.kill(first, signal.SIGSTOP)
     kinds: list[str] = []
@@ -128,8 +128,8 @@ def test_a_relay_that_takes_nothing_does_not_block_its_callers(tmp_path: Path, m
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
-    assert time.monotonic() - began < 5
+        thread.join(60)
+    assert time.monotonic() - began < 40
     # those that came second may find the connection given up, or a new relay that does it
     assert "timeout" in kinds
     assert set(kinds) <= {"timeout", "lost", "exists"}
@@ -165,7 +165,7 @@ def test_a_greeting_of_the_login_shell_is_no_answer(tmp_path: Path) -> None:
 def test_a_relay_that_does_not_start_says_why_and_is_not_hammered(tmp_path: Path) -> None:
     client = wrapped(tmp_path, f"echo x >> {tmp_path}/times; echo 'Quota \033[31mexceeded' >&2; exit 1")
     for _ in range(3):
-        with pytest.raises(ClusterError, match=r"Quota  ?.31mexceeded") as error:
+        with pytest.raises(ClusterError, match=r"Quota exceeded") as error:
             client.hello()
         assert "\033" not in str(error.value)
         assert "python3" in error.value.hint
@@ -184,7 +184,7 @@ def test_a_relay_that_is_gone_before_it_is_sent_anything_says_why_too(tmp_path: 
     class AlreadyGone(LocalTransport):
         def open(self) -> LocalStream:
             stream = super().open()
-            stream._process.wait(10)
+            stream._process.wait(60)
             return stream
 
     with pytest.raises(RelayError, match="Quota exceeded") as error:
@@ -240,7 +240,7 @@ def test_the_relay_takes_its_children_with_it(tmp_path: Path, how: str) -> None:
         relay.stdin.close()
     else:
         relay.send_signal(getattr(signal, how))
-    assert relay.wait(10) == 0
+    assert relay.wait(60) == 0
     for pid in (tmp_path / "pids").read_text().split():
         await_that(lambda pid=int(pid): gone(pid), f"{pid} is gone")  # type: ignore[misc]
 
@@ -255,7 +255,7 @@ def test_the_relay_ends_with_the_process_that_uses_it(tmp_path: Path) -> None:
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    user = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment, timeout=30)
+    user = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment, timeout=120)
     assert user.returncode == -signal.SIGKILL
     await_that(lambda: gone(int(user.stdout)), "the relay is gone")
 

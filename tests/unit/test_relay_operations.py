@@ -38,7 +38,7 @@ def test_hello_tells_who_and_where(client: RelayClient) -> None:
     assert hello.host == os.uname().nodename
     assert hello.pid != os.getpid()
     assert hello.cpus == len(os.sched_getaffinity(0))
-    assert abs(hello.time - time.time()) < 5
+    assert abs(hello.time - time.time()) < 60
 
 
 @pytest.mark.parametrize("data", [b"", b"short", bytes(range(256)) * 40, b"z" * 100_000], ids=len)
@@ -214,9 +214,9 @@ def test_run_ends_what_overruns_with_its_group(client: RelayClient, tmp_path: Pa
     script = f"trap '' TERM; sleep 600 & echo $! > {tmp_path}/pid; wait; sleep 600"
     began = time.monotonic()
     with pytest.raises(RelayError) as error:
-        client.run(["sh", "-c", script], timeout_s=0.5)
+        client.run(["sh", "-c", script], timeout_s=1.5)
     assert kind_of(error) == "timeout"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     grandchild = int((tmp_path / "pid").read_text())
     await_that(lambda: gone(grandchild), "the grandchild is gone")
 
@@ -225,7 +225,7 @@ def test_run_does_not_wait_for_what_stays_in_the_background(client: RelayClient,
     began = time.monotonic()
     done = client.run(["sh", "-c", f"sleep 600 & echo $! > {tmp_path}/pid; echo done"])
     assert (done.rc, done.out) == (0, "done\n")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     left = int((tmp_path / "pid").read_text())
     await_that(lambda: gone(left), "what it left is gone")
 
@@ -239,7 +239,7 @@ def test_slow_requests_do_not_hold_up_others(client: RelayClient, tmp_path: Path
         assert client.run(["true"]).rc == 0
     assert not done
     (tmp_path / "gate").write_bytes(b"")
-    waiting.join(10)
+    waiting.join(60)
     assert done == [0]
 
 
@@ -253,7 +253,7 @@ def test_alive_and_signal_want_the_exact_process(client: RelayClient) -> None:
     assert client.signal(child.pid, reused.start_time, signal.SIGKILL) is False
     assert child.poll() is None
     assert client.signal(child.pid, started, signal.SIGTERM) is True
-    assert child.wait(10) == -signal.SIGTERM
+    assert child.wait(60) == -signal.SIGTERM
     assert client.alive([exact]) == (False,)
     assert client.signal(child.pid, started, signal.SIGTERM) is False
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,15 +11,27 @@ from pathlib import Path
 
 import pytest
 
+import trainers
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
 from rltui.errors import RltuiError
-from rltui.layout.load import load_layout
+from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from rltui.paths import ensure_private
-from rltui.runs.code_snapshot import take_snapshot
-from rltui.runs.directory import attempt_numbers, make_attempt, make_run, stage_code
+from rltui.runs.code_snapshot import NEEDED_ON_NODES, take_snapshot
+from rltui.runs.directory import (
+    Attempt,
+    ClaimedError,
+    attempt_numbers,
+    job,
+    make_attempt,
+    make_run,
+    plan_attempt,
+    stage_code,
+    write_run,
+)
 from rltui.runs.journal import Journal
 
 LAYOUT = load_layout(resolve("local/grpo-tiny")).layout
@@ -31,31 +44,47 @@ def client() -> Iterator[RelayClient]:
     client.close()
 
 
+def made(client: RelayClient, root: Path, layout: Layout = LAYOUT) -> Attempt:
+    """The first attempt of a new run."""
+    code = stage_code(client, str(root), take_snapshot())
+    attempt = plan_attempt(str(root), "grpo-tiny-0001", 1, code)
+    make_run(client, str(root), attempt.run_id)
+    write(client, attempt, layout)
+    write_run(client, str(root), attempt.run_id, layout, "local")
+    return attempt
+
+
+def write(client: RelayClient, attempt: Attempt, layout: Layout = LAYOUT) -> None:
+    files = {"layout.yaml": dump_layout(layout), "job.json": json.dumps(job(layout, attempt, sys.executable))}
+    make_attempt(client, attempt, {name: text.encode() for name, text in files.items()})
+
+
 def test_a_run_has_its_files_and_nobody_else_may_read_them(client: RelayClient, tmp_path: Path) -> None:
-    run_id = make_run(client, str(tmp_path), LAYOUT, "local")
-    attempt = make_attempt(client, str(tmp_path), run_id, LAYOUT, sys.executable)
-    run = json.loads((tmp_path / run_id / "run.json").read_text())
+    attempt = made(client, tmp_path)
+    run = json.loads((tmp_path / attempt.run_id / "run.json").read_text())
     assert (run["name"], run["cluster"], run["gpu"]) == ("grpo-tiny", "local", "cpu")
     job = json.loads(Path(attempt.path, "job.json").read_text())
     assert job["argv"][1:] == ["-m", "trainers.grpo", "--attempt", attempt.path]
     assert job["resources"] == {"cpus": 3, "gpus": 0}
     assert load_layout(Path(attempt.path, "layout.yaml")).layout == LAYOUT
-    for path in (tmp_path / run_id).rglob("*"):
+    for path in (tmp_path / attempt.run_id).rglob("*"):
         assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
 
 
 def test_hostile_values_travel_as_data(client: RelayClient, tmp_path: Path) -> None:
     project = "$(touch pwned) `touch pwned` ; \" ' \\ -rf"
     layout = load_layout(resolve("local/grpo-tiny"), [f"tracking.project={json.dumps(project)}"]).layout
-    run_id = make_run(client, str(tmp_path), layout, "local")
-    attempt = make_attempt(client, str(tmp_path), run_id, layout, sys.executable)
+    attempt = made(client, tmp_path, layout)
     assert load_layout(Path(attempt.path, "layout.yaml")).layout.tracking.project == project
     assert not list(tmp_path.rglob("pwned"))
 
 
 def test_the_staged_code_is_whole_and_runs_on_its_own(client: RelayClient, tmp_path: Path) -> None:
     folder = stage_code(client, str(tmp_path), take_snapshot())
-    program = "import rltui.layout.load, rltui.onnode.supervise, trainers.grpo; print(rltui.__file__)"
+    needed = ["layout.load", "placement.simulate", "hardware.models", "onnode.supervise", "onnode.slurm_job"]
+    names = ", ".join(f"rltui.{name}" for name in [*needed, "onnode.ray_nodes", "onnode.node_check"])
+    entries = ", ".join(f"trainers.{name}" for name in ("grpo", "ppo", "opd", "evaluate", "export", "memory_log"))
+    program = f"import {names}, {entries}; print(rltui.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={"PYTHONPATH": folder, "PATH": os.environ["PATH"]},
@@ -68,6 +97,17 @@ def test_the_staged_code_is_whole_and_runs_on_its_own(client: RelayClient, tmp_p
     assert not Path(folder, "rltui", "tui").exists()
 
 
+def test_all_that_trainers_import_of_rltui_is_staged() -> None:
+    words = re.compile(r"^\s*(?:from|import) rltui\.(\w+)", re.MULTILINE)
+    missing = {
+        f"{file.name}: {room}"
+        for file in Path(trainers.__file__).parent.rglob("*.py")
+        for room in words.findall(file.read_text(encoding="utf-8"))
+        if room not in NEEDED_ON_NODES and f"{room}.py" not in NEEDED_ON_NODES
+    }
+    assert missing == {"dry_run.py: check"}  # which no node runs
+
+
 def test_the_same_code_is_stored_once(client: RelayClient, tmp_path: Path) -> None:
     assert take_snapshot().digest == take_snapshot().digest
     with ThreadPoolExecutor(4) as pool:
@@ -77,26 +117,31 @@ def test_the_same_code_is_stored_once(client: RelayClient, tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / ".code").iterdir()] == [take_snapshot().digest]
 
 
-def test_two_at_once_get_different_attempts(client: RelayClient, tmp_path: Path) -> None:
-    run_id = make_run(client, str(tmp_path), LAYOUT, "local")
+def test_of_many_at_once_exactly_one_gets_the_next_attempt(client: RelayClient, tmp_path: Path) -> None:
+    first = made(client, tmp_path)
 
-    def attempt(_: int) -> int | None:
+    def claim(number: int) -> str | None:
+        attempt = plan_attempt(str(tmp_path), first.run_id, number, first.code)
         try:
-            return make_attempt(client, str(tmp_path), run_id, LAYOUT, sys.executable).number
-        except RltuiError:
+            write(client, attempt)
+        except ClaimedError:
             return None
+        return attempt.uuid
 
     with ThreadPoolExecutor(4) as pool:
-        numbers = [number for number in pool.map(attempt, range(4)) if number]
-    assert numbers
-    assert len(numbers) == len(set(numbers))
-    assert attempt_numbers(client, f"{tmp_path}/{run_id}") == sorted(numbers)
+        for number in range(2, 42):
+            [winner] = filter(None, pool.map(claim, [number] * 4))
+            attempt = tmp_path / first.run_id / "attempts" / f"{number:02}"
+            assert json.loads((attempt / "job.json").read_text())["uuid"] == winner
+            assert sorted(path.name for path in attempt.iterdir()) == ["job.json", "layout.yaml"]
+    assert attempt_numbers(client, f"{tmp_path}/{first.run_id}") == list(range(1, 42))
+    assert not list((tmp_path / first.run_id / "attempts").glob(".new-*"))
 
 
 def test_a_run_root_that_cannot_be_written_is_named(client: RelayClient, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RltuiError, match="Not a directory") as caught:
-        make_run(client, str(tmp_path / "file"), LAYOUT, "local")
+        make_run(client, str(tmp_path / "file"), "grpo-tiny-0001")
     assert "RLTUI_RUN_ROOT" in caught.value.hint
 
 
@@ -106,6 +151,9 @@ def test_the_journal_survives_a_torn_line(tmp_path: Path) -> None:
     with journal.path.open("a") as stream:
         stream.write('{"action": "sub')
     assert [entry["run"] for entry in journal.entries()] == ["a"]
+    journal.write("submit", "intent", run="b")
+    assert [entry["run"] for entry in journal.entries()] == ["a", "b"]
+    assert [entry["run"] for entry in Journal(tmp_path / "state").entries()] == ["a", "b"]
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
     assert journal.path.stat().st_mode & 0o777 == 0o600
 

@@ -65,7 +65,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 def read_lines(tmp_path: Path) -> list[dict[str, Any]]:
     path = tmp_path / "attempt" / f"gpu-{sampler.host_name()}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def test_lines_tell_of_the_host_and_of_the_attempt_s_processes(
@@ -82,7 +83,7 @@ def test_lines_tell_of_the_host_and_of_the_attempt_s_processes(
         busy.kill()
         busy.wait()
     process.terminate()
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
     lines = read_lines(tmp_path)
     first, slow = lines[0], lines[5]
     assert abs(first["t"] - time.time()) < 60
@@ -92,7 +93,7 @@ def test_lines_tell_of_the_host_and_of_the_attempt_s_processes(
     assert ["procs" in line for line in lines[:7]] == [True, False, False, False, False, True, False]
     assert "gpus" not in first
     [one] = slow["procs"]
-    assert (one["pid"], one["cpu"] > 5, one["rss"] > 0) == (busy.pid, True, True)
+    assert (one["pid"], one["cpu"] > 1, one["rss"] > 0) == (busy.pid, True, True)
     assert one["title"].endswith("-c while True: pass")
 
 
@@ -121,9 +122,9 @@ def test_it_ends_with_its_parent(tmp_path: Path, start: Callable[..., subprocess
     process = start("--uuid", "none", "--interval", "0.1", "--parent", str(parent.pid))
     await_that(lambda: read_lines(tmp_path), "it writes")
     parent.kill()  # and left as a zombie: it counts as gone all the same
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
     parent.wait()
-    assert start("--uuid", "none", "--parent", str(parent.pid)).wait(5) == 0
+    assert start("--uuid", "none", "--parent", str(parent.pid)).wait(60) == 0
 
 
 def test_it_ends_with_its_directory_and_on_every_polite_signal(
@@ -132,13 +133,13 @@ def test_it_ends_with_its_directory_and_on_every_polite_signal(
     process = start("--uuid", "none", "--interval", "0.1")
     await_that(lambda: read_lines(tmp_path), "it writes")
     (tmp_path / "attempt").rename(tmp_path / "elsewhere")
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         process = start("--uuid", "none")
         await_that(lambda: read_lines(tmp_path), "it writes")
         (tmp_path / "attempt" / f"gpu-{sampler.host_name()}.jsonl").unlink()
         process.send_signal(number)
-        assert process.communicate(timeout=5)[1] == b""
+        assert process.communicate(timeout=60)[1] == b""
         assert process.returncode == 0
 
 
@@ -147,7 +148,7 @@ def test_it_can_be_started_by_its_path_from_anywhere(tmp_path: Path) -> None:
     process = subprocess.Popen(argv, cwd="/", env={}, stderr=subprocess.PIPE)
     await_that(lambda: list(tmp_path.glob("gpu-*.jsonl")), "it writes")
     process.terminate()
-    assert process.communicate(timeout=5)[1] == b""
+    assert process.communicate(timeout=60)[1] == b""
 
 
 def test_the_file_is_private_and_keeps_one_older_half(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from watch_support import await_that, gone
+
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
 LEAVES_A_PROCESS = """
@@ -49,7 +51,7 @@ def run_session(folder: Path, source: str, **variables: str) -> subprocess.Compl
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
 
 
@@ -59,7 +61,7 @@ def test_a_process_left_running_fails_the_session_and_is_killed(tmp_path: Path) 
     assert "LEFT RUNNING" in done.stdout
     pid = (tmp_path / "pid").read_text()
     assert f"pid {pid}:" in done.stdout
-    assert not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
+    await_that(lambda: gone(int(pid)), "it is gone")
 
 
 def test_skips_are_named_with_their_reason(tmp_path: Path) -> None:

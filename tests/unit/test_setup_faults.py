@@ -59,7 +59,7 @@ def index_that_never_answers() -> Iterator[tuple[str, threading.Event]]:
         thread.start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}/simple", asked
         server.shutdown(socket.SHUT_RDWR)
-    thread.join(timeout=5)
+    thread.join(timeout=60)
     for connection in connections:
         connection.close()
 
@@ -102,6 +102,18 @@ def test_a_link_into_nowhere_is_named(project: Path) -> None:
     assert f".venv points to {project}/gone" in done.stderr
 
 
+def test_the_environment_of_another_checkout_is_not_taken_from_it(project: Path) -> None:
+    other = project / "other" / ".venv"
+    other.mkdir(parents=True)
+    record = {"schema": 1, "path": str(other), "python": "3.11.7", "variant": "cpu", "complete": True, "packages": 1}
+    (other / ".rltui-setup.json").write_text(json.dumps(record))
+    (project / ".venv").symlink_to(other)
+    done = set_up(project)
+    assert done.returncode == 1
+    assert f"is the environment of another checkout, {other}" in done.stderr
+    assert json.loads((other / ".rltui-setup.json").read_text()) == record
+
+
 def test_no_network_is_said_in_two_lines(project: Path) -> None:
     done = set_up(project, PIP_INDEX_URL="http://127.0.0.1:9/simple", PIP_RETRIES="0", PIP_CONFIG_FILE=os.devnull)
     assert done.returncode == 1
@@ -121,7 +133,7 @@ def test_ctrl_c_ends_everything_with_one_line(project: Path) -> None:
         )
         assert asked.wait(timeout=60), "pip never asked the index"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors.strip().splitlines() == [
         "setup: stopped. The same command starts again; finished downloads are kept."

@@ -134,7 +134,7 @@ def test_an_endless_line_costs_bounded_memory(client: RelayClient, tmp_path: Pat
     assert [line[-6:] for line in new[:-1]] == ([b"xxxend"] if keep_tail else [])
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.binary(max_size=20), max_size=8), st.lists(st.integers(1, 30), min_size=1, max_size=20))
 def test_however_a_file_is_cut_into_reads_its_lines_come_out_whole(parts: list[bytes], sizes: list[int]) -> None:
     content = b"\n".join(parts)

@@ -32,7 +32,7 @@ STATUS = {
 }
 
 
-def await_that(condition: Callable[[], object], what: str, deadline_s: float = 10.0) -> None:
+def await_that(condition: Callable[[], object], what: str, deadline_s: float = 60.0) -> None:
     """Wait until ``condition`` holds."""
     deadline = time.monotonic() + deadline_s
     while not condition():
@@ -72,7 +72,7 @@ class Server:
                 if self.headers.get("Authorization") != f"Bearer {TOKEN}":
                     status, body = 401, b"Unauthorized"
                 if body is None:
-                    outer.ending.wait(20)
+                    outer.ending.wait(60)
                     return
                 self.send_response(status)
                 if status in (301, 302):

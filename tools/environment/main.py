@@ -73,6 +73,12 @@ def set_up(profile: Profile) -> None:
     found = state.read(VENV)
     if up_to_date(profile, found):  # another set-up did it while this one waited
         return
+    owner = state.other_owner(VENV, found)
+    if owner is not None:
+        raise SetupError(
+            f"{VENV} is the environment of another checkout, {owner}: making it anew would take it from there.",
+            f"Remove the link {VENV}: the same command then makes one of its own.",
+        )
     variant = choose_variant(found)
     reason = state.damage(VENV, found, wanted_python())
     if reason is None and found is not None and found.variant != variant:

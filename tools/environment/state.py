@@ -93,6 +93,16 @@ def _has_its_files(distribution: Path) -> bool:
     return True
 
 
+def other_owner(venv: Path, state: State | None) -> str | None:
+    """Return where another checkout has ``venv`` in use, or None; this one's .venv is then a link to that one's."""
+    if state is None or state.path == str(venv):
+        return None
+    try:
+        return state.path if venv.samefile(state.path) else None
+    except OSError:  # moved away from there
+        return None
+
+
 def damage(venv: Path, state: State | None, wanted_python: str | None) -> str | None:
     """Say why ``venv`` has to be made anew, or return None if it can be used or updated.
 

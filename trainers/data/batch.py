@@ -1,21 +1,62 @@
-"""From samples to the padded rows that learners train on, and their split over ranks.
+"""From samples to the rows that learners train on, and their split over ranks and optimizer steps.
 
 A row is ``[pad … prompt | response … pad]``: prompts end and responses begin at the same column, so that logits are
-needed for the response columns only.
+needed for the response columns only. What an algorithm knows of each response token besides its id is a named column:
+the engine's log-probability, the advantage, the value.
+
+Where the layout packs, rows stay what they are for losses and columns; only the models' forward pass puts the tokens of
+several of them one behind the other, without padding (``trainers.roles.forward``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+import itertools
+import random
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from trainers.data.images import image_inputs
+from trainers.data.packing import FILLER, share_out
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import torch
     from numpy.typing import NDArray
+
+    from rltui.layout.settings import Aggregation
+    from trainers.data.images import ImageReader
+    from trainers.data.prompts import Prompt
+    from trainers.roles.engine import Completion
+
+ENGINE_LOG_PROBS = "engine_log_probs"
+"""Log-probability of each sampled token, as the engine that sampled it reported it."""
+STALENESS = "staleness"
+"""Versions that the policy was ahead of the weights that sampled the token."""
+OLD_LOG_PROBS = "old_log_probs"
+"""That of the trainer's policy before the step's first optimizer step; absent where there is only one."""
+REFERENCE_LOG_PROBS = "reference_log_probs"
+"""That of the frozen reference policy."""
+TEACHER_LOG_PROBS = "teacher_log_probs"
+"""That of the teacher."""
+TEACHER_TOP_IDS = "teacher_top_ids"
+"""[R, K]: the tokens that the teacher finds likeliest in the place of each response token."""
+TEACHER_TOP_LOG_PROBS = "teacher_top_log_probs"
+"""[R, K]: their log-probabilities by the teacher."""
+ADVANTAGES = "advantages"
+"""What each token is worth; the same for all tokens of a sample where the algorithm judges samples."""
+VALUES = "values"
+"""The critic's before the step."""
+RETURNS = "returns"
+"""What the critic should have said."""
+
+COLUMN_OF = {"learner": OLD_LOG_PROBS, "reference": REFERENCE_LOG_PROBS, "critic": VALUES}
+"""The column that each kind of role fills before the optimizer steps."""
+
+Column: TypeAlias = "float | Sequence[float] | NDArray[Any]"
+"""One value for each response token, or one for all of them; an array may have K values a token."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +66,20 @@ class Sample:
     Attributes:
         prompt_ids: Token ids of the prompt.
         response_ids: Token ids of the response, its end token included.
-        engine_log_probs: Log-probability of each response token, as the engine reported it.
-        advantage: The sample's worth against its group.
+        columns: By name, a value for each response token or one for all.
+        images: The files of the prompt's images.
     """
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
-    engine_log_probs: tuple[float, ...]
-    advantage: float
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    images: tuple[bytes, ...] = ()
+
+
+def sampled(prompt: Prompt, completion: Completion, **columns: Column) -> Sample:
+    """What an engine sampled, with the columns that every sample has and ``columns``."""
+    own: dict[str, Column] = {ENGINE_LOG_PROBS: completion.log_probs, STALENESS: float(completion.staleness)}
+    return Sample(prompt.token_ids, completion.token_ids, {**own, **columns}, prompt.images)
 
 
 @dataclass(frozen=True)
@@ -43,139 +90,289 @@ class Rows:
         token_ids: [B, P + R] int64; 0 where there is no token.
         attention_mask: [B, P + R] boolean, true on tokens.
         response_mask: [B, R] boolean, true on response tokens; all false in rows that only fill up a rank's share.
-        engine_log_probs: [B, R] float32.
-        advantages: [B] float32.
+        columns: By name, [B, R] or [B, R, K], float32 or for ids int64; 0 where there is no token.
+        numbers: [B] int64, each row's place in the list of samples that was split; ``FILLER`` in rows that fill up.
+        packs: Numbers of rows that run through a model as one packed row; empty: each runs in a row of its own.
+        images: [B] objects, the files of each row's images as a tuple; None: no row has any.
     """
 
     token_ids: NDArray[np.int64]
     attention_mask: NDArray[np.bool_]
     response_mask: NDArray[np.bool_]
-    engine_log_probs: NDArray[np.float32]
-    advantages: NDArray[np.float32]
+    columns: Mapping[str, NDArray[Any]]
+    numbers: NDArray[np.int64]
+    packs: tuple[int, ...] = ()
+    images: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
-    def take(self, start: int, stop: int) -> Rows:
-        """Rows ``start`` to ``stop - 1``."""
-        rows = slice(start, stop)
-        return Rows(
-            self.token_ids[rows],
-            self.attention_mask[rows],
-            self.response_mask[rows],
-            self.engine_log_probs[rows],
-            self.advantages[rows],
-        )
+    @property
+    def passed_tokens(self) -> int:
+        """Tokens that a model computes for these rows, padding included where they are not packed."""
+        return int(self.attention_mask.sum()) if self.packs else self.token_ids.size
 
-    def tensors(self, device: torch.device) -> RowTensors:
-        """The same rows as tensors on ``device``; always copies, because arrays that came through Ray are read-only."""
+    @property
+    def real_tokens(self) -> int:
+        """Tokens of samples: no padding, no rows that fill up."""
+        return int(self.attention_mask[self.numbers != FILLER].sum())
+
+    def select(self, numbers: Sequence[int], filler: int) -> Rows:
+        """The rows of these numbers; for ``FILLER`` copies of row ``filler`` that weigh nothing."""
+        wanted = np.asarray(numbers, np.int64)
+        fills = wanted == FILLER
+        rows = self._rows(np.where(fills, filler, wanted))
+        rows.response_mask[fills] = False
+        for values in rows.columns.values():
+            values[fills] = 0
+        return replace(rows, numbers=np.where(fills, FILLER, rows.numbers))
+
+    def tensors(self, device: torch.device, reader: ImageReader | None = None) -> RowTensors:
+        """The same rows as tensors on ``device``; always copies, because arrays that came through Ray are read-only.
+
+        ``reader`` makes patches of their images.
+        """
         import torch
 
         return RowTensors(
             torch.tensor(self.token_ids, device=device),
             torch.tensor(self.attention_mask, device=device),
             torch.tensor(self.response_mask, device=device),
-            torch.tensor(self.engine_log_probs, device=device),
-            torch.tensor(self.advantages, device=device),
+            {name: torch.tensor(values, device=device) for name, values in self.columns.items()},
+            is_packed=bool(self.packs),
+            images=image_inputs(self, reader, device),
         )
 
     def micro_batches(self, size: int) -> Iterator[Rows]:
-        """Runs of at most ``size`` rows; 0 means all at once."""
-        step = size or max(1, len(self))
-        for start in range(0, len(self), step):
-            yield self.take(start, start + step)
+        """Runs of at most ``size`` rows, or packed rows, each as narrow as its tokens allow; 0 means all at once."""
+        count = len(self.packs) or len(self)
+        ends = np.cumsum(self.packs or [1] * count, dtype=np.int64)
+        step = size or max(1, count)
+        for first in range(0, count, step):
+            start, stop = (int(ends[first - 1]) if first else 0), int(ends[min(first + step, count) - 1])
+            part = self._rows(slice(start, stop))
+            yield replace(part, packs=self.packs[first : first + step]).trimmed()
+
+    def trimmed(self) -> Rows:
+        """The same rows without columns in which none of them has a token."""
+        if not len(self):
+            return self
+        prompt_columns = self.token_ids.shape[1] - self.response_mask.shape[1]
+        used: NDArray[np.bool_] = np.logical_or.reduce(self.attention_mask, axis=0)
+        first, end = int(used.argmax()), int(used[prompt_columns:].sum())
+        columns = {name: values[:, :end] for name, values in self.columns.items()}
+        width = slice(first, prompt_columns + end)
+        return replace(
+            self,
+            token_ids=self.token_ids[:, width],
+            attention_mask=self.attention_mask[:, width],
+            response_mask=self.response_mask[:, :end],
+            columns=columns,
+        )
+
+    def _rows(self, rows: slice | NDArray[np.int64]) -> Rows:
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        arrays = (self.token_ids[rows], self.attention_mask[rows], self.response_mask[rows])
+        images = None if self.images is None else self.images[rows]
+        return Rows(*arrays, columns, self.numbers[rows], images=images)
 
 
 @dataclass(frozen=True)
 class RowTensors:
-    """``Rows`` on a device, in the shapes and types given there."""
+    """``Rows`` on a device, in the shapes and types given there.
+
+    Attributes:
+        is_packed: Whether a model is to see them as one packed row.
+        images: What a model is called with for the images, see ``trainers.data.images.image_inputs``.
+    """
 
     token_ids: torch.Tensor
     attention_mask: torch.Tensor
     response_mask: torch.Tensor
-    engine_log_probs: torch.Tensor
-    advantages: torch.Tensor
+    columns: Mapping[str, torch.Tensor]
+    is_packed: bool = False
+    images: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MiniBatch:
+    """One rank's share of the samples of one optimizer step.
+
+    Attributes:
+        rows: To take the gradient of; as many rows, or packed rows, as every other rank's.
+        denominator: See ``trainers.losses.aggregate``; the same on all ranks.
+    """
+
+    rows: Rows
+    denominator: float
 
 
 @dataclass(frozen=True)
 class Shard:
-    """What one learner rank gets for one step; every rank gets as many rows as the others.
+    """What one learner rank gets for one training step; every rank gets as many rows, or packed rows, as the others.
 
     Attributes:
-        trained: Rows to take the gradient of.
+        trained: One mini-batch for each optimizer step; none where no group has a signal.
         measured: Rows of groups without signal: only their log-probabilities are looked at.
-        denominator: See ``trainers.losses.aggregate``; the same on all ranks.
     """
 
-    trained: Rows
+    trained: tuple[MiniBatch, ...]
     measured: Rows
-    denominator: float
 
 
 def shard(
-    trained: Sequence[Sample], measured: Sequence[Sample], num_learners: int, aggregation: Literal["token", "sequence"]
+    trained: Sequence[Sample],
+    measured: Sequence[Sample],
+    num_learners: int,
+    aggregation: Aggregation,
+    *,
+    response_limit: int = 0,
+    optimizer_steps: int = 1,
+    epochs: int = 1,
+    seed: int = 0,
+    pack_tokens: int = 0,
 ) -> list[Shard]:
-    """Split a step's samples over ``num_learners`` ranks."""
-    tokens = sum(len(sample.response_ids) for sample in trained)
-    denominator = float(max(1, tokens if aggregation == "token" else len(trained)))
-    pairs = zip(split(pack(trained), num_learners), split(pack(measured), num_learners), strict=True)
-    return [Shard(mine, looked_at, denominator) for mine, looked_at in pairs]
+    """Split a step's samples over ``num_learners`` ranks and ``optimizer_steps`` x ``epochs`` mini-batches.
+
+    Within an epoch every sample is in exactly one mini-batch; with more than one, ``seed`` decides which.
+    ``response_limit``, the layout's, is only needed where ``aggregation`` is ``dr_grpo``; ``pack_tokens`` is that of
+    ``split``.
+    """
+    batches = [batch for epoch in range(epochs) for batch in _cut(trained, optimizer_steps, seed + epoch)]
+    parts = [split(batch, num_learners, pack_tokens) for batch in batches]
+    wholes = [whole(batch, aggregation, response_limit) for batch in batches]
+    looked_at = split(measured, num_learners, pack_tokens)
+    return [
+        Shard(
+            tuple(MiniBatch(part[rank], denominator) for part, denominator in zip(parts, wholes, strict=True)),
+            looked_at[rank],
+        )
+        for rank in range(num_learners)
+    ]
 
 
-def pack(samples: Sequence[Sample]) -> Rows:
-    """Pad samples into rows as narrow as the longest prompt and the longest response allow."""
+def packing_efficiency(shards: Sequence[Shard], micro_batch: int) -> float:
+    """Share of the trained tokens among all that the ranks had time for; 1 where there is nothing to train on.
+
+    In each pass all ranks wait for the one with the most tokens, so padding, rows that fill up and waiting count alike.
+    """
+    real = room = 0
+    for batch in range(len(shards[0].trained)):
+        parts = [part.trained[batch].rows for part in shards]
+        real += sum(part.real_tokens for part in parts)
+        passes = zip(*(part.micro_batches(micro_batch) for part in parts), strict=True)
+        room += sum(max(rows.passed_tokens for rows in together) * len(shards) for together in passes)
+    return real / room if room else 1.0
+
+
+def _cut(samples: Sequence[Sample], parts: int, seed: int) -> list[list[Sample]]:
+    """Cut into at most ``parts`` nearly equal lists, shuffled where there are several; none of them is empty."""
+    order = list(samples)
+    if parts > 1:
+        random.Random(f"mini-batches/{seed}").shuffle(order)
+    bounds = [len(order) * part // parts for part in range(parts + 1)]
+    cut = [order[start:stop] for start, stop in itertools.pairwise(bounds)]
+    return [part for part in cut if part]
+
+
+def whole(samples: Sequence[Sample], aggregation: Aggregation, response_limit: int = 0) -> float:
+    """The denominator that ``trainers.losses.aggregate`` needs for parts of these samples, so that they add up."""
+    if aggregation == "token":
+        return float(max(1, sum(len(sample.response_ids) for sample in samples)))
+    if aggregation == "sequence":
+        return float(max(1, len(samples)))
+    if response_limit < 1:
+        raise ValueError("the aggregation dr_grpo needs the limit of response tokens")
+    return float(max(1, len(samples)) * response_limit)
+
+
+def pad(samples: Sequence[Sample]) -> Rows:
+    """Pad samples, all of which have the same columns, into rows as narrow as the longest prompt and response allow."""
     prompt_columns = max((len(sample.prompt_ids) for sample in samples), default=0)
     response_columns = max((len(sample.response_ids) for sample in samples), default=0)
-    rows = _blank(len(samples), prompt_columns, response_columns)
+    columns = {name: np.asarray(values) for name, values in samples[0].columns.items()} if samples else {}
+    rows = _blank(len(samples), prompt_columns, response_columns, columns)
     for i, sample in enumerate(samples):
         first, end = prompt_columns - len(sample.prompt_ids), len(sample.response_ids)
         rows.token_ids[i, first:prompt_columns] = sample.prompt_ids
         rows.token_ids[i, prompt_columns : prompt_columns + end] = sample.response_ids
         rows.attention_mask[i, first : prompt_columns + end] = True
         rows.response_mask[i, :end] = True
-        rows.engine_log_probs[i, :end] = sample.engine_log_probs
-        rows.advantages[i] = sample.advantage
-    return rows
+        for name in columns:
+            rows.columns[name][i, :end] = sample.columns[name]
+    return replace(rows, images=_images(samples))
 
 
-def _blank(num_rows: int, prompt_columns: int, response_columns: int) -> Rows:
+def _images(samples: Sequence[Sample]) -> NDArray[Any] | None:
+    if not any(sample.images for sample in samples):
+        return None
+    found = np.empty(len(samples), object)
+    for number, sample in enumerate(samples):
+        found[number] = sample.images
+    return found
+
+
+def _blank(num_rows: int, prompt_columns: int, response_columns: int, like: Mapping[str, NDArray[Any]]) -> Rows:
+    """Rows of zeros, with columns shaped beyond the token, and typed, as those of one sample."""
     width = prompt_columns + response_columns
+
+    def column(values: NDArray[Any]) -> NDArray[Any]:
+        kind = np.int64 if np.issubdtype(values.dtype, np.integer) and values.ndim == 2 else np.float32
+        return np.zeros((num_rows, response_columns, *values.shape[1:]), kind)
+
     return Rows(
         np.zeros((num_rows, width), np.int64),
         np.zeros((num_rows, width), np.bool_),
         np.zeros((num_rows, response_columns), np.bool_),
-        np.zeros((num_rows, response_columns), np.float32),
-        np.zeros(num_rows, np.float32),
+        {name: column(values) for name, values in like.items()},
+        np.arange(num_rows),
     )
 
 
-def split(rows: Rows, num_parts: int) -> list[Rows]:
-    """Cut into equal parts; the last ones are filled up with copies of the first row whose response mask is false.
+def split(samples: Sequence[Sample], num_parts: int, pack_tokens: int = 0) -> list[Rows]:
+    """Rows of the samples for each of ``num_parts`` roles of a kind: as many for each, and about as many tokens.
 
-    Ranks must run the same number of micro-batches, because every forward and backward pass of ZeRO is a collective.
+    Args:
+        samples: All of which have the same columns.
+        num_parts: Roles.
+        pack_tokens: Tokens of a packed row; 0: each sample runs in a row of its own.
     """
-    per_part = -(-len(rows) // num_parts)
-    missing = per_part * num_parts - len(rows)
-    padded = rows if not missing else _concatenate(rows, _muted(rows.take(0, 1), missing))
-    return [padded.take(part * per_part, (part + 1) * per_part) for part in range(num_parts)]
+    lengths = [len(sample.prompt_ids) + len(sample.response_ids) for sample in samples]
+    rows, shortest = pad(samples), int(np.argmin(lengths)) if lengths else 0
+    parts = share_out(lengths, num_parts, pack_tokens)
+    found = [rows.select([number for row in part for number in row], shortest).trimmed() for part in parts]
+    if not pack_tokens:
+        return found
+    return [replace(chosen, packs=tuple(map(len, part))) for chosen, part in zip(found, parts, strict=True)]
 
 
-def _muted(row: Rows, count: int) -> Rows:
-    """``count`` copies of ``row`` that weigh nothing."""
-    return Rows(
-        np.repeat(row.token_ids, count, axis=0),
-        np.repeat(row.attention_mask, count, axis=0),
-        np.zeros((count, row.response_mask.shape[1]), np.bool_),
-        np.repeat(row.engine_log_probs, count, axis=0),
-        np.zeros(count, np.float32),
-    )
+def join_columns(
+    answers: Sequence[NDArray[Any]], parts: Sequence[Rows], samples: Sequence[Sample]
+) -> list[NDArray[Any]]:
+    """What roles answered for ``parts``, the rows that ``samples`` were split into, as an array a sample, unpadded.
+
+    Args:
+        answers: [B, R, …] of each role.
+        parts: Their rows.
+        samples: What was split.
+    """
+    found: dict[int, NDArray[Any]] = {}
+    for answer, part in zip(answers, parts, strict=True):
+        found.update(zip(part.numbers.tolist(), answer, strict=True))
+    return [found[number][: len(sample.response_ids)] for number, sample in enumerate(samples)]
 
 
-def _concatenate(first: Rows, second: Rows) -> Rows:
-    return Rows(
-        np.concatenate([first.token_ids, second.token_ids]),
-        np.concatenate([first.attention_mask, second.attention_mask]),
-        np.concatenate([first.response_mask, second.response_mask]),
-        np.concatenate([first.engine_log_probs, second.engine_log_probs]),
-        np.concatenate([first.advantages, second.advantages]),
-    )
+def stack(parts: Sequence[NDArray[Any]], response_columns: int) -> NDArray[Any]:
+    """Answers [b, r, …] for micro-batches, one below the other, as one array with ``response_columns`` columns."""
+    widened = [
+        np.pad(part, [(0, 0), (0, response_columns - part.shape[1])] + [(0, 0)] * (part.ndim - 2)) for part in parts
+    ]
+    return np.concatenate(widened)
+
+
+def with_columns(samples: Sequence[Sample], columns: Mapping[str, Sequence[Column]]) -> list[Sample]:
+    """``samples`` with further columns, each given as one value or array a sample."""
+    return [
+        replace(sample, columns={**sample.columns, **{name: values[i] for name, values in columns.items()}})
+        for i, sample in enumerate(samples)
+    ]

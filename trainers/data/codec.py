@@ -14,6 +14,7 @@ class Codec:
     """The tokenizer of the model at ``model_path``, read without importing transformers.
 
     Attributes:
+        model_path: Folder of the model.
         stop_token_id: The token that ends a response.
 
     Raises:
@@ -23,6 +24,7 @@ class Codec:
     def __init__(self, model_path: str) -> None:
         from tokenizers import Tokenizer
 
+        self.model_path = model_path
         folder = Path(model_path)
         file = folder / "tokenizer.json"
         if not file.is_file():
@@ -44,12 +46,37 @@ class Codec:
         return text
 
 
+def check_same_tokens(learner_path: str, other_path: str, kind: str) -> None:
+    """Check that another role's model has the learner's tokens: ids are what they exchange.
+
+    A larger embedding than the tokenizer needs is fine, as are tokens that only one of them knows beyond the learner's.
+
+    Raises:
+        ValueError: A token of the learner's tokenizer has another id in the other's, or none.
+    """
+    if learner_path == other_path:
+        return
+    from tokenizers import Tokenizer
+
+    own, other = (
+        Tokenizer.from_file(str(Path(path) / "tokenizer.json")).get_vocab(with_added_tokens=True)
+        for path in (learner_path, other_path)
+    )
+    for token, number in sorted(own.items(), key=lambda item: item[1]):
+        if other.get(token) != number:
+            there = f"id {other[token]}" if token in other else "no id"
+            raise ValueError(
+                f"the {kind} has another tokenizer than the learner: token {token!r} is id {number} in {learner_path} "
+                f"and has {there} in {other_path}; choose models of one family"
+            )
+
+
 def _stop_token_id(folder: Path) -> int:
     """``eos_token_id`` of the generation config, or else of the model's; the first where there are several."""
     for name in ("generation_config.json", "config.json"):
         file = folder / name
         config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        stop = config.get("eos_token_id")
+        stop = config.get("eos_token_id") or config.get("text_config", {}).get("eos_token_id")
         if isinstance(stop, list) and stop:
             stop = stop[0]
         if isinstance(stop, int):

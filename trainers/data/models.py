@@ -12,30 +12,53 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
 
 BUILTIN_TINY = "builtin/tiny-qwen3"
+BUILTIN_SORTER = "builtin/tiny-qwen3-sorter"
+"""The tiny model after it was taught to sort: a teacher for distillation."""
+BUILTIN_TINY_VISION = "builtin/tiny-qwen3-vl"
+BUILTIN_READER = "builtin/tiny-qwen3-vl-reader"
+"""The tiny model with eyes after it was taught to read digits: a teacher for distillation."""
+BUILTIN = (BUILTIN_TINY, BUILTIN_SORTER, BUILTIN_TINY_VISION, BUILTIN_READER)
 CACHE_VARIABLE = "RLTUI_CACHE_DIR"
 
 
-def resolve_model(layout: Layout, progress: Callable[[str, float], None]) -> str:
-    """Return the folder of the learner's model, making or downloading it first where needed.
+def model_names(layout: Layout) -> dict[str, str]:
+    """The model of each kind of role that has one of its own, and the learner's."""
+    names = {"learner": layout.roles.learner.model}
+    for kind in ("reference", "critic", "teacher"):
+        role = getattr(layout.roles, kind)
+        if role is not None and role.model:
+            names[kind] = role.model
+    return names
+
+
+def resolve_model(name: str, layout: Layout, progress: Callable[[str, float], None]) -> str:
+    """Return the folder of a model, making or downloading it first where needed.
 
     One process resolves the name for all roles, so that ranks neither race for the same cache nor load different
     revisions. On several nodes, the cache must therefore be on a file system that they share.
 
     Args:
-        layout: The layout.
+        name: The model's name.
+        layout: The layout, for what builtin models depend on.
         progress: Called with a few words and the fraction done while a builtin model is made.
 
     Raises:
         ValueError: The name is neither builtin, nor a folder, nor in reach at the Hugging Face hub.
     """
-    name = layout.roles.learner.model
-    if name == BUILTIN_TINY:
-        from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model
+    if name in (BUILTIN_TINY, BUILTIN_SORTER):
+        from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model, sorter_settings
 
         settings = TinySettings(digits=layout.data.digits, seed=layout.train.seed)
+        settings = sorter_settings(settings) if name == BUILTIN_SORTER else settings
         return str(ensure_tiny_model(settings, cache_folder() / "models", progress))
+    if name in (BUILTIN_TINY_VISION, BUILTIN_READER):
+        from trainers.data.tiny_qwen3_vl import TinyVisionSettings, ensure_tiny_vision_model, reader_settings
+
+        seeing = TinyVisionSettings(digits=layout.data.digits, seed=layout.train.seed)
+        seeing = reader_settings(seeing) if name == BUILTIN_READER else seeing
+        return str(ensure_tiny_vision_model(seeing, cache_folder() / "models", progress))
     if name.startswith("builtin/"):
-        raise ValueError(f"there is no builtin model {name!r}; the one there is: {BUILTIN_TINY}")
+        raise ValueError(f"there is no builtin model {name!r}; there are: {', '.join(BUILTIN)}")
     folder = Path(name).expanduser()
     return str(folder) if folder.is_dir() else _download(name)
 

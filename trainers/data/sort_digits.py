@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from trainers.data.prompts import Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,19 +13,11 @@ if TYPE_CHECKING:
 NAME = "builtin/sort-digits"
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """One prompt of the task: its token ids, and the text that is the right answer."""
-
-    token_ids: tuple[int, ...]
-    answer: str
-
-
 class SortDigits:
-    """An endless list of prompts in which number i depends on nothing but the seed and i.
+    """Prompts of independent random digits, endlessly many."""
 
-    So the data position of a checkpoint is one number, and a resumed run sees the prompts it would have seen.
-    """
+    left_out = 0
+    size = None
 
     def __init__(self, digits: int, seed: int, encode: Callable[[str], list[int]]) -> None:
         self._digits, self._seed, self._encode = digits, seed, encode
@@ -34,8 +27,8 @@ class SortDigits:
         return [self._prompt(index) for index in range(cursor, cursor + count)]
 
     def _prompt(self, index: int) -> Prompt:
-        text = random_digits(random.Random(f"sort-digits/{self._seed}/{index}"), self._digits)
-        return Prompt(tuple(self._encode(text + ">")), "".join(sorted(text)))
+        text = random_digits(random.Random(f"sort-digits/{self._seed}/{index}"), self._digits) + ">"
+        return Prompt(tuple(self._encode(text)), "".join(sorted(text[:-1])), text)
 
 
 def random_digits(source: random.Random, count: int) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from trainers.placement import Whereabouts
+
 POLL_S = 0.5
 """How often a wait looks at its deadline and at a request to stop."""
 
@@ -20,7 +22,20 @@ class RoleError(RuntimeError):
     """A role failed, died or did not answer; the message names it, its process and its host."""
 
 
-@dataclass
+class RoleDiedError(RoleError):
+    """A role's process is gone.
+
+    Attributes:
+        role: Whose.
+        actor: Ray's handle of the process that died; ``role.actor`` is another one once it was started again.
+    """
+
+    def __init__(self, role: Role, message: str) -> None:
+        super().__init__(message)
+        self.role, self.actor = role, role.actor
+
+
+@dataclass(eq=False)
 class Role:
     """One Ray actor under the name that people know it by.
 
@@ -29,18 +44,31 @@ class Role:
         actor: Ray's handle.
         pid: Process id, 0 until it is known.
         host: Host name, empty until it is known.
+        kind: ``learner``, ``engine``, ``reference``, ``critic``, ``teacher`` or ``reward``.
+        place: Where its process found itself; None until that is known.
     """
 
     name: str
     actor: Any
     pid: int = 0
     host: str = ""
+    kind: str = ""
+    place: Whereabouts | None = None
     _ping: Any = field(default=None, repr=False)
 
     @property
     def title(self) -> str:
         """Name with process and host, as far as they are known."""
         return f"{self.name} (pid {self.pid} on {self.host})" if self.pid else self.name
+
+    def settle(self, place: Whereabouts) -> None:
+        """Note where its process is."""
+        self.pid, self.host, self.place = place.pid, place.host, place
+
+    def become(self, other: Role) -> None:
+        """Go on as the process of ``other``, which was started in this one's place."""
+        self.actor, self.pid, self.host, self.place = other.actor, other.pid, other.host, other.place
+        self._ping = None
 
     def check_alive(self) -> None:
         """Raise ``RoleError`` if the process is known to have died; never waits.
@@ -98,6 +126,34 @@ def call_all(
     return results
 
 
+def deaths(calls: Sequence[tuple[Role, Any]], deadline_s: float, doing: str) -> list[RoleDiedError]:
+    """Wait until all calls are over, however they end, and return the deaths among their roles.
+
+    Raises:
+        RoleError: Some are not over within ``deadline_s``.
+    """
+    import ray
+
+    references = {reference: role for role, reference in calls}
+    over, pending = ray.wait(list(references), num_returns=len(references), timeout=deadline_s)
+    if pending:
+        names = ", ".join(references[reference].title for reference in pending)
+        raise RoleError(f"{names} did not end the call that others failed in within {deadline_s:g} s")
+    found = [_death(references[reference], reference, doing) for reference in over]
+    return [death for death in found if death is not None]
+
+
+def _death(role: Role, reference: Any, doing: str) -> RoleDiedError | None:
+    """The death that ended a call that is over, if one did."""
+    try:
+        _result(role, reference, doing)
+    except RoleDiedError as death:
+        return death
+    except RoleError:
+        return None
+    return None
+
+
 def _result(role: Role, reference: Any, doing: str, others: Sequence[tuple[Role, Any]] = ()) -> Any:
     """The result behind ``reference``, which is ready; a failure is laid at the door of whoever died, if anyone did."""
     import ray
@@ -106,13 +162,12 @@ def _result(role: Role, reference: Any, doing: str, others: Sequence[tuple[Role,
     try:
         return ray.get(reference)
     except RayActorError as error:
-        raise RoleError(f"{role.title} died while {doing}: {_cause_of_death(error)}") from error
+        raise RoleDiedError(role, f"{role.title} died while {doing}: {_cause_of_death(error)}") from error
     except RayTaskError as error:
         dead = _first_dead(others)
         if dead is not None:
-            raise RoleError(
-                f"{dead.title} died while {doing}; {role.name} then failed: {_first_line(error)}"
-            ) from error
+            message = f"{dead.title} died while {doing}; {role.name} then failed: {_first_line(error)}"
+            raise RoleDiedError(dead, message) from error
         raise RoleError(f"{role.title} failed while {doing}: {_first_line(error.cause or error)}") from error
 
 

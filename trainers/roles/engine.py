@@ -4,7 +4,8 @@
 the weight version, and refuses to generate from half-received weights.
 
 Log-probabilities are those of the distribution that was sampled from: log_softmax(logits / temperature) in float32, at
-the sampled token. The learner must divide its logits by the same temperature before it compares.
+the sampled token. The learner must divide its logits by the same temperature before it compares. Greedy samples have
+those of temperature 1; nothing is trained on them.
 """
 
 from __future__ import annotations
@@ -18,14 +19,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from trainers.roles.meter import measured
+from trainers.roles.turns import Turns
 
-    from rltui.layout.schema import Lengths, Rollout
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rltui.layout.schema import Lengths, Rollout, Teacher
+    from trainers.data.prompts import EnginePrompt
     from trainers.weights import ParameterMeta, WeightGroup
 
 LOWEST_TEMPERATURE = 0.01
 """vLLM silently raises lower temperatures to this one, so none of the engines takes them."""
+
+
+Part = Literal["weights", "cache"]
+"""What of an engine wakes up at once."""
+
+
+WEIGHTS_GROUP = "weights"
+"""Ray's concurrency group for calls that bring weights while the engine samples."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,7 @@ class SamplingSettings:
     """How to sample.
 
     Attributes:
-        temperature: Divides the logits; at least 0.01.
+        temperature: Divides the logits; at least 0.01, or 0 for the likeliest token each time (greedy).
         max_tokens: Longest completion, in tokens, the stop token included.
         samples_per_prompt: Completions of each prompt.
         stop_token_id: A completion ends with this token, which is part of it.
@@ -47,10 +60,19 @@ class SamplingSettings:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.temperature < LOWEST_TEMPERATURE:
-            raise ValueError(f"temperature is {self.temperature}; the lowest that engines take is {LOWEST_TEMPERATURE}")
+        if self.temperature and self.temperature < LOWEST_TEMPERATURE:
+            raise ValueError(
+                f"temperature is {self.temperature}; engines take 0, which is greedy, or {LOWEST_TEMPERATURE} and more"
+            )
         if self.max_tokens < 1 or self.samples_per_prompt < 1:
             raise ValueError("max_tokens and samples_per_prompt must be at least 1")
+        if self.is_greedy and self.samples_per_prompt > 1:
+            raise ValueError(f"{self.samples_per_prompt} samples a prompt at temperature 0 would all be the same one")
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is taken each time."""
+        return self.temperature == 0
 
 
 @dataclass(frozen=True)
@@ -62,7 +84,9 @@ class Completion:
         token_ids: Sampled tokens, with the stop token if there was one.
         log_probs: Log-probability of each token in the distribution it was sampled from (at temperature).
         finish_reason: ``stop``: the last token is the stop token; ``length``: it was cut.
-        weight_version: Version of the weights that sampled it.
+        weight_version: Version of the weights that sampled it; the first of them where they changed on the way.
+        newest_version: Version of the weights that sampled its last token; -1: ``weight_version`` sampled all of it.
+        staleness: Versions that the learner's weights were ahead of that when training on it began.
     """
 
     prompt_index: int
@@ -70,21 +94,33 @@ class Completion:
     log_probs: tuple[float, ...]
     finish_reason: Literal["stop", "length"]
     weight_version: int
+    newest_version: int = -1
+    staleness: int = 0
 
 
 class Engine(Protocol):
     """What an implementation must do; its constructor loads the model."""
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, weight_version: int
+        self, prompts: Sequence[EnginePrompt], sampling: SamplingSettings, weight_version: Callable[[], int]
     ) -> list[Completion]:
-        """Sample completions, all of the first prompt first."""
+        """Sample completions, all of the first prompt first.
+
+        ``weight_version`` is called before each decoding step; new weights may come while it lasts, and it returns the
+        version that is there then.
+        """
 
     def join_weight_group(self, group: WeightGroup, rank_offset: int) -> None:
         """Join ``group`` as ranks ``rank_offset`` and, with tensor parallelism, those after it; blocks."""
 
     def receive_weights(self, manifest: Sequence[ParameterMeta], version: int) -> None:
         """Take the parameters of ``manifest`` from the learner into the model; blocks until they are in use."""
+
+    def sleep(self) -> None:
+        """Free the card: weights, which the learner will send again, and the KV cache."""
+
+    def wake(self, part: Part) -> None:
+        """Have memory for ``part`` again: first for the weights; for the cache when the learner's weights came."""
 
 
 class EngineActor:
@@ -105,7 +141,11 @@ class EngineActor:
         self._engine: Engine | None = None
         self._weight_version = 0
         self._unusable = ""
+        self._turns = Turns()
+        self._asleep: set[Part] = set()
+        self._has_weights = True
 
+    @measured("load")
     def load(self) -> float:
         """Load the model; call it once.
 
@@ -122,19 +162,25 @@ class EngineActor:
         self._engine = _build(self._rollout, self._model_path, self._lengths, self._index)
         return time.monotonic() - started
 
-    def generate(self, prompts: list[list[int]], sampling: SamplingSettings) -> list[Completion]:
+    @measured("generate")
+    def generate(self, prompts: list[EnginePrompt], sampling: SamplingSettings) -> list[Completion]:
         """Sample ``samples_per_prompt`` completions of each prompt (token ids), all of the first prompt first.
 
         Raises:
             ValueError: A prompt is empty or too long for the layout's token limits.
-            RuntimeError: The engine is not loaded, or holds half-received weights.
+            RuntimeError: The engine is not loaded, sleeps, or holds half-received weights.
         """
-        engine = self._ready()
         check_lengths(prompts, sampling.max_tokens, self._lengths.prompt + self._lengths.response)
         if not prompts:
             return []
         own = replace(sampling, seed=derive_seed(sampling.seed, self._index))
-        return engine.generate(prompts, own, self._weight_version)
+        with self._turns.sampling():  # weights that are just coming in are whole then
+            return self._awake().generate(prompts, own, self._version_now)
+
+    def _version_now(self) -> int:
+        """The weights' version, when those that wait to come in have done so."""
+        self._turns.give_way(lambda: not self._unusable)
+        return self._weight_version
 
     def join_weight_group(self, group: WeightGroup, rank_offset: int) -> None:
         """Join the weight transfer group; blocks until all ranks have joined.
@@ -146,10 +192,14 @@ class EngineActor:
         Raises:
             WeightTransferError: Some rank did not come in time.
         """
-        self._ready().join_weight_group(group, rank_offset)
+        with self._turns.interrupting():
+            self._loaded().join_weight_group(group, rank_offset)
 
+    @measured("weight sync")
     def receive_weights(self, manifest: list[ParameterMeta], version: int) -> int:
         """Take new weights from the learner, which must send at the same time; blocks until they are in use.
+
+        Where it is called in a thread of its own while the engine samples, sampling goes on with the new weights.
 
         Args:
             manifest: What the learner sends, in its order.
@@ -159,14 +209,39 @@ class EngineActor:
             ``version``, as the acknowledgement that all later completions are sampled with it.
 
         Raises:
-            WeightTransferError: The weights did not come, or not as announced. The engine then refuses to generate.
+            WeightTransferError: The weights did not come, or not as announced. The engine then refuses to generate
+                until a later transfer succeeds.
+        """
+        engine = self._loaded()
+        if "weights" in self._asleep:
+            raise RuntimeError(f"engine {self._index} sleeps: it has no memory for weights")
+        with self._turns.interrupting():
+            self._unusable = f"engine {self._index} may hold parts of weight version {version}; send it a whole one"
+            engine.receive_weights(manifest, version)
+            self._unusable, self._has_weights = "", True
+            self._weight_version = version
+        return version
+
+    def sleep(self) -> None:
+        """Free the card for the roles that share it, as far as the engine's kind can; the weights are gone then.
+
+        A process keeps its CUDA context and graphs. One that sleeps already goes on sleeping.
         """
         engine = self._ready()
-        self._unusable = f"engine {self._index} may hold parts of weight version {version}; start it again"
-        engine.receive_weights(manifest, version)
-        self._unusable = ""
-        self._weight_version = version
-        return version
+        if not self._asleep:
+            engine.sleep()
+        self._asleep, self._has_weights = {"weights", "cache"}, False
+
+    @measured("wake-up")
+    def wake(self, part: Part) -> None:
+        """Take memory for ``part`` again: for ``weights`` before the learner sends them, for the ``cache`` after it.
+
+        That the two are apart keeps the peak low: while weights travel, the learner holds a bucket and gathered layers.
+        What is awake stays as it is.
+        """
+        if part in self._asleep:
+            self._ready().wake(part)
+            self._asleep.remove(part)
 
     def describe(self) -> dict[str, Any]:
         """Return ``pid``, ``host``, ``resident_gib`` (with child processes), ``weight_version`` and ``engine``."""
@@ -179,18 +254,29 @@ class EngineActor:
         }
 
     def _ready(self) -> Engine:
-        if self._engine is None:
-            raise RuntimeError(f"engine {self._index} is not loaded: call load() first")
         if self._unusable:
             raise RuntimeError(self._unusable)
+        return self._loaded()
+
+    def _awake(self) -> Engine:
+        engine = self._ready()
+        if self._asleep:
+            raise RuntimeError(f"engine {self._index} sleeps: it needs its {' and '.join(sorted(self._asleep))} back")
+        if not self._has_weights:
+            raise RuntimeError(f"engine {self._index} woke up and was sent no weights")
+        return engine
+
+    def _loaded(self) -> Engine:
+        if self._engine is None:
+            raise RuntimeError(f"engine {self._index} is not loaded: call load() first")
         return self._engine
 
 
-def engine_environment(rollout: Rollout, on_cpu: bool | None = None) -> dict[str, str]:
+def engine_environment(role: Rollout | Teacher, on_cpu: bool | None = None) -> dict[str, str]:
     """Return the environment variables that an engine's process needs from its start.
 
     Args:
-        rollout: The rollout role of the layout.
+        role: The rollout or teacher role of the layout.
         on_cpu: Whether the engine's node has no GPU for it, as ``hardware.gpu: cpu`` says. None: whether this
             process sees none, which is only right where this process and the engines have the same kind of node.
     """
@@ -202,8 +288,8 @@ def engine_environment(rollout: Rollout, on_cpu: bool | None = None) -> dict[str
     if on_cpu:
         # Each slot is one CPU process; tiny models are slower with more threads, which wait for each other.
         variables["OMP_NUM_THREADS"] = "1"
-    if rollout.engine == "vllm":
-        variables |= _vllm_environment(rollout.tensor_parallel, on_cpu)
+    if role.engine == "vllm":
+        variables |= _vllm_environment(role.tensor_parallel, on_cpu)
     return variables
 
 
@@ -226,7 +312,7 @@ def _build(rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> E
     if rollout.engine == "hf":
         from trainers.roles.hf_engine import HfEngine
 
-        return HfEngine(rollout, model_path, index)
+        return HfEngine(rollout, model_path, lengths, index)
     if importlib.util.find_spec("vllm") is None:
         raise ModuleNotFoundError(
             f"engine {index} needs vLLM, which is not installed on {socket.gethostname()}: "
@@ -238,7 +324,7 @@ def _build(rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> E
     return VllmEngine(rollout, model_path, lengths, index)
 
 
-def check_lengths(prompts: Sequence[Sequence[int]], max_tokens: int, limit_tokens: int) -> None:
+def check_lengths(prompts: Sequence[EnginePrompt], max_tokens: int, limit_tokens: int) -> None:
     """Check that every prompt has tokens and that prompt and completion fit into ``limit_tokens``.
 
     Raises:

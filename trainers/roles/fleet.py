@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainers.placement import actor_resources, bundle_nodes, reserve, seats, verify, whereabouts
-from trainers.roles.calls import Role, call_all
-from trainers.roles.engine import EngineActor, engine_environment
-from trainers.roles.learner import Learner
+from rltui.onnode import rundir
+from trainers.placement import reserve, seats
+from trainers.roles.calls import Role, RoleDiedError, call_all
+from trainers.roles.naps import Naps, naps_of
+from trainers.roles.processes import Cast
+from trainers.roles.reshard import forget_resharded
+from trainers.roles.restarts import Restarts
+from trainers.roles.routes import landlords
+from trainers.roles.transfers import Transfers, meeting_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rltui.layout.schema import Layout
     from trainers.data.batch import Shard
-    from trainers.placement import Seat, Whereabouts
     from trainers.roles.tally import StepReport
 
-LOOPBACK = "127.0.0.1"
+TRAINED = ("learner", "critic")
+"""Kinds of roles that DeepSpeed trains and checkpoints hold."""
 
 
 @dataclass(frozen=True)
@@ -35,32 +39,51 @@ class Deadlines:
 
 
 class Fleet:
-    """The learners and engines of a layout, as Ray actors in its placement groups.
+    """The roles of a layout, as Ray actors in its placement groups.
 
     Args:
         layout: The layout.
         deadlines: How long to wait for what.
         check: Called in waits that may be given up; what it raises ends them.
+        tell: Called with kind and text of an event.
 
     Attributes:
-        learners: By rank.
-        engines: By number.
-        places: Where each role is, learners first.
+        roles: All roles: learners by rank, then engines, references, critics, teachers and reward workers by number.
         deadlines: How long to wait for what.
+        naps: Whether engines sleep, once all roles are loaded.
     """
 
-    def __init__(self, layout: Layout, deadlines: Deadlines, check: Callable[[], None]) -> None:
+    naps: Naps
+
+    def __init__(
+        self,
+        layout: Layout,
+        deadlines: Deadlines,
+        check: Callable[[], None],
+        tell: Callable[[str, str], None],
+    ) -> None:
         self._layout, self.deadlines, self._check = layout, deadlines, check
         self._reserved: dict[str, Any] = {}
-        self._manifest: Any = None
-        self.learners: list[Role] = []
-        self.engines: list[Role] = []
-        self.places: list[Whereabouts] = []
+        self._tell, self._restarts = tell, Restarts()
+        self._cast: Cast | None = None
+        self._transfers: Transfers
+        self._memory_asked: dict[str, Any] = {}
+        self._memory_gib: dict[str, float] = {}
+        self.roles: list[Role] = []
+
+    def of(self, kind: str) -> list[Role]:
+        """The roles of a kind: ``learner``, ``engine``, ``reference``, ``critic``, ``teacher``, ``reward``."""
+        return [role for role in self.roles if role.kind == kind]
 
     @property
-    def roles(self) -> list[Role]:
-        """All roles, learners first."""
-        return self.learners + self.engines
+    def learners(self) -> list[Role]:
+        """By rank."""
+        return self.of("learner")
+
+    @property
+    def engines(self) -> list[Role]:
+        """By number."""
+        return self.of("engine")
 
     def reserve(self) -> None:
         """Reserve the layout's bundles.
@@ -70,133 +93,188 @@ class Fleet:
         """
         self._reserved = reserve(self._layout, self.deadlines.place_s, self._check)
 
-    def start(self, model_path: str) -> None:
+    def start(self, model_paths: Mapping[str, str]) -> None:
         """Start a process for each role and verify where it is.
+
+        Args:
+            model_paths: Folder of each kind of role's model; kinds without one have the learner's.
 
         Raises:
             PlacementError: A role is not where it was planned.
             RoleError: A process did not start.
         """
-        planned = seats(self._layout)
-        roles = [self._start(seat, number, model_path) for number, seat in enumerate(planned)]
-        num_learners = self._layout.roles.learner.num_learners
-        self.learners, self.engines = roles[:num_learners], roles[num_learners:]
-        calls = [(role, role.actor.__ray_call__.remote(whereabouts)) for role in roles]
-        self.places = call_all(calls, self.deadlines.place_s, "starting its process", check=self._check)
-        for role, place in zip(roles, self.places, strict=True):
-            role.pid, role.host = place.pid, place.host
-        verify(planned, bundle_nodes(self._reserved), self.places, self._layout.hardware.on_cpu)
-
-    def _start(self, seat: Seat, number: int, model_path: str) -> Role:
-        import ray
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        layout, on_cpu = self._layout, self._layout.hardware.on_cpu
-        learner = seat.role == "learner"
-        environment = learner_environment(on_cpu) if learner else engine_environment(layout.roles.rollout, on_cpu)
-        options = {
-            "name": seat.name,
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(
-                self._reserved[seat.role], placement_group_bundle_index=seat.bundle
-            ),
-            "runtime_env": {"env_vars": {**_code_path(), **environment}},
-            **actor_resources(seat.slots, on_cpu),
-        }
-        if learner:
-            return Role(seat.name, ray.remote(Learner).options(**options).remote(layout, number, model_path))
-        arguments = (layout.roles.rollout, model_path, layout.lengths, seat.bundle)
-        return Role(seat.name, ray.remote(EngineActor).options(**options).remote(*arguments))
+        self._cast = Cast(self._layout, self._reserved, model_paths, self.deadlines.place_s, self._check)
+        self.roles = self._cast.start()
 
     def map(self) -> list[dict[str, Any]]:
         """Each role with its process, host, Ray node and cards."""
         return [
-            {"role": role.name, "pid": place.pid, "host": place.host, "node": place.node_id, "gpus": place.gpu_ids}
-            for role, place in zip(self.roles, self.places, strict=True)
+            {
+                "role": role.name,
+                "pid": role.pid,
+                "host": role.host,
+                "node": role.place.node_id,
+                "gpus": role.place.gpu_ids,
+            }
+            for role in self.roles
+            if role.place is not None
         ]
 
     def load(self, on_ready: Callable[[Role], None]) -> None:
-        """Load all models at once and open the weight transfer; ``on_ready`` hears of each role that has loaded."""
-        host = self._meeting_host(self.learners)
-        engines = [(role, role.actor.load.remote()) for role in self.engines]
-        port = self._call_first("free_port")
-        learners = [(role, role.actor.load.remote(host, port)) for role in self.learners]
-        call_all(
-            learners + engines,
-            self.deadlines.load_s,
-            "loading its model",
-            on_answer=lambda role, _: on_ready(role),
-            check=self._check,
-        )
-        self._manifest = self._call_first("manifest")
-        self._open_weight_group()
+        """Load all models and open the weight transfer; ``on_ready`` hears of each role that has loaded.
 
-    def _open_weight_group(self) -> None:
-        from trainers.weights import WeightGroup
-
+        All load at once, but engines that sleep go first: vLLM measures what is free on the card to size its cache.
+        """
+        planned = seats(self._layout)
+        self.naps = naps_of(self._layout, planned, self.roles, self.deadlines.sync_s)
+        early = self.engines if self.naps.are_taken else []
+        self._await_load([(role, role.actor.load.remote()) for role in early], on_ready)
+        self.naps.begin()
+        rest = [role for role in self.roles if role.kind not in (*TRAINED, "reward") and role not in early]
+        calls = [(role, role.actor.load.remote()) for role in rest] + self._prove_and_load()
+        for kind in TRAINED:
+            ranks = self.of(kind)
+            if ranks:
+                where = (meeting_host(ranks), self._call_first("free_port", kind))
+                calls += [(role, role.actor.load.remote(*where)) for role in ranks]
+        for (role, _), notes in zip(calls, self._await_load(calls, on_ready), strict=True):
+            for kind, text in notes if role.kind == "reward" else ():
+                self._tell(kind, text)
         width, timeout_s = self._layout.roles.rollout.tensor_parallel, self.deadlines.sync_s
-        world_size = 1 + width * len(self.engines)
-        group = WeightGroup(
-            self._meeting_host(self.roles), self._call_first("free_port"), world_size, timeout_s=timeout_s
-        )
-        first = self.learners[0]
-        calls = [(first, first.actor.join_weight_group.remote(group, timeout_s))]
-        for number, engine in enumerate(self.engines):
-            calls.append((engine, engine.actor.join_weight_group.remote(group, 1 + number * width)))
-        call_all(calls, timeout_s, "opening the weight transfer", check=self._check)
+        in_flight, homes = self._layout.train.takes_weights_in_flight, landlords(planned)
+        self._transfers = Transfers(self.learners, self.engines, width, timeout_s, self._check, homes, in_flight)
+        self._transfers.open()
 
-    def _meeting_host(self, roles: Sequence[Role]) -> str:
-        """Address of learner rank 0 that ``roles`` can reach: loopback where they are all on one node."""
-        nodes = {place.node_id for place in self.places[: len(roles)]}
-        return LOOPBACK if len(nodes) == 1 else self.places[0].address
+    def _prove_and_load(self) -> list[tuple[Role, Any]]:
+        """Load the reward workers; the first on each node tries out its sandbox, which is that of all others there."""
+        workers = self.of("reward")
+        first = {role.place.node_id: role.name for role in reversed(workers) if role.place is not None}
+        return [(role, role.actor.load.remote(prove=role.name in first.values())) for role in workers]
 
-    def _call_first(self, method: str) -> Any:
-        """Call a short ``method`` of learner rank 0."""
-        first = self.learners[0]
+    def _await_load(self, calls: Sequence[tuple[Role, Any]], on_ready: Callable[[Role], None]) -> list[Any]:
+        deadline_s = self.deadlines.load_s
+        return call_all(calls, deadline_s, "loading", on_answer=lambda role, _: on_ready(role), check=self._check)
+
+    def _call_first(self, method: str, kind: str = "learner") -> Any:
+        """Call a short ``method`` of rank 0."""
+        first = self.of(kind)[0]
         reference = getattr(first.actor, method).remote()
         return call_all([(first, reference)], self.deadlines.place_s, f"answering {method}", check=self._check)[0]
 
-    def train(self, shards: Sequence[Shard]) -> list[StepReport]:
-        """One optimizer step on all ranks; the reports by rank."""
-        calls = [(role, role.actor.train.remote(mine)) for role, mine in zip(self.learners, shards, strict=True)]
-        return call_all(calls, self.deadlines.train_s, "training")
+    def begin(self, kind: str, method: str, arguments: Sequence[Any]) -> list[tuple[Role, Any]]:
+        """Start ``method`` on all roles of a kind, each with its own argument; ``finish`` waits for them."""
+        pairs = zip(self.of(kind), arguments, strict=True)
+        return [(role, getattr(role.actor, method).remote(argument)) for role, argument in pairs]
 
-    def send_weights(self, version: int) -> None:
-        """Bring all engines to the learners' weights, which are ``version`` from here on.
+    def finish(self, calls: Sequence[tuple[Role, Any]], doing: str) -> list[Any]:
+        """Wait for calls that were begun; the answers in their order.
 
         Raises:
-            RoleError: A role failed, or an engine acknowledged another version.
+            RoleError: A role failed, died or did not answer in time.
         """
-        calls = [(role, role.actor.send_weights.remote(version)) for role in self.learners]
-        calls += [(role, role.actor.receive_weights.remote(self._manifest, version)) for role in self.engines]
-        answers = call_all(calls, self.deadlines.sync_s, f"taking part in the transfer of weight version {version}")
-        for role, answer in zip(self.engines, answers[len(self.learners) :], strict=True):
-            if answer != version:
-                raise RuntimeError(f"{role.title} acknowledged weight version {answer} instead of {version}")
+        return call_all(calls, self.deadlines.train_s, doing)
+
+    def train(self, shards: Sequence[Shard]) -> list[StepReport]:
+        """The optimizer steps of one training step on all ranks of the policy; the reports by rank."""
+        return self.finish(self.begin("learner", "train", shards), "training")
+
+    def send_weights(self, version: int) -> list[Role]:
+        """Bring all engines to the learners' weights, which are ``version`` from here on; those that sleep wake up.
+
+        Returns:
+            The engines that died of it and were started again.
+
+        Raises:
+            RoleError: A role failed, a learner died, an engine acknowledged another version or died once too often.
+        """
+        restarted: list[Role] = []
+        while deaths := self.naps.end("weights") or self._transfers.send(version) or self.naps.end("cache"):
+            restarted += self.restart(deaths)
+        return restarted
+
+    def restart(self, deaths: Sequence[RoleDiedError]) -> list[Role]:
+        """Start the engines that ``deaths`` are about again, as far as that was not done; these have initial weights.
+
+        Raises:
+            RoleError: They cannot be, or one died once too often.
+        """
+        import ray
+
+        assert self._cast is not None
+        gone = [death for death in deaths if death.role.actor is death.actor]
+        if not gone:
+            return []
+        self._check()
+        for death in gone:
+            self._tell(rundir.RESTART, self._restarts.grant(death))
+            ray.kill(death.actor)  # one that only lost its connection must not come back beside its successor
+        successors = self._cast.start_again([death.role.name for death in gone])
+        calls = [(role, role.actor.load.remote()) for role in successors]
+        call_all(calls, self.deadlines.load_s, "loading its model", check=self._check)
+        self._transfers.leave()
+        engines = [death.role for death in gone]
+        for engine, successor in zip(engines, successors, strict=True):
+            engine.become(successor)
+        return engines
+
+    @property
+    def weight_versions(self) -> Mapping[str, int]:
+        """The weight version that each engine has acknowledged, by its name."""
+        return self._transfers.versions
 
     def save(self, folder: str) -> None:
-        """Write the learners' parts of a checkpoint into ``folder``."""
-        calls = [(role, role.actor.save.remote(folder)) for role in self.learners]
+        """Write the parts of a checkpoint that learners and critics have into ``folder``."""
+        calls = [(role, role.actor.save.remote(folder)) for kind in TRAINED for role in self.of(kind)]
         call_all(calls, self.deadlines.save_s, "saving a checkpoint")
 
-    def restore(self, folder: str) -> None:
-        """Bring the learners back to the checkpoint in ``folder``; the engines need ``send_weights`` then."""
-        calls = [(role, role.actor.restore.remote(folder)) for role in self.learners]
+    def restore(self, folder: str, step: int, changed: Collection[str] = ()) -> None:
+        """Bring learners and critics back to the checkpoint in ``folder``; the engines need ``send_weights`` then.
+
+        Args:
+            folder: The checkpoint.
+            step: Its training step.
+            changed: Kinds of roles of which another number wrote it; they load it resharded.
+        """
+        first = [self.of(kind)[0] for kind in changed]
+        calls = [(role, role.actor.reshard.remote(folder)) for role in first]
+        call_all(calls, self.deadlines.load_s, "resharding a checkpoint", check=self._check)
+        calls = [
+            (role, role.actor.restore_resharded.remote(folder, step))
+            if kind in changed
+            else (role, role.actor.restore.remote(folder))
+            for kind in TRAINED
+            for role in self.of(kind)
+        ]
         call_all(calls, self.deadlines.load_s, "loading a checkpoint", check=self._check)
+        forget_resharded(folder)
 
     def checkpoint_bytes(self) -> int:
         """About the bytes of a checkpoint."""
-        return int(self._call_first("checkpoint_bytes"))
+        return sum(int(self._call_first("checkpoint_bytes", kind)) for kind in TRAINED if self.of(kind))
 
     def engine_memory_gib(self) -> float:
-        """Resident memory of the largest engine."""
-        calls = [(role, role.actor.describe.remote()) for role in self.engines]
-        descriptions = call_all(calls, self.deadlines.place_s, "describing itself")
-        return max(float(description["resident_gib"]) for description in descriptions)
+        """Resident memory of the largest engine, as far as they have said; never waits for one that is at work."""
+        import ray
+        from ray.exceptions import RayError
 
-    def check_learners(self) -> None:
-        """Raise ``RoleError`` if a learner has died; for waits in which learners have nothing to do."""
-        for role in self.learners:
-            role.check_alive()
+        for role in self.engines:
+            asked = self._memory_asked.pop(role.name, None)
+            if asked is not None and not ray.wait([asked], timeout=0)[0]:
+                self._memory_asked[role.name] = asked
+                continue
+            self._memory_asked[role.name] = role.actor.describe.remote()
+            try:
+                if asked is not None:
+                    self._memory_gib[role.name] = float(ray.get(asked)["resident_gib"])
+            except RayError:
+                continue  # it died; whoever needs it will find out
+        return max(self._memory_gib.values(), default=0.0)
+
+    def check_trained(self) -> None:
+        """Raise ``RoleError`` if a learner or critic has died; for waits in which they have nothing to do."""
+        for kind in TRAINED:
+            for role in self.of(kind):
+                role.check_alive()
 
     def close(self) -> None:
         """End all role processes and give their places back."""
@@ -207,19 +285,3 @@ class Fleet:
             ray.kill(role.actor)
         for handle in self._reserved.values():
             remove_placement_group(handle)
-
-
-def learner_environment(on_cpu: bool) -> dict[str, str]:
-    """Environment variables that a learner's process needs from its start."""
-    # DeepSpeed and torch warn about each other's deprecations, which is no news to who trains with them.
-    variables = {"TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore::FutureWarning"}
-    if on_cpu:
-        # Each slot is one CPU process: more threads than cores make every rank wait for the slowest.
-        variables |= {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
-    return variables
-
-
-def _code_path() -> dict[str, str]:
-    """The driver's own code, also where Ray was started with another search path."""
-    path = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": path} if path else {}

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoModelForCausalLM
 
+from trainers.data.images import ImageReader
+from trainers.data.prompts import images_of, tokens_of
+from trainers.roles.card import release_card
 from trainers.roles.engine import Completion, SamplingSettings
+from trainers.roles.vision import model_class
 from trainers.weights import WeightReceiver, WeightTransferError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from rltui.layout.schema import Rollout
+    from rltui.layout.schema import Lengths, Rollout
+    from trainers.data.prompts import EnginePrompt
+    from trainers.roles.engine import Part
     from trainers.weights import ParameterMeta, WeightGroup
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 MAX_SEQUENCES = 512
-"""Sequences sampled at once; more prompts than fill this are sampled one batch after the other."""
+"""Sequences sampled at once, unless the layout says otherwise; what is more is sampled one batch after the other."""
 
 
 class HfEngine:
@@ -28,38 +34,50 @@ class HfEngine:
     Args:
         rollout: The rollout role of the layout.
         model_path: Local folder or Hugging Face name of the initial weights.
+        lengths: Token limits of the layout, which say whether prompts have images.
         index: Number of this engine.
 
     Raises:
         ValueError: The layout asks for tensor parallelism.
     """
 
-    def __init__(self, rollout: Rollout, model_path: str, index: int) -> None:
+    def __init__(self, rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> None:
         if rollout.tensor_parallel != 1:
             raise ValueError(
                 f"roles.rollout.engine=hf runs on one GPU, but tensor_parallel is {rollout.tensor_parallel}: "
                 "set it to 1, or the engine to vllm"
             )
         self._index = index
+        self._limit = rollout.max_concurrency or MAX_SEQUENCES
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        model = AutoModelForCausalLM.from_pretrained(model_path, dtype=DTYPES[rollout.precision])
+        model = model_class(model_path).from_pretrained(model_path, dtype=DTYPES[rollout.precision])
         self._model = model.to(self._device).eval().requires_grad_(False)
         self._receiver: WeightReceiver | None = None
+        self._reader = ImageReader(model_path, lengths.images) if lengths.images else None
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, weight_version: int
+        self, prompts: Sequence[EnginePrompt], sampling: SamplingSettings, weight_version: Callable[[], int]
     ) -> list[Completion]:
         """Sample completions, all of the first prompt first."""
         generator = torch.Generator(self._device).manual_seed(sampling.seed)
-        batch_prompts = max(1, MAX_SEQUENCES // sampling.samples_per_prompt)
         completions: list[Completion] = []
-        for start in range(0, len(prompts), batch_prompts):
-            batch = prompts[start : start + batch_prompts]
-            token_ids, log_probs = self._sample(batch, sampling, generator)
+        for start, stop, samples in batches(len(prompts), sampling.samples_per_prompt, self._limit):
+            part = replace(sampling, samples_per_prompt=samples)
+            token_ids, log_probs, versions = self._sample(prompts[start:stop], part, generator, weight_version)
             rows = zip(token_ids.tolist(), log_probs.tolist(), strict=True)
             for row, (tokens, values) in enumerate(rows):
-                prompt_index = start + row // sampling.samples_per_prompt
-                completions.append(_completion(prompt_index, tokens, values, sampling.stop_token_id, weight_version))
+                prompt_index = start + row // samples
+                length = self._length(tokens, sampling.stop_token_id)
+                completions.append(
+                    Completion(
+                        prompt_index=prompt_index,
+                        token_ids=tuple(tokens[:length]),
+                        log_probs=tuple(values[:length]),
+                        finish_reason="stop" if tokens[length - 1] == sampling.stop_token_id else "length",
+                        weight_version=versions[0],
+                        newest_version=versions[length - 1],
+                    )
+                )
         return completions
 
     def join_weight_group(self, group: WeightGroup, rank_offset: int) -> None:
@@ -90,43 +108,104 @@ class HfEngine:
         if stale:
             raise WeightTransferError(f"engine {self._index}: version {version} lacks {', '.join(stale[:5])}")
 
+    def sleep(self) -> None:
+        """Move the model to host memory, and give back what torch keeps of the card."""
+        self._model.to("cpu")
+        release_card()
+
+    def wake(self, part: Part) -> None:
+        """Move the model back with its weights; there is a cache only while it samples."""
+        if part == "weights":
+            self._model.to(self._device)
+
     @torch.inference_mode()
     def _sample(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return sampled tokens (int64) and their log-probabilities (float32), each [sequences, steps].
+        self,
+        prompts: Sequence[EnginePrompt],
+        sampling: SamplingSettings,
+        generator: torch.Generator,
+        version: Callable[[], int],
+    ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+        """Return sampled tokens (int64), their log-probabilities (float32), each [sequences, steps], and the versions.
 
-        Rows go on after their stop token; what follows it means nothing.
+        Rows go on after their stop token; what follows it means nothing. Where weights change on the way, the cache of
+        what was read before stays as it is (PipelineRL, Piché et al. 2025): log-probabilities are still those of the
+        distribution that was sampled from.
         """
-        token_ids, mask, positions = left_pad(prompts, sampling.max_tokens)
+        token_ids, mask, positions = left_pad([tokens_of(prompt) for prompt in prompts], sampling.max_tokens)
         prompt_tokens = token_ids.shape[1]
         # Without padding no mask is needed, and attention takes its faster causal path.
         padded = not bool(mask.all())
         token_ids, mask, positions = (tensor.to(self._device) for tensor in (token_ids, mask, positions))
-        output = self._forward(token_ids, mask[:, :prompt_tokens] if padded else None, positions, None)
+        last = positions[:, -1:]
+        images: dict[str, torch.Tensor] = {}
+        if any(images_of(prompt) for prompt in prompts):
+            images, positions, shift = self._images(prompts, token_ids, mask[:, :prompt_tokens])
+            last = last + shift
+        versions = [version()]
+        output = self._forward(token_ids, mask[:, :prompt_tokens] if padded else None, positions, None, **images)
         cache = output.past_key_values
         cache.batch_repeat_interleave(sampling.samples_per_prompt)
-        logits, mask, positions = (
-            tensor.repeat_interleave(sampling.samples_per_prompt, dim=0)
-            for tensor in (output.logits, mask, positions[:, -1:])
+        logits, mask, last = (
+            tensor.repeat_interleave(sampling.samples_per_prompt, dim=0) for tensor in (output.logits, mask, last)
         )
         sampled: list[torch.Tensor] = []
         log_probs: list[torch.Tensor] = []
         done = torch.zeros(len(logits), 1, dtype=torch.bool, device=self._device)
         for step in range(1, sampling.max_tokens + 1):
-            all_log_probs = torch.log_softmax(logits[:, -1].float() / sampling.temperature, dim=-1)
-            token = torch.multinomial(all_log_probs.exp(), 1, generator=generator)
+            all_log_probs = torch.log_softmax(logits[:, -1].float() / (sampling.temperature or 1.0), dim=-1)
+            if sampling.is_greedy:
+                token = all_log_probs.argmax(dim=-1, keepdim=True)
+            else:
+                token = torch.multinomial(all_log_probs.exp(), 1, generator=generator)
             sampled.append(token)
             log_probs.append(all_log_probs.gather(1, token))
             done |= token == sampling.stop_token_id
+            if self._reader is not None:
+                done |= token == self._reader.token_id
             if step == sampling.max_tokens or bool(done.all()):
                 break
             seen = mask[:, : prompt_tokens + step] if padded else None
-            output = self._forward(token, seen, positions + step, cache)
+            versions.append(version())
+            output = self._forward(token, seen, last + step, cache)
             logits = output.logits
-        return torch.cat(sampled, dim=1), torch.cat(log_probs, dim=1)
+        return torch.cat(sampled, dim=1), torch.cat(log_probs, dim=1), versions
 
-    def _forward(self, token_ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: Any) -> Any:
+    def _images(
+        self, prompts: Sequence[EnginePrompt], token_ids: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
+        """The model's inputs for the images of left-padded ``prompts`` [P, T], and positions that heed them.
+
+        Returns:
+            The inputs; positions [3, P, T] in time, height and width; and [P, 1], how far the positions after a prompt
+            are from counting its tokens: an image takes fewer positions than it has tokens.
+        """
+        if self._reader is None:
+            raise ValueError("there are images in a run whose layout has none: set lengths.images")
+        kinds = (token_ids == self._reader.token_id).long()
+        patches, grids = self._reader.features([image for prompt in prompts for image in images_of(prompt)])
+        inputs = {
+            "pixel_values": torch.from_numpy(patches).to(self._device),
+            "image_grid_thw": torch.from_numpy(grids).to(self._device),
+        }
+        found = self._model.model.get_rope_index(
+            token_ids, kinds, image_grid_thw=inputs["image_grid_thw"], attention_mask=mask
+        )
+        return inputs, *found
+
+    def _length(self, tokens: Sequence[int], stop_token_id: int) -> int:
+        """Tokens of a sample: up to its stop token, or up to a placeholder of images, which no model can read on."""
+        ends = {stop_token_id} if self._reader is None else {stop_token_id, self._reader.token_id}
+        return next((number for number, token in enumerate(tokens, 1) if token in ends), len(tokens))
+
+    def _forward(
+        self,
+        token_ids: torch.Tensor,
+        mask: torch.Tensor | None,
+        positions: torch.Tensor,
+        cache: Any,
+        **images: torch.Tensor,
+    ) -> Any:
         return self._model(
             input_ids=token_ids,
             attention_mask=mask,
@@ -134,7 +213,16 @@ class HfEngine:
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
+            **images,
         )
+
+
+def batches(num_prompts: int, samples_per_prompt: int, limit: int) -> Iterator[tuple[int, int, int]]:
+    """Cut a call into batches of at most ``limit`` sequences: first prompt, end of the prompts, samples of each."""
+    prompts = max(1, limit // samples_per_prompt)
+    for start in range(0, num_prompts, prompts):
+        for done in range(0, samples_per_prompt, limit):
+            yield start, min(start + prompts, num_prompts), min(limit, samples_per_prompt - done)
 
 
 def left_pad(prompts: Sequence[Sequence[int]], room_tokens: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -156,18 +244,3 @@ def left_pad(prompts: Sequence[Sequence[int]], room_tokens: int) -> tuple[torch.
         mask[row, : longest - len(prompt)] = 0
     positions = (mask[:, :longest].cumsum(dim=1) - 1).clamp(min=0)
     return token_ids, mask, positions
-
-
-def _completion(
-    prompt_index: int, tokens: list[int], log_probs: list[float], stop_token_id: int, weight_version: int
-) -> Completion:
-    """Cut a row of samples after its stop token."""
-    stopped = stop_token_id in tokens
-    length = tokens.index(stop_token_id) + 1 if stopped else len(tokens)
-    return Completion(
-        prompt_index=prompt_index,
-        token_ids=tuple(tokens[:length]),
-        log_probs=tuple(log_probs[:length]),
-        finish_reason="stop" if stopped else "length",
-        weight_version=weight_version,
-    )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from trainers.data.batch import ENGINE_LOG_PROBS, STALENESS
 
 if TYPE_CHECKING:
     import torch
 
     from trainers.data.batch import RowTensors
     from trainers.losses import PolicyLoss
+    from trainers.roles.forward import Scores
 
 
 @dataclass(frozen=True)
@@ -17,27 +21,43 @@ class StepReport:
     """What one rank did in one step; sums, so that ranks can be added up.
 
     Attributes:
-        loss: This rank's share of the loss.
-        grad_norm: Norm of the whole gradient before clipping; 0 where no step was made.
+        loss: This rank's share of the loss, the mean over the optimizer steps made.
+        grad_norm: Norm of the whole gradient before clipping, the largest of the steps; 0 where no step was made.
+        optimizer_steps: Optimizer steps made.
         tokens: Response tokens whose log-probabilities were looked at.
         trained_tokens: Those among them that the gradient was taken of.
         clipped_tokens: Those among these where the ratio was clipped.
         entropy_sum: Sum over ``tokens``, in nats.
-        parity_max_abs: Largest |trainer - engine log-prob| over ``tokens``, before the optimizer step.
+        limited_tokens: Those among these where the weight between trainer and engine was capped or set to 0.
+        fresh_tokens: Those among ``tokens`` that the policy's own weights sampled.
+        parity_abs_sum: Sum over ``fresh_tokens`` of |trainer - engine log-prob|, before the optimizer step.
+        mismatch_kl_sum: Sum over ``tokens`` of the estimate k3 of KL(engine || trainer), likewise.
+        parity_max_abs: Largest |trainer - engine log-prob| over ``fresh_tokens``, before the optimizer step.
         learning_rate: That of this step.
-        seconds: Time of the whole step in this process.
+        overflow_steps: Optimizer steps that were not made because the gradient overflowed fp16.
+        loss_scale: By which losses are multiplied in the backward pass; 1 but in fp16.
+        began_at: Epoch seconds, by the clock of the rank's node.
+        ended_at: Epoch seconds, by the clock of the rank's node.
         memory_gib: Peak of the card, or resident memory of the process where there is none.
     """
 
     loss: float
     grad_norm: float
+    optimizer_steps: int
     tokens: int
     trained_tokens: int
     clipped_tokens: int
+    limited_tokens: int
     entropy_sum: float
+    fresh_tokens: int
+    parity_abs_sum: float
+    mismatch_kl_sum: float
     parity_max_abs: float
     learning_rate: float
-    seconds: float
+    overflow_steps: int
+    loss_scale: float
+    began_at: float
+    ended_at: float
     memory_gib: float
 
 
@@ -50,41 +70,69 @@ class Tally:
         self._loss: list[torch.Tensor] = []
         self._clipped: list[torch.Tensor] = []
         self._entropy: list[torch.Tensor] = []
+        self._limited: list[torch.Tensor] = []
+        self._fresh_tokens: list[torch.Tensor] = []
         self._parity: list[torch.Tensor] = []
+        self._parity_sum: list[torch.Tensor] = []
+        self._mismatch_kl: list[torch.Tensor] = []
+        self._grad_norms: list[float] = []
+        self._skipped = 0
 
-    def measure(self, rows: RowTensors, log_probs: torch.Tensor, entropies: torch.Tensor) -> None:
-        """Count what every sampled token tells: entropy, and how far trainer and engine are apart.
+    def measure(self, rows: RowTensors, scores: Scores) -> None:
+        """Count what every sampled token tells: entropy, and how far trainer and engine are apart."""
+        from trainers.losses import kl_estimate
 
-        Args:
-            rows: The micro-batch.
-            log_probs: [B, R] of the trainer, without gradient.
-            entropies: [B, R] in nats.
-        """
-        mask = rows.response_mask
+        mask, log_probs, entropies = rows.response_mask, scores.log_probs.detach(), scores.entropies
         self._tokens.append(mask.sum())
         self._entropy.append((entropies * mask).sum())
-        self._parity.append(((log_probs - rows.engine_log_probs).abs() * mask).amax())
+        engine = rows.columns.get(ENGINE_LOG_PROBS)
+        if engine is None:
+            return  # no engine sampled these
+        # older weights are another policy: how far they are off says nothing about the engine
+        fresh = mask & (rows.columns[STALENESS] == 0) if STALENESS in rows.columns else mask
+        self._fresh_tokens.append(fresh.sum())
+        apart = ((log_probs - engine) * fresh).abs()
+        self._parity.append(apart.amax())
+        self._parity_sum.append(apart.sum())
+        self._mismatch_kl.append((kl_estimate(engine, log_probs, "k3") * mask).sum())
 
     def train(self, rows: RowTensors, result: PolicyLoss) -> None:
         """Count what the gradient was taken of."""
         self._trained_tokens.append(rows.response_mask.sum())
         self._loss.append(result.loss.detach())
         self._clipped.append(result.clipped_tokens)
+        if result.limited_tokens is not None:
+            self._limited.append(result.limited_tokens)
 
-    def report(self, grad_norm: float, learning_rate: float, seconds: float, memory_gib: float) -> StepReport:
+    def step(self, grad_norm: float | None) -> None:
+        """Count an optimizer step with the norm of its gradient; None: it was not made, because of an overflow."""
+        if grad_norm is None:
+            self._skipped += 1
+        else:
+            self._grad_norms.append(grad_norm)
+
+    def report(self, learning_rate: float, began_at: float, memory_gib: float, loss_scale: float = 1.0) -> StepReport:
         """Fold the sums."""
         import torch
 
         return StepReport(
-            loss=_sum(self._loss),
-            grad_norm=grad_norm,
+            loss=_sum(self._loss) / max(1, len(self._grad_norms) + self._skipped),
+            grad_norm=max(self._grad_norms, default=0.0),
+            optimizer_steps=len(self._grad_norms),
             tokens=int(_sum(self._tokens)),
             trained_tokens=int(_sum(self._trained_tokens)),
             clipped_tokens=int(_sum(self._clipped)),
+            limited_tokens=int(_sum(self._limited)),
             entropy_sum=_sum(self._entropy),
+            fresh_tokens=int(_sum(self._fresh_tokens)),
+            parity_abs_sum=_sum(self._parity_sum),
+            mismatch_kl_sum=_sum(self._mismatch_kl),
             parity_max_abs=float(torch.stack(self._parity).amax()) if self._parity else 0.0,
             learning_rate=learning_rate,
-            seconds=seconds,
+            overflow_steps=self._skipped,
+            loss_scale=loss_scale,
+            began_at=began_at,
+            ended_at=time.time(),
             memory_gib=memory_gib,
         )
 

@@ -9,19 +9,25 @@ import torch
 from transformers import AutoConfig
 from vllm import LLM, SamplingParams
 
-from trainers.roles.engine import Completion, SamplingSettings, derive_seed
+from trainers.data.prompts import images_of, tokens_of
+from trainers.roles.engine import Completion, Part, SamplingSettings, derive_seed
+from trainers.roles.vllm_images import VllmImages
 from trainers.roles.vllm_weights import BACKEND, WORKER_EXTENSION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rltui.layout.schema import Lengths, Rollout
+    from trainers.data.prompts import EnginePrompt
     from trainers.weights import ParameterMeta, WeightGroup
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
+SLEEP_TAGS: dict[Part, str] = {"weights": "weights", "cache": "kv_cache"}
+"""vLLM's words for what wakes up."""
+
 MAX_SEQUENCES = 256
-"""Sequences that run at once; vLLM queues the others."""
+"""Sequences that run at once, unless the layout says otherwise; vLLM queues the others."""
 
 CPU_BLOCK_TOKENS = 128
 """Tokens of a KV block on CPU."""
@@ -42,20 +48,30 @@ class VllmEngine:
 
     def __init__(self, rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> None:
         self._index = index
-        self._llm = LLM(**engine_arguments(rollout, model_path, lengths, on_cpu=not torch.cuda.is_available()))
+        self._images = VllmImages(model_path, lengths) if lengths.images else None
+        arguments = engine_arguments(rollout, model_path, lengths, on_cpu=not torch.cuda.is_available())
+        self._llm = LLM(**(arguments | ({} if self._images is None else self._images.arguments())))
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, weight_version: int
+        self, prompts: Sequence[EnginePrompt], sampling: SamplingSettings, weight_version: Callable[[], int]
     ) -> list[Completion]:
         """Sample completions, all of the first prompt first."""
-        requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        parameters = [_sampling_parameters(sampling, number) for number in range(len(prompts))]
-        outputs = self._llm.generate(requests, parameters, use_tqdm=False)
+        version = weight_version()
+        stops = [sampling.stop_token_id] + ([] if self._images is None else [self._images.token_id])
+        parameters = [_sampling_parameters(sampling, number, stops) for number in range(len(prompts))]
+        outputs = self._llm.generate([self._request(prompt) for prompt in prompts], parameters, use_tqdm=False)
+        if self._images is not None:
+            for prompt, output in zip(prompts, outputs, strict=True):
+                self._images.check(tokens_of(prompt), output.prompt_token_ids)
         return [
-            _completion(prompt_index, sample, weight_version)
+            _completion(prompt_index, sample, sampling.stop_token_id, version)
             for prompt_index, output in enumerate(outputs)
             for sample in output.outputs
         ]
+
+    def _request(self, prompt: EnginePrompt) -> dict[str, Any]:
+        token_ids, images = tokens_of(prompt), images_of(prompt)
+        return {"prompt_token_ids": token_ids} if self._images is None else self._images.request(token_ids, images)
 
     def join_weight_group(self, group: WeightGroup, rank_offset: int) -> None:
         """Join ``group`` with all workers, the first as rank ``rank_offset``."""
@@ -70,6 +86,17 @@ class VllmEngine:
         self._llm.finish_weight_update(str(version))
         if not self._llm.reset_prefix_cache():
             raise RuntimeError(f"engine {self._index} could not drop its prefix cache at version {version}")
+        if self._images is not None:
+            # What the old vision tower made of an image would be taken for the new one's.
+            self._llm.llm_engine.reset_encoder_cache()
+
+    def sleep(self) -> None:
+        """Drop weights and KV cache: keeping a copy of weights that the learner sends anyway would cost host memory."""
+        self._llm.sleep(level=2)
+
+    def wake(self, part: Part) -> None:
+        """Take the memory of ``part`` again, at the same addresses, which CUDA graphs rely on."""
+        self._llm.wake_up(tags=[SLEEP_TAGS[part]])
 
 
 def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu: bool) -> dict[str, Any]:
@@ -87,7 +114,7 @@ def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu
         # Named, because inside a placement group vLLM would choose Ray, and look for bundles of its own.
         "distributed_executor_backend": "uni" if rollout.tensor_parallel == 1 else "mp",
         "max_model_len": max_model_len,
-        "max_num_seqs": MAX_SEQUENCES,
+        "max_num_seqs": rollout.max_concurrency or MAX_SEQUENCES,
         "weight_transfer_config": {"backend": BACKEND},
         "worker_extension_cls": WORKER_EXTENSION,
     }
@@ -98,6 +125,8 @@ def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu
         arguments["enforce_eager"] = True
     else:
         arguments["gpu_memory_utilization"] = rollout.memory_utilization
+        # On CPU vLLM refuses the setting, and takes the calls without doing anything.
+        arguments["enable_sleep_mode"] = rollout.sleep_while_training
     return arguments
 
 
@@ -117,13 +146,13 @@ def cpu_kv_cache_bytes(config: Any, itemsize: int, max_model_len: int) -> int:
     return int(max(wanted, 2 * sequence_bytes))
 
 
-def _sampling_parameters(sampling: SamplingSettings, prompt_index: int) -> Any:
+def _sampling_parameters(sampling: SamplingSettings, prompt_index: int, stops: list[int]) -> Any:
     return SamplingParams(
         n=sampling.samples_per_prompt,
         temperature=sampling.temperature,
         max_tokens=sampling.max_tokens,
-        # Only our stop token ends a sample, as in the other engine.
-        stop_token_ids=[sampling.stop_token_id],
+        # Only our stop token ends a sample, or a placeholder of images, as in the other engine.
+        stop_token_ids=stops,
         ignore_eos=True,
         logprobs=0,
         detokenize=False,
@@ -132,13 +161,13 @@ def _sampling_parameters(sampling: SamplingSettings, prompt_index: int) -> Any:
     )
 
 
-def _completion(prompt_index: int, sample: Any, weight_version: int) -> Completion:
+def _completion(prompt_index: int, sample: Any, stop_token_id: int, weight_version: int) -> Completion:
     token_ids = tuple(sample.token_ids)
     pairs = zip(token_ids, sample.logprobs, strict=True)
     return Completion(
         prompt_index=prompt_index,
         token_ids=token_ids,
         log_probs=tuple(candidates[token].logprob for token, candidates in pairs),
-        finish_reason=sample.finish_reason,
+        finish_reason="stop" if token_ids[-1] == stop_token_id else "length",
         weight_version=weight_version,
     )

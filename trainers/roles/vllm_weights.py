@@ -70,7 +70,11 @@ class BroadcastWeightTransfer(WeightTransferEngine):
 
         Replaces the base class's, which synchronises an accelerator that a CPU machine does not have.
         """
-        self.receive_weights(self.parse_update_info(update_info))
+        try:
+            self.receive_weights(self.parse_update_info(update_info))
+        except BaseException:
+            self.finish_weight_update()  # in form again, so that the next transfer can replace what is wrong
+            raise
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 

@@ -7,39 +7,64 @@ from contextlib import nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from trainers.roles.lora import adapted_layers, base_name, is_adapter, merged
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rltui.layout.schema import Learner, Train
+    from rltui.layout.schema import Critic, Learner, Train
+
+LOSS_SCALING = {"loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 500, "hysteresis": 2}
+"""Dynamic: a step whose gradients overflow fp16 is not made; the first is forgiven, each further one halves the scale,
+and 500 steps without one double it. DeepSpeed waits 1000, as long as a whole run of reinforcement learning."""
 
 _LAYER = re.compile(r"^(.*?\.\d+)\.")
 
 
-def deepspeed_config(learner: Learner, train: Train, hidden_size: int) -> dict[str, Any]:
-    """DeepSpeed's configuration for a learner.
+def effective_stage(role: Learner | Critic) -> int:
+    """The ZeRO stage that a role is run with: in fp16 and bf16 at least 1.
+
+    DeepSpeed 0.19 without ZeRO divides fp16's gradients by a scale that it did not multiply the loss by. ZeRO-1 makes
+    the same steps, scaled, from float32 weights that are shared out instead of kept on every rank.
+    """
+    return role.zero_stage if role.precision == "fp32" else max(1, role.zero_stage)
+
+
+def deepspeed_config(role: Learner | Critic, train: Train, hidden_size: int, *, has_gpu: bool) -> dict[str, Any]:
+    """DeepSpeed's configuration for a learner or critic.
 
     Gradient accumulation is the learner's own affair (``managed_gradient_accumulation``), because groups without
     signal are left out and the number of micro-batches therefore differs from step to step.
 
     Args:
-        learner: The role.
+        role: The role.
         train: For the gradient's bound.
         hidden_size: Of the model. Parameters of fewer than ten times as many elements (the norms) are not worth a
             gather each; ZeRO-3 leaves them whole.
+        has_gpu: Whether what is offloaded comes from a card, so that host memory must be pinned.
     """
+    zero: dict[str, Any] = {
+        "stage": effective_stage(role),
+        "overlap_comm": False,
+        "stage3_param_persistence_threshold": 10 * hidden_size,
+    }
+    if role.offload != "none":
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": has_gpu}
+    if role.offload == "all" and role.zero_stage == 3:
+        zero["offload_param"] = {"device": "cpu", "pin_memory": has_gpu}
+    if partition := getattr(role, "hpz_partition", 0):  # a critic has none
+        zero["zero_hpz_partition_size"] = partition
     return {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
         "gradient_clipping": train.gradient_clip,
-        "bf16": {"enabled": learner.precision == "bf16"},
-        "fp16": {"enabled": learner.precision == "fp16"},
-        "zero_optimization": {
-            "stage": learner.zero_stage,
-            "overlap_comm": False,
-            "stage3_param_persistence_threshold": 10 * hidden_size,
-        },
-        "zero_allow_untested_optimizer": True,  # torch's AdamW: DeepSpeed's own would need a compiler at run time
+        "bf16": {"enabled": role.precision == "bf16"},
+        "fp16": {"enabled": role.precision == "fp16", **LOSS_SCALING},
+        "zero_optimization": zero,
+        # torch's AdamW, on the card and in host memory: DeepSpeed's own would need a compiler at run time
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 10**9,
     }
 
@@ -56,17 +81,30 @@ def full_shape(parameter: Any) -> tuple[int, ...]:
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
 
 
-def full_parameters(module: Any) -> Iterator[tuple[str, Any]]:
-    """Yield ``(name, tensor)`` of all parameters in their order, gathering ZeRO-3 shards one layer at a time.
+def exported_shapes(module: Any) -> dict[str, tuple[int, ...]]:
+    """Names and whole shapes of what ``full_parameters`` yields, in the same order."""
+    named = module.named_parameters()
+    return {base_name(name): full_shape(parameter) for name, parameter in named if not is_adapter(name)}
+
+
+def full_parameters(module: Any, *, at_once: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield ``(name, tensor)`` of all parameters in their order, adapters added to what they update.
 
     Every rank must iterate to the end, because each gather is a collective. Tensors are valid until the next one.
+
+    Args:
+        module: The model.
+        at_once: Gather the whole model instead of one layer after the other.
     """
-    named = list(module.named_parameters())
-    for _, layer in groupby(named, key=lambda item: _layer(item[0])):
+    adapted, named = adapted_layers(module), list(module.named_parameters())
+    for _, layer in groupby(named, key=lambda item: "" if at_once else _layer(item[0])):
         members = list(layer)
         with _gathered([parameter for _, parameter in members]):
             for name, parameter in members:
-                yield name, parameter.data
+                if is_adapter(name):
+                    continue
+                weight = parameter.data
+                yield base_name(name), merged(weight, adapted[name]) if name in adapted else weight
 
 
 def _layer(name: str) -> str:

@@ -6,6 +6,32 @@ Codes are stable for ever: a rule that goes leaves a gap.
 
 from __future__ import annotations
 
-from rltui.check.rules import algorithm, batch, data, engine, heads, host, memory, placement, pools, settings, slurm
+from rltui.check.rules import (
+    algorithm,
+    batch,
+    data,
+    engine,
+    grpo,
+    heads,
+    host,
+    memory,
+    placement,
+    pools,
+    settings,
+    slurm,
+)
 
-__all__ = ["algorithm", "batch", "data", "engine", "heads", "host", "memory", "placement", "pools", "settings", "slurm"]
+__all__ = [
+    "algorithm",
+    "batch",
+    "data",
+    "engine",
+    "grpo",
+    "heads",
+    "host",
+    "memory",
+    "placement",
+    "pools",
+    "settings",
+    "slurm",
+]

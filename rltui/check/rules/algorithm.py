@@ -15,7 +15,7 @@ def kl_without_reference(subject: Subject) -> Iterator[Trouble]:
     """A KL penalty needs a reference model to compare with."""
     layout = subject.layout
     wanted = {
-        "grpo": layout.grpo.kl_coefficient > 0,
+        "grpo": layout.grpo.penalises_kl,
         "ppo": layout.ppo.kl != "none" and layout.ppo.kl_coefficient > 0,
         "opd": False,  # distillation compares with the teacher
     }
@@ -32,7 +32,7 @@ def idle_reference(subject: Subject) -> Iterator[Trouble]:
     """
     layout = subject.layout
     used = {
-        "grpo": layout.grpo.kl_coefficient > 0,
+        "grpo": layout.grpo.penalises_kl,
         "ppo": layout.ppo.kl != "none" and layout.ppo.kl_coefficient > 0,
         "opd": False,
     }
@@ -153,12 +153,36 @@ def opd_temperature(subject: Subject) -> Iterator[Trouble]:
     """The student samples at a temperature that the teacher's scores do not have.
 
     Servers return log-probabilities of prompt tokens unscaled. At another temperature than 1 student and teacher are
-    compared on different distributions.
+    compared on different distributions. A teacher that rltui starts scores at the student's.
     """
     layout = subject.layout
-    if layout.algorithm == "opd" and layout.train.temperature != 1.0:
+    if layout.algorithm == "opd" and layout.roles.teacher is None and layout.train.temperature != 1.0:
         message = f"temperature {layout.train.temperature:g}: the teacher's log-probs are those of temperature 1"
         yield Trouble(message, "train.temperature", ("train.temperature=1.0",))
+
+
+@rule("B243", "warning")
+def stale_without_weights(subject: Subject) -> Iterator[Trouble]:
+    """Rollouts run ahead, and nothing corrects that older weights sampled them.
+
+    With `grpo.importance: off` a sample counts as if the policy of the step had drawn it, however far that has moved.
+    """
+    layout = subject.layout
+    if layout.algorithm == "grpo" and layout.train.async_steps and layout.grpo.importance == "off":
+        message = f"samples may be {layout.train.async_steps} steps old, and importance is off"
+        yield Trouble(message, "grpo.importance", ("grpo.importance=cap",))
+
+
+@rule("B244", "warning")
+def inflight_without_running_ahead(subject: Subject) -> Iterator[Trouble]:
+    """Engines are to take weights while they sample, but rollouts do not run ahead.
+
+    Where engines and learners take turns, no engine samples when new weights come.
+    """
+    train = subject.layout.train
+    if train.inflight_updates and not train.async_steps:
+        message = "inflight_updates has no effect with async_steps 0"
+        yield Trouble(message, "train.inflight_updates", ("train.async_steps=1", "train.inflight_updates=false"))
 
 
 @rule("B232", "warning")
@@ -173,4 +197,23 @@ def clip_upside_down(subject: Subject) -> Iterator[Trouble]:
             f"clip_high {grpo.clip_high:g} is below clip_low {grpo.clip_low:g}",
             "grpo.clip_high",
             (f"grpo.clip_high={grpo.clip_low:g}",),
+        )
+
+
+@rule("B248", "error")
+def off_policy_without_divergence(subject: Subject) -> Iterator[Trouble]:
+    """Distillation takes answers of the dataset, where the layout's estimator or queue has no place for them.
+
+    The sampled-token estimator is an expectation over the student's own samples, and wrong on others'. With rollouts
+    that run ahead, the prompts of a step are with the engines before it is drawn whose answers it takes.
+    """
+    layout = subject.layout
+    if layout.algorithm != "opd" or layout.opd.on_policy_fraction == 1.0:
+        return
+    fraction = f"on_policy_fraction {layout.opd.on_policy_fraction:g}"
+    if layout.opd.estimator != "top_k":
+        yield Trouble(f"{fraction} with the sampled-token estimator", "opd.estimator", ("opd.estimator=top_k",))
+    if layout.train.async_steps:
+        yield Trouble(
+            f"{fraction} with async_steps {layout.train.async_steps}", "train.async_steps", ("train.async_steps=0",)
         )

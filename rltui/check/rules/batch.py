@@ -128,17 +128,14 @@ def warm_up_too_long(subject: Subject) -> Iterator[Trouble]:
 
 @rule("B208", "warning")
 def evals_never(subject: Subject) -> Iterator[Trouble]:
-    """The evaluation set is never evaluated.
+    """The evaluation set is never evaluated, or only before the first step and after the last one.
 
     `data.eval_every` counts steps, not episodes or samples: an interval that is larger than the run never comes.
     """
     data, steps = subject.layout.data, subject.layout.train.steps
     if data.eval and steps > 1 and (data.eval_every == 0 or data.eval_every > steps):
-        yield Trouble(
-            f"eval_every {data.eval_every} never comes in {steps} steps",
-            "data.eval_every",
-            (f"data.eval_every={max(1, steps // 4)}",),
-        )
+        what = f"eval_every {data.eval_every} never comes in {steps} steps" if data.eval_every else "eval_every is 0"
+        yield Trouble(what, "data.eval_every", (f"data.eval_every={max(1, steps // 4)}",))
 
 
 @rule("B209", "warning")
@@ -236,6 +233,18 @@ def learning_rate_high(subject: Subject) -> Iterator[Trouble]:
             "train.learning_rate",
             ("train.learning_rate=1e-6",),
         )
+
+
+@rule("B247", "note")
+def learning_rate_low_for_lora(subject: Subject) -> Iterator[Trouble]:
+    """LoRA with a learning rate for all weights learns slowly.
+
+    Adapters want about ten times the rate of all weights (Schulman et al. 2025, "LoRA without regret"): 1e-5 to 1e-4.
+    """
+    rate, learner = subject.layout.train.learning_rate, subject.layout.roles.learner
+    if learner.lora_rank and rate < 5e-6:
+        message = f"learning_rate {rate:g} for adapters of rank {learner.lora_rank}"
+        yield Trouble(message, "train.learning_rate", (f"train.learning_rate={10 * rate:g}",))
 
 
 @rule("B216", "warning")

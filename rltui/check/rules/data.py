@@ -12,7 +12,18 @@ from rltui.check.rule import Subject, Trouble, rule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MODELS = ("builtin/tiny-qwen3",)
+MODELS = ("builtin/tiny-qwen3", "builtin/tiny-qwen3-vl")
+LOWEST_TEMPERATURE = 0.01
+_WHOLE_NAMES = {
+    "gsm8k": "openai/gsm8k",
+    "mbpp": "google-research-datasets/mbpp",
+    "rlvr-math": "allenai/RLVR-MATH",
+    "code_contests": "deepmind/code_contests",
+    "dapo-math-17k": "BytedTsinghua-SIA/DAPO-Math-17k",
+    "geometry3k": "hiyouga/geometry3k",
+    "geo3k": "hiyouga/geometry3k",
+}
+"""Datasets that are often named without their organisation."""
 _PLACEHOLDER = re.compile(r"TODO|FIXME|path/to|<[^>]*>|\$\{?\w+|\bCHANGE_?ME\b|\byour[-_]", re.IGNORECASE)
 _NODE_LOCAL = re.compile(r"^(?:/tmp|/dev/shm|/scratch/local|/local|/var/tmp)(?:/|$)")
 
@@ -20,11 +31,10 @@ _NODE_LOCAL = re.compile(r"^(?:/tmp|/dev/shm|/scratch/local|/local|/var/tmp)(?:/
 @rule("D501", "error")
 def unknown_task(subject: Subject) -> Iterator[Trouble]:
     """A task called builtin/… is not one of those that rltui brings."""
-    train = subject.layout.data.train
-    if train.startswith("builtin/") and train not in TASKS:
-        yield Trouble(
-            f"there is no task {train!r}; known: {', '.join(TASKS)}", "data.train", (f"data.train={TASKS[0]}",)
-        )
+    data = subject.layout.data
+    for key, name in (("data.train", data.train), ("data.eval", data.eval)):
+        if name.startswith("builtin/") and name not in TASKS:
+            yield Trouble(f"there is no task {name!r}; known: {', '.join(TASKS)}", key, (f"{key}={TASKS[0]}",))
 
 
 @rule("D502", "error")
@@ -87,7 +97,8 @@ def node_local_path(subject: Subject) -> Iterator[Trouble]:
     layout = subject.layout
     if layout.hardware.nodes == 1:
         return
-    for key, path in (("roles.learner.model", layout.roles.learner.model), ("data.train", layout.data.train)):
+    paths = {"roles.learner.model": layout.roles.learner.model, "data.train": layout.data.train}
+    for key, path in {**paths, "data.eval": layout.data.eval}.items():
         if _NODE_LOCAL.match(path):
             yield Trouble(f"{path} is local to each of {layout.hardware.nodes} nodes; use a shared folder", key)
 
@@ -133,10 +144,16 @@ def slow_rewards(subject: Subject) -> Iterator[Trouble]:
 
 @rule("D512", "warning")
 def trained_on_the_test(subject: Subject) -> Iterator[Trouble]:
-    """The evaluation set is the training set."""
+    """The evaluation set is the training set.
+
+    Tasks that are made by rule are no trouble: an evaluation has problems of its own. Of a dataset of the hub, two
+    splits are two sets.
+    """
     data = subject.layout.data
-    if data.eval and data.eval == data.train:
-        yield Trouble(f"{data.eval} is trained on and evaluated on", "data.eval")
+    made = data.eval.startswith(("builtin/", "reasoning-gym/"))
+    if data.eval and data.eval == data.train and not made and (_is_file(data.eval) or data.split == data.eval_split):
+        split = "" if _is_file(data.eval) else f", split {data.split},"
+        yield Trouble(f"{data.eval}{split} is trained on and evaluated on", "data.eval")
 
 
 @rule("D513", "error")
@@ -155,14 +172,18 @@ def images_longer_than_prompt(subject: Subject) -> Iterator[Trouble]:
 def reward_of_another_task(subject: Subject) -> Iterator[Trouble]:
     """Task and reward do not belong together.
 
-    `exact` and `coin` compare with the answer that a builtin task computes; `math` and `code` parse what a dataset
-    says.
+    `exact` and `coin` compare with the answer that the task computes, or that stands in a file of your own; `math` and
+    `code` parse what a dataset says; `http` may judge anything.
     """
     data = subject.layout.data
-    builtin = data.train.startswith("builtin/")
-    if builtin != (data.reward in ("exact", "coin")) and data.reward != "none":
-        better = "exact" if builtin else "math"
-        yield Trouble(f"reward {data.reward} for {data.train}", "data.reward", (f"data.reward={better}",))
+    if data.reward in ("none", "http"):
+        return
+    compares = data.reward in ("exact", "coin")
+    for key, name in (("data.reward", data.train), ("data.eval", data.eval)):
+        made = name.startswith(("builtin/", "reasoning-gym/"))
+        if (made and not compares) or (compares and name and not made and not _is_file(name)):
+            fix = (f"data.reward={'exact' if made else 'math'}",) if key == "data.reward" else ()
+            yield Trouble(f"reward {data.reward} for {name}", key, fix)
 
 
 @rule("D515", "warning")
@@ -178,3 +199,63 @@ def reference_of_another_kind(subject: Subject) -> Iterator[Trouble]:
             "roles.reference.model",
             (f"roles.reference.model={roles.learner.model}",),
         )
+
+
+@rule("D516", "note")
+def dataset_of_nobody(subject: Subject) -> Iterator[Trouble]:
+    """A dataset's name is neither a file nor ORGANISATION/NAME, as nearly all of the Hugging Face hub are.
+
+    A name that does not exist is found only after the job has queued.
+    """
+    for key in ("train", "eval"):
+        name = getattr(subject.layout.data, key)
+        if name and "/" not in name and not _is_file(name) and "$" not in name:
+            whole = _WHOLE_NAMES.get(name.lower(), "")
+            fix = (f"data.{key}={whole}",) if whole else ()
+            yield Trouble(f"{name} has no organisation in front, and is no file", f"data.{key}", fix)
+
+
+@rule("D517", "note")
+def workers_for_nothing(subject: Subject) -> Iterator[Trouble]:
+    """There are reward workers, but nothing for them to compute.
+
+    With reward `http` the server computes, and is asked for all samples of a step at once; `none` is no reward.
+    """
+    layout, reward = subject.layout, subject.layout.roles.reward
+    if reward is not None and reward.workers and not layout.num_reward_workers:
+        message = f"{reward.workers} reward workers for reward {layout.data.reward}: none is started"
+        yield Trouble(message, "roles.reward.workers", ("roles.reward.workers=0",))
+
+
+@rule("D518", "error")
+def same_answer_again(subject: Subject) -> Iterator[Trouble]:
+    """An evaluation asks for several answers to each prompt, and samples greedily.
+
+    At temperature 0 the likeliest token is taken each time, so all answers to a prompt are the same one, and pass@k
+    says nothing that pass@1 does not.
+    """
+    data = subject.layout.data
+    if data.eval and data.eval_samples > 1 and not data.eval_temperature:
+        yield Trouble(
+            f"{data.eval_samples} answers at eval_temperature 0",
+            "data.eval_samples",
+            (f"data.eval_temperature={subject.layout.train.temperature:g}",),
+        )
+
+
+@rule("D519", "error")
+def temperature_too_low(subject: Subject) -> Iterator[Trouble]:
+    """A sampling temperature is lower than engines take.
+
+    vLLM raises temperatures between 0 and 0.01 to 0.01 without a word, so no engine takes them; 0, for evaluations, is
+    greedy.
+    """
+    layout = subject.layout
+    found = {"train.temperature": layout.train.temperature, "data.eval_temperature": layout.data.eval_temperature}
+    for key, temperature in found.items():
+        if 0 < temperature < LOWEST_TEMPERATURE:
+            yield Trouble(f"temperature {temperature:g} is below {LOWEST_TEMPERATURE}", key, (f"{key}=0.01",))
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith((".jsonl", ".json", ".parquet"))

@@ -84,7 +84,9 @@ def greedy_neighbour(subject: Subject) -> Iterator[Trouble]:
     0.4 to 0.6; above 0.7 the wake-up or the first weight sync runs out of memory.
     """
     rollout = subject.layout.roles.rollout
-    if colocated(subject) and not subject.layout.hardware.on_cpu and rollout.memory_utilization > 0.7:
+    if rollout.engine != "vllm" or subject.layout.hardware.on_cpu:
+        return
+    if colocated(subject) and rollout.memory_utilization > 0.7:
         yield Trouble(
             f"memory_utilization {rollout.memory_utilization:g} beside the learner on the same GPU",
             "roles.rollout.memory_utilization",
@@ -114,18 +116,6 @@ def wide_precision(subject: Subject) -> Iterator[Trouble]:
         )
 
 
-@rule("E308", "error")
-def hf_cannot_sleep(subject: Subject) -> Iterator[Trouble]:
-    """The hf engine cannot sleep; only vLLM frees its weights and KV cache on request."""
-    rollout = subject.layout.roles.rollout
-    if rollout.engine == "hf" and rollout.sleep_while_training:
-        yield Trouble(
-            "engine hf cannot free its memory while the learner trains",
-            "roles.rollout.sleep_while_training",
-            ("roles.rollout.sleep_while_training=false",),
-        )
-
-
 @rule("E309", "warning")
 def teacher_on_leftovers(subject: Subject) -> Iterator[Trouble]:
     """The teacher may not use most of its own GPUs.
@@ -146,7 +136,7 @@ def teacher_on_leftovers(subject: Subject) -> Iterator[Trouble]:
 def not_for_the_bundled_trainers(subject: Subject) -> Iterator[Trouble]:
     """The trainers that come with this version of rltui cannot run this layout.
 
-    They run synchronous GRPO with learners and engines on GPUs of their own. The layout can be checked, drawn and
+    They run GRPO, PPO and OPD; the message names what they lack. The layout can be checked, drawn and
     estimated all the same; a launch is refused.
     """
     reasons = unsupported(subject.layout)

@@ -109,6 +109,20 @@ def offload_on_cpu(subject: Subject) -> Iterator[Trouble]:
         yield Trouble("everything is in host memory already", key, (f"{key}=none",))
 
 
+@rule("B246", "warning")
+def offload_without_shards(subject: Subject) -> Iterator[Trouble]:
+    """Offload is a part of ZeRO: optimizer states can leave the card with ZeRO-1 to 3, weights with ZeRO-3 only.
+
+    With a lower stage they stay where they are, and the card needs the memory that was to be saved.
+    """
+    for name in ("learner", "critic"):
+        role = getattr(subject.layout.roles, name)
+        needed = {"none": 0, "optimizer": 1, "all": 3}[role.offload] if role else 0
+        if role and role.zero_stage < needed:
+            key = f"roles.{name}.zero_stage"
+            yield Trouble(f"offload {role.offload} with ZeRO-{role.zero_stage}", key, (f"{key}={needed}",))
+
+
 @rule("H408", "warning")
 def few_cores(subject: Subject) -> Iterator[Trouble]:
     """The node has fewer than two CPU cores for each GPU.

@@ -232,7 +232,7 @@ def reward_cpus(subject: Subject) -> Iterator[Trouble]:
     hardware, reward = subject.layout.hardware, subject.layout.roles.reward
     if reward is None:
         return
-    wanted = reward.workers * reward.cpus_per_worker
+    wanted = subject.layout.num_reward_workers * reward.cpus_per_worker
     left = hardware.nodes * hardware.ray_cpus_per_node - sum(sizes(subject.layout).values())
     if wanted > max(0, left):
         cpus = hardware.gpus_per_node + 1 + -(-wanted // hardware.nodes)

@@ -194,10 +194,13 @@ def colocated_cannot_run_ahead(subject: Subject) -> Iterator[Trouble]:
 def colocated_without_sleep(subject: Subject) -> Iterator[Trouble]:
     """Engine and learner share GPUs, and the engine keeps its memory while the learner trains.
 
-    Without `sleep_while_training` the KV cache stays allocated: the learner gets only what `memory_utilization` leaves.
+    Without `sleep_while_training` the KV cache of vLLM stays allocated: the learner gets only what `memory_utilization`
+    leaves. An engine of transformers keeps its weights alone.
     """
     rollout = subject.layout.roles.rollout
-    if colocated(subject) and not rollout.sleep_while_training and not subject.layout.hardware.on_cpu:
+    if rollout.engine != "vllm" or subject.layout.hardware.on_cpu:
+        return
+    if colocated(subject) and not rollout.sleep_while_training:
         yield Trouble(
             f"the engine keeps {rollout.memory_utilization:.0%} of the card while the learner trains on it",
             "roles.rollout.sleep_while_training",

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.layout.secret_words import SECRET_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _NOT_IN_WANDB = re.compile(r"[/\\#?%:]")
 _HOME = re.compile(r"(?:/home|/Users|/u|/lustre/users)/[^/]+")
-_SECRET = re.compile(
-    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|wandb_v\d_\w{20,}|\b[0-9a-f]{40}\b|AKIA[0-9A-Z]{16}|//[^/@\s]+:[^/@\s]+@"
-)
 
 
 @rule("T701", "note")
@@ -66,7 +64,7 @@ def secret_in_layout(subject: Subject) -> Iterator[Trouble]:
     cluster profile's 0600 environment file.
     """
     for key, text in _texts("", msgspec.to_builtins(subject.layout)):
-        if _SECRET.search(text):
+        if SECRET_VALUE.search(text):
             yield Trouble("this looks like a key or password; keep it out of layouts", key)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rltui.check.arithmetic import time_limit_s
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.layout.time_limit import time_limit_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,7 @@ from rltui.diagnose.catalog import (
     host,
     learner,
     outside,
+    own,
     ray,
     slurm,
 )
@@ -20,7 +21,7 @@ from rltui.diagnose.catalog import (
 if TYPE_CHECKING:
     from rltui.diagnose.causes import Cause
 
-_FAMILIES = (slurm, gpu_health, host, ray, cuda_memory, engine, collectives, learner, outside, environment)
+_FAMILIES = (slurm, gpu_health, host, ray, cuda_memory, engine, collectives, learner, outside, environment, own)
 
 
 def all_causes() -> tuple[Cause, ...]:

@@ -110,6 +110,7 @@ CAUSES = (
             ),
         ),
         wrong=("Blaming the rank that prints it: it is the one that still lives.",),
+        judge=judges.nccl_ib_error,
         collect=("the first of these lines by time: later ones are flushes", *_RANKS),
         explains=frozenset({"nccl_timeout", "nccl_system_error"}),
         sources=(_NCCL_DOC, "NVIDIA/nccl#1664"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rltui.diagnose import host_checks
 from rltui.diagnose.causes import Cause
 from rltui.diagnose.verdicts import Remedy
 
@@ -23,6 +24,7 @@ CAUSES = (
             ),
         ),
         wrong=("A smaller GPU micro batch: host memory is not the GPU's.",),
+        judge=host_checks.host_oom,
         collect=(
             "sacct's State and MaxRSS of the job's steps",
             "dmesg of the node: the kernel names what it killed",

@@ -32,7 +32,7 @@ CAUSES = (
         id="slurm_node_fail",
         tier="site",
         title="A node failed under the job",
-        detail="node {node}",
+        detail="{node}",
         tell="Slurm names the node, or the state is NODE_FAIL.",
         remedies=(
             Remedy(
@@ -127,7 +127,7 @@ CAUSES = (
         id="slurm_launch_failed",
         tier="site",
         title="A node could not start the job, or ended it for no reason of the job's",
-        detail="node {node}",
+        detail="{node}",
         tell="Failed prolog, a missing spool file, a failed launch, or a kill without any other sign, on one node.",
         remedies=(
             Remedy(

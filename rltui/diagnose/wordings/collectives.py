@@ -31,9 +31,12 @@ SIGNS = (
         ("retrieving nccluniqueid", r"(?i)retrieving ncclUniqueId.{0,200}(?:timeout|timed out|Socket Timeout)"),
         ("wait timeout", r"(?i)(?:nccl|DistBackendError|process group).{0,200}wait timeout after"),
         ("collective", r"(?i)\bcollective\b.{0,80}\btimed out\b|\btimed out\b.{0,80}\bcollective\b"),
-        ("nccl timeout", r"(?i)\bnccl timeout\b"),
+        ("nccl", r"(?i)\bnccl (?:watchdog )?timeout\b"),
+        ("worknccl", r"WorkNCCL\(.{0,300}timed out in blocking wait"),
+        ("heartbeat of its watchdog", r"detected no heartbeat of its watchdog"),
+        ("dump debug info", r"(?i)after attempting to dump debug info, due to collective timeout"),
         confidence=0.8,
-        unless=r"(?i)set to|default|NCCL_TIMEOUT|to avoid|increase|with exception: CUDA error",
+        unless=r"(?i)set to|default(?!_pg)|NCCL_TIMEOUT|to avoid|increase|with exception: CUDA error",
     ),
     *signs(
         "nccl_timeout",
@@ -55,7 +58,7 @@ SIGNS = (
             r"(?i)desync(?:hronized|ed)? (?:detected|report|between ranks)|caused the desync|ranks? (?:are|is) desync",
             "desync desynced desynchronized",
         ),
-        ("message truncated", r"NCCL WARN.*Message truncated"),
+        ("message truncated", r"NCCL WARN.*Message truncated ?:"),
         confidence=0.9,
         unless=r"(?i)DESYNC_DEBUG\b.{0,20}[=:]|set to|enabled",
     ),
@@ -68,16 +71,20 @@ SIGNS = (
             r"NCCL WARN.{0,200}(?:Connection refused|No route to host|timed out|Network is unreachable|Connection "
             r"reset|Connection closed|Broken pipe|shared memory|Bad address)",
         ),
-        ("socket.h", r"socket\.(?:h|cc):\d+.{0,20}WARN.{0,200}(?:failed|refused|No route|timed out|closed)"),
+        ("", r"socket\.(?:h|cc):\d+.{0,20}WARN.{0,200}(?:failed|refused|No route|timed out|closed)", "socket"),
         (
             "nccl warn",
             r"NCCL WARN.{0,40}(?:Bootstrap|NET/Socket|Net|socket\w*) ?:? .{0,120}(?:no socket interface|no interface "
             r"found|failed|timeout)",
         ),
         (
-            "socketstartconnect",
-            r"socket(?:StartConnect|PollConnect|Progress).{0,160}(?:failed|refused|closed|exceeded)",
+            "",
+            r"socket(?:StartConnect|PollConnect|Progress(?:Opt)?|Recv|Send|Accept|TryAccept)\b.{0,160}(?:failed|refused|closed|"
+            r"exceeded)",
+            "socketstartconnect socketpollconnect socketprogress socketprogressopt socketrecv socketsend socketaccept "
+            "sockettryaccept",
         ),
+        ("bootstrap root", r"Bootstrap Root : .{0,80}(?:already checked in|mismatch)"),
         ("nccl", r"(?i)nccl.{0,120}(?:No route to host|Network is unreachable|no socket interface found)"),
         confidence=0.85,
         unless=r"(?i)\bretrying\b",
@@ -86,12 +93,12 @@ SIGNS = (
         "nccl_system_error",
         ("socketpollconnect", r"NCCL WARN socketPollConnect poll\(\)"),
         ("retrying", r"socketPollConnect.{0,120}retrying \((?P<tries>\d+)/(?P=tries)\)"),
-        ("nccl info", r"NCCL INFO (?:bootstrap|init|group|enqueue)\.cc:\d+ -> 2\b"),
+        ("nccl info", r"NCCL INFO (?:bootstrap|init|group|enqueue)\.cc:\d+ -> 2\b", "bootstrap init group enqueue"),
         confidence=0.65,
     ),
     Sign(
         cause="nccl_system_error",
-        anchor="net/socket : using",
+        anchor="net/socket",
         pattern=r"NET/Socket ?: Using",
         check=judges.read_socket_interfaces,
     ),
@@ -111,9 +118,13 @@ SIGNS = (
         ("ibv_", r"(?i)(?:call to |WARN.{0,20})ibv_\w+.{0,120}(?:failed|error)"),
         ("transport retry", r"(?i)transport retry (?:counter|count) exceeded"),
         ("ibv_wc_", r"IBV_WC_(?!SUCCESS)\w+"),
-        ("ncclremoteerror", ""),
         confidence=0.85,
         unless=r"No device found|Using \[0\]",
+    ),
+    *signs(
+        "nccl_ib_error",
+        ("ncclremoteerror", ""),
+        confidence=0.65,
     ),
     *signs(
         "nccl_duplicate_gpu",
@@ -143,14 +154,20 @@ SIGNS = (
             r"Connection reset|Read error|Broken pipe|"
             r"Connection refused|SO_ERROR|timeout caused pair closure)",
         ),
-        ("monitoredbarrier", r"(?i)failed to pass monitoredBarrier|monitoredBarrier.{0,80}(?:timed out|timeout)"),
+        (
+            "monitoredbarrier",
+            r"(?i)failed to pass monitoredBarrier|monitoredBarrier.{0,80}(?:timed out|timeout|received errors)",
+        ),
         ("waiting for clients", r"(?i)timed out after \d+ seconds waiting for clients"),
         ("client socket has timed out", r"(?i)client socket has timed out after \d+"),
         (
-            "tcpstore",
-            r"(?i)(?:tcpstore|DistStoreError|DistNetworkError|recvValue).{0,200}(?:timed? ?out|Socket Timeout|"
-            r"Connection reset|failed to recv|Broken pipe)",
+            "",
+            r"(?i)(?:tcpstore|DistNetworkError|recvValue).{0,200}(?:timed? ?out|Socket Timeout|Connection reset|"
+            r"failed to recv|Broken pipe)",
+            "tcpstore distnetworkerror recvvalue",
         ),
+        ("unbound_buffer", r"unbound_buffer\.cc:\d+\] Timed out waiting"),
+        ("wait timeout", r"(?i)wait timeout after \d+ms, keys:"),
         ("distnetworkerror", r"(?i)DistNetworkError:.{0,120}(?:timed out|failed to connect|refused)"),
         ("diststoreerror", ""),
         ("store based barrier", r"(?i)timed out initializing process group in store based barrier"),

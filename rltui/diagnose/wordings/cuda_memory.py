@@ -17,7 +17,7 @@ SIGNS = tuple(
             "out of memory",
             r"(?i)(?:CUDA|HIP|NPU|XPU|MUSA)(?: driver| runtime)?(?: error)?(?: \(2\))?:?\s*out of memory",
         ),
-        ("out of memory", r"(?i)tried to allocate [\d.]+ [KMGT]iB"),
+        ("tried to allocate", r"(?i)tried to allocate [\d.]+ [KMGT]iB(?! in| bytes)"),
         ("out of memory", r"(?i)cuda runtime error \(\d+\) ?: out of memory"),
         ("out of memory", r"NCCL WARN Cuda failure.*out of memory"),
         ("alloc_failed", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"),
@@ -26,5 +26,6 @@ SIGNS = tuple(
         ("resource_exhausted", r"RESOURCE_EXHAUSTED: Out of memory"),
         ("cuda oom", r"CUDA OOM\b"),
         ("raytaskerror(outofmemoryerror)", ""),
+        ("outofmemoryerror: ", r"(?:^|[\s.])OutOfMemoryError: (?!Task was killed|.{0,80}\bnode\b)"),
     )
 )

@@ -20,7 +20,8 @@ SIGNS = (
         ),
         (
             "larger than the available kv cache memory",
-            r"max seq len \((?P<asked>\d+)\)(?:.*estimated maximum model length is (?P<held>\d+))?",
+            r"max seq len \((?P<asked>\d+)\).*larger than the available KV cache memory"
+            r"(?:.*estimated maximum model length is (?P<held>\d+))?",
         ),
         confidence=0.95,
     ),
@@ -105,6 +106,15 @@ SIGNS = (
             r"(?i)(?:prompt|input|sequence|tokens?|count).{0,80}exceeds the model's max",
         ),
         ("max_tokens must be at least 1", r"max_tokens must be at least 1, got -?\d+"),
+        (
+            "maximum context length",
+            r"Input length \((?P<prompt>\d+)\) exceeds model's maximum context length \((?P<limit>\d+)",
+        ),
+        (
+            "max_model_len",
+            r"prompt (?:has|of|with) (?P<prompt>\d+) tokens.{0,80}(?:more than|exceeds) max_model_len[= "
+            r"(]+(?P<limit>\d+)",
+        ),
     ),
     *signs(
         "engine_core_died",
@@ -121,6 +131,11 @@ SIGNS = (
         ("is dead", r"(?i)rank \d+ scheduler is dead|scheduler process is dead"),
         ("sigquit", r"(?i)sigquit.{0,120}child"),
         ("engine process failed to start", ""),
+        ("fatal signal from worker processes", ""),
+        ("engine core process", r"Engine core process \S+ (?:died|failed)"),
+        ("engine core processes", r"Engine core processes \S+ (?:died|failed)"),
+        ("engine process", r"(?i)engine process (?:has )?died"),
+        ("childprocesserror", r"ChildProcessError: worker died"),
         confidence=0.7,
     ),
     Sign(
@@ -172,6 +187,12 @@ SIGNS = (
             r"(?i)code execution (?:server|service|api|sandbox).{0,80}(?:refused|timed out|unreachable|unavailable|"
             r"failed)",
         ),
-        unless=r"(?i)retry(?:ing)? (?:in|after)|\bretry \d+/\d+",
+        (
+            "judge",
+            r"(?i)\b(?:code|math)[ _-]judge\b.{0,160}(?:not available|unavailable|refused|timed? ?out|max "
+            r"retries|50[234])",
+        ),
+        # "sandbox/timeout_rate: 0.02" is a metric
+        unless=r"(?i)retry(?:ing)? (?:in|after)|\bretry \d+/\d+|sandbox[/_]\w+['\"]?\s?[:=]\s?[\d.]",
     ),
 )

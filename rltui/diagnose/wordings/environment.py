@@ -3,7 +3,7 @@
 from rltui.diagnose.signs import Sign, signs
 
 _OPTIONAL = (
-    r"(?i)^\s*except |optional|skipp|fall(?:ing)? ?back|will not be available|not be used|disabled|ignor|"
+    r"(?i)^\s*except |optional|skipp|fall(?:ing)? ?back|will not be available|(?<!can)not be used|disabled|ignor|"
     r"^\W*(?:INFO|DEBUG|WARNING)\b|warnings?\.warn"
 )
 
@@ -29,6 +29,7 @@ SIGNS = (
         "env_import_broken",
         ("modulenotfounderror", r"ModuleNotFoundError: No module named ['\"](?P<module>[\w.]+)['\"]"),
         ("importerror", r"ImportError: (?:cannot import name|No module named|attempted relative)"),
+        ("no module named", r"^\S*python[\d.]*: (?:No module named|Error while finding module specification) \S+"),
         ("glibc", r"version [`'\"]GLIBC(?:XX)?_[\d.]+'? not found", "glibc glibcxx"),
         ("cxxabi", r"version [`'\"]CXXABI_[\d.]+'? not found"),
         (
@@ -59,7 +60,7 @@ SIGNS = (
     ),
     Sign(
         cause="env_import_broken",
-        anchor="requires",
+        anchor="importerror",
         pattern=r"ImportError: .{0,200}(?:requires|is required|not installed|not found in your environment)",
         unless=_OPTIONAL,
         confidence=0.8,

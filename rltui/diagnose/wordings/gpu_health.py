@@ -59,12 +59,12 @@ SIGNS = (
     ),
     *signs(
         "gpu_diag_fail",
-        ("dcgm", r"(?i)dcgm.{0,120}\b(?:fail(?:ed|ure)?|error)\b"),
+        ("dcgm", r"(?i)dcgm.{0,120}\b(?:fail(?:ed|ure)?|error)\b", "dcgm dcgmi"),
         (
             "row",
-            r"(?i)uncorrectable memory errors and row|row remappings? (?:are|is) pending|remapping failure "
-            r"occurred\s*: *yes",
+            r"(?i)uncorrectable memory errors and row|row remappings? (?:are|is) pending",
         ),
+        ("remapping failure occurred", r"(?i)remapping failure occurred\s*: *yes"),
         (
             "fail",
             r"^\|\s*(?:Deployment|PCIe|Memory|GPU Memory|Memory Bandwidth|Diagnostic|Targeted \w+|SM Stress|Pulse "
@@ -96,8 +96,10 @@ SIGNS = (
         (
             "compute capability",
             r"(?i)(?:only supported on GPUs with|requires?(?: a)?(?: GPU)?(?: with)?|minimum) .{0,40}compute "
-            r"capability",
+            r"capability|compute capability.{0,80}(?:(?:is|are) not supported|requires? (?:SM|compute)|too (?:low|"
+            r"old))",
         ),
+        ("supported for the current gpu", ""),
         ("cuda capability sm_", r"(?i)CUDA capability sm_\w+ is not compatible"),
         ("ampere gpus or newer", ""),
         ("supports ampere", r"(?i)only supports Ampere"),
@@ -113,6 +115,8 @@ SIGNS = (
         ("ptxas", r"(?i)ptxas fatal.{0,40}sm_\d+"),
         ("to be true", r"Expected [^,]{0,80}is_sm\w+ .{0,80}to be true, but got false"),
         confidence=0.9,
+        # an engine that takes float16 instead goes on
+        unless=r"(?i)\bcasting\b|falling back|fall back",
     ),
     *signs(
         "gpu_arch_unsupported",

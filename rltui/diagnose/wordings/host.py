@@ -23,9 +23,11 @@ SIGNS = (
         ("std::bad_alloc", ""),
         ("oomkilled", r"\bOOMKilled\b"),
         ("oom killed", r"(?i)have been oom killed"),
+        ("unable to allocate", r"(?:MemoryError|ArrayMemoryError).{0,20}Unable to allocate [\d.]+ [KMGTP]iB"),
+        ("memoryerror", r"^(?:builtins\.)?MemoryError(?:: .{0,200})?$"),
         ("out_of_me+", r"(?:^|[|\s])OUT_OF_ME\+"),
         confidence=0.95,
-        unless=r"CUDA_ERROR|Detected 0 oom",
+        unless=r"CUDA_ERROR|Detected 0 oom|^(?:builtins\.)?MemoryError: .{0,40}(?:GPU|CUDA)",
     ),
     Sign(
         cause="host_oom_slurm",
@@ -36,9 +38,15 @@ SIGNS = (
     Sign(
         cause="host_oom_slurm",
         anchor="sigkill",
-        pattern=r"(?i)(?:trainer|process|worker|child).{0,80}(?:killed by signal 9|received signal 9|\bSIGKILL\b)|"
-        r"Signal 9 \(SIGKILL\)",
+        pattern=r"(?i)(?:trainer|process|worker|child).{0,80}\bSIGKILL\b|Signal 9 \(SIGKILL\)",
         unless=r"(?i)potential root causes|possible causes|OOM killer",
+        confidence=0.5,
+    ),
+    Sign(
+        cause="host_oom_slurm",
+        anchor="code",
+        words=("code", "exitcode"),
+        pattern=r"(?:exits with return code = |exit ?code ?: ?|exited with code )(?:-9|137)\b",
         confidence=0.5,
     ),
     Sign(
@@ -58,8 +66,9 @@ SIGNS = (
         ("unable to write to file </torch", ""),
         (
             "bus error",
-            r"(?i)^\W*(?:fatal python error: )?bus error(?: \(core dumped\))?|caught signal 7|Signal: Bus error",
+            r"(?i)^\W*(?:fatal python error: )?bus error(?: \(core dumped\))?|Signal: Bus error|task \d+: Bus error",
         ),
+        ("caught signal 7", ""),
         ("/dev/shm", r"^(?:tmpfs|shm)\s.*\s(?:9[5-9]|100)% /dev/shm"),
         confidence=0.8,
         unless=r"Too many open files",
@@ -88,7 +97,11 @@ SIGNS = (
         ("iostream error", r"basic_ios::clear: iostream error"),
         ("enospc", r"\bENOSPC\b"),
         ("input/output error", r"(?i)(?:errno 5\]|OSError|torch\.save|writ(?:e|ing)|fwrite).{0,80}Input/output error"),
-        ("disk full", r"(?i)\b(?:disk|file ?system|device|volume)(?: is)? full\b"),
+        (
+            "full",
+            r"(?i)(?:error|fail\w*|cannot|can't|unable|abort\w*|exception|fatal|writ\w+).{0,120}\b(?:disk|file ?system|"
+            r"device|volume)(?: is)? full\b",
+        ),
         confidence=0.85,
         unless=r"(?i)inotify|file watchers|System limit",
     ),

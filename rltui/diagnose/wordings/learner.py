@@ -31,9 +31,9 @@ SIGNS = (
         ("loss scale already at minimum", ""),
         ("loss scale", r"(?i)minimum loss scale reached|loss scale (?:is|has) (?:reached|below) (?:the )?min"),
         ("loss is nan", r"(?i)loss is nan"),
-        ("nan", r"(?i)found (?:NaN|inf) in (?:local )?(?:grad|forward|loss)|found NaN in local"),
-        ("nan", r"(?i)grad(?:ient)?[_ ]?norm is (?:not finite|nan|inf)"),
-        ("nan", r"(?i)loss (?:is|became|has become|diverged to) (?:nan|inf|not finite)"),
+        ("found", r"(?i)found (?:NaN|inf) in (?:local )?(?:grad|forward|loss)|found NaN in local", "nan inf"),
+        ("norm is", r"(?i)grad(?:ient)?[_ ]?norm is (?:not finite|nan|inf)\b", "nan inf finite"),
+        ("loss", r"(?i)loss (?:is|became|has become|diverged to) (?:nan|inf|not finite)\b", "nan inf finite"),
         ("finite", r"(?i)(?:loss|grad(?:ient)?[_ ]?norm) is not finite|non-?finite (?:loss|grad)", "finite nonfinite"),
         ("returned nan values", r"returned nan values in its \d+th output"),
         ("nan", r"probability tensor contains either `?inf`?, `?nan`?"),
@@ -67,7 +67,21 @@ SIGNS = (
             "unpicklingerror",
         ),
         ("ran out of input", r"EOFError: Ran out of input"),
-        ("storage has wrong size", r"storage has wrong (?:byte )?size"),
+        ("storage has wrong", r"storage has wrong (?:byte )?size"),
+        ("invalid magic number", ""),
+        ("state_dict_metadata[fqn]", ""),
+        ("checkpointingexception", ""),
+        ("unable to load weights from pytorch checkpoint file", ""),
+        ("find a valid checkpoint at", ""),
+        (
+            "no such file or directory",
+            r"FileNotFoundError: .{0,40}No such file or directory: ['\"].{0,300}(?:checkpoint|ckpt|global_?step|"
+            r"/step)[-_]?"
+            r"\d*/.{0,200}\.(?:pt|pth|bin|safetensors|distcp|json)",
+        ),
+        ("missing key in checkpoint state_dict", ""),
+        ("checkpoint file is corrupt", ""),
+        ("did not match the model", r"(?i)checkpoint (?:module )?state did not match the model"),
         ("size mismatch between saved", ""),
         ("archive is corrupted", ""),
         (
@@ -83,6 +97,6 @@ SIGNS = (
         ("unable to find latest file", ""),
         ("file might be corrupted", ""),
         confidence=0.9,
-        unless=r"^\s*except |DataLoader worker",
+        unless=r"^\s*except |DataLoader worker|(?i:corrupt\w*\?|no corrupt)",
     ),
 )

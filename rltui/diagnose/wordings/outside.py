@@ -18,6 +18,8 @@ SIGNS = (
         ("repositorynotfounderror", ""),
         ("not a valid model identifier", ""),
         ("localtokennotfounderror", ""),
+        ("is a gated repository", ""),
+        ("hfhubhttperror", r"HfHubHTTPError: 40[13]\b"),
         ("repository not found for url", ""),
         ("invalid credentials in authorization header", ""),
         (
@@ -51,6 +53,10 @@ SIGNS = (
             r"huggingface\.co.{0,80}(?:offline mode is enabled|timed out|unreachable|Name or service not known)",
         ),
         ("couldn't find them in the cached files", ""),
+        ("files in the cached path", r"(?i)we cannot find the requested files in the cached path"),
+        ("is incomplete", r"cached snapshot for \S+ .{0,200}is incomplete"),
+        ("no matching entry was found in the local cache", ""),
+        ("cached tree listing found", r"No cached tree listing found"),
         ("outgoing traffic has been disabled", ""),
         (
             "on the hub",
@@ -58,11 +64,23 @@ SIGNS = (
         ),
         ("requested files in the", r"(?i)cannot find the requested files in the (?:disk|local) cache"),
         confidence=0.9,
-        unless=_RETRIED,
+        unless=_RETRIED + r"|thrown while requesting",
+    ),
+    Sign(
+        cause="hf_offline_miss",
+        anchor="thrown while requesting",
+        pattern=r"(?:huggingface\.co|hf\.co).{0,300}thrown while requesting",
+        check=outside_judges.read_hub_request,
     ),
     Sign(
         cause="hf_offline_miss",
         anchor="network is unreachable",
+        check=outside_judges.read_unreachable,
+    ),
+    Sign(
+        cause="hf_offline_miss",
+        anchor="name resolution",
+        pattern=r"(?i)(?:ConnectError|ConnectionError|gaierror).{0,80}failure in name resolution",
         check=outside_judges.read_unreachable,
     ),
     *signs(
@@ -74,8 +92,15 @@ SIGNS = (
         ),
         ("429", r"(?i)(?:HfHubHTTPError|huggingface_hub).{0,200}\b429\b", "hfhubhttperror huggingface"),
         (
-            "rate limit",
-            r"(?i)(?:huggingface|hugging face|hf|hub).{0,160}rate.?limit|we had to rate limit (?:you|your IP)",
+            "429",
+            r"429 (?:Client Error: )?Too Many Requests\)? for url:? \(?https://(?:\S+\.)?(?:huggingface|hf)\.co",
+            "requests",
+        ),
+        (
+            "",
+            r"(?i)(?:huggingface|hugging face|\bhf\b|\bhub\b).{0,160}rate[ _-]?limit(?:ed|s)?\b(?! remaining)|"
+            r"we had to rate limit (?:you|your IP)",
+            "limit limited limits ratelimit ratelimited ratelimits",
         ),
         confidence=0.9,
         unless=_RETRIED + r"|HTTP Error 429 thrown|(?i:wandb)",
@@ -92,6 +117,9 @@ SIGNS = (
         "wandb_auth",
         ("api_key not configured", ""),
         ("no api key configured", ""),
+        ("no authentication configured", r"No authentication configured\. Use `wandb"),
+        ("find w&b api key", r"Can't find W&B API key"),
+        ("not currently logged in", r"not currently logged in to Weights & Biases"),
         ("api key must be", ""),
         (
             "permission denied",
@@ -101,8 +129,14 @@ SIGNS = (
         ("wandb", r"(?i)permission denied: ['\"].{0,200}wandb"),
         (
             "wandb",
-            r"(?i)wandb.{0,200}(?:\b40[13]\b|unauthorized|not logged in|invalid api key|AuthenticationError|do not "
+            r"(?i)wandb.{0,200}(?:unauthorized|not logged in|invalid api key|AuthenticationError|do not "
             r"have permission|user is not logged in|could not find entity)",
+        ),
+        (
+            "wandb",
+            r"(?i)wandb.{0,200}(?:\b(?:errors?|response|http|status)\b.{0,40}\b40[13]\b|\b40[13]\b.{0,40}\b(?:error|"
+            r"response|forbidden|status)\b)",
+            "error errors response http status forbidden",
         ),
         ("api key you provided", r"(?i)api key you provided is (?:either )?(?:invalid|missing)"),
         ("requested resource", r"(?i)do not have permission to access the requested resource"),
@@ -132,11 +166,17 @@ SIGNS = (
         (
             "wandb",
             r"(?i)(?:wandb|W&B).{0,80}(?:service|core|internal).{0,80}(?:failed to start|exited|crashed|not running|"
-            r"did not start)|ServiceStart\w*Error|MailboxError|HandleAbandonedError",
+            r"did not start)",
         ),
+        (
+            "",
+            "",
+            "servicestartprocesserror servicestarttimeouterror mailboxerror mailboxclosederror handleabandonederror",
+        ),
+        ("failed to connect to service on", r"(?i)wandb.{0,80}Failed to connect to service on (?:port|socket)"),
         ("api.wandb.ai", r"(?i)api\.wandb\.ai.{0,200}(?:timed? ?out|refused|unreachable|max retries|resolve|reset)"),
         confidence=0.85,
-        unless=r"(?i)error resolved|rate limit|init_timeout=|4\d\d encountered",
+        unless=r"(?i)error resolved|rate limit|init_timeout=|4\d\d encountered|initiated by the public",
     ),
     Sign(cause="wandb_back", anchor="network error resolved"),
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from rltui.tui import keys
+from rltui.tui.overrides import override_problem
+from rltui.tui.palette import key_items
 from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.widgets.bars import FooterBar, HeaderBar
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
     from rltui.tui.app import CockpitApp
     from rltui.tui.keys import KeyContext
-    from rltui.tui.messages import CockpitMessage
+    from rltui.tui.messages import Ask, CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.spans import Span
     from rltui.tui.widgets.list_pane import ListPane
@@ -37,6 +40,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         self.footer = FooterBar()
         self.prompt: Prompt | None = None
         self.draft = ""
+        self._changing: Ask | None = None
 
     @property
     def cockpit(self) -> CockpitApp:
@@ -90,7 +94,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
 
     def act(self, key_id: str) -> None:
         """Do what a key of the table stands for, or say why it cannot be done."""
-        self.cockpit.forget_question()
+        self.cockpit.questions.forget()
         reason = keys.find(self.SCOPE, key_id).off(self.key_context())
         if reason:
             self.cockpit.say(reason, "warning")
@@ -169,10 +173,19 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         from rltui.tui.verbs import complete
 
         self.ask(
-            "command",
-            ":",
-            hint="launch open cancel resubmit theme pause help quit",
-            complete=lambda text: complete(self.cockpit, text),
+            "command", ":", hint="launch open why cancel resubmit …", complete=lambda text: complete(self.cockpit, text)
+        )
+
+    def do_palette(self) -> None:
+        """Find by name what can be done here."""
+        from rltui.tui.screens.pick import PaletteScreen
+
+        def chosen(ids: tuple[str, ...] | None) -> None:
+            if ids and self.on_top:
+                self.act(ids[0])
+
+        self.app.push_screen(
+            PaletteScreen("do", key_items(self.SCOPE, self.key_context(), self.cockpit.glyphs)), chosen
         )
 
     # --- the prompt
@@ -206,8 +219,30 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
             self.footer.display = True
             self.tick()
 
+    def ask_changes(self, ask: Ask) -> None:
+        """Ask which keys a resubmission is to change; its preview follows."""
+        self._changing = ask
+        self.ask("changes", "resubmit with", shlex.join(ask.overrides), hint="key.path=value …  enter previews")
+
+    def _changes(self, text: str) -> None:
+        ask = self._changing
+        try:
+            words = tuple(shlex.split(text))
+        except ValueError as error:
+            self.cockpit.say(f"the changes cannot be read: {error}", "warning")
+            return
+        problem = next(filter(None, map(override_problem, words)), "")
+        if problem:
+            self.cockpit.say(problem, "warning")
+        elif ask is not None:
+            self.close_prompt()
+            self.cockpit.questions.ask(ask._replace(overrides=words))
+
     def answered(self, purpose: str, text: str) -> None:
         """The prompt was answered; that its last letters were typed may not have been told yet."""
+        if purpose == "changes":
+            self._changes(text)
+            return
         self.close_prompt()
         self.typed(purpose, text)
         if purpose == "command":

@@ -2,66 +2,77 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from rltui.tui.screens.keyed import KeyedScreen
-from rltui.tui.spans import BLANK, Line, line, rule, wrapped
+from textual.containers import Container
+
+from rltui.tui import keys
+from rltui.tui.screens.keyed import DialogScreen
+from rltui.tui.views import confirm as view
+from rltui.tui.widgets.list_pane import ListPane
 from rltui.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from textual.app import ComposeResult
 
     from rltui.service.cockpit import ActionPreview
-    from rltui.tui.glyphs import Glyphs
     from rltui.tui.keys import Scope
+    from rltui.tui.messages import Ask
+    from rltui.tui.spans import Line
 
 MAX_WIDTH = 92
 
-
-def confirm_lines(preview: ActionPreview, width: int, glyphs: Glyphs) -> list[Line]:
-    """The text of the confirmation."""
-    lines = [*wrapped(preview.title, width, " ", "title"), BLANK]
-    for sentence in preview.consequences:
-        lines += wrapped(sentence, width, f" {glyphs.dot} ", "text")
-    if preview.commands:
-        lines += [BLANK, rule([("what will run", "dim")], [], width, glyphs)]
-        for command in preview.commands:
-            lines += wrapped(command, width, "   ", "accent")
-    return lines
+Answer = Literal["yes", "no", "edit"]
 
 
-BUTTONS = line((" y ", "key"), ("do it", "text"), ("      n ", "key"), ("no", "text"), ("  (default)", "dim"))
+class _Text(ListPane):
+    """What would happen; scrolls where it is longer than the terminal."""
 
-
-class _Box(Pane):
-    """The text, with the answers always in its last line."""
+    has_cursor = False
 
     def __init__(self, preview: ActionPreview) -> None:
-        super().__init__(id="confirm")
+        super().__init__(id="confirm-text")
         self._preview = preview
+        self._made: tuple[int, list[Line]] = (-1, [])
 
     def lines(self, width: int) -> list[Line]:
-        return confirm_lines(self._preview, width, self.glyphs)
+        """All lines for a width."""
+        if self._made[0] != width:
+            self._made = (width, view.confirm_lines(self._preview, width, self.glyphs))
+        return self._made[1]
+
+    def count(self) -> int:
+        return len(self.lines(self.size.width))
+
+    def row(self, index: int) -> Line:
+        return self.lines(self.size.width)[index]
+
+
+class _Buttons(Pane):
+    """The answers, always in sight."""
+
+    def __init__(self, problem: str, can_edit: bool) -> None:
+        super().__init__(id="confirm-buttons")
+        self._problem, self._can_edit = problem, can_edit
 
     def build(self) -> Sequence[Line]:
-        width, height = self.size
-        lines = self.lines(width)
-        if len(lines) > height - 2:
-            lines = [*lines[: max(0, height - 2)]]
-        return [*lines, *[BLANK] * (height - 1 - len(lines)), BUTTONS]
+        return [view.buttons(self._problem, self._can_edit)]
 
 
-class ConfirmScreen(KeyedScreen[bool], inherit_bindings=False):
+class ConfirmScreen(DialogScreen[Answer], inherit_bindings=False):
     """Asks before an action. Its target is that of the preview, whatever happens to the list behind it."""
 
     SCOPE: ClassVar[Scope] = "confirm"
 
-    def __init__(self, preview: ActionPreview) -> None:
+    def __init__(self, ask: Ask, preview: ActionPreview) -> None:
         super().__init__()
         self.preview = preview
-        self._box = _Box(preview)
+        self._problem = view.why_not(ask, preview)
+        self._can_edit = ask.action != "cancel"
+        self._text = _Text(preview)
+        self._box = Container(self._text, _Buttons(self._problem, self._can_edit), id="confirm")
 
     def compose(self) -> ComposeResult:
         """The box."""
@@ -69,7 +80,7 @@ class ConfirmScreen(KeyedScreen[bool], inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Size the box."""
-        self.set_class(self._box.glyphs.ascii_only, "-ascii")
+        self.set_class(self._text.glyphs.ascii_only, "-ascii")
         self._fit()
 
     def on_resize(self) -> None:
@@ -79,17 +90,25 @@ class ConfirmScreen(KeyedScreen[bool], inherit_bindings=False):
     def _fit(self) -> None:
         width = min(MAX_WIDTH, self.app.size.width - 2)
         self._box.styles.width = width
-        self._box.styles.height = min(self.app.size.height, len(self._box.lines(width - 4)) + 6)
+        self._box.styles.height = min(self.app.size.height, len(self._text.lines(width - 4)) + 6)
 
-    def act(self, key_id: str) -> None:
-        """Yes or no."""
-        do: Callable[[], None] = getattr(self, f"do_{key_id}")
-        do()
+    def key_context(self) -> keys.KeyContext:
+        """The preview decides."""
+        return keys.KeyContext(problem=self._problem, can_edit=self._can_edit)
+
+    @property
+    def pane(self) -> ListPane:
+        """What scrolls."""
+        return self._text
 
     def do_yes(self) -> None:
         """Do it."""
-        self.dismiss(True)
+        self.dismiss("yes")
 
     def do_no(self) -> None:
         """Leave everything as it is."""
-        self.dismiss(False)
+        self.dismiss("no")
+
+    def do_edit(self) -> None:
+        """Edit the changes first."""
+        self.dismiss("edit")

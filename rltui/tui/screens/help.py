@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from rltui.tui import keys
-from rltui.tui.screens.keyed import KeyedScreen
+from rltui.tui.screens.keyed import DialogScreen
 from rltui.tui.spans import BLANK, Line, line, pad, rule, wrapped
-from rltui.tui.states import ROLE_NAMES, RUN_STATES
+from rltui.tui.states import RUN_STATES
 from rltui.tui.widgets.list_pane import ListPane
+from rltui.watch.owners import ROLE_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from textual.app import ComposeResult
 
@@ -27,7 +28,7 @@ def help_lines(screen: Scope, width: int, glyphs: Glyphs) -> list[Line]:
     lines: list[Line] = []
     for scope in keys.STACKS[screen]:
         lines.append(rule([(keys.SCOPE_TITLES[scope], "title")], [], width, glyphs))
-        for key in keys.KEYS:
+        for key in keys.table():
             if key.scope == scope:
                 lines += _entry("  ".join(keys.shown(name, glyphs) for name in key.keys), key.help, width)
         if scope == "everywhere":
@@ -71,7 +72,7 @@ class _HelpPane(ListPane):
         return help_lines(self._scope, self.size.width, self.glyphs)
 
 
-class HelpScreen(KeyedScreen[None], inherit_bindings=False):
+class HelpScreen(DialogScreen[None], inherit_bindings=False):
     """All keys of a screen."""
 
     SCOPE: ClassVar[Scope] = "help"
@@ -84,15 +85,11 @@ class HelpScreen(KeyedScreen[None], inherit_bindings=False):
         """The page."""
         yield self._pane
 
-    def act(self, key_id: str) -> None:
-        """Close or move."""
-        moves: dict[str, Callable[[], object]] = {
-            "close": lambda: self.dismiss(None),
-            "down": lambda: self._pane.move(1),
-            "up": lambda: self._pane.move(-1),
-            "page_down": lambda: self._pane.page(1),
-            "page_up": lambda: self._pane.page(-1),
-            "first": lambda: self._pane.go_to(0),
-            "last": self._pane.go_to_end,
-        }
-        moves[key_id]()
+    @property
+    def pane(self) -> ListPane:
+        """The page."""
+        return self._pane
+
+    def do_close(self) -> None:
+        """Close the help."""
+        self.dismiss(None)

@@ -8,8 +8,9 @@ from textual.containers import Container
 from textual.reactive import var
 
 from rltui.tui import keys, messages
+from rltui.tui.overrides import override_problem, with_override
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.widgets.launch_panes import PresetList, ReviewPane
+from rltui.tui.widgets.launch_panes import PresetList, ReviewPane, ScriptPane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,19 +25,8 @@ if TYPE_CHECKING:
 SETTLE_S = 0.03
 """Seconds that the cursor rests before the preset under it is checked."""
 
-
-def with_override(overrides: tuple[str, ...], new: str) -> tuple[str, ...]:
-    """``overrides`` with ``new`` at the end; an older one of the same key goes."""
-    key = new.partition("=")[0].strip()
-    return (*(old for old in overrides if old.partition("=")[0].strip() != key), new)
-
-
-def override_problem(text: str) -> str:
-    """What is wrong with the form of an override, or an empty string; values are judged by the check."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        return "an override is key.path=value, such as train.steps=100"
-    return "" if value.strip() else f"{key.strip()} has no value"
+SIDE_BY_SIDE_FROM = 160
+"""Width from which review and script are both in sight."""
 
 
 class LaunchScreen(CockpitScreen):
@@ -50,20 +40,23 @@ class LaunchScreen(CockpitScreen):
         super().__init__()
         self.presets = PresetList(id="presets")
         self.review_pane = ReviewPane(id="review")
+        self.script_pane = ScriptPane(id="script")
         self.overrides: tuple[str, ...] = ()
+        self.with_script = False
         self._wished = preset
-        self._asked: tuple[str, tuple[str, ...]] = ("", ())
+        self._asked: tuple[str, tuple[str, ...], str] = ("", (), "")
         self._reviewed: PresetSummary | None = None
         self._settling: Timer | None = None
         self._launching = False
 
     def body(self) -> Sequence[Widget]:
         """Presets and review."""
-        return [Container(self.presets, self.review_pane, id="launch")]
+        return [Container(self.presets, self.review_pane, self.script_pane, id="launch")]
 
     def on_mount(self) -> None:
         """Ask for the presets."""
         super().on_mount()
+        self._share_width()
         self.cockpit.controller.ask_presets()
 
     def receive(self, message: CockpitMessage) -> None:
@@ -73,8 +66,9 @@ class LaunchScreen(CockpitScreen):
             self.presets.choose(self._wished)
             self._changed(at_once=True)
         elif isinstance(message, messages.ReviewFetched):
-            if (message.review.preset, tuple(message.review.overrides)) == self._asked:
-                self.review = message.review
+            review = message.review
+            if (review.preset, tuple(review.overrides), review.cluster) == self._asked:
+                self.review = review
         elif isinstance(message, messages.RequestFailed):
             self._launching = False
 
@@ -89,7 +83,7 @@ class LaunchScreen(CockpitScreen):
             self._changed()
 
     def _changed(self, at_once: bool = False) -> None:
-        self._asked = ("", ())
+        self._asked = ("", (), "")
         self._reviewed = self.presets.selected
         self.review = None
         self._show()
@@ -103,13 +97,34 @@ class LaunchScreen(CockpitScreen):
     def _check(self) -> None:
         preset = self.presets.selected
         if preset is not None:
-            self._asked = (preset.name, self.overrides)
+            self._asked = (preset.name, self.overrides, self.cluster)
             self.cockpit.controller.ask_review(*self._asked)
 
     def _show(self) -> None:
         pending = self.review is None
         self.review_pane.show(self.presets.selected, self.review, self.overrides, pending, self.cockpit.readonly)
+        self.script_pane.show(self.review)
         self.tick()
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Where one can launch."""
+        return tuple(cluster.name for cluster in self.cockpit.pictures.clusters) or ("local",)
+
+    @property
+    def cluster(self) -> str:
+        """Where a launch would go: the one chosen last."""
+        chosen = self.cockpit.launch_cluster
+        return chosen if chosen in self.clusters else self.clusters[0]
+
+    def _share_width(self) -> None:
+        both = self.app.size.width >= SIDE_BY_SIDE_FROM
+        self.script_pane.display = both or self.with_script
+        self.review_pane.display = both or not self.with_script
+
+    def on_resize(self) -> None:
+        """Share the width of the new size."""
+        self._share_width()
 
     def key_context(self) -> KeyContext:
         """Preset, review and overrides decide."""
@@ -120,19 +135,20 @@ class LaunchScreen(CockpitScreen):
             review="none" if self.presets.selected is None else "pending" if self._launching else state,  # type: ignore[arg-type]
             has_overrides=bool(self.overrides),
             has_fix=bool(self._fix()),
+            num_clusters=len(self.clusters),
         )
 
     def crumbs(self) -> Sequence[str]:
-        """Where you are."""
-        return ["launch"]
+        """Where you are, and where it would run."""
+        return ["launch", f"on {self.cluster}"]
 
     def mover(self) -> PresetList:
         """The presets."""
         return self.presets
 
-    def pager(self) -> ReviewPane:
-        """The review."""
-        return self.review_pane
+    def pager(self) -> ReviewPane | ScriptPane:
+        """The review, or the script where it is shown in its place."""
+        return self.script_pane if self.with_script else self.review_pane
 
     def on_line_opened(self) -> None:
         """A double click only selects: launching is for the key."""
@@ -152,6 +168,24 @@ class LaunchScreen(CockpitScreen):
         """Edit the newest override."""
         self.ask("override", "set", self.overrides[-1], hint="key.path=value")
 
+    def do_cluster(self) -> None:
+        """Launch on the next cluster."""
+        self._turn_to(1)
+
+    def do_cluster_before(self) -> None:
+        """Launch on the cluster before."""
+        self._turn_to(-1)
+
+    def _turn_to(self, step: int) -> None:
+        names = self.clusters
+        self.cockpit.launch_cluster = names[(names.index(self.cluster) + step) % len(names)]
+        self._changed(at_once=True)
+
+    def do_script(self) -> None:
+        """Show the script, or the review again; where both are in sight, the page keys move the other one."""
+        self.with_script = not self.with_script
+        self._share_width()
+
     def do_drop(self) -> None:
         """Drop the newest override."""
         self.overrides = self.overrides[:-1]
@@ -168,8 +202,11 @@ class LaunchScreen(CockpitScreen):
         self._changed(at_once=True)
 
     def do_copy(self) -> None:
-        """Copy the commands."""
-        self.cockpit.copy("\n".join(self.review.commands) if self.review is not None else "", "commands")
+        """Copy the commands, or the script where it is shown."""
+        if self.review is not None and self.with_script and self.review.script:
+            self.cockpit.copy(self.review.script, "script")
+        else:
+            self.cockpit.copy("\n".join(self.review.commands) if self.review is not None else "", "commands")
 
     def do_filter(self) -> None:
         """Type a filter."""

@@ -2,54 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
 from textual.reactive import var
 
 from rltui.tui import formats, keys, messages
-from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.screens.run_log import LogKeysScreen
+from rltui.tui.screens.run_tabs import NUMBERS, TABS
 from rltui.tui.spans import clip
-from rltui.tui.views import stage, tabs
+from rltui.tui.views import stage
 from rltui.tui.widgets.bars import TabBar
+from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import LogPane
-from rltui.tui.widgets.run_panes import LinesPane, OverviewPane
+from rltui.tui.widgets.run_panes import OverviewPane
 from rltui.watch.snapshots import RunSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from textual.widget import Widget
 
     from rltui.tui.keys import KeyContext, Scope
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
+    from rltui.tui.screens.run_tabs import TabPane
     from rltui.tui.spans import Span
     from rltui.tui.widgets.list_pane import ListPane
-    from rltui.watch.snapshots import RunSummary
+    from rltui.watch.snapshots import LogFile, LogPart, RunSummary
 
 
-class Tab(NamedTuple):
-    """One tab; its pane is made when it is first opened."""
-
-    id: str
-    title: str
-    pane: Callable[[], LinesPane | LogPane | OverviewPane]
-
-
-TABS: tuple[Tab, ...] = (
-    Tab("overview", "Overview", lambda: OverviewPane(id="overview")),
-    Tab("hosts", "Hosts", lambda: LinesPane(tabs.hosts, tabs.hosts_head, id="hosts")),
-    Tab("actors", "Actors", lambda: LinesPane(tabs.actors, tabs.actors_head, id="actors")),
-    Tab("metrics", "Metrics", lambda: LinesPane(tabs.metrics, tabs.metrics_head, id="metrics")),
-    Tab("logs", "Logs", lambda: LogPane(id="logs")),
-    Tab("events", "Events", lambda: LinesPane(tabs.events, tabs.events_head, id="events")),
-)
-
-LOGS = next(index for index, tab in enumerate(TABS) if tab.id == "logs")
-
-
-class RunScreen(CockpitScreen):
+class RunScreen(LogKeysScreen, inherit_bindings=False):
     """The open run."""
 
     SCOPE: ClassVar[Scope] = "run"
@@ -57,11 +40,13 @@ class RunScreen(CockpitScreen):
 
     snapshot: var[RunSnapshot | None] = var(None, init=False)
 
-    def __init__(self, run_id: str, summary: RunSummary | None, known: RunSnapshot | None) -> None:
+    def __init__(self, run_id: str, summary: RunSummary | None, known: RunSnapshot | None, tab: int = 0) -> None:
         super().__init__(run_id)
         self.tab_bar = TabBar([tab.title for tab in TABS])
-        self._panes: dict[int, LinesPane | LogPane | OverviewPane] = {0: TABS[0].pane()}
+        self._first_tab = tab
+        self._panes: dict[int, TabPane] = {0: TABS[0].pane()}
         self.content = Container(self._panes[0], id="content")
+        self._wanted_part: tuple[str, int] | None = None
         first = RunSnapshot(summary=summary, taken_at=summary.stage.updated) if summary is not None else None
         self.set_reactive(RunScreen.snapshot, known or first)
 
@@ -73,10 +58,14 @@ class RunScreen(CockpitScreen):
         """Show what is known."""
         super().on_mount()
         self._show(0)
+        if self._first_tab:
+            self.open_tab(self._first_tab)
+            self._expect()
 
     def on_screen_resume(self) -> None:
         """Read this run often again."""
         super().on_screen_resume()
+        self.cockpit.controller.watch_log(self.log_name)
         self.cockpit.controller.watch_run(self.run_id, is_open=True)
 
     def watch_snapshot(self) -> None:
@@ -89,9 +78,19 @@ class RunScreen(CockpitScreen):
         self.snapshot = self.cockpit.pictures.run(self.run_id) or self.snapshot
 
     def receive(self, message: CockpitMessage) -> None:
-        """Take pictures of this run."""
+        """Take pictures of this run, and the piece of a log that was asked for."""
         if isinstance(message, messages.RunFetched) and message.run_id == self.run_id:
             self.snapshot = message.snapshot
+        elif isinstance(message, messages.LogPartFetched) and message.run_id == self.run_id:
+            self._show_part(message.part)
+        elif isinstance(message, messages.RequestFailed):
+            self.in_log(lambda pane: pane.expect_nothing())
+        super().receive(message)
+
+    @property
+    def target(self) -> RunSummary | None:
+        """This run."""
+        return self.snapshot.summary if self.snapshot is not None else None
 
     def _show(self, index: int) -> None:
         pane, snapshot = self._panes.get(index), self.snapshot
@@ -124,8 +123,13 @@ class RunScreen(CockpitScreen):
     @property
     def log_pane(self) -> LogPane | None:
         """The log's pane, once it was opened."""
-        pane = self._panes.get(LOGS)
+        pane = self._panes.get(NUMBERS["logs"])
         return pane if isinstance(pane, LogPane) else None
+
+    @property
+    def log_files(self) -> tuple[LogFile, ...]:
+        """The logs there are."""
+        return self.snapshot.logs if self.snapshot is not None else ()
 
     def key_context(self) -> KeyContext:
         """The run and the tab decide."""
@@ -135,6 +139,8 @@ class RunScreen(CockpitScreen):
             run_state=self.snapshot.summary.state if self.snapshot is not None else "",
             tab=self.tab,
             searching=self.tab == "logs" and pane is not None and bool(pane.words),
+            num_nodes=len(self.nodes),
+            num_clusters=1,
         )
 
     def crumbs(self) -> Sequence[str]:
@@ -164,36 +170,32 @@ class RunScreen(CockpitScreen):
         self.open_tab(self.tab_bar.current - 1)
 
     def do_tab_overview(self) -> None:
-        """The first tab."""
-        self.open_tab(0)
+        """Everything at once."""
+        self.open_tab(NUMBERS["overview"])
 
-    def do_tab_hosts(self) -> None:
-        """The second tab."""
-        self.open_tab(1)
+    def do_tab_gpus(self) -> None:
+        """All nodes."""
+        self.open_tab(NUMBERS["gpus"])
 
     def do_tab_actors(self) -> None:
-        """The third tab."""
-        self.open_tab(2)
+        """Ray's actors."""
+        self.open_tab(NUMBERS["actors"])
+
+    def do_tab_queues(self) -> None:
+        """All queues."""
+        self.open_tab(NUMBERS["queues"])
 
     def do_tab_metrics(self) -> None:
-        """The fourth tab."""
-        self.open_tab(3)
+        """All series."""
+        self.open_tab(NUMBERS["metrics"])
 
     def do_tab_logs(self) -> None:
-        """The fifth tab."""
-        self.open_tab(LOGS)
+        """The logs."""
+        self.open_tab(NUMBERS["logs"])
 
     def do_tab_events(self) -> None:
-        """The sixth tab."""
-        self.open_tab(5)
-
-    def do_cancel(self) -> None:
-        """Ask what cancelling would do."""
-        self.cockpit.question("cancel", self.run_id)
-
-    def do_resubmit(self) -> None:
-        """Ask what resubmitting would do."""
-        self.cockpit.question("resubmit", self.run_id)
+        """What happened."""
+        self.open_tab(NUMBERS["events"])
 
     def do_copy(self) -> None:
         """Copy the run's id, or a line of the log."""
@@ -210,41 +212,26 @@ class RunScreen(CockpitScreen):
         else:
             self.do_back()
 
-    def do_follow(self) -> None:
-        """Stay at the end of the log, or stop doing so."""
-        self._in_log(lambda pane: pane.follow())
+    def do_wall(self) -> None:
+        """GPUs: one line a node, or every GPU and process."""
+        pane = self._panes.get(NUMBERS["gpus"])
+        if isinstance(pane, GpusPane):
+            pane.toggle()
 
-    def do_next_hit(self) -> None:
-        """The next hit."""
-        self._in_log(lambda pane: pane.step(1))
+    def open_evidence(self, name: str, line: int) -> None:
+        """Open the logs at a line of one; it is shown when it was read."""
+        self._wanted_part = (name, line)
+        self.cockpit.controller.ask_log_part(self.run_id, name, line)
+        self._first_tab = NUMBERS["logs"]  # where this screen has only been made, and does not stand yet
+        self.open_tab(NUMBERS["logs"])
+        self._expect()
 
-    def do_previous_hit(self) -> None:
-        """The hit before."""
-        self._in_log(lambda pane: pane.step(-1))
+    def _expect(self) -> None:
+        if self._wanted_part is not None:
+            self.in_log(lambda pane: pane.expect(*self._wanted_part or ("", 0)))
 
-    def do_pan_left(self) -> None:
-        """Long lines to the left."""
-        self._in_log(lambda pane: pane.pan(-1))
-
-    def do_pan_right(self) -> None:
-        """Long lines to the right."""
-        self._in_log(lambda pane: pane.pan(1))
-
-    def _in_log(self, act: Callable[[LogPane], object]) -> None:
-        if self.log_pane is not None:
-            act(self.log_pane)
-
-    def do_search(self) -> None:
-        """Search the log."""
-        self.open_tab(LOGS)
-        self.ask("search", "/", self.log_pane.words if self.log_pane is not None else "", hint="words in the log")
-
-    def typed(self, purpose: str, text: str) -> None:
-        """Search while typing."""
-        if purpose == "search":
-            self._in_log(lambda pane: pane.search(text))
-
-    def left(self, purpose: str) -> None:
-        """Leaving the search clears it."""
-        if purpose == "search":
-            self._in_log(lambda pane: pane.search(""))
+    def _show_part(self, part: LogPart) -> None:
+        if (part.name, part.line) == self._wanted_part:
+            self._wanted_part = None
+            self.open_tab(NUMBERS["logs"])
+            self.in_log(lambda pane: pane.show_part(part))

@@ -8,7 +8,8 @@ from textual.containers import Container
 from textual.reactive import var
 
 from rltui.tui import keys, messages
-from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.screens.acting import ActingScreen
+from rltui.tui.views import clusters as cluster_views
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.run_panes import LogTail, OverviewPane
 from rltui.tui.widgets.runs_table import RunsTable
@@ -38,7 +39,7 @@ def table_rows(num_runs: int, body_height: int) -> int:
     return max(3, min(num_runs + 1, body_height * 2 // 5))
 
 
-class RunsScreen(CockpitScreen):
+class RunsScreen(ActingScreen, inherit_bindings=False):
     """The list of runs."""
 
     SCOPE: ClassVar[Scope] = "runs"
@@ -53,6 +54,7 @@ class RunsScreen(CockpitScreen):
         self.tail = LogTail(id="tail")
         self.list = Container(self.table, self.tail, id="list")
         self._settling: Timer | None = None
+        self._clusters: tuple[str, ...] = ()
 
     def body(self) -> Sequence[Widget]:
         """Table and detail."""
@@ -60,8 +62,18 @@ class RunsScreen(CockpitScreen):
 
     def watch_snapshot(self, snapshot: RunsSnapshot) -> None:
         """Show another picture of all runs."""
-        self.table.show(snapshot)
+        self._name_clusters()
+        self.table.show(snapshot, len(self._clusters) > 1)
         self._show_selected()
+
+    def _name_clusters(self) -> None:
+        profiles = [cluster.name for cluster in self.cockpit.pictures.clusters]
+        self._clusters = view.cluster_names(self.snapshot.runs, profiles)
+
+    @property
+    def target(self) -> RunSummary | None:
+        """The run under the cursor."""
+        return self.table.selected
 
     def receive(self, message: CockpitMessage) -> None:
         """Take pictures of all runs, and of the one under the cursor."""
@@ -70,6 +82,18 @@ class RunsScreen(CockpitScreen):
             self.tick()
         elif isinstance(message, messages.RunFetched) and message.run_id == self._selected_id:
             self._show_detail()
+        elif isinstance(message, messages.ClustersFetched):
+            self._name_clusters()
+            if self.cockpit.pictures.runs.taken_at:
+                self.table.show(self.snapshot, len(self._clusters) > 1)
+            self.tick()
+        super().receive(message)
+
+    def tick(self) -> None:
+        """Ages grow, also those of clusters that are away."""
+        now = self.cockpit.wall_clock()
+        self.table.show_away(self.cockpit.pictures.away(now), now)
+        super().tick()
 
     def catch_up(self) -> None:
         """Show the newest list, and the newest picture of the selected run."""
@@ -105,7 +129,8 @@ class RunsScreen(CockpitScreen):
 
     def _title(self, run: RunSummary) -> tuple[Span, ...]:
         dot = self.cockpit.glyphs.dot
-        return ((run.run_id, "title"), (f" {dot} {run.cluster} {dot} attempt {run.attempt}", "dim"))
+        job = f" {dot} job {run.job.job_id}" if run.job is not None else ""
+        return ((run.run_id, "title"), (f" {dot} {run.cluster}{job} {dot} attempt {run.attempt}", "dim"))
 
     def _share_height(self) -> None:
         size = self.app.size
@@ -139,15 +164,25 @@ class RunsScreen(CockpitScreen):
 
     def key_context(self) -> KeyContext:
         """The selected run decides."""
-        run = self.table.selected
-        return keys.KeyContext(readonly=self.cockpit.readonly, run_state=run.state if run is not None else "")
+        run, pictures = self.table.selected, self.cockpit.pictures
+        return keys.KeyContext(
+            readonly=self.cockpit.readonly,
+            run_state=run.state if run is not None else "",
+            num_nodes=len(self.nodes),
+            num_clusters=len(self._clusters),
+            needs_you=bool(pictures.needs_you),
+        )
 
     def state_spans(self) -> Sequence[Span]:
-        """Counts of all runs by state."""
+        """Counts of all runs by state, and clusters that are away."""
         shown, runs = len(self.table.rows), self.snapshot.runs
-        words = self.table.query_words
-        part: tuple[Span, ...] = ((f"{shown} of {len(runs)} ", "text"), (f"/{words}  ", "match")) if words else ()
-        return (*part, *view.totals(runs, self.cockpit.glyphs))
+        words, glyphs = self.table.query_words, self.cockpit.glyphs
+        spans: list[Span] = [(f"{shown} of {len(runs)} ", "text"), (f"/{words}  ", "match")] if words else []
+        spans += [(f"{self.table.cluster} only  ", "accent")] if self.table.cluster else []
+        spans += view.totals(runs, glyphs)
+        now = self.cockpit.wall_clock()
+        away = [cluster for cluster in self.cockpit.pictures.clusters if cluster.problem or cluster.needs_attention]
+        return (*spans, *(cluster_views.stale_words(cluster, now, glyphs) for cluster in away))
 
     def mover(self) -> RunsTable:
         """The table."""
@@ -161,13 +196,27 @@ class RunsScreen(CockpitScreen):
         """Open the launch screen."""
         self.cockpit.open_launch()
 
-    def do_cancel(self) -> None:
-        """Ask what cancelling would do."""
-        self.cockpit.question("cancel", self._selected_id)
+    def do_next_cluster(self) -> None:
+        """Show the runs of the next cluster only, and of all behind the last."""
+        self._turn_to(1)
 
-    def do_resubmit(self) -> None:
-        """Ask what resubmitting would do."""
-        self.cockpit.question("resubmit", self._selected_id)
+    def do_previous_cluster(self) -> None:
+        """Show the runs of the cluster before only."""
+        self._turn_to(-1)
+
+    def _turn_to(self, step: int) -> None:
+        choices = ("", *self._clusters)
+        at = choices.index(self.table.cluster) if self.table.cluster in choices else 0
+        self.table.narrow_to(choices[(at + step) % len(choices)])
+        self._show_selected()
+
+    def do_clusters(self) -> None:
+        """Open the list of clusters."""
+        self.cockpit.open_clusters()
+
+    def do_answer(self) -> None:
+        """Answer the cluster that needs somebody."""
+        self.cockpit.controller.connect(self.cockpit.pictures.needs_you)
 
     def do_copy(self) -> None:
         """Copy the run's id."""
@@ -178,12 +227,14 @@ class RunsScreen(CockpitScreen):
         self.cockpit.leave()
 
     def do_escape(self) -> None:
-        """Clear the filter."""
+        """Clear the filter, then show all clusters again."""
+        if not self.table.query_words and self.table.cluster:
+            self.table.narrow_to("")
         self._narrow("")
 
     def do_filter(self) -> None:
         """Type a filter."""
-        self.ask("filter", "/", self.table.query_words, hint="words, state:running, algo:grpo")
+        self.ask("filter", "/", self.table.query_words, hint="words, state:running, cluster:name, why:oom")
 
     def typed(self, purpose: str, text: str) -> None:
         """Filter while typing."""

@@ -21,13 +21,27 @@ REWARD = "reward"
 TOKENS = "actor_tokens_per_second"
 LEARNER_TOKENS = "learner_tokens_per_second_step"
 
-TITLES = {REWARD: "reward", TOKENS: "actor tok/s", LEARNER_TOKENS: "learner tok/s"}
+LEARNER_MFU, ACTOR_MFU, ACTOR_MBU = "learner_mfu", "actor_mfu", "actor_mbu"
+"""Percent of the GPUs' peak arithmetic (MFU) and memory bandwidth (MBU)."""
+
+TITLES = {
+    REWARD: "reward",
+    TOKENS: "actor tok/s",
+    LEARNER_TOKENS: "learner tok/s",
+    LEARNER_MFU: "learner MFU",
+    ACTOR_MFU: "actor MFU",
+    ACTOR_MBU: "actor MBU",
+}
 
 ORDER = (
     REWARD,
+    "eval/reward_mean",
     "reward_std",
     TOKENS,
     LEARNER_TOKENS,
+    LEARNER_MFU,
+    ACTOR_MFU,
+    ACTOR_MBU,
     "loss",
     "grad_norm",
     "entropy",
@@ -97,6 +111,8 @@ def labels_of(name: str) -> Callable[[float | None], str]:
     """How values of a metric are written."""
     if "tokens" in name:
         return formats.count
+    if name in (LEARNER_MFU, ACTOR_MFU, ACTOR_MBU):
+        return formats.percent
     return formats.reward if name == REWARD else formats.metric
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats
-from rltui.tui.spans import BLANK, Line, clip_middle, line, pad, rule, wrapped
+from rltui.tui.spans import BLANK, Line, clip, clip_middle, line, pad, rule, wrapped
 from rltui.tui.states import SEVERITIES
 
 if TYPE_CHECKING:
@@ -67,13 +67,19 @@ def review_lines(
     errors = [finding for finding in review.findings if finding.severity == "error"]
     others = [finding for finding in review.findings if finding.severity != "error"]
     if errors:
-        lines += _part("errors", _findings(errors, width, glyphs), width, glyphs)
+        lines += _part("errors", finding_lines(errors, width, glyphs), width, glyphs)
     lines += _part("layout", [line("  ", (text, "text")) for text in review.drawing], width, glyphs)
     lines += _part("arithmetic", _texts(review.arithmetic, width, "text"), width, glyphs)
     if others or not errors:
-        lines += _part("findings", _findings(others, width, glyphs), width, glyphs)
+        lines += _part("findings", finding_lines(others, width, glyphs), width, glyphs)
     lines += _part("what will run", _texts(review.commands, width, "accent"), width, glyphs, review.cluster)
     return lines
+
+
+def script_row(number: int, text: str, width: int, glyphs: Glyphs) -> Line:
+    """One line of a job script; directives of the scheduler stand out from commands and comments."""
+    role: Role = "accent" if text.startswith("#SBATCH") else "dim" if text.lstrip().startswith("#") else "text"
+    return line((f"{number:4} ", "dim"), (clip(text, max(0, width - 5), glyphs.ellipsis), role))
 
 
 def _part(title: str, rows: list[Line], width: int, glyphs: Glyphs, right: str = "") -> list[Line]:
@@ -86,7 +92,8 @@ def _texts(texts: Iterable[str], width: int, role: Role) -> list[Line]:
     return [row for text in texts for row in wrapped(text, width, "  ", role)]
 
 
-def _findings(findings: Sequence[Finding], width: int, glyphs: Glyphs) -> list[Line]:
+def finding_lines(findings: Sequence[Finding], width: int, glyphs: Glyphs) -> list[Line]:
+    """What a check says, the worst first, each with its place and its fix."""
     if not findings:
         return [line((f"  {glyphs.done} nothing to say against it", "ok"))]
     order = ("error", "warning", "note")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from rltui.tui.compose import EXTRA, Section, abreast, stack
-from rltui.tui.views import charts, hosts, parts, stage
+from rltui.tui.views import actors, charts, hosts, parts, queues, stage
 from rltui.watch.snapshots import StatusSnapshot
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _has_curves(snapshot: RunSnapshot) -> bool:
 
 def _one_column(snapshot: RunSnapshot, width: int, glyphs: Glyphs, curve_rows: int) -> list[Section]:
     reward, tokens = _curves(snapshot, glyphs, wanted=curve_rows)
-    small = [parts.queue_section(snapshot, glyphs, 1), parts.step_section(snapshot, glyphs, 1)]
+    small = [queues.queue_section(snapshot, glyphs, 1), parts.step_section(snapshot, glyphs, 1)]
     curves = [reward, tokens] if _has_curves(snapshot) else []
     pairs = width >= PAIRS
     sections = [abreast([[reward], [tokens]], (1, 1), glyphs, rank=2)] if curves and pairs else curves
@@ -81,7 +81,7 @@ def _one_column(snapshot: RunSnapshot, width: int, glyphs: Glyphs, curve_rows: i
     else:
         sections += small
     sections.append(hosts.gpu_section(snapshot, glyphs, rank=1))
-    counts = parts.actor_counts(snapshot.actors, with_restarts=False).spans if snapshot.actors else ()
+    counts = actors.actor_counts(snapshot.actors, with_restarts=False).spans if snapshot.actors else ()
     rank = EXTRA if any(host.gpus for host in snapshot.hosts) else 1
     sections.append(hosts.host_section(snapshot, glyphs, rank, processes=3, extra=counts))
     return sections
@@ -92,9 +92,9 @@ def _two_columns(snapshot: RunSnapshot, glyphs: Glyphs) -> list[Section]:
     left = [
         hosts.gpu_section(snapshot, glyphs, rank=0),
         hosts.host_section(snapshot, glyphs, rank=1, processes=4),
-        parts.actor_section(snapshot, glyphs, rank=2, listed=True),
+        actors.actor_section(snapshot, glyphs, rank=2, listed=True),
     ]
-    right = [parts.queue_section(snapshot, glyphs, 0), parts.step_section(snapshot, glyphs, 1)]
+    right = [queues.queue_section(snapshot, glyphs, 0), parts.step_section(snapshot, glyphs, 1)]
     if _has_curves(snapshot):
         right = [reward, tokens, *right]
     return _columns([left, right], (3, 2), glyphs)
@@ -108,10 +108,12 @@ def _three_columns(snapshot: RunSnapshot, glyphs: Glyphs) -> list[Section]:
     ]
     learner = charts.series_section(snapshot, charts.LEARNER_TOKENS, glyphs, 2, wanted=8)
     middle = [reward, tokens, learner] if _has_curves(snapshot) else []
+    if charts.LEARNER_MFU in snapshot.metrics.series:
+        middle.append(charts.series_section(snapshot, charts.LEARNER_MFU, glyphs, 2, wanted=6))
     right = [
-        parts.queue_section(snapshot, glyphs, 0),
+        queues.queue_section(snapshot, glyphs, 0),
         parts.step_section(snapshot, glyphs, 1),
-        parts.actor_section(snapshot, glyphs, rank=2, listed=True),
+        actors.actor_section(snapshot, glyphs, rank=2, listed=True),
     ]
     return _columns([left, middle, right], (6, 5, 5), glyphs)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rltui.tui import braille, formats, progress
 from rltui.tui.spans import BLANK, Line, cell_width, clip, clip_middle, line, pad
 from rltui.tui.states import RUN_STATES, run_look
+from rltui.watch.pending import is_stuck, pending_short, waiting_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +28,10 @@ class Column(NamedTuple):
     shown_from: int
     value: Callable[[RunSummary, Glyphs], str]
     role: Role = "text"
+    if_several: bool = False
+    """Shown only where there is more than one cluster."""
+    gives_way: bool = False
+    """Left out where the clusters need its cells."""
 
 
 def _steps(summary: RunSummary) -> str:
@@ -42,13 +47,13 @@ def _spark(summary: RunSummary, glyphs: Glyphs) -> str:
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("ALGO", 5, False, 72, lambda run, _: run.algorithm.upper(), "dim"),
+    Column("ALGO", 5, False, 72, lambda run, _: run.algorithm.upper(), "dim", gives_way=True),
     Column("N×G", 5, False, 58, lambda run, glyphs: formats.shape(run.nodes, run.gpus_per_node, glyphs.times), "dim"),
-    Column("CLUSTER", 12, False, 118, lambda run, _: run.cluster, "dim"),
+    Column("CLUSTER", 10, False, 78, lambda run, _: run.cluster, "dim", if_several=True),
     Column("STEP", 9, True, 48, lambda run, _: _steps(run)),
     Column("TOK/S", 5, True, 64, lambda run, _: formats.count(run.tokens_per_second)),
-    Column("10 MIN", 8, False, 76, _spark, "bar"),
-    Column("REWARD", 6, True, 70, lambda run, _: formats.reward(run.reward)),
+    Column("10 MIN", 8, False, 92, _spark, "bar"),
+    Column("REWARD", 6, True, 84, lambda run, _: formats.reward(run.reward)),
 )
 
 STATE_LEAST = 11
@@ -63,13 +68,19 @@ class Plan(NamedTuple):
     state: int
 
 
-def plan(width: int, longest_name: int) -> Plan:
+def plan(width: int, longest_name: int, several_clusters: bool = False) -> Plan:
     """Which columns are shown, and how wide the name and the state may be."""
-    columns = tuple(column for column in COLUMNS if width >= column.shown_from)
+    columns = tuple(column for column in COLUMNS if _is_shown(column, width, several_clusters))
     room = width - 2 - sum(column.width + 1 for column in columns)
-    state = STATE_LEAST if width < 72 else max(STATE_LEAST, min(40, room * 2 // 5))
+    state = STATE_LEAST if width < 72 else max(STATE_LEAST, min(56, room * 11 // 20))
     name = max(6, min(longest_name, room - state - 1))
     return Plan(name, columns, max(0, room - name - 1))
+
+
+def _is_shown(column: Column, width: int, several_clusters: bool) -> bool:
+    if column.if_several and not several_clusters:
+        return False
+    return width >= column.shown_from + (20 if column.gives_way and several_clusters else 0)
 
 
 def head(layout: Plan) -> Line:
@@ -78,8 +89,24 @@ def head(layout: Plan) -> Line:
     return line((" " + " ".join([*cells, "STATE"]), "dim"))
 
 
-def row(summary: RunSummary, layout: Plan, selected: bool, glyphs: Glyphs) -> Line:
-    """One run."""
+def row(
+    summary: RunSummary,
+    layout: Plan,
+    selected: bool,
+    glyphs: Glyphs,
+    now: float = 0.0,
+    stale_s: float | None = None,
+) -> Line:
+    """One run.
+
+    Args:
+        summary: The run.
+        layout: The columns.
+        selected: Whether the cursor is on it.
+        glyphs: The alphabet.
+        now: Epoch seconds by the cluster's clock, for how long a job still waits.
+        stale_s: Seconds since its cluster answered, where that is away.
+    """
     look = run_look(summary.state)
     spans: list[Span] = [
         (glyphs.cursor if selected else " ", "accent"),
@@ -90,15 +117,45 @@ def row(summary: RunSummary, layout: Plan, selected: bool, glyphs: Glyphs) -> Li
         spans.append((f" {text}", column.role if summary.is_live else "dim"))
     state = f"{look.ascii_glyph if glyphs.ascii_only else look.glyph} {progress.state_word(summary, look.word)}"
     room = layout.state - cell_width(state) - 2
-    detail = clip(progress.state_detail(summary), room, glyphs.ellipsis) if room > 3 else ""
-    spans += [(f" {clip(state, layout.state)}", look.role), (f"  {detail}" if detail else "", "dim")]
+    detail = clip(_detail(summary, now, stale_s, room), room, glyphs.ellipsis) if room > 3 else ""
+    state_role: Role = look.role if stale_s is None else "dim"
+    spans += [(f" {clip(state, layout.state)}", state_role), (f"  {detail}" if detail else "", _detail_role(summary))]
     return line(*spans, selected=selected)
+
+
+def _detail(summary: RunSummary, now: float, stale_s: float | None, room: int) -> str:
+    words = progress.state_detail(summary, now)
+    job = waiting_job(summary)
+    if job is not None and cell_width(words) > room:
+        words = pending_short(job, now or summary.stage.updated)
+    if stale_s is None:
+        return words
+    stale = f"stale {formats.duration(stale_s)}" if stale_s else "stale"
+    return f"{stale}  {words}" if words else stale
+
+
+def _detail_role(summary: RunSummary) -> Role:
+    job = waiting_job(summary)
+    if job is not None and is_stuck(job):
+        return "attention"
+    return "bad" if summary.failure and not summary.is_live else "dim"
+
+
+def cluster_names(runs: Sequence[RunSummary], profiles: Sequence[str]) -> tuple[str, ...]:
+    """All clusters there are: those of the profiles, then others that runs are on."""
+    return tuple(dict.fromkeys((*profiles, *(run.cluster for run in runs))))
 
 
 def matches(summary: RunSummary, query: str) -> bool:
     """Whether a run fits a filter: every word must occur in it; ``state:``, ``algo:`` and ``cluster:`` name a field."""
-    fields = {"state": summary.state, "algo": summary.algorithm, "cluster": summary.cluster, "name": summary.name}
-    everything = " ".join([summary.run_id, *fields.values()]).lower()
+    fields = {
+        "state": summary.state,
+        "algo": summary.algorithm,
+        "cluster": summary.cluster,
+        "name": summary.name,
+        "why": summary.failure,
+    }
+    everything = " ".join([summary.run_id, summary.failure, *fields.values()]).lower()
     for word in query.lower().split():
         name, colon, value = word.partition(":")
         if colon and name in fields:
@@ -119,10 +176,12 @@ def totals(runs: Sequence[RunSummary], glyphs: Glyphs) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def empty(snapshot: RunsSnapshot, query: str, fetched: bool, glyphs: Glyphs) -> list[Line]:
+def empty(snapshot: RunsSnapshot, query: str, fetched: bool, glyphs: Glyphs, cluster: str = "") -> list[Line]:
     """What a list without rows says: it teaches the next key."""
     if not fetched:
         return [line((f"  looking for runs {glyphs.ellipsis}", "dim"))]
+    if cluster and snapshot.runs and not query:
+        return [line("  no run on ", (clip(cluster, 40), "accent"), ("   ] shows the next cluster", "dim"))]
     if query and snapshot.runs:
         return [line("  no run matches ", (clip(query, 40), "match"), ("   esc shows all again", "dim"))]
     return [

@@ -64,7 +64,9 @@ def step_bar(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
     if summary.state == "starting" and summary.stage.progress is not None:
         share, words = summary.stage.progress, f"{summary.stage.stage} {summary.stage.progress * 100:3.0f}%"
     elif share is None or steps is None:
-        return line((f" {clip(progress.state_detail(summary) or summary.stage.stage, width - 1)}", "dim"))
+        return line(
+            (f" {clip(progress.state_detail(summary, snapshot.taken_at) or summary.stage.stage, width - 1)}", "dim")
+        )
     else:
         words = f"{step:>{len(str(steps))}}/{steps} {share * 100:5.1f}%"
     tail: list[Span] = [(f" {words}", "text")]
@@ -77,16 +79,19 @@ def step_bar(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
 
 
 def verdict(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
-    """One line for how an ended run ended, none for a live one."""
+    """How an ended run ended, and the word of its diagnosis; nothing for a live one."""
     if summary.is_live or summary.end is None:
         return []
     look = run_look(summary.state)
     glyph = look.ascii_glyph if glyphs.ascii_only else look.glyph
-    reason = progress.state_detail(summary)
+    reason = progress.end_words(summary)
     code = f" (exit {summary.end.exit_code})" if summary.end.exit_code and "exit" not in reason else ""
-    return [
+    rows = [
         line((f" {glyph} {look.word}", look.role), (f"  {clip(reason + code, width - 14, glyphs.ellipsis)}", "text"))
     ]
+    if summary.failure:
+        rows.append(line((f"   {summary.failure}", "bad"), ("  ! ", "key"), ("shows evidence and remedies", "dim")))
+    return rows
 
 
 def roles_line(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
@@ -115,4 +120,10 @@ def section(snapshot: RunSnapshot, glyphs: Glyphs, left: tuple[Span, ...]) -> Se
     rows = 2 + len(verdict(summary, 80, glyphs)) + len(roles_line(summary, 80, glyphs))
     spent = progress.elapsed_s(summary, snapshot.taken_at)
     right: tuple[Span, ...] = ((formats.duration(spent), "dim"),) if spent is not None else ()
+    job = summary.job
+    if job is not None and job.time_limit_s and job.started_at and summary.is_live:
+        ran = formats.duration(snapshot.taken_at - job.started_at)
+        right = ((f"{ran} of {formats.duration(job.time_limit_s)}", "dim"),)
+    if job is not None and job.restarts:
+        right = ((f"requeued {job.restarts}{glyphs.times}  ", "attention"), *right)
     return Section(left, right, body, least=1, wanted=rows, rank=0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from rltui.tui import formats
 from rltui.tui.spans import Line, clip, rule, wrapped
-from rltui.tui.views import charts, parts
-from rltui.tui.views import hosts as host_views
+from rltui.tui.views import actors as actor_views
+from rltui.tui.views import charts, parts, step_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,33 +18,25 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSnapshot
 
 
-def hosts_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
-    """How many nodes and GPUs there are."""
-    cards = sum(len(host.gpus) for host in snapshot.hosts)
-    right: Span = (f"{len(snapshot.hosts)} nodes  {cards} GPUs" if cards else f"{len(snapshot.hosts)} nodes", "dim")
-    return [rule([("hosts", "title")], [right], width, glyphs)]
-
-
-def hosts(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
-    """All nodes with their GPUs and processes."""
-    return host_views.tab_rows(snapshot, width, glyphs)
-
-
 def actors_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
     """How many actors are in each state."""
     states = Counter(actor.state.lower().replace("_", " ") for actor in snapshot.actors)
     right: list[Span] = [("  ".join(f"{count} {state}" for state, count in sorted(states.items())), "dim")]
+    if snapshot.actors_noted_at:
+        right.append((f"  {formats.ago(snapshot.taken_at - snapshot.actors_noted_at)}", "dim"))
     if snapshot.actors_problem:
         right = [(clip(snapshot.actors_problem, width // 2), "attention")]
     head = rule([("actors", "title")], right, width, glyphs)
-    return [head, parts.actor_head(width)] if snapshot.actors else [head]
+    return [head, actor_views.actor_head(width)] if snapshot.actors else [head]
 
 
 def actors(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
     """All actors, by role and name."""
     if not snapshot.actors:
         return wrapped("no actors: they appear when Ray is up, and go with it", width, " ", "dim")
-    return [row for actor in parts.in_order(snapshot.actors) for row in parts.actor_rows(actor, width, glyphs)]
+    return [
+        row for actor in actor_views.in_order(snapshot.actors) for row in actor_views.actor_rows(actor, width, glyphs)
+    ]
 
 
 def metrics_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
@@ -54,10 +47,10 @@ def metrics_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[
 
 
 def metrics(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
-    """Every series as a chart."""
+    """Where the steps went, then every series as a chart."""
     if not snapshot.metrics.series:
         return wrapped("no steps yet: series appear with the first training step", width, " ", "dim")
-    return charts.grid(snapshot.metrics, width, glyphs)
+    return [*step_time.chart(snapshot.metrics, width, glyphs), *charts.grid(snapshot.metrics, width, glyphs)]
 
 
 def events_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.tui.spans import Line, line, rule
+from rltui.tui.spans import Line, line, rule, wrapped
 from rltui.tui.views import launch as view
 from rltui.tui.widgets.list_pane import ListPane
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rltui.service.cockpit import LaunchReview, PresetSummary
+    from rltui.tui.spans import Span
 
 
 class PresetList(ListPane):
@@ -125,3 +126,42 @@ class ReviewPane(ListPane):
     def row(self, index: int) -> Line:
         """One line."""
         return self._all()[index]
+
+
+class ScriptPane(ListPane):
+    """The job script, exactly as it would be submitted; scrolls with the page keys."""
+
+    has_cursor = False
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._script: tuple[str, ...] = ()
+        self._cluster = ""
+
+    def show(self, review: LaunchReview | None) -> None:
+        """Show the script of a review; None while there is none yet."""
+        lines = tuple(review.script.splitlines()) if review is not None else ()
+        self._cluster = review.cluster if review is not None else ""
+        if lines != self._script:
+            self._script = lines
+            self.top = min(self.top, max(0, len(lines) - 1))
+        self.repaint()
+
+    def head(self) -> Sequence[Line]:
+        """The rule with the number of lines."""
+        right: list[Span] = [(f"{len(self._script)} lines  v shows the review", "dim")] if self._script else []
+        return [rule([("job script", "title")], right, self.size.width, self.glyphs)]
+
+    def count(self) -> int:
+        """Number of lines."""
+        return len(self._script)
+
+    def row(self, index: int) -> Line:
+        """One line."""
+        return view.script_row(index + 1, self._script[index], self.size.width, self.glyphs)
+
+    def empty(self) -> Sequence[Line]:
+        """Why there is no script."""
+        if not self._cluster:
+            return [line((f" writing the script {self.glyphs.ellipsis}", "dim"))]
+        return wrapped(f"{self._cluster} needs no job script: the commands are all of it", self.size.width, " ", "dim")

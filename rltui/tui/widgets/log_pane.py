@@ -1,4 +1,4 @@
-"""The log: scroll, follow, search, pan. What it shows is text and nothing else, whatever a process printed."""
+"""A log, or a piece of one: scroll, follow, search, pan. It shows text and nothing else, whatever was printed."""
 
 from __future__ import annotations
 
@@ -8,25 +8,30 @@ from rltui.tui import logtext
 from rltui.tui.spans import Line, line, rule
 from rltui.tui.views.parts import log_role
 from rltui.tui.widgets.list_pane import ListPane
+from rltui.watch.snapshots import ALL_LOGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rltui.tui.spans import Span
-    from rltui.watch.snapshots import RunSnapshot
+    from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot
 
 PAN_CELLS = 16
 
 
 class LogPane(ListPane):
-    """The tail of the log of the open run."""
+    """The tail of a log of the open run, or the piece of one that evidence is in."""
 
     has_cursor = False
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.lines: tuple[str, ...] = ()
+        self.part: LogPart | None = None
         self.following = True
+        self._name = ""
+        self._expected = ""
+        self._tail: LogSnapshot | None = None
         self.words = ""
         self.hit: int | None = None
         self._pan = 0
@@ -34,15 +39,47 @@ class LogPane(ListPane):
         self._reveal = False  # the hit is brought into sight when the pane is drawn: only then its height is known
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Take the newest tail; a view that does not follow stays at its lines."""
-        before, self.lines = self.lines, snapshot.log.lines
-        if before is self.lines:
+        """Take the newest tail; a view that does not follow stays at its lines, and a piece stays as it is."""
+        self._tail = snapshot.log
+        if self.part is not None:
             return
+        before, self.lines = self.lines, snapshot.log.lines
+        if before is self.lines and self._name == snapshot.log.name:
+            return
+        if self._name != snapshot.log.name:
+            self._name, before, self.following = snapshot.log.name, (), True
         gone = logtext.dropped(before, self.lines)
         self._hits = logtext.hits(self.lines, self.words)
         self.hit = None if self.hit is None or self.hit < gone else self.hit - gone
         self.top = max(0, self.top - gone)
         self.repaint()
+
+    def expect(self, name: str, line: int) -> None:
+        """Say that a piece is being read."""
+        self._expected = f"reading {name}:{line} {self.glyphs.ellipsis}"
+        self.repaint()
+
+    def expect_nothing(self) -> None:
+        """What was being read will not come."""
+        self._expected = ""
+        self.repaint()
+
+    def show_part(self, part: LogPart) -> None:
+        """Show a piece of a log, with the line that was asked for in its middle."""
+        self.part, self.lines, self._expected = part, part.lines, ""
+        self.words, self._hits = "", []
+        self.following, self._pan = False, 0
+        self.hit = min(max(0, part.line - part.first_line), len(part.lines) - 1) if part.lines else None
+        self.top, self._reveal = 0, True
+        self.repaint()
+
+    def leave_part(self) -> None:
+        """Show the tail again."""
+        if self.part is not None:
+            self.part, self.hit, self.following = None, None, True
+            self.lines = self._tail.lines if self._tail is not None else ()
+            self._hits = logtext.hits(self.lines, self.words)
+            self.repaint()
 
     def build(self) -> Sequence[Line]:
         """The end where the log is followed, else the lines that were there."""
@@ -54,14 +91,17 @@ class LogPane(ListPane):
         return super().build()
 
     def follow(self) -> None:
-        """Stay at the end, or stop doing so."""
+        """Stay at the end, or stop doing so; from a piece, back to the tail."""
+        if self.part is not None:
+            self.leave_part()
+            return
         self.following = not self.following
         self.repaint()
 
     def go_to(self, index: int) -> None:
         """Going up leaves the end; going to the end follows again."""
         end = max(0, len(self.lines) - self.room)
-        self.following = index >= end
+        self.following = index >= end and self.part is None
         super().go_to(index)
         self.repaint()
 
@@ -95,15 +135,24 @@ class LogPane(ListPane):
         return self.lines[index] if 0 <= index < len(self.lines) else ""
 
     def head(self) -> Sequence[Line]:
-        """The rule: what is searched, and whether the end is followed."""
+        """The rule: which log, what is searched, and whether the end is followed."""
         glyphs = self.glyphs
-        left: list[Span] = [("log", "title")]
+        left: list[Span] = [(self._title(), "title")]
         if self.words:
             left += [(f" {glyphs.dot} ", "dim"), (self.words, "match"), (f" {len(self._hits)} lines", "dim")]
         last = min(len(self.lines), self.top + self.room)
         where = f"{last}/{len(self.lines)}"
         right: tuple[Span, ...] = ((f"{where}  ", "dim"), ("follow", "ok") if self.following else ("f follows", "dim"))
+        if self.part is not None:
+            right = (("f back to the end", "dim"),)
+        if self._expected:
+            right = ((self._expected, "waiting"),)
         return [rule(left, right, self.size.width, glyphs)]
+
+    def _title(self) -> str:
+        if self.part is not None:
+            return f"{self.part.name}:{self.part.line}"
+        return "all logs" if self._name == ALL_LOGS else self._name or "log"
 
     @property
     def room(self) -> int:
@@ -118,12 +167,16 @@ class LogPane(ListPane):
         """One line of the log."""
         text = self.lines[index]
         here = self.glyphs.cursor if index == self.hit else " "
+        number = f"{self.part.first_line + index:>7} " if self.part is not None else ""
         shown = text[self._pan :] if self._pan else text
+        room = self.size.width - 1 - len(number)
         return line(
             (here, "accent"),
-            *logtext.marked(shown, self.words, log_role(text), self.size.width - 1, self.glyphs.ellipsis),
+            (number, "dim"),
+            *logtext.marked(shown, self.words, log_role(text), room, self.glyphs.ellipsis),
+            selected=self.part is not None and index == self.hit,
         )
 
     def empty(self) -> Sequence[Line]:
         """What an empty log says."""
-        return [line((" nothing has been printed yet", "dim"))]
+        return [line((" there is no such line" if self.part is not None else " nothing has been printed yet", "dim"))]

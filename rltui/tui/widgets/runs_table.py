@@ -9,7 +9,7 @@ from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.snapshots import RunsSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rltui.tui.spans import Line
     from rltui.watch.snapshots import RunSummary
@@ -23,12 +23,45 @@ class RunsTable(ListPane):
         self._snapshot = RunsSnapshot()
         self._fetched = False
         self.query_words = ""
+        self.cluster = ""
         self.rows: list[RunSummary] = []
+        self._several = False
+        self._away: Mapping[str, float] = {}
+        self._now = 0.0
 
-    def show(self, snapshot: RunsSnapshot) -> None:
-        """Take another picture of all runs."""
+    def show(self, snapshot: RunsSnapshot, several_clusters: bool = False) -> None:
+        """Take another picture of all runs.
+
+        Args:
+            snapshot: The runs.
+            several_clusters: Whether a column says which cluster each is on.
+        """
         self._snapshot = snapshot
+        self._several = several_clusters
         self._fetched = True
+        self._select()
+
+    def show_away(self, away: Mapping[str, float], now: float) -> None:
+        """Clusters that do not answer → seconds since they did: their runs are an old picture.
+
+        Args:
+            away: The clusters; 0 seconds where one has not answered since the cockpit was opened.
+            now: Epoch seconds.
+        """
+        self._now = now
+        if away or self._away:
+            self._away = dict(away)
+            self.repaint()
+
+    def _stale_s(self, run: RunSummary) -> float | None:
+        since = self._away.get(run.cluster)
+        if since is None:
+            return None
+        return since or (max(0.0, self._now - run.as_of) if run.as_of else 0.0)
+
+    def narrow_to(self, cluster: str) -> None:
+        """Show only runs of one cluster; empty: of all."""
+        self.cluster = cluster
         self._select()
 
     def narrow(self, words: str) -> None:
@@ -38,7 +71,11 @@ class RunsTable(ListPane):
 
     def _select(self) -> None:
         chosen = self.selected.run_id if self.selected is not None else None
-        self.rows = [run for run in self._snapshot.runs if view.matches(run, self.query_words)]
+        self.rows = [
+            run
+            for run in self._snapshot.runs
+            if self.cluster in ("", run.cluster) and view.matches(run, self.query_words)
+        ]
         ids = [run.run_id for run in self.rows]
         if chosen in ids:
             self.cursor = ids.index(chosen)
@@ -58,7 +95,7 @@ class RunsTable(ListPane):
 
     def _plan(self) -> view.Plan:
         longest = max((len(run.run_id) for run in self.rows), default=3)
-        return view.plan(self.size.width, max(14, min(longest, 40)))
+        return view.plan(self.size.width, max(14, min(longest, 40)), self._several and not self.cluster)
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
@@ -70,8 +107,16 @@ class RunsTable(ListPane):
 
     def row(self, index: int) -> Line:
         """One run."""
-        return view.row(self.rows[index], self._plan(), self.is_selected(index), self.glyphs)
+        run = self.rows[index]
+        return view.row(
+            run,
+            self._plan(),
+            self.is_selected(index),
+            self.glyphs,
+            self._snapshot.taken_at,
+            self._stale_s(run),
+        )
 
     def empty(self) -> Sequence[Line]:
         """What a list without runs teaches."""
-        return view.empty(self._snapshot, self.query_words, self._fetched, self.glyphs)
+        return view.empty(self._snapshot, self.query_words, self._fetched, self.glyphs, self.cluster)

@@ -1,0 +1,173 @@
+"""Limits of the profile, partitions, accounts and qualities of service."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from rltui.check.live_subject import LiveSubject, duration, live_rule, some
+from rltui.check.rule import Trouble
+from rltui.layout.time_limit import time_limit_s
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@live_rule("S611", "error")
+def longer_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
+    """The time limit is longer than the cluster's profile says that it accepts."""
+    asked, limit = time_limit_s(subject.layout.slurm.time), time_limit_s(subject.profile.max_time)
+    if subject.on_slurm and asked is not None and limit is not None and asked > limit:
+        most = subject.profile.max_time
+        yield Trouble(
+            f"{subject.layout.slurm.time} is asked for; {subject.profile.name} accepts at most {most}",
+            "slurm.time",
+            (f"slurm.time={duration(limit)}",),
+        )
+
+
+@live_rule("S612", "error")
+def more_nodes_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
+    """The layout asks for more nodes than the cluster's profile says one job may have."""
+    nodes, most = subject.layout.hardware.nodes, subject.profile.max_nodes
+    if most and nodes > most:
+        yield Trouble(f"{nodes} nodes; a job on {subject.profile.name} may have {most}", "hardware.nodes")
+
+
+@live_rule("S613", "error")
+def no_such_partition(subject: LiveSubject) -> Iterator[Trouble]:
+    """The partition does not exist on the cluster; Slurm would refuse the job."""
+    name = subject.setting("partition")
+    if not subject.on_slurm or not subject.facts or not subject.facts.partitions or subject.partition:
+        return
+    names = [partition.name for partition in subject.facts.partitions]
+    if not name:
+        message = f"no partition is named, and {subject.profile.name} has no default; it has {some(names)}"
+        yield Trouble(message, "slurm.partition", (f"slurm.partition={names[0]}",) if len(names) == 1 else ())
+        return
+    near = difflib.get_close_matches(name, names, n=1)
+    yield Trouble(
+        f"{subject.profile.name} has no partition {name!r}; it has {some(names)}",
+        "slurm.partition",
+        (f"slurm.partition={near[0]}",) if near else (),
+    )
+
+
+@live_rule("S614", "error")
+def partition_is_down(subject: LiveSubject) -> Iterator[Trouble]:
+    """The partition is down or closed: jobs would wait until an administrator opens it again."""
+    partition = subject.partition
+    if partition and not partition.is_up:
+        up = [other.name for other in subject.facts.partitions if other.is_up] if subject.facts else []
+        yield Trouble(f"partition {partition.name} is down; up are {some(up) or 'none'}", "slurm.partition")
+
+
+@live_rule("S615", "error")
+def longer_than_the_partition(subject: LiveSubject) -> Iterator[Trouble]:
+    """The time limit is longer than the partition's: Slurm refuses such a job, or never starts it."""
+    partition, asked = subject.partition, time_limit_s(subject.layout.slurm.time)
+    if partition and partition.max_time_s is not None and asked is not None and asked > partition.max_time_s:
+        most = duration(partition.max_time_s)
+        yield Trouble(
+            f"{subject.layout.slurm.time} is asked for; partition {partition.name} allows {most}",
+            "slurm.time",
+            (f"slurm.time={most}",),
+        )
+
+
+@live_rule("S616", "error")
+def more_nodes_than_the_partition(subject: LiveSubject) -> Iterator[Trouble]:
+    """The job asks for more nodes than the partition gives to one job."""
+    partition, nodes = subject.partition, subject.layout.hardware.nodes
+    if partition and partition.max_nodes is not None and nodes > partition.max_nodes:
+        yield Trouble(f"{nodes} nodes; partition {partition.name} gives a job {partition.max_nodes}", "hardware.nodes")
+
+
+@live_rule("S617", "error")
+def account_is_not_let_in(subject: LiveSubject) -> Iterator[Trouble]:
+    """The account is not one of the user's, or the partition does not let it in."""
+    account = subject.setting("account")
+    if not subject.on_slurm or not subject.facts or not account:
+        return
+    own, partition = subject.facts.accounts, subject.partition
+    if own and account not in own:
+        fix = (f"slurm.account={own[0]}",) if len(own) == 1 else ()
+        yield Trouble(f"{account!r} is none of your accounts: {some(own)}", "slurm.account", fix)
+    elif partition and partition.accounts and account not in partition.accounts:
+        let_in = [name for name in partition.accounts if name in own] or list(partition.accounts)
+        fix = (f"slurm.account={let_in[0]}",) if own and let_in[0] in own else ()
+        message = f"partition {partition.name} does not let account {account!r} in; it lets in {some(let_in)}"
+        yield Trouble(message, "slurm.account", fix)
+
+
+@live_rule("S618", "error")
+def qos_is_not_let_in(subject: LiveSubject) -> Iterator[Trouble]:
+    """The partition does not let this quality of service in."""
+    qos, partition = subject.setting("qos"), subject.partition
+    if partition and qos and partition.qos and qos not in partition.qos:
+        yield Trouble(
+            f"partition {partition.name} does not let qos {qos!r} in; it lets in {some(partition.qos)}",
+            "slurm.qos",
+            (f"slurm.qos={partition.qos[0]}",) if len(partition.qos) == 1 else (),
+        )
+
+
+@live_rule("S619", "error")
+def not_enough_usable_nodes(subject: LiveSubject) -> Iterator[Trouble]:
+    """Too few nodes could ever run the job.
+
+    Drained, down and excluded nodes do not count, nor do those with fewer GPUs than the layout wants of each.
+    """
+    nodes, hardware = subject.nodes, subject.layout.hardware
+    fitting = [node for node in nodes if hardware.on_cpu or node.gpus >= hardware.gpus_per_node]
+    if not fitting or not subject.on_slurm:
+        return  # H411 says that no node is large enough
+    excluded = subject.excluded
+    usable = [node for node in fitting if node.is_usable and node.name not in excluded]
+    if len(usable) >= hardware.nodes:
+        return
+    left_out = [f"{node.name} (excluded)" for node in fitting if node.name in excluded]
+    left_out += [
+        f"{node.name} ({node.reason or ' '.join((node.state, *node.flags))})"
+        for node in fitting
+        if not node.is_usable and node.name not in excluded
+    ]
+    because = f"; not usable: {some(left_out)}" if left_out else ""
+    yield Trouble(f"{hardware.nodes} nodes are asked for, {len(usable)} are usable{because}", "hardware.nodes")
+
+
+@live_rule("S620", "note")
+def has_to_wait(subject: LiveSubject) -> Iterator[Trouble]:
+    """Fewer nodes are free right now than the job needs, so it will wait in the queue."""
+    nodes, hardware = subject.nodes, subject.layout.hardware
+    excluded = subject.excluded if nodes else frozenset()
+    usable = [node for node in nodes if node.is_usable and node.name not in excluded]
+    usable = [node for node in usable if hardware.on_cpu or node.gpus >= hardware.gpus_per_node]
+    if len(usable) < hardware.nodes or not subject.on_slurm:
+        return
+    wanted = 0 if hardware.on_cpu else hardware.gpus_per_node
+    free = [
+        node
+        for node in usable
+        if node.state in ("idle", "mixed") and (node.gpus_used is None or node.gpus - node.gpus_used >= wanted)
+    ]
+    if len(free) < hardware.nodes:
+        yield Trouble(f"{len(free)} of {hardware.nodes} nodes are free right now; the job will wait", "hardware.nodes")
+
+
+@live_rule("S621", "warning")
+def excludes_what_is_not_there(subject: LiveSubject) -> Iterator[Trouble]:
+    """An excluded node does not exist on the cluster: a slip of the pen, or a list from another one.
+
+    Slurm refuses jobs that exclude a node it does not know.
+    """
+    if not subject.facts or not subject.facts.nodes or not subject.on_slurm:
+        return
+    known = {node.name for node in subject.facts.nodes}
+    exclude = subject.layout.slurm.exclude
+    strange = [name for name in exclude if name not in known and "[" not in name]
+    if strange:
+        kept = ", ".join(name for name in exclude if name not in strange)
+        yield Trouble(
+            f"{subject.profile.name} has no node {some(strange)}", "slurm.exclude", (f"slurm.exclude=[{kept}]",)
+        )

@@ -1,0 +1,151 @@
+"""Rules about the variants of GRPO: settings that contradict each other, or undo each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.check.rule import Subject, Trouble, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rltui.layout.settings import Grpo
+
+TOKEN_SCALE = 0.01
+"""A clip range as wide as this is meant for ratios of single tokens."""
+
+
+def _settings(subject: Subject) -> Grpo | None:
+    return subject.layout.grpo if subject.layout.algorithm == "grpo" else None
+
+
+@rule("B233", "warning")
+def grpo_kl_at_odds(subject: Subject) -> Iterator[Trouble]:
+    """Where GRPO's KL penalty goes and how much it weighs contradict each other.
+
+    A coefficient alone puts the penalty into the loss; `kl: reward` without one does nothing.
+    """
+    grpo = _settings(subject)
+    if grpo is None or grpo.kl == "loss" or (grpo.kl == "none") == (grpo.kl_coefficient == 0):
+        return
+    yield Trouble(
+        f"grpo.kl is {grpo.kl} with kl_coefficient {grpo.kl_coefficient:g}: no penalty is applied",
+        "grpo.kl",
+        ("grpo.kl=none", "grpo.kl_coefficient=0.0"),
+    )
+
+
+@rule("B234", "warning")
+def sequence_ratio_with_token_clip(subject: Subject) -> Iterator[Trouble]:
+    """The ratio is that of whole samples, and its clip range is meant for single tokens, so nothing is ever clipped.
+
+    A sample's ratio is a geometric mean over its tokens and stays close to 1: GSPO (Zheng et al. 2025) clips it at
+    3e-4 below and 4e-4 above.
+    """
+    grpo = _settings(subject)
+    if grpo is not None and grpo.ratio == "sequence" and max(grpo.clip_low, grpo.clip_high) >= TOKEN_SCALE:
+        yield Trouble(
+            f"ratio sequence with clip_low {grpo.clip_low:g} and clip_high {grpo.clip_high:g}",
+            "grpo.clip_high",
+            ("grpo.clip_low=0.0003", "grpo.clip_high=0.0004"),
+        )
+
+
+@rule("B235", "error")
+def dual_clip_too_small(subject: Subject) -> Iterator[Trouble]:
+    """The dual clip is at or below 1, where it stops the gradient of bad samples that the policy has not moved on.
+
+    It bounds how much a ratio above 1 can count where the advantage is negative (Ye et al. 2020); 3 is usual.
+    """
+    grpo = _settings(subject)
+    if grpo is not None and 0 < grpo.dual_clip <= 1:
+        yield Trouble(f"dual_clip {grpo.dual_clip:g} is not above 1", "grpo.dual_clip", ("grpo.dual_clip=3.0",))
+
+
+@rule("B236", "warning")
+def dual_clip_of_cispo(subject: Subject) -> Iterator[Trouble]:
+    """CISPO bounds its weights on both sides anyhow and does not read the dual clip."""
+    grpo = _settings(subject)
+    if grpo is not None and grpo.ratio == "cispo" and grpo.dual_clip:
+        message = f"dual_clip {grpo.dual_clip:g} has no effect with ratio cispo"
+        yield Trouble(message, "grpo.dual_clip", ("grpo.dual_clip=0.0",))
+
+
+@rule("B237", "note")
+def sequence_ratio_with_token_mean(subject: Subject) -> Iterator[Trouble]:
+    """The ratio is that of whole samples, but the loss is averaged over tokens: long samples weigh more.
+
+    GSPO (Zheng et al. 2025) averages over samples.
+    """
+    grpo = _settings(subject)
+    if grpo is not None and grpo.ratio == "sequence" and grpo.aggregation != "sequence":
+        message = f"ratio sequence with aggregation {grpo.aggregation}"
+        yield Trouble(message, "grpo.aggregation", ("grpo.aggregation=sequence",))
+
+
+@rule("B238", "error")
+def importance_window(subject: Subject) -> Iterator[Trouble]:
+    """The window of importance weights leaves out tokens on which trainer and engine agree: it must hold 1.
+
+    IcePop keeps weights from 0.5 to 5.
+    """
+    grpo = _settings(subject)
+    if grpo is None or grpo.importance != "mask" or grpo.importance_low <= 1 <= grpo.importance_cap:
+        return
+    yield Trouble(
+        f"weights are kept from {grpo.importance_low:g} to {grpo.importance_cap:g}, which does not hold 1",
+        "grpo.importance_low",
+        ("grpo.importance_low=0.5", "grpo.importance_cap=5.0"),
+    )
+
+
+@rule("B239", "error")
+def active_sampling_of_everything(subject: Subject) -> Iterator[Trouble]:
+    """Active sampling draws prompts until enough groups have a signal, but groups without one are to be trained on."""
+    grpo = _settings(subject)
+    if grpo is not None and grpo.active_sampling_limit > 1 and not grpo.filter_zero_std:
+        yield Trouble(
+            f"active_sampling_limit {grpo.active_sampling_limit} without filter_zero_std",
+            "grpo.active_sampling_limit",
+            ("grpo.filter_zero_std=true",),
+        )
+
+
+@rule("B240", "warning")
+def overlong_penalty_for_all(subject: Subject) -> Iterator[Trouble]:
+    """The penalty of long responses begins at the first token, so that short answers are fined too.
+
+    DAPO (Yu et al. 2025) lets it rise over the last fifth of the limit.
+    """
+    grpo, limit = _settings(subject), subject.layout.lengths.response
+    if grpo is not None and grpo.overlong_penalty_tokens >= limit:
+        yield Trouble(
+            f"overlong_penalty_tokens {grpo.overlong_penalty_tokens} of {limit} response tokens",
+            "grpo.overlong_penalty_tokens",
+            (f"grpo.overlong_penalty_tokens={limit // 5}",),
+        )
+
+
+@rule("B241", "warning")
+def overlong_penalty_of_masked(subject: Subject) -> Iterator[Trouble]:
+    """Cut samples are both fined and left out of the loss.
+
+    The fine then only makes their siblings look better. DAPO (Yu et al. 2025) uses one or the other.
+    """
+    grpo = _settings(subject)
+    if grpo is not None and grpo.mask_truncated and grpo.overlong_penalty_tokens:
+        message = f"overlong_penalty_tokens {grpo.overlong_penalty_tokens} with mask_truncated"
+        yield Trouble(message, "grpo.overlong_penalty_tokens", ("grpo.overlong_penalty_tokens=0",))
+
+
+@rule("B242", "note")
+def half_of_dr_grpo(subject: Subject) -> Iterator[Trouble]:
+    """Samples are summed as Dr. GRPO does, but advantages are divided by the group's deviation.
+
+    Dr. GRPO (Liu et al. 2025) removes both the bias towards short wrong answers and that towards very easy and very
+    hard prompts; the second one needs `advantage: centered`.
+    """
+    grpo = _settings(subject)
+    if grpo is not None and grpo.aggregation == "dr_grpo" and grpo.advantage == "standard":
+        message = "aggregation dr_grpo with advantage standard"
+        yield Trouble(message, "grpo.advantage", ("grpo.advantage=centered",))

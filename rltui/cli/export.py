@@ -1,0 +1,50 @@
+"""``rltui export``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rltui.cli.output import add_json, add_run, print_json, print_lines
+from rltui.cluster.profile import LOCAL
+from rltui.errors import UsageError
+from rltui.service.all_clusters import open_clusters
+from rltui.service.exports import plan_export
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add_run(parser)
+    parser.add_argument("--step", type=int, metavar="N", help="of the checkpoint (default: the newest)")
+    parser.add_argument("--to", default="", metavar="DIR", help="the folder to make (default: export/ in the run's)")
+    parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="", help="default: the learner's")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write a checkpoint as a Hugging Face folder; 1 where the exporter could not."""
+    target = str(Path(options.to).expanduser().resolve()) if options.to else ""
+    with open_clusters(options.cluster) as clusters:
+        context, summary = clusters.find(options.run)
+        where = context.name
+        export = plan_export(context, summary, step=options.step, target=target, precision=options.precision)
+    if where != LOCAL:
+        raise UsageError(
+            f"The files of {summary.run_id} are on {where}, and so is the work: it reads the whole checkpoint.",
+            f"Run this there, on a node with some memory: {export.words}",
+        )
+    # Python puts the working directory first: it must be the run's own code, too.
+    environment = {**os.environ, "PYTHONPATH": export.code}
+    done = subprocess.run(export.argv, cwd=export.code, env=environment, stdout=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        return 1
+    if options.json:
+        print_json({"schema": 1, "run_id": summary.run_id, "step": export.step, "path": export.target})
+    else:
+        print_lines([export.target])
+    return 0

@@ -1,0 +1,62 @@
+"""``rltui gpus``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.cli.output import add_json, add_run, columns, print_json, print_lines, talk
+from rltui.cli.run_picture import nothing_yet, read_run
+from rltui.watch.owners import Owners
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from rltui.watch.snapshots import HostSnapshot, RunSnapshot
+
+HEADER = ("NODE", "GPU", "ROLE", "UTIL %", "MEM GIB", "W", "°C", "PROCESS")
+CPU_HEADER = ("NODE", "CPU %", "MEM GIB", "PROCESSES")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add_run(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print every GPU with its role and process, or the nodes where there are no GPUs."""
+    picture = read_run(options)
+    if options.json:
+        print_json({"schema": 1, "run_id": picture.summary.run_id, "hosts": picture.hosts})
+    elif any(host.gpus for host in picture.hosts):
+        print_lines(columns(HEADER, list(_gpu_rows(picture)), frozenset({1, 3, 4, 5, 6})))
+    elif picture.hosts:
+        print_lines(columns(CPU_HEADER, [_host_row(host) for host in picture.hosts], frozenset({1, 2})))
+    else:
+        talk(nothing_yet(picture, "no sampler has spoken"))
+    return 0
+
+
+def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:
+    owners = Owners(picture.actors)
+    for host in picture.hosts:
+        for gpu in host.gpus:
+            owner = owners.of(host, gpu.pids)
+            process = f"{owner.name} {gpu.pids[0]}".strip() if gpu.pids else "free"
+            yield (
+                host.host,
+                str(gpu.index),
+                owner.letter or "–",
+                f"{gpu.utilization_percent:.0f}",
+                f"{gpu.memory_used_gib:.1f}/{gpu.memory_total_gib:.0f}",
+                "–" if gpu.power_w is None else f"{gpu.power_w:.0f}",
+                "–" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}",
+                process,
+            )
+
+
+def _host_row(host: HostSnapshot) -> tuple[str, ...]:
+    memory = f"{host.memory_used_gib:.1f}/{host.memory_total_gib:.0f}"
+    busiest = sorted(host.processes, key=lambda process: -process.cpu_percent)[:3]
+    return host.host, f"{host.cpu_percent:.0f}", memory, ", ".join(f"{one.title} {one.pid}" for one in busiest)

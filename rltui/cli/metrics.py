@@ -1,0 +1,58 @@
+"""``rltui metrics``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from rltui.cli.output import add_json, add_only_cluster, columns, print_json, print_lines, talk
+from rltui.cli.run_picture import nothing_yet, read_run
+from rltui.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from rltui.watch.snapshots import MetricsSnapshot
+
+HEADER = ("METRIC", "LATEST", "LEAST", "MEDIAN", "MOST")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("run", metavar="RUN", nargs="?", help="id, unique prefix of one, or a layout's name")
+    parser.add_argument(
+        "--wandb", metavar="WHICH", help="any W&B run instead: its .wandb file or folder, or ENTITY/PROJECT/RUN"
+    )
+    add_only_cluster(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the latest value of every metric with its range, or all curves as JSON."""
+    if bool(options.run) == bool(options.wandb):
+        raise UsageError("Name a run, or a W&B run.", "rltui metrics RUN, or rltui metrics --wandb WHICH")
+    if options.wandb:
+        from rltui.service.wandb_history import read_history
+
+        metrics, about, nothing = read_history(options.wandb), {"wandb": options.wandb}, "It has no history yet."
+    else:
+        picture = read_run(options)
+        metrics, about = picture.metrics, {"run_id": picture.summary.run_id}
+        nothing = nothing_yet(picture, "there is no training step yet")
+    if options.json:
+        print_json({"schema": 1, **about, "steps": metrics.steps, "series": metrics.series, "latest": metrics.latest})
+    elif metrics.steps:
+        print_lines([f"steps {metrics.steps[0]} to {metrics.steps[-1]}"])
+        print_lines(columns(HEADER, list(_rows(metrics)), frozenset({1, 2, 3, 4})))
+    else:
+        talk(nothing)
+    return 0
+
+
+def _rows(metrics: MetricsSnapshot) -> Iterator[tuple[str, ...]]:
+    for name in sorted(metrics.series):
+        values = sorted(value for value in metrics.series[name] if math.isfinite(value))
+        if values:
+            shown = (metrics.latest.get(name, math.nan), values[0], values[len(values) // 2], values[-1])
+            yield (name, *(f"{value:.4g}" for value in shown))

@@ -1,0 +1,92 @@
+"""``rltui nodes``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.cli.output import add_json, columns, print_json, print_lines
+from rltui.cluster.prompts import TerminalPrompter
+from rltui.cluster.slurm.nodelist import fold
+from rltui.cluster.slurm.times import write_duration
+from rltui.errors import UsageError
+from rltui.service.nodes import clusters_nodes, grouped
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Sequence
+
+    from rltui.cluster.facts import PartitionFacts
+    from rltui.service.nodes import NodeGroup
+
+NODES_WIDTH = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("--cluster", default="", metavar="C", help="which Slurm cluster (default: the only one)")
+    parser.add_argument("--partition", default="", metavar="P", help="only this partition's nodes")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show partitions and nodes: GPUs free, and why a node is out of service."""
+    profile, facts = clusters_nodes(options.cluster, TerminalPrompter())
+    shown = [one for one in facts.partitions if options.partition in ("", one.name)]
+    if not shown:
+        known = ", ".join(one.name for one in facts.partitions)
+        raise UsageError(f"{profile.name} has no partition {options.partition[:60]!r}.", f"Known: {known}.")
+    groups = grouped(facts, profile, options.partition)
+    if options.json:
+        print_json({"schema": 1, "cluster": profile.name, "facts": facts, "groups": groups})
+    else:
+        print_lines([_summary(profile.name, groups), "", *_partitions(shown, groups), "", *_nodes(groups)])
+    return 0
+
+
+def _summary(name: str, groups: Sequence[NodeGroup]) -> str:
+    nodes = sum(len(group.nodes) for group in groups)
+    gpus = sum(group.gpus * len(group.nodes) for group in groups)
+    out = sum(group.gpus * len(group.nodes) for group in groups if not group.is_usable)
+    lost = f", {out} out of service" if out else ""
+    return f"{name}: {nodes} node{'s' * (nodes != 1)}, {gpus} GPUs: {_free(groups)} free{lost}"
+
+
+def _free(groups: Sequence[NodeGroup]) -> int:
+    return sum((group.gpus_free or 0) * len(group.nodes) for group in groups if group.is_usable)
+
+
+def _partitions(partitions: Sequence[PartitionFacts], groups: Sequence[NodeGroup]) -> Iterable[str]:
+    header = ("PARTITION", "NODES", "GPUS FREE", "MAX TIME", "MAX NODES", "")
+    return columns(header, [_partition(one, groups) for one in partitions], frozenset({1, 2}))
+
+
+def _partition(one: PartitionFacts, groups: Sequence[NodeGroup]) -> tuple[str, ...]:
+    inside = [group for group in groups if one.name in group.partitions]
+    limits = [f"accounts {', '.join(one.accounts)}"] if one.accounts else []
+    limits += [f"QOS {', '.join(one.qos)}"] if one.qos else []
+    return (
+        one.name + ("*" if one.is_default else ""),
+        str(sum(len(group.nodes) for group in inside)),
+        f"{_free(inside)}/{sum(group.gpus * len(group.nodes) for group in inside)}",
+        write_duration(one.max_time_s) if one.max_time_s else "no limit",
+        str(one.max_nodes) if one.max_nodes is not None else "no limit",
+        "; ".join([*([] if one.is_up else ["closed"]), *limits]),
+    )
+
+
+def _nodes(groups: Sequence[NodeGroup]) -> Iterable[str]:
+    header = ("NODES", "", "STATE", "FREE", "GPU", "WHY")
+    return columns(header, [_row(group) for group in groups], frozenset({1, 3}))
+
+
+def _row(group: NodeGroup) -> tuple[str, ...]:
+    names = fold(group.nodes)
+    free = "?" if group.gpus_free is None else str(group.gpus_free)
+    return (
+        names if len(names) <= NODES_WIDTH else names[: NODES_WIDTH - 1] + "…",
+        f"×{len(group.nodes)}",
+        group.state,
+        f"{free}/{group.gpus}" if group.gpus else "–",
+        group.gpu or "–",
+        group.reason,
+    )

@@ -1,0 +1,160 @@
+"""How ``rltui plan`` shows its proposals."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from rltui.check.run import Report, check_text
+from rltui.cli.output import columns
+from rltui.plan.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rltui.plan.rank import Proposal
+    from rltui.plan.setup import Setup
+
+
+DEFAULT_COUNT = 3
+OPTIONS = {
+    "algorithm": "--algorithm",
+    "critic_name": "--critic",
+    "kl_coefficient": "--kl",
+    "teacher_name": "--teacher",
+    "prompt_tokens": "--prompt-tokens",
+    "response_tokens": "--response-tokens",
+    "prompts": "--prompts",
+    "samples": "--samples",
+    "async_steps": "--async-steps",
+    "data": "--data",
+    "reward": "--reward",
+}
+"""Options by the name of what they set; said again only where they are not the default."""
+
+TIMES = ("STEP", "GEN", "SCORE", "TRAIN", "VALUE", "SYNC", "IDLE", "TOKENS/S")
+
+
+def lines(request: Request, proposals: Sequence[Proposal], saved: Sequence[str]) -> Iterator[str]:
+    """The best as a picture, all in a table, why, and what to do next."""
+    yield from report(proposals[0]).drawing
+    yield ""
+    yield from _table(request, proposals)
+    yield ""
+    for each in proposals:
+        yield f"#{each.rank} {each.why}"
+        yield f"   {_training(each)}"
+        yield from (f"   {line}" for line in _warnings(each))
+    yield "Times are estimates, in seconds, from FLOPs and bandwidth, to rank layouts by;"
+    yield "docs/planning.md says what is assumed."
+    yield ""
+    if saved:
+        yield from (f"rltui launch {path}" for path in saved)
+        return
+    yield f"save:   {_again(request, len(proposals))} --save plans"
+    yield f"launch: rltui launch plans/{proposals[0].layout.name}.yaml"
+
+
+def _table(request: Request, proposals: Sequence[Proposal]) -> Iterator[str]:
+    """Who has which GPUs, and the seconds of a step; columns of roles that the algorithm does not have are left out."""
+    rows = [dict(_cells(request, each)) for each in proposals]
+    header = tuple(rows[0])
+    right = frozenset(header.index(name) for name in header if name in TIMES)
+    yield from columns(header, [tuple(row.values()) for row in rows], right=right)
+
+
+def _cells(request: Request, proposal: Proposal) -> Iterator[tuple[str, str]]:
+    setup, time, algorithm = proposal.setup, proposal.time, request.algorithm
+    yield "#", str(proposal.rank)
+    if algorithm == "ppo":
+        yield "PLACED", setup.placement
+    own = f" / {_bundles(setup.critic.gpus)}" if setup.critic is not None and setup.placement == "split" else ""
+    yield "LEARNERS", _bundles(setup.learner.gpus) + own
+    yield "ENGINES", f"{setup.engines}×TP{setup.engine.tensor_parallel}"
+    if setup.teacher is not None:
+        yield "TEACHERS", f"{setup.teachers}×TP{setup.teacher.tensor_parallel}"
+    yield "STEP", f"{time.step_s:.1f}"
+    yield "GEN", f"{time.generate_s:.1f}"
+    if algorithm == "opd":
+        yield "SCORE", f"{time.teacher_s:.1f}"
+    yield "TRAIN", f"{time.train_s:.1f}"
+    if algorithm == "ppo":
+        yield "VALUE", f"{time.critic_s:.1f}"
+    yield "SYNC", f"{time.sync_s:.1f}"
+    yield "IDLE", f"{time.idle_share:.0%}"
+    yield "TOKENS/S", f"{time.tokens_per_s:.0f}"
+
+
+def _training(proposal: Proposal) -> str:
+    """How it trains, what its engines may take where they share the card, and whether memory is tight."""
+    setup, way = proposal.setup, proposal.setup.learner
+    words = [f"ZeRO-{way.zero_stage}", f"micro-batch {way.micro_batch}"]
+    if way.gradient_checkpointing:
+        words.append("gradient checkpointing")
+    if setup.placement != "apart":
+        words.append(f"engines take {setup.utilization:g} of a card{' and sleep' if setup.sleeps else ''}")
+    fullest = max(setup.memories.values(), key=lambda memory: memory.peak_gib)
+    words.append(f"memory {proposal.verdict}: {fullest.role} {fullest.peak_gib:.0f} of {fullest.capacity_gib:.0f} GiB")
+    return ", ".join(words)
+
+
+def _again(request: Request, count: int) -> str:
+    """The command that gives the same proposals."""
+    words: dict[str, object] = {
+        "--model": request.model_name,
+        "--gpus": f"{request.nodes}x{request.gpus_per_node}x{request.gpu.name}",
+    }
+    defaults = dict(zip(reversed(Request.__struct_fields__), reversed(Request.__struct_defaults__), strict=False))
+    words |= {
+        option: getattr(request, name) for name, option in OPTIONS.items() if getattr(request, name) != defaults[name]
+    }
+    if count != DEFAULT_COUNT:
+        words["--count"] = count
+    return "rltui plan " + " ".join(f"{name} {shlex.quote(str(value))}" for name, value in words.items())
+
+
+def report(proposal: Proposal) -> Report:
+    """What the check says of it."""
+    return check_text(proposal.text, f"{proposal.layout.name}.yaml")
+
+
+def _warnings(proposal: Proposal) -> Iterator[str]:
+    """Warnings of the check, and that the bundled trainers cannot run it (E390)."""
+    for finding in report(proposal).findings:
+        if finding.severity == "warning" or finding.code == "E390":
+            yield f"{finding.code} {finding.message}"
+
+
+def _bundles(gpus: Sequence[int]) -> str:
+    """``4×8+2`` for four bundles, on a node each, of eight and one of two."""
+    full = sum(bundle == gpus[0] for bundle in gpus)
+    first = f"{full}×{gpus[0]}" if full > 1 else str(gpus[0])
+    return first + "".join(f"+{bundle}" for bundle in gpus[full:])
+
+
+def as_json(proposal: Proposal) -> dict[str, Any]:
+    """The proposal with its layout, in GiB and seconds."""
+    setup = proposal.setup
+    return {
+        "rank": proposal.rank,
+        "why": proposal.why,
+        "verdict": proposal.verdict,
+        "placement": setup.placement,
+        "learner_gpus": setup.learner.gpus,
+        "critic_gpus": setup.critic.gpus if setup.critic is not None else [],
+        "engines": setup.engines,
+        "tensor_parallel": setup.engine.tensor_parallel,
+        "memory_utilization": setup.utilization,
+        "sleep_while_training": setup.sleeps,
+        **_teachers(setup),
+        "peak_gib": {role: round(memory.peak_gib, 3) for role, memory in setup.memories.items()},
+        "time": proposal.time,
+        "findings": [{"code": f.code, "severity": f.severity, "message": f.message} for f in report(proposal).findings],
+        "layout": proposal.layout,
+    }
+
+
+def _teachers(setup: Setup) -> dict[str, int]:
+    if setup.teacher is None:
+        return {}
+    return {"teachers": setup.teachers, "teacher_tensor_parallel": setup.teacher.tensor_parallel}

@@ -1,0 +1,53 @@
+"""``rltui queues``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
+from rltui.cli.run_picture import nothing_yet, read_run, talk_age
+from rltui.watch.pending import pending_words, waiting_job
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from rltui.watch.snapshots import RunSnapshot
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add_run(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the place in the scheduler's line, the trainer's queues and the weight versions."""
+    picture = read_run(options)
+    if options.json:
+        about = {"run_id": picture.summary.run_id, "job": picture.summary.job, "status": picture.status}
+        print_json({"schema": 1, **about})
+        return 0
+    lines = list(_lines(picture))
+    if lines:
+        print_lines(lines)
+        talk_age(picture, picture.status.noted_at)
+    else:
+        talk(picture.status.problem or nothing_yet(picture, "the trainer has no queues yet"))
+    return 0
+
+
+def _lines(picture: RunSnapshot) -> Iterator[str]:
+    job, status = picture.summary.job, picture.status
+    if job is not None:
+        waiting = waiting_job(picture.summary)
+        words = f": {pending_words(waiting, picture.taken_at)}" if waiting is not None else ""
+        yield f"job {job.job_id}  {job.state}{words}"
+    for queue in status.queues:
+        yield f"queue {queue.name}  {queue.current}/{queue.maxsize}"
+    if status.learner_weight_version is not None:
+        yield f"weights  learner {status.learner_weight_version}"
+    for name, version in status.engine_weight_versions.items():
+        yield f"weights  {name} {version}"
+    if status.phase:
+        yield f"phase {status.phase}"

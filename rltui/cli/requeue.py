@@ -1,0 +1,33 @@
+"""``rltui requeue``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.cli.cancel import confirm
+from rltui.cli.job_change import add_change, add_exclude, change
+from rltui.service.job_changes import preview_requeue, requeue
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import RunSummary
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add_change(parser)
+    add_exclude(parser)
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+
+
+def run(options: argparse.Namespace) -> int:
+    """End a running Slurm job and queue it again under the same id, after a question."""
+
+    def act(context: Context, summary: RunSummary) -> str:
+        if not options.yes:
+            confirm(preview_requeue(context, summary, options.exclude))
+        return requeue(context, summary, options.exclude)
+
+    return change(options, act)

@@ -1,0 +1,41 @@
+"""One picture of a run for the verbs that print a part of it: the same snapshots that the cockpit shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from rltui.cli.output import talk
+from rltui.service.all_clusters import open_clusters
+from rltui.watch.run_watcher import RunWatcher
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rltui.watch.snapshots import RunSnapshot
+
+
+def read_run(options: argparse.Namespace) -> RunSnapshot:
+    """The run that ``options`` name, as it is now.
+
+    Raises:
+        UsageError: No run, or more than one, is meant.
+        ClusterError: Its cluster is away.
+    """
+    with open_clusters(options.cluster) as clusters:
+        context, summary = clusters.find(options.run)
+        picture = RunWatcher(context.cluster.client, summary.path).snapshot()
+    return structs.replace(picture, summary=summary)
+
+
+def nothing_yet(picture: RunSnapshot, what: str) -> str:
+    """What to say where there is nothing to print."""
+    run = picture.summary
+    return f"{run.run_id} is {run.state}: {what}."
+
+
+def talk_age(picture: RunSnapshot, noted_at: float) -> None:
+    """Say how old it is where it was noted on the run's head node, and not asked for just now."""
+    if noted_at:
+        talk(f"as noted on the run's head node {max(0.0, picture.taken_at - noted_at):.0f} s ago")

@@ -1,0 +1,176 @@
+"""``rltui setup``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rltui.cli.output import talk
+from rltui.cluster.hops import parse_hop
+from rltui.cluster.open_transport import open_transport
+from rltui.cluster.plain_text import plain
+from rltui.cluster.profile import LOCAL, Profile
+from rltui.cluster.profile_files import user_file
+from rltui.cluster.profiles import merge_profiles
+from rltui.cluster.prompts import TerminalPrompter
+from rltui.cluster.relay_client import RelayClient
+from rltui.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rltui.service.setup_cluster import Proposal
+    from rltui.service.site import Site
+
+ASKED = {
+    "partition": "Partition",
+    "account": "Account",
+    "gpu": "GPU",
+    "run_root": "Folder of the runs (large, seen by all nodes)",
+    "python": "Python with the trainers' packages, as nodes see it",
+}
+WAY = ("transport", "host", "user", "port", "identity_file", "proxy_jump")
+"""Keys of a profile that lead to the cluster."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="what you want to call it (default: asked)")
+    parser.add_argument("--host", metavar="[USER@]HOST[:PORT]", help="login node, or its alias; 'here': this machine")
+    parser.add_argument("-y", "--yes", action="store_true", help="take what is found, ask nothing")
+    parser.add_argument(
+        "--replace", action="store_true", help="with --yes: also where the file has that cluster already"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look at the cluster, show a profile, and write it where the user agrees."""
+    from rltui.service.profile_editing import entry_of, with_block, write_file
+    from rltui.service.setup_cluster import as_block, propose
+    from rltui.service.site import look_around
+
+    asking = not options.yes
+    if asking and not sys.stdin.isatty():
+        raise UsageError("Nobody is there to answer.", "Add --yes, NAME and --host.")
+    file = user_file()
+    before = file.read_text("utf-8") if file.exists() else ""
+    known = (entry_of(before, options.name) if options.name else None) or {}
+    host = options.host
+    if host is None:
+        host = str(known.get("host", "here"))
+        host = _ask("SSH host or alias", host) if asking else host
+    way = way_to(host, known)
+    talk(f"Looking at {way.get('host', 'this machine')} …")
+    relay = RelayClient(open_transport(_reached_by(way), TerminalPrompter()))
+    try:
+        site = look_around(relay)
+    finally:
+        relay.close()
+    name = _checked(options.name or _name(site, way, asking))
+    proposal = propose(site, way)
+    for note in proposal.notes:
+        talk(f"  {plain(note)}")
+    old = entry_of(before, name)
+    if old is not None and not asking and not options.replace:
+        raise UsageError(f"{file} has a cluster {name} already.", "Add --replace, or give it another name.")
+    values = _asked(proposal) if asking else proposal.values
+    # what setup knows nothing of, such as env and bad_nodes, is kept
+    kept = {key: value for key, value in (old or {}).items() if key not in values and key not in WAY}
+    block = as_block(name, {**values, **kept})
+    _refuse_bad(block)
+    talk(f"\n{plain_lines(block)}")
+    text = with_block(before, name, block)
+    question = f"Write this to {file}?" if old is None else f"Replace {name} in {file} by this?"
+    if asking and _ask(question, "yes").lower() not in ("y", "yes"):
+        raise UsageError("Nothing was written.")
+    write_file(file, text)
+    talk(f"Written to {file}. Next: rltui doctor {name}")
+    return 0
+
+
+def plain_lines(text: str) -> str:
+    """``text`` without control characters, its lines kept."""
+    return "\n".join(plain(line) for line in text.splitlines())
+
+
+def way_to(host: str, known: dict[str, Any]) -> dict[str, Any]:
+    """The keys that lead to a cluster: what the user says of the host, else as the file has it.
+
+    Args:
+        host: ``here``, or ``[USER@]HOST[:PORT]``.
+        known: The entry of that cluster in the file; empty where it has none.
+
+    Raises:
+        UsageError: The host is none.
+    """
+    if host in ("here", ""):
+        return {"transport": "local"}
+    try:
+        hop = parse_hop(host)
+    except ValueError as error:
+        raise UsageError(f"The host {error}.", "rltui setup --host alice@login.example.org") from error
+    told = {"host": hop.host, "user": hop.user, "port": hop.port}
+    old = {key: known[key] for key in WAY if key in known and (key, known[key]) != ("transport", "local")}
+    return {**old, **{key: value for key, value in told.items() if value}}
+
+
+def _reached_by(way: dict[str, Any]) -> Profile:
+    try:
+        return msgspec.convert({"name": "new", **way}, Profile)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"The file's entry of that cluster cannot be used: {error}.", "`rltui info` names it."
+        ) from error
+
+
+def _name(site: Site, way: dict[str, Any], asking: bool) -> str:
+    default = site.cluster_name or str(way.get("host", "")).split(".")[0] or "here"
+    return _ask("Name of the cluster", default) if asking else default
+
+
+def _checked(name: str) -> str:
+    if not _NAME.match(name) or name == LOCAL:
+        hint = "Letters, digits, dots, dashes; 'local' is this machine without a scheduler."
+        raise UsageError(f"A cluster cannot be called {name[:60]!r}.", hint)
+    return name
+
+
+def _asked(proposal: Proposal) -> dict[str, Any]:
+    values = dict(proposal.values)
+    for key, question in ASKED.items():
+        if key in ("partition", "account", "gpu") and values.get("scheduler") != "slurm":
+            continue
+        choices = proposal.choices.get(key, ())
+        if len(choices) > 1:
+            talk(f"  known: {plain(', '.join(choices[:12]))}")
+        answer = _ask(question, str(values.get(key, "")))
+        if answer:
+            values[key] = answer
+    line = _ask("A shell line before everything else in a job, such as `module load …`", "")
+    while line:
+        values.setdefault("setup_lines", []).append(line)
+        line = _ask("One more", "")
+    return values
+
+
+def _ask(question: str, default: str) -> str:
+    sys.stderr.write(f"{question} [{plain(default)}]: " if default else f"{question}: ")
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    if not line:
+        raise UsageError("Nothing was written.")
+    return line.strip() or default
+
+
+def _refuse_bad(block: str) -> None:
+    """The same rules as when it is read: what would be refused then is not written now."""
+    from rltui.cluster.profile_files import ProfileFile
+
+    file = ProfileFile(path="the answers", kind="user", used=True, text=block, sha256="new")
+    problems = merge_profiles([file]).problems
+    if problems:
+        raise UsageError("\n".join(str(problem) for problem in problems), "Nothing was written.")

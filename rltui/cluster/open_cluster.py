@@ -1,0 +1,47 @@
+"""From a name to a cluster, whatever its scheduler and the way to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.cluster.local import LocalCluster
+from rltui.cluster.profile import LOCAL
+
+if TYPE_CHECKING:
+    from rltui.cluster.cluster import Cluster
+    from rltui.cluster.profile import Profile
+    from rltui.cluster.prompts import Prompter
+
+
+def open_cluster(name: str, prompter: Prompter | None = None) -> Cluster:
+    """The cluster ``name``; it connects when something is first asked of it.
+
+    Args:
+        name: A profile's name.
+        prompter: Who answers when the way there asks something; None: nobody.
+
+    Raises:
+        UsageError: No profile has this name, or it cannot be used.
+    """
+    if name == LOCAL:
+        return LocalCluster()
+    from rltui.cluster.profiles import load_profiles
+
+    return cluster_of(load_profiles().get(name), prompter)
+
+
+def cluster_of(profile: Profile, prompter: Prompter | None = None) -> Cluster:
+    """The cluster of a profile; see ``open_cluster``."""
+    from rltui.cluster.open_transport import open_transport
+    from rltui.cluster.prompts import NobodyThere
+
+    if profile.scheduler == "local":
+        return LocalCluster()
+    transport = open_transport(profile, prompter or NobodyThere())
+    if profile.scheduler == "ray":
+        from rltui.cluster.ray_cluster import RayCluster
+
+        return RayCluster(profile, transport)
+    from rltui.cluster.slurm_cluster import SlurmCluster
+
+    return SlurmCluster(profile, transport)

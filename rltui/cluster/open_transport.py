@@ -1,0 +1,129 @@
+"""Which way leads to a cluster, why that one, and taking it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from rltui.cluster.hops import Hop
+from rltui.cluster.openssh_transport import OpenSshTransport, master_is_live
+from rltui.cluster.ssh_host import check_profile, config_file, resolve_profile, ssh_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rltui.cluster.profile import Profile
+    from rltui.cluster.prompts import Prompter
+    from rltui.cluster.ssh_host import SshHost
+    from rltui.cluster.transport import Transport
+
+WayName = Literal["local", "paramiko", "openssh"]
+
+
+class Way(Struct, frozen=True):
+    """How a cluster is reached."""
+
+    name: WayName
+    reason: str
+    """Why this one, in words."""
+    hosts: tuple[SshHost, ...] = ()
+    """Every machine on the way, the cluster's last; empty where ssh itself finds it."""
+
+
+def open_transport(profile: Profile, prompter: Prompter) -> Transport:
+    """The way to a cluster; nothing is connected before its ``open`` is called.
+
+    Args:
+        profile: The cluster.
+        prompter: Who is asked for passwords, codes and unknown host keys: ``TerminalPrompter`` for verbs,
+            ``SwitchedPrompter`` for screens, ``NobodyThere`` for what runs by itself.
+
+    Raises:
+        UsageError: The profile or the SSH configuration names what cannot be a machine.
+        ClusterError: The SSH configuration cannot be read.
+    """
+    way = choose_way(profile)
+    if way.name == "local":
+        from rltui.cluster.local_transport import LocalTransport
+
+        return LocalTransport()
+    if way.name == "openssh":
+        hop = Hop(profile.host, profile.user, profile.port)
+        return OpenSshTransport(hop, prompter, profile.identity_file, profile.proxy_jump)
+    from rltui.cluster.paramiko_transport import ParamikoTransport
+
+    return ParamikoTransport(way.hosts or resolve_profile(profile), prompter)
+
+
+def choose_way(profile: Profile) -> Way:
+    """Which way ``transport: auto`` takes, or the one that the profile names; the network is not touched.
+
+    Raises:
+        UsageError: As ``open_transport``.
+        ClusterError: As ``open_transport``.
+    """
+    if profile.transport == "local":
+        return Way("local", "the profile says so")
+    if not profile.host:
+        return Way("local", "the profile names no host")
+    check_profile(profile)
+    if profile.transport != "auto":
+        return Way(profile.transport, "the profile says so")
+    if ssh_binary() is None:
+        return Way("paramiko", "there is no ssh on this machine")
+    hop = Hop(profile.host, profile.user, profile.port)
+    if reason := _only_ssh_can_tell():
+        return Way("openssh", reason)
+    hosts = resolve_profile(profile)
+    if hosts[-1].control_path and master_is_live(hop):
+        return Way("openssh", "your ssh has a master connection to it")
+    for host in hosts:
+        if host.needs_openssh:
+            return Way("openssh", host.needs_openssh)
+    return Way("paramiko", "nothing in the SSH configuration needs OpenSSH", hosts)
+
+
+UNTOLD = (
+    (re.compile(r"\s*match\b.*\bexec\b", re.IGNORECASE), "Match exec"),
+    (re.compile(r"\s*canonicalizehostname[\s=]+\"?(?:yes|always)", re.IGNORECASE), "CanonicalizeHostname"),
+)
+
+
+def _only_ssh_can_tell() -> str:
+    """What makes the SSH configuration depend on commands or on name servers, neither of which is asked here."""
+    chosen = config_file()
+    roots = [chosen] if chosen else [Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config")]
+    for root in roots:
+        for file, line in _config_lines(root, 0):
+            for pattern, name in UNTOLD:
+                if pattern.match(line):
+                    return f"{name} in {file}"
+    return ""
+
+
+def _config_lines(file: Path, depth: int) -> Iterator[tuple[Path, str]]:
+    try:
+        lines = file.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        yield file, line
+        include = re.match(r"\s*include[\s=]+(.+)", line, re.IGNORECASE)
+        if include and depth < 8:
+            for name in _words(include[1]):
+                pattern = Path(name).expanduser()
+                base = file.parent if str(file).startswith("/etc/") else Path.home() / ".ssh"
+                pattern = pattern if pattern.is_absolute() else base / pattern
+                for found in sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))):
+                    yield from _config_lines(found, depth + 1)
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()

@@ -1,0 +1,72 @@
+"""A cluster's profile: everything rltui has to know of a place before it can run something there."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from rltui.layout.scalars import Name
+
+TransportName = Literal["auto", "local", "paramiko", "openssh"]
+SchedulerName = Literal["slurm", "ray", "local"]
+
+LOCAL = "local"
+"""Name of the embedded cluster: this machine, always there."""
+
+
+class BadNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A node that runs keep away from, with the reason, since such lists outlive the memory of why."""
+
+    node: Name
+    reason: str = ""
+    since: str = ""
+    """The day it was entered, ``2026-11-20``."""
+    until: str = ""
+    """The first day on which it may be used again; empty: until somebody removes it."""
+
+
+class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One cluster. No secret is ever in it: it is shown on screens and committed to repositories."""
+
+    name: Name
+    summary: str = ""
+
+    # how to get there
+    transport: TransportName = "auto"
+    host: Annotated[str, Meta(description="SSH host or alias of ~/.ssh/config; empty: this machine.")] = ""
+    user: str = ""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    identity_file: str = ""
+    proxy_jump: list[str] = field(default_factory=list)
+    """Hosts to go through, as ``[user@]host[:port]``, first one first."""
+
+    # what runs jobs there
+    scheduler: SchedulerName = "slurm"
+    ray_address: Annotated[str, Meta(description="Dashboard of a standing Ray cluster, as its own host sees it.")] = ""
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    max_time: Annotated[str, Meta(description="Longest time limit that is accepted, D-HH:MM:SS; empty: unknown.")] = ""
+    max_nodes: Annotated[int, Meta(ge=0, description="Most nodes of one job; 0: unknown.")] = 0
+
+    # the nodes
+    gpu: Annotated[str, Meta(description="GPU type as layouts name it, such as H100-SXM-80GB.")] = ""
+    gres: Annotated[str, Meta(description="What --gres asks for before the count, such as gpu:h100.")] = "gpu"
+    gpus_per_node: Annotated[int, Meta(ge=0)] = 0
+    cpus_per_node: Annotated[int, Meta(ge=0)] = 0
+    memory_gib: Annotated[float, Meta(ge=0)] = 0.0
+    bad_nodes: list[BadNode] = field(default_factory=list)
+
+    # what a job finds there
+    run_root: Annotated[str, Meta(description="Folder of the runs on the cluster; a leading ~ is its home there.")] = ""
+    python: Annotated[str, Meta(description="Python on the nodes that has the trainers' packages.")] = "python3"
+    setup_lines: Annotated[
+        list[str], Meta(description="Shell lines before anything else in a job: module load, source activate.")
+    ] = field(default_factory=list)
+    env: Annotated[dict[str, str], Meta(description="Plain variables of a job; secrets belong in env_file.")] = field(
+        default_factory=dict
+    )
+    env_file: Annotated[str, Meta(description="File of NAME=value lines on the cluster (mode 0600), for secrets.")] = ""
+    network_interface: Annotated[str, Meta(description="NIC for Ray, gloo and NCCL sockets; empty: routed.")] = ""
+    nccl_ib_hca: str = ""
+    offline: Annotated[bool, Meta(description="Nodes have no internet: Hugging Face and W&B go offline.")] = False

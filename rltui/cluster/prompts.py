@@ -1,0 +1,146 @@
+"""Questions of an SSH server or key to the user, and who may answer them."""
+
+from __future__ import annotations
+
+import atexit
+import getpass
+import os
+import termios
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from msgspec import Struct
+
+from rltui.cluster.attention import NeedsAttentionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+QuestionKind = Literal["password", "passphrase", "interactive", "host-key"]
+
+YES = "yes"
+"""The answer that confirms a host key; a fingerprint that equals the one shown does too."""
+
+
+class Field(Struct, frozen=True):
+    """One thing that is asked for."""
+
+    text: str
+    """What to show before the answer, such as ``Password:``."""
+    echo: bool = False
+    """Whether the answer may be seen while it is typed."""
+
+
+class Question(Struct, frozen=True):
+    """One prompt: all of its fields are answered at once. Its words are free of control characters."""
+
+    kind: QuestionKind
+    title: str
+    """Who asks, such as ``alice@login.example.org``."""
+    fields: tuple[Field, ...]
+    instructions: tuple[str, ...] = ()
+    """Lines to show above the fields."""
+
+
+class Prompter(Protocol):
+    """Whoever can be asked. ``ask`` may be called by any thread, and may take as long as a person takes."""
+
+    @property
+    def attended(self) -> bool:
+        """Whether somebody is there to answer. Where not, nothing is begun that would need an answer."""
+
+    def ask(self, question: Question) -> tuple[str, ...]:
+        """The answers, one a field.
+
+        Raises:
+            NeedsAttentionError: Nobody is there, or the user would not answer.
+        """
+
+
+class NobodyThere:
+    """The prompter of background refreshes: it refuses."""
+
+    attended = False
+
+    def ask(self, question: Question) -> tuple[str, ...]:
+        """Refuse; see ``Prompter``."""
+        raise NeedsAttentionError(f"{question.title} asks something, and this is no moment to ask you.", NEXT_STEP)
+
+
+NEXT_STEP = "Connect in a terminal once: `rltui doctor CLUSTER` asks you what it needs."
+
+
+class TerminalPrompter:
+    """Asks on the controlling terminal, whatever stdin and stdout are; a process without one is unattended."""
+
+    @property
+    def attended(self) -> bool:
+        """Whether this process has a terminal."""
+        try:
+            with open("/dev/tty", "r+b", buffering=0):  # noqa: PTH123 (a device, not a file)
+                return True
+        except OSError:
+            return False
+
+    def ask(self, question: Question) -> tuple[str, ...]:
+        """Show the question and read the answers; see ``Prompter``."""
+        if not self.attended:
+            return NobodyThere().ask(question)
+        restore_at_exit()
+        try:
+            with open("/dev/tty", "w") as terminal:  # noqa: PTH123
+                terminal.write("".join(f"{line}\n" for line in (f"{question.title}:", *question.instructions)))
+            return tuple(_read(field) for field in question.fields)
+        except (EOFError, KeyboardInterrupt) as error:
+            raise NeedsAttentionError(f"You did not answer {question.title}.", "Run it again to be asked.") from error
+
+
+@cache
+def restore_at_exit() -> None:
+    """Let the terminal show what is typed again when this process ends.
+
+    Questions are asked in whatever thread they come up in; an interrupt goes to the main thread, and the other one
+    never comes to undo what it did to the terminal.
+    """
+    descriptor = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    as_it_was = termios.tcgetattr(descriptor)
+    atexit.register(termios.tcsetattr, descriptor, termios.TCSADRAIN, as_it_was)
+
+
+def _read(field: Field) -> str:
+    prompt = f"  {field.text.rstrip()} "
+    if not field.echo:
+        return getpass.getpass(prompt)
+    with open("/dev/tty", "w") as terminal, open("/dev/tty") as keyboard:  # noqa: PTH123
+        terminal.write(prompt)
+        terminal.flush()
+        line = keyboard.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\n")
+
+
+class SwitchedPrompter:
+    """Refuses until somebody attends: the cockpit's clusters are opened with one, and refresh in the background."""
+
+    def __init__(self) -> None:
+        self._now: Prompter = NobodyThere()
+
+    @property
+    def attended(self) -> bool:
+        """Whether somebody attends now."""
+        return self._now.attended
+
+    def ask(self, question: Question) -> tuple[str, ...]:
+        """Pass the question on; see ``Prompter``."""
+        return self._now.ask(question)
+
+    @contextmanager
+    def attend(self, prompter: Prompter) -> Iterator[None]:
+        """Let ``prompter`` answer for the length of the block: the user asked for the connection."""
+        before, self._now = self._now, prompter
+        try:
+            yield
+        finally:
+            self._now = before

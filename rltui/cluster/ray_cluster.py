@@ -1,0 +1,122 @@
+"""A standing Ray cluster as a place that runs attempts."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rltui.cluster.jobs import JobsSnapshot
+from rltui.cluster.ray_jobs import RayJobs
+from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
+from rltui.cluster.remote_paths import RemoteRoot
+from rltui.errors import ClusterError
+from rltui.onnode import rundir
+from rltui.onnode.standing_job import DASHBOARD_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.cluster.cluster import AttemptPlace
+    from rltui.cluster.profile import Profile
+    from rltui.cluster.transport import Transport
+
+LOOK_EVERY_S = 5.0
+
+TOKEN_FILE = ".ray/auth_token"
+"""Where Ray keeps the token of the clusters that a user talks to; it is read there and never stored here."""
+
+
+class RayCluster:
+    """Submits attempts to Ray's Jobs API and stops them.
+
+    A job's id is the attempt's mark, and Ray takes an id only once: a submission cannot be doubled.
+
+    Args:
+        profile: The cluster.
+        transport: The way to the host of its dashboard.
+
+    Attributes:
+        profile: The cluster.
+        name: Its name.
+        python: The interpreter on its nodes.
+        client: The relay on the host of its dashboard.
+    """
+
+    def __init__(self, profile: Profile, transport: Transport) -> None:
+        self.profile = profile
+        self.name = profile.name
+        self.python = profile.python
+        self.client = RelayClient(transport)
+        self._jobs: RayJobs | None = None
+        self._root = RemoteRoot(self.client, profile)
+        self._lock = threading.Lock()
+        self._last = JobsSnapshot()
+        self._look_at = 0.0
+
+    @property
+    def ray(self) -> RayJobs:
+        """The client of its Jobs API, with the token that Ray itself would use over there.
+
+        Raises:
+            ClusterError: The cluster cannot be reached.
+        """
+        if self._jobs is None:
+            self._jobs = RayJobs(self.client, self.profile.ray_address, self._token())
+        return self._jobs
+
+    @property
+    def run_root(self) -> str:
+        """Folder of the runs; see ``Cluster``."""
+        return self._root.path
+
+    def submit(self, attempt: AttemptPlace, after_job: str = "") -> str:  # noqa: ARG002 (Ray has no dependencies)
+        """Hand the attempt to Ray; see ``Cluster``."""
+        self._look_at = 0.0
+        environment = {"PYTHONPATH": attempt.code, DASHBOARD_VARIABLE: self.profile.ray_address, **self.profile.env}
+        if self.profile.env_file:
+            environment["RLTUI_ENV_FILE"] = self.profile.env_file
+        argv = [self.python, "-m", "rltui.onnode.standing_job", "--attempt", attempt.path]
+        return self.ray.submit(
+            attempt.uuid, argv, env=environment, metadata={"name": attempt.run_id, "comment": f"rltui:{attempt.uuid}"}
+        )
+
+    def find_submission(self, uuid: str, since: float) -> str | None:  # noqa: ARG002 (the mark is the id)
+        """The job with this mark; see ``Cluster``."""
+        return uuid if self.ray.status(uuid) is not None else None
+
+    def cancel(self, attempt_path: str, job_id: str) -> bool:
+        """Stop the attempt's job; see ``Cluster``."""
+        text = self.client.read(f"{attempt_path}/{rundir.JOB}", 0, 1 << 20).data
+        self._look_at = 0.0
+        return json.loads(text).get("uuid") == job_id and self.ray.stop(job_id)
+
+    def jobs(self, job_ids: Sequence[str]) -> JobsSnapshot:
+        """What Ray says of these jobs; see ``Cluster``."""
+        with self._lock:
+            if time.monotonic() >= self._look_at:
+                self._look_at = time.monotonic() + LOOK_EVERY_S
+                self._last = self._asked()
+        found = {one: self._last.jobs[one] for one in job_ids if one in self._last.jobs}
+        return JobsSnapshot(jobs=found, taken_at=self._last.taken_at, problem=self._last.problem)
+
+    def close(self) -> None:
+        """End the relay."""
+        self.client.close()
+
+    def _token(self) -> str:
+        try:
+            data = self.client.read(f"{self.client.hello().home}/{TOKEN_FILE}", 0, 4096).data
+        except RelayError as error:
+            if error.kind in OUTCOME_UNKNOWN:
+                raise
+            return ""  # a cluster without tokens
+        return data.decode("utf-8", "replace").strip()
+
+    def _asked(self) -> JobsSnapshot:
+        try:
+            return JobsSnapshot(jobs=self.ray.list(), taken_at=time.time())
+        except ClusterError as error:
+            return JobsSnapshot(jobs=self._last.jobs, taken_at=self._last.taken_at, problem=error.message)

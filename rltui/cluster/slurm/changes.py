@@ -1,0 +1,148 @@
+"""Changes to jobs. Each looks first whose job it is and where it stands, and is told to Slurm once."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rltui.cluster.slurm.errors import SlurmRefusedError, SlurmUnansweredError
+from rltui.cluster.slurm.marks import is_foreign
+from rltui.cluster.slurm.nodelist import expand, fold, merged
+from rltui.cluster.slurm.records import new_mark, split_records
+from rltui.cluster.slurm.replies import read_trouble
+from rltui.cluster.slurm.times import write_duration
+from rltui.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.cluster.jobs import JobSnapshot
+    from rltui.cluster.slurm.client import SlurmClient
+
+WAIT_STEP_S = 2.0
+"""Between two looks at a job that is being requeued."""
+
+ACTIVE = frozenset({"running", "suspended", "completing"})
+
+
+def cancel(client: SlurmClient, job_id: str, uuid: str) -> bool:
+    """End a job; see ``SlurmClient.cancel``."""
+    rows = client.queue([job_id])
+    uid = client.uid()
+    if uuid and any(owner != uid or is_foreign(job, uuid) for owner, job in rows):
+        return False
+    if not _own(client, job_id, rows) or all(job.has_ended for _, job in rows):
+        return False
+    return _tell(client, ["scancel", job_id])
+
+
+def control(client: SlurmClient, job_id: str, words: Sequence[str]) -> None:
+    """Run ``scontrol WORDS JOB`` on an own job that has not ended."""
+    standing(client, job_id)
+    if not _tell(client, ["scontrol", *words, job_id]):
+        raise _ended(job_id)
+
+
+def requeue(client: SlurmClient, job_id: str) -> None:
+    """Queue a running job again."""
+    # Slurm would run an ended job once more without a question, and a second checkpoint writer is no requeue
+    if standing(client, job_id).state not in ACTIVE:
+        raise SlurmRefusedError(
+            f"Job {job_id} is not running, so it cannot be requeued.", "A pending job starts anyway."
+        )
+    if not _tell(client, ["scontrol", "requeue", job_id]):
+        raise _ended(job_id)
+
+
+def requeue_without(client: SlurmClient, job_id: str, nodes: Sequence[str], deadline_s: float) -> None:
+    """Hold, wait until it is pending, exclude, release: only a pending job's list can be changed.
+
+    Where it breaks off in between, the job is held, and calling it again goes on.
+    """
+    if standing(client, job_id).state in ACTIVE and not _tell(client, ["scontrol", "requeuehold", job_id]):
+        raise _ended(job_id)
+    deadline = time.monotonic() + deadline_s
+    while standing(client, job_id).state != "pending":
+        if time.monotonic() >= deadline:
+            raise SlurmUnansweredError(
+                read_trouble("", 0, "scontrol"),
+                f"Job {job_id} was told to requeue but is not pending after {deadline_s:.0f} s; it is or will be held.",
+            )
+        time.sleep(WAIT_STEP_S)
+    add_excluded(client, job_id, nodes)
+    control(client, job_id, ["release"])
+
+
+def set_time_limit(client: SlurmClient, job_id: str, seconds: float) -> None:
+    """Change a job's time limit."""
+    try:
+        limit = write_duration(seconds)
+    except ValueError as error:
+        raise UsageError(f"{error}.") from error
+    _update(client, job_id, f"TimeLimit={limit}")
+
+
+def excluded(client: SlurmClient, job_id: str) -> tuple[str, ...]:
+    """The nodes that a job keeps away from."""
+    mark = new_mark()
+    argv = [
+        "squeue",
+        f"--jobs={job_id}",
+        "--local",
+        "--all",
+        "--states=all",
+        "--noheader",
+        f"--format=%i{mark}%x{mark}",
+    ]
+    rows = split_records(client.runner.ask(argv), mark, 2)
+    return expand(rows[0][1]) if rows else ()
+
+
+def add_excluded(client: SlurmClient, job_id: str, nodes: Sequence[str]) -> tuple[str, ...]:
+    """Let a pending job keep away from more nodes. Slurm replaces the list, so it is read, merged and written."""
+    wanted = merged(excluded(client, job_id), nodes)
+    _update(client, job_id, f"ExcNodeList={fold(wanted)}")
+    return wanted
+
+
+def standing(client: SlurmClient, job_id: str) -> JobSnapshot:
+    """An own job that has not ended.
+
+    Raises:
+        SlurmRefusedError: There is none with this id.
+    """
+    for job in _own(client, job_id, client.queue([job_id])):
+        if not job.has_ended:
+            return job
+    raise _ended(job_id)
+
+
+def _own(client: SlurmClient, job_id: str, rows: Sequence[tuple[str, JobSnapshot]]) -> list[JobSnapshot]:
+    uid = client.uid()
+    for owner, job in rows:
+        if owner != uid:
+            raise SlurmRefusedError(f"Job {job_id} is {job.user}'s, not yours.", "rltui changes your own jobs only.")
+    return [job for _, job in rows]
+
+
+def _update(client: SlurmClient, job_id: str, change: str) -> None:
+    standing(client, job_id)
+    if not _tell(client, ["scontrol", "update", f"JobId={job_id}", change]):
+        raise _ended(job_id)
+
+
+def _tell(client: SlurmClient, argv: Sequence[str]) -> bool:
+    """Whether Slurm did it; False where the job is gone."""
+    answer = client.runner.tell(argv)
+    if answer.rc == 0:
+        return True
+    trouble = read_trouble(answer.err or answer.out, answer.rc, argv[0])
+    if trouble.kind == "gone":
+        return False
+    if trouble.nothing_done:
+        raise SlurmRefusedError(f"Slurm did not do it: {trouble.sentence}.", trouble.hint)
+    raise SlurmUnansweredError(trouble, f"It is unknown whether Slurm did it: {trouble.sentence}.")
+
+
+def _ended(job_id: str) -> SlurmRefusedError:
+    return SlurmRefusedError(f"Job {job_id} has ended, or Slurm does not know it any more.")

@@ -1,0 +1,210 @@
+"""The client of one Slurm cluster: looks, submits, changes; all through the relay, nothing through a shell."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
+from rltui.cluster.relay_types import RelayError
+from rltui.cluster.slurm import changes, lookup
+from rltui.cluster.slurm.errors import SlurmUnansweredError
+from rltui.cluster.slurm.ids import checked
+from rltui.cluster.slurm.queries import (
+    accounting_argv,
+    pending_argv,
+    queue_argv,
+    read_accounting,
+    read_pending,
+    read_queue,
+    told_apart,
+)
+from rltui.cluster.slurm.records import new_mark
+from rltui.cluster.slurm.replies import is_format_refused
+from rltui.cluster.slurm.runner import CHANGE_TIMEOUT_S, SlurmRunner
+from rltui.cluster.slurm.submitting import TestVerdict, read_answer, read_test, submit_argv
+from rltui.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rltui.cluster.jobs import JobSnapshot
+    from rltui.cluster.relay_client import RelayClient
+    from rltui.cluster.slurm.queries import Place
+
+DEFAULT_MIN_JOB_AGE_S = 300
+LONGEST_AGO_S = 60 * 86400.0
+"""How far back the accounting is ever asked: long spans are a burden to sites, and no job runs that long."""
+
+
+class SlurmClient:
+    """Asks and steers one Slurm cluster as the user that the relay runs as; only that user's own jobs are changed.
+
+    Questions raise ``SlurmUnansweredError`` where Slurm does not answer and ``ClusterError`` where the cluster cannot
+    be reached. Changes raise ``SlurmRefusedError`` where certainly nothing was done and ``ClusterError`` where nobody
+    can tell.
+
+    Args:
+        relay: The relay, on a host with Slurm's tools.
+        clock: Epoch seconds.
+        settle_s: How long after a submission with a lost answer it may still turn up, so that no earlier "there is no
+            such job" counts.
+    """
+
+    def __init__(self, relay: RelayClient, clock: Callable[[], float] = time.time, *, settle_s: float = 60.0) -> None:
+        self.runner = SlurmRunner(relay, clock)
+        self._clock = clock
+        self._settle_s = settle_s
+        self._uid = ""
+        self._short_format = False
+        self._config: str | None = None
+
+    def now(self) -> float:
+        """Epoch seconds by this machine's clock."""
+        return self._clock()
+
+    # looking
+
+    def uid(self) -> str:
+        """The user's number on the cluster."""
+        if not self._uid:
+            self._uid = self.runner.relay.run(["id", "-u"], timeout_s=15, idempotent=True).out.strip()
+        return self._uid
+
+    def queue(self, only: Sequence[str] = ()) -> list[tuple[str, JobSnapshot]]:
+        """All jobs of the user that the controller remembers, or those with ids ``only``; each with its owner's uid."""
+        mark = new_mark()
+        try:
+            argv = queue_argv(mark, only=only, short=self._short_format)
+            return read_queue(self.runner.ask(argv), mark)
+        except SlurmUnansweredError as error:
+            if only and error.trouble.kind == "gone":
+                return []
+            if self._short_format or not is_format_refused(error.trouble.sentence):
+                raise
+        self._short_format = True
+        return self.queue(only)
+
+    def accounting(self, since: float, only: Sequence[str] = ()) -> list[tuple[str, JobSnapshot]]:
+        """The records of the user's jobs since ``since`` (epoch seconds, our clock) and five minutes before."""
+        mark = new_mark()
+        span = min(LONGEST_AGO_S, max(0.0, self._clock() - since) + lookup.SLACK_S)
+        argv = accounting_argv(mark, span, only=only, user=self.uid())
+        rows = read_accounting(self.runner.ask(argv), mark)
+        return [(uid, replace(job, cancelled_by="me") if job.cancelled_by == self.uid() else job) for uid, job in rows]
+
+    def attempts(self, job_id: str, since: float = 0.0) -> tuple[JobSnapshot, ...]:
+        """Every start of a job, oldest first: requeues keep the id, and only the submit times tell them apart."""
+        return tuple(told_apart([job for _, job in self.accounting(since, [checked(job_id)])]))
+
+    def pending(self, partitions: Sequence[str]) -> dict[str, Place]:
+        """The place in its partition's queue, from 1, of every pending job that may start; empty where jobs are hidden.
+
+        This is the one question that makes the controller send other users' jobs: ask it rarely.
+        """
+        if self.hides_jobs():
+            return {}
+        mark = new_mark()
+        return read_pending(self.runner.ask(pending_argv(mark, partitions)), mark)
+
+    def hides_jobs(self) -> bool:
+        """Whether the site hides other users' jobs (``PrivateData=jobs``)."""
+        match = re.search(r"(?m)^PrivateData\s*=\s*(\S+)", self._settings())
+        return match is not None and "jobs" in match[1].split(",")
+
+    def remembers_s(self) -> float:
+        """For how long the controller surely still lists a job that has ended: ``MinJobAge`` less a minute."""
+        match = re.search(r"(?m)^MinJobAge\s*=\s*([0-9]{1,9})", self._settings())
+        age_s = int(match[1]) if match else DEFAULT_MIN_JOB_AGE_S
+        return age_s - 60.0 if age_s else math.inf  # 0: it never forgets
+
+    def _settings(self) -> str:
+        if self._config is None:
+            self._config = self.runner.ask(["scontrol", "show", "config"])
+        return self._config
+
+    def find_by_comment(self, uuid: str, since: float) -> str | None:
+        """The id of the job with the mark ``rltui:<uuid>``, or None where Slurm certainly has none.
+
+        Args:
+            uuid: The attempt's mark.
+            since: When it may have been submitted, epoch seconds by this machine's clock.
+
+        Raises:
+            ClusterError: Slurm or its accounting did not answer, so None would be a guess.
+        """
+        return lookup.find(self, uuid, max(0.0, self._clock() - since), self._settle_s)
+
+    # submitting
+
+    def submit(self, script_path: str, *, job_name: str, comment: str, chdir: str, extra: Sequence[str] = ()) -> str:
+        """Submit a batch script, once, and return the job's id.
+
+        Args:
+            script_path: Absolute path on the cluster.
+            job_name: From ``marks.job_name_of``: the job is looked up by its last part where comments are not kept.
+            comment: From ``marks.comment_of``.
+            chdir: The job's working directory, absolute.
+            extra: More options of sbatch; they win over ``#SBATCH`` lines and ``SBATCH_*`` variables.
+
+        Raises:
+            SubmitRefusedError: Nothing was submitted; the message is the reason.
+            SubmitUnknownError: The job may be there or not: ask ``find_by_comment``, and never submit again blindly.
+        """
+        argv = submit_argv(script_path, job_name=job_name, comment=comment, chdir=chdir, extra=extra)
+        try:
+            self.runner.relay.hello()
+        except ClusterError as error:
+            refused = SubmitRefusedError(f"Nothing was submitted: {error.message}", error.hint)
+            refused.exit_code = error.exit_code
+            raise refused from error
+        try:
+            answer = self.runner.tell(argv, CHANGE_TIMEOUT_S)
+        except RelayError as error:
+            if error.kind in ("missing", "denied", "bad-request"):
+                raise SubmitRefusedError(f"sbatch cannot be started: {error.message}", error.hint) from error
+            raise SubmitUnknownError(f"The answer of sbatch was lost: {error.message}", error.hint) from error
+        return read_answer(answer)
+
+    def test_only(self, script_path: str, extra: Sequence[str] = ()) -> TestVerdict:
+        """What Slurm would do with a script, without submitting it (``sbatch --test-only``)."""
+        argv = submit_argv(script_path, job_name="", comment="", chdir="", extra=[*extra, "--test-only"])
+        return read_test(self.runner.tell(argv))
+
+    # changing
+
+    def cancel(self, job_id: str, *, uuid: str = "") -> bool:
+        """End a job; False where it has ended already, or (with ``uuid``) the id is another job's by now."""
+        return changes.cancel(self, checked(job_id), uuid)
+
+    def hold(self, job_id: str) -> None:
+        """Keep a pending job from starting."""
+        changes.control(self, checked(job_id), ["hold"])
+
+    def release(self, job_id: str) -> None:
+        """Let a held job start."""
+        changes.control(self, checked(job_id), ["release"])
+
+    def requeue(self, job_id: str) -> None:
+        """End a running job and queue it again under the same id; an ended job is not run again."""
+        changes.requeue(self, checked(job_id))
+
+    def requeue_without(self, job_id: str, nodes: Sequence[str], *, deadline_s: float = 120.0) -> None:
+        """Queue a job again under the same id so that it keeps away from ``nodes`` too."""
+        changes.requeue_without(self, checked(job_id), nodes, deadline_s)
+
+    def set_time_limit(self, job_id: str, seconds: float) -> None:
+        """Change the time limit; a running job's can only be lowered by its user."""
+        changes.set_time_limit(self, checked(job_id), seconds)
+
+    def excluded(self, job_id: str) -> tuple[str, ...]:
+        """The nodes that a job keeps away from."""
+        return changes.excluded(self, checked(job_id))
+
+    def set_excluded(self, job_id: str, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Let a pending job keep away from ``nodes`` too, and return all that it keeps away from now."""
+        return changes.add_excluded(self, checked(job_id), nodes)

@@ -1,0 +1,176 @@
+"""Keeps the picture of a user's jobs: one squeue for all of them, sacct only for those that vanished from it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rltui.cluster.jobs import JobsSnapshot
+from rltui.cluster.slurm.folding import by_id, is_same_job
+from rltui.cluster.slurm.polling import PLACES_S, Needs, accounting_delay_s, next_look_s
+from rltui.cluster.slurm.queries import placed
+from rltui.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rltui.cluster.jobs import JobSnapshot
+    from rltui.cluster.slurm.client import SlurmClient
+    from rltui.cluster.slurm.queries import Place
+
+SOON_S = 2.0
+FORGET_S = 900.0
+"""A job that nobody has asked for so long is looked for no more."""
+LONGEST_AGO_S = 30 * 86400.0
+"""How far back the accounting is asked for a job whose submission nobody here remembers."""
+
+
+class _Search(Struct):
+    """A job that is wanted but not in the queue, and whose end nobody has told of."""
+
+    tries: int = 0
+    next_at: float = 0.0
+
+
+class JobPoller:
+    """What Slurm says of the user's jobs, asked no more often than ``polling`` allows, for any number of threads.
+
+    A job is shown as ended only on the word of squeue or sacct. One that was known and that both do not tell of any
+    more is ``unknown``: whoever has its end marker knows better.
+
+    Args:
+        client: The cluster's client.
+        clock: Epoch seconds, the client's clock.
+        chance: Random numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        client: SlurmClient,
+        clock: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._chance = chance
+        self._looking = threading.Lock()
+        self._known: dict[str, JobSnapshot] = {}
+        self._wanted: dict[str, float] = {}
+        self._searches: dict[str, _Search] = {}
+        self._places: dict[str, Place] = {}
+        self._places_at = -math.inf
+        self._changed_at: float | None = None
+        self._asked_at = 0.0
+        self._due = 0.0
+        self._failures = 0
+        self._said = JobsSnapshot()
+        self.is_watched = True
+        """Whether a screen shows jobs; where none does, Slurm is asked less."""
+
+    def rpcs_per_minute(self) -> int:
+        """Calls to slurmctld in the last minute, all that went through the same client."""
+        return self._client.runner.rpcs_per_minute()
+
+    def changed(self) -> None:
+        """Note that a job was submitted, cancelled or changed: the next look comes soon, and then more often."""
+        self._changed_at = self._clock()
+        if not self._failures:
+            self._due = min(self._due, self._changed_at + SOON_S)
+
+    def jobs(self, job_ids: Sequence[str]) -> JobsSnapshot:
+        """What is known of these jobs.
+
+        Asks Slurm first where that is due; a second thread that comes meanwhile is given the last picture at once.
+        """
+        now = self._clock()
+        for one in job_ids:
+            self._wanted[one] = now
+        # a clock that was set back must not stop the looks for hours
+        is_due = now >= self._due or now < self._asked_at
+        if is_due and self._looking.acquire(blocking=False):
+            try:
+                self._look(now)
+            finally:
+                self._looking.release()
+        found = ((one, self._known.get(one)) for one in job_ids)
+        return replace(self._said, jobs={one: job for one, job in found if job is not None})
+
+    def _look(self, now: float) -> None:
+        self._asked_at = now
+        wanted = [one for one, asked_at in tuple(self._wanted.items()) if now - asked_at < FORGET_S]
+        asked_for_places = False
+        try:
+            self._take_queue(wanted, now)
+            asked_for_places = self._take_places(wanted, now)
+            self._failures, self._said = 0, JobsSnapshot(taken_at=now)
+        except ClusterError as error:
+            self._failures += 1
+            self._said = replace(self._said, problem=error.message)
+        needs = Needs(
+            is_watched=self.is_watched,
+            is_active=any(self._is_open(one) for one in wanted),
+            changed_ago_s=None if self._changed_at is None else now - self._changed_at,
+            failures=self._failures,
+            asked_for_places=asked_for_places,
+        )
+        # asking may have taken long: the pause is counted from its end
+        self._due = self._clock() + next_look_s(needs, self._chance())
+
+    def _is_open(self, job_id: str) -> bool:
+        """Whether a job may still change, or may still be found."""
+        known = self._known.get(job_id)
+        if known is not None and known.has_ended:
+            return False
+        return job_id not in self._searches or math.isfinite(self._searches[job_id].next_at)
+
+    def _take_queue(self, wanted: Sequence[str], now: float) -> None:
+        found = by_id([job for _, job in self._client.queue()])
+        for job_id, job in found.items():
+            known = self._known.get(job_id)
+            if known is None or is_same_job(known, job):
+                self._known[job_id] = placed(job, self._places.get(job_id))
+                self._searches.pop(job_id, None)
+        gone = [one for one in wanted if one not in found and self._is_open(one)]
+        due = [one for one in gone if now >= self._searches.setdefault(one, _Search()).next_at]
+        if due:
+            self._take_accounting(due, now)
+
+    def _take_accounting(self, job_ids: Sequence[str], now: float) -> None:
+        known = [self._known[one].submitted_at for one in job_ids if one in self._known]
+        since = min(known) if len(known) == len(job_ids) else now - LONGEST_AGO_S
+        answers: dict[str, JobSnapshot] = {}
+        # it may be absent or away; what the queue said stands without it
+        with contextlib.suppress(ClusterError):
+            answers = by_id([job for _, job in self._client.accounting(since, job_ids)])
+        for one in job_ids:
+            search = self._searches[one]
+            search.tries += 1
+            search.next_at = now + accounting_delay_s(search.tries)
+            self._settle(one, answers.get(one))
+
+    def _settle(self, job_id: str, found: JobSnapshot | None) -> None:
+        known = self._known.get(job_id)
+        if found is not None and found.has_ended and (known is None or is_same_job(known, found)):
+            self._known[job_id] = found
+            del self._searches[job_id]
+        elif known is not None:
+            # it does not run, for the queue has it no more, and nobody says that it ended
+            self._known[job_id] = placed(replace(known, state="unknown", reason=""), None)
+
+    def _take_places(self, wanted: Sequence[str], now: float) -> bool:
+        """Look at the places in the queue where that is due and somebody cares; returns whether it was asked."""
+        waiting = [job for one in wanted if (job := self._known.get(one)) is not None and job.state == "pending"]
+        if not waiting or not self.is_watched or 0 <= now - self._places_at < PLACES_S:
+            return False
+        self._places_at = now
+        self._places = self._client.pending([job.partition for job in waiting])
+        for job in waiting:
+            self._known[job.job_id] = placed(job, self._places.get(job.job_id))
+        return True

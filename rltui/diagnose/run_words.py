@@ -1,0 +1,213 @@
+"""What a run directory and the scheduler say besides logs, put into lines, so that they are evidence like any other.
+
+Every function is pure: snapshots in, lines out. The lines are recognised by ``wordings/own.py``; states of jobs are
+worded as Slurm words them. Rules are relative to the run's own history, as steps of RL take seconds or half an hour.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.onnode import rundir
+from rltui.watch.snapshots import EndSnapshot, HostSnapshot, StageSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rltui.cluster.jobs import JobSnapshot
+
+USUAL_S: Mapping[str, float] = {
+    "preflight": 300.0,
+    "ray-up": 600.0,
+    "placing": 900.0,
+    "loading": 3600.0,
+    "saving": 3600.0,
+}
+"""Longest that each stage takes where nothing is wrong; queueing and training have no such bound."""
+
+LEAST_STEPS = 3
+STALL_MEDIANS = 5.0
+STALL_S = 600.0
+"""No new step for longer than both of these is a stall."""
+
+BASELINE_STEPS = 12
+RECENT_STEPS = 5
+SLOW_FRACTION = 0.5
+SYNC_FRACTION = 0.5
+PARITY_GROWTH = 5.0
+EQUAL_REWARD_STEPS = 10
+IDLE_PERCENT = 1.0
+IDLE_SAMPLES = 60
+FULL_MEMORY = 0.97
+BEFORE_THE_END_S = 120.0
+
+
+class Step(Struct, frozen=True):
+    """A training step: when it was done (epoch seconds), and its metrics by canonical name."""
+
+    at: float
+    values: dict[str, float]
+
+
+class RunPicture(Struct, frozen=True, kw_only=True):
+    """What is known of an attempt besides its logs, at ``now`` (epoch seconds)."""
+
+    now: float
+    stage: StageSnapshot = StageSnapshot()
+    end: EndSnapshot | None = None
+    job: JobSnapshot | None = None
+    bad_nodes: dict[str, str] = {}
+    """Reason by node, from ``preflight.json``."""
+    steps: tuple[Step, ...] = ()
+    """The newest steps, oldest first."""
+    hosts: tuple[HostSnapshot, ...] = ()
+
+    @property
+    def until(self) -> float:
+        """When the attempt ended, or now while it lives."""
+        return self.end.at if self.end is not None and self.end.at else self.now
+
+    @property
+    def was_wanted(self) -> bool:
+        """Whether it ended because it was done, or because somebody wanted it to."""
+        return self.end is not None and self.end.outcome in ("finished", "cancelled", "time-limit")
+
+
+def words_of(picture: RunPicture) -> dict[str, list[str]]:
+    """Return the lines by the name of what they are from."""
+    return {
+        "stage.json": list(stage_words(picture)),
+        "end.json": list(end_words(picture)),
+        "preflight.json": [f"preflight: node {node} is bad: {why}" for node, why in picture.bad_nodes.items()],
+        "metrics.jsonl": list(metrics_words(picture)),
+        "sampler": list(sampler_words(picture)),
+        "scheduler": list(job_words(picture.job)) if picture.job is not None else [],
+    }
+
+
+def stage_words(picture: RunPicture) -> Iterator[str]:
+    """The stage, and that it lasts longer than it should: its detail names the node, bundle or role that is missing."""
+    stage = picture.stage
+    yield f"stage: {stage.stage} {stage.detail}"
+    usual = USUAL_S.get(stage.stage)
+    lasted = picture.until - stage.since
+    if usual is None or not stage.since or picture.was_wanted or lasted <= usual:
+        return
+    waiting = [name for name, state in stage.roles.items() if state != "ready"]
+    missing = stage.detail or (f"not ready: {', '.join(waiting[:8])}" if waiting else "nothing says what is missing")
+    yield f"stage {stage.stage} lasted {lasted:.0f} s, {usual:.0f} are usual: {missing}"
+
+
+def end_words(picture: RunPicture) -> Iterator[str]:
+    """How the attempt ended, in the words of its supervisor."""
+    end = picture.end
+    if end is not None:
+        yield from (f"outcome: {end.outcome}", f"exit code: {end.exit_code}", f"reason: {end.reason}")
+
+
+def job_words(job: JobSnapshot) -> Iterator[str]:
+    """The scheduler's picture in Slurm's words: terminal state, exit code and signal, reason, who cancelled."""
+    if job.word:
+        code = f"{job.exit_code or 0}:{job.signal or 0}"
+        nodes = f" NodeList={','.join(job.nodes[:8])}" if job.nodes else ""
+        yield f"JobState={job.word} ExitCode={code}{nodes}"
+    yield from (f"Node failure on {node}" for node in job.failed_nodes)
+    if job.state == "pending" and job.reason:
+        yield f"{job.job_id} PD ({job.reason})"
+    if job.state == "cancelled" and job.cancelled_by not in ("", "me"):
+        yield f"the job was cancelled by user {job.cancelled_by}, not by you"
+    if job.signal == 9 and job.word != "OUT_OF_MEMORY":
+        yield "the job's batch process ended by Signal 9 (SIGKILL)"
+
+
+def metrics_words(picture: RunPicture) -> Iterator[str]:
+    """Stalls and drifts, each against the run's own past; nothing before there are enough steps."""
+    steps = picture.steps
+    if len(steps) < LEAST_STEPS:
+        return
+    yield from _stall(picture)
+    if len(steps) >= BASELINE_STEPS:
+        yield from _slow_down(steps)
+        yield from _slow_sync(steps)
+        yield from _parity(steps)
+        yield from _equal_rewards(steps)
+
+
+def _stall(picture: RunPicture) -> Iterator[str]:
+    # a checkpoint is written between steps; its stage has a bound of its own
+    if picture.was_wanted or picture.stage.stage not in ("training", "ended"):
+        return
+    if picture.stage.detail.startswith(rundir.EVALUATING):
+        return  # the engines' answers have a deadline of their own
+    steps = picture.steps
+    median = statistics.median(later.at - before.at for before, later in itertools.pairwise(steps))
+    waited = picture.until - steps[-1].at
+    if waited > max(STALL_MEDIANS * median, STALL_S):
+        yield f"no new step for {waited:.0f} s, a step takes {median:.0f} s"
+
+
+def _slow_down(steps: Sequence[Step]) -> Iterator[str]:
+    before, now = _early_and_late(steps, "learner_tokens_per_second_step")
+    if before > 0 and now < SLOW_FRACTION * before:
+        yield f"throughput fell to {now:.0f} tokens/s from {before:.0f}"
+
+
+def _slow_sync(steps: Sequence[Step]) -> Iterator[str]:
+    _, sync = _early_and_late(steps, "time/weight_sync")
+    _, total = _early_and_late(steps, "time/total")
+    if total > 0 and sync > SYNC_FRACTION * total:
+        yield f"handing over weights takes {100 * sync / total:.0f} % of a step ({sync:.1f} of {total:.1f} s)"
+
+
+def _parity(steps: Sequence[Step]) -> Iterator[str]:
+    before, now = _early_and_late(steps, "parity_max_abs")
+    if before > 0 and now > PARITY_GROWTH * before:
+        yield f"trainer and engine drift apart: log-probabilities differ by {now:.2g}, {before:.2g} before"
+
+
+def _equal_rewards(steps: Sequence[Step]) -> Iterator[str]:
+    last = [step.values.get("zero_std_fraction", 0.0) for step in steps[-EQUAL_REWARD_STEPS:]]
+    if len(last) == EQUAL_REWARD_STEPS and min(last) >= 0.999:
+        yield f"all samples of every prompt got the same reward for {len(last)} steps"
+
+
+def _early_and_late(steps: Sequence[Step], name: str) -> tuple[float, float]:
+    """Medians of the first half and of the last few steps; zeros where the metric is missing.
+
+    Early steps warm up (compilation, caches), so the very first two do not count.
+    """
+    values = [step.values[name] for step in steps if name in step.values]
+    if len(values) < BASELINE_STEPS:
+        return 0.0, 0.0
+    return statistics.median(values[2 : len(values) // 2 + 1]), statistics.median(values[-RECENT_STEPS:])
+
+
+def sampler_words(picture: RunPicture) -> Iterator[str]:
+    """Idle GPUs while training, and host memory that was full when the attempt ended badly."""
+    if picture.was_wanted:
+        return
+    # a step that came while the cards rested says that this run does not train on them (a CPU layout on GPU nodes)
+    waited_s = picture.until - picture.steps[-1].at if picture.steps else math.inf
+    if picture.stage.stage == "training" and picture.end is None and waited_s > IDLE_SAMPLES:
+        yield from _idle(picture.hosts)
+    if picture.end is None:
+        return
+    for host in picture.hosts:
+        share = host.memory_used_gib / host.memory_total_gib if host.memory_total_gib else 0.0
+        if share >= FULL_MEMORY and picture.until - host.taken_at <= BEFORE_THE_END_S:
+            yield (
+                f"host memory of {host.host} was at {100 * share:.0f} % ({host.memory_used_gib:.0f} of "
+                f"{host.memory_total_gib:.0f} GiB) just before the end"
+            )
+
+
+def _idle(hosts: Sequence[HostSnapshot]) -> Iterator[str]:
+    histories = [history for host in hosts for history in host.gpu_history]
+    if histories and all(len(one) >= IDLE_SAMPLES and max(one) <= IDLE_PERCENT for one in histories):
+        names = ", ".join(host.host for host in hosts[:8])
+        yield f"all GPUs of {names} idle for {min(map(len, histories))} s"

@@ -1,0 +1,172 @@
+"""Commands that name a configuration file: prime-rl's ``rl @ FILE.toml``, NeMo-RL's and AReaL's ``--config FILE.yaml``.
+
+The file is read where it lies beside the script or in a folder above it; what the command sets goes over it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from rltui.importers import areal, nemo_rl, prime_rl
+from rltui.importers.config import (
+    interpolated,
+    merged,
+    one_beside,
+    read_toml,
+    read_yaml,
+    toml_chain,
+    with_defaults,
+)
+from rltui.importers.facts import Facts
+from rltui.importers.source import read_source
+from rltui.importers.values import HOLE, HOLES, is_known, to_bool, to_float, to_int
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rltui.importers.script import Script
+
+_PRIME = frozenset({"rl", "sft"})
+_NEMO = re.compile(r"run_(?:vlm_)?(grpo|dpo|sft|ppo|rm|distillation|gdpo|mopd|opd)\w*\.py\Z")
+_OVERRIDE = re.compile(r"(~|\+{0,2})([A-Za-z_][\w.]*)(?:=(.*))?\Z", re.DOTALL)
+_OTHERS = ("grpo_fast", "verl", "openrlhf")
+
+
+def from_script(script: Script) -> list[Facts]:
+    """What each training needs that the script starts with a configuration file."""
+    found = [facts for command in script.commands if (facts := _one(script, list(command.words)))]
+    return [_with_machine(facts, script) for facts in found]
+
+
+def _one(script: Script, words: list[str]) -> Facts | None:
+    names = [word.rsplit("/", 1)[-1] for word in words]
+    if "@" in words:
+        at = next((index for index, name in enumerate(names[: words.index("@")]) if name in _PRIME), None)
+        return None if at is None else _prime(script.path, words[at + 1 :])
+    entry = next((index for index, name in enumerate(names) if name.endswith(".py") or name.startswith("areal.")), None)
+    if entry is None or any(other in words[entry] for other in _OTHERS):
+        return None
+    return _yaml(script.path, words[entry:], names[entry])
+
+
+def _with_machine(facts: Facts, script: Script) -> Facts:
+    """Slurm's own lines say what is asked for; the file says what is needed."""
+    slurm = script.slurm
+    if slurm.gpus is None:
+        return facts
+    return replace(facts, nodes=slurm.nodes, gpus_per_node=slurm.gpus_per_node, declared_gpus=slurm.gpus)
+
+
+def _yaml(script: Path, words: list[str], program: str) -> Facts | None:
+    """NeMo-RL and AReaL: ``program.py --config FILE key=value …``."""
+    name = _option(words, "--config")
+    is_nemo = bool(_NEMO.search(program))
+    if name is None:
+        return _unknown(nemo_rl.NAME, "its default configuration") if is_nemo else None
+    target = one_beside(script, name)
+    if target is None:
+        return _unknown(nemo_rl.NAME, name) if is_nemo else None
+    own = read_yaml(read_source(target), str(target))
+    notes = ("some words of the command come from elsewhere and are not known",) if HOLES in words else ()
+    if nemo_rl.is_recipe(own) or is_nemo:
+        values, missing = with_defaults(own, target)
+        facts = nemo_rl.from_config(interpolated(_overridden(values, words)), missing, target.name)
+    elif areal.is_config(own):
+        facts = areal.from_config(interpolated(_overridden(own, words)))
+    else:
+        return None
+    return replace(facts, notes=(*notes, *facts.notes))
+
+
+def _unknown(dialect: str, name: str) -> Facts:
+    """A training whose configuration is not there."""
+    return Facts(
+        dialect=dialect, algorithm="", notes=(f"{name} is not beside the script, so nothing it sets is known",),
+        other_gpus=None,
+    )  # fmt: skip
+
+
+def _option(words: Sequence[str], option: str) -> str | None:
+    for index, word in enumerate(words):
+        if word == option and index + 1 < len(words):
+            return words[index + 1]
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return None
+
+
+def _overridden(values: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """``values`` with Hydra's ``key=value``, ``+key=value`` and ``~key`` put over them."""
+    for word in words:
+        match = None if word.startswith("-") else _OVERRIDE.match(word)
+        if match is None or (match[3] is None and match[1] != "~"):
+            continue
+        values = merged(values, _nested(match[2].split("."), None if match[1] == "~" else _plain(match[3])))
+    return values
+
+
+def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
+    for key in reversed(keys[1:]):
+        value = {key: value}
+    return {keys[0]: value}
+
+
+def _plain(text: str) -> Any:
+    """A word as a plain value; a hole where it is not known."""
+    if not is_known(text):
+        return HOLE
+    bare = text.strip().strip("'\"")
+    if bare in ("null", "None", "~"):
+        return None
+    if to_int(bare) is not None:
+        return to_int(bare)
+    if bare.lower() in ("true", "false"):
+        return to_bool(bare)
+    if re.fullmatch(r"\[?\d+(?:\s*,\s*\d+)*\]?", bare) and ("," in bare or "[" in bare):
+        return [int(piece) for piece in re.findall(r"\d+", bare)]
+    number = to_float(bare)
+    return bare if number is None else number
+
+
+def _prime(script: Path, words: list[str]) -> Facts:
+    """prime-rl: ``rl @ a.toml @ b.toml --trainer @ c.toml --key.sub-key value``; the last of several wins."""
+    values: dict[str, Any] = {}
+    over: dict[str, Any] = {}
+    missing: list[str] = []
+    place: list[str] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word == "@" and at < len(words):
+            table = _toml(script, words[at], missing)
+            values = merged(values, _nested(place, table) if place else table)
+            at += 1
+            place = []
+        elif word.startswith("--"):
+            key, equals, value = word[2:].partition("=")
+            place = key.replace("-", "_").split(".")
+            follows = words[at] if at < len(words) else "--"
+            if not equals and follows == "@":
+                continue
+            taken = not equals and not follows.startswith("--")
+            over = merged(over, _nested(place, _plain(value if equals else follows if taken else "true")))
+            at += taken
+            place = []
+    if missing:
+        return _unknown(prime_rl.NAME, ", ".join(missing))
+    return prime_rl.from_config(merged(values, over))
+
+
+def _toml(script: Path, name: str, missing: list[str]) -> dict[str, Any]:
+    target = one_beside(script, name)
+    if target is None:
+        missing.append(name)
+        return {}
+    values, lost = toml_chain(read_toml(read_source(target), str(target)), target)
+    missing.extend(lost)
+    return values

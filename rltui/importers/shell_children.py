@@ -1,0 +1,114 @@
+"""Scripts that a script starts or sources, and jobs that it submits: which file, with which words.
+
+The files are read where they lie beside the script, and followed on paper like the script itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.errors import UsageError
+from rltui.importers.source import read_source
+from rltui.importers.values import HOLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
+_ENDINGS = (".sh", ".bash", ".slurm", ".sbatch", ".env")
+_WRAPPERS = frozenset({"srun", "nohup", "exec", "time", "env", "sudo", "stdbuf", "mpirun", "timeout"})
+_SWITCHES = frozenset({
+    "--exclusive", "--overlap", "--wait", "--parsable", "--hold", "--requeue", "--no-requeue", "--unbuffered",
+    "--label", "--pty", "--no-container-mount-home", "--container-remap-root", "--verbose", "--quiet", "--test-only",
+    "--no-kill", "--exact", "--overcommit", "--no-container-remap-root", "--container-writable", "--kill-on-bad-exit",
+})  # fmt: skip
+_SLURM_VALUES = frozenset("ApqtJoeNnGcwxdC")
+
+
+class Child(Struct, frozen=True):
+    """A script that a command starts: its file, the words behind it, and options of ``sbatch`` before it."""
+
+    path: str
+    arguments: tuple[str, ...] = ()
+    batch: tuple[str, ...] | None = None
+    text: str = ""
+
+
+def child_of(words: Sequence[str]) -> Child | None:
+    """The script that a command runs, or None; its file may not be there."""
+    names = [word.rsplit("/", 1)[-1] for word in words]
+    if "sbatch" in names[:2]:
+        return _submitted(list(words[names.index("sbatch") + 1 :]))
+    if names[0] in _SHELLS or (names[0] in _WRAPPERS and _SHELLS.intersection(names)):
+        at = next(index for index, name in enumerate(names) if name in _SHELLS) + 1
+        while at < len(words) and words[at].startswith("-") and "c" not in words[at]:
+            at += 1
+        if at < len(words) and _is_script(words[at]):
+            return Child(words[at], tuple(words[at + 1 :]))
+        return None
+    if "/" in words[0] and _is_script(words[0]):
+        return Child(words[0], tuple(words[1:]))
+    return None
+
+
+def options_of_srun(words: Sequence[str]) -> list[str]:
+    """Options of ``srun`` that ask for GPUs: a training that is started by it alone says its machine there."""
+    if not words or words[0].rsplit("/", 1)[-1] != "srun":
+        return []
+    options, _ = _options(list(words[1:]))
+    asks = any(option.startswith(("--gpus", "--gres", "-G")) for option in options)
+    return options if asks else []
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(_ENDINGS)
+
+
+def _submitted(words: list[str]) -> Child | None:
+    """``sbatch [options] SCRIPT [words]`` or ``sbatch [options] --wrap TEXT``."""
+    options, rest = _options(words)
+    wrapped = next((option.partition("=")[2] for option in options if option.startswith("--wrap=")), None)
+    plain = tuple(option for option in options if not option.startswith("--wrap="))
+    if wrapped is not None:
+        return Child("", (), plain, text=wrapped)
+    return Child(rest[0], tuple(rest[1:]), plain) if rest else None
+
+
+def _options(words: list[str]) -> tuple[list[str], list[str]]:
+    """Slurm's options in front of ``words`` as they stand in ``#SBATCH`` lines, and the rest."""
+    options: list[str] = []
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        name, equals, value = words[at].partition("=")
+        at += 1
+        short = len(name) == 2
+        takes = not equals and (name[1] in _SLURM_VALUES if short else name not in _SWITCHES)
+        if takes and (short or name.startswith("--")) and at < len(words) and not words[at].startswith("-"):
+            value = words[at]
+            at += 1
+        options.append(
+            f"{name} {value}".rstrip() if not name.startswith("--") else f"{name}={value}" if value else name
+        )
+    return options, words[at:]
+
+
+def read_beside(name: str, script: Path) -> str | None:
+    """Text of the script ``name`` where it lies beside ``script`` or up to four folders above; else None.
+
+    A folder that is not known (``$SCRIPT_DIR``) is taken to be the script's own.
+    """
+    relative = name.removeprefix(HOLE).lstrip("/") if name.startswith(HOLE) else name
+    if not relative or HOLE in relative or relative.startswith(("/", "~")) or not _is_script(relative):
+        return None
+    folder = script.resolve().parent
+    for place in (folder, *([] if name.startswith(HOLE) else folder.parents[:4])):
+        target = place / relative
+        try:
+            if target.is_file() and target.resolve() != script.resolve():
+                return read_source(target)
+        except (OSError, ValueError, UsageError):
+            return None
+    return None

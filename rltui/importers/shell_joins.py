@@ -1,0 +1,51 @@
+"""What is known after branches that cannot be decided: what they agree on; the rest becomes a hole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.importers.values import HOLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Value = str | tuple[str, ...]
+
+
+def joined(outcomes: Sequence[dict[str, Value]]) -> dict[str, Value]:
+    """Variables after branches: the same value in all stays, another becomes a hole."""
+    result: dict[str, Value] = {}
+    for name in {name for outcome in outcomes for name in outcome}:
+        values = [outcome.get(name) for outcome in outcomes]
+        first = values[0]
+        if first is not None and all(value == first for value in values):
+            result[name] = first
+        elif any(isinstance(value, tuple) for value in values):
+            result[name] = _joined_words([value if isinstance(value, tuple) else () for value in values])
+        else:
+            result[name] = HOLE
+    return result
+
+
+def _joined_words(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The words that all lists begin with, then what may follow with holes for its values."""
+    length = 0
+    while all(len(words) > length for words in lists) and len({words[length] for words in lists}) == 1:
+        length += 1
+    doubtful: list[str] = []
+    for words in lists:
+        doubtful.extend(_doubtful(words[length:]))
+    return (*lists[0][:length], *dict.fromkeys(doubtful))
+
+
+def _doubtful(words: Sequence[str]) -> list[str]:
+    """Flags and keys of words that may be there or not, their values replaced by holes."""
+    found: list[str] = []
+    for word in words:
+        if word.startswith("--") and "=" not in word:
+            found.append(f"{word}={HOLE}")
+        elif "=" in word:
+            found.append(f"{word.split('=', 1)[0]}={HOLE}")
+        elif HOLE in word:
+            found.append(word)
+    return found

@@ -1,0 +1,174 @@
+"""What Slurm gave this job, and how steps are started in it."""
+
+import os
+import re
+import subprocess
+import time
+from typing import IO, Dict, List, NamedTuple, Optional, Sequence
+
+from rltui.onnode.attempt_runner import EndedError
+
+COMMAND_TIMEOUT_S = 20
+"""Slurm's commands hang for a minute where a node's munge is dead."""
+
+KILL_WAIT_S = 30.0
+
+PER_TASK = ("SLURM_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_DISTRIBUTION")
+
+_CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
+_CANCELLED = re.compile(r"\*\*\* JOB (?P<job>\d+) ON \S+ CANCELLED AT \S+(?: DUE TO (?P<cause>[A-Z ]+))?")
+
+
+class Allocation(NamedTuple):
+    """The job as this start of it sees it.
+
+    Attributes:
+        job_id: Slurm's number, the same for all starts of a requeued job.
+        restart: How often Slurm has started it again.
+        nodes: Names, the head (the node this runs on) first.
+        cpus: CPU cores on the node that has fewest.
+        end_at: When the time limit ends it, epoch seconds; None where nobody can tell.
+    """
+
+    job_id: int
+    restart: int
+    nodes: List[str]
+    cpus: int
+    end_at: Optional[float]
+
+
+class NoAllocationError(EndedError):
+    """This is no batch job, or Slurm's commands do not work here; the text says which."""
+
+
+def read_allocation(environment: Dict[str, str], host: str) -> Allocation:
+    """The job that ``environment`` tells of.
+
+    Raises:
+        NoAllocationError: There is none, or its nodes cannot be told.
+    """
+    number, folded = environment.get("SLURM_JOB_ID", ""), environment.get("SLURM_JOB_NODELIST", "")
+    if not number.isdigit() or not folded:
+        raise NoAllocationError("this is no Slurm job: SLURM_JOB_ID is not set; submit the script with sbatch")
+    nodes = hostnames(folded)
+    others = [node for node in nodes if node != host]
+    cpus = [int(count) for count in _CPUS.findall(environment.get("SLURM_JOB_CPUS_PER_NODE", ""))]
+    restart = environment.get("SLURM_RESTART_COUNT", "")
+    return Allocation(
+        int(number),
+        int(restart) if restart.isdigit() else 0,
+        [host, *others],
+        min(cpus, default=1),
+        end_time(number),
+    )
+
+
+def hostnames(folded: str) -> List[str]:
+    """The nodes of a folded list such as ``nid[010-012]``.
+
+    Raises:
+        NoAllocationError: Slurm cannot be asked.
+    """
+    answer = _ask(["scontrol", "show", "hostnames", folded])
+    if answer is None:
+        raise NoAllocationError("`scontrol show hostnames` does not work on this node")
+    return answer.split()
+
+
+def end_time(job_id: str) -> Optional[float]:
+    """When the time limit of a job ends it; None where it has none, or Slurm does not answer."""
+    answer = _ask(["scontrol", "-o", "show", "job", job_id])
+    match = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", answer or "")
+    return time.mktime(time.strptime(match.group(1), "%Y-%m-%dT%H:%M:%S")) if match else None
+
+
+def is_requeued_by_slurm(job_id: str) -> bool:
+    """Whether Slurm starts the job again when it loses a node of it."""
+    return " Requeue=1" in (_ask(["scontrol", "-o", "show", "job", job_id]) or "")
+
+
+def nodes_not_answering(nodes: Sequence[str]) -> List[str]:
+    """Those of ``nodes`` that are down, or do not answer Slurm; empty where Slurm cannot be asked."""
+    answer = _ask(["sinfo", "--noheader", "--Node", "--nodes=%s" % ",".join(nodes), "--format=%N %T"])
+    return not_answering(answer or "", nodes)
+
+
+def not_answering(answer: str, nodes: Sequence[str]) -> List[str]:
+    """The same from sinfo's ``answer``: a node and its state a line, where a star says that it does not answer."""
+    rows = [line.split() for line in answer.splitlines()]
+    gone = {row[0] for row in rows if len(row) == 2 and (row[1].endswith("*") or row[1].startswith("down"))}
+    return [node for node in nodes if node in gone]
+
+
+def kill_wait_s() -> float:
+    """How long Slurm leaves a job's processes between SIGTERM and SIGKILL; its default where it does not say."""
+    match = re.search(r"^KillWait\s*=\s*(\d+)", _ask(["scontrol", "show", "config"]) or "", re.MULTILINE)
+    return float(match.group(1)) if match else KILL_WAIT_S
+
+
+def _ask(argv: List[str]) -> Optional[str]:
+    environment = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
+    try:
+        answer = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            timeout=COMMAND_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.decode("utf-8", "replace")
+
+
+def step_command(nodes: Sequence[str], cpus: int) -> List[str]:
+    """The words before a command that is to run once on each of ``nodes``.
+
+    ``--overlap``: the step shares CPUs, memory and GPUs with every other step; without it, it waits for ever. The
+    other nodes' tasks live on when one of them ends: whose fault it was is for the driver to say.
+    """
+    command = ["srun", "--overlap", "--nodes=%d" % len(nodes), "--ntasks=%d" % len(nodes), "--ntasks-per-node=1"]
+    command += ["--nodelist=%s" % ",".join(nodes), "--cpus-per-task=%d" % cpus, "--cpu-bind=none", "--mem=0"]
+    command.append("--mpi=none")
+    return [*command, "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--unbuffered"]
+
+
+def start_step(
+    nodes: Sequence[str], cpus: int, argv: Sequence[str], stdin: int, out: IO[bytes], err: IO[bytes]
+) -> "subprocess.Popen[bytes]":
+    """Start ``argv`` once on each of ``nodes``.
+
+    Raises:
+        NoAllocationError: There is no srun here.
+    """
+    command = [*step_command(nodes, cpus), *argv]
+    # what the batch step was given per task would contradict the step's own words
+    environment = {name: value for name, value in os.environ.items() if name not in PER_TASK}
+    try:
+        return subprocess.Popen(command, stdin=stdin, stdout=out, stderr=err, env=environment, start_new_session=True)
+    except FileNotFoundError as error:
+        raise NoAllocationError("srun was not found on this node") from error
+
+
+def end_step(step: "subprocess.Popen[bytes]", grace_s: float) -> None:
+    """Let a step end by itself for ``grace_s`` seconds, then end it."""
+    for end in (None, step.terminate, step.kill):
+        if end is not None:
+            end()
+        try:
+            step.wait(grace_s)
+            return
+        except subprocess.TimeoutExpired:
+            grace_s = 5.0
+
+
+def cause_of_signal(output: str, job_id: int) -> Optional[str]:
+    """Why Slurm ends the job, from what its daemon wrote into the job's own output just before the signal.
+
+    Returns:
+        ``TIME LIMIT``, ``NODE FAILURE``, ``PREEMPTION``, ``JOB REQUEUE``; empty: cancelled; None: it says nothing.
+    """
+    causes = [match.group("cause") or "" for match in _CANCELLED.finditer(output) if int(match.group("job")) == job_id]
+    return causes[-1].strip() if causes else None

@@ -1,0 +1,305 @@
+"""One attempt from its first process to ``end.json``: what local runs and Slurm jobs have in common."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from rltui.onnode import processes, rundir
+from rltui.onnode.environment import attempt_environment
+from rltui.onnode.ray_head import RayHead
+from rltui.onnode.ray_process import RayFailedError
+
+POLL_S = 0.2
+BREATH_S = 5.0
+"""How long a trainer whose Ray died may take to say why."""
+LAST_LOOK_S = 2.0
+
+
+class EndedError(Exception):
+    """The attempt cannot go on; the text is its reason."""
+
+
+class Verdict(NamedTuple):
+    """How the attempt ended: one of ``rundir.OUTCOMES``, the trainer's exit code where it has one, and the reason."""
+
+    outcome: str
+    code: Optional[int]
+    reason: str
+
+
+class Request(NamedTuple):
+    """Somebody wants the attempt to end.
+
+    Attributes:
+        outcome: What that makes of the attempt, one of ``rundir.OUTCOMES``.
+        reason: Who wants it and why, in a few words.
+        grace_s: How long the trainer may take to save and end.
+    """
+
+    outcome: str
+    reason: str
+    grace_s: float
+
+
+class RequestedError(Exception):
+    """A wait was given up because of a request."""
+
+
+class AttemptRunner:
+    """Runs one attempt; where and how its Ray comes up is for subclasses to say.
+
+    Args:
+        attempt: The attempt's directory, with ``job.json`` in it.
+
+    Attributes:
+        attempt: The same, absolute.
+        job: What is to be started.
+        uuid: The mark of the attempt's processes.
+        environment: Environment of Ray and trainer.
+        request: Why the attempt is to end, as soon as somebody wants that.
+        has_scribe: Whether what servers on this node say is noted for an rltui that is on another one.
+    """
+
+    has_scribe = False
+
+    def __init__(self, attempt: str) -> None:
+        self.attempt = os.path.abspath(attempt)
+        job = rundir.read_json(os.path.join(self.attempt, rundir.JOB))
+        if job is None:
+            raise SystemExit("%s holds no readable %s" % (self.attempt, rundir.JOB))
+        self.job: Dict[str, Any] = job
+        self.uuid: str = job["uuid"]
+        self.request: Optional[Request] = None
+        self.ray: Optional[RayHead] = None
+        self.guard: "Optional[subprocess.Popen[bytes]]" = None
+        self.scribe: "Optional[subprocess.Popen[bytes]]" = None
+        self.trainer: "Optional[subprocess.Popen[bytes]]" = None
+        self.environment: Dict[str, str] = {}
+
+    def run(self) -> int:
+        """Run the attempt to its end; returns the exit code for the shell."""
+        os.umask(0o077)
+        signal.signal(signal.SIGTERM, self.on_cancel)
+        signal.signal(signal.SIGINT, self.on_cancel)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self.introduce()
+        verdict: Optional[Verdict] = None
+        try:
+            verdict = self._attempt()
+            if self.in_a_hurry():
+                self._write_end(verdict)
+        finally:
+            self.clean_up()
+        if not self.in_a_hurry():
+            self._write_end(verdict)
+        return self.exit_code(verdict)
+
+    def _attempt(self) -> Verdict:
+        try:
+            self.environment = attempt_environment(self.attempt, self.job)
+            self.prepare()
+            rundir.write_stage(self.attempt, "preflight")
+            self.preflight()
+            self.raise_if_requested()
+            self.start_ray()
+            self.start_sampler()
+            if self.has_scribe:
+                self.start_scribe()
+            return self._train()
+        except RequestedError:
+            assert self.request is not None
+            return Verdict(self.request.outcome, None, self.request.reason)
+        except (EndedError, RayFailedError, OSError) as error:
+            return Verdict("failed", 1, str(error))
+
+    # what subclasses fill in
+
+    def introduce(self) -> None:
+        """Write down who runs the attempt."""
+        me = {"schema": rundir.SCHEMA, "pid": os.getpid(), "host": socket.gethostname(), "uuid": self.uuid}
+        me["start_time"] = processes.start_time(os.getpid())
+        rundir.write_json(os.path.join(self.attempt, rundir.SUPERVISOR), me)
+
+    def prepare(self) -> None:
+        """Wait until the attempt may use the machine."""
+
+    def preflight(self) -> None:
+        """Look at the nodes.
+
+        Raises:
+            EndedError: One of them cannot run the attempt.
+        """
+        raise NotImplementedError
+
+    def start_ray(self) -> None:
+        """Bring Ray up, into ``self.ray``.
+
+        Raises:
+            RayFailedError: It did not come up.
+        """
+        raise NotImplementedError
+
+    def ray_problem(self) -> str:
+        """Why training cannot go on although the trainer still runs, in one sentence; empty: it can."""
+        return self.ray.death() if self.ray is not None else ""
+
+    def tell(self, request: Request) -> str:
+        """The reason in ``end.json`` for a request that the trainer has heeded."""
+        return request.reason
+
+    def in_a_hurry(self) -> bool:
+        """Whether this process may be killed before it has cleaned up, so that the end is written first."""
+        return False
+
+    def tick(self) -> None:
+        """Called again and again while the trainer runs."""
+
+    def exit_code(self, verdict: Verdict) -> int:
+        """The exit code for the shell."""
+        return 0 if verdict.outcome == "finished" else 1
+
+    def end_details(self) -> Dict[str, Any]:
+        """Further keys of ``end.json``."""
+        return {}
+
+    # what all have in common
+
+    def start_guard(self, ray_folder: str) -> None:
+        """Start the process that cleans up after this one if it is killed."""
+        argv = [sys.executable, "-m", "rltui.onnode.guard", self.attempt, self.uuid, ray_folder]
+        self.guard = subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
+
+    def start_sampler(self) -> None:
+        """Start the sampler of this node."""
+        argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", self.attempt, "--uuid", self.uuid]
+        self._spawn([*argv, "--parent", str(os.getpid())])
+
+    def start_scribe(self) -> None:
+        """Start the process that notes what Ray's dashboard and the trainer's status endpoint say."""
+        argv = [sys.executable, "-m", "rltui.onnode.scribe", "--attempt", self.attempt]
+        quiet = subprocess.DEVNULL
+        self.scribe = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=self.environment, start_new_session=True
+        )
+
+    def end_scribe(self) -> None:
+        """Let the scribe look once more while Ray is still there to say who died."""
+        if self.scribe is None or self.scribe.stdin is None:
+            return
+        self.scribe.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.scribe.wait(LAST_LOOK_S)
+
+    def _train(self) -> Verdict:
+        assert self.ray is not None
+        self.environment.update(self.ray.client_environment(), RAY_ADDRESS=self.ray.address)
+        self.raise_if_requested()
+        self.trainer = self._spawn(self.job["argv"])
+        heeded: Optional[Request] = None
+        kill_at = 0.0
+        while self.trainer.poll() is None:
+            if self.request is not None and self.request != heeded:
+                # a second request (cancelled while saving for the time limit) only changes how long it may take
+                if heeded is None:
+                    self.trainer.terminate()
+                heeded, kill_at = self.request, time.monotonic() + self.request.grace_s
+            if heeded is not None and time.monotonic() > kill_at:
+                self.trainer.kill()
+            problem = self.ray_problem()
+            if problem and self.request is None:
+                self._end_trainer()
+                return Verdict("failed", 1, problem)
+            self.tick()
+            time.sleep(POLL_S)
+        return self._verdict(self.trainer.returncode)
+
+    def _end_trainer(self) -> None:
+        assert self.trainer is not None
+        try:
+            self.trainer.wait(BREATH_S)
+        except subprocess.TimeoutExpired:
+            self.trainer.kill()
+            self.trainer.wait()
+
+    def _verdict(self, code: int) -> Verdict:
+        if self.request is not None:
+            return Verdict(self.request.outcome, code, self.tell(self.request))
+        if code == 0:
+            return Verdict("finished", 0, "all steps done")
+        if code < 0:
+            return Verdict("failed", code, "the trainer was killed by signal %d (%s)" % (-code, _signal_name(-code)))
+        reason = last_error(self.attempt) or "the trainer exited with code %d; see out.log" % code
+        return Verdict("failed", code, reason)
+
+    def _spawn(self, argv: List[str]) -> "subprocess.Popen[bytes]":
+        with open(os.path.join(self.attempt, rundir.OUT_LOG), "ab") as log:
+            return subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                cwd=self.attempt,
+                start_new_session=True,
+            )
+
+    def on_cancel(self, *_: Any) -> None:
+        """The handler of SIGTERM: the user wants the end."""
+        self.request = Request("cancelled", "cancelled by the user", self.job["deadlines_s"]["grace"])
+
+    def requested(self) -> bool:
+        """Whether the attempt is to end."""
+        return self.request is not None
+
+    def raise_if_requested(self) -> None:
+        """End a wait that nobody needs any more."""
+        if self.request is not None:
+            raise RequestedError
+
+    def clean_up(self) -> None:
+        """Leave nothing of the attempt on this node."""
+        self.end_scribe()
+        if self.ray is not None:
+            self.ray.stop()
+        processes.end_all(self.uuid, grace_s=3.0, exclude=(os.getpid(),))
+        if self.ray is not None:
+            self.ray.remove_folder()
+        if self.guard is not None and self.guard.stdin is not None:
+            try:
+                self.guard.stdin.write(b"done\n")
+                self.guard.stdin.close()
+            except BrokenPipeError:  # the guard itself was killed; there is nothing left to guard
+                pass
+
+    def _write_end(self, verdict: Verdict) -> None:
+        rundir.write_end(self.attempt, *verdict, **self.end_details())
+
+
+def last_error(attempt: str) -> str:
+    """The text of the newest event of kind ``error``, or nothing."""
+    try:
+        with open(os.path.join(attempt, rundir.EVENTS), encoding="utf-8", errors="replace") as stream:
+            lines = stream.readlines()
+    except OSError:
+        return ""
+    for line in reversed(lines):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and event.get("kind") == "error":
+            return str(event.get("text", ""))
+    return ""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

@@ -1,0 +1,78 @@
+"""The environment of an attempt's processes: the job's, the files of variables, and the attempt's mark."""
+
+import os
+import re
+import stat
+from typing import Any, Dict
+
+from rltui.onnode import rundir
+
+ENV_FILE_VARIABLE = "RLTUI_ENV_FILE"
+"""Where the path of the user's own file of secrets stands; the values are never in a script or an argument."""
+
+_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+
+
+class EnvironmentFileError(OSError):
+    """The user's file of variables cannot be used; the text says why and what to do."""
+
+
+def attempt_environment(attempt: str, job: Dict[str, Any]) -> Dict[str, str]:
+    """The environment of Ray, trainer and sampler.
+
+    Args:
+        attempt: The attempt's directory, whose ``env`` file is read where there is one.
+        job: What is to be started (``job.json``).
+
+    Raises:
+        EnvironmentFileError: The file that RLTUI_ENV_FILE names is missing, or others may read it.
+    """
+    environment = dict(os.environ)
+    private = environment.get(ENV_FILE_VARIABLE, "")
+    if private:
+        environment.update(read_private_file(private))
+    environment.update(read_environment(os.path.join(attempt, rundir.ENVIRONMENT)))
+    environment[rundir.ATTEMPT_VARIABLE] = job["uuid"]
+    environment["PYTHONPATH"] = job["code"]
+    environment["PYTHONUNBUFFERED"] = "1"
+    # setproctitle would overwrite the environment that the kernel shows, and with it the mark above
+    environment["SPT_NOENV"] = "1"
+    environment.pop("RAY_ADDRESS", None)
+    return environment
+
+
+def read_environment(path: str) -> Dict[str, str]:
+    """NAME=value lines of an environment file; empty where there is none."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            lines = stream.read().splitlines()
+    except FileNotFoundError:
+        return {}
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    return {name: value for name, value in pairs}  # noqa: C416 (the pairs are lists, not tuples)
+
+
+def read_private_file(path: str) -> Dict[str, str]:
+    """Variables of the user's own file: NAME=value, ``export NAME=value``, quotes around the value. Nothing is run.
+
+    Raises:
+        EnvironmentFileError: It is missing, belongs to somebody else, or others may read it.
+    """
+    path = os.path.expanduser(path)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            found = os.fstat(stream.fileno())
+            text = stream.read(1 << 20)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise EnvironmentFileError("env_file %s cannot be read: %s" % (path, reason)) from error
+    if found.st_uid != os.getuid():
+        raise EnvironmentFileError("env_file %s belongs to somebody else" % path)
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise EnvironmentFileError("env_file %s can be read by others; run: chmod 600 %s" % (path, path))
+    matches = (_LINE.fullmatch(line) for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return {match.group(1): _unquoted(match.group(2).strip()) for match in matches if match is not None}
+
+
+def _unquoted(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value

@@ -1,0 +1,212 @@
+"""Ray on the nodes beside the head: one agent on each starts a worker and a sampler, and cleans up when told to.
+
+An agent's standard input comes from the driver on the head node. Its end is the word to stop, be it because the
+training is over or because the driver is gone. SIGTERM is not: Slurm sends it to every node at once when a job is
+cancelled, and the trainer on the head still has to save what these nodes hold.
+"""
+
+import argparse
+import os
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Dict, List, Sequence
+
+from rltui.onnode import processes, rundir
+from rltui.onnode.ask_http import ask
+from rltui.onnode.environment import attempt_environment
+from rltui.onnode.node_check import own_address, raise_open_files
+from rltui.onnode.node_network import interface_of
+from rltui.onnode.ray_head import RayHead
+from rltui.onnode.ray_process import RayFailedError, RayProcess, RaySpec, block_of, host, pinned
+
+POLL_S = 0.5
+JOIN_S = 240.0
+"""Ray gives up by itself where the head does not answer; ending one that is only slow would make it slower."""
+TRIES = 4
+NODES_API = "/api/v0/nodes?detail=1&limit=10000"
+FOLDER = "nodes"
+"""Folder of the attempt's directory in which each agent says how it fares."""
+
+
+class RayWorker(RayProcess):
+    """A Ray worker node that belongs to a head elsewhere."""
+
+    def join(self, head: str, should_stop: Callable[[], bool]) -> None:
+        """Start Ray and wait until it has joined ``head``.
+
+        Raises:
+            RayFailedError: It did not join.
+        """
+        for turn in range(TRIES):
+            self.launch(["--address=%s" % head, *pinned(block_of(self.spec, turn))])
+            if self.joined(head, time.monotonic() + JOIN_S, should_stop) or should_stop():
+                return
+            self.stop()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            # all nodes knock at the head's door at the same moment; those that were turned away spread out
+            time.sleep(random.uniform(1.0, 4.0))
+        raise RayFailedError("Ray on %s did not join %s: %s" % (host(), head, self.last_words()))
+
+
+class Agent:
+    """One node's part of the attempt.
+
+    Args:
+        options: The command line.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.attempt: str = options.attempt
+        self.job = rundir.read_json(os.path.join(self.attempt, rundir.JOB)) or {}
+        self.uuid: str = self.job["uuid"]
+        self.told_to_stop = False
+        self.environment = attempt_environment(self.attempt, self.job)
+
+    def run(self) -> int:
+        """Join Ray, stay until the driver says stop, clean up; 0 unless Ray failed."""
+        address, trouble = own_address(self.options.interface, [self.options.head.rsplit(":", 1)[0]])
+        if trouble:
+            return self._failed(trouble)
+        use_interface(self.environment, address)
+        spec = RaySpec(
+            self.job["argv"][0],
+            self.attempt,
+            self.uuid,
+            self.job["ray"]["cpus"],
+            self.job["ray"]["gpus"],
+            address=address,
+            folder=self.options.folder,
+            job=self.options.job,
+            log="ray-%s.log" % host(),
+        )
+        worker = RayWorker(spec, self.environment)
+        guard = start_guard(self.attempt, self.uuid, worker.folder)
+        try:
+            return self._serve(worker)
+        finally:
+            worker.stop()
+            processes.end_all(self.uuid, grace_s=3.0, exclude=(os.getpid(),))
+            worker.remove_folder()
+            if guard.stdin is not None:
+                guard.stdin.write(b"done\n")
+                guard.stdin.close()
+
+    def _serve(self, worker: RayWorker) -> int:
+        self._say("starting", "")
+        try:
+            worker.join(self.options.head, self._should_stop)
+        except (RayFailedError, OSError) as error:
+            return self._failed(str(error))
+        self._say("up", "")
+        self._start_sampler()
+        while not self._should_stop(POLL_S):
+            problem = worker.death()
+            if problem:
+                return self._failed(problem)
+        self._say("ended", "")
+        return 0
+
+    def _should_stop(self, wait_s: float = 0.0) -> bool:
+        """Whether the driver's end of the pipe is closed; waits at most ``wait_s`` for it."""
+        while not self.told_to_stop and select.select([0], [], [], wait_s)[0]:
+            wait_s = 0.0
+            self.told_to_stop = not os.read(0, 4096)
+        return self.told_to_stop
+
+    def _start_sampler(self) -> None:
+        argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", self.attempt, "--uuid", self.uuid]
+        argv += ["--parent", str(os.getpid())]
+        subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=self.environment, start_new_session=True)
+
+    def _say(self, state: str, reason: str) -> None:
+        record = {"schema": rundir.SCHEMA, "node": host(), "state": state, "reason": reason, "at": time.time()}
+        rundir.write_json(os.path.join(self.attempt, FOLDER, "%s.json" % host()), record)
+
+    def _failed(self, reason: str) -> int:
+        self._say("failed", reason)
+        sys.stderr.write("rltui: %s: %s\n" % (host(), reason))
+        return 1
+
+
+def start_guard(attempt: str, uuid: str, folder: str) -> "subprocess.Popen[bytes]":
+    """Start the process that cleans this node up after an agent that was killed."""
+    argv = [sys.executable, "-m", "rltui.onnode.guard", attempt, uuid, folder, "--node"]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
+
+
+def use_interface(environment: Dict[str, str], address: str) -> None:
+    """Point collectives at the interface that Ray uses, unless the user has chosen one.
+
+    gloo takes the host name's address otherwise, which many nodes resolve to loopback; NCCL takes the first interface.
+    """
+    interface = interface_of(address)
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        if interface:
+            environment.setdefault(name, interface)
+    environment.setdefault("VLLM_HOST_IP", address)
+
+
+def missing_nodes(head: RayHead, addresses: Dict[str, str], wanted: Dict[str, float]) -> List[str]:
+    """Nodes that Ray does not count yet, or not with everything.
+
+    Args:
+        head: Whose dashboard is asked; while that does not answer, all are missing.
+        addresses: Address of each node by its name.
+        wanted: What Ray must have of ``CPU`` and ``GPU`` on each.
+    """
+    there = _joined(head)
+    return [
+        node
+        for node, address in addresses.items()
+        if any(there.get(address, {}).get(name, 0.0) < amount for name, amount in wanted.items())
+    ]
+
+
+def _joined(head: RayHead) -> Dict[str, Dict[str, float]]:
+    """Resources of each live Ray node, by address; empty while the dashboard does not answer."""
+    return parse_nodes(ask(head.dashboard + NODES_API, head.token, 5.0).value)
+
+
+def parse_nodes(value: Any) -> Dict[str, Dict[str, float]]:
+    """Resources by address of the live nodes in an answer of Ray's State API (2.60)."""
+    try:
+        rows = value["data"]["result"]["result"]
+    except (TypeError, KeyError):
+        return {}
+    return {
+        str(row.get("node_ip")): dict(row.get("resources_total") or {})
+        for row in rows
+        if isinstance(row, dict) and row.get("state") == "ALIVE"
+    }
+
+
+def failed_agents(attempt: str, nodes: Sequence[str]) -> Dict[str, str]:
+    """Agents that gave up, by node, with their reasons."""
+    said = {node: rundir.read_json(os.path.join(attempt, FOLDER, "%s.json" % node)) for node in nodes}
+    return {node: str(record["reason"]) for node, record in said.items() if record and record.get("state") == "failed"}
+
+
+def main() -> int:
+    """Entry point of an agent; 0 unless Ray failed on this node."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--attempt", required=True, help="directory of the attempt")
+    parser.add_argument("--head", required=True, help="where Ray's head listens, IP:PORT")
+    parser.add_argument("--folder", required=True, help="Ray's folder, the same on all nodes")
+    parser.add_argument("--job", type=int, required=True, help="number from which the ports follow")
+    parser.add_argument("--interface", default="", help="network interface; empty: the one on the way to the head")
+    options = parser.parse_args()
+    os.umask(0o077)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
+        signal.signal(number, lambda *_: None)
+    raise_open_files()
+    return Agent(options).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Starts of one Slurm job kept apart: each start that Slurm makes again gets the run's next attempt folder."""
+
+import os
+import shutil
+from typing import Any, Dict
+
+from rltui.onnode import rundir
+
+COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT)
+
+
+def folder_of_start(attempt: str, job_id: int, restart: int) -> str:
+    """The attempt folder for this start of job ``job_id``.
+
+    The first start has the folder that was submitted. A later one takes the run's next number, by making its folder
+    (as a submission does, so that nobody else gets the same), with the same layout, code and mark; the folder of the
+    start before is closed if that had no time to.
+
+    Args:
+        attempt: The folder that was submitted.
+        job_id: Slurm's number.
+        restart: How often Slurm has started the job again.
+    """
+    if not restart or not os.path.exists(os.path.join(attempt, rundir.SLURM)):
+        return attempt  # Slurm also counts starts that never came as far as this
+    attempts = os.path.dirname(attempt)
+    before = max((n for n in _numbers(attempts) if _starts_of(attempts, n, job_id)), default=0)
+    if before:
+        _close(_folder(attempts, before))
+    number = max(_numbers(attempts), default=0) + 1
+    while True:
+        try:
+            os.mkdir(_folder(attempts, number), 0o700)
+            break
+        except FileExistsError:
+            number += 1
+    fresh = _folder(attempts, number)
+    for name in COPIED:
+        if os.path.exists(os.path.join(attempt, name)):
+            shutil.copy2(os.path.join(attempt, name), os.path.join(fresh, name))
+    job = rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}
+    rundir.write_json(os.path.join(fresh, rundir.JOB), _moved(job, attempt, fresh, number))
+    return fresh
+
+
+def _moved(job: Dict[str, Any], old: str, new: str, number: int) -> Dict[str, Any]:
+    """``job.json`` for another folder."""
+    argv = [new if word == old else word for word in job.get("argv", [])]
+    return {**job, "argv": argv, "attempt": number, "requeue_of": job.get("attempt")}
+
+
+def _close(attempt: str) -> None:
+    """Write the end of a start that Slurm ended without leaving it time."""
+    if rundir.read_json(os.path.join(attempt, rundir.END)) is None:
+        rundir.write_end(attempt, "lost", None, "Slurm ended this start of the job and started it again")
+
+
+def _numbers(attempts: str) -> "list[int]":
+    return [int(name) for name in os.listdir(attempts) if name.isdigit()]
+
+
+def _folder(attempts: str, number: int) -> str:
+    return os.path.join(attempts, "%02d" % number)
+
+
+def _starts_of(attempts: str, number: int, job_id: int) -> bool:
+    record = rundir.read_json(os.path.join(_folder(attempts, number), rundir.SLURM)) or {}
+    return bool(record.get("job_id") == job_id)

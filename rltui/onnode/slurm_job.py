@@ -1,0 +1,294 @@
+"""The driver of a Slurm job: checks the nodes, brings Ray up on them, trains, and leaves nothing behind.
+
+It is the batch script's process (the script ends in ``exec``), so Slurm's signals come here, and it runs on the first
+node, which is Ray's head. What it does for the attempt itself is what the supervisor of a local run does.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, Optional
+
+from rltui.onnode import chain, lost_nodes, node_report, ray_nodes, rundir
+from rltui.onnode.allocation import (
+    Allocation,
+    NoAllocationError,
+    cause_of_signal,
+    end_time,
+    is_requeued_by_slurm,
+    kill_wait_s,
+    read_allocation,
+)
+from rltui.onnode.attempt_runner import POLL_S, AttemptRunner, EndedError, Request, Verdict
+from rltui.onnode.node_check import raise_open_files
+from rltui.onnode.node_checks import CHECK_S, check_nodes
+from rltui.onnode.ray_agents import Agents, rendezvous_s
+from rltui.onnode.ray_head import RayHead
+from rltui.onnode.ray_process import LOOPBACK, RayFailedError, RaySpec, host, ray_folder
+from rltui.onnode.requeue import folder_of_start
+
+KILL_MARGIN_S = 45.0
+"""Before the time limit everything is over: Slurm gives what is left 30 s and no more."""
+
+CLEAN_UP_S = 12.0
+"""Of what Slurm leaves after SIGTERM: for ending Ray on all nodes."""
+
+EARLY_S = 90.0
+"""Slurm's warning may come a minute early; one that comes earlier is not about the time limit."""
+
+SLURM_NOTICES_S = 330.0
+"""Slurm gives up a node that does not answer after SlurmdTimeout, 300 s by default."""
+
+CAUSES = {
+    "TIME LIMIT": ("time-limit", "the time limit was reached"),
+    "NODE FAILURE": ("failed", "Slurm lost a node of the job"),
+    "PREEMPTION": ("cancelled", "preempted by Slurm for another job"),
+    "JOB REQUEUE": ("cancelled", "requeued: Slurm starts the job again"),
+    "": ("cancelled", "cancelled"),
+}
+
+
+class SlurmJob(AttemptRunner):
+    """One start of a job.
+
+    Args:
+        attempt: The attempt's directory.
+        allocation: What Slurm gave.
+        lead_s: How long before the time limit the trainer is to save and end.
+        output: The file of the batch script's own output.
+    """
+
+    has_scribe = True
+
+    def __init__(self, attempt: str, allocation: Allocation, lead_s: float, output: str) -> None:
+        super().__init__(attempt)
+        self.allocation, self.lead_s, self.output = allocation, lead_s, output
+        self.end_at = allocation.end_at
+        self.addresses: Dict[str, str] = {}
+        self.bad_nodes: Dict[str, str] = {}
+        self.agents: Optional[Agents] = None
+        self._output_began = os.path.getsize(output) if os.path.exists(output) else 0
+        self.kill_wait_s = kill_wait_s()
+        self._problem_since = 0.0
+        self._slurm_kills = False
+
+    # the attempt's stations
+
+    def introduce(self) -> None:
+        """Write down which job this is."""
+        signal.signal(signal.SIGUSR2, self.on_warning)
+        who = {"schema": rundir.SCHEMA, "pid": os.getpid(), "host": host(), "uuid": self.uuid}
+        # no start time: this pid means nothing on the machine where rltui looks for supervisors
+        rundir.write_json(os.path.join(self.attempt, rundir.SUPERVISOR), who)
+        record = {**who, "job_id": self.allocation.job_id, "restart": self.allocation.restart}
+        record.update(nodes=self.allocation.nodes, head=host(), started_at=time.time(), end_at=self.end_at)
+        record.update(lead_s=self.lead_s, output=self.output)
+        rundir.write_json(os.path.join(self.attempt, rundir.SLURM), record)
+        raise_open_files()
+
+    def preflight(self) -> None:
+        """Ask every node what it has, all at once.
+
+        Raises:
+            EndedError: A node is bad; the text names it.
+        """
+        deadline_s = self.job["deadlines_s"].get("preflight", CHECK_S)
+        merged = check_nodes(self.attempt, self.allocation, deadline_s, self.requested)
+        self.raise_if_requested()
+        for node, report in merged["nodes"].items():
+            for warning in report["warnings"]:
+                rundir.log_event(self.attempt, "warning", "%s: %s" % (node, warning), node=node)
+        self.bad_nodes = merged["bad_nodes"]
+        if self.bad_nodes:
+            raise EndedError(node_report.sentence(self.bad_nodes, len(merged["nodes"])))
+        self._compare_with_attempt_before(merged)
+        self.addresses = {node: report["address"] for node, report in merged["nodes"].items()}
+
+    def _compare_with_attempt_before(self, merged: Dict[str, Any]) -> None:
+        """Note where the run goes on with other versions than before: its numbers may change with them."""
+        run = os.path.dirname(os.path.dirname(self.attempt))
+        for number in range(int(self.job["attempt"]) - 1, 0, -1):
+            before = rundir.read_json(os.path.join(rundir.attempt_folder(run, number), rundir.PREFLIGHT))
+            if before is not None:
+                differences = node_report.changed_since(before, merged)
+                if differences:
+                    text = "another environment than in attempt %d: %s" % (number, differences)
+                    rundir.log_event(self.attempt, "warning", text)
+                return
+
+    def start_ray(self) -> None:
+        """Start the head here and a worker on each other node, and wait until Ray has them all.
+
+        Raises:
+            RayFailedError: A node is missing at the deadline, or gave up; the text names it.
+        """
+        nodes, resources = self.allocation.nodes, self.job["ray"]
+        alone = len(nodes) == 1
+        rundir.write_stage(self.attempt, "ray-up", "0/%d nodes" % len(nodes))
+        if not alone:
+            ray_nodes.use_interface(self.environment, self.addresses[host()])
+        spec = RaySpec(
+            self.job["argv"][0],
+            self.attempt,
+            self.uuid,
+            resources["cpus"],
+            resources["gpus"],
+            address=LOOPBACK if alone else self.addresses[host()],
+            folder=ray_folder(self.uuid),
+            job=0 if alone else self.allocation.job_id,
+        )
+        self.ray = RayHead(spec, self.environment)
+        self.start_guard(self.ray.folder)
+        self.ray.start(self.job["deadlines_s"]["ray_up"], self.requested)
+        self.raise_if_requested()
+        if not alone:
+            self._join_nodes(self.ray)
+        rundir.write_stage(self.attempt, "ray-up", "%d/%d nodes" % (len(nodes), len(nodes)))
+
+    def _join_nodes(self, head: RayHead) -> None:
+        self.agents = Agents(self.attempt, self.allocation, head)
+        wanted = {"CPU": float(self.job["ray"]["cpus"]), "GPU": float(self.job["ray"]["gpus"])}
+        deadline_s = self.job["deadlines_s"].get("rendezvous", rendezvous_s(len(self.addresses)))
+        try:
+            self.agents.await_all(self.addresses, wanted, deadline_s, self.requested)
+        except RayFailedError:
+            self.bad_nodes = self.agents.failed
+            if self.agents.lost:
+                self._await_slurm()
+            raise
+        finally:
+            self.bad_nodes = self.agents.failed
+        self.raise_if_requested()
+
+    def _await_slurm(self) -> None:
+        """Let Slurm say first that it lost a node: it does not start a job again that has ended by itself.
+
+        Raises:
+            RequestedError: It said so.
+        """
+        if is_requeued_by_slurm(str(self.allocation.job_id)):
+            deadline = time.monotonic() + SLURM_NOTICES_S
+            while not self.requested() and time.monotonic() < deadline:
+                time.sleep(POLL_S)
+        self.raise_if_requested()
+
+    def ray_problem(self) -> str:
+        """Why training cannot go on; said only after two seconds, since a cancelled job loses its steps first."""
+        problem = super().ray_problem() or self._agents_problem()
+        if not problem:
+            self._problem_since = 0.0
+            return ""
+        self._problem_since = self._problem_since or time.monotonic()
+        return problem if time.monotonic() - self._problem_since > 2.0 else ""
+
+    def _agents_problem(self) -> str:
+        if self.agents is None:
+            return ""
+        problem = self.agents.problem()
+        self.bad_nodes = self.agents.failed
+        return problem
+
+    # Slurm's signals
+
+    def on_warning(self, *_: Any) -> None:
+        """The handler of SIGUSR2: the time limit comes near, or somebody wants the trainer to save and end."""
+        if self.request is not None:
+            return
+        now = time.time()
+        if self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
+            grace_s = float(self.job["deadlines_s"]["grace"])
+            self.request = Request("cancelled", "asked to save and end by SIGUSR2", max(grace_s, self.lead_s))
+            return
+        left_s = self.lead_s if self.end_at is None else self.end_at - now
+        self.request = Request(
+            "time-limit", "ended before the time limit was reached", max(10.0, left_s - KILL_MARGIN_S)
+        )
+
+    def on_cancel(self, *_: Any) -> None:
+        """The handler of SIGTERM: Slurm ends the job, for one of several reasons, or the user does."""
+        grace_s = float(self.job["deadlines_s"]["grace"])
+        cause = cause_of_signal(rundir.read_tail(self.output, self._output_began), self.allocation.job_id)
+        outcome, reason = CAUSES.get(cause or "", ("cancelled", "ended by Slurm"))
+        if cause is not None:
+            self._slurm_kills = True
+            grace_s = max(1.0, min(grace_s, self.kill_wait_s - CLEAN_UP_S))
+        if self.request is not None and self.request.outcome == "time-limit":
+            outcome, reason = self.request.outcome, self.request.reason
+        if cause == "NODE FAILURE":
+            reason = self._name_failed_nodes() or reason
+        self.request = Request(outcome, reason, grace_s)
+
+    def _name_failed_nodes(self) -> str:
+        """Note which nodes Slurm ended the job for; returns what is to be said of them."""
+        lost = lost_nodes.lost_here(self.attempt, self.allocation.nodes) or sorted(self.bad_nodes)
+        self.bad_nodes = {**self.bad_nodes, **dict.fromkeys(lost, "node failure")}
+        return "node failure on %s" % ", ".join(lost) if lost else ""
+
+    def in_a_hurry(self) -> bool:
+        """Whether Slurm kills this process soon: after KillWait, which may be too short for the clean-up."""
+        return self._slurm_kills
+
+    def tell(self, request: Request) -> str:
+        """What ``end.json`` says of a request that the trainer has heeded: also, from where the run can go on."""
+        saved = rundir.newest_checkpoint(os.path.dirname(os.path.dirname(self.attempt)))
+        step = int(os.path.basename(saved)[5:]) if saved else 0
+        return "%s; %s" % (request.reason, "saved at step %d" % step if saved else "there is no checkpoint yet")
+
+    def tick(self) -> None:
+        """Watch the clock too: a site may send no warning, or none to this shell."""
+        if self.request is None and self.end_at is not None and time.time() > self.end_at - self.lead_s + 30.0:
+            self.end_at = end_time(str(self.allocation.job_id)) or self.end_at
+            if time.time() > self.end_at - self.lead_s:
+                self.on_warning()
+
+    # the end
+
+    def clean_up(self) -> None:
+        """End what is on this node and on the others, at the same time: Slurm may not leave long for it."""
+        self.end_scribe()
+        if self.agents is not None:
+            self.agents.tell_to_stop()
+        super().clean_up()
+        if self.agents is not None:
+            self.agents.wait()
+
+    def end_details(self) -> Dict[str, Any]:
+        """Which nodes are to blame, for ``rltui resubmit --exclude``."""
+        details: Dict[str, Any] = {"job_id": self.allocation.job_id, "restart": self.allocation.restart}
+        return {**details, "bad_nodes": self.bad_nodes} if self.bad_nodes else details
+
+    def exit_code(self, verdict: Verdict) -> int:
+        """The trainer's exit code where it has one, so that Slurm's accounting tells the same story."""
+        if verdict.code is None:
+            return 128 + signal.SIGTERM if verdict.outcome == "cancelled" else 1
+        return verdict.code if verdict.code >= 0 else 128 - verdict.code
+
+
+def main() -> int:
+    """Entry point: ``python -m rltui.onnode.slurm_job --attempt DIR``, in a batch script."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--attempt", required=True, help="directory of the attempt that was submitted")
+    parser.add_argument("--lead-s", type=float, default=600.0, help="seconds before the time limit to save at")
+    options = parser.parse_args()
+    os.umask(0o077)
+    submitted = os.path.abspath(options.attempt)
+    try:
+        allocation = read_allocation(dict(os.environ), host())
+    except NoAllocationError as error:
+        rundir.write_end(submitted, "failed", 1, str(error))
+        sys.stderr.write("rltui: %s\n" % error)
+        return 1
+    output = os.path.join(submitted, "slurm-%d.out" % allocation.job_id)
+    attempt = folder_of_start(submitted, allocation.job_id, allocation.restart)
+    idle = chain.verdict(attempt)
+    if idle is not None:
+        rundir.write_stage(attempt, "ended", idle.reason, step=idle.step, steps=idle.steps)
+        rundir.write_end(attempt, idle.outcome, 0, idle.reason)
+        return 0
+    return SlurmJob(attempt, allocation, options.lead_s, output).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

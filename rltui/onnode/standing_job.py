@@ -1,0 +1,113 @@
+"""Runs one attempt on a Ray cluster that stands already: the entry point of a Ray job, which that cluster starts."""
+
+import argparse
+import json
+import os
+import sys
+from typing import Any, Dict
+
+from rltui.onnode import preflight, rundir
+from rltui.onnode.attempt_runner import AttemptRunner, EndedError
+from rltui.onnode.ray_head import RayHead
+
+JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Where Ray hands a job its settings, as JSON; ``ray.init`` reads it, so actors on all nodes get what is added here."""
+
+DASHBOARD_VARIABLE = "RLTUI_RAY_DASHBOARD"
+"""Where rltui says which address the cluster's dashboard has."""
+
+ACTORS_INHERIT = ("PYTHONPATH", "PYTHONUNBUFFERED", "SPT_NOENV", rundir.ATTEMPT_VARIABLE)
+
+
+class StandingRay(RayHead):
+    """Somebody else's Ray: used, never started and never stopped."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def client_environment(self) -> Dict[str, str]:
+        """Nothing: Ray has given the job what it needs."""
+        return {}
+
+    def death(self) -> str:
+        """Nothing: where this Ray dies, the job dies with it."""
+        return ""
+
+    def stop(self, grace_s: float = 0.0) -> None:
+        """Leave it alone."""
+
+    def remove_folder(self) -> None:
+        """Leave it alone."""
+
+
+class StandingJob(AttemptRunner):
+    """One attempt as a job of a standing Ray cluster.
+
+    Args:
+        attempt: The attempt's directory.
+        environment: What Ray gave the job.
+    """
+
+    has_scribe = True  # Ray may start the job on another node than its dashboard's
+
+    def __init__(self, attempt: str, environment: Dict[str, str]) -> None:
+        super().__init__(attempt)
+        self._given = environment
+
+    def preflight(self) -> None:
+        """Look at disk and Python of this node, and at what Ray gave.
+
+        Raises:
+            EndedError: Something is missing.
+        """
+        problems = preflight.problems(self.attempt, self.job)
+        if not self._given.get("RAY_ADDRESS"):
+            problems.append("RAY_ADDRESS is not set: this is not a job of a Ray cluster")
+        if problems:
+            raise EndedError("; ".join(problems))
+
+    def start_ray(self) -> None:
+        """Take the Ray that is there."""
+        address = self._given["RAY_ADDRESS"]
+        self.ray = StandingRay(address)
+        self.environment[JOB_CONFIG] = json.dumps(with_variables(self._given.get(JOB_CONFIG, ""), self.environment))
+        dashboard = self._given.get(DASHBOARD_VARIABLE, "")
+        endpoint = {"schema": rundir.SCHEMA, "address": address, "dashboard": dashboard, "pid": 0}
+        rundir.write_json(os.path.join(self.attempt, rundir.RAY_ENDPOINT), endpoint)
+        rundir.write_stage(self.attempt, "ray-up", "the cluster's own Ray")
+
+    def in_a_hurry(self) -> bool:
+        """Ray kills a stopped job after three seconds."""
+        return self.requested()
+
+
+def with_variables(config: str, environment: Dict[str, str]) -> Dict[str, Any]:
+    """Ray's job configuration with the variables that the actors need on every node."""
+    try:
+        value = json.loads(config) if config else {}
+    except ValueError:
+        value = {}
+    settings: Dict[str, Any] = value if isinstance(value, dict) else {}
+    runtime = settings.setdefault("runtime_env", {})
+    runtime.setdefault("env_vars", {}).update(
+        {name: environment[name] for name in ACTORS_INHERIT if name in environment}
+    )
+    return settings
+
+
+def main() -> int:
+    """Entry point: ``python -m rltui.onnode.standing_job --attempt DIR``, in a job of Ray."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--attempt", required=True, help="directory of the attempt")
+    options = parser.parse_args()
+    job = StandingJob(options.attempt, dict(os.environ))
+    try:
+        # a second copy of the same submission (a reply that was lost) ends here
+        os.mkdir(rundir.lock_folder(job.attempt, job.uuid), 0o700)
+    except FileExistsError:
+        return 0
+    return job.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

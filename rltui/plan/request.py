@@ -1,0 +1,72 @@
+"""What a plan is wanted for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from rltui.hardware.architecture import Architecture
+    from rltui.hardware.gpus import Gpu
+
+Algorithm = Literal["grpo", "ppo", "opd"]
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """What a plan is wanted for.
+
+    Attributes:
+        model_name: The model as the trainers load it.
+        model: Its shape.
+        gpu: The card.
+        nodes: Nodes.
+        gpus_per_node: Cards of each node.
+        algorithm: GRPO, PPO with a critic, or on-policy distillation.
+        critic_name: The critic of PPO as the trainers load it; empty: the model.
+        critic: Its shape; None: the model's.
+        kl_coefficient: Weight of PPO's KL penalty; 0: none, and no reference.
+        teacher_name: The teacher of distillation as the trainers load it.
+        teacher: Its shape; None where there is none.
+        prompt_tokens: Longest prompt.
+        response_tokens: Longest response.
+        prompts: Prompts of a step.
+        samples: Samples of a prompt.
+        async_steps: Steps that rollouts may run ahead.
+        data: What is trained on.
+        reward: Its reward.
+    """
+
+    model_name: str
+    model: Architecture
+    gpu: Gpu
+    nodes: int
+    gpus_per_node: int
+    algorithm: Algorithm = "grpo"
+    critic_name: str = ""
+    critic: Architecture | None = None
+    kl_coefficient: float = 0.0
+    teacher_name: str = ""
+    teacher: Architecture | None = None
+    prompt_tokens: int = 1024
+    response_tokens: int = 2048
+    prompts: int = 64
+    samples: int = 8
+    async_steps: int = 0
+    data: str = "builtin/sort-digits"
+    reward: Literal["exact", "coin", "math", "code", "none"] = "exact"
+
+    @property
+    def total_gpus(self) -> int:
+        """Cards in all."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples that one step trains on."""
+        return self.prompts * self.samples
+
+    @property
+    def precision(self) -> Literal["bf16", "fp16"]:
+        """The 16-bit format that the card computes in."""
+        return "bf16" if self.gpu.bf16 else "fp16"

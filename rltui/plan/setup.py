@@ -1,0 +1,78 @@
+"""One way to divide the GPUs among the roles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from rltui.memory.estimate import EngineEstimate, RoleEstimate
+
+WHOLE = 0.9
+"""Share of a card that an engine takes where nobody else is on it."""
+
+Placement = Literal["apart", "standard", "split"]
+
+
+class Training(Struct, frozen=True, kw_only=True):
+    """One way to train a model."""
+
+    gpus: tuple[int, ...]
+    zero_stage: Literal[2, 3]
+    micro_batch: int
+    gradient_checkpointing: bool
+
+    @property
+    def ranks(self) -> int:
+        """GPUs in all, one rank each."""
+        return sum(self.gpus)
+
+
+class LearnerChoice(Training, frozen=True, kw_only=True):
+    """One way to train a model on GPUs of its own, and what it takes of each card."""
+
+    memory: RoleEstimate
+
+
+class EngineChoice(Struct, frozen=True, kw_only=True):
+    """One width of an engine, and what it takes of each card."""
+
+    tensor_parallel: int
+    engine: EngineEstimate
+    memory: RoleEstimate
+
+
+class Setup(Struct, frozen=True, kw_only=True):
+    """Who has which GPUs.
+
+    Attributes:
+        learner: How the policy is trained.
+        engine: What each engine is like.
+        engines: How many there are.
+        memories: The estimate of each role, all of them together on their GPUs.
+        placement: ``apart``: engines have GPUs of their own. ``standard``: all roles share all GPUs. ``split``: policy
+            and engines share one pool, the critic has another.
+        utilization: Share of a card that an engine may take.
+        sleeps: Whether engines give back their memory while models train on the same GPUs.
+        critic: How the critic of PPO is trained.
+        teacher: What each teacher of distillation is like.
+        teachers: How many there are.
+    """
+
+    learner: Training
+    engine: EngineChoice
+    engines: int
+    memories: dict[str, RoleEstimate]
+    placement: Placement = "apart"
+    utilization: float = WHOLE
+    sleeps: bool = False
+    critic: Training | None = None
+    teacher: EngineChoice | None = None
+    teachers: int = 0
+
+    @property
+    def verdict(self) -> Literal["fits", "tight", "no"]:
+        """The worst verdict of its roles."""
+        verdicts = {memory.verdict for memory in self.memories.values()}
+        return "no" if "no" in verdicts else "tight" if "tight" in verdicts else "fits"

@@ -1,0 +1,206 @@
+"""The Slurm job script of an attempt, rendered from ``templates/job.sbatch.j2``."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+import rltui
+from rltui.errors import RltuiError, UsageError
+from rltui.layout.secret_words import SECRET_VALUE, is_secret_name
+from rltui.layout.time_limit import time_limit_s
+from rltui.onnode import rundir
+from rltui.runs import quoting
+
+if TYPE_CHECKING:
+    from rltui.cluster.cluster import AttemptPlace
+    from rltui.cluster.profile import Profile
+    from rltui.layout.schema import Layout
+
+TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATE = "job.sbatch.j2"
+
+SLURM_OUTPUT = "slurm-%j.out"
+"""Output of the script itself, in the attempt's directory; the trainer's is in ``out.log``."""
+
+SHORTEST_LEAD_S = 60
+"""Slurm may send the warning up to a minute early (sbatch(1), --signal)."""
+
+OWN_OPTIONS = frozenset(
+    # who and where
+    {"job-name", "comment", "partition", "account", "qos", "constraint", "exclude", "time", "uid", "gid"}
+    # how much
+    | {"nodes", "ntasks", "ntasks-per-node", "exclusive", "cpus-per-task", "mem", "mem-per-cpu"}
+    | {"gres", "gpus", "gpus-per-node", "gpus-per-task"}
+    # how
+    | {"output", "error", "open-mode", "signal", "requeue", "no-requeue", "array", "export", "chdir"}
+    | {"wrap", "parsable", "wait", "test-only"}
+)
+"""Options of sbatch that the script sets itself, or that would break what it relies on."""
+
+
+class PlaceholderAttempt(Struct, frozen=True, kw_only=True):
+    """An attempt that does not exist yet, for previews."""
+
+    run_id: str
+    number: int
+    uuid: str
+    path: str
+    code: str
+
+
+def render_script(layout: Layout, profile: Profile, attempt: AttemptPlace) -> str:
+    """The job script of ``attempt``, exactly as it is to be handed to sbatch.
+
+    Args:
+        layout: The layout as resolved.
+        profile: The cluster; what the layout's ``slurm`` section leaves empty comes from here.
+        attempt: Run id, number, uuid and the absolute paths on the cluster.
+
+    Raises:
+        RltuiError: A value cannot stand in a script (line break in a directive, NUL, a secret in a plain variable).
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        bash=quoting.bash_quote,
+        bash_path=quoting.bash_path,
+        directive=quoting.directive_value,
+        comment=quoting.comment_text,
+    )
+    script = environment.get_template(TEMPLATE).render(attempt=attempt, job=_job(layout, profile, attempt))
+    if SECRET_VALUE.search(script):
+        raise RltuiError(
+            f"The job script for cluster {profile.name} would hold something that looks like a secret; "
+            "Slurm keeps scripts and shows them.",
+            "Put secrets into a file on the cluster, chmod 600, and set env_file to its path.",
+        )
+    return script
+
+
+def preview_script(layout: Layout, profile: Profile) -> str:
+    """The script that a launch would submit, with placeholders for what only a launch decides (uuid, paths).
+
+    Raises:
+        RltuiError: As for ``render_script``.
+    """
+    root = profile.run_root or "~/.local/share/rltui/runs"
+    run_id = f"{layout.name[:48]}-XXXX"
+    path = rundir.attempt_folder(f"{root}/{run_id}", 1)
+    attempt = PlaceholderAttempt(run_id=run_id, number=1, uuid="UUID", path=path, code=f"{root}/.code/DIGEST")
+    return render_script(layout, profile, attempt)
+
+
+def _job(layout: Layout, profile: Profile, attempt: AttemptPlace) -> dict[str, Any]:
+    """What the template shows, by name."""
+    slurm, hardware = layout.slurm, layout.hardware
+    exclusive = is_exclusive(layout, profile)
+    return {
+        "version": rltui.__version__,
+        "name": f"{layout.name[:48]}-{attempt.uuid[:8]}",
+        "nodes": hardware.nodes,
+        "exclusive": exclusive,
+        "cpus_per_node": 0 if exclusive else hardware.ray_cpus_per_node,
+        "memory": f"{slurm.mem_gib}G" if slurm.mem_gib else "0" if exclusive else "",
+        "gres": "" if hardware.on_cpu else f"{profile.gres}:{hardware.gpus_per_node}",
+        "time": slurm.time,
+        "places": [
+            (option, value)
+            for option in ("partition", "account", "qos", "constraint")
+            if (value := getattr(slurm, option) or getattr(profile, option))
+        ],
+        "exclude": ",".join(excluded_nodes(layout, profile)),
+        "output": quoting.file_pattern(attempt.path, SLURM_OUTPUT, "the attempt's path"),
+        "signal_lead_s": signal_lead_s(layout),
+        "requeue": slurm.requeue,
+        "options": [_own(option) for option in slurm.options],
+        "login_shell": bool(profile.setup_lines),
+        "setup_lines": [_line(line) for line in profile.setup_lines],
+        "variables": [(quoting.variable_name(name), value) for name, value in variables(profile).items()],
+        "python": profile.python,
+    }
+
+
+def is_exclusive(layout: Layout, profile: Profile) -> bool:
+    """Whether the job takes whole nodes: as the layout says, else where it would use all of their GPUs anyway."""
+    if layout.slurm.exclusive is not None:
+        return layout.slurm.exclusive
+    return not layout.hardware.on_cpu and layout.hardware.gpus_per_node >= profile.gpus_per_node
+
+
+def signal_lead_s(layout: Layout) -> int:
+    """Seconds before the time limit at which Slurm warns.
+
+    Of a short job at most a fifth: Slurm sends a warning that is longer than what is left of the job at its start.
+    """
+    limit_s = time_limit_s(layout.slurm.time)
+    lead_s = layout.slurm.signal_lead_s
+    return lead_s if limit_s is None else min(lead_s, max(SHORTEST_LEAD_S, limit_s // 5))
+
+
+def excluded_nodes(layout: Layout, profile: Profile, today: str = "") -> list[str]:
+    """Nodes that the job keeps away from: the layout's, and the profile's bad nodes whose time is not over.
+
+    Args:
+        layout: The layout.
+        profile: The cluster.
+        today: The day, ``2026-11-20``; empty: today.
+    """
+    today = today or datetime.date.today().isoformat()
+    bad = [node.node for node in profile.bad_nodes if not node.until or today < node.until]
+    return list(dict.fromkeys([*layout.slurm.exclude, *bad]))
+
+
+def variables(profile: Profile) -> dict[str, str]:
+    """Environment variables that the script exports, by name.
+
+    Raises:
+        RltuiError: One of the profile's variables is a secret by its name or its looks.
+    """
+    for name, value in profile.env.items():
+        if is_secret_name(name) or SECRET_VALUE.search(value):
+            raise RltuiError(
+                f"{name} of cluster {profile.name} is a secret: Slurm would show it to whoever may see the job.",
+                "Put it into a file on the cluster, chmod 600, and set env_file to its path.",
+            )
+    found = dict(profile.env)
+    if profile.env_file:
+        found["RLTUI_ENV_FILE"] = profile.env_file
+    if profile.network_interface:
+        found["RLTUI_NETWORK_INTERFACE"] = profile.network_interface
+    if profile.nccl_ib_hca:
+        found["NCCL_IB_HCA"] = profile.nccl_ib_hca
+    if profile.offline:
+        found |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "RLTUI_OFFLINE": "1"}
+    return found
+
+
+def _own(option: str) -> str:
+    """A further option of the layout, as it stands in the script.
+
+    Raises:
+        UsageError: The script sets this option itself.
+    """
+    name, equals, value = option.removeprefix("--").partition("=")
+    if name in OWN_OPTIONS:
+        raise UsageError(
+            f"slurm.options: --{name} is set by rltui.", "Use the layout's own key, or the cluster's profile, for it."
+        )
+    return f"--{name}{equals}{quoting.directive_value(value, option) if equals else ''}"
+
+
+def _line(line: str) -> str:
+    """A set-up line of the profile; it is shell on purpose, so only what no script can hold is refused."""
+    quoting.bash_quote(line, "a set-up line")
+    return line.replace("\r\n", "\n").replace("\r", "\n")

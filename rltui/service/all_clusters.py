@@ -1,0 +1,231 @@
+"""All clusters at once: each is read by itself, so that one that is away costs the others nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from rltui.cluster.attention import NeedsAttentionError
+from rltui.cluster.profile import LOCAL
+from rltui.cluster.profiles import load_profiles
+from rltui.cluster.prompts import TerminalPrompter
+from rltui.errors import ClusterError, RltuiError, UsageError
+from rltui.paths import cache_dir
+from rltui.service.cockpit import ClusterSummary
+from rltui.service.context import Context
+from rltui.service.last_rows import LastRows
+from rltui.service.naming import find_run
+from rltui.watch.snapshots import RunsSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rltui.cluster.prompts import Prompter
+    from rltui.watch.snapshots import RunSummary
+
+PATIENCE_S = 10.0
+"""How long one picture waits for a cluster; a slower one is shown as it was, and is there the next time."""
+
+
+class ClusterReader:
+    """The runs of one cluster, read in a thread of its own.
+
+    Args:
+        context: The cluster.
+        rows: Where the rows last seen are kept.
+    """
+
+    def __init__(self, context: Context, rows: LastRows) -> None:
+        self.context = context
+        self.problem = ""
+        self.needs_attention = False
+        self.answered_at = 0.0
+        self._rows = rows
+        self._lock = threading.Lock()
+        self._reading: threading.Thread | None = None
+        self._snapshot = RunsSnapshot()
+
+    def start(self) -> None:
+        """Begin to read, unless a reading is going on."""
+        if self._reading is None or not self._reading.is_alive():
+            self._reading = threading.Thread(target=self._read, name=f"runs of {self.context.name}", daemon=True)
+            self._reading.start()
+
+    def wait(self, timeout_s: float) -> RunsSnapshot:
+        """The runs as read, or as last seen with the reason; waits at most ``timeout_s`` for a reading to end."""
+        if self._reading is not None:
+            self._reading.join(max(0.0, timeout_s))
+            if self._reading.is_alive():
+                return self._stale(f"{self.context.name} has not answered yet")
+        return self._stale(self.problem) if self.problem else self._snapshot
+
+    def fresh(self) -> RunsSnapshot:
+        """Read now, in this thread.
+
+        Raises:
+            ClusterError: The cluster is away.
+        """
+        with self._lock:
+            snapshot = self.context.runs()
+        if snapshot.problem:
+            raise ClusterError(snapshot.problem)
+        self._rows.keep(snapshot)
+        return snapshot
+
+    def _read(self) -> None:
+        try:
+            self._snapshot = self.fresh()
+        except RltuiError as error:
+            self.needs_attention = isinstance(error, NeedsAttentionError)
+            self.problem = with_name(self.context.name, error.message)
+        else:
+            self.problem, self.needs_attention = "", False
+            self.answered_at = time.time()
+
+    def _stale(self, problem: str) -> RunsSnapshot:
+        kept = self._rows.last()
+        runs = tuple(structs.replace(run, as_of=kept.taken_at) for run in kept.runs)
+        return RunsSnapshot(runs=runs, taken_at=kept.taken_at, problem=problem)
+
+
+class AllClusters:
+    """The clusters of the user's profiles; each is opened when it is first needed.
+
+    Args:
+        names: Which ones; None: all.
+        prompter: Who answers when a cluster asks something; None: nobody.
+
+    Raises:
+        UsageError: There is no cluster of one of these names.
+    """
+
+    def __init__(self, names: Sequence[str] | None = None, prompter: Prompter | None = None) -> None:
+        self.profiles = load_profiles()
+        for name in names or ():
+            self.profiles.get(name)
+        everything = sorted(self.profiles.by_name, key=lambda name: (name != LOCAL, name))
+        self.names = tuple(names) if names else tuple(everything)
+        self._prompter = prompter
+        self._readers: dict[str, ClusterReader] = {}
+        self._opening = threading.Lock()
+
+    def reader(self, name: str) -> ClusterReader:
+        """The reader of one cluster, opened now if it was not.
+
+        Raises:
+            UsageError: No cluster has this name.
+        """
+        with self._opening:
+            if name not in self._readers:
+                context = Context(name, self._prompter)
+                self._readers[name] = ClusterReader(context, LastRows(cache_dir(), name))
+            return self._readers[name]
+
+    def context(self, name: str) -> Context:
+        """The context of one cluster.
+
+        Raises:
+            UsageError: No cluster has this name.
+        """
+        return self.reader(name).context
+
+    def runs(self, patience_s: float = PATIENCE_S) -> RunsSnapshot:
+        """The runs of all clusters, newest first; never raises for one that is away.
+
+        Args:
+            patience_s: How long to wait for the slowest.
+        """
+        readers, problems = self._all_readers()
+        for reader in readers:
+            reader.start()
+        deadline = time.monotonic() + patience_s
+        return merged([reader.wait(deadline - time.monotonic()) for reader in readers], problems)
+
+    def find(self, word: str) -> tuple[Context, RunSummary]:
+        """The run that ``word`` names, with its cluster: its id, a unique prefix, or a layout's name (its newest run).
+
+        Raises:
+            UsageError: No run, or more than one, is meant.
+            ClusterError: Its cluster is away.
+        """
+        for name in self._likely(word):
+            context, runs = self.context(name), self.reader(name).fresh().runs
+            exact = [run for run in runs if run.run_id == word]
+            if exact:
+                return context, exact[0]
+        snapshot = self.runs()
+        try:
+            run = find_run(snapshot.runs, word)
+        except UsageError as error:
+            if snapshot.problem and "No run" in error.message:
+                raise ClusterError(f"{error.message[:-1]} where rltui could look: {snapshot.problem}.") from error
+            raise
+        if run.as_of:
+            raise ClusterError(f"{run.run_id} is on {run.cluster}, which is away: {snapshot.problem}.")
+        return self.context(run.cluster), run
+
+    def summaries(self) -> tuple[ClusterSummary, ...]:
+        """The clusters in words, ``local`` first; asks no network."""
+        return tuple(self._summary(name) for name in self.names)
+
+    def close(self) -> None:
+        """End every relay that was opened."""
+        for reader in tuple(self._readers.values()):
+            reader.context.close()
+
+    def _all_readers(self) -> tuple[list[ClusterReader], list[str]]:
+        found = [self._reader_or_problem(name) for name in self.names]
+        return [one for one in found if isinstance(one, ClusterReader)], [one for one in found if isinstance(one, str)]
+
+    def _reader_or_problem(self, name: str) -> ClusterReader | str:
+        try:
+            return self.reader(name)
+        except RltuiError as error:
+            if len(self.names) == 1:
+                raise
+            return with_name(name, error.message)
+
+    def _likely(self, word: str) -> tuple[str, ...]:
+        """Clusters that had a run of exactly this id when they were last seen; this machine is always asked first."""
+        seen = [name for name in self.names if name != LOCAL and LastRows(cache_dir(), name).has(word)]
+        return (*(name for name in self.names if name == LOCAL), *seen)
+
+    def _summary(self, name: str) -> ClusterSummary:
+        profile, reader = self.profiles.by_name[name], self._readers.get(name)
+        return ClusterSummary(
+            name=name,
+            summary=profile.summary,
+            scheduler=profile.scheduler,
+            place=profile.host or "this machine",
+            problem=reader.problem if reader else "",
+            needs_attention=reader.needs_attention if reader else False,
+            answered_at=reader.answered_at if reader else 0.0,
+        )
+
+
+@contextmanager
+def open_clusters(name: str = "") -> Iterator[AllClusters]:
+    """The clusters for the length of a verb: the one called ``name``, which may ask its user things, or all."""
+    clusters = AllClusters([name] if name else None, TerminalPrompter() if name else None)
+    try:
+        yield clusters
+    finally:
+        clusters.close()
+
+
+def merged(snapshots: Sequence[RunsSnapshot], problems: Sequence[str] = ()) -> RunsSnapshot:
+    """One picture out of those of several clusters, newest run first."""
+    runs = [run for snapshot in snapshots for run in snapshot.runs]
+    runs.sort(key=lambda run: (run.created_at, run.run_id), reverse=True)
+    said = [*(snapshot.problem for snapshot in snapshots if snapshot.problem), *problems]
+    taken_at = max((snapshot.taken_at for snapshot in snapshots), default=0.0)
+    return RunsSnapshot(runs=tuple(runs), taken_at=taken_at, problem="; ".join(said))
+
+
+def with_name(cluster: str, sentence: str) -> str:
+    """``sentence`` with the cluster's name, unless it is in there."""
+    return sentence if cluster in sentence else f"{cluster}: {sentence}"

@@ -1,0 +1,65 @@
+"""Facts of a run in the words that previews and messages use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.onnode import rundir
+
+if TYPE_CHECKING:
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import RunSummary
+
+
+def attempt_path(run: RunSummary) -> str:
+    """Directory of the attempt that ``run`` is at."""
+    return rundir.attempt_folder(run.path, run.attempt)
+
+
+def newest_checkpoint_step(context: Context, run: RunSummary) -> int | None:
+    """Step of the newest complete checkpoint, or None.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    pattern = f"{rundir.CHECKPOINTS}/step-*/{rundir.CHECKPOINT_COMPLETE}"
+    found = context.cluster.client.collect(run.path, [pattern], 4096)
+    names = (file.path.split("/")[-2].removeprefix("step-") for file in found)
+    return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+def checkpoint_words(context: Context, run: RunSummary) -> str:
+    """Where a new attempt of ``run`` would go on.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    step = newest_checkpoint_step(context, run)
+    if step is None:
+        return "starts at step 0: there is no checkpoint yet"
+    return f"goes on from the checkpoint at step {step}"
+
+
+def state_began(run: RunSummary) -> float:
+    """When the run's state began: training and saving alternate, and both are running."""
+    starts = [float(entry["at"]) for entry in run.stage.history if entry["stage"] == "training"]
+    return starts[0] if run.state == "running" and starts else run.stage.since
+
+
+def steps(run: RunSummary) -> str:
+    """How far it has come."""
+    return f"step {run.stage.step or 0} of {run.stage.steps}" if run.stage.steps else "no step yet"
+
+
+def span(seconds: float) -> str:
+    """``2 h 5 min``, ``3 min`` or ``12 s``."""
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min" if minutes else f"{rest} s"
+
+
+def gpu_hours(run: RunSummary, now: float) -> float:
+    """GPU hours that the attempt has held so far; 0 before it starts and on CPUs."""
+    began = run.job.started_at if run.job is not None else 0.0
+    if not began or run.gpu == "cpu":
+        return 0.0
+    return max(0.0, now - began) / 3600 * run.nodes * run.gpus_per_node

@@ -1,0 +1,114 @@
+"""Tests every link to a cluster and measures it, one result after the other, so that the first broken one is seen."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rltui.cluster.local import trainer_python
+from rltui.cluster.open_transport import choose_way, open_transport
+from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.remote_paths import RemoteRoot
+from rltui.cluster.ssh_session import Opened
+from rltui.errors import ClusterError, RltuiError
+from rltui.paths import run_root
+from rltui.service.doctor_checks import Check, Patient, failed, ok, warning
+from rltui.service.doctor_links import LINKS
+from rltui.service.doctor_nodes import check_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from rltui.cluster.open_transport import Way
+    from rltui.cluster.profile import Profile
+    from rltui.cluster.prompts import Prompter
+    from rltui.cluster.transport import Transport
+
+SLOW_SHELL_S = 3.0
+
+
+class Unreachable(Exception):  # noqa: N818 (it ends the examination, and is none of the user's errors)
+    """There is no use in looking further."""
+
+
+def examine(
+    profile: Profile, prompter: Prompter, *, confirm_nodes: Callable[[str], bool] | None = None
+) -> Iterator[Check]:
+    """Yield each result as soon as it is there.
+
+    Args:
+        profile: The cluster.
+        prompter: Who answers what the login asks.
+        confirm_nodes: Asked, with the command, before a job is run on a node; None: no job is run.
+    """
+    if profile.scheduler == "local":
+        profile = msgspec.structs.replace(profile, python=trainer_python(), run_root=str(run_root()))
+    try:
+        way = choose_way(profile)
+        yield ok("way", f"{way.name}: {way.reason}")
+        transport = open_transport(profile, prompter)
+    except RltuiError as error:
+        yield failed("way", error)
+        return
+    relay = RelayClient(transport)
+    try:
+        patient = yield from _connect(profile, way, transport, relay)
+        for name, link in LINKS:
+            yield from _guarded(name, link(patient))
+        if confirm_nodes is not None:
+            yield from _guarded("node", check_nodes(patient, confirm_nodes))
+    except Unreachable:
+        return
+    finally:
+        relay.close()
+
+
+def _guarded(name: str, checks: Iterator[Check]) -> Iterator[Check]:
+    """A link that breaks in the middle of being tested is a result too."""
+    began = time.monotonic()
+    try:
+        for check in checks:
+            took_s = check.seconds or time.monotonic() - began
+            yield msgspec.structs.replace(check, seconds=took_s)
+            began = time.monotonic()
+    except RltuiError as error:
+        yield failed(name, error)
+
+
+def _connect(profile: Profile, way: Way, transport: Transport, relay: RelayClient) -> Generator[Check, None, Patient]:
+    began = time.monotonic()
+    try:
+        hello = relay.hello()
+    except RltuiError as error:
+        yield failed("connection", error, is_unreachable=isinstance(error, ClusterError))
+        raise Unreachable from error
+    took_s = time.monotonic() - began
+    opened = getattr(transport, "opened", None)
+    if isinstance(opened, Opened):
+        yield from _about_login(opened, way)
+        took_s -= opened.connect_s + opened.auth_s + opened.shell_s
+    yield ok("relay", f"python {hello.python}, {hello.user} on {hello.host}, {hello.cpus} CPUs", max(0.0, took_s))
+    root = RemoteRoot(relay, profile)
+    return Patient(profile=profile, relay=relay, hello=hello, root=root)
+
+
+def _about_login(opened: Opened, way: Way) -> Iterator[Check]:
+    if opened.host_key:
+        yield ok("host key", opened.host_key, opened.connect_s)
+        yield ok("login", opened.auth, opened.auth_s)
+        if opened.shell_s > SLOW_SHELL_S:
+            hint = "Look for what is slow in ~/.bashrc; conda's hook often is."
+            yield warning(
+                "shell", "the login shell is slow to start", "its start-up files take long", hint, opened.shell_s
+            )
+        else:
+            yield ok("shell", "start of the login shell", opened.shell_s)
+    else:
+        yield ok("login", f"by {way.name}, start of the login shell included", opened.connect_s)
+    if opened.greeting:
+        lines = f"{len(opened.greeting)} line{'s' if len(opened.greeting) > 1 else ''}, such as {opened.greeting[0]!r}"
+        cause = "start-up files print even where nobody reads; scp and rsync break on that"
+        hint = "In ~/.bashrc print only where [[ $- == *i* ]]."
+        yield warning("greeting", lines, cause, hint)

@@ -1,0 +1,290 @@
+"""The links behind the login: time, scheduler, disk, Python. Each test yields results and leaves nothing behind."""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.plain_text import plain
+from rltui.cluster.slurm.client import SlurmClient
+from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rltui.cluster.facts import ClusterFacts
+
+HELLOS = 5
+SLOW_ROUND_TRIP_S = 0.3
+SKEW_S, BAD_SKEW_S = 5.0, 300.0
+SLOW_QUEUE_S = 5.0
+LITTLE_DISK_GIB = 50.0
+NEEDED = ("torch", "ray", "deepspeed", "transformers")
+USEFUL = ("vllm", "wandb")
+PYTHON_TIMEOUT_S = 120.0
+
+
+def check_round_trip(patient: Patient) -> Iterator[Check]:
+    """Round trip of a request, and how far the clocks are apart."""
+    times, skews = [], []
+    for _ in range(HELLOS):
+        before = time.time()
+        began = time.monotonic()
+        hello = patient.relay.hello()
+        times.append(time.monotonic() - began)
+        skews.append(hello.time - (before + times[-1] / 2))
+    median_s = statistics.median(times)
+    found = f"{1000 * median_s:.1f} ms a request (median of {HELLOS})"
+    if median_s > SLOW_ROUND_TRIP_S:
+        yield warning("round trip", found, "the link or the login node is slow", "Screens will lag; try another node.")
+    else:
+        yield ok("round trip", found, median_s)
+    yield _clock(min(skews, key=abs))
+
+
+def _clock(skew_s: float) -> Check:
+    found = f"{abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} this machine's"
+    if abs(skew_s) >= BAD_SKEW_S:
+        return broken("clock", f"the cluster's clock is {found}", "Set the time here; lost submissions are not found.")
+    if abs(skew_s) >= SKEW_S:
+        return warning("clock", found, "one of the two clocks is wrong", "Ages on screens are off by that much.")
+    return ok("clock", f"{abs(skew_s):.1f} s apart")
+
+
+def check_scheduler(patient: Patient) -> Iterator[Check]:
+    """The scheduler answers, and the profile's partition and nodes are there."""
+    if patient.profile.scheduler == "slurm":
+        yield from _slurm(patient)
+    elif patient.profile.scheduler == "ray":
+        yield _ray(patient)
+    else:
+        yield skipped("scheduler", "jobs are started on this machine directly")
+
+
+def _slurm(patient: Patient) -> Iterator[Check]:
+    client = SlurmClient(patient.relay)
+    began = time.monotonic()
+    jobs = len(client.queue())
+    took_s = time.monotonic() - began
+    found = f"{jobs} job{'' if jobs == 1 else 's'} of yours"
+    if took_s > SLOW_QUEUE_S:
+        yield warning("squeue", found, f"the controller took {took_s:.0f} s", "Lists will be old at times.", took_s)
+    else:
+        yield ok("squeue", found, took_s)
+    facts = gather_facts(patient.relay)
+    yield _partition(patient, facts)
+    yield from _nodes(patient, facts)
+    yield _test_only(patient, client)
+
+
+def _partition(patient: Patient, facts: ClusterFacts) -> Check:
+    wanted = patient.profile.partition
+    names = ", ".join(partition.name for partition in facts.partitions) or "none that you may see"
+    known = [one for one in facts.partitions if one.name == wanted or (not wanted and one.is_default)]
+    if not known:
+        cause = f"there is no partition {wanted!r}" if wanted else "the cluster has no default partition"
+        return broken("partition", cause, f"Set partition: to one of {names}.")
+    if not known[0].is_up:
+        return warning("partition", known[0].name, "it is down: jobs wait", f"Others: {names}.")
+    limit = known[0].max_time_s
+    longest = f"jobs up to {limit / 3600:.0f} h" if limit else "no time limit"
+    return ok("partition", f"{known[0].name}{'' if wanted else ' (the default)'}, {longest}")
+
+
+def _nodes(patient: Patient, facts: ClusterFacts) -> Iterator[Check]:
+    profile = patient.profile
+    partition = profile.partition or next((one.name for one in facts.partitions if one.is_default), "")
+    nodes = [node for node in facts.nodes if partition in node.partitions]
+    usable = [node for node in nodes if node.is_usable]
+    gpus = sum(node.gpus for node in usable)
+    found = f"{len(usable)} of {len(nodes)} usable, {gpus} GPUs in them"
+    if not usable:
+        yield broken("nodes", f"no node of partition {partition} can be used", "`sinfo -R` on the cluster says why.")
+    elif profile.gpus_per_node and not any(node.gpus >= profile.gpus_per_node for node in usable):
+        cause = f"none of them has gpus_per_node: {profile.gpus_per_node}"
+        yield broken("nodes", cause, f"The most is {max(node.gpus for node in usable)}; correct the profile.")
+    else:
+        yield ok("nodes", found)
+    strange = [bad.node for bad in profile.bad_nodes if bad.node not in {node.name for node in facts.nodes}]
+    if strange:
+        cause = f"the cluster has no node {', '.join(strange)}"
+        yield warning("bad nodes", f"{len(profile.bad_nodes)} in the profile", cause, "Take them out of bad_nodes:.")
+
+
+def _test_only(patient: Patient, client: SlurmClient) -> Check:
+    """A small job as the profile would ask for it; ``--test-only`` never submits."""
+    script = f"{patient.hello.home.rstrip('/')}/.rltui-doctor-{secrets.token_hex(6)}.sh"
+    patient.relay.put(script, b"#!/bin/bash\ntrue\n", 0o600, exclusive=True)
+    try:
+        verdict = client.test_only(script, job_options(patient))
+    finally:
+        patient.relay.run(["rm", "-f", "--", script], timeout_s=15)
+    if verdict.accepted:
+        return ok("sbatch", f"takes a job: {verdict.sentence}")
+    return broken("sbatch", f"refuses a small job: {verdict.sentence}", "Correct partition, account, qos or gres.")
+
+
+def job_options(patient: Patient) -> list[str]:
+    """The options of a one-node job of the profile."""
+    profile = patient.profile
+    given = {"--partition": profile.partition, "--account": profile.account, "--qos": profile.qos}
+    given["--constraint"] = profile.constraint
+    given["--gres"] = f"{profile.gres}:1" if profile.gpus_per_node and profile.gres else ""
+    return [*(f"{name}={value}" for name, value in given.items() if value), "--nodes=1", "--ntasks=1", "--time=2"]
+
+
+def _ray(patient: Patient) -> Check:
+    address = patient.profile.ray_address.rstrip("/")
+    answer = patient.relay.http(f"{address}/api/version")
+    if answer.status in (401, 403):
+        return broken("ray", f"{address} wants a token", "Name the file of it in env: RAY_AUTH_TOKEN_PATH.")
+    try:
+        version = msgspec.json.decode(answer.body)["ray_version"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return broken(
+            "ray", f"{address} answers with HTTP {answer.status}, not as Ray's dashboard", "Check ray_address:."
+        )
+    return ok("ray", f"Ray {version} at {address}")
+
+
+DISK = """
+root=$1
+mkdir -p -m 700 -- "$root" || exit 1
+probe=$root/.rltui-doctor-$$
+echo probe > "$probe" && rm -f -- "$probe" || exit 1
+df -Pk -- "$root" | awk 'NR == 2 {print "free_kib=" $4; print "total_kib=" $2}'
+df -Pi -- "$root" 2>/dev/null | awk 'NR == 2 {print "free_files=" $4}'
+used='{print "quota=" $2 " " $3 " " $4}'
+if command -v lfs > /dev/null; then
+  timeout 10 lfs quota -q -u "$(id -un)" "$root" 2>/dev/null | tr '\\n' ' ' | awk "$used"
+elif command -v quota > /dev/null; then
+  timeout 10 quota -w 2>/dev/null | awk "NR == 3 $used"
+fi
+exit 0
+"""
+
+
+def check_run_root(patient: Patient) -> Iterator[Check]:
+    """The folder of the runs can be written, and has room."""
+    root = patient.root.path
+    done = patient.relay.run(["sh", "-c", DISK, "sh", root], timeout_s=60)
+    if done.rc:
+        said = plain(done.err.strip().splitlines()[-1]) if done.err.strip() else "it cannot be written"
+        yield broken("run root", f"{root}: {said}", "Set run_root: to a folder that you may write and that nodes see.")
+        return
+    facts = dict(line.partition("=")[::2] for line in done.out.splitlines() if "=" in line)
+    free_gib = _number(facts.get("free_kib")) / 2**20
+    found = f"{root}: {free_gib:.0f} GiB free"
+    quota = _quota(facts.get("quota", ""))
+    if quota:
+        found += f", {quota}"
+    if _number(facts.get("free_files"), 1.0) == 0 and _number(facts.get("total_kib")):
+        yield warning("run root", found, "no inodes are left", "Remove small files there.")
+    elif free_gib < LITTLE_DISK_GIB:
+        yield warning("run root", found, "checkpoints of a 7B model take over 80 GB each", "Choose a larger run_root:.")
+    else:
+        yield ok("run root", found)
+
+
+def _number(text: str | None, default: float = 0.0) -> float:
+    try:
+        return float(text) if text else default
+    except ValueError:
+        return default
+
+
+def _quota(text: str) -> str:
+    """Of ``used soft hard`` in KiB, the share in words; nothing where there is no limit."""
+    parts = [part.rstrip("*") for part in text.split()]
+    if len(parts) != 3 or not all(part.isdigit() for part in parts):
+        return ""
+    used, soft, hard = (int(part) / 2**20 for part in parts)
+    limit = soft or hard
+    return f"{used:.0f} of {limit:.0f} GiB of your quota used" if limit else ""
+
+
+PACKAGES = """
+import importlib.metadata as m, json, platform, sys
+def version(name):
+    try:
+        return m.version(name)
+    except m.PackageNotFoundError:
+        return ""
+print("rltui-doctor " + json.dumps({"python": platform.python_version(), **{n: version(n) for n in sys.argv[1:]}}))
+"""
+
+
+def check_python(patient: Patient) -> Iterator[Check]:
+    """The interpreter of the trainers, after the set-up lines, as a job would have it."""
+    profile = patient.profile
+    names = (*NEEDED, *USEFUL)
+    lines = "".join(f"{line}\n" for line in profile.setup_lines)
+    script = (
+        f'python=$1 code=$2; shift 2; packages=("$@"); set --\n{lines}exec "$python" -c "$code" "${{packages[@]}}"\n'
+    )
+    # as in job scripts: only a login shell has the command that loads modules
+    shell = ["bash", *(["-l"] if lines else []), "-c", script, "bash", profile.python, PACKAGES, *names]
+    done = patient.relay.run(shell, env=dict(profile.env), timeout_s=PYTHON_TIMEOUT_S)
+    found = _packages(done.out)
+    if found is None:
+        said = plain(done.err.strip().splitlines()[-1])[:200] if done.err.strip() else f"it ended with status {done.rc}"
+        hint = "Set python: to the trainers' interpreter as nodes see it, and setup_lines: to what it needs."
+        yield broken("python", f"{profile.python} does not run after the set-up lines: {said}", hint)
+        return
+    versions = ", ".join(f"{name} {found[name]}" for name in names if found.get(name))
+    missing = [name for name in NEEDED if not found.get(name)]
+    text = f"{profile.python} is {found['python']}; {versions or 'no package of the trainers'}"
+    if missing:
+        hint = f"Install them there: {profile.python} -m pip install 'rltui[trainers]'"
+        yield warning("python", text, f"not on the login node: {', '.join(missing)}", hint)
+    else:
+        yield ok("python", text)
+
+
+def _packages(out: str) -> dict[str, Any] | None:
+    for line in reversed(out.splitlines()):
+        if line.startswith("rltui-doctor "):
+            try:
+                return msgspec.json.decode(line.removeprefix("rltui-doctor "), type=dict[str, Any])
+            except msgspec.DecodeError:
+                return None
+    return None
+
+
+ENV_FILE = """
+case $1 in "~/"*) file=$HOME/${1#"~/"} ;; *) file=$1 ;; esac
+[ -f "$file" ] && [ -r "$file" ] || exit 1
+stat -L -c '%a %u' -- "$file"; id -u
+"""
+
+
+def check_env_file(patient: Patient) -> Iterator[Check]:
+    """The file of secrets is there and nobody else can read it; its content is not looked at."""
+    file = patient.profile.env_file
+    if not file:
+        return
+    done = patient.relay.run(["sh", "-c", ENV_FILE, "sh", file], timeout_s=30)
+    words = done.out.split()
+    if done.rc or len(words) != 3:
+        yield broken("env file", f"{file} is not there, or cannot be read", f"Make it: umask 077; touch {file}")
+    elif words[1] != words[2]:
+        yield broken("env file", f"{file} belongs to somebody else", "Whoever owns it sets variables of your jobs.")
+    elif int(words[0], 8) & 0o077:
+        yield broken("env file", f"{file} can be read by others (mode {words[0]})", f"chmod 600 {file}")
+    else:
+        yield ok("env file", f"{file}, mode {words[0]}")
+
+
+LINKS: tuple[tuple[str, Callable[[Patient], Iterator[Check]]], ...] = (
+    ("round trip", check_round_trip),
+    ("scheduler", check_scheduler),
+    ("run root", check_run_root),
+    ("python", check_python),
+    ("env file", check_env_file),
+)
+"""Each with the name under which an error in the middle of it is shown."""

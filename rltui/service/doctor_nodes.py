@@ -1,0 +1,107 @@
+"""What only a node can tell: whether it sees the runs' folder and the internet, and what GPUs it has."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from typing import TYPE_CHECKING
+
+from rltui.cluster.plain_text import plain
+from rltui.cluster.relay_types import RelayError
+from rltui.hardware.gpus import find_gpu, gpu_by_nvml
+from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
+from rltui.service.doctor_links import job_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+WAIT_S = 60
+"""How long the job may wait in the queue; longer ones are cancelled by srun itself (``--immediate``)."""
+
+TIMEOUT_S = WAIT_S + 120.0
+
+ON_NODE = """
+root=$1; mark=$2
+echo "host=$(uname -n)"
+[ "$(cat "$root/.rltui-doctor-$mark" 2>/dev/null)" = "$mark" ] && echo sees=yes
+( umask 077; echo "$mark" > "$root/.rltui-doctor-$mark-back" ) 2>/dev/null && echo writes=yes
+echo "time=$(date +%s)"
+echo "gpus=$(nvidia-smi -L 2>/dev/null | grep -c GPU)"
+echo "card=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)"
+if timeout 15 python3 -c 'import urllib.request as u; u.urlopen("https://huggingface.co", timeout=8)' 2>/dev/null
+then echo internet=yes; else echo internet=no; fi
+echo "temp_kib=$(df -Pk "${TMPDIR:-/tmp}" | awk 'NR == 2 {print $4}')"
+"""
+
+
+def check_nodes(patient: Patient, confirm: Callable[[str], bool]) -> Iterator[Check]:
+    """Run one short job on one node, if ``confirm`` agrees to its command, and say what it saw."""
+    if patient.profile.scheduler != "slurm":
+        yield skipped("node", "only a Slurm cluster has nodes of its own to ask")
+        return
+    mark = secrets.token_hex(8)
+    root = patient.root.path
+    options = [*job_options(patient), "--job-name=rltui-doctor", f"--immediate={WAIT_S}", "--chdir=/"]
+    argv = ["srun", *options, "sh", "-c", ON_NODE, "sh", root, mark]
+    if not confirm(shlex.join(["srun", *options, "…"])):
+        yield skipped("node", "you did not want a job")
+        return
+    probe = f"{root}/.rltui-doctor-{mark}"
+    try:
+        patient.relay.put(probe, mark.encode(), 0o600, exclusive=True)
+    except RelayError as error:
+        yield broken("node", f"not asked, for {root} cannot be written: {error.message}", "Settle the run root first.")
+        return
+    try:
+        done = patient.relay.run(argv, timeout_s=TIMEOUT_S)
+        facts = dict(line.partition("=")[::2] for line in done.out.splitlines() if "=" in line)
+        if "host" not in facts:
+            said = plain(done.err.strip().splitlines()[-1])[:200] if done.err.strip() else f"status {done.rc}"
+            yield broken(
+                "node", f"the job did not run: {said}", "Try again when nodes are free, or correct the profile."
+            )
+            return
+        yield ok("node", f"a job ran on {facts['host']}; {facts.get('gpus', '0')} GPUs in it")
+        yield from _card(patient, facts.get("card", ""))
+        back = patient.relay.run(["cat", "--", f"{probe}-back"], timeout_s=30).out.strip() == mark
+        yield from _shared(root, facts, back)
+        yield from _internet(patient, facts)
+    finally:
+        patient.relay.run(["rm", "-f", "--", probe, f"{probe}-back"], timeout_s=30)
+
+
+def _shared(root: str, facts: dict[str, str], back: bool) -> Iterator[Check]:
+    if facts.get("sees") == "yes" and facts.get("writes") == "yes" and back:
+        yield ok("shared disk", f"{facts['host']} reads and writes {root}, and the login node sees it")
+        return
+    what = (
+        "does not see" if facts.get("sees") != "yes" else "cannot write" if not facts.get("writes") else "writes unseen"
+    )
+    hint = "Set run_root: to a folder on a file system that login and compute nodes share."
+    yield broken("shared disk", f"{facts['host']} {what} {root}", hint)
+
+
+def _card(patient: Patient, said: str) -> Iterator[Check]:
+    """What nvidia-smi says of the first GPU, beside the profile's word for it."""
+    name, _, mib = said.rpartition(",")
+    if not name or not mib.strip().isdigit():
+        return
+    gpu = gpu_by_nvml(name.strip(), float(mib))
+    wanted = find_gpu(patient.profile.gpu)
+    if gpu is None:
+        yield warning("gpu", said, "this card is not in rltui's table", "Estimates need one: gpu: in the profile.")
+    elif wanted is None or wanted.name != gpu.name:
+        cause = f"the profile says {patient.profile.gpu or 'nothing'}"
+        yield warning("gpu", f"the node has {gpu.name}", cause, f"Set gpu: {gpu.name}")
+    else:
+        yield ok("gpu", gpu.name)
+
+
+def _internet(patient: Patient, facts: dict[str, str]) -> Iterator[Check]:
+    has, is_offline = facts.get("internet") == "yes", patient.profile.offline
+    if has or is_offline:
+        said = "reaches huggingface.co" if has else "has none, as the profile says (offline: true)"
+        yield ok("internet", f"{facts['host']} {said}")
+    else:
+        cause = f"{facts['host']} cannot reach huggingface.co"
+        yield warning("internet", "none on nodes", cause, "Set offline: true, and fetch models and data beforehand.")

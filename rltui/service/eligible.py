@@ -1,0 +1,52 @@
+"""How many nodes a layout could still start on, for previews that exclude some."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.errors import ClusterError
+
+if TYPE_CHECKING:
+    from rltui.cluster.facts import ClusterFacts
+    from rltui.cluster.profile import Profile
+    from rltui.layout.schema import Layout
+    from rltui.service.context import Context
+
+
+class Eligible(Struct, frozen=True, kw_only=True):
+    """Nodes of one partition."""
+
+    partition: str
+    known: int
+    """All of them."""
+    eligible: int
+    """Usable ones with enough GPUs that nobody excludes."""
+
+
+def eligible_nodes(context: Context, layout: Layout) -> Eligible | None:
+    """Ask the cluster which nodes are left for ``layout``; None where it has no Slurm or does not answer."""
+    if context.cluster.profile.scheduler != "slurm":
+        return None
+    from rltui.cluster.gather_facts import gather_facts
+
+    try:
+        return count_eligible(gather_facts(context.cluster.client), context.cluster.profile, layout)
+    except ClusterError:
+        return None
+
+
+def count_eligible(facts: ClusterFacts, profile: Profile, layout: Layout) -> Eligible | None:
+    """Count the nodes that ``layout`` could start on; None where its partition is not known."""
+    from rltui.runs.script import excluded_nodes
+
+    default = next((partition.name for partition in facts.partitions if partition.is_default), "")
+    partition = layout.slurm.partition or profile.partition or default
+    nodes = [node for node in facts.nodes if partition in node.partitions]
+    if not nodes:
+        return None
+    gpus = 0 if layout.hardware.on_cpu else layout.hardware.gpus_per_node
+    out = set(excluded_nodes(layout, profile))
+    left = [node for node in nodes if node.is_usable and node.name not in out and node.gpus >= gpus]
+    return Eligible(partition=partition, known=len(nodes), eligible=len(left))

@@ -1,0 +1,119 @@
+"""Changes to a run's Slurm job that make no new attempt: hold, release, requeue, time limit, excluded nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rltui.errors import ClusterError, RltuiError, UsageError
+from rltui.layout.time_limit import time_limit_s
+from rltui.service.cockpit import ActionPreview
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rltui.cluster.slurm.client import SlurmClient
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import RunSummary
+
+
+def hold(context: Context, run: RunSummary) -> str:
+    """Keep the pending job of ``run`` from starting; returns a sentence on what was done.
+
+    Raises:
+        RltuiError: It has no pending Slurm job, or Slurm said no.
+        ClusterError: It is unknown whether the word got through.
+    """
+    _journalled(context, run, "hold", lambda slurm: slurm.hold(run.job_id))
+    return f"{run.run_id} is held: it starts after `rltui release {run.run_id}`."
+
+
+def release(context: Context, run: RunSummary) -> str:
+    """Let the held job of ``run`` start; see ``hold``."""
+    _journalled(context, run, "release", lambda slurm: slurm.release(run.job_id))
+    return f"{run.run_id} may start."
+
+
+def requeue(context: Context, run: RunSummary, exclude: Sequence[str] = ()) -> str:
+    """End the running job of ``run`` and queue it again under the same id, away from ``exclude``; see ``hold``.
+
+    Each start has an attempt directory of its own.
+    """
+    if not exclude:
+        _journalled(context, run, "requeue", lambda slurm: slurm.requeue(run.job_id))
+        return f"{run.run_id} is queued again as job {run.job_id}."
+    nodes = list(exclude)
+    _journalled(context, run, "requeue", lambda slurm: slurm.requeue_without(run.job_id, nodes), exclude=nodes)
+    return f"{run.run_id} is queued again as job {run.job_id}, away from {', '.join(nodes)}."
+
+
+def update(context: Context, run: RunSummary, *, time: str = "", exclude: Sequence[str] = ()) -> str:
+    """Change time limit or excluded nodes of a job that waits; see ``hold``.
+
+    Args:
+        context: The run's cluster.
+        run: The run.
+        time: The new time limit, ``HH:MM:SS`` or ``D-HH:MM:SS``; empty: as it is.
+        exclude: Nodes to keep away from, besides those that are excluded already.
+    """
+    seconds = time_limit_s(time) if time else None
+    if time and not seconds:
+        raise UsageError(f"{time[:40]!r} is no time limit.", "Write HH:MM:SS or D-HH:MM:SS.")
+    if not time and not exclude:
+        raise UsageError("Nothing was to be changed.", "rltui update RUN --time 12:00:00 --exclude NODE")
+    done = []
+    if seconds:
+        _journalled(context, run, "update", lambda slurm: slurm.set_time_limit(run.job_id, seconds), time=time)
+        done.append(f"its time limit is {time}")
+    if exclude:
+        nodes = list(exclude)
+        _journalled(context, run, "update", lambda slurm: slurm.set_excluded(run.job_id, nodes), exclude=nodes)
+        done.append(f"it keeps away from {', '.join(nodes)}")
+    return f"{run.run_id}: {' and '.join(done)}."
+
+
+def preview_requeue(context: Context, run: RunSummary, exclude: Sequence[str] = ()) -> ActionPreview:
+    """What requeueing would do."""
+    _slurm(context, run)
+    from rltui.service.describe import checkpoint_words, steps
+
+    lines = [f"ends attempt {run.attempt} ({steps(run)}) and queues job {run.job_id} again under the same id"]
+    lines.append(f"its next start {checkpoint_words(context, run)}")
+    if exclude:
+        lines.append(f"it is held until Slurm has taken it off its nodes, then kept away from {', '.join(exclude)}")
+    return ActionPreview(
+        run_id=run.run_id,
+        title=f"Requeue {run.run_id}?",
+        consequences=tuple(lines),
+        commands=(" ".join(["rltui", "requeue", run.run_id, *(f"--exclude {node}" for node in exclude)]),),
+        exclude=tuple(exclude),
+    )
+
+
+def _journalled(
+    context: Context, run: RunSummary, action: str, act: Callable[[SlurmClient], object], **details: Any
+) -> None:
+    slurm = _slurm(context, run)
+    about = {"run": run.run_id, "attempt": run.attempt, "cluster": context.name, "job": run.job_id, **details}
+    context.journal.write(action, "intent", **about)
+    try:
+        act(slurm)
+    except RltuiError as error:
+        phase = "unknown" if isinstance(error, ClusterError) else "failed"
+        context.journal.write(action, phase, **about, reason=error.message[:500])
+        raise
+    context.journal.write(action, "done", **about)
+
+
+def _slurm(context: Context, run: RunSummary) -> SlurmClient:
+    """The Slurm client of the run's job.
+
+    Raises:
+        RltuiError: There is no Slurm there, or the run has no live job.
+    """
+    from rltui.cluster.slurm_cluster import SlurmCluster
+
+    if not isinstance(context.cluster, SlurmCluster):
+        raise RltuiError(f"{run.run_id} is on {context.name}, which has no Slurm.", "This is for Slurm jobs only.")
+    if not run.is_live or not run.job_id:
+        raise RltuiError(f"{run.run_id} has no job that could be changed ({run.state}).")
+    return context.cluster.slurm

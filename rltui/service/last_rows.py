@@ -1,0 +1,71 @@
+"""The rows of a cluster as last seen, kept on this machine: what is shown while the cluster is away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import structs
+
+from rltui.errors import RltuiError
+from rltui.paths import ensure_private
+from rltui.watch.snapshots import RunsSnapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_ROWS = 500
+"""Newest runs that are kept: enough to know the cluster of any run that somebody asks for."""
+
+
+class LastRows:
+    """The rows of one cluster, in memory and in a file that a later rltui finds.
+
+    Args:
+        folder: The cache directory.
+        cluster: The cluster's name.
+    """
+
+    def __init__(self, folder: Path, cluster: str) -> None:
+        self._path = folder / "runs" / f"{cluster}.json"
+        self._last: RunsSnapshot | None = None
+
+    def last(self) -> RunsSnapshot:
+        """The rows last kept, with the time of it; none where nothing was ever kept."""
+        if self._last is None:
+            self._last = self._load()
+        return self._last
+
+    def has(self, run_id: str) -> bool:
+        """Whether a run of exactly this id was among them."""
+        return any(run.run_id == run_id for run in self.last().runs)
+
+    def keep(self, snapshot: RunsSnapshot) -> None:
+        """Keep ``snapshot``; a cache that cannot be written costs only later rows."""
+        kept = structs.replace(snapshot, runs=snapshot.runs[:MOST_ROWS])
+        changed = self._last is None or kept.runs != self._last.runs
+        self._last = kept
+        if changed:
+            with contextlib.suppress(OSError, RltuiError):
+                _replace(self._path, msgspec.json.encode(kept))
+
+    def _load(self) -> RunsSnapshot:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=RunsSnapshot)
+        except (OSError, msgspec.DecodeError, msgspec.ValidationError):
+            return RunsSnapshot()
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=ensure_private(path.parent))
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.replace(temporary, path)  # noqa: PTH105
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108
+        raise

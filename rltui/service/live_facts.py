@@ -1,0 +1,70 @@
+"""What a cluster offers right now: Slurm's partitions and nodes, room in the run root, models in the cache."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from rltui.cluster.facts import ClusterFacts
+from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.open_transport import open_transport
+from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.relay_types import RelayError
+
+if TYPE_CHECKING:
+    from rltui.cluster.profile import Profile
+    from rltui.cluster.prompts import Prompter
+
+_CACHE = "~/.cache/huggingface"
+_PREFIX = "models--"
+_KIB_PER_GIB = 2**20
+
+
+def live_facts(profile: Profile, prompter: Prompter) -> ClusterFacts:
+    """Ask the cluster, in a handful of calls; what it cannot tell stays None or empty.
+
+    Args:
+        profile: The cluster.
+        prompter: Who is asked for passwords and codes on the way there.
+
+    Raises:
+        ClusterError: The cluster cannot be reached, or its controller does not answer.
+    """
+    relay = RelayClient(open_transport(profile, prompter))
+    try:
+        home = relay.hello().home
+        facts = gather_facts(relay) if profile.scheduler == "slurm" else ClusterFacts()
+        free = _free_gib(relay, _absolute(profile.run_root, home)) if profile.run_root else None
+        return replace(facts, run_root_free_gib=free, cached_models=_cached(relay, profile, home))
+    finally:
+        relay.close()
+
+
+def _absolute(path: str, home: str) -> PurePosixPath:
+    return PurePosixPath(home + path[1:] if path == "~" or path.startswith("~/") else path)
+
+
+def _free_gib(relay: RelayClient, folder: PurePosixPath) -> float | None:
+    """Room for this user where ``folder`` is, or would be: its nearest parent that exists; quotas are not seen."""
+    places = [str(place) for place in (folder, *folder.parents)]
+    answer = relay.run(["df", "-P", "-k", *places], idempotent=True, timeout_s=20.0)
+    rows = [line.split() for line in answer.out.splitlines()[1:]]
+    free = next((row[3] for row in rows if len(row) >= 6 and row[3].isdigit()), None)
+    return None if free is None else int(free) / _KIB_PER_GIB
+
+
+def _cached(relay: RelayClient, profile: Profile, home: str) -> tuple[str, ...] | None:
+    """Names of the models in the cache that jobs would use; None where only a job would know which one that is."""
+    if any("HF_" in line for line in profile.setup_lines) or profile.env_file:
+        return None
+    hub = profile.env.get("HF_HUB_CACHE") or f"{profile.env.get('HF_HOME', _CACHE)}/hub"
+    if "$" in hub:
+        return None
+    try:
+        entries = relay.list(str(_absolute(hub, home)))
+    except RelayError as error:
+        return () if error.kind == "missing" else None
+    names = [entry.name for entry in entries if entry.name.startswith(_PREFIX)]
+    return tuple(name.removeprefix(_PREFIX).replace("--", "/", 1) for name in names)

@@ -1,0 +1,130 @@
+"""What a cluster has and how much of it is free, with the nodes that the profile keeps away from."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.open_transport import open_transport
+from rltui.cluster.profiles import load_profiles
+from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.slurm.errors import SlurmUnansweredError
+from rltui.errors import ClusterError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.cluster.facts import ClusterFacts, NodeFacts
+    from rltui.cluster.profile import Profile
+    from rltui.cluster.profiles import Profiles
+    from rltui.cluster.prompts import Prompter
+
+
+class NodeGroup(Struct, frozen=True, kw_only=True):
+    """Nodes that are alike in all that a person would tell apart."""
+
+    nodes: tuple[str, ...]
+    state: str
+    """In a word or two, such as ``idle``, ``drained``, ``down``, ``mixed+reserved``."""
+    gpu: str
+    gpus: int
+    """Of each of them."""
+    gpus_free: int | None
+    """Of each of them; None where nobody could tell."""
+    is_usable: bool
+    reason: str
+    partitions: tuple[str, ...]
+
+
+def clusters_nodes(name: str, prompter: Prompter) -> tuple[Profile, ClusterFacts]:
+    """Ask a Slurm cluster for its partitions and nodes.
+
+    Args:
+        name: A profile's name; empty: the only Slurm cluster that there is.
+        prompter: Who answers what the login asks.
+
+    Raises:
+        UsageError: No such cluster, or none that has Slurm.
+        ClusterError: It cannot be reached, or its controller does not answer.
+    """
+    profile = _chosen(load_profiles(), name)
+    relay = RelayClient(open_transport(profile, prompter))
+    try:
+        return profile, gather_facts(relay)
+    except SlurmUnansweredError as error:
+        if error.trouble.kind == "missing":
+            raise ClusterError(f"{relay.place} has no Slurm tools.", "Is this the login node?") from error
+        raise
+    finally:
+        relay.close()
+
+
+def grouped(facts: ClusterFacts, profile: Profile, partition: str = "", today: str = "") -> tuple[NodeGroup, ...]:
+    """Put nodes that are alike together, those with free GPUs first and those out of service last.
+
+    Args:
+        facts: What Slurm says.
+        profile: Whose bad nodes are marked.
+        partition: Only nodes of this one; empty: all.
+        today: The date that the end of a bad node's time is compared with; empty: today.
+    """
+    bad = _avoided(profile, today or datetime.date.today().isoformat())
+    groups: dict[tuple[object, ...], list[NodeFacts]] = {}
+    for node in facts.nodes:
+        if not partition or partition in node.partitions:
+            key = (node.state, node.flags, node.gpu, node.gpus, node.gpus_used, node.reason, node.partitions)
+            groups.setdefault((*key, bad.get(node.name)), []).append(node)
+    found = [_group(nodes, bad) for nodes in groups.values()]
+    return tuple(sorted(found, key=lambda group: (not group.is_usable, -(group.gpus_free or 0), group.nodes)))
+
+
+def _group(nodes: Sequence[NodeFacts], bad: dict[str, str]) -> NodeGroup:
+    first = nodes[0]
+    reasons = (first.reason, bad.get(first.name, ""))
+    return NodeGroup(
+        nodes=tuple(node.name for node in nodes),
+        state=_state_word(first),
+        gpu=first.gpu,
+        gpus=first.gpus,
+        gpus_free=None if first.gpus_used is None else max(0, first.gpus - first.gpus_used),
+        is_usable=first.is_usable and first.name not in bad,
+        reason="; ".join(filter(None, reasons)),
+        partitions=first.partitions,
+    )
+
+
+def _state_word(node: NodeFacts) -> str:
+    flags = [flag for flag in node.flags if flag not in ("drain", "not_responding")]
+    word = node.state
+    if "drain" in node.flags:
+        word = {"idle": "drained", "down": "down"}.get(node.state, "draining")
+    elif "not_responding" in node.flags and node.state != "down":
+        word = "unresponsive"
+    return "+".join((word, *flags))
+
+
+def _avoided(profile: Profile, today: str) -> dict[str, str]:
+    current = [one for one in profile.bad_nodes if not one.until or one.until > today]
+    return {one.node: f"avoided: {one.reason or 'no reason given'}" for one in current}
+
+
+def _chosen(profiles: Profiles, name: str) -> Profile:
+    if name:
+        profile = profiles.get(name)
+        if profile.scheduler != "slurm":
+            what = (
+                f"Cluster {name!r} runs no Slurm (its scheduler is {profile.scheduler}), so there are no nodes to list."
+            )
+            raise UsageError(what, "`rltui clusters` lists all clusters.")
+        return profile
+    slurm = [one for one in profiles.by_name.values() if one.scheduler == "slurm"]
+    if len(slurm) == 1:
+        return slurm[0]
+    if not slurm:
+        raise UsageError("No Slurm cluster is known yet.", "`rltui setup` adds one; run it on a login node or at home.")
+    raise UsageError(
+        "There are several Slurm clusters.", f"Say --cluster with one of {', '.join(o.name for o in slurm)}."
+    )

@@ -1,0 +1,46 @@
+"""The job script of a layout on a cluster, before anything is made or submitted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.check.run import Report, check_file
+from rltui.cluster.profile import Profile
+from rltui.cluster.profiles import load_profiles
+from rltui.errors import UsageError
+from rltui.layout.presets import resolve
+from rltui.runs.script import preview_script
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Rendered(Struct, frozen=True, kw_only=True):
+    """A script with the findings about its layout."""
+
+    cluster: str
+    script: str
+    report: Report
+
+
+def render(source: str, overrides: Sequence[str] = (), cluster: str = "") -> Rendered:
+    """Render the script of the preset or file ``source`` for the profile ``cluster``; empty: one without any setting.
+
+    Raises:
+        UsageError: There is no such layout, it cannot be read, or there is no such cluster.
+        RltuiError: A value cannot stand in a script.
+    """
+    report = check_file(resolve(source), overrides)
+    if report.loaded is None:
+        first = report.findings[0].message if report.findings else "it cannot be read"
+        raise UsageError(f"{source} is no layout: {first}", f"`rltui check {source}` shows everything.")
+    profile = _profile(cluster)
+    return Rendered(cluster=profile.name, script=preview_script(report.loaded.layout, profile), report=report)
+
+
+def _profile(name: str) -> Profile:
+    if not name:
+        return Profile(name="slurm")
+    return load_profiles().get(name)

@@ -1,0 +1,225 @@
+"""Starting a run again, with or without changes: previewed, checked anew, and decided by who makes the next attempt."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.check.run import check_layout
+from rltui.errors import ClusterError, RltuiError
+from rltui.layout.diff import diff
+from rltui.layout.load import load_text
+from rltui.onnode import rundir
+from rltui.runs.claims import read_evidence, read_uuid, settle_unstarted
+from rltui.runs.directory import read_layout
+from rltui.service.actions import cancel
+from rltui.service.cockpit import ActionPreview
+from rltui.service.describe import attempt_path, checkpoint_words
+from rltui.service.launch import RefusedError, launchable, require_modules
+from rltui.service.run_jobs import write_last_word
+from rltui.service.submit import submit_attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.check.findings import Finding
+    from rltui.check.run import Report
+    from rltui.layout.schema import Layout
+    from rltui.service.context import Context
+    from rltui.service.submit import Launched
+    from rltui.watch.snapshots import RunSummary
+
+ENDING_S = 180.0
+"""How long a cancelled run may take to end before a new attempt: the trainer saves, Slurm's KillWait passes."""
+
+LOOK_S = 1.0
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """The layout of the next attempt, and what is new in it."""
+
+    report: Report
+    layout: Layout | None
+    words: tuple[str, ...]
+    """All of the change as ``key.path=value`` words."""
+    lines: tuple[str, ...]
+    """The difference, a ``-`` and a ``+`` line a key."""
+    findings: tuple[Finding, ...]
+    """What stands in the way, and what a check says of the change."""
+
+
+def preview_resubmit(
+    context: Context, run: RunSummary, overrides: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> ActionPreview:
+    """What resubmitting ``run`` with a change would do, and from where it would go on; a live run is ended first.
+
+    Raises:
+        LayoutError: The change is not one.
+        ClusterError: The cluster cannot be reached.
+    """
+    change = changed(context, run, overrides, exclude)
+    what = "same layout, same seed" if not change.lines else "changed as shown"
+    lines = [f"starts attempt {next_number(run)} of {run.run_id}, {what}", f"it {checkpoint_words(context, run)}"]
+    if run.is_live:
+        lines.insert(0, f"cancels attempt {run.attempt} first, which is {run.state}, and waits until it has ended")
+    if run.state == "unknown":
+        lines.insert(0, f"whether attempt {run.attempt} was submitted is not known; it is barred from starting first")
+    if exclude:
+        lines.append(eligible_words(context, change.layout, exclude))
+    return ActionPreview(
+        run_id=run.run_id,
+        title=f"Resubmit {run.run_id}?",
+        consequences=tuple(filter(None, lines)),
+        commands=(command(run, overrides, exclude),),
+        diff=change.lines,
+        findings=change.findings,
+        overrides=tuple(overrides),
+        exclude=tuple(exclude),
+    )
+
+
+def resubmit(
+    context: Context,
+    run: RunSummary,
+    overrides: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    *,
+    cancel_first: bool = False,
+) -> Launched:
+    """Start a new attempt of ``run`` with a change; its trainer goes on from the newest complete checkpoint.
+
+    Args:
+        context: The run's cluster.
+        run: The run as it was seen: of two that resubmit the same attempt, one wins.
+        overrides: Changes of the layout, ``key.path=value``.
+        exclude: Nodes to keep away from, besides those that the layout excludes.
+        cancel_first: End a live run first, instead of refusing it.
+
+    Raises:
+        RltuiError: The run is alive, a finding stands in the way, or the submission failed.
+        ClaimedError: Another rltui was faster.
+    """
+    change = changed(context, run, overrides, exclude)
+    if not change.report.ok or change.layout is None:
+        raise RefusedError(change.report)
+    if context.cluster.profile.scheduler == "local":
+        require_modules(change.layout)
+    if run.is_live:
+        run = _ended(context, run, cancel_first=cancel_first)
+    settle(context, run)
+    return submit_attempt(context, run.run_id, next_number(run), change.layout, action="resubmit")
+
+
+def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> Change:
+    """The layout of ``run`` with the change, checked.
+
+    Raises:
+        LayoutError: A word is no override.
+        ClusterError: The cluster cannot be reached.
+    """
+    path = attempt_path(run)
+    text, name = read_layout(context.cluster.client, path), f"{path}/{rundir.LAYOUT}"
+    loaded_before = load_text(text, name)
+    before = loaded_before.layout
+    words = tuple(overrides)
+    if exclude:
+        nodes = dict.fromkeys([*load_text(text, name, words).layout.slurm.exclude, *exclude])
+        words += (f"slurm.exclude=[{', '.join(nodes)}]",)
+    loaded = load_text(text, name, words)
+    report = launchable(check_layout(loaded))
+    new = _new_findings(check_layout(loaded_before).findings, report.findings)
+    return Change(
+        report=report, layout=loaded.layout, words=words, lines=tuple(_lines(before, loaded.layout)), findings=new
+    )
+
+
+def _new_findings(before: Sequence[Finding], after: Sequence[Finding]) -> tuple[Finding, ...]:
+    """What the change brings, and what stands in the way anyhow: the run has lived with the rest."""
+    known = {(finding.code, finding.key, finding.message) for finding in before}
+    return tuple(
+        finding
+        for finding in after
+        if finding.severity == "error" or (finding.code, finding.key, finding.message) not in known
+    )
+
+
+def settle(context: Context, run: RunSummary) -> None:
+    """Make sure that the attempt that ``run`` is at never runs again, and that its directory says so.
+
+    Raises:
+        RltuiError: It may be running.
+        ClusterError: Nobody can tell.
+    """
+    if run.end is not None or not run.attempt:
+        return
+    client, path = context.cluster.client, attempt_path(run)
+    if run.job is not None and run.job.has_ended:
+        write_last_word(context, run, run.job)
+        return
+    uuid = read_uuid(client, path)
+    reason = f"never started; attempt {next_number(run)} took its place"
+    if settle_unstarted(client, path, uuid, "cancelled", reason):
+        return
+    if read_evidence(client, path, uuid).ended:
+        return
+    raise RltuiError(
+        f"Attempt {run.attempt} of {run.run_id} has started, and nobody can tell whether it has ended.",
+        f"`rltui cancel {run.run_id}` ends it.",
+    )
+
+
+def next_number(run: RunSummary) -> int:
+    """Number of the attempt that a resubmission makes."""
+    return max(run.last_attempt, run.attempt) + 1
+
+
+def command(run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> str:
+    """The verb that does the same."""
+    words = ["rltui", "resubmit", run.run_id, *overrides]
+    words += [word for node in exclude for word in ("--exclude", node)]
+    return " ".join(words + (["--cancel"] if run.is_live else []))
+
+
+def eligible_words(context: Context, layout: Layout | None, exclude: Sequence[str]) -> str:
+    """How many nodes are left to choose from; empty where nobody can tell."""
+    from rltui.service.eligible import eligible_nodes
+
+    left = eligible_nodes(context, layout) if layout is not None else None
+    if left is None:
+        return f"keeps away from {', '.join(exclude)}"
+    words = f"keeps away from {', '.join(exclude)}: {left.eligible} of {left.known} nodes of {left.partition} are left"
+    if layout is not None and left.eligible < layout.hardware.nodes:
+        words += f", {layout.hardware.nodes} are needed: it would never start"
+    return words
+
+
+def _ended(context: Context, run: RunSummary, *, cancel_first: bool) -> RunSummary:
+    """``run`` once it has ended."""
+    if not cancel_first:
+        raise RltuiError(f"{run.run_id} is still {run.state}.", f"rltui cancel {run.run_id} ends it first.")
+    cancel(context, run)
+    deadline = time.monotonic() + ENDING_S
+    while run.is_live:
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"{run.run_id} was told to end and is still {run.state} after {ENDING_S:.0f} s.",
+                f"Nothing was submitted. `rltui resubmit {run.run_id}` once it has ended.",
+            )
+        time.sleep(LOOK_S)
+        run = context.find(run.run_id)
+    return run
+
+
+def _lines(before: Layout, after: Layout) -> list[str]:
+    lines = []
+    for one in diff(before, after):
+        lines += [f"- {one.key}: {_value(one.a)}", f"+ {one.key}: {_value(one.b)}"]
+    return lines
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

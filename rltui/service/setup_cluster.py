@@ -1,0 +1,159 @@
+"""What a new profile should say, found out from the cluster itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from rltui.cluster.slurm.times import write_duration
+from rltui.errors import UsageError
+from rltui.hardware.gpus import find_gpu, nearest_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
+    from rltui.service.site import Site
+
+GRES = "gpu"
+
+
+class Proposal(Struct, frozen=True, kw_only=True):
+    """A profile to be looked over."""
+
+    values: dict[str, Any]
+    """Keys of the profile."""
+    choices: dict[str, tuple[str, ...]] = {}
+    """What else a key could be, best first."""
+    notes: tuple[str, ...] = ()
+    """What could not be found out, and what to do about it."""
+
+
+def propose(site: Site, way: dict[str, Any]) -> Proposal:
+    """The profile that fits best; pure.
+
+    Args:
+        site: What was found.
+        way: Keys that lead there: host, user and so on.
+
+    Raises:
+        UsageError: Nothing runs jobs there.
+    """
+    if site.facts is None and not site.ray_address:
+        hint = "Name the login node. For a Ray cluster, its head, or write ray_address: by hand (docs/clusters.md)."
+        raise UsageError("There is neither Slurm's scontrol nor a Ray dashboard on that machine.", hint)
+    if site.facts is None:
+        note = "There is no Slurm on that machine, but a Ray cluster."
+        ray = {"scheduler": "ray", "ray_address": site.ray_address}
+        return Proposal(values={**way, **ray, **_disk(site)}, notes=(note,))
+    partition, choices = _partition(site.facts, site.default_account)
+    nodes = [node for node in site.facts.nodes if partition and partition.name in node.partitions]
+    values: dict[str, Any] = {**way, "scheduler": "slurm"}
+    notes: list[str] = []
+    if partition is None:
+        notes.append("No partition of this cluster is open to you; set partition: by hand.")
+    else:
+        values |= _limits(partition)
+    account, accounts = _account(site)
+    values |= {"account": account} if account else {}
+    shape, gpus, shape_notes = _shape(nodes)
+    values |= shape | _disk(site)
+    choices_of = {"partition": choices, "account": accounts, "gpu": gpus}
+    if site.has_modules:
+        notes.append("The site has modules: put `module load …` lines into setup_lines if your Python needs them.")
+    notes.append("Whether nodes have internet shows `rltui doctor --nodes`; if not, set offline: true.")
+    return Proposal(
+        values=values,
+        choices={key: found for key, found in choices_of.items() if found},
+        notes=(*shape_notes, *notes),
+    )
+
+
+def _partition(facts: ClusterFacts, account: str) -> tuple[PartitionFacts | None, tuple[str, ...]]:
+    """The default partition if it has GPUs, else the one with the most; those that are down or closed come last."""
+
+    def weight(one: PartitionFacts) -> tuple[bool, bool, bool, int]:
+        gpus = sum(node.gpus for node in facts.nodes if one.name in node.partitions)
+        is_open = not one.accounts or not facts.accounts or bool({account, *facts.accounts} & set(one.accounts))
+        return (one.is_up and is_open, gpus > 0, one.is_default, gpus)
+
+    ordered = sorted(facts.partitions, key=weight, reverse=True)
+    return (ordered[0] if ordered else None), tuple(one.name for one in ordered)
+
+
+def _limits(partition: PartitionFacts) -> dict[str, Any]:
+    limits: dict[str, Any] = {"partition": partition.name}
+    if partition.max_time_s:
+        limits["max_time"] = write_duration(partition.max_time_s)
+    if partition.max_nodes:
+        limits["max_nodes"] = partition.max_nodes
+    return limits
+
+
+def _account(site: Site) -> tuple[str, tuple[str, ...]]:
+    accounts = site.facts.accounts if site.facts else ()
+    first = site.default_account if site.default_account in accounts else ""
+    ordered = tuple(dict.fromkeys([*([first] if first else []), *accounts]))
+    return (ordered[0] if ordered else ""), ordered
+
+
+def _shape(nodes: Sequence[NodeFacts]) -> tuple[dict[str, Any], tuple[str, ...], list[str]]:
+    """What the most nodes of the partition have: GPUs with their type, CPUs, memory."""
+    with_gpus = [node for node in nodes if node.gpus] or list(nodes)
+    if not with_gpus:
+        return {}, (), ["No node of that partition can be seen; set gpu: and gpus_per_node: by hand."]
+    kinds = Counter((node.gpu, node.gpus) for node in with_gpus)
+    (kind, count), _ = kinds.most_common(1)[0]
+    alike = [node for node in with_gpus if (node.gpu, node.gpus) == (kind, count)]
+    values: dict[str, Any] = {
+        "gpus_per_node": count,
+        "cpus_per_node": min(node.cpus for node in alike),
+        "memory_gib": float(int(min(node.memory_gib for node in alike))),
+    }
+    notes = []
+    if len(kinds) > 1:
+        others = ", ".join(
+            f"{total} with {number} {name or 'GPUs'}" for (name, number), total in kinds.most_common()[1:]
+        )
+        notes.append(f"Not all nodes of that partition are alike; there are also {others}.")
+    if not count:
+        return values, (), [*notes, "That partition has no GPUs."]
+    values["gres"] = f"{GRES}:{kind}" if kind else GRES
+    gpu, candidates = gpu_type(kind, {feature for node in alike for feature in node.features})
+    if gpu:
+        values["gpu"] = gpu
+    else:
+        meant = f" It may be {' or '.join(candidates)}." if candidates else ""
+        notes.append(
+            f"Slurm calls the GPU {kind or 'nothing'}, which may mean several cards.{meant} Set gpu: yourself."
+        )
+    return values, candidates, notes
+
+
+def gpu_type(gres: str, features: set[str]) -> tuple[str, tuple[str, ...]]:
+    """The card in rltui's table for Slurm's word, and those that it may be; never a guess.
+
+    Args:
+        gres: Type in the GRES, such as ``h100`` or (found by Slurm itself) ``nvidia_h100_80gb_hbm3``.
+        features: Features of the nodes; sites write there what the GRES leaves open, such as ``a100_80gb``.
+    """
+    for word in (gres, *sorted(features)):
+        gpu = find_gpu(word) if word else None
+        if gpu is not None:
+            return gpu.name, ()
+    return "", tuple(nearest_gpus(gres)) if gres else ()
+
+
+def _disk(site: Site) -> dict[str, Any]:
+    return {"run_root": f"{site.scratch.rstrip('/')}/rltui-runs"} if site.scratch else {}
+
+
+def as_block(name: str, values: dict[str, Any]) -> str:
+    """The lines of ``clusters.yaml`` for one cluster."""
+    import yaml
+
+    plain = msgspec.to_builtins({key: value for key, value in values.items() if value not in ("", [], {}, None)})
+    return yaml.safe_dump({name: plain}, sort_keys=False, allow_unicode=True, width=120)

@@ -1,0 +1,141 @@
+"""Submitting exactly once: the journal first, the directory next, the scheduler last.
+
+Whatever happens in between (a broken link, kill -9, a power cut), what is on disk tells whether the scheduler may have
+been asked: ``recover`` then looks, and nobody ever asks a second time for the same mark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from rltui.cluster.cluster import SubmitRefusedError
+from rltui.errors import ClusterError, RltuiError
+from rltui.layout.load import dump_layout
+from rltui.onnode import rundir
+from rltui.runs.claims import note_submitted, settle_unstarted
+from rltui.runs.code_snapshot import take_snapshot
+from rltui.runs.directory import job, make_attempt, make_run, plan_attempt, stage_code, write_run
+
+if TYPE_CHECKING:
+    from rltui.cluster.cluster import Cluster
+    from rltui.cluster.relay_client import RelayClient
+    from rltui.layout.schema import Layout
+    from rltui.runs.directory import Attempt
+    from rltui.service.context import Context
+
+
+class Launched(Struct, frozen=True, kw_only=True):
+    """What a launch made."""
+
+    run_id: str
+    attempt: int
+    job_id: str
+    cluster: str
+    path: str
+
+
+def submit_attempt(
+    context: Context, run_id: str, number: int, layout: Layout, *, action: str = "submit", after_job: str = ""
+) -> Launched:
+    """Make attempt ``number`` of ``run_id`` (attempt 1 makes the run) and hand it to the scheduler, once.
+
+    Raises:
+        ClaimedError: Another rltui made that attempt a moment ago.
+        SubmitUnknownError: The answer was lost; ``recover`` finds out.
+        RltuiError: The journal or the run root cannot be written, or the scheduler refused: nothing was submitted.
+    """
+    cluster = context.cluster
+    code = stage_code(cluster.client, cluster.run_root, take_snapshot())
+    attempt = plan_attempt(cluster.run_root, run_id, number, code)
+    files = attempt_files(cluster, layout, attempt, after_job)
+    about = _about(cluster.name, attempt)
+    context.journal.write(action, "intent", **about, sha256=_digest(files))
+    try:
+        _make(cluster, attempt, layout, files)
+    except RltuiError as error:
+        _failed(context, action, attempt, error)
+        raise
+    context.journal.write(action, "submitting", **about)
+    try:
+        job_id = cluster.submit(attempt, after_job)
+    except SubmitRefusedError as error:
+        _failed(context, action, attempt, error)
+        raise
+    except BaseException as error:
+        with contextlib.suppress(RltuiError):  # without this entry the submission is unknown all the same
+            context.journal.write(action, "unknown", **about, reason=str(error)[:500])
+        raise
+    recorded = _noted(cluster.client, attempt, job_id)
+    context.journal.write(action, "done", **about, job=job_id, recorded=recorded)
+    return Launched(
+        run_id=run_id,
+        attempt=number,
+        job_id=job_id,
+        cluster=cluster.name,
+        path=f"{cluster.run_root}/{run_id}",
+    )
+
+
+def attempt_files(cluster: Cluster, layout: Layout, attempt: Attempt, after_job: str = "") -> dict[str, bytes]:
+    """The files that an attempt begins with, by name.
+
+    Raises:
+        RltuiError: A value of layout or profile cannot stand in a job script.
+    """
+    told = job(layout, attempt, cluster.python)
+    if after_job:
+        told["after_job"] = after_job
+    files = {rundir.LAYOUT: dump_layout(layout).encode(), rundir.JOB: msgspec.json.encode(told)}
+    if cluster.profile.scheduler == "slurm":
+        from rltui.runs.script import render_script
+
+        files[rundir.SCRIPT] = render_script(layout, cluster.profile, attempt).encode()
+    return files
+
+
+def _make(cluster: Cluster, attempt: Attempt, layout: Layout, files: dict[str, bytes]) -> None:
+    client, root = cluster.client, cluster.run_root
+    if attempt.number == 1:
+        make_run(client, root, attempt.run_id)
+    make_attempt(client, attempt, files)
+    if attempt.number == 1:
+        write_run(client, root, attempt.run_id, layout, cluster.name)
+
+
+def _failed(context: Context, action: str, attempt: Attempt, error: RltuiError) -> None:
+    """Nothing was submitted: say so in the attempt's directory and in the journal, as far as they can be written."""
+    about = _about(context.cluster.name, attempt)
+    with contextlib.suppress(RltuiError):
+        reason = f"not submitted: {error.message}"
+        try:
+            settled = settle_unstarted(context.cluster.client, attempt.path, attempt.uuid, "failed", reason)
+        except ClusterError:
+            settled = False
+        context.journal.write(action, "failed", **about, reason=reason[:500], recorded=settled)
+
+
+def _noted(client: RelayClient, attempt: Attempt, job_id: str) -> bool:
+    try:
+        note_submitted(client, attempt.path, attempt.uuid, job_id)
+    except ClusterError:  # the journal has the id, and the note is made up for by the next refresh
+        return False
+    return True
+
+
+def _about(cluster: str, attempt: Attempt) -> dict[str, Any]:
+    return {
+        "run": attempt.run_id,
+        "attempt": attempt.number,
+        "uuid": attempt.uuid,
+        "cluster": cluster,
+        "path": attempt.path,
+    }
+
+
+def _digest(files: dict[str, bytes]) -> str:
+    return hashlib.sha256(b"\0".join(files[name] for name in sorted(files))).hexdigest()

@@ -1,0 +1,69 @@
+"""Diagnoses in the form that the `!` screen shows: a headline, evidence to jump to, remedies that can be applied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.diagnose.verdicts import SURE_ENOUGH
+from rltui.service.cockpit import WhyFinding, WhyRemedy, WhyReport
+from rltui.service.why import nothing_found
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.diagnose.verdicts import Diagnosis, Remedy
+    from rltui.watch.snapshots import RunSummary
+
+EXCLUDE = "slurm.exclude"
+
+
+def why_report(run: RunSummary, diagnoses: Sequence[Diagnosis]) -> WhyReport:
+    """Return the answer to `!` for ``run`` from what was diagnosed, causes first."""
+    return WhyReport(
+        run_id=run.run_id, headline=_headline(run, diagnoses), findings=tuple(_finding(one) for one in diagnoses)
+    )
+
+
+def _headline(run: RunSummary, diagnoses: Sequence[Diagnosis]) -> str:
+    causes = [one for one in diagnoses if not one.secondary]
+    if causes:
+        return causes[0].summary if causes[0].confidence >= SURE_ENOUGH else f"Not sure: {causes[0].summary}"
+    return nothing_found(run)
+
+
+def _finding(diagnosis: Diagnosis) -> WhyFinding:
+    fixes = tuple(_remedy(one) for one in diagnosis.remedies)
+    best = next((one for one in fixes if one.overrides or one.exclude), None)
+    return WhyFinding(
+        diagnosis=diagnosis.id,
+        summary=diagnosis.summary,
+        confidence=diagnosis.confidence,
+        is_secondary=diagnosis.secondary,
+        evidence=tuple((one.file, one.line, one.text) for one in diagnosis.evidence),
+        remedies=tuple(one.summary for one in fixes),
+        overrides=best.overrides if best else (),
+        exclude=best.exclude if best else (),
+        fixes=fixes,
+    )
+
+
+def _remedy(remedy: Remedy) -> WhyRemedy:
+    others = tuple(change for change in remedy.changes if change.key != EXCLUDE)
+    fitted = all(change.operation == "set" for change in others)
+    return WhyRemedy(
+        id=remedy.id,
+        summary=remedy.summary,
+        # a change that is not in the layout's own numbers is no override
+        overrides=tuple(f"{change.key}={_value(change.value)}" for change in others) if fitted else (),
+        exclude=tuple(node for change in remedy.changes if change.key == EXCLUDE for node in _nodes(change.value)),
+        commands=remedy.commands,
+        safe=remedy.safe,
+    )
+
+
+def _value(value: bool | int | float | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _nodes(value: object) -> tuple[str, ...]:
+    return tuple(filter(None, (word.strip() for word in str(value).strip("[]").split(","))))

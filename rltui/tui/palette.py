@@ -1,0 +1,30 @@
+"""Everything a screen can do, as lines to choose from: the palette and the menu of actions. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui import keys
+from rltui.tui.picking import PickItem
+
+if TYPE_CHECKING:
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.keys import KeyContext, Scope
+
+MOVING = "list"
+
+
+def key_items(screen: Scope, context: KeyContext, glyphs: Glyphs) -> list[PickItem]:
+    """All keys of a screen but those that only move, with the reason where one cannot act."""
+    return [_item(key, context, glyphs) for key in keys.keys_of(screen) if key.scope != MOVING and key.id != "palette"]
+
+
+def action_items(screen: Scope, context: KeyContext, glyphs: Glyphs) -> list[PickItem]:
+    """The keys of a screen that act on a run."""
+    return [_item(key, context, glyphs) for key in keys.keys_of(screen) if key.scope == "act" and key.id != "actions"]
+
+
+def _item(key: keys.Key, context: KeyContext, glyphs: Glyphs) -> PickItem:
+    return PickItem(
+        id=key.id, label=key.label, detail=key.help, off=key.off(context), key=keys.shown(key.keys[0], glyphs)
+    )

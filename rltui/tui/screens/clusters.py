@@ -1,0 +1,132 @@
+"""The clusters: which answer, which are away, and which need somebody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rltui.tui import keys, messages
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.spans import line
+from rltui.tui.views import clusters as view
+from rltui.tui.widgets.list_pane import ListPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.widget import Widget
+
+    from rltui.service.cockpit import ClusterSummary
+    from rltui.tui.keys import KeyContext, Scope
+    from rltui.tui.messages import CockpitMessage
+    from rltui.tui.spans import Line
+
+
+class ClusterList(ListPane):
+    """One line a cluster."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.rows: tuple[ClusterSummary, ...] = ()
+        self._counts: dict[str, int] = {}
+        self._now = 0.0
+
+    def show(self, clusters: tuple[ClusterSummary, ...], counts: dict[str, int], now: float) -> None:
+        """Show these, with the number of runs of each."""
+        chosen = self.selected.name if self.selected is not None else ""
+        self.rows, self._counts, self._now = clusters, counts, now
+        names = [cluster.name for cluster in clusters]
+        self.cursor = names.index(chosen) if chosen in names else 0
+        self.repaint()
+
+    @property
+    def selected(self) -> ClusterSummary | None:
+        """The cluster under the cursor."""
+        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+
+    def head(self) -> Sequence[Line]:
+        """Titles of the columns."""
+        return [view.cluster_head(self.size.width)]
+
+    def count(self) -> int:
+        """Number of clusters."""
+        return len(self.rows)
+
+    def row(self, index: int) -> Line:
+        """One cluster."""
+        cluster = self.rows[index]
+        return view.cluster_row(
+            cluster,
+            self._counts.get(cluster.name, 0),
+            self._now,
+            self.size.width,
+            self.is_selected(index),
+            self.glyphs,
+        )
+
+    def empty(self) -> Sequence[Line]:
+        """What stands there before the first answer."""
+        return [line((f" reading the profiles {self.glyphs.ellipsis}", "dim"))]
+
+
+class ClustersScreen(CockpitScreen, inherit_bindings=False):
+    """All clusters of the user's profiles."""
+
+    SCOPE: ClassVar[Scope] = "clusters"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clusters = ClusterList(id="clusters")
+
+    def body(self) -> Sequence[Widget]:
+        """The list."""
+        return [self.clusters]
+
+    def catch_up(self) -> None:
+        """Show how they are now."""
+        pictures = self.cockpit.pictures
+        counts: dict[str, int] = {}
+        for run in pictures.runs.runs:
+            counts[run.cluster] = counts.get(run.cluster, 0) + 1
+        self.clusters.show(pictures.clusters, counts, self.cockpit.wall_clock())
+
+    def tick(self) -> None:
+        """Ages grow."""
+        if self.on_top:
+            self.catch_up()
+        super().tick()
+
+    def receive(self, message: CockpitMessage) -> None:
+        """Take how they are."""
+        if isinstance(message, messages.ClustersFetched | messages.RunsFetched):
+            self.catch_up()
+            self.tick()
+
+    def crumbs(self) -> Sequence[str]:
+        """Where you are."""
+        return ["clusters"]
+
+    def mover(self) -> ClusterList:
+        """The list."""
+        return self.clusters
+
+    def moved(self) -> None:
+        """The footer depends on the cluster."""
+        self.tick()
+
+    def key_context(self) -> KeyContext:
+        """The cluster under the cursor decides."""
+        cluster = self.clusters.selected
+        return keys.KeyContext(
+            readonly=self.cockpit.readonly, needs_you=cluster is not None and cluster.needs_attention
+        )
+
+    def do_answer(self) -> None:
+        """Answer what the cluster asks for."""
+        if self.clusters.selected is not None:
+            self.cockpit.controller.connect(self.clusters.selected.name)
+
+    def do_copy(self) -> None:
+        """Copy why the cluster is away."""
+        cluster = self.clusters.selected
+        if cluster is not None:
+            self.cockpit.copy(cluster.problem or cluster.name, "cluster")

@@ -1,0 +1,184 @@
+"""Choosing from a list: a node to keep away from, a log to read, an action, a command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.containers import Container
+
+from rltui.tui import keys
+from rltui.tui.screens.keyed import DialogScreen
+from rltui.tui.spans import Line, cell_width, line, pad, rule
+from rltui.tui.widgets.list_pane import ListPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.app import ComposeResult
+    from textual.events import Key
+
+    from rltui.tui.app import CockpitApp
+    from rltui.tui.keys import Scope
+    from rltui.tui.picking import PickItem
+    from rltui.tui.spans import Span
+
+MAX_WIDTH = 84
+
+
+class PickList(ListPane):
+    """The lines."""
+
+    def __init__(self, title: str, items: Sequence[PickItem], hint: str) -> None:
+        super().__init__(id="pick-list")
+        self.title, self.hint = title, hint
+        self.all_items = tuple(items)
+        self.items = tuple(items)
+        self.marked: set[str] = set()
+
+    def show(self, items: Sequence[PickItem]) -> None:
+        """Show these; the cursor stays on its line once it was moved."""
+        chosen = self.selected.id if self.selected is not None and (self.cursor or self.marked) else ""
+        self.items = tuple(items)
+        places = [item.id for item in self.items]
+        self.cursor = places.index(chosen) if chosen in places else 0
+        self.repaint()
+
+    @property
+    def selected(self) -> PickItem | None:
+        """The line under the cursor."""
+        return self.items[self.cursor] if self.cursor < len(self.items) else None
+
+    def toggle(self) -> None:
+        """Mark the line under the cursor, or take its mark away."""
+        if self.selected is not None:
+            self.marked ^= {self.selected.id}
+            self.repaint()
+
+    def head(self) -> Sequence[Line]:
+        """The title, and what the keys do."""
+        return [rule([(self.title, "title")], [(self.hint, "dim")], self.size.width, self.glyphs)]
+
+    def count(self) -> int:
+        """Number of lines."""
+        return len(self.items)
+
+    def row(self, index: int) -> Line:
+        """One line."""
+        item, width = self.items[index], self.size.width
+        here = self.is_selected(index)
+        mark = self.glyphs.done if item.id in self.marked else " "
+        size = min(max((cell_width(one.label) for one in self.items), default=8), max(8, width * 3 // 5))
+        spans: list[Span] = [
+            (self.glyphs.cursor if here else " ", "accent"),
+            (f"{mark} ", "ok"),
+            (pad(item.key, 2) if any(one.key for one in self.items) else "", "key"),
+            (pad(item.label, size, ellipsis=self.glyphs.ellipsis), "off" if item.off else "text"),
+            (f"  {item.off or item.detail}", "attention" if item.urgent and not item.off else "dim"),
+        ]
+        return line(*spans, selected=here)
+
+    def empty(self) -> Sequence[Line]:
+        """Why there is nothing."""
+        return [line(("  nothing fits", "dim"))]
+
+
+class PickScreen(DialogScreen[tuple[str, ...]], inherit_bindings=False):
+    """A list over the screen; what is chosen comes back as ids, none where it was closed."""
+
+    SCOPE: ClassVar[Scope] = "pick"
+
+    def __init__(self, title: str, items: Sequence[PickItem], *, marking: bool = False, hint: str = "") -> None:
+        super().__init__()
+        words = hint or ("space marks, enter takes" if marking else "enter takes, esc closes")
+        self.pick_list = PickList(title, items, words)
+        self._marking = marking
+        self._box = Container(self.pick_list, id="pick")
+
+    def compose(self) -> ComposeResult:
+        """The box."""
+        yield self._box
+
+    def on_mount(self) -> None:
+        """Size the box."""
+        self.set_class(self.pick_list.glyphs.ascii_only, "-ascii")
+        self._fit()
+
+    def on_resize(self) -> None:
+        """Size the box."""
+        self._fit()
+
+    def _fit(self) -> None:
+        self._box.styles.width = min(MAX_WIDTH, self.app.size.width - 2)
+        self._box.styles.height = min(self.app.size.height, len(self.pick_list.all_items) + 5)
+
+    def key_context(self) -> keys.KeyContext:
+        """Whether lines can be marked."""
+        return keys.KeyContext(marking=self._marking)
+
+    @property
+    def pane(self) -> ListPane:
+        """What scrolls."""
+        return self.pick_list
+
+    def on_line_opened(self) -> None:
+        """A double click chooses."""
+        self.do_choose()
+
+    def takes(self, event: Key) -> bool:
+        """Act on a key of the table, or choose the line that shows this key."""
+        item = next((one for one in self.pick_list.items if one.key and one.key == event.character), None)
+        if item is None:
+            return super().takes(event)
+        self.pick_list.cursor = self.pick_list.items.index(item)
+        self.do_choose()
+        return True
+
+    def do_choose(self) -> None:
+        """Choose what is marked, or the line under the cursor."""
+        item = self.pick_list.selected
+        if self.pick_list.marked:
+            self.dismiss(tuple(one.id for one in self.pick_list.all_items if one.id in self.pick_list.marked))
+        elif item is not None and item.off:
+            cast("CockpitApp", self.app).say(item.off, "warning")
+        elif item is not None:
+            self.dismiss((item.id,))
+
+    def do_mark(self) -> None:
+        """Mark the line, and go to the next."""
+        self.pick_list.toggle()
+        self.pick_list.move(1)
+
+    def do_close(self) -> None:
+        """Choose nothing."""
+        self.dismiss(())
+
+
+class PaletteScreen(PickScreen, inherit_bindings=False):
+    """A list that narrows while one types."""
+
+    def __init__(self, title: str, items: Sequence[PickItem]) -> None:
+        super().__init__(title, items, hint="type to find, enter does it")
+        self.typed = ""
+        self._title = title
+
+    def takes(self, event: Key) -> bool:
+        """Letters are typed; all other keys move and choose."""
+        if event.key == "backspace":
+            self._narrow(self.typed[:-1])
+        elif event.character is not None and event.character.isprintable():
+            self._narrow(self.typed + event.character)
+        else:
+            return DialogScreen.takes(self, event)
+        return True
+
+    def _narrow(self, words: str) -> None:
+        self.typed = words
+        self.pick_list.title = f"{self._title}: {words}" if words else self._title
+        wanted = words.lower().split()
+        self.pick_list.show(
+            [
+                item
+                for item in self.pick_list.all_items
+                if all(word in f"{item.label} {item.detail}".lower() for word in wanted)
+            ]
+        )

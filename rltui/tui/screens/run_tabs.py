@@ -1,0 +1,37 @@
+"""The tabs of an open run; the pane of each is made when it is first opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rltui.tui.views import queues, tabs
+from rltui.tui.widgets.gpus_pane import GpusPane
+from rltui.tui.widgets.log_pane import LogPane
+from rltui.tui.widgets.run_panes import LinesPane, OverviewPane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TabPane = LinesPane | LogPane | OverviewPane | GpusPane
+
+
+class Tab(NamedTuple):
+    """One tab."""
+
+    id: str
+    title: str
+    pane: Callable[[], TabPane]
+
+
+TABS: tuple[Tab, ...] = (
+    Tab("overview", "Overview", lambda: OverviewPane(id="overview")),
+    Tab("gpus", "GPUs", lambda: GpusPane(id="gpus")),
+    Tab("actors", "Actors", lambda: LinesPane(tabs.actors, tabs.actors_head, id="actors")),
+    Tab("queues", "Queues", lambda: LinesPane(queues.tab, queues.tab_head, id="queues")),
+    Tab("metrics", "Metrics", lambda: LinesPane(tabs.metrics, tabs.metrics_head, id="metrics")),
+    Tab("logs", "Logs", lambda: LogPane(id="logs")),
+    Tab("events", "Events", lambda: LinesPane(tabs.events, tabs.events_head, id="events")),
+)
+
+NUMBERS = {tab.id: number for number, tab in enumerate(TABS)}
+"""Place of each tab."""

@@ -1,0 +1,126 @@
+"""`!`: why a run died or stands still, with evidence to jump to and remedies to apply."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rltui.tui import keys, messages
+from rltui.tui.messages import Ask
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.views import stage
+from rltui.tui.widgets.why_pane import WhyPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.widget import Widget
+
+    from rltui.service.cockpit import WhyRemedy
+    from rltui.tui.keys import KeyContext, Scope
+    from rltui.tui.messages import CockpitMessage
+    from rltui.tui.spans import Span
+
+END_FILE = "end.json"
+"""What the attempt's end is quoted as: it is no log."""
+
+
+class WhyScreen(CockpitScreen, inherit_bindings=False):
+    """The answer to `!`."""
+
+    SCOPE: ClassVar[Scope] = "why"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id)
+        self.pane = WhyPane(id="why")
+
+    def body(self) -> Sequence[Widget]:
+        """The list."""
+        return [self.pane]
+
+    def on_mount(self) -> None:
+        """Show what is known, and read the logs again."""
+        super().on_mount()
+        known = self.cockpit.pictures.why(self.run_id)
+        if known is not None:
+            self.pane.show(known)
+        self.cockpit.controller.ask_why(self.run_id)
+
+    def receive(self, message: CockpitMessage) -> None:
+        """Take the report of this run."""
+        if isinstance(message, messages.WhyFetched) and message.report.run_id == self.run_id:
+            self.pane.show(message.report)
+            self.tick()
+
+    def crumbs(self) -> Sequence[str]:
+        """Where you are."""
+        return [self.run_id, "why"]
+
+    def state_spans(self) -> Sequence[Span]:
+        """State of the run."""
+        run = self.cockpit.pictures.summary(self.run_id)
+        return stage.state_spans(run, self.cockpit.glyphs) if run is not None else ()
+
+    def mover(self) -> WhyPane:
+        """The list."""
+        return self.pane
+
+    def key_context(self) -> KeyContext:
+        """The line under the cursor decides."""
+        row = self.pane.selected
+        return keys.KeyContext(
+            readonly=self.cockpit.readonly, can_open=row is not None and row.leads, has_fix=self._best_fix() is not None
+        )
+
+    def moved(self) -> None:
+        """The footer depends on the line."""
+        self.tick()
+
+    def on_line_opened(self) -> None:
+        """A double click opens."""
+        self.act("open")
+
+    def _best_fix(self) -> WhyRemedy | None:
+        report, row = self.pane.report, self.pane.selected
+        if report is None or not report.findings:
+            return None
+        finding = report.findings[max(0, row.finding)] if row is not None else report.findings[0]
+        return next((fix for fix in finding.fixes if fix.can_apply), None)
+
+    def do_open(self) -> None:
+        """Go to the line in the log, or preview the remedy."""
+        row = self.pane.selected
+        if row is None:
+            return
+        if row.evidence is not None:
+            self._open_evidence(*row.evidence)
+        elif row.fix is not None:
+            self._apply(row.fix)
+
+    def _open_evidence(self, name: str, at: int) -> None:
+        if name == END_FILE:
+            self.cockpit.say("this is how the attempt ended, and all that it says")
+        else:
+            self.cockpit.open_evidence(self.run_id, name, at)
+
+    def _apply(self, fix: WhyRemedy) -> None:
+        if self.cockpit.readonly:
+            self.cockpit.say("this cockpit is read-only", "warning")
+            return
+        action: messages.Action = "exclude" if fix.exclude and not fix.overrides else "edit"
+        self.cockpit.questions.ask(Ask(action, self.run_id, fix.overrides, fix.exclude))
+
+    def do_fix(self) -> None:
+        """Preview the best remedy of the cause under the cursor."""
+        fix = self._best_fix()
+        if fix is not None:
+            self._apply(fix)
+
+    def do_again(self) -> None:
+        """Read the logs again."""
+        self.cockpit.controller.ask_why(self.run_id)
+        self.cockpit.say(f"reading the logs {self.cockpit.glyphs.ellipsis}")
+
+    def do_copy(self) -> None:
+        """Copy the line under the cursor."""
+        row = self.pane.selected
+        self.cockpit.copy(row.line.plain.strip() if row is not None else "", "line")

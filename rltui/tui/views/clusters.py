@@ -1,0 +1,53 @@
+"""The clusters: where each is, whether it answers, and what it waits for. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui import formats
+from rltui.tui.spans import Line, clip, line, pad
+
+if TYPE_CHECKING:
+    from rltui.service.cockpit import ClusterSummary
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.spans import Span
+
+
+def cluster_head(width: int) -> Line:
+    """Titles of the columns."""
+    return line((clip(f"  {pad('CLUSTER', 16)} {pad('RUNS', 5, right=True)}  {pad('WITH', 6)} STATE", width), "dim"))
+
+
+def cluster_row(cluster: ClusterSummary, num_runs: int, now: float, width: int, selected: bool, glyphs: Glyphs) -> Line:
+    """One cluster."""
+    state = cluster_state(cluster, now, glyphs)
+    place = cluster.place or cluster.summary
+    spans: list[Span] = [
+        (f"{glyphs.cursor if selected else ' '} ", "accent"),
+        (pad(cluster.name, 16), "text"),
+        (f" {num_runs:>5}", "dim"),
+        (f"  {pad(cluster.scheduler, 6)} ", "dim"),
+        state,
+    ]
+    if not cluster.problem and place:
+        spans.append((f"  {clip(place, max(0, width - 50))}", "dim"))
+    return line(*spans, selected=selected)
+
+
+def cluster_state(cluster: ClusterSummary, now: float, glyphs: Glyphs) -> Span:
+    """How a cluster is, in a few words."""
+    problem = cluster.problem.removeprefix(f"{cluster.name}: ")
+    if cluster.needs_attention:
+        return (f"{glyphs.attention} needs you: {problem}", "attention")
+    if cluster.problem:
+        since = f" for {formats.duration(now - cluster.answered_at)}" if cluster.answered_at else ""
+        return (f"{glyphs.failed} away{since}: {problem}", "bad")
+    return (f"{glyphs.done} answers", "ok") if cluster.answered_at else (f"{glyphs.dot} not asked yet", "dim")
+
+
+def stale_words(cluster: ClusterSummary, now: float, glyphs: Glyphs) -> Span:
+    """What the header says of a cluster that is away."""
+    if cluster.needs_attention:
+        return (f"  {glyphs.attention} {cluster.name} needs you: a", "attention")
+    since = f"stale {formats.duration(now - cluster.answered_at)}" if cluster.answered_at else "away: C"
+    return (f"  {glyphs.attention} {cluster.name} {since}", "attention")

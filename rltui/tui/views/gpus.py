@@ -1,0 +1,117 @@
+"""The tab of GPUs: every node with its GPUs and processes, or one line a node. Only rows in sight are made."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from rltui.tui import braille, formats, progress
+from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, width_of
+from rltui.tui.views import hosts as host_views
+from rltui.watch.owners import owners_of
+
+if TYPE_CHECKING:
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.spans import Span
+    from rltui.watch.snapshots import GpuSample, HostSnapshot, ProcessSample, RunSnapshot
+
+
+class GpuTable:
+    """The rows of the tab for one picture of a run.
+
+    Args:
+        snapshot: The run.
+        width: Cells of a row.
+        glyphs: The alphabet.
+        wall: One line a node, instead of every GPU and process.
+    """
+
+    def __init__(self, snapshot: RunSnapshot, width: int, glyphs: Glyphs, wall: bool) -> None:
+        self._hosts = snapshot.hosts
+        self._known = owners_of(snapshot.actors)
+        self._width = width
+        self._glyphs = glyphs
+        self._wall = wall
+        self._name_width, self._room = host_views.wall_widths(snapshot.hosts, width)
+        sizes = () if wall else (1 + len(host.gpus) + len(_others(host)) + 1 for host in snapshot.hosts)
+        self._ends = list(accumulate(sizes))
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self._hosts) if self._wall else max(0, (self._ends[-1] if self._ends else 0) - 1)
+
+    def row(self, index: int) -> Line:
+        """One row."""
+        if self._wall:
+            return self._wall_row(self._hosts[index])
+        place = bisect_right(self._ends, index)
+        host = self._hosts[place]
+        inside = index - (self._ends[place - 1] if place else 0)
+        if inside == 0:
+            return host_views.host_row(host, self._name_width, self._width, self._glyphs)
+        if inside <= len(host.gpus):
+            return self._gpu_row(host, inside - 1)
+        others = _others(host)
+        inside -= 1 + len(host.gpus)
+        if inside < len(others):
+            return host_views.process_row(others[inside], host, self._known, self._width, self._glyphs)
+        return BLANK
+
+    def _wall_row(self, host: HostSnapshot) -> Line:
+        if host.gpus:
+            return host_views.wall_row(host, self._known, self._name_width, self._room, self._glyphs)
+        return host_views.host_row(host, self._name_width, self._width, self._glyphs)
+
+    def _gpu_row(self, host: HostSnapshot, index: int) -> Line:
+        gpu, width, glyphs = host.gpus[index], self._width, self._glyphs
+        owner = self._known.of(host, gpu.pids)
+        spans: list[Span] = [
+            (f"   {owner.letter or glyphs.free} ", "text" if owner.letter else "dim"),
+            (f"GPU{gpu.index:<3}", "dim"),
+        ]
+        spans += host_views.meter(gpu.utilization_percent / 100, 10 if width < 100 else 16, glyphs)
+        spans.append((f"{gpu.utilization_percent:4.0f}%", "text"))
+        memory = f"  {formats.gib(gpu.memory_used_gib):>4}/{formats.gib(gpu.memory_total_gib)} GiB"
+        spans.append((memory, "attention" if host_views.is_tight(gpu) else "text"))
+        spans.append((f"  {gpu.power_w:4.0f} W" if gpu.power_w is not None else "        ", "dim"))
+        spans.append((f"  {gpu.temperature_c:3.0f} °C" if gpu.temperature_c is not None else "        ", "dim"))
+        history = host.gpu_history[index] if width >= 120 and index < len(host.gpu_history) else ()
+        room = width - width_of(spans) - (27 if history else 0)
+        spans.append(
+            (pad(f"  {clip(self._process(host, gpu), max(0, room - 2), glyphs.ellipsis)}", max(0, room)), "text")
+        )
+        if history:
+            spans.append((" " + braille.sparkline(history, 24, glyphs, high=100.0), "bar"))
+        return line(*spans)
+
+    def _process(self, host: HostSnapshot, gpu: GpuSample) -> str:
+        """What runs on a GPU: the actor's name with its process id, or the process's title."""
+        if not gpu.pids:
+            return "free"
+        name = self._known.of(host, gpu.pids).name
+        title = name or next((one.title for one in host.processes if one.pid in gpu.pids), "")
+        more = f" +{len(gpu.pids) - 1}" if len(gpu.pids) > 1 else ""
+        return f"{title or 'another process'}  {gpu.pids[0]}{more}"
+
+
+def _others(host: HostSnapshot) -> tuple[ProcessSample, ...]:
+    """Processes that are on no GPU."""
+    on_gpus = {pid for gpu in host.gpus for pid in gpu.pids}
+    return tuple(one for one in host.processes if one.pid not in on_gpus) if on_gpus else host.processes
+
+
+def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, wall: bool) -> Line:
+    """How many GPUs and nodes there are, and how busy."""
+    cards = [gpu for host in snapshot.hosts for gpu in host.gpus]
+    busy = [gpu.utilization_percent for gpu in cards if gpu.pids]
+    nodes = len(snapshot.hosts)
+    left: list[Span] = [("GPUs " if cards else "hosts", "title")]
+    if cards:
+        left += [(str(len(cards)), "text"), (host_views.legend(owners_of(snapshot.actors)), "dim")]
+    words = [f"{nodes} node{'' if nodes == 1 else 's'}"]
+    if busy:
+        words += [f"median {progress.middle(busy):.0f}%", f"least {min(busy):.0f}%"]
+    words.append("v opens nodes" if wall else "v wall")
+    return rule(left, [("  ".join(words), "dim")], width, glyphs)

@@ -1,0 +1,146 @@
+"""Queues: the trainer's own and the scheduler's, the weight versions on both ends, and the rates. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui import braille, formats
+from rltui.tui.compose import Section
+from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, wrapped
+from rltui.watch.pending import reason_words, start_words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.cluster.jobs import JobSnapshot
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.spans import Span
+    from rltui.watch.snapshots import RunSnapshot, StatusSnapshot
+
+
+def queue_rows(status: StatusSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
+    """Each queue as a bar with its count, then the weight versions."""
+    name_width = min(20, max((len(_queue_name(queue.name)) for queue in status.queues), default=7))
+    size = max(4, min(24, width - name_width - 16))
+    rows = []
+    for queue in status.queues:
+        full, empty = braille.bar(queue.current / queue.maxsize if queue.maxsize else 0.0, size, glyphs)
+        rows.append(
+            line(
+                (f" {pad(_queue_name(queue.name), name_width)} {glyphs.bar_left}", "dim"),
+                (full, "bar"),
+                (empty, "rule"),
+                (glyphs.bar_right, "rule"),
+                (f" {queue.current:>4}/{queue.maxsize:<4}", "text"),
+            )
+        )
+    return rows + _weights(status, name_width)
+
+
+def _queue_name(name: str) -> str:
+    return name.lower().removesuffix(" queue")
+
+
+def _weights(status: StatusSnapshot, name_width: int) -> list[Line]:
+    if status.learner_weight_version is None:
+        return []
+    engines = status.engine_weight_versions.values()
+    lag = status.learner_weight_version - min(engines) if engines else 0
+    return [
+        line(
+            (f" {pad('weights', name_width)}  ", "dim"),
+            (f"v{status.learner_weight_version}", "text"),
+            ("  lag ", "dim"),
+            (str(lag), "attention" if lag > 1 else "text"),
+        )
+    ]
+
+
+def queue_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int) -> Section:
+    """Queues, weight versions and the phase of the step."""
+    status = snapshot.status
+    right: tuple[Span, ...] = ((status.phase, "dim"),) if status.phase else ()
+    if status.problem:
+        right = ((clip(status.problem, 24), "attention"),)
+    rows = len(status.queues) + (status.learner_weight_version is not None)
+    return Section(
+        (("queues", "title"),),
+        right,
+        lambda width, height: queue_rows(status, width, glyphs)[:height],
+        least=1,
+        wanted=rows,
+        rank=rank,
+    )
+
+
+def tab(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """All about queues, for the tab that scrolls."""
+    job = snapshot.summary.job
+    lines: list[Line] = []
+    if job is not None:
+        lines += [*job_rows(job, snapshot.taken_at, width), BLANK]
+    status = snapshot.status
+    if status.problem:
+        lines += wrapped(status.problem, width, " ", "attention")
+    if not status.queues and status.learner_weight_version is None:
+        words = "no queues of the trainer yet: they appear when it trains"
+        return [*lines, rule([("trainer", "title")], [], width, glyphs), *wrapped(words, width, " ", "dim")]
+    phase = f"{status.phase} for {formats.duration(snapshot.taken_at - status.phase_since)}" if status.phase else ""
+    if status.noted_at:
+        phase = f"{phase}  {formats.ago(snapshot.taken_at - status.noted_at)}".strip()
+    lines.append(rule([("trainer", "title")], [(phase, "dim")] if phase else [], width, glyphs))
+    lines += queue_rows(status, width, glyphs)
+    lines += _engines(status, width)
+    return [*lines, *_rates(status)]
+
+
+def tab_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """Which scheduler's word it is."""
+    job = snapshot.summary.job
+    right = f"job {job.job_id} in {job.partition or 'no partition'}" if job is not None else "no scheduler's job"
+    return [rule([("queues", "title")], [(right, "dim")], width, glyphs)]
+
+
+def job_rows(job: JobSnapshot, now: float, width: int) -> list[Line]:
+    """What the scheduler says of the job: state, place in the line, expected start, nodes, requeues."""
+    facts: list[tuple[str, str]] = [("scheduler says", f"{job.state}{f' ({job.word})' if job.word else ''}")]
+    if job.reason and job.state == "pending":
+        facts.append(("it waits because", reason_words(job)))
+    if job.queue_position is not None:
+        of = f" of {job.partition_pending} that wait" if job.partition_pending else ""
+        facts.append(("place in the line", f"{job.queue_position}{of}"))
+    if job.expected_start_at and job.state == "pending":
+        facts.append(("expected start", start_words(job.expected_start_at - now).removeprefix("starts ")))
+    if job.started_at and job.time_limit_s:
+        left = job.started_at + job.time_limit_s - now
+        facts.append(("time left", f"{formats.duration(left)} of {formats.duration(job.time_limit_s)}"))
+    if job.nodes:
+        facts.append((f"{len(job.nodes)} node{'s' * (len(job.nodes) > 1)}", " ".join(job.nodes)))
+    if job.excluded_nodes:
+        facts.append(("keeps away from", " ".join(job.excluded_nodes)))
+    if job.restarts:
+        facts.append(("requeued", f"{job.restarts} times"))
+    return [
+        row for name, words in facts for row in wrapped(words, width, "", "text", mark=(f" {pad(name, 18)} ", "dim"))
+    ]
+
+
+def _engines(status: StatusSnapshot, width: int) -> list[Line]:
+    """The weight version that each engine has: one that lags trains the learner on old words."""
+    newest = status.learner_weight_version
+    if newest is None or not status.engine_weight_versions:
+        return []
+    behind = {name: newest - version for name, version in status.engine_weight_versions.items()}
+    late = {name: lag for name, lag in behind.items() if lag > 0}
+    words = ", ".join(f"{name} {lag} behind" for name, lag in sorted(late.items(), key=lambda one: -one[1]))
+    words = words or f"all {len(behind)} engines have the newest weights"
+    return wrapped(words, width, "", "text", mark=(f" {pad('engines', 18)} ", "dim"))
+
+
+def _rates(status: StatusSnapshot) -> list[Line]:
+    rates = (("decode", status.decode_tokens_per_second), ("prefill", status.prefill_tokens_per_second))
+    return [
+        line((f" {pad(name, 18)} ", "dim"), (f"{formats.count(rate)} tok/s", "text"))
+        for name, rate in rates
+        if rate is not None
+    ]

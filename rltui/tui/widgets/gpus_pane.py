@@ -1,0 +1,84 @@
+"""The tab of GPUs: scrolls over any number of nodes and makes only the rows that can be seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui.spans import wrapped
+from rltui.tui.views import gpus as view
+from rltui.tui.widgets.list_pane import ListPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.tui.spans import Line
+    from rltui.watch.snapshots import RunSnapshot
+
+WALL_FROM_NODES = 12
+"""Nodes from which the tab opens as a wall."""
+
+
+class GpusPane(ListPane):
+    """Nodes, GPUs and processes of the open run."""
+
+    has_cursor = False
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.wall: bool | None = None
+        self._snapshot: RunSnapshot | None = None
+        self._table: tuple[int, view.GpuTable] | None = None
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Show another picture."""
+        before, self._snapshot = self._snapshot, snapshot
+        if before is not None and before.hosts == snapshot.hosts and before.actors == snapshot.actors:
+            return
+        self._table = None
+        self.repaint()
+
+    @property
+    def is_wall(self) -> bool:
+        """Whether each node is one line: as chosen, else where there are many."""
+        nodes = len(self._snapshot.hosts) if self._snapshot is not None else 0
+        return nodes >= WALL_FROM_NODES if self.wall is None else self.wall
+
+    def toggle(self) -> None:
+        """The other view."""
+        self.wall = not self.is_wall
+        self._table = None
+        self.top = 0
+        self.repaint()
+
+    def _rows(self) -> view.GpuTable | None:
+        width = self.size.width
+        if self._snapshot is not None and (self._table is None or self._table[0] != width):
+            self._table = (width, view.GpuTable(self._snapshot, width, self.glyphs, self.is_wall))
+        return self._table[1] if self._table is not None else None
+
+    def head(self) -> Sequence[Line]:
+        """How many there are."""
+        if self._snapshot is None:
+            return ()
+        return [view.head(self._snapshot, self.size.width, self.glyphs, self.is_wall)]
+
+    @property
+    def room(self) -> int:
+        """Rows that can be seen at once."""
+        return max(1, self.size.height - 1)
+
+    def count(self) -> int:
+        """Number of rows."""
+        table = self._rows()
+        return table.count if table is not None else 0
+
+    def row(self, index: int) -> Line:
+        """One row."""
+        table = self._rows()
+        assert table is not None
+        return table.row(index)
+
+    def empty(self) -> Sequence[Line]:
+        """What stands there before the first sample."""
+        words = "no sampler has spoken yet: nodes appear when the run is placed"
+        return wrapped(words, self.size.width, " ", "dim")

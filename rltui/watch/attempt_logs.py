@@ -1,0 +1,156 @@
+"""The logs of one attempt, of all its nodes: which there are, and the tail of the chosen one or of all together."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rltui.cluster.relay_types import RelayError
+from rltui.onnode import rundir
+from rltui.watch.lines import LineFollower
+from rltui.watch.logs import FIRST_BYTES, MAX_LINES
+from rltui.watch.snapshots import ALL_LOGS, LogFile, LogSnapshot
+from rltui.watch.text import plain, plain_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rltui.cluster.relay_client import RelayClient
+    from rltui.cluster.relay_types import Entry
+
+LIST_EVERY_S = 5.0
+MOST_LOGS = 500
+MOST_MERGED = 32
+"""Logs that are followed together: those of the attempt itself, then the largest."""
+
+MERGED_FIRST_BYTES = 1 << 15
+RAY_LOGS = "ray-logs"
+
+_CLOCK = re.compile(r"\b(\d\d):(\d\d):(\d\d)\b")
+_CLOCK_WITHIN = 48
+"""Characters at a line's start in which its time stands."""
+
+_SAMPLER = re.compile(r"gpu-(.+)\.jsonl\Z")
+
+
+def is_log(name: str) -> bool:
+    """Whether a file of an attempt is a log that can be followed."""
+    return name.endswith((".log", ".out", ".err"))
+
+
+def log_files(entries: Sequence[Entry], of_ray: Sequence[Entry]) -> tuple[LogFile, ...]:
+    """The logs among the entries of an attempt and of its ``ray-logs``: its own output first, then by name."""
+    nodes = sorted((match[1] for entry in entries if (match := _SAMPLER.match(entry.name))), key=len, reverse=True)
+    own = [(entry.name, entry.size) for entry in entries if entry.type == "file" and is_log(entry.name)]
+    rays = [(f"{RAY_LOGS}/{entry.name}", entry.size) for entry in of_ray if entry.type == "file" and is_log(entry.name)]
+    named = sorted(own, key=lambda one: (one[0] != rundir.OUT_LOG, one[0])) + sorted(rays)
+    return tuple(
+        LogFile(name=plain(name), size=size, node=next((node for node in nodes if node in name), ""))
+        for name, size in named[:MOST_LOGS]
+    )
+
+
+def clock_s(text: str) -> int | None:
+    """Second of the day at which a line was written, from the time at its start; None where there is none."""
+    found = _CLOCK.search(text, 0, _CLOCK_WITHIN)
+    return int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3]) if found else None
+
+
+def merged(batches: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """Lines of several logs in the order of their times; a line without one stays behind the one before it.
+
+    Args:
+        batches: Label of a log and its new lines, oldest first.
+    """
+    placed: list[tuple[int, str]] = []
+    for label, lines in batches:
+        at = next((second for text in lines if (second := clock_s(text)) is not None), 0)
+        for text in lines:
+            second = clock_s(text)
+            at = at if second is None else second
+            placed.append((at, f"{label} {text}"))
+    return [text for _, text in sorted(placed, key=lambda one: one[0])]
+
+
+class AttemptLogs:
+    """Follows the wanted logs of an attempt.
+
+    Args:
+        client: The relay of the cluster.
+        path: The attempt's directory.
+        clock: Monotonic seconds.
+
+    Attributes:
+        files: The logs there are.
+    """
+
+    def __init__(self, client: RelayClient, path: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.files: tuple[LogFile, ...] = ()
+        self._client = client
+        self._path = path
+        self._clock = clock
+        self._listed_at: float | None = None
+        self._wanted = ""
+        self._followers: dict[str, LineFollower] = {}
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._fresh: dict[str, list[str]] = {}
+        self._snapshot: LogSnapshot | None = None
+
+    def followers(self, wanted: str = "") -> list[LineFollower]:
+        """The files to read, given which log is wanted; new ones are looked for every few seconds.
+
+        Raises:
+            ClusterError: The cluster cannot be reached.
+        """
+        if wanted != self._wanted:
+            self._wanted, self._followers = wanted, {}
+            self._lines.clear()
+            self._fresh, self._snapshot = {}, None
+        now = self._clock()
+        if self._listed_at is None or now - self._listed_at >= LIST_EVERY_S:
+            self._listed_at = now
+            self.files = log_files(self._list(self._path), self._list(f"{self._path}/{RAY_LOGS}"))
+        for name in self._names():
+            if name not in self._followers:
+                self._followers[name] = self._follower(name)
+        return list(self._followers.values())
+
+    def snapshot(self) -> LogSnapshot:
+        """The newest lines read so far; the same object until there is something new."""
+        if self._fresh or self._snapshot is None:
+            if self._wanted == ALL_LOGS:
+                self._lines.extend(merged(self._fresh.items()))
+            else:
+                self._lines.extend(text for lines in self._fresh.values() for text in lines)
+            self._fresh = {}
+            offset = max((one.line_end for one in self._followers.values()), default=0)
+            self._snapshot = LogSnapshot(lines=tuple(self._lines), offset=offset, name=self._wanted)
+        return self._snapshot
+
+    def _names(self) -> list[str]:
+        if self._wanted != ALL_LOGS:
+            return [self._wanted or rundir.OUT_LOG]
+        ranked = sorted(self.files, key=lambda file: (RAY_LOGS in file.name, -file.size))
+        return [file.name for file in ranked[:MOST_MERGED]]
+
+    def _follower(self, name: str) -> LineFollower:
+        label = name.rpartition("/")[2].rpartition(".")[0]
+        node = next((file.node for file in self.files if file.name == name), "")
+        label = f"{node}:{label}" if node and node not in label else label
+        key = f"[{label}]"
+
+        def take(lines: list[bytes]) -> None:
+            self._fresh.setdefault(key, []).extend(plain_line(line) for line in lines[-MAX_LINES:])
+
+        first = MERGED_FIRST_BYTES if self._wanted == ALL_LOGS else FIRST_BYTES
+        return LineFollower(f"{self._path}/{name}", take, first_bytes=first, keep_tail=True)
+
+    def _list(self, path: str) -> Sequence[Entry]:
+        try:
+            return self._client.list(path)
+        except RelayError as error:
+            if error.kind in ("lost", "timeout"):
+                raise
+            return ()  # there is no such folder (yet)

@@ -1,0 +1,182 @@
+"""What a run on a scheduler is at: the files of its attempt and the scheduler's word on its job, put together.
+
+Neither is enough. Files say how far it is, but not that their node died; the scheduler knows that it runs, but not
+whether it trains, and forgets ended jobs in minutes. The two have different clocks, so no times are compared: a number
+tells which start of a job (Slurm requeues under the same id) a file belongs to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.cluster.slurm.reasons import explain_reason
+from rltui.watch.run_facts import fold_state
+from rltui.watch.snapshots import EndSnapshot
+
+if TYPE_CHECKING:
+    from rltui.cluster.jobs import JobSnapshot
+    from rltui.cluster.slurm.reasons import ReasonKind
+    from rltui.watch.snapshots import RunState, StageSnapshot
+
+
+class JobFacts(Struct, frozen=True, kw_only=True):
+    """A run on a scheduler, for people."""
+
+    state: RunState
+    sentence: str = ""
+    """Why it waits or how it ended; empty where there is nothing to say."""
+    next_step: str = ""
+    reason_kind: ReasonKind | None = None
+    """What sort of reason it waits for; None where it does not wait."""
+    starts_by_itself: bool = True
+    """False where it waits for something that will not come by itself."""
+
+
+class _Ending(Struct, frozen=True):
+    sentence: str
+    next_step: str = ""
+
+
+_RESUME = "Resubmit it: it goes on from the newest complete checkpoint."
+ENDINGS = {
+    "BOOT_FAIL": _Ending("A node of the job did not boot.", "Exclude the node and resubmit."),
+    "CANCELLED": _Ending("The job was cancelled."),
+    "DEADLINE": _Ending("The job did not end before its deadline."),
+    "FAILED": _Ending("The job script failed before it could say why.", "Look at its output: slurm-<id>.out."),
+    "LAUNCH_FAILED": _Ending("The job could not be launched on its node.", "Exclude the node and resubmit."),
+    "NODE_FAIL": _Ending("A node of the job failed, and with it the job.", "Exclude the node and resubmit."),
+    "OUT_OF_MEMORY": _Ending("The job used more main memory than it had asked for.", "Ask for more, then resubmit."),
+    "PREEMPTED": _Ending("The job was preempted by one of higher priority.", _RESUME),
+    "REVOKED": _Ending("The job was started on another cluster of the federation."),
+    "TIMEOUT": _Ending("The job reached its time limit before it had saved and ended.", _RESUME),
+}
+"""What Slurm's words for an end mean where the run itself left none."""
+
+NO_FOLDER = 53
+"""The "signal" of a batch step whose output file or working directory is not there (exit code 0:53)."""
+
+_SILENT = _Ending("Slurm says that the job completed, but the run left no word of its end.", "Look at its log.")
+_VANISHED = _Ending(
+    "The scheduler does not know the job any more, and the run left no word of its end.", "Look at its log."
+)
+
+
+def job_facts(
+    stage: StageSnapshot | None, end: EndSnapshot | None, job: JobSnapshot | None, start: int | None = None
+) -> JobFacts:
+    """Put together what is known of a run's newest attempt.
+
+    Args:
+        stage: Where the attempt says it stands; None where it has not said.
+        end: How it says it ended; None where it has not.
+        job: The scheduler's word; None where it does not know the job, or was not asked.
+        start: Which start of the job (0 is the first) the attempt's files are of; None where that is not known.
+    """
+    if job is None:
+        return JobFacts(state=fold_state(stage, end, None))
+    if _has_moved_on(job, start):
+        # the files are those of a start that is over; its next one has written nothing yet
+        stage, end = None, None
+    if end is not None:
+        return JobFacts(state=fold_state(stage, end, None), sentence=end.reason)
+    if job.state == "pending":
+        return _waiting(job)
+    if job.has_ended or job.state == "unknown":
+        return _ended(job)
+    return JobFacts(state=_running(stage, job), sentence=_pause(job))
+
+
+def fold_job_state(
+    stage: StageSnapshot | None, end: EndSnapshot | None, job: JobSnapshot | None, start: int | None = None
+) -> RunState:
+    """The word for a run on a scheduler; see ``job_facts``."""
+    return job_facts(stage, end, job, start).state
+
+
+def last_word(job: JobSnapshot) -> EndSnapshot:
+    """The end of an attempt that left no word of its own, as its ended job tells it: what ``job_facts`` shows."""
+    facts = _ended(job)
+    outcome = facts.state if facts.state in ("failed", "cancelled") else "lost"
+    return EndSnapshot(outcome=outcome, reason=in_words(facts), at=job.ended_at)
+
+
+def in_words(facts: JobFacts) -> str:
+    """Why it waits or how it ended, and what to do."""
+    return " ".join(filter(None, (facts.sentence, facts.next_step)))
+
+
+def _has_moved_on(job: JobSnapshot, start: int | None) -> bool:
+    """Whether the job has been started again, or will be, since the files were written."""
+    # a job that waits cannot have files of its coming start
+    return job.state == "pending" or (start is not None and job.restarts > start)
+
+
+def _waiting(job: JobSnapshot) -> JobFacts:
+    reason = explain_reason(job.reason)
+    again = f"Requeued {job.restarts}×. " if job.restarts else ""
+    return JobFacts(
+        state="queued",
+        sentence=again + reason.sentence,
+        next_step=reason.next_step,
+        reason_kind=reason.kind,
+        starts_by_itself=reason.starts_by_itself,
+    )
+
+
+def _running(stage: StageSnapshot | None, job: JobSnapshot) -> RunState:
+    if job.state == "completing":
+        return "stopping"
+    state = fold_state(stage, None, None)
+    # the scheduler has started it, whatever the last word of its files is
+    return "starting" if state in ("queued", "unknown") else state
+
+
+def _pause(job: JobSnapshot) -> str:
+    if job.state == "suspended":
+        return "The scheduler has suspended the job: its processes stand still."
+    return f"Requeued {job.restarts}×." if job.restarts else ""
+
+
+def _ended(job: JobSnapshot) -> JobFacts:
+    if job.state == "unknown":
+        return JobFacts(state="unknown", sentence=_VANISHED.sentence, next_step=_VANISHED.next_step)
+    if job.state == "completed":
+        return JobFacts(state="unknown", sentence=_SILENT.sentence, next_step=_SILENT.next_step)
+    ending = (
+        _never_ran(job)
+        or _node_failure(job)
+        or ENDINGS.get(job.word, _Ending(f"The scheduler ended the job: {job.word or job.state}."))
+    )
+    state: RunState = "cancelled" if job.state == "cancelled" else "failed"
+    return JobFacts(state=state, sentence=ending.sentence + _status(job), next_step=ending.next_step)
+
+
+def _node_failure(job: JobSnapshot) -> _Ending | None:
+    if job.word != "NODE_FAIL" or not job.failed_nodes:
+        return None
+    names = ", ".join(job.failed_nodes)
+    return _Ending(f"Node failure on {names} ended the job.", f"Exclude {names} and resubmit.")
+
+
+def _never_ran(job: JobSnapshot) -> _Ending | None:
+    """Why a job failed without having run a line: Slurm keeps records of some refusals, too."""
+    if job.word != "FAILED":
+        return None
+    if job.signal == NO_FOLDER:
+        return _Ending("Slurm could not write the job's output file or enter its folder.", "Is it there on the nodes?")
+    if job.nodes or job.reason in ("", "NonZeroExitCode"):
+        return None
+    reason = explain_reason(job.reason)
+    return _Ending(f"Slurm never started the job: {reason.sentence}", reason.next_step)
+
+
+def _status(job: JobSnapshot) -> str:
+    if job.word != "FAILED" or _never_ran(job):
+        return ""
+    if job.signal:
+        return f" It was ended by signal {job.signal}."
+    if job.exit_code:
+        return f" Its exit code is {job.exit_code}."
+    return ""

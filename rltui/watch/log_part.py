@@ -1,0 +1,85 @@
+"""A piece of a log around one line, wherever in the file it stands: evidence can be read in its place."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import posixpath
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rltui.errors import RltuiError
+from rltui.watch.snapshots import LogPart
+from rltui.watch.text import plain_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rltui.cluster.relay_client import RelayClient
+
+CHUNK_BYTES = 4 << 20
+BEFORE, AFTER = 500, 1500
+"""Lines of the piece before and behind the wanted one."""
+
+MAX_PACKED_BYTES = 64 << 20
+MAX_UNPACKED_BYTES = 256 << 20
+MAX_LINE_BYTES = 1 << 16
+
+
+def read_part(client: RelayClient, attempt: str, name: str, line: int) -> LogPart:
+    """Read the piece of the log ``name`` (a path below ``attempt``) around ``line``, counted from 1.
+
+    The file is read from its start, a chunk at a time, as only that tells where its lines are.
+
+    Raises:
+        RltuiError: There is no such log, or the cluster is away.
+    """
+    if posixpath.isabs(name) or ".." in name.split("/"):
+        raise RltuiError(f"{name!r} is no log of this run.")
+    blocks = _blocks(client, f"{attempt}/{name}")
+    if name.endswith(".gz"):
+        blocks = iter([_unpacked(b"".join(_at_most(blocks, MAX_PACKED_BYTES)))])
+    kept: deque[bytes] = deque(maxlen=BEFORE + AFTER + 1)
+    number = 0
+    for number, raw in enumerate(_lines(blocks), start=1):
+        kept.append(raw[:MAX_LINE_BYTES])
+        if number >= max(1, line) + AFTER:
+            break
+    first = number - len(kept) + 1 if kept else 1
+    return LogPart(name=name, line=line, first_line=first, lines=tuple(plain_line(raw) for raw in kept))
+
+
+def _blocks(client: RelayClient, path: str) -> Iterator[bytes]:
+    offset = 0
+    while True:
+        chunk = client.read(path, offset, CHUNK_BYTES)
+        yield chunk.data
+        offset = chunk.offset + len(chunk.data)
+        if not chunk.data or offset >= chunk.size:
+            return
+
+
+def _at_most(blocks: Iterator[bytes], limit: int) -> Iterator[bytes]:
+    for block in blocks:
+        yield block
+        limit -= len(block)
+        if limit <= 0:
+            return
+
+
+def _unpacked(data: bytes) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            return stream.read(MAX_UNPACKED_BYTES)
+    except (OSError, EOFError) as error:
+        raise RltuiError(f"The log cannot be unpacked: {error}.") from error
+
+
+def _lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for block in blocks:
+        lines = (rest + block).split(b"\n")
+        rest = lines.pop()
+        yield from lines
+    if rest:
+        yield rest

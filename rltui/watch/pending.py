@@ -1,0 +1,77 @@
+"""Why a job waits and for how long, in plain words: the same in lists, on screens and in the shell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rltui.cluster.jobs import JobSnapshot
+    from rltui.watch.snapshots import RunSummary
+
+WAITING_STATES = frozenset({"pending", "suspended"})
+
+
+def waiting_job(run: RunSummary) -> JobSnapshot | None:
+    """The job of a run that waits for the scheduler; None where there is none, or it does not wait."""
+    job = run.job
+    return job if job is not None and job.state in WAITING_STATES and run.state in ("queued", "unknown") else None
+
+
+def reason_words(job: JobSnapshot) -> str:
+    """Why it waits, in plain words; where it will not start by itself, what to do about that too."""
+    if not job.reason:
+        return ""
+    from rltui.cluster.slurm.reasons import explain_reason
+
+    reason = explain_reason(job.reason)
+    return reason.sentence if reason.starts_by_itself else f"{reason.sentence} {reason.next_step}".strip()
+
+
+def is_stuck(job: JobSnapshot) -> bool:
+    """Whether a job that waits will not start unless somebody does something."""
+    if not job.reason:
+        return False
+    from rltui.cluster.slurm.reasons import explain_reason
+
+    return not explain_reason(job.reason).starts_by_itself
+
+
+def pending_words(job: JobSnapshot, now: float) -> str:
+    """Position, expected start and reason in one short line, as far as the scheduler tells.
+
+    Args:
+        job: A job that waits.
+        now: Epoch seconds by the scheduler's clock.
+    """
+    facts = []
+    if job.queue_position is not None:
+        facts.append(f"#{job.queue_position} in line")
+    if job.expected_start_at:
+        facts.append(start_words(job.expected_start_at - now))
+    sentences = [", ".join(facts), reason_words(job)]
+    if is_stuck(job):  # then its place in the line means nothing
+        sentences.reverse()
+    return ": ".join(sentence.rstrip(".") for sentence in sentences if sentence)
+
+
+def pending_short(job: JobSnapshot, now: float) -> str:
+    """As ``pending_words`` in few characters: ``#31 ~2h10 Priority``, with the scheduler's own word."""
+    words = [f"#{job.queue_position}"] if job.queue_position is not None else []
+    if job.expected_start_at > now:
+        words.append(f"~{_span(job.expected_start_at - now)}")
+    return " ".join([*words, job.reason] if job.reason else words)
+
+
+def start_words(seconds: float) -> str:
+    """``starts in ~2h10``; a time that has passed is a guess that did not come true."""
+    if seconds < 60:
+        return "should start now"
+    return f"starts in ~{_span(seconds)}"
+
+
+def _span(seconds: float) -> str:
+    minutes = int(seconds) // 60
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours}h{rest:02d}" if hours < 48 else f"{hours // 24} days"

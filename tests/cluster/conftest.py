@@ -1,0 +1,28 @@
+"""The real Slurm cluster of these tests: started with the first test that asks for it, made as new after each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from lab import Lab, why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def slurm_lab() -> Iterator[Lab]:
+    """A running lab of three nodes with four pretended H100 each; see docs/testing.md."""
+    if reason := why_not():
+        pytest.skip(reason)
+    lab = Lab().start()
+    yield lab
+    lab.stop()
+
+
+@pytest.fixture
+def slurm_cluster(slurm_lab: Lab) -> Iterator[Lab]:
+    """The lab, made as new after the test."""
+    yield slurm_lab
+    slurm_lab.reset()

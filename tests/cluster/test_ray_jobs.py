@@ -1,0 +1,153 @@
+"""The client of Ray's Jobs API on a real Ray head that wants a token."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
+from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.ray_jobs import RayJobs
+from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.relay_types import RelayError
+from rltui.errors import ClusterError, UsageError
+from rltui.onnode import ray_head, ray_process, rundir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rltui.cluster.jobs import JobSnapshot
+
+pytestmark = [pytest.mark.trainers]
+
+ENDS = """
+import json, os, sys
+with open(sys.argv[1], "a") as stream:
+    stream.write(json.dumps([sys.argv[2:], os.environ["WORD"]]) + "\\n")
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ray_head.RayHead]:
+    """A standing Ray, as a site might run it."""
+    folder, uuid = tmp_path_factory.mktemp("standing"), uuid4().hex
+    spec = ray_process.RaySpec(sys.executable, str(folder), uuid, 2, 0)
+    head = ray_head.RayHead(spec, {**os.environ, rundir.ATTEMPT_VARIABLE: uuid})
+    head.start(180, lambda: False)
+    yield head
+    head.stop()
+    head.remove_folder()
+
+
+@pytest.fixture(scope="module")
+def relay() -> Iterator[RelayClient]:
+    client = RelayClient(LocalTransport())
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def jobs(head: ray_head.RayHead, relay: RelayClient) -> RayJobs:
+    return RayJobs(relay, head.dashboard, head.token)
+
+
+def ended(jobs: RayJobs, submission_id: str, deadline_s: float = 180) -> JobSnapshot:
+    deadline = time.monotonic() + deadline_s
+    while (job := jobs.status(submission_id)) is None or not job.has_ended:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.1)
+    return job
+
+
+def test_a_job_is_submitted_once_however_often_it_is_sent(jobs: RayJobs, tmp_path: Path) -> None:
+    uuid, path = uuid4().hex, tmp_path / "said"
+    assert jobs.status(uuid) is None
+    words = ["7", "$(touch /tmp/never)", "a 'b' \"c\"", "; false", "\n-x"]
+    for _ in range(3):
+        sent = jobs.submit(
+            uuid, [sys.executable, "-c", ENDS, str(path), *words], env={"WORD": "$HOME"}, metadata={"name": "run-1"}
+        )
+        assert sent == uuid
+    job = ended(jobs, uuid)
+    assert (job.state, job.word, job.exit_code, job.name) == ("failed", "FAILED", 7, "run-1")
+    assert path.read_text().count("\n") == 1
+    assert '[["7", "$(touch /tmp/never)", "a \'b\' \\"c\\"", "; false", "\\n-x"], "$HOME"]' in path.read_text()
+    assert time.time() - 600 < job.submitted_at <= job.ended_at
+    assert jobs.list()[uuid].state == "failed"
+    assert jobs.stop(uuid) is False
+
+
+def test_a_running_job_is_stopped(jobs: RayJobs) -> None:
+    uuid = uuid4().hex
+    jobs.submit(uuid, [sys.executable, "-c", "import time; time.sleep(600)"])
+    deadline = time.monotonic() + 180
+    while (job := jobs.status(uuid)) is None or job.state != "running":
+        assert time.monotonic() < deadline, job
+        time.sleep(0.1)
+    assert jobs.stop(uuid) is True
+    assert ended(jobs, uuid).state == "cancelled"
+    assert jobs.stop("no-such-job") is False
+
+
+def test_without_the_token_nothing_is_submitted(head: ray_head.RayHead, relay: RelayClient, jobs: RayJobs) -> None:
+    stranger = RayJobs(relay, head.dashboard, "wrong")
+    with pytest.raises(SubmitRefusedError) as refused:
+        stranger.submit("a-stranger", ["true"])
+    assert "token" in refused.value.hint
+    with pytest.raises(ClusterError, match="40"):
+        stranger.list()
+    assert jobs.status("a-stranger") is None
+    assert jobs.version()
+
+
+class ForgetfulRelay:
+    """A relay whose answers to submissions are lost after they have arrived."""
+
+    def __init__(self, relay: RelayClient) -> None:
+        self._relay = relay
+
+    def http(self, url: str, *, method: str = "GET", **more: object) -> object:
+        answer = self._relay.http(url, method=method, **more)  # type: ignore[arg-type]
+        if method == "POST":
+            raise RelayError("lost", "The relay ended.")
+        return answer
+
+
+def test_a_lost_answer_is_unknown_and_sending_again_is_safe(
+    head: ray_head.RayHead, relay: RelayClient, jobs: RayJobs, tmp_path: Path
+) -> None:
+    uuid, path = uuid4().hex, tmp_path / "said"
+    argv = [sys.executable, "-c", ENDS, str(path), "0"]
+    forgetful = RayJobs(ForgetfulRelay(relay), head.dashboard, head.token)  # type: ignore[arg-type]
+    with pytest.raises(SubmitUnknownError, match="unknown whether"):
+        forgetful.submit(uuid, argv, env={"WORD": "x"})
+    assert jobs.submit(uuid, argv, env={"WORD": "x"}) == uuid
+    assert ended(jobs, uuid).state == "completed"
+    assert path.read_text().count("\n") == 1
+
+
+def test_an_address_where_no_ray_answers_is_a_certain_no(relay: RelayClient) -> None:
+    port = ray_head.free_ports(1)[0]
+    nobody = RayJobs(relay, f"http://127.0.0.1:{port}", "")
+    with pytest.raises(SubmitRefusedError, match="Nothing was submitted"):
+        nobody.submit("x", ["true"])
+    with pytest.raises(ClusterError):
+        nobody.status("x")
+    elsewhere = RayJobs(relay, "http://10.0.0.1:8265")
+    with pytest.raises(SubmitRefusedError, match="loopback"):
+        elsewhere.submit("x", ["true"])
+
+
+@pytest.mark.parametrize("submission_id", ["", "../x", "a/b", "a?b", "-x", "a\nb", "x" * 200])
+def test_no_strange_id_becomes_part_of_an_address(jobs: RayJobs, submission_id: str) -> None:
+    with pytest.raises(UsageError):
+        jobs.submit(submission_id, ["true"])
+    with pytest.raises(UsageError):
+        jobs.status(submission_id)

@@ -1,0 +1,135 @@
+"""The verbs against the real Slurm over real SSH, as a user's scripts would use them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from slurm_support import eventually
+
+if TYPE_CHECKING:
+    from lab import Lab
+
+ROOT = Path(__file__).parents[2]
+PROFILE = """
+lab:
+  host: lab
+  scheduler: slurm
+  partition: gpu
+  run_root: ~/runs
+  python: /bin/true
+  setup_lines: [sleep 600]
+"""
+
+
+class Laptop:
+    """rltui on a machine that reaches the lab by SSH."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        (folder / "config").mkdir()
+        (folder / "config" / "clusters.yaml").write_text(PROFILE)
+        names = {"CONFIG_DIR": "config", "STATE_DIR": "state", "CACHE_DIR": "cache", "RUN_ROOT": "runs"}
+        self.environment = {
+            **os.environ,
+            **{f"RLTUI_{name}": str(folder / value) for name, value in names.items()},
+            "RLTUI_SSH_CONFIG": str(lab.ssh_settings().config),
+        }
+
+    def run(self, *words: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "rltui", *words]
+        done = subprocess.run(
+            argv, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == expect, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *words: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.run(*words, "--json").stdout)
+        assert answer["schema"] == 1
+        return answer
+
+    def row(self) -> dict[str, Any]:
+        [row] = self.json("ps")["runs"]
+        return dict(row)
+
+
+@pytest.fixture
+def laptop(slurm_cluster: Lab, tmp_path: Path) -> Laptop:
+    return Laptop(slurm_cluster, tmp_path)
+
+
+def states(lab: Lab) -> dict[str, str]:
+    lines = lab.exec("login", ["squeue", "--me", "-h", "-o", "%A|%T|%r"]).stdout.split()
+    return {line.split("|", 1)[0]: line.split("|", 1)[1] for line in lines}
+
+
+def test_a_run_is_launched_held_changed_cancelled_and_resubmitted_elsewhere(laptop: Laptop, slurm_cluster: Lab) -> None:
+    launched = laptop.json("launch", "local/grpo-tiny", "slurm.options=['--begin=now+1hour']", "--cluster", "lab")
+    run_id, job = launched["run_id"], launched["job_id"]
+    row = laptop.row()
+    assert (row["cluster"], row["state"], row["job_id"]) == ("lab", "queued", job)
+    assert row["job"]["reason"] == "BeginTime"
+    assert "It may not start yet" in laptop.run("ps").stdout
+    assert laptop.json("hold", run_id)["done"].startswith(f"{run_id} is held")
+    assert states(slurm_cluster)[job] == "PENDING|JobHeldUser"
+    laptop.run("update", run_id, "--time", "00:30:00", "--exclude", "node2")
+    laptop.run("update", run_id, expect=2)
+    laptop.run("cancel", run_id, expect=2)  # nobody is there to confirm
+    assert laptop.json("cancel", run_id, "--yes")["state"] == "cancelled"
+    eventually(lambda: job not in states(slurm_cluster), "the end of the job")
+    laptop.run("cancel", run_id, "--yes", expect=1)
+
+    shown = laptop.run("resubmit", run_id, "slurm.options=[]", "--exclude", "node1", "--dry-run").stderr
+    assert "keeps away from node1: 2 of 3 nodes of gpu are left" in shown
+    assert "+ slurm.exclude: [node1]" in shown
+    laptop.run("resubmit", run_id, "slurm.options=[]", "train.steps=none", expect=2)
+    again = laptop.json("resubmit", run_id, "slurm.options=[]", "--exclude", "node1")
+    assert (again["attempt"], again["run_id"]) == (2, run_id)
+    eventually(lambda: laptop.row()["state"] == "starting", "the start")
+    assert laptop.row()["job"]["nodes"] == ["node2"]
+    assert again["job_id"] in laptop.run("show", run_id).stdout
+    laptop.run("resubmit", run_id, expect=1)  # it is alive
+    third = laptop.json("resubmit", run_id, "--cancel", "--yes")
+    assert third["attempt"] == 3
+    laptop.run("cancel", run_id, "--yes")
+    eventually(lambda: not states(slurm_cluster), "the end of all jobs")
+
+
+def test_a_chain_waits_behind_itself_and_is_cancelled_whole(laptop: Laptop, slurm_cluster: Lab) -> None:
+    launched = laptop.json("launch", "local/grpo-tiny", "--chain", "3", "--cluster", "lab")
+    eventually(lambda: laptop.row()["state"] == "starting", "the start")
+    row = laptop.row()
+    assert (row["attempt"], row["last_attempt"], row["job_id"]) == (1, 3, launched["job_id"])
+    assert sorted(states(slurm_cluster).values()) == ["PENDING|Dependency", "PENDING|Dependency", "RUNNING|None"]
+    laptop.run("cancel", row["run_id"], "--yes")
+    eventually(lambda: not states(slurm_cluster), "the end of all jobs")
+    assert laptop.row()["state"] == "cancelled"
+    laptop.run("launch", "local/grpo-tiny", "--chain", "2", expect=2)
+
+
+def test_what_slurm_refuses_is_one_clear_line_and_leaves_a_failed_run(laptop: Laptop) -> None:
+    refused = laptop.run("launch", "local/grpo-tiny", "slurm.partition=nosuch", "--cluster", "lab", expect=1)
+    assert "invalid partition" in refused.stderr.lower()
+    row = laptop.row()
+    assert (row["state"], row["attempt"]) == ("failed", 1)
+    assert row["end"]["reason"].startswith("not submitted: Slurm did not take the job")
+
+
+def test_a_cluster_that_cannot_be_reached_is_said_with_its_own_exit_code(laptop: Laptop, slurm_cluster: Lab) -> None:
+    laptop.run("launch", "local/grpo-tiny", "--cluster", "lab")
+    assert laptop.row()["cluster"] == "lab"
+    slurm_cluster.ssh.stop()
+    away = laptop.run("ps", "--cluster", "lab", expect=3)
+    assert "as of" in away.stdout
+    assert "lab" in away.stderr
+    laptop.run("ps")
+    laptop.run("cancel", "grpo-tiny", "--yes", expect=3)
+    laptop.run("launch", "local/grpo-tiny", "--cluster", "lab", expect=3)
+    slurm_cluster.ssh.start()
+    laptop.run("cancel", "grpo-tiny", "--yes")
+    eventually(lambda: not states(slurm_cluster), "the end of all jobs")

@@ -1,0 +1,147 @@
+"""Submissions and cancellations with links that break at every byte: nothing twice, nothing lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, eventually, jobs_by_mark, small_layout
+
+from rltui.errors import RltuiError
+from rltui.runs.directory import new_run_id
+from rltui.runs.journal import Journal
+from rltui.runs.submission import LOOK_UP_FOR_S, Submission, fold_submissions
+from rltui.service.actions import cancel
+from rltui.service.recover import Recoverer
+from rltui.service.submit import submit_attempt
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import RunSummary
+
+TRIALS = int(os.environ.get("FAULT_TRIALS", "200"))
+CANCELS = TRIALS // 2
+BATCH = 40
+
+
+def submissions(state: Path) -> list[Submission]:
+    return list(fold_submissions(Journal(state).entries()).values())
+
+
+def look_again(context: Context, later_s: float = 0.0) -> None:
+    """What any rltui does at its start, ``later_s`` from now."""
+
+    def clock() -> float:
+        return time.time() + later_s
+
+    context.cluster.slurm._clock = clock  # type: ignore[attr-defined]
+    Recoverer(context, clock).recover()
+
+
+class Measured(Journal):
+    """A journal that notes how many bytes had passed the link at each entry."""
+
+    def __init__(self, state: Path, link: Link) -> None:
+        super().__init__(state)
+        self.link = link
+        self.passed: dict[str, dict[str, int]] = {}
+
+    def write(self, action: str, phase: str, **details: Any) -> None:
+        self.passed[phase] = dict(self.link.passed)
+        super().write(action, phase, **details)
+
+
+def cut_points(lab: Lab, state: Path, count: int, chance: random.Random) -> list[tuple[str, int]]:
+    """Where to cut: a third anywhere, the rest about the moment in which the scheduler is asked."""
+    for _ in range(2):  # the first one also uploads the code
+        link = Link()
+        context = context_on(CutTransport(LabTransport(lab), link), state)
+        context.journal = journal = Measured(state, link)
+        submit_attempt(context, new_run_id("measured"), 1, small_layout())
+        context.close()
+    points = []
+    for trial in range(count):
+        direction = chance.choice(["to", "from"])
+        begin = 0 if trial % 3 == 0 else journal.passed["submitting"][direction]
+        points.append((direction, chance.randrange(begin, link.passed[direction] + 1)))
+    return points
+
+
+def test_a_link_cut_at_any_byte_of_a_submission_doubles_and_loses_nothing(slurm_cluster: Lab, tmp_path: Path) -> None:
+    chance, layout = random.Random(7), small_layout()
+    points = cut_points(slurm_cluster, tmp_path / "measured", TRIALS, chance)
+    link = Link()
+    raised = 0
+    for first in range(0, TRIALS, BATCH):
+        for direction, n_bytes in points[first : first + BATCH]:
+            context = context_on(CutTransport(LabTransport(slurm_cluster), link), tmp_path / "state")
+            link.cut_after(n_bytes, direction, mends_itself=chance.random() < 0.5)
+            try:
+                submit_attempt(context, new_run_id(f"cut-{link.cuts}"), 1, layout)
+            except RltuiError:
+                raised += 1
+            context.close()
+            link.mend()
+        context = context_on(LabTransport(slurm_cluster), tmp_path / "state")
+        look_again(context)
+        context.close()
+    context = context_on(LabTransport(slurm_cluster), tmp_path / "state")
+    look_again(context, LOOK_UP_FOR_S + 1)
+    context.close()
+    found, told = jobs_by_mark(slurm_cluster), submissions(tmp_path / "state")
+    phases: dict[str, int] = {}
+    for one in told:
+        phases[one.phase] = phases.get(one.phase, 0) + 1
+    print(f"{len(told)} submissions, {link.cuts} cuts, {raised} errors, {phases}, seed 7")
+    assert link.cuts > TRIALS / 2
+    doubled = {one.run: jobs for one in told if len(jobs := found.get(one.uuid[:8], [])) > 1}
+    assert not doubled
+    for one in told:
+        jobs = found.get(one.uuid[:8], [])
+        assert one.phase in ("done", "adopted", "failed", "absent"), one
+        assert one.recorded, one
+        assert ([one.job] if one.phase in ("done", "adopted") else []) == jobs, one
+
+
+def test_a_link_cut_at_any_byte_of_a_cancellation_ends_that_job_and_no_other(
+    slurm_cluster: Lab, tmp_path: Path
+) -> None:
+    chance, link = random.Random(11), Link()
+    bystander = context_on(LabTransport(slurm_cluster), tmp_path / "state", SLEEPS)
+    kept = submit_attempt(bystander, new_run_id("kept"), 1, small_layout())
+    asked_again = 0
+    for trial in range(CANCELS):
+        # one half waits in the queue, the other runs
+        layout = small_layout("slurm.options=['--hold']") if trial % 2 else small_layout()
+        launched = submit_attempt(bystander, new_run_id(f"ended-{trial}"), 1, layout)
+        run = bystander.find(launched.run_id)
+        context = context_on(CutTransport(LabTransport(slurm_cluster), link), tmp_path / "state", SLEEPS)
+        context.cluster.client.hello()
+        link.cut_after(chance.randrange(3000), chance.choice(["to", "from"]), mends_itself=chance.random() < 0.5)
+        try:
+            cancel(context, run)
+        except RltuiError:
+            asked_again += 1
+        link.mend()
+        context.close()
+    print(f"{CANCELS} cancellations, {link.cuts} cuts, {asked_again} unknown and asked again, seed 11")
+    assert link.cuts > CANCELS / 4
+    for run in bystander.runs().runs:
+        if run.run_id != kept.run_id and run.is_live:
+            cancel(bystander, run)
+    states = slurm_cluster.exec("login", ["squeue", "--me", "-h", "-t", "all", "-o", "%A|%T"]).stdout.split()
+    alive = {line for line in states if line.partition("|")[2] in ("PENDING", "RUNNING")}
+    assert alive == {f"{kept.job_id}|RUNNING"}
+
+    def others() -> list[RunSummary]:
+        return [run for run in bystander.runs().runs if run.run_id != kept.run_id and run.is_live]
+
+    eventually(lambda: not others(), "the end of all others in rltui's eyes")
+    assert bystander.find(kept.run_id).state == "starting"
+    bystander.close()

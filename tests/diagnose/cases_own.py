@@ -1,0 +1,40 @@
+"""What only rltui sees: its own words for stages, steps, nodes and numbers."""
+
+from __future__ import annotations
+
+from case import Case
+
+CASES = {
+    "preflight_failed": Case(
+        has=("preflight: node n3 is bad: its clock runs backwards",),
+        looks_like=("preflight: node n3 is fine", "node n3 is bad: somebody wrote this elsewhere"),
+    ),
+    "cancelled_by_other": Case(
+        has=("the job was cancelled by user 0, not by you",),
+        looks_like=("the job was cancelled by you", "JobState=CANCELLED ExitCode=0:15"),
+    ),
+    "stage_stuck": Case(
+        has=("stage ray-up lasted 1300 s, 600 are usual: 7/8 nodes, missing n7",),
+        looks_like=("stage: ray-up 7/8 nodes, missing n7", "this stage lasted 1300 s, which is as usual"),
+    ),
+    "run_stalled": Case(
+        has=("no new step for 5400 s, a step takes 63 s", "all GPUs of n1, n2 idle for 60 s"),
+        looks_like=("no new step for now, evaluating", "GPU 3 of n1 idle for 60 s"),
+    ),
+    "run_slowed": Case(
+        has=("throughput fell to 900 tokens/s from 8100",),
+        looks_like=("throughput: 900 tokens/s", "the throughput fell to 900 tokens/s from 8100, says the model"),
+    ),
+    "weight_sync_slow": Case(
+        has=("handing over weights takes 71 % of a step (70.9 of 100.0 s)",),
+        looks_like=("handing over weights took 0.4 s",),
+    ),
+    "parity_growth": Case(
+        has=("trainer and engine drift apart: log-probabilities differ by 0.9, 0.05 before",),
+        looks_like=("trainer and engine agree: log-probabilities differ by 0.01",),
+    ),
+    "no_learning_signal": Case(
+        has=("all samples of every prompt got the same reward for 10 steps",),
+        looks_like=("all samples of 3 prompts got the same reward",),
+    ),
+}

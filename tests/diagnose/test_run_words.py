@@ -1,0 +1,165 @@
+"""What a run says besides logs: stages, steps, samples, jobs; each rule with the picture where it must keep still."""
+
+from __future__ import annotations
+
+import pytest
+
+from rltui.cluster.jobs import JobSnapshot
+from rltui.diagnose.diagnose import diagnose
+from rltui.diagnose.run_words import RunPicture, Step, sampler_words, words_of
+from rltui.diagnose.sources import Source
+from rltui.watch.snapshots import EndSnapshot, GpuSample, HostSnapshot, StageSnapshot
+
+NOW = 100_000.0
+FAILED = EndSnapshot(outcome="failed", exit_code=1, at=NOW)
+FINISHED = EndSnapshot(outcome="finished", exit_code=0, at=NOW)
+HEALTHY = {
+    "learner_tokens_per_second_step": 8000.0,
+    "time/total": 60.0,
+    "time/weight_sync": 2.0,
+    "parity_max_abs": 0.05,
+    "zero_std_fraction": 0.2,
+}
+
+
+def steps(count: int = 20, every_s: float = 60.0, last_at: float = NOW - 30, **late: float) -> tuple[Step, ...]:
+    """Return ``count`` steps, the last of them at ``last_at``; the last eight have the values ``late`` instead."""
+    first = last_at - every_s * (count - 1)
+    changed = {**HEALTHY, **{name.replace("__", "/"): value for name, value in late.items()}}
+    return tuple(
+        Step(first + every_s * number, changed if number >= count - 10 else HEALTHY) for number in range(count)
+    )
+
+
+def training(**more: object) -> RunPicture:
+    stage = StageSnapshot(stage="training", since=NOW - 90_000, step=20, steps=500)
+    return RunPicture(now=NOW, stage=stage, **more)  # type: ignore[arg-type]
+
+
+def causes(picture: RunPicture) -> list[str]:
+    """Return the ids found in the picture's words, first causes only."""
+    sources = [Source(name, ("\n".join(lines).encode(),), False) for name, lines in words_of(picture).items()]
+    return [one.id for one in diagnose(sources) if not one.secondary]
+
+
+@pytest.mark.parametrize(
+    ("picture", "cause"),
+    [
+        (training(steps=steps(last_at=NOW - 4000)), "run_stalled"),
+        (training(steps=steps(last_at=NOW - 4000), end=FAILED), "run_stalled"),
+        (training(steps=steps(learner_tokens_per_second_step=900.0)), "run_slowed"),
+        (training(steps=steps(time__weight_sync=45.0)), "weight_sync_slow"),
+        (training(steps=steps(parity_max_abs=0.9)), "parity_growth"),
+        (training(steps=steps(zero_std_fraction=1.0)), "no_learning_signal"),
+        (training(bad_nodes={"n3": "GPU 4 has 3 uncorrectable errors"}), "preflight_failed"),
+    ],
+)
+def test_the_runs_own_numbers_tell(picture: RunPicture, cause: str) -> None:
+    assert causes(picture) == [cause]
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        training(steps=steps()),
+        training(steps=steps(last_at=NOW - 500)),  # eight medians, but not ten minutes
+        training(steps=steps(every_s=1800.0, last_at=NOW - 7200)),  # four medians of half an hour
+        training(steps=steps(count=2, last_at=NOW - 9000)),  # too few steps to know
+        training(steps=steps(last_at=NOW - 9000), end=FINISHED),
+        training(steps=steps(learner_tokens_per_second_step=5000.0)),
+        training(steps=steps(zero_std_fraction=0.9)),
+        training(steps=steps(count=8, learner_tokens_per_second_step=90.0)),
+        RunPicture(now=NOW, stage=StageSnapshot(stage="saving", since=NOW - 900), steps=steps(last_at=NOW - 900)),
+        RunPicture(now=NOW, stage=StageSnapshot(stage="queued", since=NOW - 90_000)),
+        RunPicture(now=NOW, stage=StageSnapshot(stage="loading", since=NOW - 900)),
+        RunPicture(now=NOW),
+    ],
+)
+def test_what_is_usual_is_none(picture: RunPicture) -> None:
+    assert causes(picture) == []
+
+
+def test_a_stage_that_lasts_names_who_is_missing() -> None:
+    stage = StageSnapshot(stage="ray-up", since=NOW - 1300, detail="7/8 nodes, missing nid010869")
+    sources = [Source(name, ("\n".join(lines).encode(),), False) for name, lines in words_of(stuck(stage)).items()]
+    (diagnosis,) = diagnose(sources)
+    assert diagnosis.id == "stage_stuck"
+    assert "nid010869" in diagnosis.summary
+    assert diagnosis.evidence[0].line == 0
+    roles = {"learner 0": "ready", "engine 1": "loading"}
+    loading = StageSnapshot(stage="loading", since=NOW - 4000, roles=roles)
+    assert any("engine 1" in line for line in words_of(stuck(loading))["stage.json"])
+
+
+def stuck(stage: StageSnapshot) -> RunPicture:
+    return RunPicture(now=NOW, stage=stage)
+
+
+@pytest.mark.parametrize(
+    ("job", "cause"),
+    [
+        (JobSnapshot(job_id="7", state="failed", word="NODE_FAIL", nodes=("n3",)), "slurm_node_fail"),
+        (JobSnapshot(job_id="7", state="failed", word="TIMEOUT"), "slurm_time_limit"),
+        (JobSnapshot(job_id="7", state="failed", word="OUT_OF_MEMORY", exit_code=0, signal=125), "host_oom_slurm"),
+        (JobSnapshot(job_id="7", state="failed", word="PREEMPTED"), "slurm_preempted"),
+        (JobSnapshot(job_id="7", state="failed", word="BOOT_FAIL"), "slurm_node_fail"),
+        (JobSnapshot(job_id="7", state="failed", word="DEADLINE"), "slurm_time_limit"),
+        (JobSnapshot(job_id="7", state="cancelled", word="CANCELLED", cancelled_by="0"), "cancelled_by_other"),
+        (JobSnapshot(job_id="7", state="failed", word="FAILED", signal=9), "host_oom_slurm"),
+        (JobSnapshot(job_id="7", state="pending", word="PENDING", reason="PartitionTimeLimit"), "slurm_pending"),
+        (
+            JobSnapshot(job_id="7", state="pending", word="PENDING", reason="launch failed requeued held"),
+            "slurm_launch_failed",
+        ),
+    ],
+)
+def test_the_schedulers_state_is_evidence(job: JobSnapshot, cause: str) -> None:
+    assert causes(RunPicture(now=NOW, job=job)) == [cause]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        JobSnapshot(job_id="7", state="running", word="RUNNING"),
+        JobSnapshot(job_id="7", state="completed", word="COMPLETED", exit_code=0),
+        JobSnapshot(job_id="7", state="pending", word="PENDING", reason="Priority"),
+        JobSnapshot(job_id="7", state="pending", word="PENDING", reason="Resources"),
+        JobSnapshot(job_id="7", state="cancelled", word="CANCELLED", cancelled_by="me"),
+        JobSnapshot(job_id="7"),
+    ],
+)
+def test_normal_states_of_jobs_are_none(job: JobSnapshot) -> None:
+    assert causes(RunPicture(now=NOW, job=job)) == []
+
+
+def host(used: float = 100.0, at: float = NOW - 10, utilization: float = 90.0) -> HostSnapshot:
+    return HostSnapshot(
+        host="n1",
+        taken_at=at,
+        memory_used_gib=used,
+        memory_total_gib=252.0,
+        gpus=(GpuSample(index=0, name="H100"),),
+        gpu_history=((utilization,) * 60,),
+    )
+
+
+def test_a_full_host_just_before_the_end_speaks_for_memory() -> None:
+    died = training(end=FAILED, hosts=(host(used=251.0),))
+    assert causes(died) == ["host_oom_slurm"]
+    assert causes(training(end=FAILED, hosts=(host(used=251.0, at=NOW - 4000),))) == []
+    assert causes(training(end=FINISHED, hosts=(host(used=251.0),))) == []
+
+
+def test_idle_gpus_while_training_ask_for_more() -> None:
+    (found,) = diagnose(
+        [Source("s", ("\n".join(words_of(training(hosts=(host(utilization=0.0),)))["sampler"]).encode(),), False)]
+    )
+    assert (found.id, found.confidence < 0.6, found.remedies[0].id) == ("run_stalled", True, "collect-more")
+    assert causes(training(hosts=(host(),))) == []
+
+
+def test_cards_that_rest_while_steps_come_are_no_stall() -> None:
+    """A layout on CPU slots may run on nodes that have cards."""
+    resting = host(utilization=0.0)
+    assert causes(training(hosts=(resting,), steps=steps(every_s=2.0, last_at=NOW - 1))) == []
+    assert list(sampler_words(training(hosts=(resting,), steps=steps(every_s=2.0, last_at=NOW - 100)))) != []

@@ -1,0 +1,196 @@
+"""The training loops in one process, whole or with one fault each: ``python mutants.py ALGORITHM NAME…``.
+
+Steps, judgement, shards, learner, critic, teacher scores and the sampling engine are the real ones; Ray, the processes
+and the transfer of weights are left out, because nothing that is mutated here is theirs. Prints one JSON object: by
+name, the metrics of each step and what ended the run early, if anything did.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections import deque
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock, patch
+
+from learning import STEPS
+from trainer_support import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+STALE_STEPS = 105
+"""How far behind the engine of the mutant ``stale`` is, in steps."""
+
+
+class LocalFleet:
+    """The roles of a layout as plain objects of this process, one of each kind.
+
+    Args:
+        layout: The layout.
+        paths: The model's folder of each kind of role.
+        behind: How many versions the engine's weights are behind what it is told; None: it never gets any.
+    """
+
+    def __init__(self, layout: Any, paths: dict[str, str], behind: int | None) -> None:
+        from trainers.roles.critic import Critic
+        from trainers.roles.engine import EngineActor
+        from trainers.roles.learner import Learner
+        from trainers.roles.naps import Naps
+        from trainers.roles.teacher import Teacher
+
+        self.naps = Naps([], [], 0.0)
+        self._behind, self._sent = behind, deque[dict[str, Any]]()
+        self.engine = EngineActor(layout.roles.rollout, paths["learner"], layout.lengths, 0)
+        self.engine.load()
+        self._roles: dict[str, Any] = {"learner": Learner(layout, 0, paths["learner"])}
+        if layout.roles.critic is not None:
+            self._roles["critic"] = Critic(layout, 0, paths["learner"])
+        for role in self._roles.values():
+            role.load("127.0.0.1", role.free_port())
+        if layout.roles.teacher is not None:
+            self._roles["teacher"] = Teacher(layout, 0, paths["teacher"])
+            self._roles["teacher"].load()
+
+    def of(self, kind: str) -> list[Any]:
+        return [self._roles[kind]]
+
+    def begin(self, kind: str, method: str, arguments: Sequence[Any]) -> list[Any]:
+        return [getattr(self._roles[kind], method)(argument) for argument in arguments]
+
+    def finish(self, answers: list[Any], doing: str) -> list[Any]:
+        return answers
+
+    def train(self, shards: Sequence[Any]) -> list[Any]:
+        return self.begin("learner", "train", shards)
+
+    def send_weights(self, version: int) -> None:
+        import torch
+
+        self.engine._weight_version = version  # what it claims, whatever it has
+        if self._behind is None:
+            return
+        named = self._roles["learner"]._engine.module.named_parameters()
+        self._sent.append({name: parameter.detach().clone() for name, parameter in named})
+        if len(self._sent) > self._behind:
+            with torch.no_grad():
+                own = dict(self.engine._engine._model.named_parameters())
+                for name, tensor in self._sent.popleft().items():
+                    own[name].copy_(tensor)
+
+
+def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
+    """The real loop of the algorithm, but for what reaches outside of this process."""
+    import importlib
+
+    from trainers.data.codec import Codec
+    from trainers.data.tasks import make_task
+    from trainers.loop import initial_state
+    from trainers.rewards.judge import make_reward
+    from trainers.roles.engine import SamplingSettings, derive_seed
+    from trainers.staleness import Ages
+
+    base: Any = getattr(importlib.import_module(f"trainers.{algorithm}"), algorithm.capitalize())
+
+    class Local(base):  # type: ignore[misc]
+        def generate(self, number: int, drawn: int = 0, count: int | None = None) -> Any:
+            train = self.layout.train
+            prompts = self.task.prompts(self.state.cursor + drawn, count or train.prompts_per_step)
+            settings = SamplingSettings(
+                train.temperature, self.layout.lengths.response, train.samples_per_prompt,
+                self.codec.stop_token_id, derive_seed(train.seed, number, drawn),
+            )  # fmt: skip
+            groups: list[list[Any]] = [[] for _ in prompts]
+            for sample in fleet.engine.generate([list(p.token_ids) for p in prompts], settings):
+                groups[sample.prompt_index].append(sample)
+            return prompts, self.ages.note(groups, self.state.weight_version)
+
+        def send_weights(self, version: int) -> None:
+            fleet.send_weights(version)
+
+        def timings(self, *_: Any) -> dict[str, float]:
+            return {}
+
+    loop = Local.__new__(Local)
+    loop.session = MagicMock(layout=layout)
+    loop.layout, loop.fleet, loop.codec = layout, fleet, Codec(path)
+    loop.task = make_task(layout, loop.codec)
+    loop.reward = make_reward(layout, lambda *_: None)
+    loop.state, loop.memory_gib, loop._durations = initial_state(layout), [], {}
+    loop.ages = Ages(layout.train.async_steps)
+    return loop
+
+
+def negative(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` with its sign turned; of several results, that of the first."""
+
+    def turned(*arguments: Any, **options: Any) -> Any:
+        found = function(*arguments, **options)
+        return (-found[0], *found[1:]) if isinstance(found, tuple) else -found
+
+    return turned
+
+
+def faults(name: str) -> list[Any]:
+    """The patches that make the mutant ``name``."""
+    import torch
+
+    from trainers import advantages, metrics, objectives
+    from trainers.roles.critic import Critic, CriticReport
+
+    quiet = patch.object(metrics, "PARITY_BOUND_FP32", torch.inf)  # else the loop itself ends such a run
+    turned = {
+        "sign of the group's advantages": (advantages, "group_advantages"),
+        "sign of the token's advantages": (advantages, "generalised_advantages"),
+        "sign of the divergence": (objectives, "divergence"),
+    }
+    if name in turned:
+        owner, attribute = turned[name]
+        return [patch.object(owner, attribute, negative(getattr(owner, attribute)))]
+    if name == "critic not trained":
+        nothing = dict.fromkeys((field.name for field in fields(CriticReport)), 0)
+        return [patch.object(Critic, "train", lambda *_: CriticReport(**{**nothing, "tokens": 1}))]
+    return [quiet] if name in ("no weights", "stale weights") else []
+
+
+def run(algorithm: str, name: str, steps: int) -> dict[str, Any]:
+    """Metrics of a run of the mutant ``name``; names that are no fault run the loop as it is."""
+    from contextlib import ExitStack
+
+    from rltui.layout.load import load_layout
+    from trainers.data.models import model_names, resolve_model
+    from trainers.metrics import TrainingError
+
+    words = [f"train.steps={steps}", *(["roles.learner.gpus=[1]"] if algorithm != "ppo" else [])]
+    layout = load_layout(ROOT / "layouts" / "local" / f"{algorithm}-tiny.yaml", words).layout
+    paths = {kind: resolve_model(model, layout, lambda *_: None) for kind, model in model_names(layout).items()}
+    behind = {"no weights": None, "no weights, unnoticed": None, "stale weights": STALE_STEPS}.get(name, 0)
+    lines: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        for fault in faults(name):
+            stack.enter_context(fault)
+        loop = make_loop(algorithm, layout, LocalFleet(layout, paths, behind), paths["learner"])
+        loop.send_weights(0)
+        try:
+            while loop.state.step < steps:
+                metrics = loop.step()
+                lines.append({"step": loop.state.step, **metrics})
+        except TrainingError as error:
+            return {"lines": lines, "error": f"{type(error).__name__}: {error}"}
+    return {"lines": lines, "error": ""}
+
+
+def main() -> None:
+    """Run the mutants that are named, one after the other."""
+    import torch
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    algorithm, *names = sys.argv[1:]
+    print(json.dumps({name: run(algorithm, name, STEPS) for name in names}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Learners on ranks without Ray, for what only DeepSpeed has a part in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainer_support import LAYOUT, ROOT, WAIT_S, free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+VOCABULARY = 97
+
+
+def make_model(folder: Path, *, tied: bool = True) -> str:
+    """A small Qwen3 with random weights, without a tokenizer."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 50, "num_hidden_layers": 2, "head_dim": 16}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": tied}
+    Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCABULARY, **sizes, **heads)).save_pretrained(folder)
+    return str(folder)
+
+
+def learner_ranks(
+    world: int,
+    model: str,
+    variants: Mapping[str, Sequence[str]],
+    steps: Sequence[int],
+    *,
+    folder: Path,
+    saves: Mapping[int, Path] | None = None,
+    restore: Path | None = None,
+    resharded: bool = False,
+) -> dict[str, list[dict[str, Any]]]:
+    """Train ``steps`` on ``world`` ranks; by variant and step, the loss of all ranks, gradient norm, learning rate.
+
+    Where a step was saved, also the log-probabilities of the rows of ``samples(99)`` after it.
+
+    Args:
+        world: Number of ranks.
+        model: Folder of the model.
+        variants: By name, overrides of the tiny layout.
+        steps: Numbers of the steps; each has its own samples, whatever the number of ranks.
+        folder: For the files of this call.
+        saves: By step, the folder to save to after it.
+        restore: Folder to restore from before the first.
+        resharded: Whether another number of ranks wrote it.
+    """
+    folder.mkdir(parents=True)
+    job: dict[str, Any] = {
+        "world": world,
+        "model": model,
+        "layout": str(LAYOUT),
+        "variants": {name: list(words) for name, words in variants.items()},
+        "steps": list(steps),
+        "saves": {str(step): str(path) for step, path in (saves or {}).items()},
+        "folders": {"restore": str(restore) if restore else ""},
+        "resharded": resharded,
+        "port": free_ports(1)[0],
+    }
+    file = folder / "job.json"
+    file.write_text(json.dumps(job))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    program = str(Path(__file__).with_name("rank_program.py"))
+    logs = [folder / f"rank-{rank}.log" for rank in range(world)]
+    processes = []
+    for rank, log in enumerate(logs):
+        with log.open("wb") as out:
+            words = [sys.executable, program, str(file), str(rank)]
+            processes.append(subprocess.Popen(words, env=environment, stdout=out, stderr=out))
+    try:
+        for process, log in zip(processes, logs, strict=True):
+            assert process.wait(WAIT_S) == 0, log.read_text()[-3000:]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    ranks = [json.loads(Path(f"{file}.{rank}").read_text()) for rank in range(world)]
+    return {name: [_joined([rank[name][step] for rank in ranks]) for step in range(len(steps))] for name in variants}
+
+
+def _joined(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The step of all ranks: each has a share of the loss, and the rest in common."""
+    return {**reports[0], "loss": sum(report["loss"] for report in reports)}

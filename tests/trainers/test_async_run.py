@@ -1,0 +1,96 @@
+"""Rollouts that run ahead of the learner on a real Ray, through the death of an engine."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from learning import check_learned
+from trainer_support import ask_status, pid_of, wait_for
+
+from rltui.onnode import rundir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trainer_support import Attempt
+
+pytestmark = [pytest.mark.trainers, pytest.mark.slow]
+
+AHEAD = (
+    "train.async_steps=2", "train.steps=120", "train.learning_rate=5.0e-4", "roles.learner.gpus=[1]",
+    "roles.rollout.engines=2", "roles.rollout.max_concurrency=64", "checkpoint.every=60", "tracking.wandb=disabled",
+)  # fmt: skip
+PARITY_BOUND = 1e-4
+
+
+def test_it_learns_two_steps_behind_and_without_the_engine_that_was_killed(launch: Callable[..., Attempt]) -> None:
+    attempt = launch(1, *AHEAD)
+    attempt.await_step(15)
+    killed = pid_of(attempt, "engine 1")
+    os.kill(killed, 9)
+    wait_for(lambda: len(attempt.events(rundir.RESTART)) >= 2, "the engine's return")
+    status = ask_status(attempt)[1]
+    assert attempt.wait() == 0, attempt.log()[-3000:]
+
+    died, back = attempt.events(rundir.RESTART)
+    assert died.startswith(f"engine 1 (pid {killed} on ")
+    assert pid_of(attempt, "engine 1") != killed
+    apart = re.search(r"runs weight version (\d+) and goes on; (\S+) apart from the learners", back)
+    assert apart is not None
+    assert int(apart[1]) >= 15
+    assert float(apart[2]) < PARITY_BOUND
+
+    metrics = attempt.metrics()
+    assert [line["step"] for line in metrics] == list(range(1, 121))
+    check_learned("grpo", attempt.metrics())
+    assert [line["staleness_max"] for line in metrics[:3]] == [0.0, 1.0, 2.0]
+    assert {line["staleness_max"] for line in metrics} <= {0.0, 1.0, 2.0}
+    assert all(line["staleness_mean"] <= line["staleness_max"] for line in metrics)
+    fresh = [line["parity_max_abs"] for line in metrics if "parity_max_abs" in line]
+    assert 0 < max(fresh) < PARITY_BOUND  # of step 1 at least; older samples are another policy's
+    assert max(line["mismatch_kl"] for line in metrics) > 1e-4  # which shows here
+    for line in metrics:
+        assert 0 <= line["time/learner_idle"] < line["time/total"]
+        assert 0 <= line["time/engine_idle"] <= line["time/total"] * 1.01
+
+    assert set(status["staleness_histogram"]) <= {"0", "1", "2"}
+    assert sum(status["staleness_histogram"].values()) == 256
+    assert status["staleness_max"] <= 2
+    assert status["queues"]["Prompt Queue"]["maxsize"] == 3 * 32
+    assert set(status["weight_versions"]) == {"engine 0", "engine 1"}
+    assert status["concurrency_per_engine"] == 64
+    assert status["time/engine_idle"] >= 0
+
+
+def test_it_learns_with_weights_that_come_in_the_midst_of_samples(launch: Callable[..., Attempt]) -> None:
+    # small calls keep the engines at work, so that weights meet them there
+    attempt = launch(1, *AHEAD, "train.inflight_updates=true", "train.steps=60", "roles.rollout.max_concurrency=16")
+    assert attempt.wait() == 0, attempt.log()[-3000:]
+    metrics = attempt.metrics()
+    assert attempt.mean_reward(51, 60) > attempt.mean_reward(1, 5) + 0.3
+    assert {line["staleness_max"] for line in metrics} <= {0.0, 1.0, 2.0}
+    assert max(line["mixed_versions_fraction"] for line in metrics) > 0
+
+
+def test_an_engine_that_returns_with_its_first_weights_ends_the_run(launch: Callable[..., Attempt]) -> None:
+    """It acknowledges the version of the moment, but nobody has sent it: the comparison with the learners tells."""
+    preamble = """
+from trainers.roles.transfers import Transfers
+send = Transfers.send
+def pretend(self, version):
+    if self._is_open:
+        return send(self, version)
+    self.versions.update({engine.name: version for engine in self._engines})
+    return self._open()
+Transfers.send = pretend
+"""
+    attempt = launch(1, *AHEAD, "train.async_steps=1", preamble=preamble)
+    attempt.await_step(10)
+    os.kill(pid_of(attempt, "engine 1"), 9)
+    assert attempt.wait() == 1
+    error = attempt.events("error")[-1]
+    assert re.match(r"engine 1 \(pid \d+ on .*\), started again, and the learners disagree by ", error)
+    assert "the engine does not run the learner's weights" in error

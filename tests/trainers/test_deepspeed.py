@@ -1,0 +1,262 @@
+"""Learners under real DeepSpeed in this process, against the same steps in plain torch.
+
+Keys that save memory change where things live and in what pieces they are computed, and nothing else.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from rltui.layout.load import load_layout
+from trainers.data.batch import Sample, shard, split
+from trainers.metrics import merge
+from trainers.objectives import objective
+from trainers.roles.forward import response_scores
+from trainers.roles.learner import Learner
+from trainers.roles.zero import exported_shapes, full_parameters
+from trainers.weights import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.trainers
+
+LAYOUT = Path(__file__).resolve().parents[2] / "layouts" / "local" / "grpo-tiny.yaml"
+WORDS = ("grpo.importance=off", "train.learning_rate=1e-3", "train.weight_decay=0.01", "train.gradient_clip=0.5")
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A model's folder, and an environment of which nothing is left behind."""
+    before, path = dict(os.environ), tmp_path_factory.mktemp("model")
+    os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=12, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, initializer_range=0.2, tie_word_embeddings=True,
+    )  # fmt: skip
+    Qwen3ForCausalLM(config).save_pretrained(path)
+    yield str(path)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def samples(count: int = 9) -> list[Sample]:
+    generator = np.random.default_rng(5)
+    found = []
+    for _ in range(count):
+        prompt, response = int(generator.integers(1, 5)), int(generator.integers(1, 7))
+        ids = tuple(generator.integers(0, 12, prompt + response).tolist())
+        columns = {"engine_log_probs": -generator.uniform(2, 3, response), "advantages": generator.normal()}
+        found.append(Sample(ids[:prompt], ids[prompt:], columns))
+    return found
+
+
+def learner_of(path: str, *words: str, ranks: int = 1, rank: int = 0, port: int = 0) -> Learner:
+    layout = load_layout(LAYOUT, [f"roles.learner.gpus=[{ranks}]", *WORDS, *words]).layout
+    learner = Learner(layout, rank, path)
+    learner.load("127.0.0.1", port or free_port())
+    return learner
+
+
+def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
+    whole = learner._role.gather_whole_model
+    return {name: tensor.clone() for name, tensor in full_parameters(learner._engine.module, at_once=whole)}
+
+
+def train(learner: Learner, steps: int = STEPS, rank: int = 0) -> list[Any]:
+    shards = shard(samples(), [], learner._world, "token", pack_tokens=learner._layout.lengths.pack)
+    return [learner.train(shards[rank]) for _ in range(steps)]
+
+
+@pytest.fixture(scope="module")
+def plain(model_path: str) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """Weights after some steps, and the gradients' norms, by torch alone: all samples at once, padded."""
+    layout = load_layout(LAYOUT, WORDS).layout
+    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+    rows, loss_of, norms = split(samples(), 1)[0].tensors(torch.device("cpu")), objective(layout), []
+    tokens = float(rows.response_mask.sum())
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(response_scores(model, rows, 1.0, chunked=False), rows, tokens).loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)))
+        optimizer.step()
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}, norms
+
+
+def check_same(learner: Learner, reports: list[Any], plain: tuple[dict[str, torch.Tensor], list[float]]) -> None:
+    weights, norms = plain
+    assert min(norms) > 0.5  # so that clipping matters
+    assert [report.grad_norm for report in reports] == pytest.approx(norms, rel=1e-4)
+    found = weights_of(learner)
+    assert list(found) == list(weights)
+    for name, tensor in found.items():
+        # steps of 1e-3 each; Adam magnifies the rounding of gradients that are almost 0
+        torch.testing.assert_close(tensor, weights[name], atol=1e-5, rtol=0, msg=name)
+
+
+EXACT = [
+    ["zero_stage=0"],
+    ["zero_stage=0", "micro_batch=2"],
+    ["zero_stage=1", "offload=optimizer"],
+    ["zero_stage=2", "micro_batch=1"],
+    ["zero_stage=2", "gradient_checkpointing=true", "micro_batch=3"],
+    ["zero_stage=2", "offload=optimizer", "lengths.pack=14", "micro_batch=1"],
+    ["zero_stage=3", "micro_batch=2", "gather_whole_model=true"],
+    ["zero_stage=3", "offload=all", "lengths.pack=14", "gradient_checkpointing=true"],
+]
+
+
+def full(words: list[str]) -> list[str]:
+    return [word if word.startswith("lengths.") else f"roles.learner.{word}" for word in words]
+
+
+@pytest.mark.parametrize("words", EXACT, ids=" ".join)
+def test_every_way_to_save_memory_makes_the_steps_of_plain_torch(words: list[str], model_path: str, plain: Any) -> None:
+    learner = learner_of(model_path, *full(words))
+    check_same(learner, train(learner), plain)
+    del learner
+    gc.collect()
+
+
+def rank_of_two(rank: int, path: str, port: int, words: list[str], answers: Any) -> None:
+    os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
+    learner = learner_of(path, *full(words), ranks=2, rank=rank, port=port)
+    reports = train(learner, rank=rank)
+    weights = {name: tensor.numpy() for name, tensor in weights_of(learner).items()}
+    answers.put((rank, [report.grad_norm for report in reports], weights if rank == 0 else {}))
+
+
+def test_two_packed_ranks_with_a_secondary_partition_make_the_steps_of_one(model_path: str, plain: Any) -> None:
+    context, port = multiprocessing.get_context("spawn"), free_port()
+    answers = context.Queue()
+    words = ["zero_stage=3", "hpz_partition=2", "lengths.pack=14", "micro_batch=1"]
+    ranks = [context.Process(target=rank_of_two, args=(r, model_path, port, words, answers)) for r in range(2)]
+    try:
+        for process in ranks:
+            process.start()
+        found = sorted((answers.get(timeout=280) for _ in ranks), key=lambda answer: int(answer[0]))
+    finally:
+        for process in ranks:
+            process.kill()
+            process.join()
+    weights, norms = plain
+    assert found[0][1] == found[1][1] == pytest.approx(norms, rel=1e-4)
+    for name, array in found[0][2].items():
+        np.testing.assert_allclose(array, weights[name].numpy(), atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_adapters_are_trained_alone_and_engines_get_the_merged_weights(
+    stage: int, model_path: str, tmp_path: Path, plain: Any
+) -> None:
+    words = full([f"zero_stage={stage}", "lora_rank=4", "lora_alpha=12", "gradient_checkpointing=true"])
+    learner = learner_of(model_path, *words)
+    base = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
+    manifest = [(meta.name, meta.shape) for meta in learner.manifest()]
+    assert manifest == [(name, tuple(p.shape)) for name, p in base.named_parameters()]
+    for name, tensor in weights_of(learner).items():
+        torch.testing.assert_close(tensor, base.get_parameter(name).detach(), atol=0, rtol=0, msg=name)
+    reports = train(learner)
+    assert all(report.grad_norm > 0.05 for report in reports)
+    merged, frozen = weights_of(learner), ("norm", "embed_tokens")
+    for name, tensor in merged.items():
+        moved = float((tensor - base.get_parameter(name).detach()).abs().max())
+        assert (moved == 0.0) == any(word in name for word in frozen), f"{name} moved by {moved}"
+    base.load_state_dict(merged, strict=False)
+    rows = split(samples(), 1)[0]
+    scores = response_scores(base, rows.tensors(torch.device("cpu")), 1.0).log_probs.detach().numpy()
+    np.testing.assert_allclose(learner.log_probs(rows)[rows.response_mask], scores[rows.response_mask], atol=1e-5)
+    learner.save(str(tmp_path))
+    written = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
+    assert written < 2.5 * learner.checkpoint_bytes() < 200_000 < 16 * base.num_parameters()
+    again = learner_of(model_path, *words)
+    again.restore(str(tmp_path))
+    assert all(torch.equal(merged[name], tensor) for name, tensor in weights_of(again).items())
+    assert train(again, 1)[0].grad_norm == train(learner, 1)[0].grad_norm
+    del learner, again
+    gc.collect()
+
+
+def test_merging_is_that_of_peft(model_path: str) -> None:
+    learner = learner_of(model_path, *full(["zero_stage=0", "lora_rank=3"]))
+    train(learner)
+    ours = weights_of(learner)
+    theirs = learner._engine.module.merge_and_unload().state_dict()
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name], atol=1e-6, rtol=0, msg=name)
+
+
+@pytest.fixture
+def fp16_on_cpu(monkeypatch: pytest.MonkeyPatch, model_path: str) -> str:
+    """DeepSpeed takes fp16 only where the CPU multiplies it in hardware; torch does it everywhere."""
+    from deepspeed.accelerator import get_accelerator
+
+    monkeypatch.setattr(get_accelerator(), "is_fp16_supported", lambda: True)
+    return model_path
+
+
+@pytest.mark.parametrize(
+    "words", [["zero_stage=0"], ["zero_stage=2", "offload=optimizer"], ["zero_stage=3"]], ids=" ".join
+)
+def test_a_step_that_overflows_is_not_made_and_the_scale_falls_and_survives(
+    words: list[str], fp16_on_cpu: str, tmp_path: Path, plain: Any
+) -> None:
+    precision = ["precision=fp16", *words]
+    learner = learner_of(fp16_on_cpu, *full(precision))
+    [first] = train(learner, 1)
+    assert (first.overflow_steps, first.loss_scale) == (0, 2.0**16)
+    assert first.grad_norm == pytest.approx(plain[1][0], rel=0.01)
+    learner._engine.optimizer.loss_scaler.cur_scale = 2.0**24
+    before = weights_of(learner)
+    skipped = train(learner, 3)
+    assert [report.overflow_steps for report in skipped] == [1, 1, 1]
+    assert skipped[-1].loss_scale < 2.0**24
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights_of(learner).items())
+    metrics = merge(skipped[-1:])
+    assert (metrics["overflow_steps"], metrics["loss_scale"]) == (1.0, skipped[-1].loss_scale)
+    assert metrics["grad_norm"] == 0.0
+    assert np.isfinite(metrics["loss"])
+    learner.save(str(tmp_path))
+    again = learner_of(fp16_on_cpu, *full(precision))
+    again.restore(str(tmp_path))
+    assert again.loss_scale == learner.loss_scale
+    while (report := train(again, 1)[0]).overflow_steps:
+        assert report.loss_scale >= 1.0
+    assert report.loss_scale < 2.0**24
+    assert not all(torch.equal(before[name], tensor) for name, tensor in weights_of(again).items())
+    del learner, again
+    gc.collect()
+
+
+def test_16_bits_train_float32_weights(model_path: str) -> None:
+    """Steps of 3e-4 on weights of 1 are less than bf16 can hold, 2e-3: each alone would be lost, and they add up."""
+    learner = learner_of(model_path, "train.learning_rate=3e-4", *full(["zero_stage=0", "precision=bf16"]))
+    before = weights_of(learner)["model.norm.weight"].float()
+    assert float(before.min()) == 1.0
+    train(learner, 1)
+    assert torch.equal(weights_of(learner)["model.norm.weight"].float(), before)
+    train(learner, 30)
+    after = weights_of(learner)["model.norm.weight"].float()
+    assert not torch.equal(after, before)
+
+
+def test_only_16_bits_report_a_loss_scale(model_path: str) -> None:
+    learner = learner_of(model_path)
+    metrics = merge(train(learner, 1))
+    assert "loss_scale" not in metrics
+    assert "overflow_steps" not in metrics
+    assert list(exported_shapes(learner._engine.module)) == list(weights_of(learner))

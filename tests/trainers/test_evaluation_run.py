@@ -1,0 +1,86 @@
+"""A run with evaluations: they take longer than a collective may wait, and the training does not notice them at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.onnode import rundir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trainer_support import Attempt
+
+pytestmark = [pytest.mark.trainers, pytest.mark.slow]
+
+TIMEOUT_S, EVALUATION_S = 10, 14
+SHORT = ["train.steps=6", "train.prompts_per_step=8", "train.samples_per_prompt=4", "tracking.wandb=disabled"]
+EVALUATED = [
+    "data.eval=builtin/sort-digits", "data.eval_every=4", "data.eval_prompts=100", "data.eval_samples=4",
+    "data.eval_temperature=1.0",
+]  # fmt: skip
+HASTY = f"""
+import datetime, time
+from trainers.evaluations import Evaluations
+from trainers.roles import processes
+from trainers.roles.learner import Learner
+
+class Hasty(Learner):
+    def load(self, host, port):
+        took = super().load(host, port)
+        import torch.distributed as dist
+        from torch.distributed.distributed_c10d import _set_pg_timeout
+        _set_pg_timeout(datetime.timedelta(seconds={TIMEOUT_S}))
+        control = dist.new_group()
+        _set_pg_timeout(datetime.timedelta(seconds=1), control)
+        if self._rank == 0:
+            try:
+                dist.all_reduce(__import__("torch").ones(1), group=control)  # rank 1 does not come
+            except RuntimeError as error:
+                assert "imed out" in str(error), error
+            else:
+                raise AssertionError("a collective that lacks a rank did not time out")
+        return took
+
+processes.Learner = Hasty
+ask, times = Evaluations._ask, []
+
+def slow(self, *asked):
+    times.append(1)
+    time.sleep({EVALUATION_S} if len(times) == 2 else 0)
+    return ask(self, *asked)
+
+Evaluations._ask = slow
+"""
+
+
+def test_an_evaluation_may_take_longer_than_collectives_and_changes_nothing(launch: Callable[..., Attempt]) -> None:
+    plain = launch(1, *SHORT)
+    assert plain.wait() == 0, plain.log()[-3000:]
+    shutil.rmtree(plain.run / rundir.CHECKPOINTS)
+    evaluated = launch(2, *SHORT, *EVALUATED, preamble=HASTY)
+    assert evaluated.wait() == 0, evaluated.log()[-3000:]
+
+    lines = evaluated.metrics()
+    assert [line["step"] for line in lines] == list(range(7))
+    found = [line for line in lines if "eval/reward_mean" in line]
+    assert [line["step"] for line in found] == [0, 4, 6]
+    assert lines[4]["time/evaluate"] > EVALUATION_S > TIMEOUT_S
+    assert lines[4]["time/total"] < lines[4]["time/evaluate"]
+    for name in ("reward", "loss", "grad_norm", "parity_max_abs", "weight_version"):
+        assert [line[name] for line in lines[1:]] == [line[name] for line in plain.metrics()]
+
+    for line in found:  # 0.2 by chance, of 400 answers; the best of four finds more
+        assert line["eval/pass_at_1"] == pytest.approx(line["eval/reward_mean"])
+        assert 0.02 < line["eval/pass_at_1"] < line["eval/pass_at_2"] < line["eval/pass_at_4"] < 1.0
+        assert 1.0 <= line["eval/length_mean"] <= 4.0
+    assert len({line["eval/pass_at_4"] for line in found}) > 1  # other weights, other answers
+    assert evaluated.log().count("evaluation after step ") == 3
+    answers = (evaluated.run / rundir.EVALUATIONS / "step-000004.jsonl").read_text().splitlines()
+    assert len(answers) == 64
+    first = json.loads(answers[0])
+    assert first["reward"] == float(first["answer"] == first["right_answer"])

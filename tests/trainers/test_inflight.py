@@ -1,0 +1,108 @@
+"""New weights in the midst of a sample: the engine goes on with them, and says which token is whose."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from engine_support import LENGTHS, build_model, manifest_of, perturb, random_prompts, reference_log_probs, sampling
+from trainer_support import wait_for
+
+from rltui.layout.schema import Rollout
+from trainers.roles.engine import EngineActor
+from trainers.roles.turns import Turns
+from trainers.weights import WeightGroup, WeightSender, free_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trainers.roles.engine import Completion
+
+pytestmark = pytest.mark.trainers
+
+WAIT_S = 60.0
+PROMPTS = random_prompts([3, 8, 5])
+BEFORE = 5
+"""Tokens that the first weights sample."""
+
+
+class Interrupted(EngineActor):
+    """An engine whose sampling waits after ``BEFORE`` tokens until weights stand at the door."""
+
+    asked = 0
+
+    def _version_now(self) -> int:
+        self.asked += 1
+        if self.asked == self.stop_at:
+            wait_for(lambda: self._turns._waiting, "weights", WAIT_S)
+        return super()._version_now()
+
+    stop_at = -1
+
+
+def interrupt(path: Path, model: Any) -> list[Completion]:
+    """Samples of ``PROMPTS`` by a model that is moved (``model`` with it) when they have ``BEFORE`` tokens."""
+    actor = Interrupted(Rollout(engines=1, engine="hf", precision="fp32"), str(path), LENGTHS, 0)
+    actor.load()
+    group = WeightGroup("127.0.0.1", free_port(), 2, timeout_s=WAIT_S)
+    manifest = manifest_of(model)
+    with ThreadPoolExecutor(2) as threads:
+        joined = threads.submit(actor.join_weight_group, group, 1)
+        sender = WeightSender(group, timeout_s=WAIT_S)
+        joined.result(WAIT_S)
+        actor.stop_at = actor.asked + BEFORE + 1
+        sampled = threads.submit(actor.generate, PROMPTS, sampling(max_tokens=12))
+        wait_for(lambda: actor.asked == actor.stop_at, "the tokens before", WAIT_S)
+        perturb(model, seed=1)
+        received = threads.submit(actor.receive_weights, manifest, 7)
+        sender.send([(meta.name, model.get_parameter(meta.name)) for meta in manifest], 7)
+        assert received.result(WAIT_S) == 7
+        sender.close()
+        completions = sampled.result(WAIT_S)
+    after = actor.generate(PROMPTS, sampling(max_tokens=12))
+    assert {(one.weight_version, one.newest_version) for one in after} == {(7, 7)}
+    return completions
+
+
+def test_weights_that_come_in_the_midst_are_used_at_once(tmp_path: Path) -> None:
+    model, old = build_model(), build_model()
+    model.save_pretrained(tmp_path)
+    completions = interrupt(tmp_path, model)
+    assert len({one.newest_version for one in completions}) == 2
+    for one in completions:
+        prompt = PROMPTS[one.prompt_index]
+        assert one.weight_version == 0
+        assert one.newest_version == (7 if len(one.token_ids) > BEFORE else 0)
+        said = torch.tensor(one.log_probs)
+        by_old = reference_log_probs(old, prompt, one, 1.0)
+        assert (said - by_old)[:BEFORE].abs().max() < 1e-4
+        if len(one.token_ids) > BEFORE:
+            assert (said - by_old)[BEFORE:].abs().max() > 0.01
+
+
+def test_who_samples_gives_way_to_whoever_waits_and_waits_until_it_can_go_on() -> None:
+    turns, order, fit = Turns(), [], threading.Event()
+
+    def sample() -> None:
+        with turns.sampling():
+            order.append("first token")
+            wait_for(lambda: turns._waiting, "the one who waits", WAIT_S)
+            turns.give_way(fit.is_set)
+            order.append("second token")
+            turns.give_way(fit.is_set)
+
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
+    wait_for(lambda: order, "the first token", WAIT_S)
+    with turns.interrupting():
+        order.append("half the weights")  # and no more came
+    with turns.interrupting():
+        order.append("all of them")
+        fit.set()
+    sampler.join(WAIT_S)
+    assert order == ["first token", "half the weights", "all of them", "second token"]
+    with turns.interrupting():
+        pass  # nobody samples: at once

@@ -1,0 +1,92 @@
+"""In what order engines and the roles on their cards fall asleep, make room and wake up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from trainer_support import LAYOUT
+
+from rltui.layout.load import load_layout
+from trainers.placement import seats
+from trainers.roles import naps
+from trainers.roles.calls import Role, RoleDiedError
+from trainers.roles.naps import Naps, naps_of
+
+pytestmark = pytest.mark.trainers
+
+POOLED = ["pools={all: {gpus: [2]}}", "roles.learner.gpus=[]", "roles.learner.pool=all", "roles.rollout.pool=all"]
+POOLED += ["roles.rollout.engines=0", "roles.reference={}", "roles.rollout.sleep_while_training=true"]
+
+
+class Actor:
+    """Notes what is asked of it, with its name."""
+
+    def __init__(self, name: str, asked: list[str]) -> None:
+        self._name, self._asked = name, asked
+
+    def __getattr__(self, method: str) -> Any:
+        return SimpleNamespace(remote=lambda *words: self._asked.append(" ".join([self._name, method, *words])))
+
+
+def cast(*words: str) -> tuple[Naps, list[str], list[Role]]:
+    layout = load_layout(LAYOUT, [*POOLED, *words]).layout
+    asked: list[str] = []
+    planned = seats(layout)
+    roles = [Role(seat.name, Actor(seat.name, asked), kind=seat.role) for seat in planned]
+    return naps_of(layout, planned, roles, 1.0), asked, roles
+
+
+@pytest.fixture(autouse=True)
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(naps, "call_all", lambda calls, *_: [None for _ in calls])
+
+
+def test_weights_wake_after_the_others_made_room_and_the_cache_after_they_did_again() -> None:
+    found, asked, _ = cast()
+    found.end("weights")
+    assert not asked  # nobody sleeps yet
+    found.begin()
+    found.begin()
+    assert asked == ["engine 0 sleep", "engine 1 sleep"]
+    room = ["learner 0 release_card", "learner 1 release_card", "reference 0 release_card", "reference 1 release_card"]
+    asked.clear()
+    found.end("weights")
+    assert asked == [*room, "engine 0 wake weights", "engine 1 wake weights"]
+    assert found.asleep
+    asked.clear()
+    found.end("cache")
+    assert asked == [*room, "engine 0 wake cache", "engine 1 wake cache"]
+    assert not found.asleep
+    assert found.take_waking_s() > 0 == found.take_waking_s()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["roles.rollout.sleep_while_training=false"],
+        ["roles.rollout.pool=", "roles.rollout.engines=1", "hardware.gpus_per_node=3"],
+    ],
+    ids=["not asked for", "cards of their own"],
+)
+def test_nobody_sleeps_for_nobody(words: list[str]) -> None:
+    found, asked, _ = cast(*words)
+    assert not found.are_taken
+    found.begin()
+    assert not found.asleep
+    assert not asked
+
+
+def test_an_engine_that_died_asleep_is_handed_over_to_be_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _, roles = cast()
+    found.begin()
+    engine = next(role for role in roles if role.name == "engine 1")
+
+    def die(calls: Any, _deadline_s: float, doing: str) -> None:
+        if doing == "waking up":
+            raise RoleDiedError(engine, "engine 1 died while waking up")
+
+    monkeypatch.setattr(naps, "call_all", die)
+    assert [death.role for death in found.end("weights")] == [engine]
+    assert found.asleep

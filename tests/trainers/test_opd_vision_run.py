@@ -1,0 +1,44 @@
+"""Distillation with images as a program: the student learns to read what only the image shows."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+import pytest
+from trainer_support import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trainer_support import Attempt
+
+pytestmark = [pytest.mark.trainers, pytest.mark.slow]
+
+LAYOUT = ROOT / "layouts" / "local" / "opd-vision-tiny.yaml"
+STEPS = 110
+CHANCE = 0.01
+"""Of guessing two digits: what a student comes to that does not look, or whose engine never gets the vision tower."""
+
+
+def test_the_student_learns_to_look(launch: Callable[..., Attempt]) -> None:
+    attempt = launch(1, f"train.steps={STEPS}", "checkpoint.every=0", "tracking.wandb=disabled", base=LAYOUT)
+    assert attempt.wait(500) == 0, attempt.log()[-3000:]
+    lines = attempt.metrics()
+    assert max(line["parity_max_abs"] for line in lines) < 1e-4
+    assert attempt.mean_reward(1, 10) <= 5 * CHANCE
+    assert attempt.mean_reward(STEPS - 4, STEPS) >= 0.5
+    assert statistics.fmean(line["reverse_kl"] for line in lines[-5:]) < 0.2 * lines[0]["reverse_kl"]
+
+
+def test_two_ranks_of_zero_3_run_a_frozen_tower_as_often_as_each_other(launch: Callable[..., Attempt]) -> None:
+    """An odd number of samples leaves one rank a row that only fills up; it needs an image too."""
+    words = ["hardware.gpus_per_node=4", "roles.learner.gpus=[2]", "roles.learner.zero_stage=3"]
+    words += ["roles.learner.freeze_vision=true", "roles.learner.micro_batch=4"]
+    words += ["train.steps=3", "train.prompts_per_step=5", "train.samples_per_prompt=3", "tracking.wandb=disabled"]
+    attempt = launch(1, *words, base=LAYOUT)
+    assert attempt.wait(500) == 0, attempt.log()[-3000:]
+    lines = attempt.metrics()
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert max(line["parity_max_abs"] for line in lines) < 1e-4
+    assert lines[-1]["reverse_kl"] != lines[0]["reverse_kl"]

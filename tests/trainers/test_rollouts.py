@@ -1,0 +1,276 @@
+"""Rollouts that run ahead: never further than allowed, in the order of the data, through holds, deaths and delays."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trainer_support import wait_for
+
+from trainers import rollouts as rollouts_module
+from trainers.data.prompts import Prompt
+from trainers.idle import IdleClock
+from trainers.lookahead import Lookahead
+from trainers.metrics import TrainingError
+from trainers.roles.calls import Role, RoleDiedError, RoleError
+from trainers.roles.engine import Completion, SamplingSettings
+from trainers.roles.restarts import LIMIT, WINDOW_S, Restarts
+from trainers.rollouts import Rollouts, prompts_per_chunk
+from trainers.staleness import Ages, staleness_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+pytestmark = pytest.mark.trainers
+
+SAMPLES = 2
+WAIT_S = 20.0
+
+
+class FakeEngine:
+    """An engine in this process: takes its time, and says which weights it sampled with when it began."""
+
+    def __init__(self, source: random.Random) -> None:
+        self.version = 0
+        self.at_work = 0
+        self.calls: list[list[int]] = []
+        self.trouble: list[Exception] = []
+        self.generate = SimpleNamespace(remote=lambda prompts, sampling: lambda: self._generate(prompts))
+        self._source = source
+
+    def _generate(self, prompts: list[list[int]]) -> list[Completion]:
+        if self.trouble:
+            raise self.trouble.pop()
+        self.at_work += 1
+        version = self.version
+        time.sleep(self._source.choice([0.0, 0.0, 0.001, 0.004]))
+        assert version == self.version, "weights changed while the engine was at work"
+        self.calls.append([prompt[0] for prompt in prompts])
+        self.at_work -= 1
+        return [
+            Completion(i, (prompt[0],), (-0.1,), "stop", version)
+            for i, prompt in enumerate(prompts)
+            for _ in range(SAMPLES)
+        ]
+
+
+@pytest.fixture(autouse=True)
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts_module, "call_all", lambda calls, deadline_s, doing: [call() for _, call in calls])
+
+
+class Task:
+    def prompts(self, start: int, count: int) -> list[Prompt]:
+        return [Prompt(token_ids=(number,), text="", answer="") for number in range(start, start + count)]
+
+
+class Run:
+    """The loop's side of a run on fake engines."""
+
+    def __init__(self, ahead: int, engines: int, prompts: int, steps: int, seed: int = 0) -> None:
+        source = random.Random(seed)
+        self.roles = [Role(f"engine {i}", FakeEngine(source), kind="engine") for i in range(engines)]
+        self.rollouts = Rollouts(self.roles, prompts, SAMPLES, 5.0, ahead=ahead, sequences=SAMPLES * 2)
+        self.lookahead = Lookahead(Task(), self.rollouts, self.sampling, prompts, ahead, steps)
+        self.version, self.ages, self._source = 0, Ages(ahead), source
+
+    def sampling(self, step: int, drawn: int, count: int) -> list[SamplingSettings]:
+        return [SamplingSettings(1.0, 4, SAMPLES, 2, step) for _ in range(self.rollouts.num_chunks(count))]
+
+    def collect(self, step: int) -> tuple[list[int], dict[int, int]]:
+        """Prompts of ``step``, checked to be those of its samples, and the staleness of these."""
+        prompts, groups = self.lookahead.collect(step, lambda: None)
+        numbers = [prompt.token_ids[0] for prompt in prompts]
+        assert [[one.token_ids[0] for one in group] for group in groups] == [[number] * SAMPLES for number in numbers]
+        self.ages.note(groups, self.version)
+        return numbers, self.ages.take()[0]
+
+    def train(self) -> None:
+        """A step of the learner, and its weights to all engines."""
+        time.sleep(self._source.choice([0.0, 0.001, 0.004]))
+        self.version += 1
+        with self.rollouts.gate.held(lambda: None):
+            for role in self.roles:
+                assert role.actor.at_work == 0
+                role.actor.version = self.version
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Run]]:
+    made: list[Run] = []
+
+    def make(*arguments: int) -> Run:
+        made.append(Run(*arguments))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.rollouts.close()
+
+
+@settings(max_examples=25, deadline=None)
+@given(ahead=st.integers(0, 3), engines=st.integers(1, 3), prompts=st.integers(1, 5), seed=st.integers(0, 10**6))
+def test_no_sample_is_staler_than_allowed_with_any_delays(ahead: int, engines: int, prompts: int, seed: int) -> None:
+    steps, one = 8, Run(ahead, engines, prompts, 8, seed)
+    try:
+        for step in range(1, steps + 1):
+            numbers, ages = one.collect(step)
+            assert numbers == list(range((step - 1) * prompts, step * prompts))
+            assert max(ages) <= min(ahead, step - 1)
+            assert sum(ages.values()) == prompts * SAMPLES
+            assert len(one.lookahead.starts) == min(ahead, steps - step)
+            one.train()
+        assert sum(len(call) for role in one.roles for call in role.actor.calls) == steps * prompts
+    finally:
+        one.rollouts.close()
+
+
+def test_an_engine_that_is_fast_is_exactly_as_far_ahead_as_allowed(run: Callable[..., Run]) -> None:
+    """Without this the test above would pass where nothing ever ran ahead."""
+    one, seen = run(2, 1, 2, 6), []
+    for step in range(1, 7):
+        seen.append(one.collect(step)[1])
+        wait_for(lambda left=6 - step: one.rollouts.results.current == 2 * min(2, left), "samples ahead", WAIT_S)
+        one.train()
+    assert seen == [{0: 4}, {1: 4}, {2: 4}, {2: 4}, {2: 4}, {2: 4}]
+    assert staleness_metrics(seen[2]) == {"staleness_mean": 2.0, "staleness_max": 2.0}
+
+
+def test_without_steps_ahead_every_sample_is_fresh(run: Callable[..., Run]) -> None:
+    one = run(0, 2, 3, 4)
+    for step in range(1, 5):
+        assert one.collect(step)[1] == {0: 3 * SAMPLES}
+        assert (one.rollouts.prompts.current, one.rollouts.results.current) == (0, 0)
+        one.train()
+
+
+def test_further_prompts_of_a_step_are_fresh_and_nobody_elses(run: Callable[..., Run]) -> None:
+    one = run(1, 1, 2, 3)
+    drawn = [*one.collect(1)[0]]
+    prompts, groups = one.lookahead.draw(1, 2, 2, lambda: None)
+    drawn += [prompt.token_ids[0] for prompt in prompts]
+    assert drawn == [0, 1, 4, 5]  # 2 and 3 are those of step 2, which is under way
+    assert {sample.weight_version for group in groups for sample in group} == {0}
+    assert one.lookahead.starts == (2,)
+    one.train()
+    assert one.collect(2)[0] == [2, 3]
+    assert one.lookahead.starts == (6,)
+
+
+def test_a_dead_engine_keeps_its_work_until_it_runs_again(run: Callable[..., Run]) -> None:
+    one = run(1, 2, 4, 3)
+    first, second = one.roles
+    dead = first.actor
+    dead.trouble.append(RoleDiedError(first, "engine 0 died"))
+    checks: list[list[RoleDiedError]] = []
+
+    def check() -> None:
+        failures = one.rollouts.gate.failures
+        if not failures:
+            return
+        checks.append(failures)
+        assert failures[0].role is first
+        one.rollouts.gate.mend()
+        assert one.rollouts.gate.failures == failures  # nothing has changed yet
+        wait_for(lambda: sum(map(len, second.actor.calls)) == 4, "the other engine, which goes on", WAIT_S)
+        first.become(Role("engine 0", FakeEngine(random.Random(1))))
+        one.rollouts.gate.mend()
+        assert not one.rollouts.gate.failures
+
+    _, groups = one.lookahead.collect(1, check)
+    assert [[sample.token_ids[0] for sample in group] for group in groups] == [[i] * SAMPLES for i in range(4)]
+    assert len(checks) == 1
+    assert dead.calls == []
+    assert first.actor is not dead
+
+
+def test_a_death_that_was_mended_before_it_was_noticed_is_none(run: Callable[..., Run]) -> None:
+    one = run(0, 1, 1, 1)
+    role = one.roles[0]
+    error = RoleDiedError(role, "engine 0 died")
+    role.become(Role("engine 0", FakeEngine(random.Random(1))))
+    one.rollouts.gate.await_repair(0, error)  # does not wait
+    assert one.rollouts.gate.failures == []
+
+
+def test_any_other_failure_ends_the_wait(run: Callable[..., Run]) -> None:
+    one = run(1, 1, 1, 2)
+    one.roles[0].actor.trouble.append(RoleError("engine 0 failed while generating: ValueError"))
+    with pytest.raises(RoleError, match="engine 0 failed"):
+        one.collect(1)
+
+
+def test_a_hold_waits_for_work_and_lets_none_begin(run: Callable[..., Run]) -> None:
+    one = run(0, 1, 1, 1)
+    gate, begun, over = one.rollouts.gate, threading.Event(), threading.Event()
+
+    def work() -> None:
+        with gate.passing(0):
+            begun.set()
+            time.sleep(0.05)
+            over.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert begun.wait(WAIT_S)
+    with gate.held(lambda: None):
+        assert over.is_set()
+        late = threading.Thread(target=work, daemon=True)
+        begun.clear()
+        late.start()
+        assert not begun.wait(0.05)
+    assert begun.wait(WAIT_S)
+    late.join(WAIT_S)
+    assert gate.busy_s()[0] >= 0.1
+
+    def give_up() -> None:
+        raise TimeoutError
+
+    with gate.passing(0), pytest.raises(TimeoutError), gate.held(give_up):
+        pass
+
+
+def test_engines_are_idle_for_what_they_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("trainers.idle.time.monotonic", lambda: now[0])
+    busy = [5.0, 7.0]
+    clock = IdleClock(lambda: busy)
+    clock.begin()
+    now[0], busy = 110.0, [9.0, 7.0]
+    found = clock.measure({"generate": 3.0, "train": 4.0, "weight_sync": 1.0, "measure": 0.5})
+    assert found == {"time/engine_idle": pytest.approx(8.0), "time/learner_idle": pytest.approx(4.5)}
+    assert clock.engine_work_s() == pytest.approx(2.0)
+
+
+def test_engines_that_die_too_often_end_the_attempt() -> None:
+    now = [0.0]
+    restarts = Restarts(lambda: now[0])
+    error = RoleDiedError(Role("engine 1", None, pid=7, host="n1"), "engine 1 (pid 7 on n1) died while generating")
+    texts = [restarts.grant(error) for _ in range(LIMIT)]
+    assert texts[0].startswith("engine 1 (pid 7 on n1) died while generating; starting it again (1 of 3 restarts")
+    with pytest.raises(RoleDiedError, match="engine 1"):
+        restarts.grant(error)
+    now[0] = WINDOW_S + 1
+    assert "(1 of 3" in restarts.grant(error)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [((32, 8, 1), 32), ((32, 8, 2), 16), ((33, 8, 2), 17), ((64, 8, 1), 32), ((4, 512, 1), 1), ((2, 8, 4), 1),
+     ((32, 8, 1, 16), 2), ((32, 8, 1, 4), 1), ((128, 8, 1, 512), 64)],
+)  # fmt: skip
+def test_prompts_of_one_call(numbers: Sequence[Any], expected: int) -> None:
+    assert prompts_per_chunk(*numbers) == expected
+
+
+def test_a_sample_older_than_the_bound_or_of_a_version_to_come_ends_the_run() -> None:
+    samples = [[Completion(0, (1,), (-0.5,), "stop", weight_version=6)]]
+    assert Ages(2).note(samples, 8)[0][0].staleness == 2
+    for bound, version in ((1, 8), (0, 7), (2, 5)):
+        with pytest.raises(TrainingError, match=f"weight version 6 came to be trained on at version {version}"):
+            Ages(bound).note(samples, version)

@@ -1,0 +1,88 @@
+"""How often is looked, why a job waits in words, and where the steps went: pure parts of the cockpit."""
+
+from __future__ import annotations
+
+import pytest
+from fake_cockpit import FakeCockpit
+from pictures import cockpit, settled, until
+from textual import events
+
+from rltui.cluster.jobs import JobSnapshot
+from rltui.tui import refresh
+from rltui.tui.glyphs import UNICODE
+from rltui.tui.views import step_time
+from rltui.watch import pending
+from rltui.watch.snapshots import MetricsSnapshot
+
+
+@pytest.mark.parametrize(
+    ("has_focus", "silent_s", "word"),
+    [(True, 0.0, "here"), (False, 0.0, "elsewhere"), (True, 601.0, "gone"), (False, 601.0, "gone")],
+)
+def test_whether_somebody_looks(has_focus: bool, silent_s: float, word: str) -> None:
+    assert refresh.attention(has_focus, silent_s) == word
+
+
+def test_nobody_looks_so_little_is_read() -> None:
+    for source in ("runs", "peek", "run"):
+        periods = [refresh.refresh_interval_s(source, True, attention=who) for who in ("here", "elsewhere", "gone")]
+        assert periods == [periods[0], 5.0, 60.0]
+        assert periods[0] <= 1.0
+
+
+def test_many_nodes_are_read_less_often() -> None:
+    periods = [refresh.refresh_interval_s("run", True, nodes=nodes) for nodes in (1, 16, 100, 1000)]
+    assert periods == [0.5, 0.5, 0.5, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("reason", "start", "position", "words"),
+    [
+        ("Priority", 7800.0, 31, "#31 in line, starts in ~2h10: Jobs with a higher priority are in front of it"),
+        ("", 300.0, None, "starts in ~5 min"),
+        ("", 30.0, None, "should start now"),
+        ("", 0.0, 1, "#1 in line"),
+        ("", 4 * 86400.0, None, "starts in ~4 days"),
+    ],
+)
+def test_why_a_job_waits(reason: str, start: float, position: int | None, words: str) -> None:
+    job = JobSnapshot(
+        job_id="1", state="pending", reason=reason, queue_position=position, expected_start_at=start and 1000.0 + start
+    )
+    assert pending.pending_words(job, 1000.0) == words
+
+
+def test_a_job_that_will_never_start_says_that_first() -> None:
+    job = JobSnapshot(job_id="1", state="pending", reason="PartitionNodeLimit", queue_position=3)
+    assert pending.is_stuck(job)
+    assert pending.pending_words(job, 0.0).endswith(": #3 in line")
+
+
+def test_where_the_steps_went_adds_up() -> None:
+    series = {"time/total": (1.0,) * 40, "time/generate": (0.5,) * 40, "time/train": (0.25,) * 40}
+    found = step_time.phases(MetricsSnapshot(steps=tuple(range(40)), series=series), 20)
+    assert [(phase.name, round(sum(phase.seconds), 6)) for phase in found] == [
+        ("generate", 10.0),
+        ("train", 5.0),
+        ("other", 5.0),
+    ]
+    lines = step_time.chart(MetricsSnapshot(steps=tuple(range(40)), series=series), 48, UNICODE, rows=8)
+    columns = [line.plain[8:] for line in lines[1:-1]]
+    assert sum(row.count("█") for row in columns) == 2 * sum(row.count("▓") for row in columns)
+    assert step_time.chart(MetricsSnapshot(), 48, UNICODE) == []
+
+
+async def test_the_cockpit_in_the_background_reads_little_and_catches_up_when_one_is_back() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await settled(pilot)
+        pilot.app.post_message(events.AppBlur())
+        await until(pilot, lambda: pilot.app.controller._attention == "elsewhere", "the blur")
+        pilot.app.controller.refresh()
+        await until(pilot, lambda: pilot.app.controller.periods["runs"] >= 5.0, "the longer period")
+        reads = [call for call in fake.calls if call[0] == "runs"]
+        pilot.app.post_message(events.AppFocus())
+        await until(
+            pilot, lambda: len([call for call in fake.calls if call[0] == "runs"]) > len(reads), "a read at once"
+        )
+        assert pilot.app.controller._attention == "here"

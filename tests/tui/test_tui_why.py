@@ -1,0 +1,153 @@
+"""`!`: causes, evidence that leads to its line in the log, remedies that are previewed, confirmed and done."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from canned_actions import EXCLUDE, WHY
+from canned_runs import RUNS
+from fake_cockpit import FakeCockpit
+from pictures import cockpit, enter, flushed, notices, press, screen_lines, screen_text, settled, until, until_text
+
+from rltui.service.cockpit import WhyFinding, WhyReport
+from rltui.tui.glyphs import ASCII, UNICODE
+from rltui.tui.screens.confirm import ConfirmScreen
+from rltui.tui.screens.run import RunScreen
+from rltui.tui.screens.runs import RunsScreen
+from rltui.tui.screens.why import WhyScreen
+from rltui.tui.spans import width_of
+from rltui.tui.views.why import confidence_word, why_lines
+
+FAILED = RUNS[5].run_id
+
+
+async def asked(pilot) -> WhyScreen:
+    await press(pilot, *"jjjjj", "!")
+    await until(pilot, lambda: isinstance(pilot.app.screen, WhyScreen), "the screen")
+    await until(pilot, lambda: pilot.app.screen.pane.report is not None, "the report")
+    await flushed(pilot)
+    return pilot.app.screen
+
+
+async def test_the_cause_comes_first_and_enter_jumps_to_its_line() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await asked(pilot)
+        text = screen_text(pilot)
+        assert "Engine 3 ran out of GPU memory on nid010798" in text
+        assert text.index("cuda_oom_gpu_shared") < text.index("ecc_uncorrectable") < text.index("ray_actor_died")
+        await press(pilot, "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
+        await until_text(pilot, "out.log:1043")
+        assert ("log_part", FAILED, "out.log", "1043") in fake.calls
+        rows = [row for row in screen_lines(pilot) if row.startswith("›")]
+        assert [row.split()[0] for row in rows] == ["›"]
+        assert "1043 " in rows[0]
+        await press(pilot, "q")
+        assert isinstance(pilot.app.screen, WhyScreen), "back to the next piece of evidence"
+
+
+async def test_from_an_open_run_the_jump_stays_in_it_and_f_goes_back_to_the_end() -> None:
+    async with cockpit() as pilot:
+        await press(pilot, *"jjjjj", "enter", "!")
+        await until(pilot, lambda: isinstance(pilot.app.screen, WhyScreen), "the screen")
+        await until_text(pilot, "out.log:1043")
+        await press(pilot, "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
+        await until_text(pilot, "f back to the end")
+        await enter(pilot, "f")
+        await until_text(pilot, "follow")
+        await press(pilot, "q")
+        assert isinstance(pilot.app.screen, RunsScreen)
+
+
+async def test_f_previews_the_remedy_of_the_cause_and_y_does_exactly_that() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await asked(pilot)
+        await enter(pilot, "f")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the preview")
+        assert "roles.rollout.memory_utilization: 0.55" in screen_text(pilot)
+        await enter(pilot, "y")
+        wanted = ("resubmit", FAILED, "roles.rollout.memory_utilization=0.55")
+        await until(pilot, lambda: wanted in fake.calls, "the resubmission")
+
+
+async def test_a_remedy_that_keeps_away_from_a_node() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        screen = await asked(pilot)
+        while screen.pane.selected.fix != EXCLUDE:
+            await press(pilot, "j")
+        await press(pilot, "enter")
+        await until_text(pilot, "keeps away from nid010798")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the preview")
+        await enter(pilot, "y")
+        await until(pilot, lambda: ("resubmit", FAILED, "nid010798") in fake.calls, "the resubmission")
+
+
+async def test_what_leads_nowhere_says_so() -> None:
+    async with cockpit() as pilot:
+        await asked(pilot)
+        await press(pilot, "g", "enter")
+        await until(pilot, lambda: "leads nowhere" in notices(pilot), "the reason")
+        await press(pilot, "G", "enter")
+        await until(pilot, lambda: "this is how the attempt ended" in notices(pilot), "the answer")
+
+
+async def test_readonly_shows_remedies_and_applies_none() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake, readonly=True) as pilot:
+        screen = await asked(pilot)
+        await enter(pilot, "f")
+        await until(pilot, lambda: "read-only" in notices(pilot), "the reason")
+        while screen.pane.selected.fix != EXCLUDE:
+            await press(pilot, "j")
+        await press(pilot, "enter")
+        await settled(pilot)
+        assert isinstance(pilot.app.screen, WhyScreen)
+        assert not [call for call in fake.calls if call[0].startswith("preview")]
+
+
+async def test_a_log_that_cannot_be_read_leaves_the_screen() -> None:
+    fake = FakeCockpit(failing={"log_part"})
+    async with cockpit(fake) as pilot:
+        await asked(pilot)
+        await press(pilot, "enter")
+        await until(pilot, lambda: "isambard does not answer" in notices(pilot), "the error")
+        assert isinstance(pilot.app.screen, RunScreen)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
+def test_lines_fit_and_the_last_one_can_be_reached(width: int, glyphs: object) -> None:
+    lines = why_lines(WHY, width, glyphs)
+    assert [row.line.plain for row in lines if width_of(row.line.spans) > width] == []
+    assert lines[-1].stop
+    assert [row.evidence for row in lines if row.evidence] == [
+        (file, line) for finding in WHY.findings for file, line, _ in finding.evidence if line
+    ]
+
+
+def test_hostile_words_are_text() -> None:
+    finding = WhyFinding(
+        diagnosis="x", summary="[red]no[/]", confidence=0.1, evidence=(("a\x1b[2J", 1, "\x1b]0;t\x07"),)
+    )
+    lines = why_lines(WhyReport(run_id="x", headline="[b]", findings=(finding,)), 80, UNICODE)
+    assert "\x1b" not in "".join(text for row in lines for text, _ in row.line.spans)
+
+
+def test_sureness_is_a_word() -> None:
+    assert [confidence_word(value) for value in (0.95, 0.7, 0.3)] == ["sure", "likely", "not sure"]
+
+
+async def test_a_run_without_a_cause_says_what_to_collect() -> None:
+    class Clueless(FakeCockpit):
+        def why(self, run_id: str) -> WhyReport:
+            return msgspec.structs.replace(WHY, run_id=run_id, headline="No known cause is in its logs.", findings=())
+
+    async with cockpit(Clueless()) as pilot:
+        await asked(pilot)
+        await until_text(pilot, "No known cause is in its logs.")
+        await enter(pilot, "f")
+        await until(pilot, lambda: "no remedy" in notices(pilot), "the reason")

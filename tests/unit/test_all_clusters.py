@@ -1,0 +1,115 @@
+"""Runs of several clusters: each is read by itself, and one that is away costs the others nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.errors import ClusterError, UsageError
+from rltui.paths import cache_dir
+from rltui.service.all_clusters import AllClusters
+from rltui.service.last_rows import LastRows
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """The port of a server that lets one in and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield int(server.getsockname()[1])
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: int) -> Path:
+    """A user with this machine, a second run root on it, and a cluster that hangs."""
+    for name in ("RUN_ROOT", "CONFIG_DIR", "STATE_DIR", "CACHE_DIR"):
+        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+    (tmp_path / "config_dir").mkdir()
+    (tmp_path / "config_dir" / "clusters.yaml").write_text(
+        f"near: {{transport: local, scheduler: slurm, run_root: {tmp_path}/near}}\n"
+        f"gone: {{transport: paramiko, host: 127.0.0.1, port: {silent}, scheduler: slurm}}\n"
+    )
+    make_run(tmp_path / "run_root", "grpo-here-0001", 100.0)
+    make_run(tmp_path / "near", "grpo-near-0002", 200.0)
+    return tmp_path
+
+
+def make_run(root: Path, run_id: str, created_at: float) -> None:
+    attempt = root / run_id / "attempts" / "01"
+    attempt.mkdir(parents=True, mode=0o700)
+    root.chmod(0o700)
+    (attempt / "job.json").write_text(json.dumps({"uuid": run_id}))
+    (attempt / "end.json").write_text(json.dumps({"outcome": "finished", "reason": "all steps done", "at": created_at}))
+    record = {"name": run_id.rpartition("-")[0], "created_at": created_at, "cluster": "whatever it was called there"}
+    (root / run_id / "run.json").write_text(json.dumps(record))
+
+
+def kept_row(cluster: str, run_id: str) -> None:
+    row = RunSummary(
+        run_id=run_id, name="far", algorithm="grpo", cluster=cluster, state="running", attempt=1, created_at=50.0,
+        nodes=1, gpus_per_node=8, gpu="H100",
+    )  # fmt: skip
+    LastRows(cache_dir(), cluster).keep(RunsSnapshot(runs=(row,), taken_at=1234.0))
+
+
+def test_a_cluster_that_hangs_shows_its_last_rows_and_holds_up_nobody(home: Path) -> None:
+    kept_row("gone", "far-0003")
+    clusters = AllClusters()
+    began = time.monotonic()
+    snapshot = clusters.runs(patience_s=3.0)
+    assert time.monotonic() - began < 12.0  # the machine that hangs has 15 s to greet
+    rows = [(run.run_id, run.cluster, run.as_of) for run in snapshot.runs]
+    assert rows == [("grpo-near-0002", "near", 0.0), ("grpo-here-0001", "local", 0.0), ("far-0003", "gone", 1234.0)]
+    assert "gone" in snapshot.problem
+    assert [one.name for one in clusters.summaries()] == ["local", "gone", "near"]
+    clusters.close()
+
+
+def test_a_run_is_found_wherever_it_is_and_names_its_cluster(home: Path) -> None:
+    kept_row("gone", "far-0003")
+    clusters = AllClusters(["local", "near"])
+    context, run = clusters.find("grpo-near")
+    assert (context.name, run.run_id) == ("near", "grpo-near-0002")
+    assert clusters.find("grpo-here-0001")[0].name == "local"
+    with pytest.raises(UsageError, match="could be"):
+        clusters.find("grpo-")
+    with pytest.raises(UsageError, match="No run is called"):
+        clusters.find("elsewhere")
+    clusters.close()
+
+
+def test_a_cluster_that_nobody_knows_is_refused_with_the_nearest_name(home: Path) -> None:
+    with pytest.raises(UsageError, match="There is no cluster 'nere'") as refused:
+        AllClusters(["nere"])
+    assert "near" in refused.value.hint
+
+
+def test_a_run_of_a_cluster_that_is_away_is_no_unknown_run(home: Path, silent: int) -> None:
+    config = home / "config_dir" / "clusters.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    config.write_text(config.read_text().replace(str(silent), str(port)))
+    kept_row("gone", "far-0003")
+    clusters = AllClusters()
+    with pytest.raises(ClusterError):
+        clusters.find("far-0003")
+    with pytest.raises(ClusterError, match="where rltui could look"):
+        clusters.find("elsewhere")
+    clusters.close()
+
+
+def test_rows_are_kept_privately_and_a_damaged_file_is_no_rows(home: Path) -> None:
+    kept_row("gone", "far-0003")
+    path = home / "cache_dir" / "runs" / "gone.json"
+    assert os.stat(path).st_mode & 0o077 == 0
+    path.write_text('{"runs": [{"torn')
+    assert not LastRows(cache_dir(), "gone").last().runs

@@ -1,0 +1,56 @@
+"""How verbs speak of runs: a line that can be read, and the same words for a job that waits as on the screens."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from rltui.cli import ps, show, words
+from rltui.cluster.jobs import JobSnapshot
+from rltui.diagnose.diagnose import diagnose
+from rltui.diagnose.report import as_text
+from rltui.diagnose.sources import text_source
+from rltui.watch.pending import pending_words
+from rltui.watch.snapshots import EndSnapshot, RunSnapshot, RunSummary
+
+
+def summary(**keys: Any) -> RunSummary:
+    given = {"run_id": "grpo-1a2b", "name": "grpo", "algorithm": "grpo", "cluster": "lab", "attempt": 1}
+    return RunSummary(**{**given, "created_at": 50.0, "nodes": 1, "gpus_per_node": 8, "gpu": "H100", **keys})
+
+
+def waits(**keys: Any) -> RunSummary:
+    return summary(state="queued", job_id="7", job=JobSnapshot(job_id="7", state="pending", **keys))
+
+
+def test_a_long_reason_is_cut_in_the_list_and_whole_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    reason = "the trainer failed\nTraceback: " + "word " * 500
+    run = summary(state="failed", failure="cuda_oom", end=EndSnapshot(outcome="failed", reason=reason))
+    ps._print([run, summary(run_id="short", state="failed", end=EndSnapshot(outcome="failed", reason="no room"))])
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("…")
+    assert "cuda_oom: the trainer failed Traceback: word word" in first
+    assert len(first) == len(header.rstrip()) + 2 + ps.LONGEST_TEXT
+    assert second.endswith("no room")
+    assert words.about(run) == f"cuda_oom: {reason}"
+
+
+@pytest.mark.parametrize("reason", ["Priority", "QOSMaxGRESPerUser", ""])
+def test_a_job_that_waits_has_one_wording(reason: str) -> None:
+    start = time.time() + 7859.0
+    run = waits(reason=reason, queue_position=31, expected_start_at=start)
+    assert words.about(run) == pending_words(run.job, start - 7859.0)
+    assert "#31 in line, starts in ~2h10" in words.about(run)
+    assert f"  waits: {words.about(run)}" in list(show._lines(RunSnapshot(summary=run)))
+
+
+def test_a_scheduler_that_says_nothing_is_said_to_say_nothing() -> None:
+    assert words.about(waits()) == "the scheduler has not said why"
+
+
+def test_a_node_that_failed_is_named_once() -> None:
+    lines = list(as_text(diagnose([text_source("scheduler", "Node failure on node2\n")])))
+    assert lines[0] == "✗ A node failed under the job: node2."
+    assert "  scheduler:1 (on node2)" in lines

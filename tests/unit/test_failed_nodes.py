@@ -1,0 +1,138 @@
+"""Which node failed under a job: from the times at which its nodes fell silent, and from what Slurm says of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from watch_support import append, write_json
+
+from rltui.cluster.facts import NodeFacts
+from rltui.cluster.jobs import JobSnapshot
+from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.relay_client import RelayClient
+from rltui.diagnose.diagnose import diagnose
+from rltui.diagnose.run_words import RunPicture, words_of
+from rltui.diagnose.sources import Source
+from rltui.onnode.allocation import not_answering
+from rltui.onnode.lost_nodes import last_time, lost_here, named_by_srun, silent_first
+from rltui.service.failed_nodes import down_among, with_failed_nodes
+from rltui.watch.jobs import job_facts
+from rltui.watch.snapshots import RunSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rltui.service.context import Context
+
+
+@pytest.fixture
+def client() -> Iterator[RelayClient]:
+    client = RelayClient(LocalTransport(), timeout_s=5)
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("last_words", "silent"),
+    [
+        ({}, []),
+        ({"a": 100.0}, []),
+        ({"a": 100.0, "b": 100.5, "c": 70.0}, ["c"]),
+        ({"a": 100.0, "b": 92.0}, ["b"]),
+        ({"a": 100.0, "b": 92.1}, []),
+        # a switch took two; the head was ended a little before the last
+        ({"a": 100.0, "b": 70.0, "c": 71.0, "d": 91.0}, ["b", "c"]),
+        # one after the other: nothing is clear
+        ({"a": 100.0, "b": 93.0, "c": 86.0}, []),
+    ],
+)
+def test_the_node_that_fell_silent_first(last_words: dict[str, float], silent: list[str]) -> None:
+    assert silent_first(last_words) == silent
+
+
+def test_a_torn_line_is_no_last_word() -> None:
+    assert last_time(b'{"t":5.0,"host":"a"}\n{"t":6.25,"host":"a"}\n{"t":7') == 6.25
+    assert last_time(b'{"t":7') == last_time(b"") == 0.0
+
+
+class _Place:
+    """A cluster of which only the relay is asked."""
+
+    def __init__(self, client: RelayClient) -> None:
+        self.cluster = self
+        self.client = client
+        self.failed_nodes: dict[str, tuple[str, ...]] = {}
+
+
+def run_of_three(root: Path) -> RunSummary:
+    attempt = root / "r/attempts/01"
+    write_json(attempt / "job.json", {"uuid": "u"})
+    for host, last in (("n1", 400.0), ("n2", 99.0), ("n3", 401.0)):
+        lines = [f'{{"t":{at},"host":"{host}"}}\n'.encode() for at in (last - 1, last)]
+        append(attempt / f"gpu-{host}.jsonl", *lines)
+    about: dict[str, Any] = {"algorithm": "grpo", "cluster": "c", "state": "failed", "attempt": 1, "created_at": 1.0}
+    return RunSummary(run_id="r", name="r", nodes=3, gpus_per_node=1, gpu="cpu", path=str(root / "r"), **about)
+
+
+def test_a_job_that_slurm_ended_for_a_node_names_it_and_the_remedy_keeps_away(
+    client: RelayClient, tmp_path: Path
+) -> None:
+    run, context = run_of_three(tmp_path), _Place(client)
+    job = JobSnapshot(
+        job_id="7", state="failed", word="NODE_FAIL", nodes=("n1.site", "n2.site", "n3.site"), ended_at=402.0
+    )
+    named = with_failed_nodes(cast("Context", context), run, job, 410.0)
+    assert named.failed_nodes == ("n2.site",)
+    assert lost_here(str(tmp_path / "r/attempts/01"), job.nodes) == ["n2.site"]
+    facts = job_facts(None, None, named)
+    assert (facts.state, facts.sentence) == ("failed", "Node failure on n2.site ended the job.")
+    assert "n2.site" in facts.next_step
+    lines = "\n".join(words_of(RunPicture(now=410.0, job=named))["scheduler"]).encode()
+    [found] = diagnose([Source("scheduler", (lines,), has_lines=False)])
+    assert (found.id, "n2.site" in found.summary) == ("slurm_node_fail", True)
+    assert any("n2.site" in command for remedy in found.remedies for command in remedy.commands)
+    append(tmp_path / "r/attempts/01/nodes.log", b"srun: error: Node failure on n3.site\n")
+    assert lost_here(str(tmp_path / "r/attempts/01"), job.nodes) == ["n3.site"]
+    # found out once
+    for file in (tmp_path / "r/attempts/01").glob("gpu-*"):
+        file.unlink()
+    assert with_failed_nodes(cast("Context", context), run, job, 411.0).failed_nodes == ("n2.site",)
+
+
+def test_other_ends_name_no_node(client: RelayClient, tmp_path: Path) -> None:
+    job = JobSnapshot(job_id="7", state="failed", word="FAILED", nodes=("n1", "n2"), ended_at=402.0)
+    run = run_of_three(tmp_path)
+    assert with_failed_nodes(cast("Context", _Place(client)), run, job, 500.0).failed_nodes == ()
+
+
+def test_nodes_that_slurm_calls_down() -> None:
+    facts = [
+        NodeFacts(name="n1", state="idle"),
+        NodeFacts(name="n2", state="down"),
+        NodeFacts(name="n3", state="idle", flags=("not_responding",)),
+        NodeFacts(name="n4", state="down"),
+    ]
+    assert down_among(("n1", "n2", "n3"), facts) == ("n2", "n3")
+    assert down_among(("n2", "n4"), facts) == ()
+    assert down_among(("n2",), facts) == ("n2",)
+
+
+STEP_ENDED = """\
+srun: error: Node failure on node2
+srun: Job step aborted: Waiting up to 32 seconds for job step to finish.
+slurmstepd: error: *** STEP 5.1 ON node2 CANCELLED AT 2026-11-22T01:02:03 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***
+srun: error: node3: task 1: Killed
+"""
+
+
+def test_a_step_that_slurm_killed_for_another_node_names_that_one() -> None:
+    assert named_by_srun(STEP_ENDED.splitlines(), ["node2", "node3"]) == ["node2"]
+    assert named_by_srun(["srun: error: node3: task 1: Killed"], ["node2", "node3"]) == []
+
+
+def test_nodes_that_do_not_answer_in_the_words_of_sinfo() -> None:
+    answer = "node1 allocated\nnode2 allocated*\nnode3 down*\nnode4 down\nnode5 mixed\n"
+    assert not_answering(answer, ["node5", "node3", "node2", "node4"]) == ["node3", "node2", "node4"]
+    assert not_answering("", ["node1"]) == []

@@ -1,0 +1,171 @@
+"""The cockpit's services over real run directories on this machine: what screens and the verbs beside them show."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.cli.main import main
+from rltui.cluster.attention import NeedsAttentionError
+from rltui.cluster.prompts import Field, Question
+from rltui.errors import RltuiError
+from rltui.layout.load import dump_layout, load_layout
+from rltui.layout.presets import resolve
+from rltui.paths import config_dir, ensure_private, run_root
+from rltui.service.doors import Door, PendingQuestion
+from rltui.service.live_cockpit import LiveCockpit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+NOW = 1_793_000_000.0
+RUN = "grpo-tiny-1a2b"
+DEADLINE_S = 60.0
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.10 GiB. GPU 0 has a total capacity of 79.10 GiB"
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come within {DEADLINE_S:.0f} s"
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+
+
+@pytest.fixture
+def attempt() -> Path:
+    """A run that died of memory at step 3, with two logs, samples of a node, metrics and events."""
+    folder = ensure_private(run_root()) / RUN
+    path = folder / "attempts" / "01"
+    path.mkdir(parents=True)
+    about = {"name": "grpo-tiny", "algorithm": "grpo", "cluster": "local", "created_at": NOW, "nodes": 1}
+    folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "H100-SXM-80GB"}))
+    path.joinpath("layout.yaml").write_text(dump_layout(load_layout(resolve("local/grpo-tiny")).layout))
+    path.joinpath("stage.json").write_text(
+        json.dumps({"stage": "ended", "since": NOW, "updated": NOW, "step": 3, "steps": 9})
+    )
+    path.joinpath("end.json").write_text(
+        json.dumps({"outcome": "failed", "exit_code": 1, "reason": "the trainer failed", "at": NOW})
+    )
+    path.joinpath("out.log").write_text(
+        "".join(f"10:00:{second:02d} step {second}\n" for second in range(40)) + OOM + "\n"
+    )
+    path.joinpath("node-n1.log").write_text("10:00:20 hello from n1\n")
+    card = {"i": 0, "name": "H100", "util": 97.0, "mem": [70.0, 80.0], "w": 600.0, "c": 61.0, "pids": [77]}
+    line = {"t": NOW, "host": "n1", "cpus": 8, "cpu": 41.0, "mem": [9.0, 31.0], "gpus": [card]}
+    process = {"pid": 77, "title": "ray::Learner.train", "cpu": 99.0, "rss": 3.0}
+    path.joinpath("gpu-n1.jsonl").write_text(json.dumps(line | {"procs": [process]}) + "\n")
+    path.joinpath("metrics.jsonl").write_text(
+        "".join(f'{{"step": {step}, "reward": 0.{step}}}\n' for step in (1, 2, 3))
+    )
+    path.joinpath("events.jsonl").write_text(json.dumps({"time": NOW, "kind": "stage", "text": "training"}) + "\n")
+    return path
+
+
+@pytest.fixture
+def cockpit(attempt: Path) -> Iterator[LiveCockpit]:
+    live = LiveCockpit()
+    yield live
+    live.close()
+
+
+def test_the_failure_word_comes_into_the_list_by_and_by(cockpit: LiveCockpit) -> None:
+    [run] = cockpit.runs().runs
+    assert (run.run_id, run.state) == (RUN, "failed")
+    wait_for(lambda: cockpit.runs().runs[0].failure.startswith("cuda_oom"), "the word")
+    assert cockpit.watch(RUN).summary.failure.startswith("cuda_oom")
+
+
+def test_a_picture_has_all_logs_and_the_one_that_is_wanted(cockpit: LiveCockpit) -> None:
+    picture = cockpit.watch(RUN)
+    assert [(file.name, file.node) for file in picture.logs] == [("out.log", ""), ("node-n1.log", "n1")]
+    assert picture.log.lines[-1] == OOM
+    assert cockpit.watch(RUN, "node-n1.log").log.lines == ("10:00:20 hello from n1",)
+    merged = cockpit.watch(RUN, "*").log
+    assert merged.name == "*"
+    at = merged.lines.index("[node-n1] 10:00:20 hello from n1")
+    assert {line.split()[1] for line in merged.lines[:at]} <= {f"10:00:{second:02d}" for second in range(21)}
+    assert cockpit.watch(RUN).log.lines[-1] == OOM
+    assert [gpu.pids for host in picture.hosts for gpu in host.gpus] == [(77,)]
+
+
+def test_evidence_can_be_read_in_its_place(cockpit: LiveCockpit) -> None:
+    report = cockpit.why(RUN)
+    file, line, text = report.findings[0].evidence[0]
+    part = cockpit.log_part(RUN, file, line)
+    assert OOM in text
+    assert part.lines[line - part.first_line] == OOM
+    with pytest.raises(RltuiError):
+        cockpit.log_part(RUN, "../../../run.json", 1)
+    with pytest.raises(RltuiError):
+        cockpit.log_part(RUN, "nothing.log", 1)
+
+
+def test_a_resubmission_is_previewed_with_its_difference_and_findings(cockpit: LiveCockpit) -> None:
+    preview = cockpit.preview_resubmit(RUN, ("train.steps=7",))
+    assert "+ train.steps: 7" in preview.diff
+    assert preview.overrides == ("train.steps=7",)
+
+
+def test_a_review_has_the_script_of_its_cluster() -> None:
+    config_dir().mkdir(parents=True)
+    config_dir().joinpath("clusters.yaml").write_text("hpc:\n  host: login.example.org\n  scheduler: slurm\n")
+    live = LiveCockpit()
+    try:
+        assert [one.name for one in live.clusters()] == ["local", "hpc"]
+        review = live.review("local/grpo-tiny", ("train.steps=7",), "hpc")
+        assert review.cluster == "hpc"
+        assert "#SBATCH" in review.script
+        assert review.commands == ("rltui launch local/grpo-tiny train.steps=7 --cluster hpc",)
+        assert live.review("local/grpo-tiny").script == ""
+    finally:
+        live.close()
+
+
+def test_a_door_carries_a_question_to_somebody_and_the_answers_back() -> None:
+    shown: list[PendingQuestion] = []
+    question = Question(kind="password", title="ada@hpc", fields=(Field("Password:"),))
+    answers: list[tuple[str, ...]] = []
+    thread = threading.Thread(target=lambda: answers.append(Door(shown.append).ask(question)))
+    thread.start()
+    wait_for(lambda: bool(shown), "the question")
+    shown[0].answer(("secret",))
+    shown[0].answer(None)  # what is given counts
+    thread.join(DEADLINE_S)
+    assert answers == [("secret",)]
+    with pytest.raises(NeedsAttentionError, match="did not answer"):
+        Door(lambda pending: pending.answer(None)).ask(question)
+
+
+@pytest.mark.parametrize(
+    ("verb", "key", "words"),
+    [
+        ("gpus", "hosts", "ray::Learner.train"),
+        ("actors", "actors", ""),
+        ("queues", "status", ""),
+        ("metrics", "series", "reward"),
+        ("events", "events", "training"),
+    ],
+)
+def test_the_verbs_show_what_the_tabs_show(
+    verb: str, key: str, words: str, attempt: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([verb, RUN]) == 0
+    said = capsys.readouterr()
+    assert words in said.out
+    assert said.out or RUN in said.err, "nothing to show is said on stderr"
+    assert main([verb, RUN, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == 1
+    assert answer["run_id"] == RUN
+    assert key in answer

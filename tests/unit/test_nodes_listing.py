@@ -1,0 +1,99 @@
+"""``rltui nodes``: which nodes are alike, which are out of service, and what that looks like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rltui.cli import nodes as verb
+from rltui.cli.main import main
+from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
+from rltui.cluster.profile import BadNode, Profile
+from rltui.service.nodes import grouped
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+PROFILE = Profile(
+    name="alpha",
+    bad_nodes=[
+        BadNode(node="n3", reason="NVLink errors", until="2026-12-01"),
+        BadNode(node="n4", reason="healed", until="2026-11-01"),
+    ],
+)
+
+
+def node(name: str, **changes: Any) -> NodeFacts:
+    usual: dict[str, Any] = {
+        "partitions": ("gpu",),
+        "state": "idle",
+        "gpu": "h100",
+        "gpus": 8,
+        "gpus_used": 0,
+        "cpus": 64,
+    }
+    return NodeFacts(name=name, **(usual | changes))
+
+
+FACTS = ClusterFacts(
+    partitions=(PartitionFacts(name="gpu", is_default=True, max_time_s=86400), PartitionFacts(name="low", is_up=False)),
+    nodes=(
+        *(node(f"n{number}") for number in range(1, 6)),
+        node("n6", state="mixed", gpus_used=6),
+        node("n7", flags=("drain",), reason="GPU 3: Xid 79"),
+        node("n8", state="allocated", flags=("drain",), gpus_used=8, reason="GPU 3: Xid 79"),
+        node("n9", state="down", flags=("not_responding",), partitions=("low",), gpus_used=None),
+        node("n10", flags=("not_responding",)),
+        node("c1", gpu="", gpus=0),
+    ),
+)
+
+
+def test_nodes_that_are_alike_are_one_group_and_free_ones_come_first() -> None:
+    found = [
+        (group.nodes, group.state, group.gpus_free, group.is_usable)
+        for group in grouped(FACTS, PROFILE, today="2026-11-22")
+    ]
+    assert found == [
+        (("n1", "n2", "n4", "n5"), "idle", 8, True),
+        (("n6",), "mixed", 2, True),
+        (("c1",), "idle", 0, True),
+        (("n10",), "unresponsive", 8, False),
+        (("n3",), "idle", 8, False),
+        (("n7",), "drained", 8, False),
+        (("n8",), "draining", 0, False),
+        (("n9",), "down", None, False),
+    ]
+    reasons = {group.nodes[0]: group.reason for group in grouped(FACTS, PROFILE, today="2026-11-22")}
+    assert reasons["n3"] == "avoided: NVLink errors"
+    assert reasons["n7"] == "GPU 3: Xid 79"
+
+
+def test_a_partitions_nodes_alone_can_be_had() -> None:
+    assert [group.nodes for group in grouped(FACTS, PROFILE, "low", "2026-11-22")] == [("n9",)]
+
+
+def test_the_table_fits_a_terminal_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verb, "clusters_nodes", lambda name, prompter: (PROFILE, FACTS))
+    assert main(["nodes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("alpha: 11 nodes, 80 GPUs: ")
+    assert ["gpu*", "10", "34/72", "1-00:00:00", "no", "limit"] in [line.split() for line in lines]
+    assert any("closed" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert main(["nodes", "--partition", "x"]) == 2
+    assert "Known: gpu, low" in capsys.readouterr().err
+
+
+def test_without_a_slurm_cluster_setup_is_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert main(["nodes"]) == 2
+    assert "rltui setup" in capsys.readouterr().err
+    assert main(["nodes", "--cluster", "local"]) == 2
+    assert "no Slurm" in capsys.readouterr().err

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rltui.cluster.askpass_server import answering
+from rltui.cluster.attention import NeedsAttentionError
+from rltui.cluster.prompts import Field, NobodyThere, Question, SwitchedPrompter
+
+QUESTION = Question("interactive", "alice@login", (Field("Password:"), Field("Code:", echo=True)), ("Welcome",))
+
+ASKING = """
+from rltui.cluster.prompts import *
+question = Question("interactive", "alice@login", (Field("Password:"), Field("Code:", echo=True)), ("Welcome",))
+try:
+    print("GOT", TerminalPrompter().ask(question))
+except Exception as error:
+    print("REFUSED", type(error).__name__, error)
+"""
+
+
+def on_a_terminal(*keys: bytes) -> str:
+    """What the child that asks shows on its terminal, when ``keys`` are typed at the prompts."""
+    pid, master = pty.fork()
+    if pid == 0:
+        # neither stdin nor stdout is where it asks
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.execvp(sys.executable, [sys.executable, "-c", ASKING])
+    said, left, end = b"", list(keys), time.monotonic() + 30
+    while time.monotonic() < end:
+        if not select.select([master], [], [], 0.1)[0]:
+            if left and said.rstrip().endswith(b":"):
+                os.write(master, left.pop(0))
+                said += b"\n"
+            continue
+        try:
+            data = os.read(master, 4096)
+        except OSError:
+            break
+        said += data
+    os.waitpid(pid, 0)
+    os.close(master)
+    return said.decode()
+
+
+def test_the_terminal_is_asked_and_secrets_are_not_shown() -> None:
+    said = on_a_terminal(b"hidden\n", b"123456\n")
+    assert "alice@login:" in said
+    assert "Welcome" in said
+    before, _, after = said.partition("GOT")
+    assert "('hidden', '123456')" in after
+    assert "hidden" not in before
+    assert "123456" in before
+
+
+@pytest.mark.parametrize("key", [b"\x04", b"\x03"], ids=["end of file", "interrupt"])
+def test_a_user_who_goes_away_refuses(key: bytes) -> None:
+    assert "REFUSED NeedsAttentionError You did not answer" in on_a_terminal(key)
+
+
+def test_a_process_without_a_terminal_is_unattended() -> None:
+    code = "from rltui.cluster.prompts import *; print(TerminalPrompter().attended)"
+    done = subprocess.run([sys.executable, "-c", code + ASKING], capture_output=True, text=True, start_new_session=True)
+    assert done.stdout.splitlines()[0] == "False"
+    assert "REFUSED NeedsAttentionError" in done.stdout
+
+
+def test_the_background_refuses_and_a_switch_lets_somebody_answer() -> None:
+    class Me:
+        attended = True
+
+        def ask(self, question: Question) -> tuple[str, ...]:
+            return ("x",) * len(question.fields)
+
+    switched = SwitchedPrompter()
+    for prompter in (NobodyThere(), switched):
+        assert not prompter.attended
+        with pytest.raises(NeedsAttentionError, match="alice@login"):
+            prompter.ask(QUESTION)
+    with switched.attend(Me()):
+        assert switched.attended
+        assert switched.ask(QUESTION) == ("x", "x")
+    assert not switched.attended
+
+
+class Noting:
+    attended = True
+
+    def __init__(self) -> None:
+        self.asked: list[Question] = []
+
+    def ask(self, question: Question) -> tuple[str, ...]:
+        self.asked.append(question)
+        if "refuse" in question.fields[0].text:
+            raise NeedsAttentionError("no")
+        return ('an "answer" $(x)',)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "echo"),
+    [
+        ("Enter passphrase for key '/home/a/.ssh/id': ", "passphrase", False),
+        ("(alice@login) Verification code: ", "interactive", False),
+        ("The authenticity of host 'h' can't be established.\nfingerprint is SHA256:x.\nyes/no? ", "host-key", True),
+    ],
+)
+def test_ssh_gets_its_answers_through_askpass(text: str, kind: str, echo: bool) -> None:
+    me = Noting()
+    with answering(me, "login") as variables:
+        folder = os.path.dirname(variables["SSH_ASKPASS"])
+        assert os.stat(folder).st_mode & 0o777 == 0o700
+        done = subprocess.run(
+            [variables["SSH_ASKPASS"], text], env={**os.environ, **variables}, capture_output=True, text=True
+        )
+        refused = subprocess.run([variables["SSH_ASKPASS"], "refuse"], env={**os.environ, **variables})
+    assert done.stdout == 'an "answer" $(x)\n'
+    assert (me.asked[0].kind, me.asked[0].fields[0].echo) == (kind, echo)
+    assert refused.returncode == 1
+    assert not os.path.exists(folder)
+
+
+def test_words_of_a_server_cannot_drive_the_terminal() -> None:
+    me = Noting()
+    with answering(me, "login") as variables:
+        subprocess.run([variables["SSH_ASKPASS"], "\x1b]52;c;aGk=\x07Code\x9b2J:"], env={**os.environ, **variables})
+    assert me.asked[0].fields[0].text.isprintable()

@@ -1,0 +1,52 @@
+"""``rltui render``: the script on stdout, the findings on stderr."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rltui.cli.main import main
+
+if TYPE_CHECKING:
+    import pytest
+
+PRESET = "open-instruct/grpo-7b-2x4-tp1"
+
+
+def test_the_script_is_all_of_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "local/grpo-tiny", "slurm.time=01:00:00"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("#!/bin/bash\n#SBATCH --job-name=grpo-tiny-UUID\n")
+    assert printed.out.endswith("--lead-s 600\n")
+    assert "--time=01:00:00" in printed.out
+    assert printed.err == ""
+    assert subprocess.run(["bash", "-n"], input=printed.out, text=True).returncode == 0
+
+
+def test_findings_go_to_stderr_and_errors_to_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "local/grpo-tiny", "roles.rollout.engines=9"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.startswith("#!/bin/bash\n")
+    assert "P101" in printed.err
+    assert main(["render", "no-such-layout"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_the_clusters_profile_fills_in(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = Path.home() / ".config" / "rltui"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "clusters.yaml"
+    file.write_text("big:\n  scheduler: slurm\n  partition: long\n  gres: gpu:h100\n  gpus_per_node: 4\n")
+    try:
+        assert main(["render", PRESET, "--cluster", "big", "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["schema"] == 1
+        assert answer["cluster"] == "big"
+        assert "#SBATCH --partition=long\n" in answer["script"]
+        assert "#SBATCH --gres=gpu:h100:4\n" in answer["script"]
+        assert main(["render", PRESET, "--cluster", "bog"]) == 2
+        assert "Did you mean 'big'?" in capsys.readouterr().err
+    finally:
+        file.unlink()

@@ -1,0 +1,165 @@
+"""What is only to be heard on a run's head node, noted there and read elsewhere."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from watch_support import (
+    NODE,
+    STATUS,
+    TOKEN,
+    Server,
+    actor,
+    await_that,
+    make_run,
+    state_answer,
+    supervisor,
+    write_json,
+)
+
+from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.relay_client import RelayClient
+from rltui.onnode import scribe
+from rltui.onnode.scribe import LOGICAL, NODES, STATE_API, Scribe
+from rltui.watch import actors as watched
+from rltui.watch.notes import parse_actors_note, parse_status_note
+from rltui.watch.run_watcher import RunWatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NODES_ANSWER = {"data": {"summary": [{"hostname": "node1", "raylet": {"nodeId": NODE, "state": "ALIVE"}, "cpu": 3}]}}
+
+
+@pytest.fixture
+def client() -> Iterator[RelayClient]:
+    client = RelayClient(LocalTransport(), timeout_s=5)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server().running() as server:
+        server.pages = {
+            STATE_API: (200, state_answer(actor())),
+            NODES: (200, json.dumps(NODES_ANSWER).encode()),
+            scribe.STATUS: (200, json.dumps(STATUS).encode()),
+        }
+        yield server
+
+
+@pytest.fixture
+def run(tmp_path: Path, server: Server) -> Path:
+    """A run in training whose servers are on another node than the relay."""
+    path = make_run(tmp_path, stage={"stage": "training"}, supervisor=supervisor())
+    place = {"schema": 1, "token": TOKEN, "pid": 1, "host": "head-of-the-job"}
+    write_json(path / "attempts/01/ray.json", {**place, "address": "x", "dashboard": server.url})
+    write_json(path / "attempts/01/status.json", {**place, "url": server.url})
+    return path
+
+
+def died(reason: str, message: str) -> dict[str, Any]:
+    return {"actor_died_error_context": {"reason": reason, "error_message": message}}
+
+
+def test_servers_elsewhere_are_seen_through_the_notes_and_never_asked(
+    client: RelayClient, server: Server, run: Path
+) -> None:
+    watcher = RunWatcher(client, str(run))
+    early = watcher.snapshot()
+    assert (early.actors, early.actors_problem, early.status.problem, server.asked) == ((), "", "", [])
+    Scribe(str(run / "attempts/01")).look()
+    asked = len(server.asked)
+    seen = watcher.snapshot()
+    [one] = seen.actors
+    assert (one.name, one.node, one.pid, one.state) == ("learner 0", "node1", 9350, "ALIVE")
+    assert [queue.current for queue in seen.status.queues] == [3, 0]
+    assert 0 <= seen.taken_at - seen.actors_noted_at < 60
+    assert seen.status.noted_at >= seen.actors_noted_at > 0
+    assert (seen.actors_problem, seen.status.problem, len(server.asked)) == ("", "", asked)
+
+
+def test_why_actors_died_is_read_after_the_end(client: RelayClient, server: Server, run: Path) -> None:
+    notes = Scribe(str(run / "attempts/01"))
+    notes.look()
+    killed = actor(actor_id="a", state="DEAD", death_cause=died("WORKER_DIED", "killed by signal 9"))
+    orphan = actor(state="DEAD", death_cause=died("OWNER_DIED", "its owner has died"))
+    server.pages[STATE_API] = (200, state_answer(killed, orphan))
+    notes.look(last=True)
+    write_json(run / "attempts/01/end.json", {"outcome": "failed", "exit_code": 1, "reason": "x", "at": 9.0})
+    seen = RunWatcher(client, str(run)).snapshot()
+    assert [one.death_cause for one in seen.actors] == ["killed by signal 9"]
+    assert (seen.summary.state, seen.actors_problem) == ("failed", "")
+
+
+def test_what_does_not_change_is_not_written_again(server: Server, run: Path) -> None:
+    attempt = run / "attempts/01"
+    notes = Scribe(str(attempt))
+    notes.look()
+    before = [(attempt / name).stat().st_ino for name in ("actors.json", "status-now.json")]
+    server.pages[scribe.STATUS] = (200, json.dumps({**STATUS, "last_updated": 51.0}).encode())
+    notes.look()
+    assert [(attempt / name).stat().st_ino for name in ("actors.json", "status-now.json")] == before
+    server.pages[STATE_API] = (200, state_answer(actor(state="DEAD")))
+    notes.look()
+    assert parse_actors_note((attempt / "actors.json").read_text()).actors[0].state == "DEAD"
+    assert stat.S_IMODE((attempt / "actors.json").stat().st_mode) == 0o600
+    assert server.asked.count(NODES) == 1
+
+
+def test_a_server_in_trouble_leaves_what_it_said_and_no_secret(server: Server, run: Path) -> None:
+    attempt = run / "attempts/01"
+    secret = actor(serialized_runtime_env='{"env_vars": {"KEY": "s3cret"}}')
+    server.pages[STATE_API] = (200, state_answer(secret))
+    notes = Scribe(str(attempt))
+    notes.look()
+    server.pages = {}
+    notes.look()
+    text = (attempt / "actors.json").read_text()
+    note, status = parse_actors_note(text), parse_status_note((attempt / "status-now.json").read_text())
+    assert (len(note.actors), len(status.queues)) == (1, 2)
+    assert "404" in note.problem
+    assert "404" in status.problem
+    assert "s3cret" not in text
+    assert TOKEN not in text
+
+
+def test_without_the_state_api_the_dashboard_s_own_list_is_noted(server: Server, run: Path) -> None:
+    one = {"actorId": "d", "address": {"nodeId": NODE}, "className": "Engine", "state": "ALIVE", "pid": 7, "gpus": []}
+    server.pages |= {STATE_API: (500, b"{}"), LOGICAL: (200, json.dumps({"data": {"actors": {"d": one}}}).encode())}
+    Scribe(str(run / "attempts/01")).look()
+    [seen] = parse_actors_note((run / "attempts/01/actors.json").read_text()).actors
+    assert (seen.class_name, seen.node, seen.pid) == ("Engine", "node1", 7)
+
+
+def test_all_that_is_shown_of_an_actor_is_noted() -> None:
+    assert set(watched._Actor.__struct_fields__) <= scribe.KEPT
+    assert set(watched._LogicalActor.__struct_encode_fields__) <= scribe.KEPT
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"state": 3, "nodes": [], "at": "x", "problem": {}}'])
+def test_notes_that_are_none_are_a_picture_all_the_same(text: str) -> None:
+    assert (parse_actors_note(text).actors, parse_status_note(text).queues) == ((), ())
+
+
+def test_the_scribe_ends_with_its_pipe_after_a_last_look(server: Server, run: Path) -> None:
+    argv = [sys.executable, "-m", "rltui.onnode.scribe", "--attempt", str(run / "attempts/01")]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    try:
+        await_that((run / "attempts/01/status-now.json").exists, "the first look is noted")
+        process.terminate()  # Slurm's word to all is not its own
+        asked = len(server.asked)
+        process.stdin.close()
+        assert process.wait(60) == 0
+        assert len(server.asked) > asked
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,151 @@
+"""From a checkpoint to a folder that Hugging Face tools load: ``python -m trainers.export --checkpoint DIR --to DIR``.
+
+It needs no GPU and no other process, and holds one file of the result at a time: shards are read where they lie.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rltui.layout.load import load_layout
+from rltui.onnode import rundir
+from trainers.checkpoint import is_complete
+from trainers.data.models import resolve_model
+from trainers.roles.reference import TORCH_DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rltui.layout.schema import Layout
+
+TAG = "deepspeed"
+"""The policy's part of a checkpoint; a critic is no model for anyone else."""
+
+BESIDE_WEIGHTS = ("*.json", "*.jinja", "*.txt", "*.model", "*.py")
+"""Files of a model's folder that say what the weights are: configuration, tokenizer, chat template, own code."""
+
+NOT_BESIDE = (".index.json", "contents.json")
+MAX_FILE = "5GB"
+
+
+def export(checkpoint: Path, target: Path, precision: str = "") -> Path:
+    """Write the policy of ``checkpoint`` into ``target`` and return it.
+
+    Args:
+        checkpoint: A complete checkpoint, ``RUN/checkpoints/step-NNNNNN``.
+        target: Made; complete where it is there.
+        precision: ``fp32``, ``bf16`` or ``fp16``; empty: that of the learner.
+
+    Raises:
+        ValueError: The checkpoint is not complete, or holds adapters only; or ``target`` is there already.
+    """
+    if not is_complete(checkpoint):
+        raise ValueError(f"{checkpoint} is no complete checkpoint: it has no {rundir.CHECKPOINT_COMPLETE}")
+    if target.exists():
+        raise ValueError(f"{target} is there already")
+    layout = _layout_of(checkpoint)
+    precision = precision or layout.roles.learner.precision
+    draft = target.with_name(f".exporting-{target.name}")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    model = Path(resolve_model(layout.roles.learner.model, layout, lambda _words, _done: None))
+    _copy_beside(model, draft, TORCH_DTYPES[precision])
+    _write_weights(_weights(checkpoint / TAG), draft, TORCH_DTYPES[precision])
+    draft.rename(target)
+    return target
+
+
+def _layout_of(checkpoint: Path) -> Layout:
+    """The layout of the run's newest attempt, which has the model of all of them."""
+    attempts = sorted((checkpoint.parent.parent / rundir.ATTEMPTS).glob(f"*/{rundir.LAYOUT}"))
+    if not attempts:
+        raise ValueError(f"{checkpoint} is not in a run's directory: which model it is of is not known")
+    return load_layout(attempts[-1]).layout
+
+
+def _copy_beside(model: Path, target: Path, dtype: str) -> None:
+    """Copy configuration and tokenizer, with the type of the weights as it will be."""
+    for pattern in BESIDE_WEIGHTS:
+        for file in model.glob(pattern):
+            if not file.name.endswith(NOT_BESIDE):
+                shutil.copyfile(file, target / file.name)
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    config["torch_dtype" if "torch_dtype" in config else "dtype"] = dtype
+    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _weights(folder: Path) -> dict[str, Any]:
+    """All weights by name, each once, as tensors or as what becomes one by ``contiguous()``."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # a card that is there has no part in this
+    import torch
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    if any(folder.glob("*zero_pp_rank_*_optim_states.pt")):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            found = get_fp32_state_dict_from_zero_checkpoint(str(folder.parent), tag=folder.name, lazy_mode=True)
+    else:
+        file = folder / "mp_rank_00_model_states.pt"
+        found = torch.load(file, map_location="cpu", mmap=True, weights_only=False)["module"]
+    if any("lora_" in name for name in found):
+        raise ValueError(f"{folder} holds adapters: only whole models can be exported")
+    return _without_repeats(found)
+
+
+def _without_repeats(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Tied weights once, under their first name: safetensors has no two names for one tensor."""
+    import torch
+
+    seen: set[Any] = set()
+    kept = {}
+    for name, weight in weights.items():
+        same = (weight.data_ptr(), weight.shape) if isinstance(weight, torch.Tensor) else id(weight)
+        if same not in seen:
+            kept[name] = weight
+        seen.add(same)
+    return kept
+
+
+def _write_weights(weights: Mapping[str, Any], target: Path, dtype: str) -> None:
+    import torch
+    from huggingface_hub import split_torch_state_dict_into_shards
+    from safetensors.torch import save_file
+
+    kind = getattr(torch, dtype)
+    planned = {name: torch.empty(weight.shape, dtype=kind, device="meta") for name, weight in weights.items()}
+    files = split_torch_state_dict_into_shards(planned, max_shard_size=MAX_FILE)
+    for file, names in files.filename_to_tensors.items():
+        tensors = {name: weights[name].contiguous().to(kind) for name in names}
+        save_file(tensors, target / file, metadata={"format": "pt"})
+    if files.is_sharded:
+        index = {"metadata": files.metadata, "weight_map": files.tensor_to_filename}
+        text = json.dumps(index, indent=2, sort_keys=True)
+        (target / "model.safetensors.index.json").write_text(text + "\n", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code: 0 written, 1 not."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainers.export", description="Write a checkpoint as a Hugging Face folder."
+    )
+    parser.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="RUN/checkpoints/step-NNNNNN")
+    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="the folder to make")
+    parser.add_argument("--precision", choices=sorted(TORCH_DTYPES), default="", help="default: the learner's")
+    options = parser.parse_args(arguments)
+    try:
+        print(export(options.checkpoint.resolve(), options.to.resolve(), options.precision))
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

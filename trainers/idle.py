@@ -1,0 +1,45 @@
+"""For how much of a step engines and learners had nothing to do."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+LEARNER_PHASES = ("measure", "train", "weight_sync")
+"""Phases of a step in which learners compute or send weights."""
+
+
+class IdleClock:
+    """Measures a step from ``begin`` on.
+
+    Args:
+        busy_s: Seconds that each engine was at work so far.
+    """
+
+    def __init__(self, busy_s: Callable[[], Sequence[float]]) -> None:
+        self._busy_s = busy_s
+        self.begin()
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._began, self._before = time.monotonic(), list(self._busy_s())
+
+    def engine_work_s(self) -> float:
+        """Seconds since ``begin`` that an engine was at work, the mean over engines."""
+        return sum(now - before for now, before in zip(self._busy_s(), self._before, strict=True)) / len(self._before)
+
+    def measure(self, durations: Mapping[str, float]) -> dict[str, float]:
+        """Idle seconds since ``begin``: the mean over engines, and the learners', who work in some phases.
+
+        Args:
+            durations: Seconds of each phase.
+        """
+        total_s = time.monotonic() - self._began
+        work_s = sum(durations.get(phase, 0.0) for phase in LEARNER_PHASES)
+        return {
+            "time/engine_idle": max(0.0, total_s - self.engine_work_s()),
+            "time/learner_idle": max(0.0, total_s - work_s),
+        }

@@ -1,0 +1,114 @@
+"""Which prompts each step gets, and handing them to the engines up to ``train.async_steps`` before it begins."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trainers.data.prompts import Prompt
+    from trainers.roles.engine import Completion, SamplingSettings
+
+
+@dataclass(frozen=True)
+class _Submitted:
+    """Prompts under way: those of ``step``, the first of which is number ``start`` of the task."""
+
+    step: int
+    start: int
+    prompts: list[Prompt]
+    ticket: Any
+
+
+class Lookahead:
+    """Draws prompts in the order of the data: first those of each step, then those that a step draws besides.
+
+    A step is submitted when the engines have the weights of the step ``async_steps`` + 1 before it, so its samples are
+    never more than ``async_steps`` optimizer steps behind the weights they train. What was drawn depends on the numbers
+    of the steps only, not on how fast anyone is, and is remembered in the checkpoint.
+
+    Args:
+        task: Where prompts come from.
+        rollouts: What samples them.
+        sampling: Settings of each chunk, from (step, prompts that it drew before, prompts to draw).
+        prompts_per_step: Prompts of each step.
+        async_steps: Most steps to be ahead.
+        last_step: The last step of the run.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        rollouts: Any,
+        sampling: Callable[[int, int, int], list[SamplingSettings]],
+        prompts_per_step: int,
+        async_steps: int,
+        last_step: int,
+    ) -> None:
+        self._task, self._rollouts, self._sampling = task, rollouts, sampling
+        self._count, self._async_steps, self._last_step = prompts_per_step, async_steps, last_step
+        self._begun: deque[_Submitted] = deque()
+        self._starts: deque[int] = deque()
+        self._next_prompt = 0
+
+    def resume(self, cursor: int, starts: Sequence[int]) -> None:
+        """Go on where a checkpoint says.
+
+        Args:
+            cursor: Prompts that steps have used up.
+            starts: The first prompt of each of the next steps that had theirs already.
+        """
+        self._begun.clear()
+        self._starts = deque(starts)
+        self._next_prompt = cursor + len(starts) * self._count
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first prompt of each step that has its prompts but has not been collected."""
+        return (*(submitted.start for submitted in self._begun), *self._starts)
+
+    def collect(self, step: int, check: Callable[[], None]) -> tuple[list[Prompt], list[list[Completion]]]:
+        """Prompts and samples of ``step``, the next one; steps that may be ahead are submitted first.
+
+        Args:
+            step: Its number.
+            check: Called while waiting; what it raises ends the wait.
+        """
+        following = self._begun[-1].step + 1 if self._begun else step
+        for number in range(following, max(step, min(step + self._async_steps, self._last_step)) + 1):
+            self._submit(number)
+        begun = self._begun.popleft()
+        return begun.prompts, self._rollouts.collect(begun.ticket, check)
+
+    def skip(self) -> list[Prompt]:
+        """Prompts of the next step, which does not have them sampled; only where no step is ahead.
+
+        Raises:
+            RuntimeError: The prompts are with the engines already.
+        """
+        if self._begun or self._starts:
+            raise RuntimeError("the prompts of the next step are with the engines already")
+        return self._task.prompts(self._take(self._count), self._count)
+
+    def draw(
+        self, step: int, drawn: int, count: int, check: Callable[[], None]
+    ) -> tuple[list[Prompt], list[list[Completion]]]:
+        """``count`` further prompts for ``step``, which drew ``drawn`` before, from behind all others'; sampled now."""
+        prompts = self._task.prompts(self._take(count), count)
+        settings = self._sampling(step, drawn, count)
+        return prompts, self._rollouts.generate([prompt.request for prompt in prompts], settings, check)
+
+    def _submit(self, step: int) -> None:
+        start = self._starts.popleft() if self._starts else self._take(self._count)
+        prompts = self._task.prompts(start, self._count)
+        settings = self._sampling(step, 0, self._count)
+        ticket = self._rollouts.submit(step, [prompt.request for prompt in prompts], settings)
+        self._begun.append(_Submitted(step, start, prompts, ticket))
+
+    def _take(self, count: int) -> int:
+        start = self._next_prompt
+        self._next_prompt += count
+        return start

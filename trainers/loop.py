@@ -1,0 +1,351 @@
+"""What the training loops of all algorithms share: resume, phases, saving, reports. The step is the algorithm's own."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import structs
+
+from rltui.onnode import rundir
+from trainers.checkpoint import TrainingState
+from trainers.data.batch import join_columns, packing_efficiency, sampled, shard, split
+from trainers.data.tasks import make_task
+from trainers.evaluations import Evaluations
+from trainers.idle import IdleClock
+from trainers.lookahead import Lookahead
+from trainers.metrics import check_numbers, check_parity, merge, rates, worst
+from trainers.reporting import Reporter
+from trainers.resuming import restore
+from trainers.rewards.actors import RewardActors, make_judges
+from trainers.rewards.judge import judge
+from trainers.roles.engine import SamplingSettings, derive_seed
+from trainers.rollouts import Rollouts, sequences_per_engine
+from trainers.saving import Saver
+from trainers.staleness import Ages, staleness_metrics
+from trainers.stopping import StopRequestedError
+from trainers.utilization import Lengths, yardstick
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from rltui.layout.schema import Layout
+    from trainers.data.batch import Rows, Sample, Shard
+    from trainers.data.codec import Codec
+    from trainers.data.prompts import Prompt
+    from trainers.roles.calls import Role, RoleDiedError
+    from trainers.roles.engine import Completion
+    from trainers.roles.fleet import Fleet
+    from trainers.session import Session
+
+log = logging.getLogger("trainers")
+
+
+class Loop(abc.ABC):
+    """The training loop of one attempt.
+
+    Args:
+        session: The attempt.
+        fleet: The roles, loaded.
+        codec: The model's tokenizer.
+
+    Attributes:
+        state: What a checkpoint must remember; that of the last whole step.
+        memory_gib: Memory of each learner rank in the last step.
+    """
+
+    def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
+        layout = session.layout
+        train = layout.train
+        self.session, self.layout, self.fleet, self.codec = session, layout, fleet, codec
+        self.task = make_task(layout, codec)
+        if self.task.left_out:
+            text = f"prompts that are longer than lengths.prompt and left out: {self.task.left_out}"
+            session.event("data", text, left_out=self.task.left_out)
+            log.warning(text)
+        self.reward = make_judges(session, fleet)
+        self.rollouts = Rollouts(
+            fleet.engines,
+            train.prompts_per_step,
+            train.samples_per_prompt,
+            fleet.deadlines.generate_s,
+            ahead=train.async_steps,
+            sequences=sequences_per_engine(layout),
+        )
+        self.lookahead = Lookahead(
+            self.task, self.rollouts, self.sampling, train.prompts_per_step, train.async_steps, train.steps
+        )
+        self.ages, self.idle = Ages(train.async_steps), IdleClock(self.rollouts.gate.busy_s)
+        self.saver = Saver(session, fleet)
+        self.state = initial_state(layout)
+        self.reporter = Reporter(session, fleet)
+        session.board.watch_queues(
+            {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
+        )
+        self.evaluations = Evaluations(self)
+        self.yardstick = yardstick(layout, codec.model_path)
+        self.memory_gib: list[float] = []
+        self._durations: dict[str, float] = {}
+
+    @abc.abstractmethod
+    def step(self) -> dict[str, float]:
+        """One training step: moves ``state`` and returns its metrics."""
+
+    def resume(self) -> None:
+        """Go back to the newest checkpoint, where there is one, and bring the engines to the learners' weights."""
+        found = self.saver.checkpoints.newest()
+        if found is not None:
+            path, saved = found
+            self.state = restore(path, saved, self.state, self.session, self.fleet)
+            self.lookahead.resume(saved.cursor, saved.ahead)
+            self.session.event("checkpoint", f"resumed from step {saved.step}", step=saved.step, path=str(path))
+            log.info("resumed from %s", path)
+        self.send_weights(self.state.weight_version)
+        self.fleet.naps.take_waking_s()
+
+    def run(self) -> bool:
+        """Train until all steps are done or a stop is requested, and save; returns whether all steps are done."""
+        with contextlib.closing(self.rollouts), contextlib.closing(self.reward):
+            self.evaluations.make_up()
+            while self.state.step < self.layout.train.steps and not self.session.stop.requested:
+                self.idle.begin()
+                try:
+                    metrics = self.step()
+                except StopRequestedError:
+                    break  # a long generation was given up: what counts is the state after the last whole step
+                self.state = structs.replace(self.state, ahead=self.lookahead.starts)
+                metrics |= self.evaluations.after_step()
+                if isinstance(self.reward, RewardActors):
+                    metrics |= self.reward.measures()
+                metrics["time/saving"] = self.saver.save_if_due(self.state)
+                self.reporter.report(self.state, metrics, self.memory_gib)
+        self.saver.save(self.state)
+        self.reporter.close()
+        return self.state.step >= self.layout.train.steps
+
+    def generate(
+        self, number: int, drawn: int = 0, count: int | None = None
+    ) -> tuple[list[Prompt], list[list[Completion]]]:
+        """Prompts of step ``number``, and the samples of each.
+
+        Args:
+            number: The step.
+            drawn: Prompts that the step has drawn before.
+            count: Prompts to draw now, ``prompts_per_step`` at most and by default.
+        """
+        if drawn:
+            count = self.layout.train.prompts_per_step if count is None else count
+            prompts, groups = self.lookahead.draw(number, drawn, count, self.check)
+        else:
+            prompts, groups = self.lookahead.collect(number, self.check)
+        return prompts, self.ages.note(groups, self.state.weight_version)
+
+    def sampling(self, step: int, drawn: int, count: int) -> list[SamplingSettings]:
+        """Settings for each chunk of ``count`` prompts; a seed depends on the run's seed, the step and the chunk.
+
+        A draw has no more chunks than prompts, so counting on from ``drawn`` gives no chunk of a step another's seed.
+        """
+        train = self.layout.train
+        return [
+            SamplingSettings(
+                temperature=train.temperature,
+                max_tokens=self.layout.lengths.response,
+                samples_per_prompt=train.samples_per_prompt,
+                stop_token_id=self.codec.stop_token_id,
+                seed=derive_seed(train.seed, step, drawn + chunk),
+            )
+            for chunk in range(self.rollouts.num_chunks(count))
+        ]
+
+    def check(self) -> None:
+        """Called while engines generate, which may take long: as ``check_others``, and has an engine died?"""
+        self.check_others()
+        if self.rollouts.gate.failures:
+            self.send_weights(self.state.weight_version)
+
+    def check_others(self) -> None:
+        """Is a stop overdue, has a learner died?"""
+        self.session.stop.check_patience()
+        self.fleet.check_trained()
+
+    def send_weights(self, version: int, deaths: Sequence[RoleDiedError] = ()) -> None:
+        """Bring all engines to the learners' weights, which are ``version`` from here on.
+
+        An engine ends what it is at before it takes them, unless it takes them in flight. One that died is started
+        again, and has to prove itself.
+        """
+        gate, in_flight = self.rollouts.gate, self.layout.train.takes_weights_in_flight
+        try:
+            restarted = self.fleet.restart([*gate.failures, *deaths])
+            with contextlib.nullcontext() if in_flight else gate.held(self.check_others):
+                restarted += self.fleet.send_weights(version)
+                for engine in dict.fromkeys(restarted):
+                    self.prove(engine)
+        except StopRequestedError:
+            return  # the run ends, and nobody asks the engines any more
+        gate.mend()
+
+    def rest(self) -> None:
+        """Let engines that share cards sleep while the other roles work: the step has nothing more to generate."""
+        if self.fleet.naps.are_taken:
+            with self.phase("sleep"):
+                self.fleet.naps.begin()
+
+    def sync(self, version: int) -> None:
+        """Bring all engines to ``version``; those that sleep lost their weights, even where these have not moved."""
+        with self.phase("weight_sync"):
+            if version != self.state.weight_version or self.fleet.naps.asleep:
+                self.send_weights(version)
+
+    def prove(self, engine: Role) -> None:
+        """Compare an engine that was started again with the learners, on a sample of its own.
+
+        Raises:
+            TrainingError: It does not run the learners' weights.
+        """
+        [prompt] = self.task.prompts(self.state.cursor, 1)
+        [settings] = self.sampling(self.state.step, 0, 1)
+        asked = engine.actor.generate.remote([prompt.request], settings)
+        [completions] = self.fleet.finish([(engine, asked)], "proving its weights")
+        found = self.measure({"learner": "log_probs"}, [sampled(prompt, one) for one in completions])["learner"]
+        pairs = zip(found, completions, strict=True)
+        apart = worst(float(np.abs(seen - np.asarray(one.log_probs)).max()) for seen, one in pairs)
+        text = f"{engine.title} runs weight version {self.fleet.weight_versions[engine.name]} and goes on"
+        self.session.event(rundir.RESTART, f"{text}; {apart:.1e} apart from the learners", roles=self.fleet.map())
+        log.warning(text)
+        check_parity(f"{engine.title}, started again, and the learners", apart, self.layout)
+
+    def rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
+        """The true reward of each sample of each prompt."""
+        return judge(self.reward, self.codec, prompts, groups)
+
+    def measure(self, kinds: Mapping[str, str], samples: Sequence[Sample]) -> dict[str, list[NDArray[np.float32]]]:
+        """Ask roles for a number a response token: by kind of role, one array a sample.
+
+        Args:
+            kinds: The method to ask, by kind of role: ``log_probs`` or ``values``. Roles on GPUs of their own work at
+                the same time, colocated ones one after the other, so that their activations never meet.
+            samples: What is measured.
+        """
+        found: dict[str, list[NDArray[np.float32]]] = {}
+        for together in concurrent(self.layout, list(kinds)):
+            parts = {kind: self.split(samples, kind) for kind in together}
+            calls = {kind: self.fleet.begin(kind, kinds[kind], parts[kind]) for kind in together}
+            for kind, begun in calls.items():
+                found[kind] = join_columns(self.fleet.finish(begun, f"computing {kinds[kind]}"), parts[kind], samples)
+        return found
+
+    def split(self, samples: Sequence[Sample], kind: str) -> list[Rows]:
+        """The rows of ``samples`` for each role of a kind."""
+        return split(samples, len(self.fleet.of(kind)), self.layout.lengths.pack)
+
+    def optimize(self, number: int, trained: Sequence[Sample], measured: Sequence[Sample] = ()) -> dict[str, float]:
+        """Make the policy's optimizer steps of training step ``number``; their metrics.
+
+        Args:
+            number: The training step.
+            trained: Samples to take the gradient of.
+            measured: Samples whose log-probabilities are only looked at.
+        """
+        shards = self.shards(number, trained, measured)
+        reports = self.fleet.train(shards)
+        metrics, self.memory_gib = merge(reports), [report.memory_gib for report in reports]
+        metrics["packing_efficiency"] = packing_efficiency(shards, self.layout.roles.learner.micro_batch)
+        check_numbers(number, metrics, self.layout)
+        return metrics
+
+    def shards(
+        self, number: int, trained: Sequence[Sample], measured: Sequence[Sample] = (), kind: str = "learner"
+    ) -> list[Shard]:
+        """The share of each rank of ``kind`` in training step ``number``, by rank."""
+        train, layout = self.layout.train, self.layout
+        return shard(
+            trained,
+            measured,
+            self.state.num_critics if kind == "critic" else self.state.num_learners,
+            layout.grpo.aggregation if layout.algorithm == "grpo" else "token",
+            response_limit=layout.lengths.response,
+            optimizer_steps=train.optimizer_steps,
+            epochs=train.epochs,
+            seed=train.seed + number,
+            pack_tokens=layout.lengths.pack,
+        )
+
+    @property
+    def needs_old_log_probs(self) -> bool:
+        """Whether the policy moves between the first and the last optimizer step of a training step."""
+        return self.layout.train.optimizer_steps * self.layout.train.epochs > 1
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Show and time one phase of a step; times of a phase that comes again add up."""
+        self.session.board.enter(name)
+        began = time.monotonic()
+        yield
+        self._durations[name] = self._durations.get(name, 0.0) + time.monotonic() - began
+
+    def timings(
+        self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]], total_s: float
+    ) -> dict[str, float]:
+        """Durations and rates of the step that ends, also told to the status board."""
+        prefill = sum(len(prompt.token_ids) for prompt in prompts) * self.layout.train.samples_per_prompt
+        decode = sum(len(sample.token_ids) for group in groups for sample in group)
+        durations = {name: seconds for name, seconds in self._durations.items() if name != "reward"}
+        if self.fleet.naps.are_taken:
+            durations["wake"] = self.fleet.naps.take_waking_s()
+            durations["weight_sync"] -= durations["wake"]
+        idle, (ages, mixed) = self.idle.measure(self._durations), self.ages.take()
+        self._durations.clear()
+        # samples that were made ahead cost the loop a short wait, but the engines all of their time
+        generate_s = self.idle.engine_work_s() if self.layout.train.async_steps else durations["generate"]
+        self.session.board.count_step(total_s, generate_s, prefill, decode, sum(map(len, groups)))
+        self.session.board.update(staleness_histogram={str(age): count for age, count in ages.items()})
+        found = rates(prefill + decode, total_s, durations, generate_s) | idle | staleness_metrics(ages)
+        if self.layout.train.takes_weights_in_flight:
+            found["mixed_versions_fraction"] = mixed
+        if self.yardstick is None:
+            return found
+        lengths = [
+            Lengths(len(prompt.token_ids), len(sample.token_ids))
+            for prompt, group in zip(prompts, groups, strict=True)
+            for sample in group
+        ]
+        return found | self.yardstick.measure(lengths, generate_s, durations["train"])
+
+
+def initial_state(layout: Layout) -> TrainingState:
+    """The state before the first step."""
+    critic = layout.roles.critic
+    return TrainingState(
+        num_learners=layout.num_ranks,
+        zero_stage=layout.roles.learner.zero_stage,
+        num_critics=layout.slots_of("critic"),
+        critic_zero_stage=critic.zero_stage if critic else 0,
+    )
+
+
+def concurrent(layout: Layout, kinds: Sequence[str]) -> list[list[str]]:
+    """``kinds`` in rounds: roles of one round share no GPU, so they can work at the same time."""
+    rounds: list[list[str]] = []
+    for kind in kinds:
+        home = home_of(layout, kind)
+        free = [members for members in rounds if all(home_of(layout, other) != home for other in members)]
+        if free:
+            free[0].append(kind)
+        else:
+            rounds.append([kind])
+    return rounds
+
+
+def home_of(layout: Layout, kind: str) -> str:
+    """The pool that roles of this kind sit in; guests without one are at the learner's, others have their own GPUs."""
+    role = layout.roles.rollout if kind == "engine" else getattr(layout.roles, kind)
+    if kind in ("reference", "critic") and not role.pool:
+        return home_of(layout, "learner")
+    return f"pool {role.pool}" if role.pool else kind

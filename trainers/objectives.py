@@ -1,0 +1,145 @@
+"""What each algorithm minimises, as the learner calls it: from a model's scores and the columns of rows to a loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from trainers.data.batch import (
+    ADVANTAGES,
+    ENGINE_LOG_PROBS,
+    OLD_LOG_PROBS,
+    REFERENCE_LOG_PROBS,
+    TEACHER_LOG_PROBS,
+    TEACHER_TOP_LOG_PROBS,
+)
+from trainers.divergences import divergence
+from trainers.losses import PolicyLoss, aggregate, kl_estimate, policy_loss
+from trainers.ratios import Clip, Truncation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from rltui.layout.schema import Grpo, Layout, Ppo
+    from rltui.layout.settings import Aggregation
+    from trainers.data.batch import RowTensors
+    from trainers.roles.forward import Scores
+
+Objective: TypeAlias = "Callable[[Scores, RowTensors, float], PolicyLoss]"
+"""(scores, rows, denominator of the mini-batch) to the loss of these rows."""
+
+
+def objective(layout: Layout) -> Objective:
+    """The objective of the layout's algorithm."""
+    return {"grpo": grpo_objective, "ppo": ppo_objective, "opd": opd_objective}[layout.algorithm](layout)
+
+
+def grpo_objective(layout: Layout) -> Objective:
+    """The objective of ``layout.grpo``: its surrogate, and the KL to the reference where it is part of the loss."""
+    settings = layout.grpo
+    clip = Clip(settings.clip_low, settings.clip_high, settings.ratio, settings.dual_clip)
+    importance = Truncation(settings.importance_cap, settings.importance, settings.importance_low)
+
+    def loss(scores: Scores, rows: RowTensors, denominator: float) -> PolicyLoss:
+        result = policy_loss(
+            scores.log_probs,
+            _old_log_probs(scores, rows),
+            rows.columns[ENGINE_LOG_PROBS],
+            rows.columns[ADVANTAGES],
+            rows.response_mask,
+            clip=clip,
+            importance=importance,
+            aggregation=settings.aggregation,
+            denominator=denominator,
+        )
+        if settings.kl != "loss":
+            return result
+        penalty = _kl_penalty(scores, rows, denominator, settings, settings.aggregation)
+        return replace(result, loss=result.loss + penalty)
+
+    return loss
+
+
+def ppo_objective(layout: Layout) -> Objective:
+    """The objective of ``layout.ppo``: the clipped surrogate over tokens, and the KL where it is part of the loss."""
+    settings = layout.ppo
+
+    def loss(scores: Scores, rows: RowTensors, denominator: float) -> PolicyLoss:
+        result = _clipped(scores, rows, rows.columns[ADVANTAGES], denominator, settings.clip, settings.importance_cap)
+        if settings.kl != "loss":
+            return result
+        return replace(result, loss=result.loss + _kl_penalty(scores, rows, denominator, settings, "token"))
+
+    return loss
+
+
+def opd_objective(layout: Layout) -> Objective:
+    """The objective of ``layout.opd``.
+
+    ``sampled_token``: the log-ratio teacher/policy of each sampled token is that token's advantage, discounted at once
+    (its policy gradient is that of the reverse KL at this position; Lu et al. 2025, Thinking Machines). ``top_k``: the
+    divergence itself over the teacher's likeliest tokens (Agarwal et al. 2024), beside the rewards' policy gradient. Of
+    answers that no engine sampled, only the divergence: there is no ratio to what sampled them.
+    """
+    settings = layout.opd
+
+    def loss(scores: Scores, rows: RowTensors, denominator: float) -> PolicyLoss:
+        if ENGINE_LOG_PROBS not in rows.columns:
+            return PolicyLoss(apart(scores, rows, denominator), rows.response_mask.sum() * 0)
+        worth = rows.columns[ADVANTAGES]
+        if settings.estimator == "sampled_token":
+            worth = worth + settings.kl_coefficient * (rows.columns[TEACHER_LOG_PROBS] - _old_log_probs(scores, rows))
+        result = _clipped(scores, rows, worth, denominator, settings.clip, settings.importance_cap)
+        if settings.estimator == "sampled_token":
+            return result
+        return replace(result, loss=result.loss + apart(scores, rows, denominator))
+
+    def apart(scores: Scores, rows: RowTensors, denominator: float) -> torch.Tensor:
+        assert scores.candidates is not None
+        found = divergence(
+            scores.candidates, rows.columns[TEACHER_TOP_LOG_PROBS], settings.divergence, settings.jsd_beta
+        )
+        mean = aggregate(found.masked_fill(~rows.response_mask, 0.0), rows.response_mask, "token", denominator)
+        return settings.kl_coefficient * mean
+
+    return loss
+
+
+def _clipped(
+    scores: Scores, rows: RowTensors, advantages: torch.Tensor, denominator: float, clip: float, importance_cap: float
+) -> PolicyLoss:
+    """The clipped surrogate with equal bounds, averaged over tokens."""
+    return policy_loss(
+        scores.log_probs,
+        _old_log_probs(scores, rows),
+        rows.columns[ENGINE_LOG_PROBS],
+        advantages,
+        rows.response_mask,
+        clip=Clip(clip, clip),
+        importance=Truncation(importance_cap),
+        aggregation="token",
+        denominator=denominator,
+    )
+
+
+def _kl_penalty(
+    scores: Scores,
+    rows: RowTensors,
+    denominator: float,
+    settings: Grpo | Ppo,
+    aggregation: Aggregation,
+) -> torch.Tensor | float:
+    """The KL to the reference with its weight; 0 where it has none."""
+    if not settings.kl_coefficient:
+        return 0.0
+    kl = kl_estimate(scores.log_probs, rows.columns[REFERENCE_LOG_PROBS], settings.kl_estimator)
+    mask = rows.response_mask
+    return settings.kl_coefficient * aggregate(kl.masked_fill(~mask, 0.0), mask, aggregation, denominator)
+
+
+def _old_log_probs(scores: Scores, rows: RowTensors) -> torch.Tensor:
+    """Those of the policy at the step's start, which is this one where a batch is used for one optimizer step."""
+    old = rows.columns.get(OLD_LOG_PROBS)
+    return scores.log_probs.detach() if old is None else old

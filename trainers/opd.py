@@ -1,0 +1,163 @@
+"""On-policy distillation: ``python -m trainers.opd --attempt DIR``.
+
+One step, top to bottom: engines, which run the student, answer the step's prompts; the teacher scores the student's own
+tokens; the learners move the student towards the teacher where it has been (Agarwal et al. 2024), and, where the layout
+gives it weight, towards the reward; the engines get the new weights.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trainers import attempt
+from trainers.data.batch import (
+    ADVANTAGES,
+    ENGINE_LOG_PROBS,
+    OLD_LOG_PROBS,
+    TEACHER_LOG_PROBS,
+    TEACHER_TOP_IDS,
+    TEACHER_TOP_LOG_PROBS,
+    Sample,
+    join_columns,
+    sampled,
+    with_columns,
+)
+from trainers.loop import Loop
+from trainers.metrics import sample_metrics
+from trainers.rewards import training_rewards
+from trainers.stopping import leave
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainers.data.codec import Codec
+    from trainers.data.prompts import Prompt
+    from trainers.roles.engine import Completion
+
+
+class Opd(Loop):
+    """The training loop of one attempt."""
+
+    def step(self) -> dict[str, float]:
+        """One training step; its metrics."""
+        fraction, number = self.layout.opd.on_policy_fraction, self.state.step + 1
+        if fraction == 1.0:
+            return self.on_policy_step(number)
+        on_policy = is_on_policy(fraction, self.layout.train.seed, number)
+        metrics = self.on_policy_step(number) if on_policy else self.off_policy_step(number)
+        return metrics | {"on_policy": float(on_policy)}
+
+    def off_policy_step(self, number: int) -> dict[str, float]:
+        """A step on the dataset's own answers, which teacher and student score alike; its metrics."""
+        began, version = time.monotonic(), self.state.weight_version + 1
+        with self.phase("generate"):
+            prompts = self.lookahead.skip()
+            samples = [reference_sample(prompt, self.codec, self.layout.lengths.response) for prompt in prompts]
+        self.rest()
+        with self.phase("teacher"):
+            samples = self.scored(samples)
+        with self.phase("train"):
+            metrics = self.optimize(number, samples)
+        self.sync(version)
+        self.state = self.state.after_step(len(prompts), version)
+        metrics["response_length"] = sum(len(sample.response_ids) for sample in samples) / len(samples)
+        times = self.timings(prompts, [], time.monotonic() - began)
+        return metrics | {name: value for name, value in times.items() if name.startswith("time/")}
+
+    def on_policy_step(self, number: int) -> dict[str, float]:
+        """A step on the student's samples; its metrics."""
+        began, train = time.monotonic(), self.layout.train
+        version = self.state.weight_version + 1
+        with self.phase("generate"):
+            prompts, groups = self.generate(number)
+        self.rest()
+        with self.phase("reward"):
+            true_rewards = self.rewards(prompts, groups)
+            samples = self.samples(prompts, groups, self.worth(true_rewards, number))
+        with self.phase("teacher"):
+            samples = self.scored(samples)
+        with self.phase("train"):
+            metrics = self.optimize(number, samples)
+        self.sync(version)
+        self.state = self.state.after_step(train.prompts_per_step, version)
+        metrics |= sample_metrics(groups, true_rewards) | reverse_kl(samples)
+        return metrics | self.timings(prompts, groups, time.monotonic() - began)
+
+    def worth(self, true_rewards: list[list[float]], number: int) -> list[list[float]]:
+        """Group advantages of the rewards with the weight that the layout gives them beside the teacher."""
+        import torch
+
+        from trainers.advantages import group_advantages
+
+        weight = self.layout.opd.reward_weight
+        if not weight:
+            return [[0.0] * len(group) for group in true_rewards]
+        rewards = training_rewards(self.layout.data.reward, true_rewards, self.layout.train.seed, number)
+        found: list[list[float]] = (weight * group_advantages(torch.tensor(rewards), "standard")).tolist()
+        return found
+
+    def samples(
+        self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]], worth: Sequence[Sequence[float]]
+    ) -> list[Sample]:
+        """All samples of the step in one list."""
+        return [
+            sampled(prompt, sample, **{ADVANTAGES: advantage})
+            for prompt, group, values in zip(prompts, groups, worth, strict=True)
+            for sample, advantage in zip(group, values, strict=True)
+        ]
+
+    def scored(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples with the teacher's scores, and with the policy's own where the step has several updates."""
+        parts = self.split(samples, "teacher")
+        begun = self.fleet.begin("teacher", "score", parts)
+        sampled_now = ENGINE_LOG_PROBS in samples[0].columns  # only these have a ratio to what sampled them
+        needs_old = self.needs_old_log_probs and sampled_now
+        old = self.measure({"learner": "log_probs"}, samples)["learner"] if needs_old else None
+        scores = self.fleet.finish(begun, "scoring the student's tokens")
+        columns: dict[str, Any] = {TEACHER_LOG_PROBS: join_columns([s.log_probs for s in scores], parts, samples)}
+        if old is not None:
+            columns[OLD_LOG_PROBS] = old
+        if self.layout.opd.estimator == "top_k":
+            columns[TEACHER_TOP_IDS] = join_columns([s.top_ids for s in scores], parts, samples)
+            columns[TEACHER_TOP_LOG_PROBS] = join_columns([s.top_log_probs for s in scores], parts, samples)
+        return with_columns(samples, columns)
+
+
+def is_on_policy(fraction: float, seed: int, step: int) -> bool:
+    """Whether ``step`` takes the student's samples: a coin of weight ``fraction``, as in GKD (Agarwal et al. 2024)."""
+    return random.Random(f"on-policy/{seed}/{step}").random() < fraction
+
+
+def reference_sample(prompt: Prompt, codec: Codec, limit: int) -> Sample:
+    """The dataset's answer to ``prompt``, ended as the student has to end, and cut at ``limit`` tokens.
+
+    Raises:
+        ValueError: The dataset has no answer to it.
+    """
+    if not prompt.answer:
+        raise ValueError(
+            f"opd.on_policy_fraction below 1 trains on the dataset's answers, and {prompt.text[:60]!r} has none: name "
+            "their key as data.answer_key"
+        )
+    tokens = (*codec.encode(prompt.answer), codec.stop_token_id)[:limit]
+    return Sample(prompt.token_ids, tokens, {ADVANTAGES: 0.0}, prompt.images)
+
+
+def reverse_kl(samples: Sequence[Sample]) -> dict[str, float]:
+    """Mean over tokens of log student - log teacher: the unbiased estimate of KL(student || teacher)."""
+    student = np.concatenate([np.asarray(sample.columns[ENGINE_LOG_PROBS]) for sample in samples])
+    teacher = np.concatenate([np.asarray(sample.columns[TEACHER_LOG_PROBS]) for sample in samples])
+    return {"reverse_kl": float((student - teacher).mean()), "teacher_log_prob": float(teacher.mean())}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return attempt.main("opd", Opd, arguments)
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -1,0 +1,146 @@
+"""Rewards by workers of their own: each judges one answer at a time, and none of them can hold the training up."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from rltui.onnode import rundir
+from trainers.rewards.judge import make_reward
+from trainers.roles.calls import RoleError, call_all
+from trainers.roles.reward_worker import NotLoadedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trainers.rewards.answers import Answer, Reward
+    from trainers.roles.calls import Role
+    from trainers.roles.fleet import Fleet
+    from trainers.session import Session
+
+GRACE_S = 5.0
+"""What a worker may take beyond its limit, in which it ends a program by itself, before it is ended."""
+START_S = 300.0
+"""Most that a worker may take to come back, imports from a cold shared file system included."""
+TRIES = 3
+"""Times that the worker of an answer may be found dead before the answer is taken for the culprit."""
+
+
+class RewardActors:
+    """Shares answers out to workers; safe to call from several threads, whose answers then take turns.
+
+    An answer that takes too long earns 0, as one does whose worker dies again and again; the worker is started again,
+    and both are events. Ray starts workers again where they were (``max_restarts``).
+
+    Args:
+        workers: The workers, loaded.
+        timeout_s: Longest time for one answer.
+        event: Called with a kind and a text.
+        grace_s: See ``GRACE_S``.
+    """
+
+    def __init__(
+        self, workers: Sequence[Role], timeout_s: float, event: Callable[[str, str], None], grace_s: float = GRACE_S
+    ) -> None:
+        self._timeout_s, self._grace_s, self._event = timeout_s, grace_s, event
+        self._free: queue.Queue[Role] = queue.Queue()
+        for worker in workers:
+            self._free.put(worker)
+        self._threads = ThreadPoolExecutor(len(workers), thread_name_prefix="reward")
+        self._lock = threading.Lock()
+        self._seconds: list[float] = []
+
+    def score(self, answers: Sequence[Answer]) -> list[float]:
+        """The reward of each answer.
+
+        Raises:
+            RoleError: A worker cannot judge at all, or did not come back.
+        """
+        return list(self._threads.map(self._score, answers))
+
+    def measures(self) -> dict[str, float]:
+        """Latencies since the last call, as metrics; none where nothing was judged."""
+        with self._lock:
+            seconds, self._seconds = sorted(self._seconds), []
+        if not seconds:
+            return {}
+        late = sum(each >= self._timeout_s for each in seconds)
+        return {
+            "reward_latency_p99_s": seconds[math.ceil(0.99 * len(seconds)) - 1],
+            "reward_timeout_fraction": late / len(seconds),
+        }
+
+    def close(self) -> None:
+        """Judge no more; the fleet ends the processes."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _score(self, answer: Answer) -> float:
+        began = time.monotonic()
+        reward = 0.0
+        for number in range(1, TRIES + 1):
+            worker = self._free.get()
+            try:
+                found = self._ask(worker, answer, is_last=number == TRIES)
+            finally:
+                self._free.put(worker)
+            if found is not None:
+                reward = found
+                break
+        with self._lock:
+            self._seconds.append(time.monotonic() - began)
+        return reward
+
+    def _ask(self, worker: Role, answer: Answer, is_last: bool) -> float | None:
+        """What ``worker`` says; None where it died, which may have had other reasons than the answer."""
+        import ray
+        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+        asked = worker.actor.score.remote(answer)
+        try:
+            return float(ray.get(asked, timeout=self._timeout_s + self._grace_s).reward)
+        except GetTimeoutError:
+            ray.kill(worker.actor, no_restart=False)
+            self._come_back(worker, f"judged an answer for more than {self._timeout_s:g} s, which therefore earns 0")
+            return 0.0
+        except RayTaskError as error:
+            if not isinstance(error.cause, NotLoadedError):
+                raise RoleError(f"{worker.title} failed while judging: {error.cause or error}") from error
+        except RayActorError:
+            pass
+        self._come_back(worker, "died" + (" once more with an answer, which therefore earns 0" if is_last else ""))
+        return None
+
+    def _come_back(self, worker: Role, why: str) -> None:
+        """Wait until Ray has started ``worker`` again, and make it ready."""
+        import ray
+        from ray.exceptions import RayActorError
+
+        from trainers.placement import whereabouts
+
+        before, deadline = worker.title, time.monotonic() + START_S
+        while True:
+            calls = [(worker, worker.actor.load.remote(prove=False))]
+            try:
+                call_all(calls, max(1.0, deadline - time.monotonic()), "coming back")
+                place = ray.get(worker.actor.__ray_call__.remote(whereabouts), timeout=START_S)
+            except (RoleError, RayActorError):
+                # a call may still reach the process that is being ended
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+                continue
+            break
+        worker.settle(place)
+        self._event(rundir.RESTART, f"{before} {why}; {worker.title} goes on in its place")
+
+
+def make_judges(session: Session, fleet: Fleet) -> Reward:
+    """The layout's reward: computed by its workers, or, where it has none, in this process."""
+    workers, role = fleet.of("reward"), session.layout.roles.reward
+    if role is None or not workers:
+        return make_reward(session.layout, session.event)
+    return RewardActors(workers, role.timeout_s, session.event)

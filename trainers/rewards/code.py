@@ -1,0 +1,94 @@
+"""The reward for a program that passes tests, run in the sandbox."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from trainers.rewards.answers import code_of
+from trainers.rewards.sandbox import Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainers.rewards.answers import Answer
+    from trainers.rewards.sandbox import Outcome, Sandbox
+
+
+class Code:
+    """The share of the tests that an answer passes, or 1 for all of them only.
+
+    Args:
+        sandbox: Where programs run.
+        workers: How many at once.
+        all_or_nothing: Whether only all tests count.
+    """
+
+    def __init__(self, sandbox: Sandbox, workers: int, all_or_nothing: bool) -> None:
+        self._sandbox, self._all = sandbox, all_or_nothing
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="code")
+
+    def score(self, answers: Sequence[Answer]) -> list[float]:
+        """The reward of each answer; equal programs for one prompt run once."""
+        found = dict.fromkeys((answer.prompt.token_ids, answer.text) for answer in answers)
+        tests = {answer.prompt.token_ids: trials_of(answer.prompt.row) for answer in answers}
+        jobs = [(code_of(text), tests[prompt]) for prompt, text in found]
+        scores = dict(zip(found, self._threads.map(lambda job: self._score(*job), jobs), strict=True))
+        return [scores[answer.prompt.token_ids, answer.text] for answer in answers]
+
+    def _score(self, code: str, tests: Sequence[tuple[Trial, str | None]]) -> float:
+        if not code.strip() or not tests:
+            return 0.0
+        outcomes = self._sandbox.run(code, [test for test, _ in tests])
+        passed = [passes(outcome, wanted) for outcome, (_, wanted) in zip(outcomes, tests, strict=True)]
+        return float(all(passed)) if self._all else sum(passed) / len(passed)
+
+    def close(self) -> None:
+        """Wait for programs that run, start no more."""
+        self._threads.shutdown(cancel_futures=True)
+
+
+def passes(outcome: Outcome, wanted: str | None) -> bool:
+    """Whether a test is passed: the program came to its end, and printed what is ``wanted``, spaces at line ends aside.
+
+    What is wanted is compared here, outside the sandbox, so that a program can't look it up.
+    """
+    if not outcome.finished:
+        return False
+    return wanted is None or _lines(outcome.output) == _lines(wanted)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def trials_of(row: Any) -> list[tuple[Trial, str | None]]:
+    """The tests of a dataset's row, each with the output that it wants, if it looks at that.
+
+    Known forms of ``tests``: a list of assertions (MBPP), with ``test_setup_code`` or ``test_imports`` of the row run
+    before; a list of ``{"input": …, "output": …}``; ``{"inputs": […], "outputs": […]}`` (APPS, TACO); each of them also
+    as JSON text.
+
+    Raises:
+        ValueError: The row has no tests, or in no known form.
+    """
+    tests = row.get("tests")
+    if isinstance(tests, str) and tests.lstrip().startswith(("[", "{")):
+        tests = json.loads(tests)
+    if isinstance(tests, str):
+        tests = [tests]
+    if isinstance(tests, dict) and {"inputs", "outputs"} <= set(tests):
+        tests = [{"input": given, "output": out} for given, out in zip(tests["inputs"], tests["outputs"], strict=True)]
+    if not isinstance(tests, (list, tuple)) or not tests:
+        raise ValueError("the reward code needs tests in each row of the dataset: name their key as data.tests_key")
+    setup = "\n".join([*(row.get("test_imports") or ()), row.get("test_setup_code") or ""])
+    return [_test(test, setup) for test in tests]
+
+
+def _test(test: Any, setup: str) -> tuple[Trial, str | None]:
+    if isinstance(test, str):
+        return Trial(check=f"{setup}\n{test}"), None
+    if isinstance(test, dict) and {"input", "output"} <= set(test):
+        return Trial(stdin=str(test["input"])), str(test["output"])
+    raise ValueError(f"a test is neither an assertion nor has 'input' and 'output': {str(test)[:100]}")

@@ -1,0 +1,88 @@
+"""From a layout to the reward function that it names, and from samples to what it gives them."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING
+
+from trainers.rewards.answers import Answer
+from trainers.rewards.exact import Exact, Nothing
+from trainers.rewards.formats import WithFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rltui.layout.schema import Layout
+    from rltui.layout.settings import Data
+    from trainers.data.codec import Codec
+    from trainers.data.prompts import Prompt
+    from trainers.rewards.answers import Reward
+    from trainers.roles.engine import Completion
+
+
+def judge(
+    reward: Reward, codec: Codec, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]
+) -> list[list[float]]:
+    """The reward of each sample of each prompt."""
+    answers = [
+        Answer(prompt, codec.decode(sample.token_ids), sample.finish_reason == "stop")
+        for prompt, group in zip(prompts, groups, strict=True)
+        for sample in group
+    ]
+    scores = iter(reward.score(answers))
+    return [[next(scores) for _ in group] for group in groups]
+
+
+def make_reward(
+    layout: Layout,
+    event: Callable[[str, str], None],
+    workers: int = 0,
+    prove: bool = True,
+    limit_s: float = math.inf,
+) -> Reward:
+    """The reward function of the layout, ready: its workers run, its sandbox is proven.
+
+    Args:
+        layout: The layout.
+        event: Called with a kind and a text of what is worth an event of the attempt.
+        workers: Answers to judge at once; 0: as many as this process may use cores.
+        prove: Whether to try out the sandbox first.
+        limit_s: Longest time for one answer, whatever the layout's ``data`` allows.
+
+    Raises:
+        ValueError: A package or a setting that it needs is missing.
+        RuntimeError: The sandbox is open, and the layout does not allow that.
+    """
+    data = layout.data
+    reward = _make(data, event, workers or _cores(), prove, limit_s)
+    if data.format == "none":
+        return reward
+    return WithFormat(reward, data.format, data.format_weight)
+
+
+def _make(data: Data, event: Callable[[str, str], None], workers: int, prove: bool, limit_s: float) -> Reward:
+    timeout_s = min(data.reward_timeout_s, limit_s)
+    if data.reward == "math":
+        from trainers.rewards.math import Math
+
+        return Math(workers, timeout_s)
+    if data.reward == "code":
+        from trainers.rewards.canaries import ensure_contained
+        from trainers.rewards.code import Code
+        from trainers.rewards.sandbox import Limits, best_sandbox
+
+        sandbox = best_sandbox(Limits(wall_s=timeout_s, all_s=limit_s))
+        if prove:
+            ensure_contained(sandbox, data.allow_open_sandbox, event)
+        return Code(sandbox, workers, data.all_tests)
+    if data.reward == "http":
+        from trainers.rewards.remote import Remote
+
+        return Remote(data.reward_url, data.reward_timeout_s, data.reward_token_variable, event)
+    return Nothing() if data.reward == "none" else Exact()
+
+
+def _cores() -> int:
+    """As many as this process may use cores; engines on CPUs and the learners share them."""
+    return len(os.sched_getaffinity(0))

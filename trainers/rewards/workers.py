@@ -1,0 +1,129 @@
+"""Processes that are asked one question at a time and are replaced when they take too long or die."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+START_S = 120.0
+"""Most that a worker may take to import its libraries from a cold shared file system."""
+
+
+class WorkerError(RuntimeError):
+    """A worker cannot be started."""
+
+
+class Worker:
+    """``python -m module``, which says a JSON line when it is ready and then answers each JSON line with one."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._process: subprocess.Popen[str] | None = None
+        self._said: queue.Queue[str] = queue.Queue()
+
+    def ask(self, question: Any, timeout_s: float) -> Any:
+        """The answer; None where it did not come in time or the worker died of the question.
+
+        Raises:
+            WorkerError: The worker does not start.
+        """
+        process = self._started()
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(question) + "\n")
+            process.stdin.flush()
+            line = self._said.get(timeout=timeout_s)
+        except (OSError, queue.Empty):
+            line = ""
+        if not line:
+            self.close()
+            return None
+        return json.loads(line)
+
+    def start(self) -> None:
+        """Start it before the first question."""
+        self._started()
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self.close()
+        self._said = queue.Queue()
+        command = [sys.executable, "-m", self._module]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        threading.Thread(target=_listen, args=(self._process, self._said), daemon=True).start()
+        try:
+            ready = self._said.get(timeout=START_S)
+        except queue.Empty:
+            ready = ""
+        if not ready:
+            process, self._process = self._process, None
+            process.kill()
+            last = (process.communicate()[1] or "").strip().splitlines()
+            raise WorkerError(f"python -m {self._module} does not start: {last[-1] if last else 'it says nothing'}")
+        return self._process
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            self._process = None
+
+
+def _listen(process: subprocess.Popen[str], said: queue.Queue[str]) -> None:
+    assert process.stdout is not None
+    with process.stdout as lines:
+        for line in lines:
+            said.put(line)
+    said.put("")
+
+
+class Workers:
+    """Several workers that share the questions.
+
+    Raises:
+        WorkerError: They do not start.
+    """
+
+    def __init__(self, module: str, count: int) -> None:
+        self._all = [Worker(module) for _ in range(count)]
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="reward")
+        self._free: queue.Queue[Worker] = queue.Queue()
+        for worker in self._all:
+            self._free.put(worker)
+        try:
+            list(self._threads.map(Worker.start, self._all))
+        except WorkerError:
+            self.close()
+            raise
+
+    def ask(self, questions: Sequence[Any], timeout_s: float) -> list[Any]:
+        """The answer to each question; None for those that none came to in time."""
+        return list(self._threads.map(lambda question: self._ask(question, timeout_s), questions))
+
+    def _ask(self, question: Any, timeout_s: float) -> Any:
+        worker = self._free.get()
+        try:
+            return worker.ask(question, timeout_s)
+        finally:
+            self._free.put(worker)
+
+    def close(self) -> None:
+        """End all workers."""
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._all:
+            worker.close()

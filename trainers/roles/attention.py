@@ -1,0 +1,56 @@
+"""Attention over packed rows: which kernel, and the proof that no sample sees another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from trainers.data.batch import RowTensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ISOLATION_BOUND = 1e-3
+"""Most that a sample's outputs may move, against their size, by what is packed before it; healthy ones do not move."""
+
+
+def attention_for(precision: str, pack_tokens: int) -> str | None:
+    """FlashAttention's kernel for packed rows, where it is installed and has the precision; None: transformers' choice.
+
+    The other kernels take a mask of T x T for a packed row of T tokens: right, but T should stay below some 16k.
+    """
+    from transformers.utils import is_flash_attn_2_available
+
+    usable = torch.cuda.is_available() and precision != "fp32" and is_flash_attn_2_available()
+    return "flash_attention_2" if pack_tokens and usable else None
+
+
+def check_isolation(score: Callable[[RowTensors], torch.Tensor], device: torch.device) -> None:
+    """Check that what a model says of a sample does not depend on what is packed before it.
+
+    Not all layers heed positions that start again: recurrent ones do not, nor models with a mask of their own.
+
+    Args:
+        score: A model's answer for rows, [B, R].
+        device: That of the model.
+
+    Raises:
+        ValueError: It does.
+    """
+    before = [[3, 4, 5, 6], [7, 5, 4, 3]]
+    with torch.no_grad():
+        first, other = (score(_packed([ids, [6, 5, 4, 3]], device))[1].float() for ids in before)
+    apart, scale = float((first - other).abs().amax()), float(first.abs().amax())
+    if apart > ISOLATION_BOUND * scale:
+        raise ValueError(
+            f"packed rows: the model looks across samples (its outputs move by {apart:.1e} of {scale:.1e}), so that it "
+            "cannot train on packed rows; set lengths.pack=0"
+        )
+
+
+def _packed(sequences: list[list[int]], device: torch.device) -> RowTensors:
+    """Sequences of the same length, the last two tokens of which are a response, as packed rows."""
+    ids = torch.tensor(sequences, device=device)
+    present = torch.ones_like(ids, dtype=torch.bool)
+    return RowTensors(ids, present, present[:, -2:], {}, is_packed=True)

@@ -1,0 +1,49 @@
+"""What every role process can say of its cards and do for those that share them."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+
+def visible_cards() -> tuple[str, ...]:
+    """UUIDs of the cards that this process may work on, in CUDA's order, without opening one of them.
+
+    Empty where there is no driver or no card. NVML numbers cards by their address; role processes tell CUDA to do so,
+    too (``CUDA_DEVICE_ORDER``).
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        words = os.environ.get("CUDA_VISIBLE_DEVICES")
+        named = [str(index) for index in range(pynvml.nvmlDeviceGetCount())] if words is None else words.split(",")
+        return tuple(_uuid(word.strip()) for word in named if word.strip())
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _uuid(word: str) -> str:
+    """The UUID of a card that ``CUDA_VISIBLE_DEVICES`` names by number; other words are UUIDs, whole or begun."""
+    import pynvml
+
+    if not word.isdecimal():
+        return word
+    found = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(int(word)))
+    return found.decode() if isinstance(found, bytes) else str(found)
+
+
+def release_card() -> None:
+    """Give back what torch's allocator keeps of the card for later: another process on the card cannot use it."""
+    import torch
+
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()

@@ -1,0 +1,283 @@
+"""What learner and critic have in common: one data-parallel rank of a model that DeepSpeed trains.
+
+All heavy imports are inside the methods, so that the process is up, and its place verified, before it loads anything.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+import time
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainers.durable import files_of_rank, flush_to_disk
+from trainers.roles.engine import derive_seed
+from trainers.roles.meter import METER, measured, resident_now_gib
+from trainers.roles.reference import TORCH_DTYPES
+from trainers.roles.reshard import load_resharded, reshard
+from trainers.roles.zero import deepspeed_config, effective_stage, forbid_compiling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from rltui.layout.schema import Critic, Layout, Learner
+    from trainers.data.batch import RowTensors
+
+
+class DeepSpeedRank(abc.ABC):
+    """One rank; subclasses say which model, and what it learns.
+
+    Args:
+        layout: The layout.
+        rank: Data-parallel rank.
+        model_path: Folder of the model.
+
+    Attributes:
+        tag: DeepSpeed's name for this model's part of a checkpoint.
+    """
+
+    tag: str
+
+    def __init__(self, layout: Layout, rank: int, model_path: str) -> None:
+        self._layout, self._rank, self._model_path = layout, rank, model_path
+        self._engine: Any = None
+
+    @property
+    @abc.abstractmethod
+    def _role(self) -> Learner | Critic:
+        """The layout's settings of this role."""
+
+    @property
+    def _has_frozen_base(self) -> bool:
+        """Whether only adapters are trained."""
+        return False
+
+    @property
+    @abc.abstractmethod
+    def _world(self) -> int:
+        """Number of ranks."""
+
+    @property
+    @abc.abstractmethod
+    def _learning_rate(self) -> float:
+        """Learning rate after warm-up."""
+
+    @abc.abstractmethod
+    def _model(self, dtype: Any) -> Any:
+        """The model, from its folder."""
+
+    @abc.abstractmethod
+    def _probe(self, rows: RowTensors) -> Any:
+        """What the model says of the response tokens of ``rows``, [B, R]."""
+
+    def free_port(self) -> int:
+        """A TCP port that is free on this node."""
+        from trainers.weights import free_port
+
+        return free_port()
+
+    @measured("load")
+    def load(self, host: str, port: int) -> float:
+        """Join the other ranks at ``host:port``, load the model and hand it to DeepSpeed; returns the seconds taken."""
+        began = time.monotonic()
+        self._set_environment(host, port)
+        import deepspeed
+        import torch
+
+        forbid_compiling()
+        torch.manual_seed(self._layout.train.seed + self._rank)
+        if not torch.cuda.is_available():
+            torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        deepspeed.init_distributed(dist_backend="nccl" if torch.cuda.is_available() else "gloo", verbose=False)
+        self._initialize(deepspeed, torch)
+        return time.monotonic() - began
+
+    def _set_environment(self, host: str, port: int) -> None:
+        import ray
+
+        from rltui.onnode.node_network import interface_of
+
+        # Ray shows each actor its own card only, so the local rank is 0 everywhere.
+        values = {"MASTER_ADDR": host, "MASTER_PORT": port, "RANK": self._rank, "WORLD_SIZE": self._world}
+        os.environ.update({name: str(value) for name, value in values.items()}, LOCAL_RANK="0", LOCAL_SIZE="1")
+        # By default gloo takes the address of the host name, which on many nodes is a loopback address.
+        address = host if host == "127.0.0.1" else ray.util.get_node_ip_address()
+        if interface := interface_of(address):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+
+    def _initialize(self, deepspeed: Any, torch: Any) -> None:
+        model = self._load_model(torch)
+        optimizer = self._optimizer(torch, [parameter for parameter in model.parameters() if parameter.requires_grad])
+        warmup = max(1, self._layout.train.warmup_steps)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
+        self._engine, *_ = deepspeed.initialize(
+            model=model, optimizer=optimizer, lr_scheduler=scheduler, config=self._config(model.config)
+        )
+        # Dropout would make the trainer's log-probs random; recomputing activations works in training mode only.
+        self._engine.module.train(self._role.gradient_checkpointing)
+        if self._layout.lengths.pack:
+            from trainers.roles.attention import check_isolation
+
+            check_isolation(self._probe, self._engine.device)
+
+    def _optimizer(self, torch: Any, parameters: list[Any]) -> Any:
+        # in host memory the fused kernel goes over the states once, with all vector units, instead of a dozen times
+        fused = True if self._role.offload != "none" else None
+        decay = self._layout.train.weight_decay
+        return torch.optim.AdamW(parameters, lr=self._learning_rate, weight_decay=decay, fused=fused)
+
+    def _config(self, model_config: Any) -> dict[str, Any]:
+        import torch
+
+        role, train = self._role, self._layout.train
+        hidden_size = model_config.get_text_config().hidden_size
+        return deepspeed_config(role, train, hidden_size, has_gpu=torch.cuda.is_available())
+
+    def _load_model(self, torch: Any) -> Any:
+        from transformers import AutoConfig
+        from transformers.integrations import HfDeepSpeedConfig
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()  # the stage file shows progress; a bar in a log file is a long line of noise
+
+        sharded_loading = None
+        if self._role.zero_stage == 3:
+            # While this object lives, from_pretrained builds the model in shards: it never stands whole on a rank.
+            sharded_loading = HfDeepSpeedConfig(self._config(AutoConfig.from_pretrained(self._model_path)))
+        model = self._model(getattr(torch, TORCH_DTYPES[self._role.precision]))
+        del sharded_loading
+        if self._role.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+        return model
+
+    @measured("save")
+    def save(self, folder: str) -> None:
+        """Write this rank's part of a checkpoint into ``folder`` and onto the disk: weights, optimizer, schedule."""
+        import torch
+
+        self._engine.save_checkpoint(
+            folder, tag=self.tag, save_latest=False, exclude_frozen_parameters=self._has_frozen_base
+        )
+        state = {"torch": torch.get_rng_state()}
+        if torch.cuda.is_available():
+            state["cuda"] = torch.cuda.get_rng_state()
+        torch.save(state, self._random_state_file(folder))
+        flush_to_disk(files_of_rank(Path(folder), self.tag, self._rank))
+
+    def restore(self, folder: str) -> None:
+        """Go back to the checkpoint in ``folder``, which as many ranks wrote with the same ZeRO stage.
+
+        Raises:
+            RuntimeError: DeepSpeed finds no checkpoint there that fits this model and number of ranks.
+        """
+        import torch
+
+        strict = not self._has_frozen_base
+        loaded, _ = self._engine.load_checkpoint(folder, tag=self.tag, load_module_strict=strict)
+        if loaded is None:
+            raise RuntimeError(f"DeepSpeed could not load the checkpoint in {folder}")
+        state = torch.load(self._random_state_file(folder))
+        torch.set_rng_state(state["torch"])
+        if "cuda" in state and torch.cuda.is_available():
+            torch.cuda.set_rng_state(state["cuda"])
+
+    def reshard(self, folder: str) -> None:
+        """Make the checkpoint in ``folder`` one that any number of ranks can load; for rank 0 only."""
+        if effective_stage(self._role):  # without ZeRO every rank has everything, and one file holds it
+            reshard(folder, self.tag, effective_stage(self._role))
+
+    def restore_resharded(self, folder: str, step: int) -> None:
+        """Go back to the checkpoint in ``folder``, which another number of ranks wrote.
+
+        Args:
+            folder: The checkpoint.
+            step: Its training step. Random states of other ranks are no use: this rank's is drawn anew from it.
+
+        Raises:
+            RuntimeError: DeepSpeed finds no checkpoint there that fits this model.
+        """
+        import torch
+
+        if effective_stage(self._role):
+            loaded = load_resharded(self._engine, folder, self.tag)
+        else:
+            strict = not self._has_frozen_base
+            loaded = self._engine.load_checkpoint(folder, tag=self.tag, load_module_strict=strict)[0] is not None
+        if not loaded:
+            raise RuntimeError(f"DeepSpeed could not load the checkpoint in {folder}")
+        torch.manual_seed(derive_seed(self._layout.train.seed, step, self._rank))
+
+    def _random_state_file(self, folder: str) -> Path:
+        return Path(folder) / f"random-state-{self.tag}-{self._rank:04d}.pt"
+
+    def checkpoint_bytes(self) -> int:
+        """About the bytes of a checkpoint, all ranks together.
+
+        AdamW's two moments and the fp32 weights take 12 bytes a parameter; weights of 16 bits are stored besides. Of
+        what is not trained there are the weights alone, and under adapters nothing.
+        """
+        width, sizes = (4 if self._role.precision == "fp32" else 2), {True: 0, False: 0}
+        for parameter in self._engine.module.parameters():
+            sizes[parameter.requires_grad] += int(getattr(parameter, "ds_numel", parameter.numel()))
+        return sizes[True] * (12 + width) + (0 if self._has_frozen_base else sizes[False] * width)
+
+    @measured("optimizer step")
+    def step(self) -> float | None:
+        """Make an optimizer step from the gradients there are; their norm before clipping.
+
+        None: a gradient overflowed fp16 and no step was made: the weights are as they were, and the loss scale falls.
+        """
+        engine = self._engine
+        plain = self._role.zero_stage == 0 and self._role.precision == "fp32"  # where DeepSpeed tells no norm
+        bound, nothing = self._layout.train.gradient_clip, list[float]()
+        told: AbstractContextManager[list[float]] = _norm_of_step(engine, bound) if plain else nullcontext(nothing)
+        with told as norms:
+            engine.step()
+        if not engine.was_step_applied():
+            return None
+        return norms[0] if norms else float(engine.get_global_grad_norm() or 0.0)
+
+    @property
+    def loss_scale(self) -> float:
+        """What the loss is multiplied by in the backward pass, so that gradients do not underflow; 1 but in fp16."""
+        return float(self._engine.optimizer.loss_scale) if self._role.precision == "fp16" else 1.0
+
+    def release_card(self) -> None:
+        """Leave to an engine on the same card what this process does not use."""
+        from trainers.roles.card import release_card
+
+        release_card()
+
+    def memory_gib(self) -> float:
+        """Peak of memory allocated on the card, or resident memory of the process where there is no card."""
+        import torch
+
+        if torch.cuda.is_available():
+            return max((peak.get("allocated_gib", 0.0) for peak in METER.peaks().values()), default=0.0)
+        return resident_now_gib()
+
+
+@contextmanager
+def _norm_of_step(engine: Any, bound: float) -> Iterator[list[float]]:
+    """Holds the norm of the whole gradient before clipping once ``engine``, which reduces it only then, has stepped."""
+    import torch
+
+    parameters, norms = list(engine.module.parameters()), list[float]()
+
+    def clip() -> None:
+        norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, bound)))
+
+    def measure(*_: Any) -> None:
+        if not norms:  # nothing was clipped
+            norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])))
+
+    engine.clip_fp32_gradients = clip
+    hook = engine.optimizer.register_step_pre_hook(measure)
+    try:
+        yield norms
+    finally:
+        hook.remove()
+        del engine.clip_fp32_gradients

@@ -1,0 +1,156 @@
+"""A causal language model's forward pass over rows, the same for policy, reference and teacher."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from trainers.data.batch import stack
+from trainers.losses import token_log_probs
+from trainers.roles.attention import attention_for, check_isolation
+from trainers.roles.head import call_with_head, head_log_probs, head_top_tokens
+from trainers.roles.model_inputs import gather, response_inputs, response_tokens, scatter
+from trainers.roles.reference import TORCH_DTYPES
+from trainers.roles.vision import model_class
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from trainers.data.batch import Rows, RowTensors
+    from trainers.data.images import ImageReader
+
+
+def load_frozen(model_path: str, precision: str, pack_tokens: int = 0) -> Any:
+    """The causal language model in a folder, on the card where there is one, as it is: nothing of it is trained.
+
+    Args:
+        model_path: Folder of the model.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
+        pack_tokens: Tokens of a packed row; 0: rows are not packed.
+
+    Raises:
+        ValueError: Rows are packed, and the model looks across samples.
+    """
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # a bar in a log file is a long line of noise
+    if not torch.cuda.is_available():
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    model = model_class(model_path).from_pretrained(
+        model_path,
+        dtype=getattr(torch, TORCH_DTYPES[precision]),
+        attn_implementation=attention_for(precision, pack_tokens),
+    )
+    model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval().requires_grad_(False)
+    if pack_tokens:
+        check_isolation(lambda rows: response_scores(model, rows, 1.0).log_probs, model.device)
+    return model
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a model says of the response columns of rows.
+
+    Attributes:
+        log_probs: [B, R], of the response tokens; differentiable.
+        entropies: [B, R], in nats.
+        candidates: [B, R, K], of the tokens that were asked for besides; differentiable. None: there were none.
+    """
+
+    log_probs: torch.Tensor
+    entropies: torch.Tensor
+    candidates: torch.Tensor | None = None
+
+
+def response_scores(
+    model: Any,
+    rows: RowTensors,
+    temperature: float,
+    candidates: torch.Tensor | None = None,
+    *,
+    chunked: bool = True,
+) -> Scores:
+    """The scores of the response columns of ``rows`` at ``temperature``.
+
+    Args:
+        model: The model.
+        rows: The rows.
+        temperature: Divides the logits.
+        candidates: [B, R, K] int64, further tokens to score in the place of each response token.
+        chunked: Never hold the logits of all tokens; false is the plain computation, in float32 at once.
+    """
+    token_ids = response_tokens(rows).unsqueeze(-1)
+    if candidates is not None:
+        token_ids = torch.cat([token_ids, gather(candidates, rows)], dim=-1)
+    found = scatter(_log_probs(model, response_inputs(rows), token_ids, temperature, chunked=chunked), rows)
+    return Scores(found[..., 0], found[..., -1].detach(), None if candidates is None else found[..., 1:-1])
+
+
+def _log_probs(
+    model: Any, inputs: dict[str, Any], token_ids: torch.Tensor, temperature: float, *, chunked: bool
+) -> torch.Tensor:
+    """[…, K + 1]: the log-probabilities of ``token_ids`` […, K], and last the entropy."""
+    if chunked:
+        found = call_with_head(
+            model, inputs, lambda hidden, weight: head_log_probs(hidden, weight, token_ids, temperature)
+        )
+        if found is not None:
+            return found
+    logits = model(**inputs).logits
+    chunk = {} if chunked else {"chunk_elements": logits.numel()}
+    log_probs, entropies = token_log_probs(logits, token_ids, temperature, **chunk)
+    return torch.cat([log_probs, entropies.unsqueeze(-1)], dim=-1)
+
+
+def response_top_tokens(
+    model: Any, rows: RowTensors, temperature: float, count: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The log-probabilities [B, R] of the response tokens of ``rows``, and the likeliest tokens in their place.
+
+    Args:
+        model: The model.
+        rows: The rows.
+        temperature: Divides the logits.
+        count: Likeliest tokens, K; at most as many as the vocabulary has are found.
+
+    Returns:
+        Log-probabilities [B, R]; ids [B, R, K], likeliest first; their log-probabilities [B, R, K]. No gradients.
+    """
+    token_ids, inputs = response_tokens(rows), response_inputs(rows)
+    found: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+
+    def read(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        found.append(head_top_tokens(hidden, weight, token_ids, count, temperature))
+        return found[0][0]
+
+    with torch.no_grad():
+        if call_with_head(model, inputs, read) is None:
+            logits = model(**inputs).logits
+            ids = logits.topk(min(count, logits.shape[-1]), dim=-1).indices  # softmax keeps the order
+            both, _ = token_log_probs(logits, torch.cat([token_ids.unsqueeze(-1), ids], dim=-1), temperature)
+            found.append((both[..., 0], ids, both[..., 1:]))
+    own, ids, values = (scatter(part, rows) for part in found[-1])
+    return own, ids, values
+
+
+def measure_log_probs(
+    model: Any,
+    rows: Rows,
+    temperature: float,
+    micro_batch: int,
+    device: torch.device,
+    reader: ImageReader | None = None,
+    *,
+    chunked: bool = True,
+) -> NDArray[np.float32]:
+    """Log-probabilities [B, R] without gradient, ``micro_batch`` rows at a time (0: all at once)."""
+    tensors = (part.tensors(device, reader) for part in rows.micro_batches(micro_batch))
+    with torch.no_grad():
+        scores = (response_scores(model, part, temperature, chunked=chunked) for part in tensors)
+        found = [score.log_probs.float().cpu().numpy() for score in scores]
+    columns = rows.response_mask.shape[1]
+    return stack(found, columns) if found else np.zeros(rows.response_mask.shape, np.float32)

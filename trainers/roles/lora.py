@@ -1,0 +1,67 @@
+"""Low-rank adapters (Hu et al. 2021): the base stays as it is, and each linear layer learns an update B·A.
+
+Engines know nothing of adapters. They are sent the base with its updates added, one parameter at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rltui.layout.schema import Learner
+
+ADAPTER = "policy"
+"""peft's name for the adapters."""
+_ROOT = "base_model.model."
+_WRAPPED = ".base_layer."
+
+
+def with_adapters(model: Any, learner: Learner, seed: int) -> Any:
+    """``model`` with adapters on all its linear layers but the head; nothing else of it is trained from here on.
+
+    Args:
+        model: A causal language model, whole or in ZeRO-3's shards.
+        learner: For rank and scale.
+        seed: Of the adapters' first values. A starts random and B at 0, so the policy starts as the base.
+    """
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=learner.lora_rank,
+        lora_alpha=learner.lora_alpha or 2 * learner.lora_rank,
+        target_modules="all-linear",
+        lora_dropout=0.0,  # dropout would make the trainer's log-probs random
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)  # all ranks start with the same adapters
+        # in the model's own precision: DeepSpeed keeps the float32 copy that the optimizer works on
+        return get_peft_model(model, config, adapter_name=ADAPTER, autocast_adapter_dtype=False)
+
+
+def adapted_layers(module: Any) -> dict[str, Any]:
+    """The layers with adapters by the name of the weight that they update; empty for a model without adapters."""
+    if not hasattr(module, "peft_config"):
+        return {}
+    from peft.tuners.lora import LoraLayer
+
+    layers = ((name, layer) for name, layer in module.named_modules() if isinstance(layer, LoraLayer))
+    return {f"{name}{_WRAPPED}weight": layer for name, layer in layers}
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a parameter of this name is part of an adapter."""
+    return name.startswith(_ROOT) and f".{ADAPTER}." in name
+
+
+def base_name(name: str) -> str:
+    """The name that a parameter has in the model without adapters."""
+    return name.removeprefix(_ROOT).replace(_WRAPPED, ".") if name.startswith(_ROOT) else name
+
+
+def merged(weight: Any, layer: Any) -> Any:
+    """``weight`` + B·A · alpha / rank, computed in float32; both must be whole on this rank."""
+    down, up = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
+    update = (up.detach().float() @ down.detach().float()) * layer.scaling[ADAPTER]
+    return weight.float() + update

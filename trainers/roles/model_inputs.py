@@ -1,0 +1,73 @@
+"""Rows as models take them, padded or packed, and what they answer as rows again.
+
+What is said of response tokens has the shape [B, R, …] in rows. In models it has the same, but for packed rows
+[1, N, …], N being the number of all response tokens; ``gather`` and ``scatter`` go between the two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainers.roles.vision import with_images
+
+if TYPE_CHECKING:
+    import torch
+
+    from trainers.data.batch import RowTensors
+
+
+def response_inputs(rows: RowTensors) -> dict[str, Any]:
+    """What a causal language model is called with, to predict the response tokens of ``rows``.
+
+    Rows of their own have [B, P + R - 1] ids, mask and positions, and their last R columns predict. Packed rows have
+    [1, T] ids and positions that start again at 0 with each sample. Where there is no mask, transformers takes such
+    positions for the bounds of samples: with FlashAttention it calls the kernel for variable lengths, else it masks
+    what is not of the same sample.
+    """
+    present, columns = rows.attention_mask, rows.response_mask.shape[1]
+    positions = present.cumsum(dim=1) - 1
+    if not rows.is_packed:
+        inputs = {
+            "input_ids": rows.token_ids[:, :-1],  # the last token predicts nothing
+            "attention_mask": present[:, :-1].long(),
+            "position_ids": positions[:, :-1].clamp(min=0),
+            "use_cache": False,
+            "logits_to_keep": columns,
+        }
+        return with_images(inputs, rows.images) if rows.images else inputs
+    fed = present & (positions < present.sum(dim=1, keepdim=True) - 1)
+    place = (fed.flatten().cumsum(dim=0) - 1).view_as(fed)
+    return {
+        "input_ids": rows.token_ids[fed].unsqueeze(0),
+        "position_ids": positions[fed].unsqueeze(0),
+        "use_cache": False,
+        "logits_to_keep": place[:, -columns - 1 : -1][present[:, -columns:]],
+    }
+
+
+def response_tokens(rows: RowTensors) -> torch.Tensor:
+    """Ids of the response tokens, as models take them."""
+    return gather(rows.token_ids[:, -rows.response_mask.shape[1] :], rows)
+
+
+def response_values(model: Any, rows: RowTensors) -> torch.Tensor:
+    """A critic's values [B, R]; that of a token is read where the policy chose it, at the token before."""
+    inputs = response_inputs(rows)
+    places = inputs.pop("logits_to_keep")
+    outputs: torch.Tensor = model(**inputs).logits[..., 0].float()
+    return scatter(outputs[:, places], rows) if rows.is_packed else outputs[:, -places:]
+
+
+def gather(values: torch.Tensor, rows: RowTensors) -> torch.Tensor:
+    """From rows to models."""
+    return values[rows.attention_mask[:, -values.shape[1] :]].unsqueeze(0) if rows.is_packed else values
+
+
+def scatter(values: torch.Tensor, rows: RowTensors) -> torch.Tensor:
+    """From models to rows; 0 where packed rows have no token."""
+    if not rows.is_packed:
+        return values
+    present = rows.attention_mask[:, -rows.response_mask.shape[1] :]
+    spread = values.new_zeros((*present.shape, *values.shape[2:]))
+    spread[present] = values[0]
+    return spread

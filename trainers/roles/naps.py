@@ -1,0 +1,92 @@
+"""Engines that share cards with other roles sleep while these work, and wake in two stages around a weight transfer."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from trainers.roles.calls import RoleDiedError, call_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.layout.schema import Layout
+    from trainers.placement import Seat
+    from trainers.roles.calls import Role
+    from trainers.roles.engine import Part
+
+
+class Naps:
+    """Knows whether the engines sleep.
+
+    Args:
+        engines: The engines, where they are to sleep.
+        neighbours: The roles on their cards.
+        timeout_s: Most seconds to fall asleep, and to wake up.
+
+    Attributes:
+        asleep: Whether they were put to sleep and did not wake up.
+    """
+
+    def __init__(self, engines: Sequence[Role], neighbours: Sequence[Role], timeout_s: float) -> None:
+        self._engines, self._neighbours, self._timeout_s = engines, neighbours, timeout_s
+        self._waking_s = 0.0
+        self.asleep = False
+
+    @property
+    def are_taken(self) -> bool:
+        """Whether the engines sleep at all."""
+        return bool(self._engines)
+
+    def begin(self) -> None:
+        """Put the engines to sleep, unless they sleep; one that died is found when it is to wake up.
+
+        Raises:
+            RoleError: One failed, or did not answer in time.
+        """
+        if self._engines and not self.asleep:
+            self.asleep = True
+            self._tell([(engine, engine.actor.sleep.remote()) for engine in self._engines], "falling asleep")
+
+    def end(self, part: Part) -> list[RoleDiedError]:
+        """Wake a part of the engines, once the roles on their cards gave back what they do not use.
+
+        Returns:
+            The death of an engine, if one died.
+
+        Raises:
+            RoleError: A role failed, or did not answer in time, or a role that is no engine died.
+        """
+        if not self.asleep:
+            return []
+        began = time.monotonic()
+        releases = [(role, role.actor.release_card.remote()) for role in self._neighbours]
+        call_all(releases, self._timeout_s, "making room for the engines")
+        deaths = self._tell([(engine, engine.actor.wake.remote(part)) for engine in self._engines], "waking up")
+        self.asleep = bool(deaths) or part != "cache"
+        self._waking_s += time.monotonic() - began
+        return deaths
+
+    def take_waking_s(self) -> float:
+        """Seconds that waking took since the last call."""
+        waited, self._waking_s = self._waking_s, 0.0
+        return waited
+
+    def _tell(self, calls: Sequence[tuple[Role, object]], doing: str) -> list[RoleDiedError]:
+        try:
+            call_all(calls, self._timeout_s, doing)
+        except RoleDiedError as death:
+            return [death]
+        return []
+
+
+def naps_of(layout: Layout, planned: Sequence[Seat], roles: Sequence[Role], timeout_s: float) -> Naps:
+    """The naps of the layout's engines: none where it does not ask for them, or nobody shares their slots."""
+    slots = {
+        seat.name: {(seat.group, seat.bundle, seat.offset + slot) for slot in range(seat.slots)} for seat in planned
+    }
+    taken = set().union(*(slots[seat.name] for seat in planned if seat.role == "engine"))
+    neighbours = [role for role in roles if role.kind != "engine" and slots[role.name] & taken]
+    if not layout.roles.rollout.sleep_while_training or not neighbours:
+        return Naps([], [], timeout_s)
+    return Naps([role for role in roles if role.kind == "engine"], neighbours, timeout_s)

@@ -1,0 +1,187 @@
+"""Starting a process for each role in its bundle, and proving that it is where it was planned."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainers.placement import (
+    actor_resources,
+    bundle_nodes,
+    guest_cards,
+    seats,
+    verify,
+    whereabouts,
+)
+from trainers.roles.calls import Role, call_all
+from trainers.roles.critic import Critic
+from trainers.roles.engine import WEIGHTS_GROUP, EngineActor, engine_environment
+from trainers.roles.learner import Learner
+from trainers.roles.reference import Reference
+from trainers.roles.reward_worker import RewardWorker
+from trainers.roles.teacher import Teacher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rltui.layout.schema import Layout
+    from trainers.placement import Seat, Whereabouts
+
+NAME_POLL_S = 0.1
+
+
+class Cast:
+    """Starts the role processes of a layout.
+
+    Args:
+        layout: The layout.
+        reserved: Its placement groups, see ``trainers.placement.reserve``.
+        model_paths: Folder of each kind of role's model; kinds without one have the learner's.
+        deadline_s: Most seconds for all processes to start.
+        check: Called while waiting; what it raises ends the wait.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        reserved: Mapping[str, Any],
+        model_paths: Mapping[str, str],
+        deadline_s: float,
+        check: Callable[[], None],
+    ) -> None:
+        self._layout, self._reserved, self._deadline_s, self._check = layout, reserved, deadline_s, check
+        self._model_paths = model_paths
+        self._places: dict[str, Whereabouts] = {}
+
+    def start(self) -> list[Role]:
+        """Start all processes, hosts first, because guests are told the cards of their hosts.
+
+        Raises:
+            PlacementError: A role is not where it was planned.
+            RoleError: A process did not start.
+        """
+        planned = seats(self._layout)
+        roles = {seat.name: role for seat, role in self._start([seat for seat in planned if not seat.is_guest], {})}
+        guests = [seat for seat in planned if seat.is_guest]
+        on_cpu = self._layout.hardware.on_cpu
+        cards = {seat.name: () if on_cpu else guest_cards(seat, planned, self._places) for seat in guests}
+        roles |= {seat.name: role for seat, role in self._start(guests, cards)}
+        verify(planned, bundle_nodes(self._reserved), [self._places[seat.name] for seat in planned], on_cpu)
+        return [roles[seat.name] for seat in planned]
+
+    def start_again(self, names: Sequence[str]) -> list[Role]:
+        """Start other processes for roles whose processes have ended, in the same bundles.
+
+        Args:
+            names: Of the roles.
+
+        Raises:
+            PlacementError: One is not where it was planned.
+            RoleError: One did not start.
+        """
+        planned, on_cpu = seats(self._layout), self._layout.hardware.on_cpu
+        wanted = [seat for name in names for seat in planned if seat.name == name]
+        guests = [] if on_cpu else [seat for seat in wanted if seat.is_guest]
+        cards = {seat.name: guest_cards(seat, planned, self._places) for seat in guests}
+        roles = [role for _, role in self._start(wanted, cards)]
+        verify(planned, bundle_nodes(self._reserved), [self._places[seat.name] for seat in planned], on_cpu)
+        return roles
+
+    def _start(self, wanted: Sequence[Seat], cards: Mapping[str, tuple[str, ...]]) -> list[tuple[Seat, Role]]:
+        roles = [Role(seat.name, self._actor(seat, cards.get(seat.name, ())), kind=seat.role) for seat in wanted]
+        calls = [(role, role.actor.__ray_call__.remote(whereabouts)) for role in roles]
+        places = call_all(calls, self._deadline_s, "starting its process", check=self._check)
+        for role, place in zip(roles, places, strict=True):
+            role.settle(place)
+            self._places[role.name] = place
+        return list(zip(wanted, roles, strict=True))
+
+    def _actor(self, seat: Seat, cards: tuple[str, ...]) -> Any:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        on_cpu = self._layout.hardware.on_cpu or seat.role == "reward"
+        environment = {**_code_path(), **role_environment(self._layout, seat.role)}
+        # Processes that vLLM starts for itself carry the engine's or teacher's name in their titles.
+        environment["VLLM_PROCESS_NAME_PREFIX"] = f"VLLM::{seat.name}"
+        if not on_cpu:
+            environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML and nvidia-smi number cards
+        if cards:
+            # Ray leaves the variable alone where an actor asks for no card.
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(cards)
+        options = {
+            "name": seat.name,
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(
+                self._reserved[seat.group], placement_group_bundle_index=seat.bundle
+            ),
+            "runtime_env": {"env_vars": environment},
+            **actor_resources(0 if seat.is_guest else seat.slots, on_cpu),
+        }
+        if seat.role == "reward":
+            options["max_restarts"] = -1  # it keeps nothing that a new process would lack
+        return _named(self._remote(seat).options(**options), self._arguments(seat), self._deadline_s)
+
+    def _remote(self, seat: Seat) -> Any:
+        """The class of actors for ``seat``; an engine that takes weights in flight has a thread for them."""
+        import ray
+
+        if seat.role == "engine" and self._layout.train.takes_weights_in_flight:
+            return ray.remote(concurrency_groups={WEIGHTS_GROUP: 1})(self._class(seat))
+        return ray.remote(self._class(seat))
+
+    def _class(self, seat: Seat) -> type:
+        classes: dict[str, type] = {
+            "learner": Learner,
+            "engine": EngineActor,
+            "reference": Reference,
+            "critic": Critic,
+            "teacher": Teacher,
+            "reward": RewardWorker,
+        }
+        return classes[seat.role]
+
+    def _arguments(self, seat: Seat) -> tuple[Any, ...]:
+        layout = self._layout
+        path = self._model_paths.get(seat.role, self._model_paths["learner"])
+        if seat.role == "reward":
+            return (layout,)
+        if seat.role == "engine":
+            return layout.roles.rollout, path, layout.lengths, seat.index
+        return (layout, path) if seat.role == "reference" else (layout, seat.index, path)
+
+
+def _named(actor_class: Any, arguments: tuple[Any, ...], deadline_s: float) -> Any:
+    """Create the actor; Ray frees the name of one that died a little later than it tells of the death."""
+    deadline = time.monotonic() + deadline_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ValueError):
+            return actor_class.remote(*arguments)
+        time.sleep(NAME_POLL_S)
+    return actor_class.remote(*arguments)
+
+
+def role_environment(layout: Layout, kind: str) -> dict[str, str]:
+    """Environment variables that the process of a role of this kind needs from its start."""
+    on_cpu, teacher = layout.hardware.on_cpu, layout.roles.teacher
+    if kind == "engine":
+        return engine_environment(layout.roles.rollout, on_cpu)
+    if kind == "teacher" and teacher is not None:
+        return engine_environment(teacher, on_cpu)
+    return learner_environment(on_cpu or kind == "reward")
+
+
+def learner_environment(on_cpu: bool) -> dict[str, str]:
+    """Environment variables that a learner's process needs from its start."""
+    # DeepSpeed and torch warn about each other's deprecations, which is no news to who trains with them.
+    variables = {"TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore::FutureWarning"}
+    if on_cpu:
+        # Each slot is one CPU process: more threads than cores make every rank wait for the slowest.
+        variables |= {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+    return variables
+
+
+def _code_path() -> dict[str, str]:
+    """The driver's own code, also where Ray was started with another search path."""
+    path = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": path} if path else {}

@@ -1,0 +1,84 @@
+"""How much of the cards' peak a step used: model FLOPs utilization (Chowdhery et al. 2022, PaLM), in percent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rltui.hardware.flops import forward_flops_per_token, training_flops_per_token
+from rltui.hardware.gpus import find_gpu
+from rltui.hardware.models import model_if_understood
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.hardware.architecture import Architecture
+    from rltui.hardware.gpus import Gpu
+    from rltui.layout.schema import Layout
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of one sample."""
+
+    prompt: int
+    response: int
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What a step's work is measured by.
+
+    Attributes:
+        model: The policy's architecture.
+        gpu: The card.
+        learner_cards: Cards that train.
+        engine_cards: Cards that generate.
+    """
+
+    model: Architecture
+    gpu: Gpu
+    learner_cards: int
+    engine_cards: int
+
+    def measure(self, samples: Sequence[Lengths], generate_s: float, train_s: float) -> dict[str, float]:
+        """``actor_mfu`` and ``learner_mfu`` of a step that generated and trained on ``samples``, in percent.
+
+        Recomputed activations do not count, nor does the share of samples that a filter left out of training: the
+        figure is that of the step's useful work.
+        """
+        generated = sum(self._prefill(one) + self._decode(one) for one in samples)
+        trained = sum(
+            (one.prompt + one.response) * training_flops_per_token(self.model, one.prompt + one.response)
+            for one in samples
+        )
+        return {
+            "actor_mfu": self._percent(generated, generate_s, self.engine_cards),
+            "learner_mfu": self._percent(trained, train_s, self.learner_cards),
+        }
+
+    def _prefill(self, one: Lengths) -> float:
+        return one.prompt * forward_flops_per_token(self.model, one.prompt / 2, head=False)
+
+    def _decode(self, one: Lengths) -> float:
+        return one.response * forward_flops_per_token(self.model, one.prompt + one.response / 2)
+
+    def _percent(self, flops: float, seconds: float, cards: int) -> float:
+        return 100.0 * flops / (seconds * self.gpu.peak_flops * cards) if seconds > 0 and cards else 0.0
+
+
+def yardstick(layout: Layout, model_path: str) -> Yardstick | None:
+    """The yardstick of ``layout``; None on CPU slots, for an unknown card, or for a model whose shape is unknown.
+
+    Args:
+        layout: The layout.
+        model_path: Folder of the policy, whose ``config.json`` is read.
+    """
+    gpu = None if layout.hardware.on_cpu else find_gpu(layout.hardware.gpu)
+    if gpu is None:
+        return None
+    model = model_if_understood(layout.roles.learner.model) or model_if_understood(model_path)
+    if model is None:
+        return None
+    rollout = layout.roles.rollout
+    return Yardstick(model, gpu, layout.num_ranks, layout.num_engines * rollout.tensor_parallel)
