@@ -184,7 +184,7 @@ class CockpitApp(OpeningApp, inherit_bindings=False):
 
     def on_request_failed(self, message: messages.RequestFailed) -> None:
         """Say what did not work out."""
-        self.questions.forget()
+        self.questions.failed(message.asked)
         self.route(message)
         self.say(f"{message.asked}: {message.error}\n{message.hint}".strip(), "error")
 

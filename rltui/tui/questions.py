@@ -40,6 +40,11 @@ class Questions:
         """The user turned to something else."""
         self._open = None
 
+    def failed(self, asked: str) -> None:
+        """A request came to nothing; only if it was this question's is there no answer to wait for."""
+        if self._open is not None and self._open[0].words == asked:
+            self._open = None
+
     def take(self, message: PreviewFetched) -> None:
         """Ask for confirmation, unless the user has turned to something else meanwhile.
 

@@ -82,6 +82,19 @@ async def test_leaving_does_not_wait_for_a_hanging_service() -> None:
     fake.gate.set()
 
 
+async def test_another_request_that_fails_takes_no_question_away() -> None:
+    fake = Hanging()
+    async with cockpit(fake) as pilot:
+        await until_text(pilot, "ada-laptop")
+        fake.hang()
+        await enter(pilot, "c")
+        await until(pilot, lambda: any(call[0] == "preview_cancel" for call in fake.calls), "the question")
+        pilot.app.post_message(messages.RequestFailed("connect to mila", "it was left without an answer", ""))
+        await flushed(pilot)
+        fake.gate.set()
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the preview")
+
+
 async def test_a_confirmation_that_comes_late_does_not_open_over_something_else() -> None:
     fake = Hanging()
     async with cockpit(fake) as pilot:
