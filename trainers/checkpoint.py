@@ -35,6 +35,7 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
         weight_version: Version of the weights.
         num_learners: Ranks that wrote the checkpoint; ZeRO's shards fit no other number as they are.
         zero_stage: ZeRO stage it was written with.
+        optimizer: The learner's; DeepSpeed reshards the states of ``adamw`` only.
         num_critics: Ranks of the critic; 0 where there is none.
         critic_zero_stage: ZeRO stage of the critic.
         kl_coefficient: Where an adaptive controller has brought it; None where it is fixed.
@@ -46,6 +47,7 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
     weight_version: int = 0
     num_learners: int = 1
     zero_stage: int = 0
+    optimizer: str = "adamw"
     num_critics: int = 0
     critic_zero_stage: int = 0
     kl_coefficient: float | None = None
@@ -63,8 +65,14 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
             here: The state of the roles that are to load it.
 
         Raises:
-            ValueError: They cannot: ZeRO-0 keeps its optimizer in a form of its own, and a critic is there or not.
+            ValueError: They cannot: ZeRO-0 keeps its optimizer in a form of its own, so does an 8-bit one, and a critic
+                is there or not.
         """
+        if self.optimizer != here.optimizer:
+            raise ValueError(
+                f"the checkpoint of step {self.step} has the states of {self.optimizer}, which {here.optimizer} cannot "
+                f"go on from; launch a new run, or go back to roles.learner.optimizer={self.optimizer}"
+            )
         wrote = {"learner": (self.num_learners, self.zero_stage), "critic": (self.num_critics, self.critic_zero_stage)}
         loads = {"learner": (here.num_learners, here.zero_stage), "critic": (here.num_critics, here.critic_zero_stage)}
         changed = tuple(kind for kind in wrote if wrote[kind] != loads[kind])
@@ -77,6 +85,12 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
                     f"the old values of roles.{kind} (another number of GPUs, and ZeRO-1 to 3 among each other, are "
                     "well)"
                 )
+        if "learner" in changed and here.optimizer != "adamw":
+            raise ValueError(
+                f"the checkpoint of step {self.step} was written by {self.num_learners} learners with "
+                f"ZeRO-{self.zero_stage}, and the states of {self.optimizer} fit no others; go back to the old values "
+                "of roles.learner.gpus and roles.learner.zero_stage"
+            )
         return changed
 
 

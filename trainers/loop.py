@@ -325,6 +325,7 @@ def initial_state(layout: Layout) -> TrainingState:
     return TrainingState(
         num_learners=layout.num_ranks,
         zero_stage=layout.roles.learner.zero_stage,
+        optimizer=layout.roles.learner.optimizer,
         num_critics=layout.slots_of("critic"),
         critic_zero_stage=critic.zero_stage if critic else 0,
     )

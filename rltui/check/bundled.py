@@ -49,8 +49,6 @@ def _learner(layout: Layout) -> Iterator[str]:
     for key in ("tensor_parallel", "sequence_parallel"):
         if getattr(learner, key) > 1:
             yield f"learner {key} {getattr(learner, key)}"
-    if learner.optimizer != "adamw":
-        yield f"optimizer {learner.optimizer}"
 
 
 def _training(layout: Layout) -> Iterator[str]:

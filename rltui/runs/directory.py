@@ -129,11 +129,21 @@ def draft_folder(attempt_path: str, uuid: str) -> str:
     return f"{attempt_path.rpartition('/')[0]}/.new-{uuid}"
 
 
+def optional_modules(layout: Layout) -> tuple[str, ...]:
+    """What a node must be able to import for this layout, beyond what all trainers need."""
+    learner = layout.roles.learner
+    wanted = {
+        "vllm": layout.roles.rollout.engine == "vllm",
+        "peft": learner.lora_rank > 0,
+        "bitsandbytes": learner.optimizer == "adamw_8bit",
+    }
+    return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+
+
 def job(layout: Layout, attempt: Attempt, python: str) -> dict[str, Any]:
     """What the supervisor is to start (``job.json``)."""
     slots = layout.roles.learner.num_learners + layout.roles.rollout.engines * layout.roles.rollout.tensor_parallel
     on_cpu, cpus = layout.hardware.on_cpu, layout.hardware.ray_cpus_per_node
-    engine = ("vllm",) if layout.roles.rollout.engine == "vllm" else ()
     return {
         "schema": rundir.SCHEMA,
         "uuid": attempt.uuid,
@@ -141,7 +151,7 @@ def job(layout: Layout, attempt: Attempt, python: str) -> dict[str, Any]:
         "attempt": attempt.number,
         "argv": [python, "-m", f"trainers.{layout.algorithm}", "--attempt", attempt.path],
         "code": attempt.code,
-        "modules": [*MODULES, *engine],
+        "modules": [*MODULES, *optional_modules(layout)],
         "ray": {"cpus": cpus, "gpus": 0 if on_cpu else layout.hardware.gpus_per_node},
         "resources": {"cpus": slots, "gpus": 0 if on_cpu else layout.hardware.gpus_per_node},
         "deadlines_s": {"ray_up": RAY_UP_DEADLINE_S, "grace": GRACE_S},

@@ -10,7 +10,7 @@ from msgspec import structs
 from rltui.check.run import Report, check_file
 from rltui.errors import MissingExtraError, RltuiError, UsageError
 from rltui.layout.presets import resolve
-from rltui.runs.directory import MODULES, ClaimedError, new_run_id
+from rltui.runs.directory import MODULES, ClaimedError, new_run_id, optional_modules
 from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 MOST_LINKS = 50
 
 NOT_BUNDLED = "E390"
+INSTALLS = {
+    "vllm": "Install it: pip install 'rltui[vllm]' (in a checkout: make demo ENGINE=vllm), "
+    "or launch with roles.rollout.engine=hf",
+    "peft": "Install it: pip install 'rltui[trainers]', or launch with roles.learner.lora_rank=0",
+    "bitsandbytes": "Install it: pip install 'rltui[eight-bit]', or launch with roles.learner.optimizer=adamw",
+}
+"""What to do where a module is missing that only some layouts need."""
 """The finding that names what the bundled trainers cannot run; a note in a check, an obstacle to a launch."""
 
 
@@ -111,15 +118,15 @@ def require_modules(layout: Layout) -> None:
     Raises:
         MissingExtraError: Names the missing packages and the command that installs them.
     """
-    missing = [name for name in MODULES if importlib.util.find_spec(name) is None]
+    missing = [name for name in MODULES if _is_missing(name)]
     if missing:
         raise MissingExtraError(
             f"The trainers need {', '.join(missing)}, which this Python does not have.",
             "Install them: pip install 'rltui[trainers]'",
         )
-    if layout.roles.rollout.engine == "vllm" and importlib.util.find_spec("vllm") is None:
-        raise MissingExtraError(
-            "The layout asks for vLLM, which this Python does not have.",
-            "Install it: pip install 'rltui[vllm]' (in a checkout: make demo ENGINE=vllm), "
-            "or launch with roles.rollout.engine=hf",
-        )
+    for name in filter(_is_missing, optional_modules(layout)):
+        raise MissingExtraError(f"The layout needs {name}, which this Python does not have.", INSTALLS[name])
+
+
+def _is_missing(module: str) -> bool:
+    return importlib.util.find_spec(module) is None

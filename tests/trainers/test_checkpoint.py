@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from rltui.onnode import rundir
 from trainers.checkpoint import STATE, Checkpoints, NoSpaceError, TrainingState
@@ -150,6 +151,15 @@ def test_what_changed_since_the_checkpoint_is_named() -> None:
 def test_what_cannot_load_the_checkpoint_is_refused_in_words(here: TrainingState) -> None:
     with pytest.raises(ValueError, match=r"by \d (learners|critics) with ZeRO-\d and fits no others .* roles\."):
         state(5).ranks_changed(here)
+
+
+def test_the_states_of_an_8_bit_optimizer_fit_only_the_ranks_that_wrote_them() -> None:
+    small = TrainingState(step=5, num_learners=2, zero_stage=2, optimizer="adamw_8bit")
+    assert small.ranks_changed(structs.replace(small, step=0)) == ()
+    with pytest.raises(ValueError, match="states of adamw_8bit fit no others"):
+        small.ranks_changed(structs.replace(small, num_learners=4))
+    with pytest.raises(ValueError, match="states of adamw_8bit, which adamw cannot go on from"):
+        small.ranks_changed(structs.replace(small, optimizer="adamw"))
 
 
 def test_a_step_moves_step_cursor_and_version() -> None:

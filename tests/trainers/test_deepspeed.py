@@ -132,6 +132,44 @@ def test_every_way_to_save_memory_makes_the_steps_of_plain_torch(words: list[str
     gc.collect()
 
 
+@pytest.mark.parametrize(
+    "words", [["zero_stage=2"], ["zero_stage=3", "precision=bf16"], ["zero_stage=1", "offload=optimizer"]], ids=" ".join
+)
+def test_moments_of_8_bits_make_nearly_the_same_steps(words: list[str], model_path: str, plain: Any) -> None:
+    learner = learner_of(model_path, *full([*words, "optimizer=adamw_8bit"]))
+    full_bytes = learner_of(model_path, *full(words)).checkpoint_bytes()
+    reports = train(learner)
+    weights, norms = plain
+    assert [report.grad_norm for report in reports] == pytest.approx(norms, rel=0.05)
+    inner = getattr(learner._engine.optimizer, "optimizer", learner._engine.optimizer)
+    moments = [value for state in inner.state.values() for name, value in state.items() if name.startswith("state")]
+    assert {moment.dtype for moment in moments if moment.numel() >= 4096} == {torch.uint8}
+    apart = torch.cat(
+        [(tensor.float() - weights[name]).flatten().abs() for name, tensor in weights_of(learner).items()]
+    )
+    assert float(apart.max()) < STEPS * 1e-3 + 4e-3 * ("precision=bf16" in words)
+    assert float(apart.mean()) < 1e-4 + 4e-4 * ("precision=bf16" in words)
+    assert learner.checkpoint_bytes() < 0.67 * full_bytes
+    del learner
+    gc.collect()
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_moments_of_8_bits_are_gone_on_from(stage: int, model_path: str, tmp_path: Path) -> None:
+    words = full([f"zero_stage={stage}", "optimizer=adamw_8bit"])
+    learner = learner_of(model_path, *words)
+    train(learner, 2)
+    learner.save(str(tmp_path))
+    train(learner, 2)
+    resumed = learner_of(model_path, *words)
+    resumed.restore(str(tmp_path))
+    train(resumed, 2)
+    for name, tensor in weights_of(learner).items():
+        assert torch.equal(tensor, weights_of(resumed)[name]), name
+    del learner, resumed
+    gc.collect()
+
+
 def rank_of_two(rank: int, path: str, port: int, words: list[str], answers: Any) -> None:
     os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
     learner = learner_of(path, *full(words), ranks=2, rank=rank, port=port)

@@ -23,6 +23,7 @@ RUNS = [
     ["algorithm=ppo", "roles.critic={}", "pools={all: {gpus: [2]}}", "roles.learner.pool=all", "roles.learner.gpus=[]"],
     ["algorithm=opd", "roles.teacher={model: m}", "data.reward=none"],
     ["data.train=org/math", "data.reward=math", "lengths.pack=64"],
+    ["roles.learner.zero_stage=2", "roles.learner.optimizer=adamw_8bit"],
     ["roles.learner.zero_stage=3", "roles.learner.offload=all", "roles.learner.lora_rank=8", "lengths.pack=64"],
     ["roles.learner.zero_stage=3", "roles.learner.hpz_partition=2", "roles.learner.gather_whole_model=true"],
     ["data.train=rows.jsonl", "data.reward=code", "data.tests_key=test_list", "data.all_tests=true"],
@@ -40,7 +41,6 @@ REFUSED = {
     "hardware.gpus_outside_ray=1": "a server on GPUs outside Ray",
     "roles.learner.tensor_parallel=2": "learner tensor_parallel 2",
     "roles.learner.sequence_parallel=2": "learner sequence_parallel 2",
-    "roles.learner.optimizer=adamw_8bit": "optimizer adamw_8bit",
     "lengths={prompt: 8, response: 4, images: 2, pack: 64}": "images in packed rows",
 }
 

@@ -15,7 +15,9 @@ from rltui.service.launch import require_modules
     ("absent", "overrides", "said"),
     [
         ({"torch", "ray"}, [], ["The trainers need torch, ray,", "pip install 'rltui[trainers]'"]),
-        ({"vllm"}, ["roles.rollout.engine=vllm"], ["The layout asks for vLLM", "roles.rollout.engine=hf"]),
+        ({"vllm"}, ["roles.rollout.engine=vllm"], ["The layout needs vllm", "roles.rollout.engine=hf"]),
+        ({"peft"}, ["roles.learner.lora_rank=8"], ["The layout needs peft", "rltui[trainers]"]),
+        ({"bitsandbytes"}, ["roles.learner.optimizer=adamw_8bit"], ["The layout needs bitsandbytes", "eight-bit"]),
     ],
 )
 def test_missing_extras_name_the_command_that_installs_them(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trainers.durable import files_of_rank, flush_to_disk
 from trainers.roles.engine import derive_seed
 from trainers.roles.meter import METER, measured, resident_now_gib
+from trainers.roles.optimizers import EIGHT_BIT, new_optimizer
 from trainers.roles.reference import TORCH_DTYPES
 from trainers.roles.reshard import load_resharded, reshard
 from trainers.roles.zero import deepspeed_config, effective_stage, forbid_compiling
@@ -110,8 +111,9 @@ class DeepSpeedRank(abc.ABC):
 
     def _initialize(self, deepspeed: Any, torch: Any) -> None:
         model = self._load_model(torch)
-        optimizer = self._optimizer(torch, [parameter for parameter in model.parameters() if parameter.requires_grad])
-        warmup = max(1, self._layout.train.warmup_steps)
+        train, trained = self._layout.train, [one for one in model.parameters() if one.requires_grad]
+        optimizer = new_optimizer(self._role, trained, self._learning_rate, train.weight_decay)
+        warmup = max(1, train.warmup_steps)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
         self._engine, *_ = deepspeed.initialize(
             model=model, optimizer=optimizer, lr_scheduler=scheduler, config=self._config(model.config)
@@ -122,12 +124,6 @@ class DeepSpeedRank(abc.ABC):
             from trainers.roles.attention import check_isolation
 
             check_isolation(self._probe, self._engine.device)
-
-    def _optimizer(self, torch: Any, parameters: list[Any]) -> Any:
-        # in host memory the fused kernel goes over the states once, with all vector units, instead of a dozen times
-        fused = True if self._role.offload != "none" else None
-        decay = self._layout.train.weight_decay
-        return torch.optim.AdamW(parameters, lr=self._learning_rate, weight_decay=decay, fused=fused)
 
     def _config(self, model_config: Any) -> dict[str, Any]:
         import torch
@@ -216,13 +212,14 @@ class DeepSpeedRank(abc.ABC):
     def checkpoint_bytes(self) -> int:
         """About the bytes of a checkpoint, all ranks together.
 
-        AdamW's two moments and the fp32 weights take 12 bytes a parameter; weights of 16 bits are stored besides. Of
-        what is not trained there are the weights alone, and under adapters nothing.
+        AdamW's two moments and the fp32 weights take 12 bytes a parameter, 6 where the moments have 8 bits; weights of
+        16 bits are stored besides. Of what is not trained there are the weights alone, and under adapters nothing.
         """
         width, sizes = (4 if self._role.precision == "fp32" else 2), {True: 0, False: 0}
         for parameter in self._engine.module.parameters():
             sizes[parameter.requires_grad] += int(getattr(parameter, "ds_numel", parameter.numel()))
-        return sizes[True] * (12 + width) + (0 if self._has_frozen_base else sizes[False] * width)
+        states = 6 if getattr(self._role, "optimizer", "adamw") == EIGHT_BIT else 12
+        return sizes[True] * (states + width) + (0 if self._has_frozen_base else sizes[False] * width)
 
     @measured("optimizer step")
     def step(self) -> float | None:

@@ -93,14 +93,6 @@ def unknown_host_memory(subject: Subject) -> Iterator[Trouble]:
         yield Trouble("states go to host memory, but memory_gib_per_node is not known", "hardware.memory_gib_per_node")
 
 
-@rule("H406", "error")
-def no_8_bit_on_cpu(subject: Subject) -> Iterator[Trouble]:
-    """The 8-bit optimizer has CUDA kernels only."""
-    if subject.layout.hardware.on_cpu and subject.layout.roles.learner.optimizer == "adamw_8bit":
-        key = "roles.learner.optimizer"
-        yield Trouble("adamw_8bit does not run on CPU slots", key, (f"{key}=adamw",))
-
-
 @rule("H407", "warning")
 def offload_on_cpu(subject: Subject) -> Iterator[Trouble]:
     """States are offloaded from a CPU to the same CPU's memory: copies without a gain."""
