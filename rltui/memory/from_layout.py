@@ -43,6 +43,7 @@ class Training(Struct, frozen=True, kw_only=True):
     states: s.States
     adapter: s.Adapter | None = None
     sync: s.WeightSync | None = None
+    freeze_vision: bool = False
 
 
 def states_of(role: Learner | Critic) -> s.States:
@@ -104,6 +105,7 @@ def learner_training(layout: Layout) -> Training:
         sharding=sharding_of(layout, "learner"),
         workload=workload_of(layout, "learner"),
         states=states,
+        freeze_vision=learner.freeze_vision,
         adapter=s.Adapter(rank=learner.lora_rank, base_bytes=item, states=states) if learner.lora_rank else None,
         sync=s.WeightSync(
             gather="whole" if learner.gather_whole_model else "layer",

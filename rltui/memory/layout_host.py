@@ -51,7 +51,8 @@ def _node(layout: Layout, model: Architecture, critic: Architecture | None, node
         learners=node["learner"],
         engines=node["engine seats"],
         engine_gpus=node["engine"] + node["teacher"],
-        sleeping=layout.roles.rollout.sleep_while_training,
+        # vLLM drops its weights (level 2: the learner sends them again); transformers moves them to host memory
+        sleeping=layout.roles.rollout.sleep_while_training and layout.roles.rollout.engine == "hf",
     )
     role, ranks = layout.roles.critic, node["critic"]
     if critic is None or role is None:

@@ -192,6 +192,7 @@ def _train(model: Architecture, told: Training, role: str, capacity_gib: float |
         adapter=told.adapter,
         sync=told.sync,
         log_probs=True,
+        freeze_vision=told.freeze_vision,
         capacity_gib=capacity_gib,
         role=role,
     )

@@ -39,6 +39,7 @@ def estimate_training(
     adapter: Adapter | None = None,
     sync: WeightSync | None = None,
     log_probs: bool = False,
+    freeze_vision: bool = False,
     capacity_gib: float | None = None,
     role: str = "learner",
 ) -> RoleEstimate:
@@ -52,11 +53,14 @@ def estimate_training(
         adapter: Low-rank adapters, where the base is frozen.
         sync: How weights go to engines; None: they do not.
         log_probs: Whether there are forward passes without gradients, too.
+        freeze_vision: Whether the vision tower keeps its weights: it has no gradients and no optimizer.
         capacity_gib: What the card offers; None: not known, so that the verdict is ``unknown``.
         role: Name of the role.
     """
     part = slice_of(model, sharding)
-    held = _held(model, part, sharding, states, adapter, workload)
+    count = count_parameters(model)
+    trained_share = count.text / count.total if freeze_vision else 1.0
+    held = _held(model, part, sharding, states, adapter, workload, trained_share)
     gathered = gathered_gib(model, states, sharding, trained=adapter is None)
     # ZeRO-3 of DeepSpeed allocates gradients once and for all; others free them after each step.
     keeps = sharding.backend == "deepspeed" and sharding.zero_stage == 3
@@ -65,7 +69,7 @@ def estimate_training(
     if log_probs:
         moments.append(_forward(model, idle, gathered, sharding, workload))
     moments.append(_backward(model, held, gathered, sharding, workload, adapter=adapter))
-    step = step_gib(part, states, sharding) if adapter is None else 0.0
+    step = trained_share * step_gib(part, states, sharding) if adapter is None else 0.0
     moments.append(Moment(moment="optimizer step", parts_gib={**held, "step": step}))
     if sync is not None:
         moments.append(_sync(model, idle, sharding, sync))
@@ -88,10 +92,15 @@ def _held(
     states: States,
     adapter: Adapter | None,
     workload: Workload,
+    trained_share: float,
 ) -> Parts:
     """What stays between micro-batches."""
     parts = {"context": CUDA_CONTEXT_GIB + (NCCL_GIB if sharding.gpus > 1 else 0.0)}
-    parts |= state_gib(part, states, sharding) if adapter is None else frozen_gib(model, part, adapter, sharding)
+    if adapter is None:
+        kept = state_gib(part, states, sharding)
+        parts |= {name: size if name == "weights" else trained_share * size for name, size in kept.items()}
+    else:
+        parts |= frozen_gib(model, part, adapter, sharding)
     if workload.reference:
         frozen = part.shard if sharding.zero_stage == 3 else part.whole
         parts["reference"] = workload.reference * frozen * states.compute / GIB

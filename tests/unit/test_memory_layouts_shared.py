@@ -9,6 +9,8 @@ import pytest
 
 from rltui.check.rules.memory_fix import cure, cure_engine, with_word
 from rltui.cli.main import main
+from rltui.hardware.models import known_model
+from rltui.hardware.parameters import count_parameters
 from rltui.layout.load import load_layout, load_text
 from rltui.layout.presets import preset_files, resolve
 from rltui.memory import estimate_layout
@@ -76,6 +78,27 @@ def test_an_engine_that_stays_awake_keeps_its_whole_budget() -> None:
     assert awake.peak.parts_gib["rollout beside"] == pytest.approx(budget)
     assert asleep.peak.parts_gib["rollout beside"] < 3
     assert awake.knob == "roles.rollout.sleep_while_training=true"
+
+
+def test_a_sleeping_engine_takes_host_memory_only_where_its_weights_go_there() -> None:
+    def parts(engine: str) -> set[str]:
+        host = estimate_layout(layout(f"roles.rollout.engine={engine}")).host
+        assert host is not None
+        return set(host.ram_parts_gib)
+
+    assert "sleeping engines" in parts("hf")
+    assert "sleeping engines" not in parts("vllm")
+
+
+def test_a_frozen_vision_tower_has_weights_and_nothing_else() -> None:
+    words = ["roles.learner.model=Qwen/Qwen3-VL-4B-Thinking", "lengths.images=2"]
+    trained, frozen = (
+        role("learner", *words, f"roles.learner.freeze_vision={value}").peak.parts_gib for value in ("false", "true")
+    )
+    count = count_parameters(known_model("Qwen/Qwen3-VL-4B-Thinking"))
+    assert frozen["weights"] == trained["weights"]
+    for name in ("gradients", "optimizer"):
+        assert frozen[name] == pytest.approx(trained[name] * count.text / count.total), name
 
 
 def test_a_sleeping_engine_wakes_beside_the_states_of_learner_and_critic() -> None:
