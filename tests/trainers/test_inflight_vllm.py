@@ -152,10 +152,10 @@ def test_each_token_is_the_likeliest_one_of_the_weights_of_its_moment(engine: Ru
 
 
 def test_samples_that_wait_begin_with_the_new_weights_and_none_is_lost(engine: RunningEngine) -> None:
-    swap = Swap(engine, steps=60, samples_per_prompt=100)
+    swap = Swap(engine, steps=30, samples_per_prompt=40)
     engine.train()
     completions = swap.completions()
-    assert [one.prompt_index for one in completions] == [index for index in range(len(PROMPTS)) for _ in range(100)]
+    assert [one.prompt_index for one in completions] == [index for index in range(len(PROMPTS)) for _ in range(40)]
     kinds = Counter(swap.kind(one) for one in completions)
     assert kinds["old"] > AT_ONCE
     assert 0 < kinds["mixed"] <= AT_ONCE
@@ -164,7 +164,7 @@ def test_samples_that_wait_begin_with_the_new_weights_and_none_is_lost(engine: R
 
 
 def test_half_the_weights_make_samples_wait_for_all_of_them(engine: RunningEngine) -> None:
-    swap = Swap(engine, steps=60, samples_per_prompt=100)
+    swap = Swap(engine, steps=30, samples_per_prompt=40)
     engine.version += 1
     with pytest.raises(ray.exceptions.RayTaskError, match=r"lacks model\.norm\.weight"):
         engine.hand_over([meta for meta in manifest_of(engine.model) if meta.name != "model.norm.weight"])

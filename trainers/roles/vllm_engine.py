@@ -13,6 +13,7 @@ from trainers.data.prompts import images_of, tokens_of
 from trainers.roles.vllm_images import VllmImages
 from trainers.roles.vllm_samples import VllmSamples
 from trainers.roles.vllm_weights import BACKEND, WORKER_EXTENSION
+from trainers.weights import WeightTransferError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,21 +82,31 @@ class VllmEngine:
         return {"prompt_token_ids": token_ids} if self._images is None else self._images.request(token_ids, images)
 
     def join_weight_group(self, group: WeightGroup, rank_offset: int) -> None:
-        """Join ``group`` with all workers, the first as rank ``rank_offset``."""
+        """Join ``group`` with all workers, the first as rank ``rank_offset``.
+
+        Raises:
+            WeightTransferError: Some rank did not come in time.
+        """
         info = {"group": asdict(group), "rank_offset": rank_offset, "owner": f"engine {self._index}"}
         self._llm.init_weight_transfer_engine({"init_info": info})
+        self._check_workers()
 
     def receive_weights(self, manifest: Sequence[ParameterMeta], version: int) -> None:
         """Take the learner's parameters into all workers; no later sample reads KV blocks that the old ones computed.
 
         Samples that are under way go on with their own, see ``VllmSamples.renew``. If it fails, they wait.
+
+        Raises:
+            WeightTransferError: The learner's parameters are not the model's, or did not come.
         """
         if self._samples is not None:
             self._pause(self._samples)
         described = [(meta.name, meta.dtype, list(meta.shape)) for meta in manifest]
         self._llm.start_weight_update()
         self._llm.update_weights({"update_info": {"manifest": described, "version": version}})
-        self._llm.finish_weight_update(str(version))
+        self._llm.finish_weight_update()
+        self._check_workers()
+        self._llm.update_weight_version(str(version))
         self._received += 1
         if self._images is not None:
             # What the old vision tower made of an image would be taken for the new one's.
@@ -103,6 +114,12 @@ class VllmEngine:
         if self._samples is not None:
             self._samples.renew(self._salt())
             self._llm.wake_up(["scheduling"])
+
+    def _check_workers(self) -> None:
+        """Raise what went wrong in a worker."""
+        for failure in self._llm.collective_rpc("transfer_failure"):
+            if failure:
+                raise WeightTransferError(failure)
 
     def _salt(self) -> str:
         """What tells KV blocks of the weights that are there from those of others, see ``VllmSamples.renew``."""
