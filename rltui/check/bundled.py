@@ -52,8 +52,6 @@ def _learner(layout: Layout) -> Iterator[str]:
 
 
 def _training(layout: Layout) -> Iterator[str]:
-    if layout.train.inflight_updates and layout.roles.rollout.engine == "vllm":
-        yield "inflight_updates of vLLM engines"
     if layout.lengths.images and layout.algorithm == "ppo":
         yield "images with a critic"
     if layout.lengths.images and layout.lengths.pack:

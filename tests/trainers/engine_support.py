@@ -18,7 +18,7 @@ from ray._private.authentication_test_utils import reset_auth_token_state
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rltui.layout.schema import Lengths, Rollout
-from trainers.roles.engine import Completion, EngineActor, SamplingSettings, engine_environment
+from trainers.roles.engine import WEIGHTS_GROUP, Completion, EngineActor, SamplingSettings, engine_environment
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender, free_port
 
 if TYPE_CHECKING:
@@ -155,24 +155,37 @@ class GuardedEngineActor(EngineActor):
 class RunningEngine:
     """A loaded engine in a Ray actor, the learner's end of its weight group, and the weights it should have.
 
+    Args:
+        rollout: Its role.
+        model: Plain transformers model with the weights of ``model_path``.
+        model_path: Its folder.
+        index: The engine's number.
+        kind: The actor's class; it has a thread for weights.
+
     Attributes:
         model: Plain transformers model with the weights that were last handed over.
         version: Their version.
     """
 
-    def __init__(self, rollout: Rollout, model: Any, model_path: str, index: int = 0) -> None:
+    def __init__(
+        self, rollout: Rollout, model: Any, model_path: str, index: int = 0, kind: type = GuardedEngineActor
+    ) -> None:
         self.model = model
         self.version = 0
         self.rollout = rollout
         environment = {**engine_environment(rollout, on_cpu=True), "PYTHONPATH": f"{ROOT}:{HERE}"}
         options = {"num_cpus": rollout.tensor_parallel, "runtime_env": {"env_vars": environment}}
-        actor_class = ray.remote(GuardedEngineActor).options(**options)
+        actor_class = ray.remote(concurrency_groups={WEIGHTS_GROUP: 1})(kind).options(**options)
         self.actor = actor_class.remote(rollout, model_path, LENGTHS, index)
         self.load_s = self.call("load")
         self._senders: list[WeightSender] = []
 
     def call(self, method: str, *arguments: Any) -> Any:
         return ray.get(getattr(self.actor, method).remote(*arguments), timeout=WAIT_S)
+
+    def bring(self, method: str, *arguments: Any) -> Any:
+        """Call ``method`` in the thread for weights; returns at once."""
+        return getattr(self.actor, method).options(concurrency_group=WEIGHTS_GROUP).remote(*arguments)
 
     def generate(self, prompts: list[list[int]], settings: SamplingSettings) -> list[Completion]:
         return self.call("generate", prompts, settings)
@@ -200,7 +213,7 @@ class RunningEngine:
 
     def hand_over(self, manifest: list[ParameterMeta]) -> int:
         """Send the parameters of ``manifest``."""
-        acknowledged = self.actor.receive_weights.remote(manifest, self.version)
+        acknowledged = self.bring("receive_weights", manifest, self.version)
         tensors = [(meta.name, self.model.get_parameter(meta.name)) for meta in manifest]
         with ThreadPoolExecutor() as threads:
             for sent in [threads.submit(sender.send, tensors, self.version) for sender in self._senders]:

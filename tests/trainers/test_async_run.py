@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from typing import TYPE_CHECKING
@@ -73,6 +74,21 @@ def test_it_learns_with_weights_that_come_in_the_midst_of_samples(launch: Callab
     assert attempt.mean_reward(51, 60) > attempt.mean_reward(1, 5) + 0.3
     assert {line["staleness_max"] for line in metrics} <= {0.0, 1.0, 2.0}
     assert max(line["mixed_versions_fraction"] for line in metrics) > 0
+
+
+@pytest.mark.vllm
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+def test_it_learns_with_weights_that_come_in_the_midst_of_vllm_samples(launch: Callable[..., Attempt]) -> None:
+    # fewer at once than a call asks for: weights meet samples that have begun, and some that have not
+    words = [*AHEAD, "train.inflight_updates=true", "train.steps=60", "roles.rollout.engine=vllm"]
+    attempt = launch(1, *words, "roles.rollout.engines=1", "roles.rollout.max_concurrency=16")
+    assert attempt.wait() == 0, attempt.log()[-3000:]
+    metrics = attempt.metrics()
+    assert attempt.mean_reward(51, 60) > attempt.mean_reward(1, 5) + 0.3
+    assert {line["staleness_max"] for line in metrics} <= {0.0, 1.0, 2.0}
+    assert max(line["mixed_versions_fraction"] for line in metrics) > 0
+    fresh = [line["parity_max_abs"] for line in metrics if "parity_max_abs" in line]
+    assert 0 < max(fresh) < PARITY_BOUND
 
 
 def test_an_engine_that_returns_with_its_first_weights_ends_the_run(launch: Callable[..., Attempt]) -> None:

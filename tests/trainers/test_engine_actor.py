@@ -40,6 +40,10 @@ ROLLOUTS = {
     "vllm": Rollout(engines=1, engine="vllm", precision="fp32"),
     "vllm-tp2": Rollout(engines=1, engine="vllm", tensor_parallel=2, precision="fp32"),
 }
+VLLM = [
+    pytest.param("vllm", marks=[pytest.mark.vllm, needs_vllm]),
+    pytest.param("vllm-tp2", marks=[pytest.mark.vllm, pytest.mark.slow, needs_vllm]),
+]
 TOLERANCE = 1e-4
 """Largest difference of log-probs in float32, in nats; measured 3e-6."""
 
@@ -53,14 +57,7 @@ def cluster() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "hf",
-        pytest.param("vllm", marks=[pytest.mark.vllm, needs_vllm]),
-        pytest.param("vllm-tp2", marks=[pytest.mark.vllm, pytest.mark.slow, needs_vllm]),
-    ],
-)
+@pytest.fixture(scope="module", params=["hf", *VLLM])
 def engine(
     cluster: None, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[RunningEngine]:
@@ -177,17 +174,17 @@ def test_an_engine_can_join_another_group(engine: RunningEngine) -> None:
     assert engine.parity(PROMPTS, sampling()) < TOLERANCE
 
 
-@pytest.mark.parametrize("engine", [pytest.param("vllm", marks=[pytest.mark.vllm, needs_vllm])], indirect=True)
+@pytest.mark.parametrize("engine", VLLM[:1], indirect=True)
 @pytest.mark.parametrize(
     ("target", "name", "result"),
     [
         pytest.param("trainers.roles.vllm_weights", "repack_output_heads", None, id="tied output head"),
-        pytest.param("vllm.LLM", "reset_prefix_cache", True, id="prefix cache"),
+        pytest.param("trainers.roles.vllm_engine.VllmEngine", "_salt", "same", id="prefix cache"),
     ],
 )
 def test_parity_would_show_stale_parts_of_vllm(engine: RunningEngine, target: str, name: str, result: object) -> None:
-    engine.generate(PROMPTS, sampling())
     engine.call("leave_out", target, name, result)
+    engine.generate(PROMPTS, sampling())
     engine.train()
     stale = engine.parity(PROMPTS, sampling())
     engine.call("put_back")
@@ -196,7 +193,7 @@ def test_parity_would_show_stale_parts_of_vllm(engine: RunningEngine, target: st
     assert engine.parity(PROMPTS, sampling()) < TOLERANCE
 
 
-@pytest.mark.parametrize("engine", [pytest.param("vllm", marks=[pytest.mark.vllm, needs_vllm])], indirect=True)
+@pytest.mark.parametrize("engine", VLLM, indirect=True)
 def test_vllm_does_not_go_on_with_a_parameter_that_was_not_sent_until_all_are(engine: RunningEngine) -> None:
     manifest = [meta for meta in manifest_of(engine.model) if meta.name != "model.norm.weight"]
     with pytest.raises(ray.exceptions.RayTaskError, match=r"lacks model\.norm\.weight"):
@@ -207,9 +204,7 @@ def test_vllm_does_not_go_on_with_a_parameter_that_was_not_sent_until_all_are(en
     assert engine.parity(PROMPTS, sampling()) < TOLERANCE
 
 
-@pytest.mark.parametrize(
-    "engine", [pytest.param("vllm-tp2", marks=[pytest.mark.vllm, pytest.mark.slow, needs_vllm])], indirect=True
-)
+@pytest.mark.parametrize("engine", VLLM[1:], indirect=True)
 def test_nothing_outlives_a_wide_engine_that_is_killed(engine: RunningEngine) -> None:
     # The last test of this engine: it is of no use afterwards.
     actor = psutil.Process(engine.call("describe")["pid"])

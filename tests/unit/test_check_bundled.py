@@ -16,6 +16,7 @@ RUNS = [
     ["hardware.gpu=H100-SXM-80GB", "hardware.nodes=2", "roles.learner.gpus=[2, 1]", "roles.rollout.engine=vllm",
      "roles.rollout.engines=1", "roles.rollout.tensor_parallel=2", "roles.rollout.enforce_eager=true"],
     ["train.async_steps=2", "roles.rollout.max_concurrency=8", "train.inflight_updates=true"],
+    ["train.async_steps=2", "roles.rollout.engine=vllm", "train.inflight_updates=true"],
     ["data.reward=coin", "grpo.advantage=centered", "grpo.aggregation=sequence", "grpo.filter_zero_std=false"],
     ["roles.reference={}", "grpo.kl_coefficient=0.1", "train.optimizer_steps=2", "train.epochs=2"],
     ["roles.reference={}", "grpo.kl=reward", "grpo.kl_coefficient=0.1", "grpo.ratio=cispo", "grpo.mask_truncated=true"],

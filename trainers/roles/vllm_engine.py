@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig
-from vllm import LLM, SamplingParams
+from vllm import LLM, envs
 
 from trainers.data.prompts import images_of, tokens_of
-from trainers.roles.engine import Completion, Part, SamplingSettings, derive_seed
 from trainers.roles.vllm_images import VllmImages
+from trainers.roles.vllm_samples import VllmSamples
 from trainers.roles.vllm_weights import BACKEND, WORKER_EXTENSION
+from trainers.weights import WeightTransferError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
+    from trainers.roles.engine import Completion, Part, SamplingSettings
     from trainers.weights import ParameterMeta, WeightGroup
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -46,49 +48,90 @@ class VllmEngine:
         index: Number of this engine.
     """
 
+    _samples: VllmSamples | None = None
+    """Of the call that is under way."""
+    _received = 0
+    """Whole weights that came so far; a version may come twice, and be other weights after a restart."""
+
     def __init__(self, rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> None:
         self._index = index
         self._images = VllmImages(model_path, lengths) if lengths.images else None
         arguments = engine_arguments(rollout, model_path, lengths, on_cpu=not torch.cuda.is_available())
         self._llm = LLM(**(arguments | ({} if self._images is None else self._images.arguments())))
+        self._llm.update_weight_version("0")
 
     def generate(
         self, prompts: Sequence[EnginePrompt], sampling: SamplingSettings, weight_version: Callable[[], int]
     ) -> list[Completion]:
         """Sample completions, all of the first prompt first."""
-        version = weight_version()
         stops = [sampling.stop_token_id] + ([] if self._images is None else [self._images.token_id])
-        parameters = [_sampling_parameters(sampling, number, stops) for number in range(len(prompts))]
-        outputs = self._llm.generate([self._request(prompt) for prompt in prompts], parameters, use_tqdm=False)
+        requests = [self._request(prompt) for prompt in prompts]
+        samples = VllmSamples(self._llm.llm_engine, requests, sampling, stops, self._salt())
+        self._samples = samples
+        try:
+            completions = samples.run(weight_version)
+        finally:
+            self._samples = None
         if self._images is not None:
-            for prompt, output in zip(prompts, outputs, strict=True):
-                self._images.check(tokens_of(prompt), output.prompt_token_ids)
-        return [
-            _completion(prompt_index, sample, sampling.stop_token_id, version)
-            for prompt_index, output in enumerate(outputs)
-            for sample in output.outputs
-        ]
+            for number, prompt in enumerate(prompts):
+                self._images.check(tokens_of(prompt), samples.seen[number])
+        return completions
 
     def _request(self, prompt: EnginePrompt) -> dict[str, Any]:
         token_ids, images = tokens_of(prompt), images_of(prompt)
         return {"prompt_token_ids": token_ids} if self._images is None else self._images.request(token_ids, images)
 
     def join_weight_group(self, group: WeightGroup, rank_offset: int) -> None:
-        """Join ``group`` with all workers, the first as rank ``rank_offset``."""
+        """Join ``group`` with all workers, the first as rank ``rank_offset``.
+
+        Raises:
+            WeightTransferError: Some rank did not come in time.
+        """
         info = {"group": asdict(group), "rank_offset": rank_offset, "owner": f"engine {self._index}"}
         self._llm.init_weight_transfer_engine({"init_info": info})
+        self._check_workers()
 
     def receive_weights(self, manifest: Sequence[ParameterMeta], version: int) -> None:
-        """Take the learner's parameters into all workers, and forget the KV blocks that the old ones computed."""
+        """Take the learner's parameters into all workers; no later sample reads KV blocks that the old ones computed.
+
+        Samples that are under way go on with their own, see ``VllmSamples.renew``. If it fails, they wait.
+
+        Raises:
+            WeightTransferError: The learner's parameters are not the model's, or did not come.
+        """
+        if self._samples is not None:
+            self._pause(self._samples)
         described = [(meta.name, meta.dtype, list(meta.shape)) for meta in manifest]
         self._llm.start_weight_update()
         self._llm.update_weights({"update_info": {"manifest": described, "version": version}})
-        self._llm.finish_weight_update(str(version))
-        if not self._llm.reset_prefix_cache():
-            raise RuntimeError(f"engine {self._index} could not drop its prefix cache at version {version}")
+        self._llm.finish_weight_update()
+        self._check_workers()
+        self._llm.update_weight_version(str(version))
+        self._received += 1
         if self._images is not None:
             # What the old vision tower made of an image would be taken for the new one's.
             self._llm.llm_engine.reset_encoder_cache()
+        if self._samples is not None:
+            self._samples.renew(self._salt())
+            self._llm.wake_up(["scheduling"])
+
+    def _check_workers(self) -> None:
+        """Raise what went wrong in a worker."""
+        for failure in self._llm.collective_rpc("transfer_failure"):
+            if failure:
+                raise WeightTransferError(failure)
+
+    def _salt(self) -> str:
+        """What tells KV blocks of the weights that are there from those of others, see ``VllmSamples.renew``."""
+        return str(self._received)
+
+    def _pause(self, samples: VllmSamples) -> None:
+        """Schedule nothing more; what is being computed comes to its end with the old weights, and counts as theirs."""
+        self._llm.sleep(level=0, mode="keep")
+        if not envs.VLLM_ENABLE_V1_MULTIPROCESSING:
+            # An engine in a process of its own does this by itself.
+            for _ in range(self._llm.llm_engine.vllm_config.max_concurrent_batches):
+                samples.step()
 
     def sleep(self) -> None:
         """Drop weights and KV cache: keeping a copy of weights that the learner sends anyway would cost host memory."""
@@ -144,30 +187,3 @@ def cpu_kv_cache_bytes(config: Any, itemsize: int, max_model_len: int) -> int:
     sequence_bytes = -(-max_model_len // CPU_BLOCK_TOKENS) * CPU_BLOCK_TOKENS * token_bytes
     wanted = min(max(MAX_SEQUENCES * sequence_bytes, CPU_KV_BYTES_MIN), CPU_KV_BYTES_MAX)
     return int(max(wanted, 2 * sequence_bytes))
-
-
-def _sampling_parameters(sampling: SamplingSettings, prompt_index: int, stops: list[int]) -> Any:
-    return SamplingParams(
-        n=sampling.samples_per_prompt,
-        temperature=sampling.temperature,
-        max_tokens=sampling.max_tokens,
-        # Only our stop token ends a sample, or a placeholder of images, as in the other engine.
-        stop_token_ids=stops,
-        ignore_eos=True,
-        logprobs=0,
-        detokenize=False,
-        # vLLM adds the sample's number to it. Without one, samples would depend on what ran before.
-        seed=derive_seed(sampling.seed, prompt_index),
-    )
-
-
-def _completion(prompt_index: int, sample: Any, stop_token_id: int, weight_version: int) -> Completion:
-    token_ids = tuple(sample.token_ids)
-    pairs = zip(token_ids, sample.logprobs, strict=True)
-    return Completion(
-        prompt_index=prompt_index,
-        token_ids=token_ids,
-        log_probs=tuple(candidates[token].logprob for token, candidates in pairs),
-        finish_reason="stop" if token_ids[-1] == stop_token_id else "length",
-        weight_version=weight_version,
-    )

@@ -9,8 +9,10 @@ Workers that vLLM starts for tensor parallelism import this module, and so know 
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm.distributed.weight_transfer import WeightTransferEngine, WeightTransferEngineFactory
@@ -20,12 +22,21 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 
 from trainers.weights import ParameterMeta, WeightGroup, WeightReceiver, WeightTransferError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 BACKEND = "rltui"
 WORKER_EXTENSION = f"{__name__}.WorkerExtension"
 
 
 class WorkerExtension:
-    """Nothing but the reason for vLLM's workers to import this module."""
+    """What our side can ask vLLM's workers; and the reason for them to import this module."""
+
+    weight_transfer_engine: BroadcastWeightTransfer
+
+    def transfer_failure(self) -> str:
+        """See ``BroadcastWeightTransfer.failure``."""
+        return self.weight_transfer_engine.failure
 
 
 @dataclass
@@ -46,7 +57,16 @@ class UpdateInfo(WeightTransferUpdateInfo):
 
 
 class BroadcastWeightTransfer(WeightTransferEngine):
-    """Receives full parameters and lets vLLM cut this worker's shard out of them, layer by layer."""
+    """Receives full parameters and lets vLLM cut this worker's shard out of them, layer by layer.
+
+    What goes wrong is kept for who asks, and not raised: where several workers raise, vLLM reads the first one's answer
+    and takes the next one's for that to a later call.
+
+    Attributes:
+        failure: What went wrong when it last joined a group or received weights; empty: nothing.
+    """
+
+    failure = ""
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
@@ -58,7 +78,8 @@ class BroadcastWeightTransfer(WeightTransferEngine):
         """Join the group, leaving an earlier one."""
         self.shutdown()
         rank = init_info.rank_offset + self.parallel_config.rank
-        self._receiver = WeightReceiver(WeightGroup(**init_info.group), rank, init_info.owner)
+        with self._keeping_failures():
+            self._receiver = WeightReceiver(WeightGroup(**init_info.group), rank, init_info.owner)
 
     def start_weight_update(self) -> None:
         """Prepare the model for weights in the format of a checkpoint."""
@@ -70,11 +91,8 @@ class BroadcastWeightTransfer(WeightTransferEngine):
 
         Replaces the base class's, which synchronises an accelerator that a CPU machine does not have.
         """
-        try:
+        with self._keeping_failures():
             self.receive_weights(self.parse_update_info(update_info))
-        except BaseException:
-            self.finish_weight_update()  # in form again, so that the next transfer can replace what is wrong
-            raise
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -97,10 +115,19 @@ class BroadcastWeightTransfer(WeightTransferEngine):
             )
 
     def finish_weight_update(self) -> None:
-        """Put the loaded weights into use."""
+        """Put the loaded weights into use; after a failure too, so that the next transfer can replace what is wrong."""
         finalize_layerwise_reload(self.model, self.model_config)
         if self.device.type == "cpu":
             repack_output_heads(self.model)
+
+    @contextlib.contextmanager
+    def _keeping_failures(self) -> Iterator[None]:
+        self.failure = ""
+        try:
+            yield
+        except Exception as error:
+            logging.getLogger(__name__).exception("the weight transfer failed")
+            self.failure = str(error) or repr(error)
 
     def shutdown(self) -> None:
         """Leave the group."""
