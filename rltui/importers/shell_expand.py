@@ -253,7 +253,8 @@ class _Expansion:
         """``${#name}`` and ``${#name[@]}``."""
         if index:
             items = self.scope.items(name)
-            unknown = any(item.startswith(HOLES) for item in items) or name not in self.scope.variables
+            # a part that is not known may be no word, or several
+            unknown = any(HOLE in item for item in items) or name not in (*self.scope.variables, "@", "*")
             return HOLE if unknown else str(len(items))
         value = self.scope.get(name)
         return HOLE if value is None or HOLE in value else str(len(value))

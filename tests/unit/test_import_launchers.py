@@ -262,3 +262,22 @@ def test_servers_beside_a_training_are_counted_and_later_ones_not(
 ) -> None:
     line = f"{VERL} trainer.nnodes=1 trainer.n_gpus_per_node=8"
     assert read(tmp_path, f"{before}\n{line}\n{after}\n").needed_gpus == needed
+
+
+@pytest.mark.parametrize(
+    ("before", "nodes", "gpus"),
+    [
+        ("", "$((NODES))", None),
+        ("NODES=2", "$((NODES))", 16),
+        ("NODES=$ELSEWHERE", "$((NODES * 1))", None),
+        ("HOSTS=($(scontrol show hostnames))", "${#HOSTS[@]}", None),
+        ("", "$((${#HOSTS[@]} + 1))", None),
+        ("HOSTS=(a b c)", "${#HOSTS[@]}", 24),
+        ("#SBATCH --nodes=3", "$((SLURM_NNODES))", 24),
+    ],
+)
+def test_a_count_that_the_environment_gives_is_not_zero(
+    tmp_path: Path, before: str, nodes: str, gpus: int | None
+) -> None:
+    line = f"{VERL} trainer.n_gpus_per_node=8 trainer.nnodes={nodes}"
+    assert read(tmp_path, f"{before}\n{line}\n").trainer_gpus == gpus
