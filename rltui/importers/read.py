@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,7 @@ def import_text(text: str, path: Path) -> Imported:
         layout=layout,
         needed_gpus=_sane(facts.needed_gpus),
         declared_gpus=_sane(facts.declared_gpus),
-        trainer_gpus=_sane(facts.trainer_gpus),
+        trainer_gpus=_sane(facts.trainer_gpus) or None,
         rollout_gpus=_sane(facts.rollout_gpus),
         rollout_tp=_sane(facts.rollout_tp),
         rollout_engines=_sane(facts.rollout_engines),
@@ -212,8 +213,8 @@ def _with_servers(facts: Facts, script: Script, read: Callable[[Script], list[Fa
     if facts.dialect in COUNT_SERVERS or not servers(script):
         return facts
     ends = range(1, len(script.commands) + 1)
-    before = next((script.until(end) for end in ends if read(script.until(end))), script)
-    beside = servers(before)
+    first = bisect_left(ends, True, key=lambda end: bool(read(script.until(end))))
+    beside = servers(script.until(first + 1))
     if not beside:
         return facts
     note = f"{len(beside)} servers are started beside the training"

@@ -164,6 +164,9 @@ def visible_gpus(command: Started) -> int | None:
 
 
 def named_gpus(taken: int | None, devices: Iterable[frozenset[str] | None]) -> int | None:
-    """GPUs of a script's only node: what its programs take, and more where their visible devices name more."""
+    """GPUs of a script's only node: what its programs take, and more where their visible devices name more.
+
+    None where not all of what they take is known, for a server that runs elsewhere may have others.
+    """
     named = {device for group in devices for device in group or ()}
-    return max(taken, len(named)) if taken is not None else len(named) or None
+    return None if taken is None else max(taken, len(named))

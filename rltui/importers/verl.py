@@ -114,7 +114,8 @@ def _own_config(behind: list[str]) -> bool:
 def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Facts:
     nodes = source.integer("trainer.nnodes", default=None if own_config else 1)
     per_node = source.integer("trainer.n_gpus_per_node", default=None if own_config else 8)
-    asked = product(nodes, per_node)
+    # a count of 0 comes from a machine that the script alone does not show, such as ``NODES - 1``
+    asked = product(nodes, per_node) or None
     algorithm = _algorithm(source)
     separate = _separate(source, entry)
     split = "split" in entry

@@ -281,3 +281,20 @@ def test_a_count_that_the_environment_gives_is_not_zero(
 ) -> None:
     line = f"{VERL} trainer.n_gpus_per_node=8 trainer.nnodes={nodes}"
     assert read(tmp_path, f"{before}\n{line}\n").trainer_gpus == gpus
+
+
+def test_a_command_in_a_text_stays_known_where_a_branch_adds_to_it(tmp_path: Path) -> None:
+    script = (
+        f'CMD="{VERL} trainer.nnodes=2 trainer.n_gpus_per_node=8"\n'
+        'if [ "$SMALL" = true ]; then\n    CMD="$CMD actor_rollout_ref.rollout.tensor_model_parallel_size=2"\nfi\n'
+        'CMD="$CMD $@"\neval $CMD\n'
+    )
+    assert counts(read(tmp_path, script)) == (16, 16, 16, 16, None, None)
+    other = 'if [ "$SMALL" = true ]; then CMD="python3 other.py --nothing"; fi\neval $CMD\n'
+    with pytest.raises(UsageError):
+        read(tmp_path, script.replace("eval $CMD\n", other))
+
+
+def test_a_count_of_nothing_is_not_known(tmp_path: Path) -> None:
+    text = f"#!/bin/bash\n#SBATCH --gres=gpu:1\n{VERL} trainer.n_gpus_per_node=1 trainer.nnodes=$((SLURM_NNODES - 1))\n"
+    assert counts(read(tmp_path, text)) == (None, 1, None, None, None, None)
