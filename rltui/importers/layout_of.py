@@ -95,7 +95,7 @@ def _belongs(key: str, facts: Facts) -> bool:
 def _hardware(facts: Facts, flat: dict[str, Any], assumed: list[str]) -> None:
     nodes, per_node = facts.nodes, facts.gpus_per_node
     needed = facts.needed_gpus
-    if needed is None:
+    if not needed:
         raise Unmappable("layout: the script leaves its GPUs open, so there is no layout to check")
     if not nodes or not per_node:
         per_node = per_node or min(needed, 8)

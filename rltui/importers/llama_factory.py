@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rltui.importers.shell_run import Started
 
 NAME = "llama-factory"
-_COMMANDS = ("llamafactory-cli", "lmf")
+_COMMANDS = ("llamafactory-cli", "llamafactory.cli", "lmf")
 
 
 def from_script(script: Script) -> list[Facts]:

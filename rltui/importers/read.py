@@ -101,8 +101,8 @@ def import_text(text: str, path: Path) -> Imported:
     return Imported(
         dialect=facts.dialect,
         layout=layout,
-        needed_gpus=_sane(facts.needed_gpus),
-        declared_gpus=_sane(facts.declared_gpus),
+        needed_gpus=_sane(facts.needed_gpus) or None,
+        declared_gpus=_sane(facts.declared_gpus) or None,
         trainer_gpus=_sane(facts.trainer_gpus) or None,
         rollout_gpus=_sane(facts.rollout_gpus),
         rollout_tp=_sane(facts.rollout_tp),

@@ -298,3 +298,19 @@ def test_a_command_in_a_text_stays_known_where_a_branch_adds_to_it(tmp_path: Pat
 def test_a_count_of_nothing_is_not_known(tmp_path: Path) -> None:
     text = f"#!/bin/bash\n#SBATCH --gres=gpu:1\n{VERL} trainer.n_gpus_per_node=1 trainer.nnodes=$((SLURM_NNODES - 1))\n"
     assert counts(read(tmp_path, text)) == (None, 1, None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("recipe.yaml", RECIPE.replace("gpus_per_node: 8", "gpus_per_node: 0")),
+        ("run.sh", "torchrun --nproc_per_node=0 grpo.py --use_vllm false\n"),
+        ("rl.toml", "[deployment]\nnum_train_gpus = 0\nnum_infer_gpus = 0\n[orchestrator]\n[trainer]\n"),
+    ],
+)
+def test_no_gpus_at_all_is_no_layout(tmp_path: Path, name: str, text: str) -> None:
+    if name.endswith("toml"):
+        pytest.importorskip("tomllib")
+    imported = read(tmp_path, text, name)
+    assert (imported.needed_gpus, imported.declared_gpus, imported.trainer_gpus) == (None, None, None)
+    assert imported.layout is None
