@@ -268,6 +268,7 @@ def test_servers_beside_a_training_are_counted_and_later_ones_not(
     ("before", "nodes", "gpus"),
     [
         ("", "$((NODES))", None),
+        ("", "$((NODES + 1))", None),
         ("NODES=2", "$((NODES))", 16),
         ("NODES=$ELSEWHERE", "$((NODES * 1))", None),
         ("HOSTS=($(scontrol show hostnames))", "${#HOSTS[@]}", None),
@@ -314,3 +315,9 @@ def test_no_gpus_at_all_is_no_layout(tmp_path: Path, name: str, text: str) -> No
     imported = read(tmp_path, text, name)
     assert (imported.needed_gpus, imported.declared_gpus, imported.trainer_gpus) == (None, None, None)
     assert imported.layout is None
+
+
+def test_the_size_of_an_engine_is_known_where_their_number_is_not(tmp_path: Path) -> None:
+    line = "python3 -m openrlhf.cli.train_ppo_ray --actor_num_gpus_per_node 4 --vllm_tensor_parallel_size 2"
+    assert counts(read(tmp_path, f"{line} --vllm_num_engines $N --colocate_all_models\n"))[3:] == (None, 2, None)
+    assert counts(read(tmp_path, f"{line} --colocate_all_models\n"))[4:] == (None, None)
