@@ -79,22 +79,27 @@ def read_allocation(text: str) -> Allocation:
 def is_config(values: dict[str, Any]) -> bool:
     """Whether a configuration is AReaL's."""
     actor = values.get("actor")
-    named = "experiment_name" in values and "cluster" in values
-    return named and ("allocation_mode" in values or isinstance(actor, dict) or "model" in values)
+    if "experiment_name" not in values:
+        return False
+    return "allocation_mode" in values or ("cluster" in values and (isinstance(actor, dict) or "model" in values))
 
 
 def from_config(values: dict[str, Any]) -> Facts:
     """What a configuration needs."""
     source = from_mapping(values)
-    nodes = source.integer("cluster.n_nodes", default=1)
-    per_node = source.integer("cluster.n_gpus_per_node", default=8)
+    has_cluster = isinstance(values.get("cluster"), dict)
+    nodes = source.integer("cluster.n_nodes", default=1 if has_cluster else None)
+    per_node = source.integer("cluster.n_gpus_per_node", default=8 if has_cluster else None)
     trainer, engines, others, colocated = _roles(source, values)
     generates = engines is not None
+    # an allocation of engines alone is for evaluation
+    evaluates = trainer is None and engines is not None and bool(source.text("allocation_mode"))
     return Facts(
         dialect=NAME,
-        algorithm=_algorithm(values, generates),
+        algorithm="evaluation" if evaluates else _algorithm(values, generates),
         model=source.text("actor.path", "model.path"),
-        colocated=colocated,
+        colocated=None if evaluates else colocated,
+        together=engines.gpus if evaluates and engines else None,
         nodes=nodes,
         gpus_per_node=per_node,
         declared_gpus=product(nodes, per_node),

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _FLAG = re.compile(r"--?[A-Za-z_]")
+# what scripts call arrays that say nothing of GPUs, such as a model's shape or where to log
+_NO_PLACES = ("MODEL", "WANDB", "SWANLAB", "TENSORBOARD", "LOG", "EVAL", "OPTIM", "CKPT", "DEBUG")
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w./@-]*)=(.*)\Z", re.DOTALL)
 
 
@@ -19,11 +21,18 @@ class Settings:
 
     A name that is missing takes the default that the caller gives; a name that is there with a value that is not
     known gives None. The two are never mixed up.
+
+    Args:
+        values: The words of each setting.
+        is_open: Some words of the command are not known.
+        is_cut: Among them is an array of settings that a file sets which was not read: a name that is missing may
+            be in it, so no default is taken for it.
     """
 
-    def __init__(self, values: Mapping[str, Sequence[object]], is_open: bool = False) -> None:
+    def __init__(self, values: Mapping[str, Sequence[object]], is_open: bool = False, is_cut: bool = False) -> None:
         self.values = dict(values)
         self.is_open = is_open
+        self.is_cut = is_cut
         self.used: set[str] = set()
 
     def has(self, *names: str) -> bool:
@@ -46,12 +55,12 @@ class Settings:
 
     def integer(self, *names: str, default: int | None = None) -> int | None:
         """A whole number; None where it is set and not known."""
-        return to_int(self.one(*names)) if self.has(*names) else default
+        return to_int(self.one(*names)) if self.has(*names) else None if self.is_cut else default
 
     def integers(self, *names: str, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
         """Several whole numbers, apart or in one word such as ``8,8`` or ``[8, 8]``."""
         if not self.has(*names):
-            return default
+            return None if self.is_cut else default
         text = " ".join(str(word) for word in self.words(*names))
         numbers = [to_int(piece) for piece in re.split(r"[\s,\[\]()]+", text) if piece]
         known = [number for number in numbers if number is not None]
@@ -59,7 +68,7 @@ class Settings:
 
     def number(self, *names: str, default: float | None = None) -> float | None:
         """A number; None where it is set and not known."""
-        return to_float(self.one(*names)) if self.has(*names) else default
+        return to_float(self.one(*names)) if self.has(*names) else None if self.is_cut else default
 
     def text(self, *names: str, default: str = "") -> str:
         """A text; empty where it is set and not known."""
@@ -68,7 +77,7 @@ class Settings:
     def flag(self, *names: str, default: bool | None = False) -> bool | None:
         """A switch; bare means yes, None means that it is set and not known."""
         if not self.has(*names):
-            return default
+            return None if self.is_cut else default
         words = self.words(*names)
         return to_bool(words[0]) if words else True
 
@@ -85,15 +94,16 @@ def from_flags(words: Iterable[str]) -> Settings:
     """Settings of an argparse command: dashes in names count as underscores, the last of several wins."""
     values: dict[str, list[str]] = {}
     current: list[str] | None = None
-    is_open = False
+    is_open = is_cut = False
     for word in words:
         if _FLAG.match(word):
             name, equals, value = word.lstrip("-").partition("=")
             current = [value] if equals else []
             values[name.replace("-", "_")] = current
-        elif word in ("--", HOLES):
+        elif word == "--" or word.startswith(HOLES):
             current = None
-            is_open |= word == HOLES
+            is_open |= word != "--"
+            is_cut |= _is_part(word)
         elif word.startswith(HOLE):
             # what a hole stands for may be flags of its own, so it ends the flag before it unless it is its value
             is_open = True
@@ -101,19 +111,25 @@ def from_flags(words: Iterable[str]) -> Settings:
                 current.append(word)
         elif current is not None:
             current.append(word)
-    return Settings(values, is_open)
+    return Settings(values, is_open, is_cut)
+
+
+def _is_part(word: str) -> bool:
+    """Whether a word stands for an array that an unread file sets and that may count GPUs."""
+    return word.startswith(HOLES) and not any(part in word.upper() for part in _NO_PLACES)
 
 
 def from_overrides(words: Iterable[str]) -> Settings:
     """Settings of a Hydra command: ``key=value``, ``+key=value``, ``++key=value``; the last of several wins."""
     values: dict[str, list[str]] = {}
-    is_open = False
+    is_open = is_cut = False
     for word in words:
         match = _OVERRIDE.match(word)
         if match:
             values[match.group(1)] = [match.group(2)]
         is_open |= word.startswith(HOLE)
-    return Settings(values, is_open)
+        is_cut |= _is_part(word)
+    return Settings(values, is_open, is_cut)
 
 
 def from_mapping(mapping: Mapping[str, object]) -> Settings:

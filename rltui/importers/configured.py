@@ -69,9 +69,13 @@ def _yaml(script: Path, words: list[str], program: str) -> Facts | None:
         return _unknown(nemo_rl.NAME, "its default configuration") if is_nemo else None
     target = one_beside(script, name)
     if target is None:
-        return _unknown(nemo_rl.NAME, name) if is_nemo else None
+        return _unknown(nemo_rl.NAME, name) if is_nemo else _overrides_alone(words, name)
     own = read_yaml(read_source(target), str(target))
-    notes = ("some words of the command come from elsewhere and are not known",) if HOLES in words else ()
+    notes = (
+        ("some words of the command come from elsewhere and are not known",)
+        if any(word.startswith(HOLES) for word in words)
+        else ()
+    )
     if nemo_rl.is_recipe(own) or is_nemo:
         values, missing = with_defaults(own, target)
         facts = nemo_rl.from_config(interpolated(_overridden(values, words)), missing, target.name)
@@ -80,6 +84,16 @@ def _yaml(script: Path, words: list[str], program: str) -> Facts | None:
     else:
         return None
     return replace(facts, notes=(*notes, *facts.notes))
+
+
+def _overrides_alone(words: Sequence[str], name: str) -> Facts | None:
+    """AReaL's allocation on the command line, which wins over a file that is not there."""
+    values = _overridden({}, words)
+    if "allocation_mode" not in values:
+        return None
+    note = f"{name} is not beside the script, so nothing it sets is known"
+    facts = areal.from_config({key: value for key, value in values.items() if key == "allocation_mode"})
+    return replace(facts, algorithm="", other_gpus=None, notes=(note, *facts.notes))
 
 
 def _unknown(dialect: str, name: str) -> Facts:

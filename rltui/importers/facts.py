@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 NO_PLACE = ": has no place in a layout"
 """How a remark on a setting ends that a layout has no word for."""
+
+_COUNTS = re.compile(r"(?:^|[._])(?:n_gpus|nnodes|num_(?:[a-z]+_)?(?:gpus|nodes|engines))(?:$|_)")
 
 Kind = Literal["int", "float", "text", "bool"]
 
@@ -104,6 +107,17 @@ def mapped(source: Settings, table: Mapping[str, tuple[str, Kind]]) -> dict[str,
         if value is not None:
             found[key] = value
     return found
+
+
+def uncounted(source: Settings, counted: tuple[str, ...]) -> int | None:
+    """0, or None where a setting counts GPUs, nodes or engines of a role that the dialect does not know.
+
+    Args:
+        source: The settings.
+        counted: How the names of roles begin that the dialect counts.
+    """
+    strange = [name for name in source.values if _COUNTS.search(name) and not name.startswith(counted)]
+    return None if strange else 0
 
 
 def remarks(source: Settings, prefix: str = "") -> tuple[str, ...]:

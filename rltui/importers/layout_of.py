@@ -95,7 +95,7 @@ def _belongs(key: str, facts: Facts) -> bool:
 def _hardware(facts: Facts, flat: dict[str, Any], assumed: list[str]) -> None:
     nodes, per_node = facts.nodes, facts.gpus_per_node
     needed = facts.needed_gpus
-    if needed is None:
+    if not needed:
         raise Unmappable("layout: the script leaves its GPUs open, so there is no layout to check")
     if not nodes or not per_node:
         per_node = per_node or min(needed, 8)
@@ -126,7 +126,7 @@ def _placement(facts: Facts, flat: dict[str, Any], assumed: list[str]) -> None:
         flat[f"pools.{_SHARED}.gpus"] = _bundles(max(facts.trainer_gpus, 1), per_node)
     else:
         flat["roles.learner.gpus"] = list(facts.learner_bundles) or _bundles(facts.trainer_gpus, per_node)
-    _engines(facts, flat, size)
+    _engines(facts, flat, size, assumed)
     _critic_and_reference(facts, flat)
     _teacher(facts, flat, assumed)
 
@@ -139,8 +139,11 @@ def _bundles(gpus: int, per_node: int) -> list[int]:
     return [per_node] * whole + [rest] * bool(rest)
 
 
-def _engines(facts: Facts, flat: dict[str, Any], size: int) -> None:
+def _engines(facts: Facts, flat: dict[str, Any], size: int, assumed: list[str]) -> None:
     gpus = facts.rollout_gpus or 0
+    if not gpus and facts.settings.get("roles.rollout.engine") == "hf":
+        gpus = facts.trainer_gpus or 0
+        assumed.append("roles.rollout: the trainer itself generates; as many engines of transformers are assumed")
     flat["roles.rollout.engines"] = facts.rollout_engines or max(1, gpus // size)
     if facts.colocated:
         flat["roles.rollout.pool"] = _SHARED

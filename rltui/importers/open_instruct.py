@@ -79,7 +79,7 @@ def _one(script: Script, words: list[str], behind: list[str]) -> Facts:
     source = from_flags(behind)
     config = _config_file(script.path, behind)
     if config is not None:
-        source = Settings({**config.values, **source.values}, source.is_open)
+        source = Settings({**config.values, **source.values}, source.is_open, source.is_cut)
     if entry in _OTHER:
         return _no_rl(_OTHER[entry], source, head, nodes, per_node)
     return _facts(source, entry, nodes, per_node)

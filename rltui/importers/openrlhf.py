@@ -96,7 +96,7 @@ def _facts(script: Script, source: Settings) -> Facts:
         colocated=colocated,
         trainer_gpus=trainer,
         rollout_gpus=rollout,
-        rollout_tp=size if engines else None,
+        rollout_tp=None if engines == 0 else size,
         rollout_engines=engines if engines else None,
         critic="none" if estimator != "gae" else "shared" if extra["critic"] == 0 else "own",
         critic_gpus=extra["critic"],

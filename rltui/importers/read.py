@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,21 +10,37 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rltui.errors import UsageError
-from rltui.importers import areal, configured, nemo_rl, open_instruct, openrlhf, prime_rl, skyrl, slime, trl, verl
+from rltui.importers import (
+    areal,
+    configured,
+    easyr1,
+    llama_factory,
+    nemo_rl,
+    open_instruct,
+    openrlhf,
+    prime_rl,
+    roll,
+    skyrl,
+    slime,
+    swift,
+    trl,
+    verl,
+)
 from rltui.importers.arguments import from_mapping
 from rltui.importers.config import interpolated, read_toml, read_yaml, toml_chain, with_defaults
 from rltui.importers.facts import Facts
 from rltui.importers.layout_of import Unmappable, layout_of
 from rltui.importers.python_launcher import from_python
-from rltui.importers.script import Script, read_script
+from rltui.importers.script import Script, read_script, servers
 from rltui.importers.source import read_source
-from rltui.importers.values import printable
+from rltui.importers.values import printable, total
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 # the generic launchers come last: they start the programs of the others too
-SHELL_DIALECTS = (open_instruct, verl, openrlhf, slime, skyrl, configured, trl)
+SHELL_DIALECTS = (open_instruct, easyr1, verl, openrlhf, slime, skyrl, swift, llama_factory, configured, trl)
+COUNT_SERVERS = frozenset({slime.NAME, swift.NAME, trl.NAME})
 NUMBERS = ("trainer_gpus", "rollout_gpus", "rollout_tp", "rollout_engines", "declared_gpus")
 MAX_NOTES = 400
 
@@ -84,9 +101,9 @@ def import_text(text: str, path: Path) -> Imported:
     return Imported(
         dialect=facts.dialect,
         layout=layout,
-        needed_gpus=_sane(facts.needed_gpus),
-        declared_gpus=_sane(facts.declared_gpus),
-        trainer_gpus=_sane(facts.trainer_gpus),
+        needed_gpus=_sane(facts.needed_gpus) or None,
+        declared_gpus=_sane(facts.declared_gpus) or None,
+        trainer_gpus=_sane(facts.trainer_gpus) or None,
         rollout_gpus=_sane(facts.rollout_gpus),
         rollout_tp=_sane(facts.rollout_tp),
         rollout_engines=_sane(facts.rollout_engines),
@@ -135,7 +152,8 @@ def _from_toml(text: str, path: Path) -> Facts:
 
 
 _KNOWN = (
-    "Known are open-instruct, verl, slime, miles, OpenRLHF, prime-rl, NeMo-RL, SkyRL, AReaL, TRL and plain accelerate."
+    "Known are open-instruct, verl, EasyR1, slime, miles, OpenRLHF, prime-rl, NeMo-RL, SkyRL, AReaL, ROLL, ms-swift, "
+    "LLaMA-Factory, TRL and plain accelerate."
 )
 
 
@@ -146,6 +164,8 @@ def _from_yaml(text: str, path: Path) -> Facts:
         return nemo_rl.from_config(interpolated(values), missing, path.name)
     if areal.is_config(own):
         return areal.from_config(interpolated(own))
+    if roll.is_config(own):
+        return roll.from_config(interpolated(own))
     if found := open_instruct.from_config(own):
         return found
     if "num_processes" in own and "distributed_type" in own:
@@ -174,7 +194,7 @@ def _from_script(script: Script) -> Facts:
     for dialect in SHELL_DIALECTS:
         found = dialect.from_script(script)
         if found:
-            return _with_card(_agreed(found), script)
+            return _with_card(_with_servers(_agreed(found), script, dialect.from_script), script)
     slurm = script.slurm
     if slurm.present:
         note = "no training that is known is started here; only the #SBATCH lines are read"
@@ -183,6 +203,23 @@ def _from_script(script: Script) -> Facts:
             declared_gpus=slurm.gpus, notes=(note,),
         )  # fmt: skip
     raise UsageError(f"{script.path}: no training that is known is started here.", _KNOWN)
+
+
+def _with_servers(facts: Facts, script: Script, read: Callable[[Script], list[Facts]]) -> Facts:
+    """The GPUs of judges and other servers that run while the training does, where its dialect has no word for them.
+
+    A server that is started after the training, such as one for an evaluation, takes no GPUs beside it.
+    """
+    if facts.dialect in COUNT_SERVERS or not servers(script):
+        return facts
+    ends = range(1, len(script.commands) + 1)
+    first = bisect_left(ends, True, key=lambda end: bool(read(script.until(end))))
+    beside = servers(script.until(first + 1))
+    if not beside:
+        return facts
+    note = f"{len(beside)} servers are started beside the training"
+    gpus = total(facts.other_gpus, *(server.gpus if server.sure else None for server in beside))
+    return replace(facts, other_gpus=gpus, notes=(note, *facts.notes))
 
 
 def _with_card(facts: Facts, script: Script) -> Facts:

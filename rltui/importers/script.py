@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rltui.importers.arguments import from_flags
 from rltui.importers.shell_children import options_of_srun, read_beside
@@ -14,11 +15,15 @@ from rltui.importers.slurm_lines import SlurmJob, read_slurm
 from rltui.importers.values import HOLE, is_known, product, to_int
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 _GPU_LINES = re.compile(r"#SBATCH.*(?:gpu|gres|nodes|-N|-n|-G).*")
-SERVERS = ("sglang.launch_server", "vllm.entrypoints.openai.api_server", "serve", "vllm-serve")
+TRL_SERVERS = ("vllm-serve", "trl.scripts.vllm_serve")
+SERVERS = (*TRL_SERVERS, "sglang.launch_server", "vllm.entrypoints.openai.api_server", "serve", "rollout")
+_OWNERS = {"serve": "vllm", "rollout": "swift"}
+_BEFORE_VARIABLES = frozenset({"env", "nohup", "exec", "setsid", "time", "srun", "sudo"})
+_ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 
 
 class Script(Struct, frozen=True):
@@ -38,6 +43,10 @@ class Script(Struct, frozen=True):
     def commands(self) -> tuple[Started, ...]:
         """The commands it starts."""
         return self.reading.commands
+
+    def until(self, end: int) -> Script:
+        """The script with its first ``end`` commands only."""
+        return replace(self, reading=replace(self.reading, commands=self.commands[:end]))
 
     def after(self, is_entry: Callable[[str], bool]) -> list[tuple[Started, list[str]]]:
         """Commands that start a training, with the words behind the entry point."""
@@ -92,11 +101,12 @@ def ray_gpus(script: Script) -> tuple[bool, int | None]:
 class Server(Struct, frozen=True):
     """An inference server that the script starts by itself, outside Ray."""
 
+    program: str
     model: str
     gpus: int | None
     tensor_parallel: int | None
-    data_parallel: int | None
-    line: int
+    devices: frozenset[str] | None
+    sure: bool
 
 
 def servers(script: Script) -> list[Server]:
@@ -106,30 +116,57 @@ def servers(script: Script) -> list[Server]:
 
 def _server(command: Started) -> Server | None:
     words = list(command.words)
-    entry = next((index for index, word in enumerate(words) if word in SERVERS), None)
-    if entry is None or (words[entry] == "serve" and not _is_vllm(words[:entry])):
+    entry = next((index for index, word in enumerate(words) if word in SERVERS and _owned(words, index)), None)
+    if entry is None:
         return None
     flags = from_flags(words[entry + 1 :])
-    tensor = flags.integer("tp", "tp_size", "tensor_parallel_size", default=1)
-    data = flags.integer("dp", "dp_size", "data_parallel_size", default=1)
+    tensor = flags.integer("tp", "tp_size", "tensor_parallel_size", "vllm_tensor_parallel_size", default=1)
+    pipeline = flags.integer("pp", "pp_size", "pipeline_parallel_size", "vllm_pipeline_parallel_size", default=1)
+    data = flags.integer("dp", "dp_size", "data_parallel_size", "vllm_data_parallel_size", default=1)
+    # SGLang's attention in parallel over data cuts the tensor-parallel group; it takes no further GPUs
+    copies = 1 if flags.flag("enable_dp_attention") else data
     positional = words[entry + 1] if entry + 1 < len(words) and not words[entry + 1].startswith("-") else ""
     model = flags.text("model_path", "model") or (positional if is_known(positional) else "")
-    gpus = product(tensor, data)
-    visible = visible_gpus(command)
-    return Server(model, gpus if visible is None else visible, tensor, data, command.line)
+    gpus = None if flags.is_open else product(tensor, pipeline, copies)
+    return Server(words[entry], model, gpus, tensor, visible_devices(command), command.sure)
 
 
-def _is_vllm(words: Iterable[str]) -> bool:
-    return any(word.rsplit("/", 1)[-1] == "vllm" for word in words)
+def _owned(words: Sequence[str], index: int) -> bool:
+    """Whether a subcommand such as ``serve`` belongs to the program that has it."""
+    owner = _OWNERS.get(words[index])
+    return owner is None or any(word.rsplit("/", 1)[-1] == owner for word in words[:index])
+
+
+def variable_of(command: Started, name: str) -> str | None:
+    """A variable of the environment that a command sees; None where the script does not set it."""
+    value = command.environ.get(name)
+    for word in command.words:
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+        if not _ASSIGNED.match(word) and word.rsplit("/", 1)[-1] not in _BEFORE_VARIABLES:
+            break
+    return value
+
+
+def visible_devices(command: Started) -> frozenset[str] | None:
+    """GPUs that ``CUDA_VISIBLE_DEVICES`` leaves a command; None where it is not set or not known."""
+    devices = variable_of(command, "CUDA_VISIBLE_DEVICES") or ""
+    parts = [part.strip() for part in devices.split(",") if part.strip()]
+    if not parts or HOLE in devices or any(to_int(part) is None for part in parts):
+        return None
+    return frozenset(parts)
 
 
 def visible_gpus(command: Started) -> int | None:
-    """GPUs that ``CUDA_VISIBLE_DEVICES`` in front of a command leaves it; None where it is not there or not known."""
-    devices = command.environ.get("CUDA_VISIBLE_DEVICES", "")
-    for word in command.words[:4]:
-        if word.startswith("CUDA_VISIBLE_DEVICES="):
-            devices = word.partition("=")[2]
-    parts = [part for part in devices.split(",") if part.strip()]
-    if not parts or HOLE in devices or any(to_int(part) is None for part in parts):
-        return None
-    return len(parts)
+    """How many GPUs ``CUDA_VISIBLE_DEVICES`` leaves a command; None where it is not set or not known."""
+    devices = visible_devices(command)
+    return None if devices is None else len(devices)
+
+
+def named_gpus(taken: int | None, devices: Iterable[frozenset[str] | None]) -> int | None:
+    """GPUs of a script's only node: what its programs take, and more where their visible devices name more.
+
+    None where not all of what they take is known, for a server that runs elsewhere may have others.
+    """
+    named = {device for group in devices for device in group or ()}
+    return None if taken is None else max(taken, len(named))

@@ -27,7 +27,7 @@ def evaluate(expression: str, lookup: Callable[[str], str | None]) -> str:
 
     Args:
         expression: What stands between the brackets.
-        lookup: Text of a variable, or None where it is not set (then 0, as in the shell).
+        lookup: Text of a variable, or None where the script does not set it: the environment may, so it is not 0.
     """
     if HOLE in expression or len(expression) > MAX_LENGTH:
         return HOLE
@@ -132,7 +132,7 @@ def _operand(token: str, lookup: Callable[[str], str | None]) -> int:
     if not token[0].isalpha() and token[0] != "_":
         raise _Unknown
     text = lookup(token)
-    value = to_int(text or "0")
+    value = None if text is None else to_int(text or "0")
     if value is None:
         raise _Unknown
     return value

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rltui.errors import UsageError
 from rltui.importers.source import read_source
 from rltui.importers.values import HOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
@@ -37,11 +38,18 @@ class Child(Struct, frozen=True):
     text: str = ""
 
 
-def child_of(words: Sequence[str]) -> Child | None:
-    """The script that a command runs, or None; its file may not be there."""
+def child_of(words: Sequence[str], environ: Mapping[str, str]) -> Child | None:
+    """The script that a command runs, or None; its file may not be there.
+
+    Args:
+        words: The command.
+        environ: What it sees; a job script that ends in ``.sub`` runs what ``COMMAND`` says (NeMo-RL's ``ray.sub``).
+    """
     names = [word.rsplit("/", 1)[-1] for word in words]
     if "sbatch" in names[:2]:
-        return _submitted(list(words[names.index("sbatch") + 1 :]))
+        job = _submitted(list(words[names.index("sbatch") + 1 :]))
+        given = environ.get("COMMAND", "") if job is not None and job.path.endswith(".sub") else ""
+        return replace(job, text=given) if job is not None and given else job
     if names[0] in _SHELLS or (names[0] in _WRAPPERS and _SHELLS.intersection(names)):
         at = next(index for index, name in enumerate(names) if name in _SHELLS) + 1
         while at < len(words) and words[at].startswith("-") and "c" not in words[at]:

@@ -26,12 +26,19 @@ class Scope:
     """Variables of a script as far as they are known.
 
     A name that is missing was never set in the script. Its environment may still hold it, so its bare value is a
-    hole; a default given on the spot (``${NAME:-x}``) is taken.
+    hole; a default given on the spot (``${NAME:-x}``) is taken. An array never comes from the environment: one that
+    is missing is empty, unless a file that sets it was sourced and is ``unread``.
     """
 
-    def __init__(self, variables: dict[str, str | tuple[str, ...]], arguments: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        variables: dict[str, str | tuple[str, ...]],
+        arguments: Sequence[str] | None = None,
+        unread: bool = False,
+    ) -> None:
         self.variables = variables
         self.arguments = arguments
+        self.unread = unread
         self.nesting = 0
 
     def get(self, name: str) -> str | None:
@@ -61,7 +68,7 @@ class Scope:
             return tuple(self.arguments or ())
         value = self.variables.get(name)
         if value is None:
-            return (HOLES,)
+            return (f"{HOLES}{name}",) if self.unread else ()
         return value if isinstance(value, tuple) else (value,)
 
 
@@ -246,7 +253,9 @@ class _Expansion:
         """``${#name}`` and ``${#name[@]}``."""
         if index:
             items = self.scope.items(name)
-            return HOLE if HOLES in items else str(len(items))
+            # a part that is not known may be no word, or several
+            unknown = any(HOLE in item for item in items) or name not in (*self.scope.variables, "@", "*")
+            return HOLE if unknown else str(len(items))
         value = self.scope.get(name)
         return HOLE if value is None or HOLE in value else str(len(value))
 

@@ -9,6 +9,7 @@ from rltui.importers.values import HOLE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_COMMAND_WORDS = 3
 Value = str | tuple[str, ...]
 
 
@@ -22,9 +23,20 @@ def joined(outcomes: Sequence[dict[str, Value]]) -> dict[str, Value]:
             result[name] = first
         elif any(isinstance(value, tuple) for value in values):
             result[name] = _joined_words([value if isinstance(value, tuple) else () for value in values])
+        elif commands := _commands(values):
+            result[name] = " ".join(_joined_words(commands))
         else:
             result[name] = HOLE
     return result
+
+
+def _commands(values: Sequence[Value | None]) -> list[tuple[str, ...]]:
+    """The words of texts that all begin as one command does, to which branches add flags; none where they do not."""
+    texts = [tuple(value.split()) for value in values if isinstance(value, str)]
+    if len(texts) != len(values):
+        return []
+    beginnings = {words[:_COMMAND_WORDS] for words in texts}
+    return texts if len(beginnings) == 1 and len(beginnings.pop()) == _COMMAND_WORDS else []
 
 
 def _joined_words(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

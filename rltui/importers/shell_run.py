@@ -29,6 +29,7 @@ MAX_STEPS = 20_000
 MAX_CALLS = 12
 MAX_ROUNDS = 8
 _ARGUMENTS = re.compile(r"\$#|\$\{#\}|\$\{?1|^getopts\b")
+ENVIRONMENTS = frozenset({"activate", "conda.sh", ".bashrc", ".bash_profile", ".profile", ".env"})
 GPU_WORDS = frozenset({"gpu", "cuda", "nvidia"})
 
 
@@ -37,7 +38,7 @@ class Started(Struct, frozen=True):
 
     Attributes:
         words: Its words, expanded; a hole stands where a word is not known.
-        environ: Variables set in front of it.
+        environ: Variables that it sees: those set in front of it, over those that the script exports.
         line: Line of the script.
         sure: Whether every run of the script comes here.
     """
@@ -99,6 +100,7 @@ class _Follower:
         self.notes: list[str] = []
         self.alive = True
         self.sure = True
+        self.unread = False
         self.steps = 0
         self.calls = 0
         self.line = 0
@@ -106,7 +108,7 @@ class _Follower:
     @property
     def scope(self) -> Scope:
         """The variables, for expansion."""
-        return Scope(self.variables, self.arguments)
+        return Scope(self.variables, self.arguments, self.unread)
 
     def block(self, block: syntax.Block) -> None:
         """Follow nodes until the script is left."""
@@ -320,6 +322,7 @@ class _Follower:
         """``source FILE``: the file where it lies beside the script, in this script's own scope."""
         text = self.beside(words[0]) if words and self.calls < MAX_CALLS else None
         if text is None:
+            self.unread |= bool(words) and words[0].rsplit("/", 1)[-1] not in ENVIRONMENTS
             self.notes.append(f"line {self.line}: {' '.join(words[:1])} is not read; what it sets is not known")
             return
         outer = self.arguments
@@ -333,21 +336,22 @@ class _Follower:
         if inner is not None and HOLE not in inner[:1] and self.calls < MAX_CALLS:
             self.inner(inner, "the script inside this command")
             return
-        child = child_of(words) if self.calls < MAX_CALLS else None
+        seen = {name: value for name, value in self.variables.items() if name in self.exported}
+        everything = {name: value for name, value in seen.items() if isinstance(value, str)} | environ
+        child = child_of(words, everything) if self.calls < MAX_CALLS else None
         text = (child.text or self.beside(child.path)) if child else None
         if child is None or not text:
-            self.commands.append(Started(tuple(words), environ, self.line, self.sure))
+            self.commands.append(Started(tuple(words), everything, self.line, self.sure))
             return
-        self.child(child, text, environ)
+        self.child(child, text, {**seen, **environ})
 
-    def child(self, child: Child, text: str, environ: dict[str, str]) -> None:
+    def child(self, child: Child, text: str, environ: dict[str, Value]) -> None:
         """Follow a script that runs as a process of its own: it sees what is exported, and changes nothing here."""
         if child.batch is not None:
             self.jobs.append("\n".join([text, *(f"#SBATCH {option}" for option in child.batch)]))
-            environ = {**read_slurm(self.jobs[-1]).environ, **environ}
+            environ = {**environ, **read_slurm(self.jobs[-1]).environ}
         outer = (self.variables, self.arguments, self.functions)
-        seen: dict[str, Value] = {name: value for name, value in self.variables.items() if name in self.exported}
-        self.variables, self.functions = {**seen, **environ}, {}
+        self.variables, self.functions = dict(environ), {}
         self.arguments = None if not child.arguments and outer[1] is None else child.arguments
         self.inner(text, child.path or "the wrapped script")
         self.variables, self.arguments, self.functions = outer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.importers.arguments import Settings, from_overrides
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks, uncounted
 from rltui.importers.values import product, quotient, total
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def _facts(script: Script, source: Settings) -> Facts:
         reference=bool(source.flag("trainer.algorithm.use_kl_loss", default=True)),
         reference_gpus=_group(source, "ref") if own_reference else 0,
         teacher=_teacher(source),
+        other_gpus=uncounted(source, ("trainer.", "generator.")),
         settings=_settings(source),
         notes=(*_notes(source), *remarks(source)),
     )
@@ -120,7 +121,7 @@ def _with_machine(script: Script, facts: Facts, machine: tuple[int | None, int |
     needed = facts.needed_gpus
     nodes, per_node = machine
     if facts.colocated or needed is None:
-        asked = product(nodes, per_node) if facts.colocated else None
+        asked = product(nodes, per_node) if facts.colocated and needed is not None else None
         return replace(facts, nodes=nodes, gpus_per_node=per_node, declared_gpus=asked)
     if needed <= 8:
         return replace(facts, nodes=1, gpus_per_node=needed, declared_gpus=needed)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rltui.importers.arguments import Settings, from_flags
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks, uncounted
 from rltui.importers.script import ray_gpus, servers
-from rltui.importers.values import product, quotient
+from rltui.importers.values import product, quotient, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from rltui.importers.script import Script
 
 NAME = "slime"
-_PROGRAMS = ("train.py", "train_async.py")
+_PROGRAM = re.compile(r"train(?:_\w+)?\.py\Z")
+_COUNTED = ("actor_", "critic_", "rollout_", "sglang_", "prefill_", "num_gpus_per_node")
 _OWN = {"actor_num_nodes", "actor_num_gpus_per_node", "rollout_num_gpus", "rollout_num_gpus_per_engine"}
 _TABLE: Mapping[str, tuple[str, Kind]] = {
     "num_rollout": ("train.steps", "int"),
@@ -51,7 +53,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
 
 def is_entry(word: str) -> bool:
     """Whether a word of a command is slime's program."""
-    return word.rsplit("/", 1)[-1] in _PROGRAMS
+    return bool(_PROGRAM.match(word.rsplit("/", 1)[-1]))
 
 
 def from_script(script: Script) -> list[Facts]:
@@ -74,12 +76,17 @@ def from_flags_of(script: Script, source: Settings) -> Facts:
     colocated = source.flag("colocate")
     rollout = 0 if trains_only else None if trains_only is None else _rollout(source, trainer, colocated)
     size = source.integer("rollout_num_gpus_per_engine", default=1)
-    critic = source.text("advantage_estimator") == "ppo"
+    critic = _critic(source, per_node)
+    # colocated engines take the critic's GPUs as well as the actor's
+    inside = colocated and critic != 0 and not source.has("rollout_num_gpus") and not trains_only
+    rollout = total(rollout, critic) if inside else rollout
+    own_critic = 0 if inside else critic
     teacher = _teacher(script, source)
-    machine = _machine(script, source, _needed((trainer, rollout), colocated, teacher))
+    others = uncounted(source, _COUNTED)
+    machine = _machine(script, source, total(_needed((trainer, rollout), colocated, teacher), own_critic, others))
     return Facts(
         dialect=NAME,
-        algorithm=_algorithm(source, bool(trains_only)),
+        algorithm="ppo whose engines span actor and critic" if inside else _algorithm(source, bool(trains_only)),
         model=source.text("hf_checkpoint"),
         colocated=False if trains_only else colocated,
         nodes=machine[0],
@@ -89,12 +96,22 @@ def from_flags_of(script: Script, source: Settings) -> Facts:
         rollout_gpus=rollout,
         rollout_tp=None if rollout == 0 else size,
         rollout_engines=None if rollout == 0 else quotient(rollout, size),
-        critic="shared" if critic else "none",
+        critic="none" if critic == 0 or inside else "own",
+        critic_gpus=own_critic,
         reference=bool(source.flag("use_kl_loss")),
         teacher=teacher,
+        other_gpus=others,
         settings=_settings(source),
         notes=(*_notes(source), *remarks(source, "--")),
     )
+
+
+def _critic(source: Settings, per_node: int | None) -> int | None:
+    """GPUs of the critic: its own beside the actor's, and as many where the flags are silent; 0 without one."""
+    if source.text("advantage_estimator") != "ppo":
+        return 0
+    nodes = source.integer("critic_num_nodes", "actor_num_nodes", default=1)
+    return product(nodes, source.integer("critic_num_gpus_per_node", default=per_node))
 
 
 def _rollout(source: Settings, trainer: int | None, colocated: bool | None) -> int | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.importers import variants
-from rltui.importers.arguments import Settings, from_flags
-from rltui.importers.config import read_yaml
+from rltui.importers.arguments import Settings, from_flags, from_mapping
+from rltui.importers.config import one_beside, read_yaml
 from rltui.importers.facts import Facts, Kind, mapped, remarks
-from rltui.importers.script import Server, servers, visible_gpus
+from rltui.importers.script import TRL_SERVERS, Server, named_gpus, servers, visible_devices, visible_gpus
 from rltui.importers.source import read_source
-from rltui.importers.values import product, quotient, to_int
+from rltui.importers.values import product, quotient, to_int, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,10 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "save_steps": ("checkpoint.every", "int"),
     "dataset_name": ("data.train", "text"),
 }
-_LAUNCHERS = ("accelerate", "torchrun", "deepspeed", "torch.distributed.run", "torch.distributed.launch", "trl")
+_LAUNCHERS = (
+    "accelerate", "accelerate.commands.launch", "torchrun", "deepspeed", "torch.distributed.run",
+    "torch.distributed.launch", "trl",
+)  # fmt: skip
 _NO_RL = {"sft": "sft", "dpo": "dpo", "reward": "rm", "kto": "dpo", "finetune": "sft"}
 
 
@@ -52,24 +55,27 @@ def from_script(script: Script) -> list[Facts]:
     for command in script.commands:
         names = [word.rsplit("/", 1)[-1] for word in command.words]
         launcher = next((index for index, name in enumerate(names) if name in _LAUNCHERS), None)
-        if launcher is None or "vllm-serve" in names or names[launcher + 1 : launcher + 2] in (["config"], ["env"]):
+        if launcher is None or set(TRL_SERVERS).intersection(names):
             continue
-        found.append(_facts(script, command, launcher, beside))
+        head, behind = _divided(list(command.words[launcher:]))
+        if behind:
+            found.append(_facts(script, command, (head, behind), beside))
     return found
 
 
-def _facts(script: Script, command: Started, launcher: int, beside: list[Server]) -> Facts:
-    head, behind = _divided(list(command.words[launcher:]))
-    source = from_flags(behind)
+def _facts(script: Script, command: Started, words: tuple[list[str], list[str]], started: list[Server]) -> Facts:
+    head, behind = words
+    source = _with_file(script, from_flags(behind))
     machine = from_flags(head)
     config = _config(script, machine)
     trainer = _processes(script, command, machine, config)
     algorithm = _algorithm(" ".join([*head[:2], *behind[:1]]))
     size = source.integer("vllm_tensor_parallel_size", default=1)
     # a program of one's own may set what TRL's own command takes as flags
-    own_command = words_of(command.words[launcher])[-1] == "trl"
+    own_command = head[0].rsplit("/", 1)[-1] == "trl"
     uses = source.flag("use_vllm", default=False if own_command and not source.has("config") else None)
     mode = source.text("vllm_mode", default="")
+    beside = _engines(started, mode)
     if uses and not mode and not beside:
         # whether vLLM is then a server or shares the GPUs depends on TRL's version
         uses = None
@@ -79,6 +85,10 @@ def _facts(script: Script, command: Started, launcher: int, beside: list[Server]
     tensor = (beside[0].tensor_parallel if len(beside) == 1 else None) if apart else size
     on_engine = generates and (apart or uses is True)
     nodes, per_node = _machine(script, machine, trainer, rollout if apart else 0)
+    others = total(*(server.gpus for server in started if server not in beside))
+    if script.slurm.gpus is None and nodes == 1:
+        devices = [visible_devices(command), *(server.devices for server in started)]
+        per_node = named_gpus(total(per_node, others), devices)
     variant = variants.trl(source)
     return Facts(
         dialect=NAME,
@@ -92,15 +102,27 @@ def _facts(script: Script, command: Started, launcher: int, beside: list[Server]
         rollout_gpus=rollout,
         rollout_tp=tensor if on_engine else None,
         rollout_engines=quotient(rollout, tensor) if on_engine else None,
+        other_gpus=others,
         reference=(source.number("beta", default=0.0) or 0.0) > 0,
-        settings=_settings(source) | variant.found,
+        settings=_settings(source) | variant.found | ({"roles.rollout.engine": "hf"} if uses is False else {}),
         notes=(*variant.notes, *remarks(source, "--")),
     )
 
 
-def words_of(path: str) -> list[str]:
-    """The parts of a path."""
-    return path.split("/")
+def _with_file(script: Script, source: Settings) -> Settings:
+    """``source`` over the YAML file of TRL's settings that it names, if that is there."""
+    name = source.text("config")
+    target = one_beside(script.path, name) if name.endswith((".yaml", ".yml")) else None
+    if target is None:
+        return source
+    own = from_mapping(read_yaml(read_source(target), str(target)))
+    return Settings({**own.values, **source.values, "config": [name]}, source.is_open, source.is_cut)
+
+
+def _engines(started: list[Server], mode: str) -> list[Server]:
+    """The servers that generate for the training: TRL's own, where there are such among them."""
+    own = [server for server in started if server.program in TRL_SERVERS]
+    return [] if mode == "colocate" else own or started
 
 
 def _colocated(generates: bool, apart: bool, uses: bool | None) -> bool | None:
@@ -118,6 +140,12 @@ def _divided(words: list[str]) -> tuple[list[str], list[str]]:
     if words and words[0].rsplit("/", 1)[-1] == "trl":
         return words, words[1:]
     return words, []
+
+
+def _included(words: str) -> int | None:
+    """GPUs of DeepSpeed's ``--include host:0,1@other:0``; None where slots are not named."""
+    hosts = [host.partition(":")[2] for host in words.split("@")]
+    return sum(len(slots.split(",")) for slots in hosts) if all(hosts) else None
 
 
 def _config(script: Script, machine: Settings) -> Settings:
@@ -142,7 +170,9 @@ def _processes(script: Script, command: Started, machine: Settings, config: Sett
         return machine.integer("num_processes")
     if machine.has("num_gpus"):
         return product(machine.integer("num_gpus"), machine.integer("num_nodes", default=1))
-    if config.has("num_processes"):
+    if machine.has("include"):
+        return _included(machine.text("include"))
+    if machine.has("config_file"):
         return config.integer("num_processes")
     return visible_gpus(command)
 

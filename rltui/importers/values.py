@@ -8,7 +8,7 @@ HOLE = "\0"
 """Stands in a text for a part that is not known; scripts with a NUL byte are refused, so nothing else is one."""
 
 HOLES = "\0@"
-"""Stands for the words of an array that is not known; there may be none, or several."""
+"""Begins what stands for the words of an array that is not known, with the array's name behind it."""
 
 _WHOLE = re.compile(r"[-+]?[0-9][0-9_]*\Z")
 _TRUE = frozenset({"true", "yes", "1", "on"})

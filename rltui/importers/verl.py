@@ -7,19 +7,32 @@ from typing import TYPE_CHECKING
 
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_overrides
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
-from rltui.importers.values import HOLE, product, quotient, to_bool
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks, uncounted
+from rltui.importers.values import HOLE, product, quotient, to_bool, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
     from rltui.importers.script import Script
+    from rltui.importers.shell_run import Started
 
 NAME = "verl"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _ACTOR = "actor_rollout_ref.actor"
 _CONFIG = re.compile(r"(?:^|_)ppo_(?:\w+_)?trainer(?:\.ya?ml)?\Z|^(?:\./)?config/?\Z")
+_GPUS_OF_A_NODE = 8
+_COUNTED = (
+    "trainer.",
+    "rollout.",
+    "actor_rollout_ref.",
+    "critic.",
+    "distillation.",
+    "reward_model.",
+    "reward.",
+    "data.",
+)
+_OVERRIDE = re.compile(r"\+{0,2}[a-z_]+(?:\.\w+)+=")
 _TABLE: Mapping[str, tuple[str, Kind]] = {
     "data.train_batch_size": ("train.prompts_per_step", "int"),
     f"{_ROLLOUT}.n": ("train.samples_per_prompt", "int"),
@@ -63,10 +76,9 @@ def is_entry(word: str) -> bool:
 def from_script(script: Script) -> list[Facts]:
     """What each training that the script starts needs."""
     found = []
-    for command, behind in script.after(is_entry):
+    for command, entry, behind in _trainings(script):
         source = from_overrides(behind)
         words = list(command.words)
-        entry = next(word for word in words if is_entry(word))
         if not any(name.startswith(("actor_rollout_ref.", "trainer.", "data.", "model.")) for name in source.values):
             continue
         if "sft" in entry or any("sft" in word for word in words[: len(words) - len(behind)]):
@@ -74,7 +86,22 @@ def from_script(script: Script) -> list[Facts]:
         elif "generation" in entry:
             found.append(_generation(source))
         else:
-            found.append(_facts(script, source, entry, _own_config(behind)))
+            found.append(_facts(script, source, entry, not is_entry(entry) or _own_config(behind)))
+    return found
+
+
+def _trainings(script: Script) -> list[tuple[Started, str, list[str]]]:
+    """Commands that start one of verl's programs, or another that takes verl's overrides; with both parts of them."""
+    found = []
+    for command in script.commands:
+        words = list(command.words)
+        entry = next((index for index, word in enumerate(words) if is_entry(word)), None)
+        if entry is None:
+            first = next((index for index, word in enumerate(words) if _OVERRIDE.match(word)), 0)
+            own = any(word.lstrip("+").startswith("actor_rollout_ref.") for word in words[first:])
+            entry = first - 1 if own and first else None
+        if entry is not None:
+            found.append((command, words[entry], words[entry + 1 :]))
     return found
 
 
@@ -87,14 +114,18 @@ def _own_config(behind: list[str]) -> bool:
 def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Facts:
     nodes = source.integer("trainer.nnodes", default=None if own_config else 1)
     per_node = source.integer("trainer.n_gpus_per_node", default=None if own_config else 8)
-    asked = product(nodes, per_node)
+    # a count of 0 comes from a machine that the script alone does not show, such as ``NODES - 1``
+    asked = product(nodes, per_node) or None
     algorithm = _algorithm(source)
     separate = _separate(source, entry)
     split = "split" in entry
     trainer = _half(nodes, per_node) if split else asked
-    rollout = _own_rollout(source) if separate else None if separate is None else trainer
+    rollout = product(*_own_pool(source)) if separate else None if separate is None else trainer
     tensor_parallel = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size")
     pipeline = source.integer(f"{_ROLLOUT}.pipeline_model_parallel_size", default=1)
+    if separate:
+        nodes, per_node = _both_pools((nodes, per_node), _own_pool(source))
+        asked = total(asked, rollout)
     on_slurm = script.slurm.gpus
     variant = variants.verl(source, algorithm)
     settings = _settings(source) | variant.found
@@ -123,7 +154,7 @@ def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Fa
         critic_gpus=_half(nodes, per_node) if split else 0,
         reference=bool(source.flag(f"{_ACTOR}.use_kl_loss") or source.flag("algorithm.use_kl_in_reward")),
         teacher=_teacher(source),
-        other_gpus=_reward_pool(source),
+        other_gpus=total(_reward_pool(source), uncounted(source, _COUNTED)),
         settings=settings,
         notes=(*notes, *_parallel_notes(source), *variant.notes, *remarks(source)),
     )
@@ -166,11 +197,22 @@ def _separate_mode(source: Settings) -> bool:
     return "separate" in source.text("trainer.v1.trainer_mode") + source.text("trainer.v1.mode")
 
 
-def _own_rollout(source: Settings) -> int | None:
+def _own_pool(source: Settings) -> tuple[int | None, int | None]:
+    """Nodes and GPUs a node of engines that have a pool of their own."""
     prefix = "rollout" if source.has("rollout.nnodes", "rollout.n_gpus_per_node") else _ROLLOUT
     nodes = source.integer(f"{prefix}.nnodes", default=1)
-    per_node = source.integer(f"{prefix}.n_gpus_per_node", "trainer.n_gpus_per_node", default=8)
-    return product(nodes, per_node)
+    return nodes, source.integer(f"{prefix}.n_gpus_per_node", "trainer.n_gpus_per_node", default=8)
+
+
+def _both_pools(
+    trainer: tuple[int | None, int | None], rollout: tuple[int | None, int | None]
+) -> tuple[int | None, int | None]:
+    """Nodes and GPUs a node of a machine for both pools; None where their shapes do not say which."""
+    (nodes, per_node), (own_nodes, own_per_node) = trainer, rollout
+    together = total(per_node, own_per_node)
+    if nodes == own_nodes and together is not None and together <= _GPUS_OF_A_NODE:
+        return nodes, together
+    return (total(nodes, own_nodes), per_node) if per_node == own_per_node else (None, None)
 
 
 def _teacher(source: Settings) -> Teacher | None:

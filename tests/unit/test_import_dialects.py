@@ -21,7 +21,17 @@ EXPECTED = {
     "verl_devices.sh": ("verl", 16, 16, 16, 16, 2, 8),
     "verl_teacher.sh": ("verl", 14, 8, 8, 8, 1, 8),
     "verl_split.sh": ("verl", 4, 4, 2, 2, 2, 1),
-    "verl_async.sh": ("verl", 20, 8, 8, 12, 2, 6),
+    "verl_async.sh": ("verl", 20, 20, 8, 12, 2, 6),
+    "verl_built_on.sh": ("verl", 8, 8, 8, 8, 2, 4),
+    "easyr1/run.sh": ("easyr1", 12, 12, 12, 12, 2, 6),
+    "easyr1/no_file.sh": ("easyr1", None, None, None, None, 1, None),
+    "roll_apart.yaml": ("roll", 16, 16, 8, 6, 2, 3),
+    "roll_student.yaml": ("roll", 8, 8, 4, 4, 2, 2),
+    "swift_colocated.sh": ("ms-swift", 16, 16, 16, 16, 4, 4),
+    "swift_server.sh": ("ms-swift", 8, 8, 4, 4, 2, 2),
+    "llama_factory_sft.sh": ("llama-factory", 8, 8, 8, 0, None, None),
+    "slime_critic.sh": ("slime", 16, 16, 4, 8, 2, 4),
+    "trl_devices.sh": ("trl", 7, 8, 4, 2, 2, 1),
     "slime_teacher.sh": ("slime", 8, 8, 2, 4, 2, 2),
     "slime_sft.sh": ("slime", 8, 8, 8, 0, None, None),
     "miles_ranks.sh": ("slime", 48, 48, 16, 32, 16, 2),
@@ -78,7 +88,12 @@ def test_the_gpus_of_toml_files(name: str) -> None:
 
 def test_every_fixture_is_expected_to_be_something() -> None:
     files = {str(path.relative_to(FIXTURES)) for path in FIXTURES.rglob("*.*")}
-    assert files == EXPECTED.keys() | TOML.keys() | {"nemo/base.yaml", "nemo/circle-a.yaml", "nemo/circle-b.yaml"}
+    assert files == EXPECTED.keys() | TOML.keys() | {
+        "nemo/base.yaml",
+        "nemo/circle-a.yaml",
+        "nemo/circle-b.yaml",
+        "easyr1/settings/vision.yaml",
+    }
 
 
 @pytest.mark.parametrize("name", [name for name, row in EXPECTED.items() if row[1] is not None and "sft" not in name])

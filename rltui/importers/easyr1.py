@@ -1,0 +1,108 @@
+"""EasyR1: ``verl.trainer.main`` with a YAML file and ``worker.…`` overrides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.importers.arguments import Settings, from_mapping, from_overrides
+from rltui.importers.config import one_beside, read_yaml
+from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.source import read_source
+from rltui.importers.values import product, quotient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from rltui.importers.script import Script
+
+NAME = "easyr1"
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    "data.rollout_batch_size": ("train.prompts_per_step", "int"),
+    "worker.rollout.n": ("train.samples_per_prompt", "int"),
+    "worker.rollout.temperature": ("train.temperature", "float"),
+    "worker.rollout.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    "worker.rollout.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
+    "worker.actor.optim.lr": ("train.learning_rate", "float"),
+    "worker.actor.optim.weight_decay": ("train.weight_decay", "float"),
+    "worker.actor.max_grad_norm": ("train.gradient_clip", "float"),
+    "worker.actor.clip_ratio_low": ("grpo.clip_low", "float"),
+    "worker.actor.clip_ratio_high": ("grpo.clip_high", "float"),
+    "worker.actor.micro_batch_size_per_device_for_update": ("roles.learner.micro_batch", "int"),
+    "worker.actor.model.enable_gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
+    "worker.actor.ulysses_size": ("roles.learner.sequence_parallel", "int"),
+    "data.max_prompt_length": ("lengths.prompt", "int"),
+    "data.max_response_length": ("lengths.response", "int"),
+    "data.train_files": ("data.train", "text"),
+    "data.seed": ("train.seed", "int"),
+    "trainer.max_steps": ("train.steps", "int"),
+    "trainer.save_freq": ("checkpoint.every", "int"),
+    "trainer.val_freq": ("data.eval_every", "int"),
+    "trainer.project_name": ("tracking.project", "text"),
+}
+
+
+def is_entry(word: str) -> bool:
+    """Whether a word of a command is EasyR1's program."""
+    return word == "verl.trainer.main" or word.endswith("verl/trainer/main.py")
+
+
+def from_script(script: Script) -> list[Facts]:
+    """What each training that the script starts needs."""
+    return [_facts(*_settings(script, behind)) for _, behind in script.after(is_entry)]
+
+
+def _settings(script: Script, behind: list[str]) -> tuple[Settings, str]:
+    """The overrides over the file that ``config=`` names, and the name of the file where it is not there."""
+    source = from_overrides(behind)
+    if not source.has("config"):
+        return source, ""
+    name = source.text("config")
+    target = one_beside(script.path, name) if name else None
+    if target is None:
+        return source, name or "the file of config="
+    own = from_mapping(read_yaml(read_source(target), str(target)))
+    return Settings({**own.values, **source.values}, source.is_open, source.is_cut), ""
+
+
+def _facts(source: Settings, missing: str) -> Facts:
+    source.has("config")
+    nodes = source.integer("trainer.nnodes", default=None if missing else 1)
+    per_node = source.integer("trainer.n_gpus_per_node", default=None if missing else 8)
+    gpus = product(nodes, per_node)
+    size = source.integer("worker.rollout.tensor_parallel_size", default=None if missing else 2)
+    estimator = source.text("algorithm.adv_estimator", default="grpo")
+    algorithm = "ppo" if estimator == "gae" else "grpo"
+    return Facts(
+        dialect=NAME,
+        algorithm=algorithm,
+        model=source.text("worker.actor.model.model_path"),
+        colocated=True,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=gpus,
+        trainer_gpus=gpus,
+        rollout_gpus=gpus,
+        rollout_tp=size,
+        rollout_engines=quotient(gpus, size),
+        critic="shared" if algorithm == "ppo" else "none",
+        reference=not source.flag("algorithm.disable_kl"),
+        settings=_mapped(source),
+        notes=(
+            *([f"{missing} is not beside the script, so what it sets is not known"] if missing else []),
+            *remarks(source),
+        ),
+    )
+
+
+def _mapped(source: Settings) -> dict[str, Any]:
+    found = mapped(source, _TABLE)
+    batch = found.get("train.prompts_per_step")
+    if steps := quotient(batch, source.integer("worker.actor.global_batch_size")):
+        found["train.optimizer_steps"] = steps
+    if source.flag("worker.actor.offload.offload_optimizer"):
+        found["roles.learner.offload"] = "optimizer"
+    if source.flag("worker.actor.offload.offload_params"):
+        found["roles.learner.offload"] = "all"
+    found["roles.learner.zero_stage"] = 3
+    return found

@@ -1,0 +1,70 @@
+"""LLaMA-Factory: ``llamafactory-cli train FILE.yaml``, which starts torchrun by variables of the environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.importers.arguments import Settings, from_flags, from_mapping
+from rltui.importers.config import one_beside, read_yaml
+from rltui.importers.facts import Facts, remarks
+from rltui.importers.script import named_gpus, variable_of, visible_devices
+from rltui.importers.source import read_source
+from rltui.importers.values import product, quotient, to_bool, to_int
+
+if TYPE_CHECKING:
+    from rltui.importers.script import Script
+    from rltui.importers.shell_run import Started
+
+NAME = "llama-factory"
+_COMMANDS = ("llamafactory-cli", "llamafactory.cli", "lmf")
+
+
+def from_script(script: Script) -> list[Facts]:
+    """What each training that the script starts needs."""
+    found = []
+    for command in script.commands:
+        names = [word.rsplit("/", 1)[-1] for word in command.words]
+        entry = next((index for index, name in enumerate(names) if name in _COMMANDS), None)
+        if entry is not None and names[entry + 1 : entry + 2] == ["train"]:
+            found.append(_facts(script, command, list(command.words[entry + 2 :])))
+    return found
+
+
+def _facts(script: Script, command: Started, behind: list[str]) -> Facts:
+    source = _settings(script, behind)
+    nodes, trainer = _processes(command)
+    slurm = script.slurm
+    per_node = named_gpus(trainer, [visible_devices(command)]) if nodes == 1 else quotient(trainer, nodes)
+    declared = product(nodes, per_node) if slurm.gpus is None else slurm.gpus
+    return Facts(
+        dialect=NAME,
+        algorithm=f"{source.text('stage') or 'a training'} of LLaMA-Factory",
+        model=source.text("model_name_or_path"),
+        colocated=False,
+        nodes=nodes if slurm.gpus is None else slurm.nodes,
+        gpus_per_node=per_node if slurm.gpus is None else slurm.gpus_per_node,
+        declared_gpus=declared,
+        trainer_gpus=trainer,
+        rollout_gpus=0,
+        notes=remarks(source),
+    )
+
+
+def _settings(script: Script, behind: list[str]) -> Settings:
+    """The settings of the file that the command names, if it is there, or its flags."""
+    if not behind or not behind[0].endswith((".yaml", ".yml")):
+        return from_flags(behind)
+    target = one_beside(script.path, behind[0])
+    return from_mapping(read_yaml(read_source(target), str(target))) if target else Settings({})
+
+
+def _processes(command: Started) -> tuple[int | None, int | None]:
+    """Nodes and GPUs that train: every visible GPU of each node, unless the number of processes is set."""
+    visible = visible_devices(command)
+    count = None if visible is None else len(visible)
+    forced = to_bool(variable_of(command, "FORCE_TORCHRUN") or "0") is True
+    if count == 1 and not forced:
+        return 1, 1
+    given, nodes = variable_of(command, "NPROC_PER_NODE"), variable_of(command, "NNODES")
+    number = 1 if nodes is None else to_int(nodes)
+    return number, product(number, count if given is None else to_int(given))

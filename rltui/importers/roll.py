@@ -1,0 +1,210 @@
+"""ROLL: YAML in which each role lists its devices, such as ``device_mapping: list(range(0,8))``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from rltui.importers.arguments import Settings, from_mapping
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
+from rltui.importers.values import product, quotient, to_int
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAME = "roll"
+_TRAINERS, _ENGINES = ("actor_train", "student_train", "sft_train"), ("actor_infer", "student_infer")
+_RANGE = re.compile(r"list\(\s*range\(\s*(?:(\d+)\s*,)?\s*(\d+)\s*\)\s*\)")
+_MAX_DEVICES = 100_000
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    "max_steps": ("train.steps", "int"),
+    "rollout_batch_size": ("train.prompts_per_step", "int"),
+    "num_return_sequences_in_group": ("train.samples_per_prompt", "int"),
+    "ppo_epochs": ("train.epochs", "int"),
+    "prompt_length": ("lengths.prompt", "int"),
+    "response_length": ("lengths.response", "int"),
+    "seed": ("train.seed", "int"),
+    "save_steps": ("checkpoint.every", "int"),
+    "eval_steps": ("data.eval_every", "int"),
+}
+_OF_TRAINER: Mapping[str, tuple[str, Kind]] = {
+    "training_args.learning_rate": ("train.learning_rate", "float"),
+    "training_args.weight_decay": ("train.weight_decay", "float"),
+    "training_args.warmup_steps": ("train.warmup_steps", "int"),
+    "training_args.per_device_train_batch_size": ("roles.learner.micro_batch", "int"),
+    "strategy_args.strategy_config.tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
+    "strategy_args.strategy_config.context_parallel_size": ("roles.learner.sequence_parallel", "int"),
+}
+_OF_ENGINES: Mapping[str, tuple[str, Kind]] = {
+    "generating_args.temperature": ("train.temperature", "float"),
+    "strategy_args.strategy_config.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    "strategy_args.strategy_config.mem_fraction_static": ("roles.rollout.memory_utilization", "float"),
+}
+
+
+def is_config(values: dict[str, Any]) -> bool:
+    """Whether a YAML file is ROLL's: a role that trains, with its devices."""
+    return any(isinstance(values.get(role), dict) and "device_mapping" in values[role] for role in _TRAINERS)
+
+
+def from_config(values: dict[str, Any]) -> Facts:
+    """What a configuration needs.
+
+    Args:
+        values: The configuration, interpolated.
+    """
+    source = from_mapping(values)
+    trainer_role = next(role for role in _TRAINERS if isinstance(values.get(role), dict))
+    engine_role = next((role for role in _ENGINES if isinstance(values.get(role), dict)), "")
+    trainer = _devices(values, trainer_role)
+    engines = _devices(values, engine_role) if engine_role else frozenset[int]()
+    critic, reference, teacher, rewards = _others(source, values)
+    algorithm = _algorithm(source, values, engine_role)
+    main = _union(trainer, engines)
+    source.has("exp_name", *(name for name in source.values if name.endswith(".device_mapping")))
+    nodes, per_node = _machine(source, _union(main, critic, reference, teacher, rewards))
+    size = _tensor_parallel(source, engine_role) if engine_role else None
+    own_critic = _beyond(critic, main)
+    return Facts(
+        dialect=NAME,
+        algorithm=algorithm,
+        model=source.text("pretrain", f"{trainer_role}.model_args.model_name_or_path"),
+        colocated=_colocated(trainer, engines),
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=product(nodes, per_node),
+        trainer_gpus=_count(trainer),
+        rollout_gpus=_count(engines),
+        rollout_tp=size,
+        rollout_engines=quotient(_count(engines), size) if engine_role else None,
+        critic="none" if algorithm != "ppo" else "own" if own_critic else "shared",
+        critic_gpus=own_critic,
+        reference=isinstance(values.get("reference"), dict),
+        reference_gpus=_beyond(reference, main, critic),
+        teacher=_teacher(source, _beyond(teacher, main, critic, reference)) if algorithm == "opd" else None,
+        other_gpus=_beyond(rewards, main, critic, reference, teacher),
+        together=_count(main),
+        settings=_settings(source, trainer_role, engine_role),
+        notes=remarks(source),
+    )
+
+
+def _devices(values: dict[str, Any], role: str) -> frozenset[int] | None:
+    """The devices of a role; none where it has no GPUs, None where they are not known."""
+    section = values.get(role)
+    listed = section.get("device_mapping") if isinstance(section, dict) else None
+    return _listed(listed)
+
+
+def _listed(listed: object) -> frozenset[int] | None:
+    """Devices in ``[0, 1]``, ``"[0, 1]"`` or ``list(range(0, 8)) + list(range(12, 16))``."""
+    if listed is None:
+        return frozenset()
+    if isinstance(listed, str):
+        return _written(listed)
+    numbers = [to_int(item) for item in listed] if isinstance(listed, list) else [None]
+    known = [number for number in numbers if number is not None]
+    return frozenset(known) if len(known) == len(numbers) else None
+
+
+def _written(text: str) -> frozenset[int] | None:
+    found: set[int] = set()
+    for part in text.split("+"):
+        match = _RANGE.fullmatch(part.strip())
+        numbers = part.strip().strip("[]").split(",")
+        if match:
+            start, end = int(match[1] or 0), int(match[2])
+            if end - start > _MAX_DEVICES:
+                return None
+            found.update(range(start, end))
+        elif all(to_int(number) is not None for number in numbers):
+            found.update(int(number) for number in numbers)
+        else:
+            return None
+    return frozenset(found)
+
+
+def _union(*groups: frozenset[int] | None) -> frozenset[int] | None:
+    known = [group for group in groups if group is not None]
+    return frozenset().union(*known) if len(known) == len(groups) else None
+
+
+def _count(group: frozenset[int] | None) -> int | None:
+    return None if group is None else len(group)
+
+
+def _beyond(group: frozenset[int] | None, *others: frozenset[int] | None) -> int | None:
+    """GPUs of a role that no other role has."""
+    taken = _union(*others)
+    return None if group is None or taken is None else len(group - taken)
+
+
+def _colocated(trainer: frozenset[int] | None, engines: frozenset[int] | None) -> bool | None:
+    """Whether the engines share the trainer's GPUs; None where they share only some, or that is not known."""
+    if trainer is None or engines is None:
+        return None
+    if not trainer & engines:
+        return False
+    return True if trainer <= engines or engines <= trainer else None
+
+
+def _others(source: Settings, values: dict[str, Any]) -> tuple[frozenset[int] | None, ...]:
+    """Devices of critic, reference, teacher and of all reward models."""
+    # without generalised advantages ROLL starts no critic, even where the file describes one
+    has_critic = source.text("adv_estimator", default="gae") == "gae"
+    rewards = values.get("rewards")
+    models = rewards if isinstance(rewards, dict) else {}
+    return (
+        _devices(values, "critic") if has_critic else frozenset(),
+        _devices(values, "reference"),
+        _devices(values, "teacher"),
+        _union(_devices(values, "reward"), *(_devices(models, name) for name in models)),
+    )
+
+
+def _algorithm(source: Settings, values: dict[str, Any], engine_role: str) -> str:
+    if not engine_role:
+        return "sft" if "sft_train" in values else "dpo"
+    if engine_role == "student_infer" or isinstance(values.get("teacher"), dict):
+        return "opd"
+    critic = isinstance(values.get("critic"), dict)
+    return "ppo" if critic and source.text("adv_estimator", default="gae") == "gae" else "grpo"
+
+
+def _machine(source: Settings, devices: frozenset[int] | None) -> tuple[int | None, int | None]:
+    """Nodes and GPUs a node; as many nodes as the highest device takes, where the file does not count them."""
+    per_node = source.integer("num_gpus_per_node", default=8)
+    if source.has("num_nodes"):
+        return source.integer("num_nodes"), per_node
+    if not devices or not per_node:
+        return None, per_node
+    return max(devices) // per_node + 1, per_node
+
+
+def _tensor_parallel(source: Settings, role: str) -> int | None:
+    """GPUs of one engine: vLLM takes them from its own settings, other engines from the worker's."""
+    place = f"{role}.strategy_args"
+    if source.has(f"{place}.strategy_config"):
+        return None  # the settings are a reference that is not known
+    own = source.integer(f"{place}.strategy_config.tensor_parallel_size", default=1)
+    if source.text(f"{place}.strategy_name") == "vllm":
+        return own
+    return source.integer(f"{role}.num_gpus_per_worker", default=own)
+
+
+def _teacher(source: Settings, gpus: int | None) -> Teacher:
+    return Teacher(model=source.text("teacher.model_args.model_name_or_path", "reward_pretrain"), gpus=gpus)
+
+
+def _settings(source: Settings, trainer: str, engines: str) -> dict[str, Any]:
+    found = mapped(source, _TABLE)
+    found |= mapped(source, {f"{trainer}.{name}": target for name, target in _OF_TRAINER.items()})
+    if engines:
+        found |= mapped(source, {f"{engines}.{name}": target for name, target in _OF_ENGINES.items()})
+    strategy = source.text(f"{trainer}.strategy_args.strategy_name")
+    # Megatron's distributed optimizer shards what ZeRO stage 1 does
+    found["roles.learner.zero_stage"] = 1 if "megatron" in strategy else 3
+    files = source.words(f"{trainer}.data_args.file_name")
+    if files:
+        found["data.train"] = str(files[0])
+    return found

@@ -1,0 +1,159 @@
+"""ms-swift: ``swift rlhf`` and ``megatron rlhf``, which start torchrun by variables of the environment."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from rltui.importers import variants
+from rltui.importers.arguments import Settings, from_flags, from_mapping
+from rltui.importers.config import one_beside, read_yaml
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
+from rltui.importers.script import Server, named_gpus, servers, variable_of, visible_devices
+from rltui.importers.source import read_source
+from rltui.importers.values import HOLE, product, quotient, to_int, total
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rltui.importers.script import Script
+    from rltui.importers.shell_run import Started
+
+NAME = "ms-swift"
+_COMMANDS = ("swift", "megatron")
+_TRAININGS = ("rlhf", "sft", "pt")
+_GENERATING = {"grpo": "grpo", "ppo": "ppo", "gkd": "opd"}
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    "num_generations": ("train.samples_per_prompt", "int"),
+    "learning_rate": ("train.learning_rate", "float"),
+    "weight_decay": ("train.weight_decay", "float"),
+    "max_grad_norm": ("train.gradient_clip", "float"),
+    "max_steps": ("train.steps", "int"),
+    "temperature": ("train.temperature", "float"),
+    "seed": ("train.seed", "int"),
+    "max_length": ("lengths.prompt", "int"),
+    "max_completion_length": ("lengths.response", "int"),
+    "per_device_train_batch_size": ("roles.learner.micro_batch", "int"),
+    "gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
+    "lora_rank": ("roles.learner.lora_rank", "int"),
+    "tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
+    "vllm_gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
+    "beta": ("grpo.kl_coefficient", "float"),
+    "save_steps": ("checkpoint.every", "int"),
+    "eval_steps": ("data.eval_every", "int"),
+    "dataset": ("data.train", "text"),
+}
+
+
+def from_script(script: Script) -> list[Facts]:
+    """What each training that the script starts needs."""
+    found = []
+    for command in script.commands:
+        words = list(command.words)
+        names = [word.rsplit("/", 1)[-1] for word in words]
+        for index, (name, following) in enumerate(pairwise(names)):
+            if name in _COMMANDS and following in _TRAININGS:
+                found.append(_facts(script, command, following, words[index + 2 :]))
+                break
+    return found
+
+
+def _facts(script: Script, command: Started, method: str, behind: list[str]) -> Facts:
+    source, complete = _with_file(script, behind)
+    nodes, trainer = _processes(command)
+    kind = source.text("rlhf_type", default="dpo" if complete else "") if method == "rlhf" else "sft"
+    algorithm = _GENERATING.get(kind, kind)
+    generates = kind in _GENERATING or not kind
+    mode = _mode(source, complete) if generates else "none"
+    started = [server for server in servers(script) if server.program == "rollout"]
+    size = _tensor_parallel(source, mode, started)
+    rollout = _rollout(mode, trainer, started)
+    others = total(*(server.gpus for server in servers(script) if server not in started))
+    per_node = _per_node(script, command, total(trainer, 0 if mode in ("colocate", "none") else rollout, others), nodes)
+    variant = variants.trl(source)
+    return Facts(
+        dialect=NAME,
+        algorithm=algorithm,
+        model=source.text("model"),
+        colocated={"colocate": True, "none": generates, "server": False}.get(mode),
+        nodes=nodes if script.slurm.gpus is None else script.slurm.nodes,
+        gpus_per_node=per_node,
+        declared_gpus=product(nodes, per_node) if script.slurm.gpus is None else script.slurm.gpus,
+        trainer_gpus=trainer,
+        rollout_gpus=rollout,
+        rollout_tp=size,
+        rollout_engines=quotient(rollout, size) if mode in ("colocate", "server") else None,
+        reference=generates and (source.number("beta", default=0.04) or 0.0) > 0,
+        teacher=_teacher(source) if kind == "gkd" else None,
+        other_gpus=others,
+        settings=mapped(source, _TABLE) | variant.found | ({"roles.rollout.engine": "hf"} if mode == "none" else {}),
+        notes=(*variant.notes, *_notes(mode), *remarks(source, "--")),
+    )
+
+
+def _with_file(script: Script, behind: list[str]) -> tuple[Settings, bool]:
+    """The flags over the YAML file in front of them, and whether nothing of them is missing."""
+    source = from_flags(behind)
+    if not behind or not behind[0].endswith((".yaml", ".yml")):
+        return source, not source.is_open
+    target = one_beside(script.path, behind[0])
+    if target is None:
+        return source, False
+    own = from_mapping(read_yaml(read_source(target), str(target)))
+    return Settings({**own.values, **source.values}, source.is_open, source.is_cut), not source.is_open
+
+
+def _processes(command: Started) -> tuple[int | None, int | None]:
+    """Nodes and GPUs that train: torchrun's processes, one GPU each."""
+    nodes, per_node = variable_of(command, "NNODES"), variable_of(command, "NPROC_PER_NODE")
+    if nodes is None and per_node is None:
+        # one process: with several visible GPUs the model may be spread over them, or not
+        visible = visible_devices(command)
+        return 1, 1 if visible is not None and len(visible) == 1 else None
+    count = 1 if nodes is None else to_int(nodes)
+    return count, product(count, 1 if per_node is None else to_int(per_node))
+
+
+def _mode(source: Settings, complete: bool) -> str:
+    """Where the engine is: ``colocate``, ``server``, ``none``; empty where that is not known."""
+    uses = source.flag("use_vllm", default=False if complete else None)
+    if uses is False:
+        return "none"
+    if source.has("vllm_server_host", "vllm_server_base_url"):
+        return "server"
+    mode = source.text("vllm_mode")
+    # without a mode, versions differ in what they do
+    return mode if uses and mode in ("colocate", "server") else ""
+
+
+def _tensor_parallel(source: Settings, mode: str, started: list[Server]) -> int | None:
+    if mode == "colocate":
+        return source.integer("vllm_tensor_parallel_size", default=1)
+    sizes = {server.tensor_parallel for server in started} if mode == "server" else set()
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _rollout(mode: str, trainer: int | None, started: list[Server]) -> int | None:
+    """GPUs of the engines; 0 where transformers generates in the trainer."""
+    if mode == "server":
+        return total(*(server.gpus for server in started)) if started else None
+    return {"none": 0, "colocate": trainer}.get(mode)
+
+
+def _per_node(script: Script, command: Started, taken: int | None, nodes: int | None) -> int | None:
+    if script.slurm.gpus is not None:
+        return script.slurm.gpus_per_node
+    if nodes != 1:
+        return quotient(taken, nodes)
+    return named_gpus(taken, [visible_devices(command), *(server.devices for server in servers(script))])
+
+
+def _teacher(source: Settings) -> Teacher:
+    """The teacher of a distillation rides on the trainer's GPUs, unless a server of its own has it."""
+    elsewhere = source.has("teacher_model_server")
+    name = source.text("teacher_model")
+    return Teacher(model="" if HOLE in name else name, gpus=None if elsewhere else 0)
+
+
+def _notes(mode: str) -> list[str]:
+    return [] if mode else ["--use_vllm, --vllm_mode: whether the engine shares the GPUs is not known"]
