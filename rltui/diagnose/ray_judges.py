@@ -64,6 +64,12 @@ def read_nested_srun(found: Found) -> Reading | None:
     return Reading(0.65) if re.search(r"(?i)\bray start\b|\bIP head\b|starting (?:head|worker)", before) else None
 
 
+def read_node_info(found: Found) -> Reading | None:
+    """A node that starts asks the head for itself again and again, until the head knows it or time is up."""
+    after = "\n".join(line.text for line in found.spot.after(12))
+    return None if "Ray runtime started" in after else Reading(0.7)
+
+
 def read_head_reached(found: Found) -> Reading:
     """Ray says that it is connected; to which address stands in the line before."""
     for line in found.spot.before(3):

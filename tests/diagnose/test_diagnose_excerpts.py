@@ -58,6 +58,7 @@ WRAPPINGS: dict[str, Callable[[str], str]] = {
     "bare": str,
     "Ray": each_line("(WorkerDict pid=4242, ip=10.1.2.3) @"),
     "Ray in colour": each_line("\x1b[36m(Actor pid=9)\x1b[0m @"),
+    "red": each_line("\x1b[31m@\x1b[0m"),
     "Ray and rank": each_line("(WorkerDict pid=4242) [rank5]: @"),
     "repeated": each_line("(WorkerDict pid=4242) @ [repeated 3x across cluster]"),
     "rank": each_line("[rank3]: @"),
