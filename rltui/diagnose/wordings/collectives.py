@@ -172,6 +172,10 @@ SIGNS = (
             r"failed to recv|Broken pipe)",
             "tcpstore distnetworkerror recvvalue",
         ),
+        (
+            "retrieving nccluniqueid",
+            r"(?i)retrieving ncclUniqueId.{0,200}(?:failed to recv|connection reset|broken pipe|connection closed)",
+        ),
         ("unbound_buffer", r"unbound_buffer\.cc:\d+\] Timed out waiting"),
         ("wait timeout", r"(?i)wait timeout after \d+ms, keys:"),
         ("distnetworkerror", r"(?i)DistNetworkError:.{0,120}(?:timed out|failed to connect|refused)"),

@@ -2,6 +2,9 @@
 
 from rltui.diagnose.signs import Sign, signs
 
+# Servers and clients have the word in their names.
+_SANDBOXES = "sandbox sandboxes sandboxfusion microsandbox opensandbox sandboxserver sandboxclient"
+
 SIGNS = (
     *signs(
         "engine_kv_no_blocks",
@@ -180,12 +183,16 @@ SIGNS = (
             "sandbox",
             r"(?i)sandbox.{0,200}(?:connection refused|timed? ?out|unreachable|unavailable|did not start|failed to "
             r"start|max retries exceeded|is (?:down|not running)|not (?:reachable|responding|"
-            r"healthy)|connect(?:ion)? (?:error|failed)|50[234])",
+            r"healthy)|connect(?:ion)? (?:error|failed)|"
+            r"(?:status|http|error|code|returned|got|failed)\D{0,12}\b50[234]\b|"
+            r"\b50[234]:? (?:bad|service|gateway|server|error))",
+            _SANDBOXES,
         ),
         (
             "sandbox",
             r"(?i)(?:failed to (?:start|connect to|reach|create)|cannot connect to|could not connect to|error "
             r"(?:starting|connecting)).{0,60}sandbox",
+            _SANDBOXES,
         ),
         ("sandbox", r"(?i)failed to execute code.{0,120}sandbox service is running"),
         (

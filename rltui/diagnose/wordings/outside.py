@@ -144,7 +144,8 @@ SIGNS = (
         ("wandb", r"(?i)permission denied: ['\"].{0,200}wandb"),
         (
             "wandb",
-            r"(?i)wandb.{0,200}(?:unauthorized|not logged in|invalid api key|AuthenticationError|do not "
+            r"(?i)wandb.{0,200}(?:unauthorized|not logged in|failed to authenticate|authentication failed|"
+            r"invalid api key|AuthenticationError|do not "
             r"have permission|user is not logged in|could not find entity)",
         ),
         (
