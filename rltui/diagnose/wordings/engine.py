@@ -49,7 +49,8 @@ SIGNS = (
         ("divisible by", r"number of GPUs per node is not divisible by the number of tensor parallel"),
         (
             "divisible by",
-            r"(?i)num(?:ber of )?_?(?:kv |key.value |attention )?heads.{0,80}divisible by.{0,40}(?:tp|tensor|world)",
+            r"(?i)num(?:ber of )?_?(?:kv |key.value |attention )?heads.{0,80}divisible by.{0,40}(?:tp|mp_size|tensor|"
+            r"world|model.parallel)",
         ),
         (
             "divisible by",
@@ -76,6 +77,8 @@ SIGNS = (
             r"context_length \((?P<asked>\d+)\) is greater than the derived context_length \((?P<derived>\d+)",
         ),
         confidence=0.95,
+        # so vLLM warns where it was told to take the length; where it refuses, it says first how to tell it
+        unless=r"config\.json\)\. VLLM_ALLOW_LONG_MAX_MODEL_LEN must be used",
     ),
     *signs(
         "engine_prompt_too_long",

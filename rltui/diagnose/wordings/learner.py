@@ -52,6 +52,11 @@ SIGNS = (
         r"(?P<scale2>[\d.e+-]+)",
         check=learner_judges.read_loss_scale,
     ),
+    Sign(
+        cause="ckpt_broken",
+        anchor="must match the size of tensor b",
+        check=learner_judges.read_size_mismatch,
+    ),
     *signs(
         "ckpt_broken",
         ("pytorchstreamreader failed", ""),

@@ -197,7 +197,8 @@ SIGNS = (
         ("failed to connect to service on", r"(?i)wandb.{0,80}Failed to connect to service on (?:port|socket)"),
         ("api.wandb.ai", r"(?i)api\.wandb\.ai.{0,200}(?:timed? ?out|refused|unreachable|max retries|resolve|reset)"),
         confidence=0.85,
-        unless=r"(?i)error resolved|rate limit|init_timeout=|4\d\d encountered|initiated by the public",
+        unless=r"(?i)error resolved|rate limit|^(?!.*has timed out).*init_timeout=|"
+        r"4\d\d encountered|initiated by the public",
     ),
     Sign(cause="wandb_back", anchor="network error resolved"),
 )

@@ -14,6 +14,7 @@ SIGNS = (
         ),
         ("memory usage threshold", r"exceeds the memory usage threshold of (?P<threshold>[\d.]+)"),
         "node running low on memory",
+        ("system memory low at node", ""),
         (
             "outofmemoryerror",
             r"ray\.exceptions\.OutOfMemoryError|RayOutOfMemoryError|RayTaskError\(OutOfMemoryError\).*node",
@@ -111,6 +112,7 @@ SIGNS = (
             r"Total available GPUs (?P<offered>[\d.]+) is less than total desired GPUs (?P<asked>[\d.]+)",
         ),
         ("exceeds the total number of available gpus", ""),
+        ("placement group bundle index", r"placement group bundle index \d+ is invalid"),
         ("tasks with infeasible resource requests", ""),
         (
             "parallel size",
