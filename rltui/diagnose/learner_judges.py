@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.judging import surest
@@ -23,6 +24,12 @@ def read_loss_scale(found: Found) -> Reading | None:
     except ValueError:
         return None
     return Reading(0.85) if scale <= 1.0 else None
+
+
+def read_size_mismatch(found: Found) -> Reading | None:
+    """Any program can get sizes wrong; in the midst of loading, those of the checkpoint are meant."""
+    around = found.spot.around(12, 0)
+    return Reading(0.8) if re.search(r"\b_?load_(?:\w+_)?(?:checkpoint|state_dict)\b", around) else None
 
 
 def nan_or_loss_scale(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:

@@ -75,7 +75,8 @@ _DATA = re.compile(
     r"(?:the |raw |full |final )?(?:(?:user |system |decoded )?prompts?|question|problem|instruction|completions?|"
     r"ground[_ ]truth|"
     r"reference answer|(?:model|generated|sampled|decoded)[ _](?:response|output|text|answer)s?|assistant|"
-    r"predicted answer)"
+    r"predicted answer|(?:tool|code|program|interpreter|execution)[ _](?:calls?|responses?|outputs?|results?|stdout|"
+    r"stderr)|observation)"
     r"['\"]?\s?[:=] |\[(?:prompt|response|ground_truth|input|output|answer|question|solution)\] )",
     re.IGNORECASE,
 )
@@ -86,10 +87,16 @@ _MARKUP = re.compile(
     r"\"role\": ?\"(?:user|assistant|system|tool)\""
 )
 
+# What a sandbox answers: how the program of a sample ended.
+_END_OF_PROGRAM = re.compile(r"['\"](?:return|exit)_?code['\"]: ?")
+_OUTPUT_OF_PROGRAM = re.compile(r"['\"]std(?:err|out)['\"]: ?['\"]")
+
 
 def shows_data(text: str) -> bool:
-    """Whether the line shows a prompt or an answer: what models write about errors says nothing of the run."""
-    return _DATA.match(text) is not None or _MARKUP.search(text) is not None
+    """Whether the line shows a prompt, an answer or a program's end: errors in them say nothing of the run."""
+    if _DATA.match(text) is not None or _MARKUP.search(text) is not None:
+        return True
+    return _OUTPUT_OF_PROGRAM.search(text) is not None and _END_OF_PROGRAM.search(text) is not None
 
 
 def clean(raw: bytes, number: int) -> Line:

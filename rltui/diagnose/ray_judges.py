@@ -25,6 +25,7 @@ TINY = 0.1
 PATIENCE_S = 60
 
 _SOON_LINES = 200
+_NEXT_LINES = 12
 
 _AMOUNT = re.compile(r"['\"]?([\w.:-]+)['\"]?: ([\d.]+)")
 _DEMAND = re.compile(r"\{[^{}]{1,300}\}")
@@ -64,6 +65,12 @@ def read_nested_srun(found: Found) -> Reading | None:
     return Reading(0.65) if re.search(r"(?i)\bray start\b|\bIP head\b|starting (?:head|worker)", before) else None
 
 
+def read_node_info(found: Found) -> Reading | None:
+    """A node that starts asks the head for itself again and again, until the head knows it or time is up."""
+    after = "\n".join(line.text for line in found.spot.after(12))
+    return None if "Ray runtime started" in after else Reading(0.7)
+
+
 def read_head_reached(found: Found) -> Reading:
     """Ray says that it is connected; to which address stands in the line before."""
     for line in found.spot.before(3):
@@ -76,7 +83,10 @@ def read_head_reached(found: Found) -> Reading:
 def ray_head_unreachable(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
     """Failed tries before a connection to the same address that came about are how every bring-up looks."""
     reached = overview.of("ray_head_reached")
-    return surest(unless_followed_by(sightings, reached, same="address"))
+    left = unless_followed_by(sightings, reached, same="address")
+    # where the log has no line with the address that was reached, it is the one that was tried just before
+    nameless = [one for one in reached if "address" not in one.fields]
+    return surest([one for one in left if not any(_soon_after(other, one, _NEXT_LINES) for other in nameless)])
 
 
 def ray_actor_died(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:
@@ -105,8 +115,8 @@ def _before_the_end(sightings: Sequence[Sighting], overview: Overview) -> list[S
     ]
 
 
-def _soon_after(one: Sighting, other: Sighting) -> bool:
-    return one.source == other.source and 0 <= one.order - other.order <= _SOON_LINES
+def _soon_after(one: Sighting, other: Sighting, lines: int = _SOON_LINES) -> bool:
+    return one.source == other.source and 0 <= one.order - other.order <= lines
 
 
 def actor_remedies(fields: Fields) -> tuple[Remedy, ...]:

@@ -8,6 +8,7 @@ bounded table, and a bounded number of sightings of each cause.
 
 from __future__ import annotations
 
+import re
 import string
 from collections import Counter
 from functools import cache
@@ -51,6 +52,8 @@ _WORDS_ONLY = bytes(
     ord(letter.lower()) if letter in string.ascii_letters else 10 if letter == "\n" else 32
     for letter in map(chr, range(256))
 )
+_GLUED_ESCAPE = re.compile(rb"\x1b\[[0-9;?]{0,16}[A-Za-z](?=[A-Za-z])")
+_GLUED_WRITTEN_OUT = re.compile(rb"\[[0-9;]{1,16}m(?=[A-Za-z])")
 _METRIC_WORDS = frozenset((b"loss", b"norm", b"gradnorm"))
 _NOT_FINITE = frozenset((b"nan", b"inf", b"infinity"))
 
@@ -201,7 +204,7 @@ class _Pass:
         self.window = b""
 
     def _look(self, limit: int, is_last: bool) -> None:
-        lines = self.window[self.done : limit].translate(_WORDS_ONLY).split(b"\n")
+        lines = _words_only(self.window[self.done : limit]).split(b"\n")
         wanted = self._wanted(lines)
         if wanted:
             starts = accumulate((len(words) + 1 for words in lines), initial=self.done)
@@ -228,7 +231,7 @@ class _Pass:
             self._ask(candidate, words, raw, extent)
             return
         for piece in _pieces(raw):
-            words = raw[piece].translate(_WORDS_ONLY)
+            words = _words_only(raw[piece])
             of_piece = self.scanner.candidates([words])[words]
             if of_piece is not None:
                 start, end = extent.start + piece.start, extent.start + piece.stop
@@ -272,6 +275,21 @@ class _Pass:
             cause=cause, confidence=confidence, evidence=evidence, order=order, source=self.source, fields=fields
         )
         self.scanner.notebook.note(sighting)
+
+
+def _words_only(text: bytes) -> bytes:
+    """Return ``text`` with its words in lower case, blanks for all else, and every byte and line where it was."""
+    # The letter that ends a colour would become the first one of the word after it. Single bytes are looked for first,
+    # as that costs nothing.
+    if b"\x1b" in text:
+        text = _GLUED_ESCAPE.sub(_without_last, text)
+    if (b"^" in text or b"\\" in text) and b"[0m" in text:
+        text = _GLUED_WRITTEN_OUT.sub(_without_last, text)
+    return text.translate(_WORDS_ONLY)
+
+
+def _without_last(escape: re.Match[bytes]) -> bytes:
+    return escape[0][:-1] + b" "
 
 
 def _pieces(raw: bytes) -> list[slice]:

@@ -59,11 +59,11 @@ class Change(Struct, frozen=True):
 
     @property
     def in_words(self) -> bool | int | float | str:
-        """The value for people and for JSON where the layout is not known: ``×0.5``, ``+0.1``, or the value itself."""
+        """The value for people and for JSON where the layout is not known: ``×0.5``, ``+0.1``, ``+node7``, or as is."""
         if self.operation == "times":
             return f"×{self.value:g}"
         if self.operation == "plus":
-            return f"{self.value:+g}"
+            return f"+{self.value}" if isinstance(self.value, str) else f"{self.value:+g}"
         return self.value
 
 

@@ -66,3 +66,9 @@ def _caused_by(text: str) -> Reading | None:
     match = re.search(r"caused by previous Xid (\d+)", text)
     cause = XID_CAUSE.get(int(match[1])) if match else None
     return Reading(0.8, cause) if cause else None
+
+
+def read_pending_rows(found: Found) -> Reading | None:
+    """``nvidia-smi -q`` says "Pending" under several headings; only rows to be remapped wait for a reset."""
+    headings = [line.text.strip() for line in found.spot.before(6)]
+    return Reading(0.8) if any(heading.startswith("Remapped Rows") for heading in headings) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 import re
 from io import BytesIO
@@ -13,6 +14,7 @@ from excerpts import excerpts
 from test_diagnose_rules import HAS
 
 from rltui.diagnose.diagnose import diagnose
+from rltui.diagnose.report import as_json, as_text
 from rltui.diagnose.sources import stream_source, text_source
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ WRAPPINGS: dict[str, Callable[[str], str]] = {
     "bare": str,
     "Ray": each_line("(WorkerDict pid=4242, ip=10.1.2.3) @"),
     "Ray in colour": each_line("\x1b[36m(Actor pid=9)\x1b[0m @"),
+    "red": each_line("\x1b[31m@\x1b[0m"),
     "Ray and rank": each_line("(WorkerDict pid=4242) [rank5]: @"),
     "repeated": each_line("(WorkerDict pid=4242) @ [repeated 3x across cluster]"),
     "rank": each_line("[rank3]: @"),
@@ -109,6 +112,15 @@ def test_packed_logs_are_the_same_logs() -> None:
         packed = gzip.compress("\n".join([*NOISE, text, *NOISE]).encode())
         found = diagnose([stream_source("log.gz", BytesIO(packed))])
         assert [one.id for one in found if not one.secondary] == [cause]
+
+
+@pytest.mark.parametrize("wrapping", ["bare", "Ray"])
+def test_every_diagnosis_can_be_printed(wrapping: str) -> None:
+    """With a node known from the prefix, remedies have more to say than without."""
+    for cause, text in EVERYTHING:
+        found = diagnose([text_source("log", WRAPPINGS[wrapping](text))])
+        assert f"{cause}, confidence" in "\n".join(as_text(found))
+        assert json.loads(json.dumps(as_json(found)))["diagnoses"][0]["id"] == found[0].id
 
 
 def test_healthy_logs_have_no_cause() -> None:

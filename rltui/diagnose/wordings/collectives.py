@@ -45,6 +45,12 @@ SIGNS = (
     ),
     *signs(
         "nccl_timeout",
+        ("watchdog got stuck", r"(?i)watchdog got stuck for \d+ ?s"),
+        ("watchdog hang", r"due to ProcessGroup\w+ watchdog hang"),
+        confidence=0.8,
+    ),
+    *signs(
+        "nccl_timeout",
         ("some nccl operations have failed or time", ""),
         confidence=0.6,
     ),
@@ -69,7 +75,7 @@ SIGNS = (
         (
             "nccl warn",
             r"NCCL WARN.{0,200}(?:Connection refused|No route to host|timed out|Network is unreachable|Connection "
-            r"reset|Connection closed|Broken pipe|shared memory|Bad address)",
+            r"reset|Connection closed|Broken pipe|shared memory|/dev/shm/|Bad address)",
         ),
         ("", r"socket\.(?:h|cc):\d+.{0,20}WARN.{0,200}(?:failed|refused|No route|timed out|closed)", "socket"),
         (
@@ -165,6 +171,10 @@ SIGNS = (
             r"(?i)(?:tcpstore|DistNetworkError|recvValue).{0,200}(?:timed? ?out|Socket Timeout|Connection reset|"
             r"failed to recv|Broken pipe)",
             "tcpstore distnetworkerror recvvalue",
+        ),
+        (
+            "retrieving nccluniqueid",
+            r"(?i)retrieving ncclUniqueId.{0,200}(?:failed to recv|connection reset|broken pipe|connection closed)",
         ),
         ("unbound_buffer", r"unbound_buffer\.cc:\d+\] Timed out waiting"),
         ("wait timeout", r"(?i)wait timeout after \d+ms, keys:"),

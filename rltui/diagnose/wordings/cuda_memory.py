@@ -1,16 +1,17 @@
 """How they say it: GPU memory ran out, in the words of torch, CUDA, JAX and Ray."""
 
 from rltui.diagnose.places import read_cuda_oom
-from rltui.diagnose.signs import Sign
+from rltui.diagnose.signs import Sign, signs
 
 # Advice ("to avoid …"), source lines of handlers, and errors that the program says it got over.
 _NO_OOM = (
     r"(?i)^\s*except |(?:avoid|prevent|in case of|if you (?:see|get|hit|encounter|run into)|"
     r"(?:may|might|could|can) (?:cause|lead|result|run)).{0,60}(?:out of memory|OOM)|"
-    r"skipping (?:this )?batch|retry(?:ing)? with|out of memory: kill|ray\.exceptions\.OutOfMem|shared memory"
+    r"skipping (?:this )?batch|out of memory (?:events?|errors?|retries|count)\W{0,3}0\b|"
+    r"retry(?:ing)? with|out of memory: kill|ray\.exceptions\.OutOfMem|shared memory"
 )
 
-SIGNS = tuple(
+_OF_TRAINING_OR_ENGINE = tuple(
     Sign(cause="cuda_oom_fwd_bwd", anchor=anchor, pattern=pattern, unless=_NO_OOM, check=read_cuda_oom)
     for anchor, pattern in (
         (
@@ -28,4 +29,18 @@ SIGNS = tuple(
         ("raytaskerror(outofmemoryerror)", ""),
         ("outofmemoryerror: ", r"(?:^|[\s.])OutOfMemoryError: (?!Task was killed|.{0,80}\bnode\b)"),
     )
+)
+
+SIGNS = (
+    *_OF_TRAINING_OR_ENGINE,
+    # what lets SGLang give its memory back while the trainer has the card; 2 is CUDA's number for "out of memory"
+    *signs(
+        "oom_weight_sync",
+        (
+            "torch_memory_saver.cpp",
+            r"torch_memory_saver\.cpp\] CU(?:result|DA) error:? +(?:result=)?2\b",
+            "curesult cuda",
+        ),
+        confidence=0.9,
+    ),
 )

@@ -2,6 +2,9 @@
 
 from rltui.diagnose.signs import Sign, signs
 
+# Servers and clients have the word in their names.
+_SANDBOXES = "sandbox sandboxes sandboxfusion microsandbox opensandbox sandboxserver sandboxclient"
+
 SIGNS = (
     *signs(
         "engine_kv_no_blocks",
@@ -9,6 +12,8 @@ SIGNS = (
         ("gpu blocks: 0", r"(?i)gpu blocks: 0\b"),
         ("available kv cache memory", r"(?i)available kv cache memory: -\d"),
         ("mem-fraction-static", r"(?i)not enough memory.*mem-fraction-static"),
+        ("memory for the kv cache", r"(?i)\b(?:no|not enough|insufficient)\b.{0,24} memory for the kv cache"),
+        ("memory for kv cache", r"(?i)\b(?:no|not enough|insufficient)\b.{0,24} memory for kv cache"),
         confidence=0.95,
     ),
     *signs(
@@ -44,7 +49,8 @@ SIGNS = (
         ("divisible by", r"number of GPUs per node is not divisible by the number of tensor parallel"),
         (
             "divisible by",
-            r"(?i)num(?:ber of )?_?(?:kv |key.value |attention )?heads.{0,80}divisible by.{0,40}(?:tp|tensor|world)",
+            r"(?i)num(?:ber of )?_?(?:kv |key.value |attention )?heads.{0,80}divisible by.{0,40}(?:tp|mp_size|tensor|"
+            r"world|model.parallel)",
         ),
         (
             "divisible by",
@@ -52,6 +58,11 @@ SIGNS = (
             r"by.{0,20}tensor",
         ),
         ("divisible by", r"(?i)must be divisible by (?:[tpe]p|tensor|pipeline|expert|world)[_ ](?:parallel[_ ])?size"),
+        (
+            "must be a multiple of",
+            r"(?i)(?:heads|query_groups|(?:hidden|ffn|vocab|intermediate)\w*size)\b.{0,40}must be a multiple of "
+            r"(?:tensor|context|expert|model)\w*parallel",
+        ),
         ("% tp_size", r"(?:assert|AssertionError).*% tp_size == 0"),
     ),
     *signs(
@@ -66,6 +77,8 @@ SIGNS = (
             r"context_length \((?P<asked>\d+)\) is greater than the derived context_length \((?P<derived>\d+)",
         ),
         confidence=0.95,
+        # so vLLM warns where it was told to take the length; where it refuses, it says first how to tell it
+        unless=r"config\.json\)\. VLLM_ALLOW_LONG_MAX_MODEL_LEN must be used",
     ),
     *signs(
         "engine_prompt_too_long",
@@ -103,8 +116,12 @@ SIGNS = (
         ),
         (
             "exceeds the model's max",
-            r"(?i)(?:prompt|input|sequence|tokens?|count).{0,80}exceeds the model's max",
+            r"(?i)(?:prompt|input|sequence|tokens?|count).{0,80}exceeds the model's max(?:imum context length of "
+            r"(?P<limit>\d+) tokens\. You requested a total of (?P<prompt>\d+))?",
+            "exceeds",
         ),
+        ("prompt length", r"(?i)prompt length (?P<prompt>\d+) is longer than (?:max_prompt_length )?(?P<limit>\d+)"),
+        ("is larger than max_length", r"sequence_length=(?P<prompt>\d+) is larger than max_length=(?P<limit>\d+)"),
         ("max_tokens must be at least 1", r"max_tokens must be at least 1, got -?\d+"),
         (
             "maximum context length",
@@ -135,6 +152,11 @@ SIGNS = (
         ("engine core process", r"Engine core process \S+ (?:died|failed)"),
         ("engine core processes", r"Engine core processes \S+ (?:died|failed)"),
         ("engine process", r"(?i)engine process (?:has )?died"),
+        ("please see the error messages above", r"Initialization failed\. Please see the error messages above"),
+        (
+            "please check the stack trace above",
+            r"Worker failed with error .{1,300}, please check the stack trace above",
+        ),
         ("childprocesserror", r"ChildProcessError: worker died"),
         confidence=0.7,
     ),
@@ -163,12 +185,17 @@ SIGNS = (
         (
             "sandbox",
             r"(?i)sandbox.{0,200}(?:connection refused|timed? ?out|unreachable|unavailable|did not start|failed to "
-            r"start|max retries exceeded|is (?:down|not running)|connect(?:ion)? (?:error|failed)|50[234])",
+            r"start|max retries exceeded|is (?:down|not running)|not (?:reachable|responding|"
+            r"healthy)|connect(?:ion)? (?:error|failed)|"
+            r"(?:status|http|error|code|returned|got|failed)\D{0,12}\b50[234]\b|"
+            r"\b50[234]:? (?:bad|service|gateway|server|error))",
+            _SANDBOXES,
         ),
         (
             "sandbox",
             r"(?i)(?:failed to (?:start|connect to|reach|create)|cannot connect to|could not connect to|error "
             r"(?:starting|connecting)).{0,60}sandbox",
+            _SANDBOXES,
         ),
         ("sandbox", r"(?i)failed to execute code.{0,120}sandbox service is running"),
         (
@@ -192,7 +219,9 @@ SIGNS = (
             r"(?i)\b(?:code|math)[ _-]judge\b.{0,160}(?:not available|unavailable|refused|timed? ?out|max "
             r"retries|50[234])",
         ),
-        # "sandbox/timeout_rate: 0.02" is a metric
-        unless=r"(?i)retry(?:ing)? (?:in|after)|\bretry \d+/\d+|sandbox[/_]\w+['\"]?\s?[:=]\s?[\d.]",
+        # "sandbox/timeout_rate: 0.02" is a metric, and programs that run out of their own time are an answer
+        unless=r"(?i)retry(?:ing)? (?:in|after)|\bretry \d+/\d+|\bstd(?:err|out)['\"]?[:=]|"
+        r"sandbox[/_]\w+['\"]?\s?[:=]\s?[\d.]|"
+        r"\d (?:programs?|submissions?|solutions?|tests?|test cases?|cases|samples?|rollouts?)\b.{0,20}\btimed? ?out",
     ),
 )

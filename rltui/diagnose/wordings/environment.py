@@ -23,7 +23,8 @@ SIGNS = (
         ("torchvision::nms does not exist", ""),
         ("does not exist", r"(?i)operator \w+::\w+ does not exist"),
         confidence=0.9,
-        unless=r"(?i)^\s*except ",
+        # libraries try for symbols that newer drivers have, and do without
+        unless=r"(?i)^\s*except |NCCL INFO|\bdlv?sym failed",
     ),
     *signs(
         "env_import_broken",
@@ -40,6 +41,12 @@ SIGNS = (
         ("distributionnotfound", ""),
         ("failed to infer device type", ""),
         ("seems to be not installed", ""),
+        ("cuda_home", r"(?:Error|Exception): CUDA_HOME (?:environment variable is not set|does not exist)"),
+        ("ninja is required to load", ""),
+        (
+            "no such file or directory",
+            r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?:\S*/)?(?:nvcc|ninja|gcc|g\+\+|cc|git)'$",
+        ),
         ("normal functioning of this module", r"is required for a normal functioning of this module"),
         (
             "versionconflict",

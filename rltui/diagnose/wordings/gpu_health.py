@@ -1,7 +1,7 @@
 """How they say it: The NVIDIA driver, CUDA and DCGM."""
 
 from rltui.diagnose.signs import Sign, signs
-from rltui.diagnose.xids import read_xid
+from rltui.diagnose.xids import read_pending_rows, read_xid
 
 _XID = r"Xid \(?(?:PCI:)?(?P<gpu>[0-9A-Fa-f:.]+)\)?: (?P<xid>\d+)"
 
@@ -76,6 +76,13 @@ SIGNS = (
         ("overall health", r"(?i)overall health\s*[|:]\s*failure"),
         confidence=0.85,
     ),
+    Sign(
+        cause="gpu_diag_fail",
+        anchor="pending",
+        pattern=r"^\s*Pending\s*: *Yes\b",
+        confidence=0.8,
+        check=read_pending_rows,
+    ),
     *signs(
         "driver_mismatch",
         "driver/library version mismatch",
@@ -95,9 +102,9 @@ SIGNS = (
         ("no kernel image", r"(?i)no kernel image is available"),
         (
             "compute capability",
-            r"(?i)(?:only supported on GPUs with|requires?(?: a)?(?: GPU)?(?: with)?|minimum) .{0,40}compute "
-            r"capability|compute capability.{0,80}(?:(?:is|are) not supported|requires? (?:SM|compute)|too (?:low|"
-            r"old))",
+            r"(?i)(?:only supported on (?:GPUs|(?:CUDA )?devices) with|requires?(?: a)?(?: GPU)?(?: with)?|minimum) "
+            r".{0,40}compute capability|compute capability.{0,80}(?:(?:is|are) not supported|requires? (?:SM|compute)|"
+            r"too (?:low|old))",
         ),
         ("supported for the current gpu", ""),
         ("cuda capability sm_", r"(?i)CUDA capability sm_\w+ is not compatible"),

@@ -103,7 +103,7 @@ SIGNS = (
             r"device|volume)(?: is)? full\b",
         ),
         confidence=0.85,
-        unless=r"(?i)inotify|file watchers|System limit",
+        unless=r"(?i)inotify|file watchers|System limit|OutOfDiskError",
     ),
     *signs(
         "too_many_open_files",

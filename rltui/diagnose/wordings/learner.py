@@ -17,11 +17,16 @@ SIGNS = (
             r"(?i)(?:micro batch size per gpu|train batch size|gradient accumulation steps): \d+ has to be greater "
             r"than 0",
         ),
+        (
+            "only support equal chunk",
+            r"only support equal chunk\. Got size of DataProto (?P<batch>\d+) and chunk (?P<parts>\d+)",
+        ),
         ("train_micro_batch_size_per_gpu", r"(?i)either train_batch_size or train_micro_batch_size_per_gpu needs"),
         (
             "divisible",
-            r"(?i)AssertionError.{0,40}(?:real_)?train_batch_size.{0,120}divisible|(?:global|train|"
-            r"mini)[ _]batch[ _]size.{0,160}(?:must be|is not|not) divisible by",
+            r"(?i)AssertionError.{0,40}(?:real_)?train_batch_size.{0,120}divisible|(?:global|train|mini|micro|"
+            r"effective|generation|rollout)[ _]batch[ _]size.{0,160}(?:must be|should be|is not|not) (?:evenly )?"
+            r"divisible by",
         ),
         confidence=0.9,
         unless=r"^\s*(?:assert|f['\"]|if) ",
@@ -46,6 +51,11 @@ SIGNS = (
         pattern=r"(?i)loss scale: (?P<scale>[\d.e+-]+), reducing to|reducing loss scale (?:to|from) "
         r"(?P<scale2>[\d.e+-]+)",
         check=learner_judges.read_loss_scale,
+    ),
+    Sign(
+        cause="ckpt_broken",
+        anchor="must match the size of tensor b",
+        check=learner_judges.read_size_mismatch,
     ),
     *signs(
         "ckpt_broken",

@@ -79,6 +79,13 @@ SIGNS = (
     ),
     Sign(
         cause="hf_offline_miss",
+        anchor="connecttimeout",
+        pattern=r"(?:httpx|httpcore|requests\.exceptions)\.ConnectTimeout",
+        unless=_RETRIED + r"|wandb",
+        check=outside_judges.read_unreachable,
+    ),
+    Sign(
+        cause="hf_offline_miss",
         anchor="name resolution",
         pattern=r"(?i)(?:ConnectError|ConnectionError|gaierror).{0,80}failure in name resolution",
         check=outside_judges.read_unreachable,
@@ -103,7 +110,15 @@ SIGNS = (
             "limit limited limits ratelimit ratelimited ratelimits",
         ),
         confidence=0.9,
-        unless=_RETRIED + r"|HTTP Error 429 thrown|(?i:wandb)",
+        unless=_RETRIED
+        + r"|HTTP Error 429 thrown|(?i:wandb|unauthenticated|not authenticated|higher rate limit|may be rate)",
+    ),
+    # the hub says when to come again, its client only that it gave up
+    Sign(
+        cause="hf_rate_limit",
+        anchor="429",
+        words=("requests",),
+        pattern=r"429 Too Many Requests: you have reached your '\w+' rate limit",
     ),
     Sign(
         cause="hf_rate_limit",
@@ -129,7 +144,8 @@ SIGNS = (
         ("wandb", r"(?i)permission denied: ['\"].{0,200}wandb"),
         (
             "wandb",
-            r"(?i)wandb.{0,200}(?:unauthorized|not logged in|invalid api key|AuthenticationError|do not "
+            r"(?i)wandb.{0,200}(?:unauthorized|not logged in|failed to authenticate|authentication failed|"
+            r"invalid api key|AuthenticationError|do not "
             r"have permission|user is not logged in|could not find entity)",
         ),
         (
@@ -163,6 +179,11 @@ SIGNS = (
             r"could not (?:be reached|connect))",
         ),
         ("communicating with wandb process", ""),
+        ("communicate with backend after", ""),
+        (
+            "calling w&b api",
+            r"(?i)error while calling W&B API:.{0,120}(?:\b50[0-4]\b|deadline exceeded|timed? ?out|connection)",
+        ),
         (
             "wandb",
             r"(?i)(?:wandb|W&B).{0,80}(?:service|core|internal).{0,80}(?:failed to start|exited|crashed|not running|"
@@ -176,7 +197,8 @@ SIGNS = (
         ("failed to connect to service on", r"(?i)wandb.{0,80}Failed to connect to service on (?:port|socket)"),
         ("api.wandb.ai", r"(?i)api\.wandb\.ai.{0,200}(?:timed? ?out|refused|unreachable|max retries|resolve|reset)"),
         confidence=0.85,
-        unless=r"(?i)error resolved|rate limit|init_timeout=|4\d\d encountered|initiated by the public",
+        unless=r"(?i)error resolved|rate limit|^(?!.*has timed out).*init_timeout=|"
+        r"4\d\d encountered|initiated by the public",
     ),
     Sign(cause="wandb_back", anchor="network error resolved"),
 )

@@ -14,6 +14,7 @@ SIGNS = (
         ),
         ("memory usage threshold", r"exceeds the memory usage threshold of (?P<threshold>[\d.]+)"),
         "node running low on memory",
+        ("system memory low at node", ""),
         (
             "outofmemoryerror",
             r"ray\.exceptions\.OutOfMemoryError|RayOutOfMemoryError|RayTaskError\(OutOfMemoryError\).*node",
@@ -111,7 +112,14 @@ SIGNS = (
             r"Total available GPUs (?P<offered>[\d.]+) is less than total desired GPUs (?P<asked>[\d.]+)",
         ),
         ("exceeds the total number of available gpus", ""),
+        ("placement group bundle index", r"placement group bundle index \d+ is invalid"),
         ("tasks with infeasible resource requests", ""),
+        (
+            "parallel size",
+            r"(?i)tensor[ _]parallel[ _]size.{0,30}(?:(?:exceeds|larger than)[^.]{0,40}available gpus|"
+            r"less than max local gpu count)",
+        ),
+        ("parallel_size", r"(?i)tensor_parallel_size.{0,30}less than max local gpu count"),
         ("no gpu available", r"(?i)node has no GPU available"),
         ("cannot fit into any bundles", ""),
         ("placement group", r"(?i)placement group was not ready within"),
@@ -146,6 +154,7 @@ SIGNS = (
         ("node_ip_address.json", r"(?i)timed out.{0,80}node_ip_address\.json"),
         ("register worker", r"(?i)failed to register worker .{0,80}raylet|unable to register worker with raylet"),
         ("system config", r"(?i)failed to get (?:the )?system config"),
+        "failed to start gcs",
         ("waiting for gcs", r"(?i)timed out (?:while )?waiting for GCS"),
         ("global state", r"Timed out (?:while )?waiting for global state"),
         ("nodes to start", r"(?i)timed out waiting for (?:the )?other nodes to start"),
@@ -153,6 +162,11 @@ SIGNS = (
         ("node info", r"(?i)(?:no|failed to get|timed out waiting for) node info (?:found|for)"),
         ("node_ip_address", r"(?i)can(?:'|no)t find a `?node_ip_address"),
         confidence=0.85,
+    ),
+    Sign(
+        cause="ray_head_unreachable",
+        anchor="gcs cannot find the node",
+        check=ray_judges.read_node_info,
     ),
     Sign(cause="ray_head_reached", anchor="connected to ray cluster", check=ray_judges.read_head_reached),
     Sign(
@@ -186,6 +200,7 @@ SIGNS = (
         ("version mismatch", r"(?i)(?:ray|python).{0,20}version mismatch"),
         ("does not match", r"(?i)\bray\b.{0,40}version.{0,40}does not match"),
         confidence=0.95,
+        unless=r"(?i)\bpatch version mismatch",  # a warning
     ),
     *signs(
         "ray_socket_path",

@@ -4,7 +4,7 @@ from rltui.diagnose.signs import Sign, signs
 
 _ON = r"(?: ON (?P<node>[\w.-]+))?.{0,80}"
 
-_COLUMN = r"(?:(?:^|[|^\s])(?:JobState=|State=)?{word}(?:[|^]|\s+(?:\d+:\d+|\d|$)|$|\s+Reason=|\s+\S*\d))"
+_COLUMN = r"(?:(?:^|[|^\s])(?<![A-Z] )(?:JobState=|State=)?{word}(?:[|^]|\s+(?:\d+:\d+|\d|$)|$|\s+Reason=|\s+\S*\d))"
 
 
 def _state(word: str) -> str:
@@ -87,6 +87,11 @@ SIGNS = (
             "batch job submission failed",
             r"Batch job submission failed: (?!Unable to contact|Socket timed out|Rate limit|I/O error)",
         ),
+        (
+            "fatal:",
+            r"(?:sbatch|salloc|srun): fatal: (?:No |SLURM_|Invalid |Can't |Unable to (?:open|find|parse|read) |--)",
+        ),
+        "this does not look like a batch script",
         ("unrecognized option", r"(?:sbatch|srun|salloc): unrecognized option"),
         (
             "sbatch: error",
@@ -163,6 +168,7 @@ SIGNS = (
         ("establish a configuration source", ""),
         ("zero bytes were transmitted", ""),
         ("sending persistinit msg", ""),
+        ("problem talking to the database", ""),
         ("in standby mode", r"(?i)slurm backup controller in standby mode"),
         confidence=0.9,
     ),
@@ -177,11 +183,13 @@ SIGNS = (
         ("pyxis", r"error: pyxis:|pyxis: (?:couldn't|failed|child \d+ failed|container start failed)"),
         ("enroot", r"(?i)enroot(?:-\w+)?: (?:failed|error)|\[ERROR\].{0,80}enroot"),
         ("[error]", r"\[ERROR\] .{0,80}(?:squashfs|Invalid image|Could not .{0,40}(?:image|URI|registry))"),
+        ("[error]", r"\[ERROR\] No such file or directory: \S+\.sqsh\b"),
         ("spank_pyxis", r"spank_pyxis.{0,60}failed"),
         ("error response from daemon", r"(?i)error response from daemon"),
         ("nvidia-container-cli", r"(?i)nvidia-container-cli: .{0,60}error"),
         ("fatal:", r"FATAL: {2,}.{0,80}(?i:container|image|overlay|sif\b|oci)"),
         ("container creation failed", ""),
+        ("retval", r"^ABORT {1,4}: Retval = [1-9]"),
         ("oci runtime", r"(?i)OCI runtime.{0,40}failed"),
         ("could not open image", ""),
         ("manifest unknown", ""),
