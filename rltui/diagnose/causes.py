@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
+from rltui.diagnose.verdicts import Change, Remedy
+
 if TYPE_CHECKING:
     from rltui.diagnose.signs import Sighting
-    from rltui.diagnose.verdicts import Remedy
 
 Fields: TypeAlias = Mapping[str, str]
 Remedies: TypeAlias = "tuple[Remedy, ...] | Callable[[Fields], tuple[Remedy, ...]]"
@@ -104,6 +105,28 @@ def _filled(remedy: Remedy, fields: Fields) -> Remedy:
 
     return structs.replace(
         remedy, summary=fill(remedy.summary), commands=tuple(fill(command) for command in remedy.commands)
+    )
+
+
+_ADDRESS = re.compile(r"[\d.]+|.*:.*")
+
+
+def exclude_node(fields: Fields, summary: str) -> Remedy:
+    """Return the remedy that leaves the evidence's node out; Slurm takes its name only, and Ray's lines give addresses.
+
+    Args:
+        fields: The evidence's words.
+        summary: What to do, and what else.
+    """
+    node = safe_word("node", fields)
+    known = "<" not in node and not _ADDRESS.fullmatch(node)
+    name_it = (f"getent hosts {node}",) if "<" not in node and not known else ()
+    return Remedy(
+        id="exclude-node",
+        summary=summary,
+        changes=(Change("slurm.exclude", "plus", node),) if known else (),
+        commands=(*name_it, f"sbatch --exclude={node if known else '<node>'} …"),
+        safe="confirm",
     )
 
 

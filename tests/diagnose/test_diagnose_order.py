@@ -6,6 +6,7 @@ import pytest
 from cases_hardware import watchdog
 from cases_memory import OOM, traceback
 
+from rltui.diagnose.causes import exclude_node
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.sources import text_source
 
@@ -159,3 +160,11 @@ def test_an_isolated_nan_passes_and_a_run_of_them_does_not() -> None:
 
 def test_a_caught_error_is_none() -> None:
     assert seen(f"WARNING: {OOM.split(':', 1)[1].strip()} retrying with batch size 4") == []
+
+
+@pytest.mark.parametrize(("node", "excluded"), [("nid001234", ["nid001234"]), ("10.3.0.17", []), ("fd00::17", [])])
+def test_slurm_is_told_to_leave_out_a_name_and_never_an_address(node: str, excluded: list[str]) -> None:
+    remedy = exclude_node({"node": node}, "Leave it out.")
+    assert [change.value for change in remedy.changes] == excluded
+    assert remedy.commands[-1] == f"sbatch --exclude={node if excluded else '<node>'} …"
+    assert (remedy.commands[0] == f"getent hosts {node}") == (not excluded)

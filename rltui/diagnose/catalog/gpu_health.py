@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.diagnose.causes import Cause, safe_word
+from rltui.diagnose.causes import Cause, exclude_node
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.xids import xid_119_gsp
 
@@ -18,14 +18,9 @@ _HARDWARE_WRONG = ("Restarting on the same node.", "nvidia-smi loops on that nod
 
 
 def _exclude(fields: Fields) -> tuple[Remedy, ...]:
-    node = safe_word("node", fields)
     return (
-        Remedy(
-            id="exclude-node",
-            summary="Exclude the node for your jobs (for a day), resubmit from the newest checkpoint, and report it.",
-            changes=(Change("slurm.exclude", "plus", node),) if "<" not in node else (),
-            commands=(f"sbatch --exclude={node} …",),
-            safe="confirm",
+        exclude_node(
+            fields, "Exclude the node for your jobs (for a day), resubmit from the newest checkpoint, and report it."
         ),
     )
 

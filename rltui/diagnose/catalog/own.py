@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rltui.diagnose.causes import Cause, Fields, safe_word
-from rltui.diagnose.verdicts import Change, Remedy
+from rltui.diagnose.causes import Cause, Fields, exclude_node
+from rltui.diagnose.verdicts import Remedy
 
 _STACKS = Remedy(
     id="dump-stacks",
@@ -20,15 +20,7 @@ _OURS = ("the rules of rltui, relative to the run's own history",)
 
 
 def _without_node(fields: Fields) -> tuple[Remedy, ...]:
-    node = safe_word("node", fields)
-    return (
-        Remedy(
-            id="exclude-node",
-            summary="Leave the node out and resubmit.",
-            changes=(Change("slurm.exclude", "plus", node),) if "<" not in node else (),
-            safe="confirm",
-        ),
-    )
+    return (exclude_node(fields, "Leave the node out and resubmit."),)
 
 
 CAUSES = (
