@@ -24,6 +24,7 @@ from trainers.resuming import restore
 from trainers.rewards.actors import RewardActors, make_judges
 from trainers.rewards.judge import judge
 from trainers.roles.engine import SamplingSettings, derive_seed
+from trainers.roles.fleet import ask
 from trainers.rollouts import Rollouts, sequences_per_engine
 from trainers.saving import Saver
 from trainers.staleness import Ages, staleness_metrics
@@ -211,8 +212,8 @@ class Loop(abc.ABC):
         """
         [prompt] = self.task.prompts(self.state.cursor, 1)
         [settings] = self.sampling(self.state.step, 0, 1)
-        asked = engine.actor.generate.remote([prompt.request], settings)
-        [completions] = self.fleet.finish([(engine, asked)], "proving its weights")
+        asked = ask(engine, "generate", [prompt.request], settings)
+        [completions] = self.fleet.finish([asked], "proving its weights")
         found = self.measure({"learner": "log_probs"}, [sampled(prompt, one) for one in completions])["learner"]
         pairs = zip(found, completions, strict=True)
         apart = worst(float(np.abs(seen - np.asarray(one.log_probs)).max()) for seen, one in pairs)
