@@ -35,8 +35,11 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
         weight_version: Version of the weights.
         num_learners: Ranks that wrote the checkpoint; ZeRO's shards fit no other number as they are.
         zero_stage: ZeRO stage it was written with.
+        precision: Of the learner; empty where a checkpoint does not say, as of ``adapters`` and ``critic_precision``.
+        adapters: What of the policy is trained, in words.
         num_critics: Ranks of the critic; 0 where there is none.
         critic_zero_stage: ZeRO stage of the critic.
+        critic_precision: Of the critic.
         kl_coefficient: Where an adaptive controller has brought it; None where it is fixed.
     """
 
@@ -46,8 +49,11 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
     weight_version: int = 0
     num_learners: int = 1
     zero_stage: int = 0
+    precision: str = ""
+    adapters: str = ""
     num_critics: int = 0
     critic_zero_stage: int = 0
+    critic_precision: str = ""
     kl_coefficient: float | None = None
 
     def after_step(self, num_prompts: int, weight_version: int) -> TrainingState:
@@ -63,8 +69,10 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
             here: The state of the roles that are to load it.
 
         Raises:
-            ValueError: They cannot: ZeRO-0 keeps its optimizer in a form of its own, and a critic is there or not.
+            ValueError: They cannot: ZeRO-0 keeps its optimizer in a form of its own, a critic is there or not, and
+                what is trained, in which precision, stays as it was.
         """
+        self._check_kept(here)
         wrote = {"learner": (self.num_learners, self.zero_stage), "critic": (self.num_critics, self.critic_zero_stage)}
         loads = {"learner": (here.num_learners, here.zero_stage), "critic": (here.num_critics, here.critic_zero_stage)}
         changed = tuple(kind for kind in wrote if wrote[kind] != loads[kind])
@@ -78,6 +86,21 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
                     "well)"
                 )
         return changed
+
+    def _check_kept(self, here: TrainingState) -> None:
+        """Refuse what a checkpoint cannot be loaded into, whatever the number of ranks; an older one may not say."""
+        keys = {
+            "adapters": "roles.learner.lora_rank and lora_alpha",
+            "precision": "roles.learner.precision",
+            "critic_precision": "roles.critic.precision",
+        }
+        for name, key in keys.items():
+            wrote, loads = getattr(self, name), getattr(here, name)
+            if wrote and loads and wrote != loads:
+                raise ValueError(
+                    f"the checkpoint of step {self.step} was trained with {wrote}, which {loads} cannot go on from; "
+                    f"launch a new run, or go back to the old {key}"
+                )
 
 
 class Checkpoints:

@@ -12,7 +12,6 @@ import numpy as np
 from msgspec import structs
 
 from rltui.onnode import rundir
-from trainers.checkpoint import TrainingState
 from trainers.data.batch import join_columns, packing_efficiency, sampled, shard, split
 from trainers.data.tasks import make_task
 from trainers.evaluations import Evaluations
@@ -20,7 +19,7 @@ from trainers.idle import IdleClock
 from trainers.lookahead import Lookahead
 from trainers.metrics import check_numbers, check_parity, merge, rates, worst
 from trainers.reporting import Reporter
-from trainers.resuming import restore
+from trainers.resuming import initial_state, restore
 from trainers.rewards.actors import RewardActors, make_judges
 from trainers.rewards.judge import judge
 from trainers.roles.engine import SamplingSettings, derive_seed
@@ -318,17 +317,6 @@ class Loop(abc.ABC):
             for sample in group
         ]
         return found | self.yardstick.measure(lengths, generate_s, durations["train"])
-
-
-def initial_state(layout: Layout) -> TrainingState:
-    """The state before the first step."""
-    critic = layout.roles.critic
-    return TrainingState(
-        num_learners=layout.num_ranks,
-        zero_stage=layout.roles.learner.zero_stage,
-        num_critics=layout.slots_of("critic"),
-        critic_zero_stage=critic.zero_stage if critic else 0,
-    )
 
 
 def concurrent(layout: Layout, kinds: Sequence[str]) -> list[list[str]]:
