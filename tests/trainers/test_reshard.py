@@ -36,8 +36,8 @@ WRITTEN = {
     "offload_off": "zero_stage=2 offload=optimizer",
     "offload_on": "zero_stage=3",
     "offload_3": "zero_stage=3 offload=all",
-    "bf16_3": "zero_stage=3 precision=bf16",
-    "bf16_lora_2": "zero_stage=2 precision=bf16 lora_rank=4",
+    "bf16_3": "zero_stage=3 precision=bf16 micro_batch=2",
+    "bf16_lora_2": "zero_stage=2 precision=bf16 lora_rank=4 micro_batch=2",
     "bf16_lora_offload_3": "zero_stage=3 precision=bf16 lora_rank=4 offload=all",
 }
 CHANGED = {
