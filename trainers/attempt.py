@@ -15,6 +15,7 @@ from rltui.onnode import rundir
 from trainers.data.codec import Codec, check_same_tokens
 from trainers.data.images import check_same_images
 from trainers.data.models import model_names, resolve_model
+from trainers.resuming import check_fits
 from trainers.roles.fleet import Deadlines, Fleet
 from trainers.session import Session
 from trainers.stopping import EXIT_CODE, Stop, StopRequestedError
@@ -32,6 +33,7 @@ log = logging.getLogger("trainers")
 def train(session: Session, make_loop: Callable[[Session, Fleet, Codec], Loop]) -> bool:
     """Bring up the roles of the session's layout, train, and end them; returns whether all steps are done."""
     layout, stages, stop = session.layout, session.stages, session.stop
+    check_fits(session)
     stages.show("placing", "asking Ray for the bundles")
     fleet = Fleet(layout, Deadlines(), stop.check, session.event)
     try:

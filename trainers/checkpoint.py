@@ -35,9 +35,12 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
         weight_version: Version of the weights.
         num_learners: Ranks that wrote the checkpoint; ZeRO's shards fit no other number as they are.
         zero_stage: ZeRO stage it was written with.
+        precision: Of the learner; empty where a checkpoint does not say, as of ``adapters`` and ``critic_precision``.
+        adapters: What of the policy is trained, in words.
         optimizer: The learner's; DeepSpeed reshards the states of ``adamw`` only.
         num_critics: Ranks of the critic; 0 where there is none.
         critic_zero_stage: ZeRO stage of the critic.
+        critic_precision: Of the critic.
         kl_coefficient: Where an adaptive controller has brought it; None where it is fixed.
     """
 
@@ -47,9 +50,12 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
     weight_version: int = 0
     num_learners: int = 1
     zero_stage: int = 0
-    optimizer: str = "adamw"
+    precision: str = ""
+    adapters: str = ""
+    optimizer: str = ""
     num_critics: int = 0
     critic_zero_stage: int = 0
+    critic_precision: str = ""
     kl_coefficient: float | None = None
 
     def after_step(self, num_prompts: int, weight_version: int) -> TrainingState:
@@ -65,14 +71,10 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
             here: The state of the roles that are to load it.
 
         Raises:
-            ValueError: They cannot: ZeRO-0 keeps its optimizer in a form of its own, so does an 8-bit one, and a critic
-                is there or not.
+            ValueError: They cannot: ZeRO-0 keeps its optimizer in a form of its own, so does an 8-bit one, a critic is
+                there or not, and what is trained, in which precision, stays as it was.
         """
-        if self.optimizer != here.optimizer:
-            raise ValueError(
-                f"the checkpoint of step {self.step} has the states of {self.optimizer}, which {here.optimizer} cannot "
-                f"go on from; launch a new run, or go back to roles.learner.optimizer={self.optimizer}"
-            )
+        self._check_kept(here)
         wrote = {"learner": (self.num_learners, self.zero_stage), "critic": (self.num_critics, self.critic_zero_stage)}
         loads = {"learner": (here.num_learners, here.zero_stage), "critic": (here.num_critics, here.critic_zero_stage)}
         changed = tuple(kind for kind in wrote if wrote[kind] != loads[kind])
@@ -85,13 +87,29 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
                     f"the old values of roles.{kind} (another number of GPUs, and ZeRO-1 to 3 among each other, are "
                     "well)"
                 )
-        if "learner" in changed and here.optimizer != "adamw":
+        if "learner" in changed and here.optimizer == "adamw_8bit":
             raise ValueError(
                 f"the checkpoint of step {self.step} was written by {self.num_learners} learners with "
                 f"ZeRO-{self.zero_stage}, and the states of {self.optimizer} fit no others; go back to the old values "
                 "of roles.learner.gpus and roles.learner.zero_stage"
             )
         return changed
+
+    def _check_kept(self, here: TrainingState) -> None:
+        """Refuse what a checkpoint cannot be loaded into, whatever the number of ranks; an older one may not say."""
+        keys = {
+            "adapters": "roles.learner.lora_rank and lora_alpha",
+            "precision": "roles.learner.precision",
+            "optimizer": "roles.learner.optimizer",
+            "critic_precision": "roles.critic.precision",
+        }
+        for name, key in keys.items():
+            wrote, loads = getattr(self, name), getattr(here, name)
+            if wrote and loads and wrote != loads:
+                raise ValueError(
+                    f"the checkpoint of step {self.step} was trained with {wrote}, which {loads} cannot go on from; "
+                    f"launch a new run, or go back to the old {key}"
+                )
 
 
 class Checkpoints:

@@ -1,6 +1,7 @@
 """From a checkpoint to a folder that Hugging Face tools load: ``python -m trainers.export --checkpoint DIR --to DIR``.
 
-It needs no GPU and no other process, and holds one file of the result at a time: shards are read where they lie.
+It needs no GPU and no other process, and holds one file of the result at a time: shards are read where they lie. Of
+adapters (LoRA) it writes the base with their updates added, for which the base stands in memory, or the adapters alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rltui.layout.load import load_layout
 from rltui.onnode import rundir
 from trainers.checkpoint import is_complete
 from trainers.data.models import resolve_model
+from trainers.merging import has_adapters, merge, write_adapters
 from trainers.roles.reference import TORCH_DTYPES
 
 if TYPE_CHECKING:
@@ -36,31 +38,50 @@ NOT_BESIDE = (".index.json", "contents.json")
 MAX_FILE = "5GB"
 
 
-def export(checkpoint: Path, target: Path, precision: str = "") -> Path:
+def export(checkpoint: Path, target: Path, precision: str = "", *, adapter: bool = False) -> Path:
     """Write the policy of ``checkpoint`` into ``target`` and return it.
 
     Args:
         checkpoint: A complete checkpoint, ``RUN/checkpoints/step-NNNNNN``.
         target: Made; complete where it is there.
         precision: ``fp32``, ``bf16`` or ``fp16``; empty: that of the learner.
+        adapter: Write the adapters alone, in peft's format, instead of the model with them.
 
     Raises:
-        ValueError: The checkpoint is not complete, or holds adapters only; or ``target`` is there already.
+        ValueError: The checkpoint is not complete, does not fit the layout's model, or has no adapters where these are
+            asked for; or ``target`` is there already.
     """
     if not is_complete(checkpoint):
         raise ValueError(f"{checkpoint} is no complete checkpoint: it has no {rundir.CHECKPOINT_COMPLETE}")
     if target.exists():
         raise ValueError(f"{target} is there already")
     layout = _layout_of(checkpoint)
-    precision = precision or layout.roles.learner.precision
+    learner, dtype = layout.roles.learner, TORCH_DTYPES[precision or layout.roles.learner.precision]
+    weights = _weights(checkpoint / TAG)
+    if adapter and not has_adapters(weights):
+        raise ValueError(f"{checkpoint} has no adapters: it is of a whole model")
     draft = target.with_name(f".exporting-{target.name}")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    model = Path(resolve_model(layout.roles.learner.model, layout, lambda _words, _done: None))
-    _copy_beside(model, draft, TORCH_DTYPES[precision])
-    _write_weights(_weights(checkpoint / TAG), draft, TORCH_DTYPES[precision])
+    model = Path(resolve_model(learner.model, layout, lambda _words, _done: None))
+    if adapter:
+        named = str(model) if learner.model.startswith("builtin/") else learner.model
+        write_adapters(weights, draft, learner, named, dtype)
+    else:
+        _copy_beside(model, draft, dtype)
+        if has_adapters(weights):
+            weights = merge(_base(model, TORCH_DTYPES[learner.precision]), weights, learner)
+        _write_weights(weights, draft, dtype)
     draft.rename(target)
     return target
+
+
+def _base(model: Path, dtype: str) -> dict[str, Any]:
+    """The weights that adapters were trained on, by name, as the learner computes with them."""
+    from trainers.roles.vision import model_class
+
+    weights = model_class(str(model)).from_pretrained(str(model), dtype=dtype).state_dict()
+    return _without_repeats(weights)
 
 
 def _layout_of(checkpoint: Path) -> Layout:
@@ -94,8 +115,6 @@ def _weights(folder: Path) -> dict[str, Any]:
     else:
         file = folder / "mp_rank_00_model_states.pt"
         found = torch.load(file, map_location="cpu", mmap=True, weights_only=False)["module"]
-    if any("lora_" in name for name in found):
-        raise ValueError(f"{folder} holds adapters: only whole models can be exported")
     return _without_repeats(found)
 
 
@@ -138,9 +157,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="RUN/checkpoints/step-NNNNNN")
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="the folder to make")
     parser.add_argument("--precision", choices=sorted(TORCH_DTYPES), default="", help="default: the learner's")
+    parser.add_argument("--adapter", action="store_true", help="the LoRA adapters alone, in peft's format")
     options = parser.parse_args(arguments)
+    checkpoint, target = options.checkpoint.resolve(), options.to.resolve()
     try:
-        print(export(options.checkpoint.resolve(), options.to.resolve(), options.precision))
+        print(export(checkpoint, target, options.precision, adapter=options.adapter))
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

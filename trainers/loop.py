@@ -12,7 +12,6 @@ import numpy as np
 from msgspec import structs
 
 from rltui.onnode import rundir
-from trainers.checkpoint import TrainingState
 from trainers.data.batch import join_columns, packing_efficiency, sampled, shard, split
 from trainers.data.tasks import make_task
 from trainers.evaluations import Evaluations
@@ -20,10 +19,11 @@ from trainers.idle import IdleClock
 from trainers.lookahead import Lookahead
 from trainers.metrics import check_numbers, check_parity, merge, rates, worst
 from trainers.reporting import Reporter
-from trainers.resuming import restore
+from trainers.resuming import initial_state, restore
 from trainers.rewards.actors import RewardActors, make_judges
 from trainers.rewards.judge import judge
 from trainers.roles.engine import SamplingSettings, derive_seed
+from trainers.roles.fleet import ask
 from trainers.rollouts import Rollouts, sequences_per_engine
 from trainers.saving import Saver
 from trainers.staleness import Ages, staleness_metrics
@@ -211,8 +211,8 @@ class Loop(abc.ABC):
         """
         [prompt] = self.task.prompts(self.state.cursor, 1)
         [settings] = self.sampling(self.state.step, 0, 1)
-        asked = engine.actor.generate.remote([prompt.request], settings)
-        [completions] = self.fleet.finish([(engine, asked)], "proving its weights")
+        asked = ask(engine, "generate", [prompt.request], settings)
+        [completions] = self.fleet.finish([asked], "proving its weights")
         found = self.measure({"learner": "log_probs"}, [sampled(prompt, one) for one in completions])["learner"]
         pairs = zip(found, completions, strict=True)
         apart = worst(float(np.abs(seen - np.asarray(one.log_probs)).max()) for seen, one in pairs)
@@ -317,18 +317,6 @@ class Loop(abc.ABC):
             for sample in group
         ]
         return found | self.yardstick.measure(lengths, generate_s, durations["train"])
-
-
-def initial_state(layout: Layout) -> TrainingState:
-    """The state before the first step."""
-    critic = layout.roles.critic
-    return TrainingState(
-        num_learners=layout.num_ranks,
-        zero_stage=layout.roles.learner.zero_stage,
-        optimizer=layout.roles.learner.optimizer,
-        num_critics=layout.slots_of("critic"),
-        critic_zero_stage=critic.zero_stage if critic else 0,
-    )
 
 
 def concurrent(layout: Layout, kinds: Sequence[str]) -> list[list[str]]:

@@ -7,15 +7,44 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from trainers.checkpoint import TrainingState, ensure_space
+from trainers.checkpoint import Checkpoints, TrainingState, ensure_space
+from trainers.roles.lora import alpha_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rltui.layout.schema import Layout
     from trainers.roles.fleet import Fleet
     from trainers.session import Session
 
 log = logging.getLogger("trainers")
+
+
+def initial_state(layout: Layout) -> TrainingState:
+    """The state before the first step."""
+    learner, critic = layout.roles.learner, layout.roles.critic
+    rank = learner.lora_rank
+    return TrainingState(
+        num_learners=layout.num_ranks,
+        zero_stage=learner.zero_stage,
+        precision=learner.precision,
+        optimizer=learner.optimizer,
+        adapters=f"adapters of rank {rank} and alpha {alpha_of(learner)}" if rank else "all weights",
+        num_critics=layout.slots_of("critic"),
+        critic_zero_stage=critic.zero_stage if critic else 0,
+        critic_precision=critic.precision if critic else "",
+    )
+
+
+def check_fits(session: Session) -> None:
+    """Look at the run's newest checkpoint before anything is placed or loaded.
+
+    Raises:
+        ValueError: It is unreadable, or the layout's roles cannot go on from it.
+    """
+    found = Checkpoints(str(session.run), session.layout.checkpoint.keep).newest()
+    if found is not None:
+        found[1].ranks_changed(initial_state(session.layout))
 
 
 def restore(path: Path, saved: TrainingState, here: TrainingState, session: Session, fleet: Fleet) -> TrainingState:
@@ -44,6 +73,9 @@ def restore(path: Path, saved: TrainingState, here: TrainingState, session: Sess
         saved,
         num_learners=here.num_learners,
         zero_stage=here.zero_stage,
+        precision=here.precision,
+        adapters=here.adapters,
         num_critics=here.num_critics,
         critic_zero_stage=here.critic_zero_stage,
+        critic_precision=here.critic_precision,
     )

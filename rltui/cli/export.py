@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", type=int, metavar="N", help="of the checkpoint (default: the newest)")
     parser.add_argument("--to", default="", metavar="DIR", help="the folder to make (default: export/ in the run's)")
     parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="", help="default: the learner's")
+    parser.add_argument("--adapter", action="store_true", help="the LoRA adapters alone, in peft's format")
     add_json(parser)
 
 
@@ -32,7 +33,14 @@ def run(options: argparse.Namespace) -> int:
     with open_clusters(options.cluster) as clusters:
         context, summary = clusters.find(options.run)
         where = context.name
-        export = plan_export(context, summary, step=options.step, target=target, precision=options.precision)
+        export = plan_export(
+            context,
+            summary,
+            step=options.step,
+            target=target,
+            precision=options.precision,
+            adapter=options.adapter,
+        )
     if where != LOCAL:
         raise UsageError(
             f"The files of {summary.run_id} are on {where}, and so is the work: it reads the whole checkpoint.",

@@ -145,6 +145,16 @@ class Critic(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     learning_rate: PositiveFloat = 1e-5
 
 
+def accumulates_in_float32(role: Learner | Critic) -> bool:
+    """Whether the gradients of a step's passes add up in float32 beside a model in bf16.
+
+    So they do where DeepSpeed shares gradients out over the ranks: at ZeRO-3, and at ZeRO-2 unless the optimizer is
+    offloaded, for which it would hold them on the card after all.
+    """
+    shares_out = role.zero_stage == 3 or (role.zero_stage == 2 and role.offload == "none")
+    return role.precision == "bf16" and shares_out
+
+
 class Teacher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model that on-policy distillation learns from; it scores the student's tokens."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from rltui.layout.roles import accumulates_in_float32
 from rltui.memory import settings as s
 from rltui.memory.engine import (
     TEACHER_BATCHED_TOKENS,
@@ -50,8 +51,12 @@ def states_of(role: Learner | Critic) -> s.States:
     """Bytes of a parameter that DeepSpeed holds; without ZeRO, float32 needs no master weights.
 
     8-bit Adam (Dettmers et al. 2022) has moments of a byte each, and DeepSpeed keeps its float32 master weights beside.
+    Where gradients are float32 already, ZeRO-3 still copies those that it steps with into one tensor.
     """
     states = s.DEEPSPEED_BF16
+    if accumulates_in_float32(role):
+        states = s.DEEPSPEED_BF16_FP32_GRADIENTS
+        states = structs.replace(states, step_copy=4.0) if role.zero_stage == 3 else states
     if role.precision == "fp32":
         states = s.DEEPSPEED_FP32 if role.zero_stage else s.FP32
     if getattr(role, "optimizer", "adamw") == "adamw_8bit":

@@ -40,7 +40,13 @@ class Export(Struct, frozen=True):
 
 
 def plan_export(
-    context: Context, run: RunSummary, *, step: int | None = None, target: str = "", precision: str = ""
+    context: Context,
+    run: RunSummary,
+    *,
+    step: int | None = None,
+    target: str = "",
+    precision: str = "",
+    adapter: bool = False,
 ) -> Export:
     """How to export ``run``.
 
@@ -48,8 +54,10 @@ def plan_export(
         context: The run's cluster.
         run: The run.
         step: Of the checkpoint; None: the newest complete one.
-        target: The folder to make; empty: ``export/step-NNNNNN`` in the run's directory.
+        target: The folder to make; empty: ``export/step-NNNNNN`` in the run's directory, with ``-adapter`` behind it
+            where only that is written.
         precision: Of the weights; empty: the learner's.
+        adapter: Write the LoRA adapters alone, in peft's format.
 
     Raises:
         UsageError: There is no such checkpoint, or nothing says how the run was started.
@@ -68,7 +76,8 @@ def plan_export(
         python, code = str(job["argv"][0]), str(job["code"])
     except (RelayError, ValueError, LookupError) as error:
         raise UsageError(f"{run.run_id} does not say how it was started: {error}") from error
-    target = target or f"{run.path}/{rundir.EXPORT}/{name}"
+    target = target or f"{run.path}/{rundir.EXPORT}/{name}{'-adapter' if adapter else ''}"
     argv = [python, "-m", "trainers.export", "--checkpoint", checkpoint, "--to", target]
     argv += ["--precision", precision] if precision else []
+    argv += ["--adapter"] if adapter else []
     return Export(step, target, code, tuple(argv))

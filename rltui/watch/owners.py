@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import ActorSnapshot, HostSnapshot
 
 ROLE_LETTERS: tuple[tuple[str, str], ...] = (
+    ("reward", "W"),
     ("learner", "L"),
     ("policytrainer", "L"),
     ("engine", "E"),
@@ -24,7 +25,8 @@ ROLE_LETTERS: tuple[tuple[str, str], ...] = (
 )
 """Part of a Ray actor's class name, in lower case → the letter of its role; the first that fits counts."""
 
-ROLE_NAMES = {"L": "learner", "E": "engine", "R": "reference", "C": "critic", "T": "teacher"}
+ROLE_NAMES = {"L": "learner", "E": "engine", "R": "reference", "C": "critic", "T": "teacher", "W": "reward"}
+"""What the letters of roles stand for, in the order in which roles are listed."""
 
 
 _RAY_TITLE = re.compile(r"ray::(?:IDLE|(\w+))")

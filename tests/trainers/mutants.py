@@ -87,7 +87,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
 
     from trainers.data.codec import Codec
     from trainers.data.tasks import make_task
-    from trainers.loop import initial_state
+    from trainers.resuming import initial_state
     from trainers.rewards.judge import make_reward
     from trainers.roles.engine import SamplingSettings, derive_seed
     from trainers.staleness import Ages

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 VOCABULARY = 97
 
 
-def make_model(folder: Path, *, tied: bool = True) -> str:
+def make_model(folder: Path, *, tied: bool = True, hidden_size: int = 32) -> str:
     """A small Qwen3 with random weights, without a tokenizer."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 50, "num_hidden_layers": 2, "head_dim": 16}
+    sizes = {"hidden_size": hidden_size, "intermediate_size": 50, "num_hidden_layers": 2, "head_dim": 16}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": tied}
     Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCABULARY, **sizes, **heads)).save_pretrained(folder)
     return str(folder)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
-from msgspec import structs
+from trainer_support import LAYOUT
 
+from rltui.layout.load import load_layout
 from rltui.onnode import rundir
 from trainers.checkpoint import STATE, Checkpoints, NoSpaceError, TrainingState
 from trainers.durable import files_of_rank, flush_to_disk
+from trainers.resuming import check_fits, initial_state
 
 pytestmark = pytest.mark.trainers
 
@@ -155,11 +160,38 @@ def test_what_cannot_load_the_checkpoint_is_refused_in_words(here: TrainingState
 
 def test_the_states_of_an_8_bit_optimizer_fit_only_the_ranks_that_wrote_them() -> None:
     small = TrainingState(step=5, num_learners=2, zero_stage=2, optimizer="adamw_8bit")
-    assert small.ranks_changed(structs.replace(small, step=0)) == ()
+    assert small.ranks_changed(msgspec.structs.replace(small, step=0)) == ()
     with pytest.raises(ValueError, match="states of adamw_8bit fit no others"):
-        small.ranks_changed(structs.replace(small, num_learners=4))
-    with pytest.raises(ValueError, match="states of adamw_8bit, which adamw cannot go on from"):
-        small.ranks_changed(structs.replace(small, optimizer="adamw"))
+        small.ranks_changed(msgspec.structs.replace(small, num_learners=4))
+    with pytest.raises(ValueError, match="trained with adamw_8bit, which adamw cannot go on from"):
+        small.ranks_changed(msgspec.structs.replace(small, optimizer="adamw"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["lora_rank=4"], "with all weights, which adapters of rank 4 and alpha 8 cannot"),
+        (["precision=bf16"], "with fp32, which bf16 cannot"),
+    ],
+)
+def test_other_adapters_or_another_precision_are_refused_before_any_role_is_placed(
+    tmp_path: Path, words: list[str], said: str
+) -> None:
+    def session(*changes: str) -> Any:
+        layout = load_layout(LAYOUT, [f"roles.learner.{change}" for change in changes]).layout
+        return SimpleNamespace(run=tmp_path, layout=layout)
+
+    check_fits(session(*words))  # nothing to go on from
+    saved = msgspec.structs.replace(initial_state(session().layout), step=5)
+    Checkpoints(str(tmp_path), keep=1).save(saved, 10, write_part)
+    check_fits(session())
+    with pytest.raises(ValueError, match=f"step 5 was trained {said} go on from; .* old roles.learner"):
+        check_fits(session(*words))
+
+
+def test_a_checkpoint_that_does_not_say_what_was_trained_is_taken() -> None:
+    here = TrainingState(num_learners=2, zero_stage=2, adapters="all weights", precision="bf16")
+    assert state(5).ranks_changed(here) == ()
 
 
 def test_a_step_moves_step_cursor_and_version() -> None:

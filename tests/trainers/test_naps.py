@@ -11,7 +11,7 @@ from trainer_support import LAYOUT
 from rltui.layout.load import load_layout
 from trainers.placement import seats
 from trainers.roles import naps
-from trainers.roles.calls import Role, RoleDiedError
+from trainers.roles.calls import Role, RoleDiedError, RoleHungError
 from trainers.roles.naps import Naps, naps_of
 
 pytestmark = pytest.mark.trainers
@@ -90,3 +90,20 @@ def test_an_engine_that_died_asleep_is_handed_over_to_be_started_again(monkeypat
     monkeypatch.setattr(naps, "call_all", die)
     assert [death.role for death in found.end("weights")] == [engine]
     assert found.asleep
+
+
+def test_neighbours_that_died_are_handed_over_and_no_engine_is_woken_beside_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, asked, roles = cast()
+    found.begin()
+    asked.clear()
+    first, second = (role for role in roles if role.kind == "reference")
+
+    def die(calls: Any, _deadline_s: float, doing: str) -> None:
+        raise RoleHungError(first, "no answer", [RoleHungError(second, "no answer")])
+
+    monkeypatch.setattr(naps, "call_all", die)
+    assert [death.role for death in found.end("weights")] == [first, second]
+    assert found.asleep
+    assert not any("wake" in each for each in asked)

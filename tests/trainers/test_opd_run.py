@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from learning import STEPS, check_learned
-from trainer_support import ROOT
+from trainer_support import ROOT, pid_of
 
 from rltui.onnode import rundir
 
@@ -42,23 +42,24 @@ def test_the_student_learns_from_sampled_tokens_alone_in_several_updates(launch:
 
 @pytest.mark.vllm
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
-def test_two_vllm_teachers_share_the_batch_and_one_that_dies_is_named(launch: Callable[..., Attempt]) -> None:
+def test_two_vllm_teachers_share_the_batch_and_one_that_dies_is_started_again(launch: Callable[..., Attempt]) -> None:
     """At another temperature than 1, which vLLM does not apply to prompts; the student's engine sleeps meanwhile."""
     pool = ["pools={student: {gpus: [1]}}", "roles.learner.gpus=[]", "roles.learner.pool=student"]
     pool += ["roles.rollout.pool=student", "roles.rollout.engines=0", "roles.rollout.sleep_while_training=true"]
     teachers = ["roles.teacher.engine=vllm", "roles.teacher.engines=2", "train.temperature=0.8"]
-    attempt = launch(1, *WORDS, *pool, *teachers, "train.steps=4000", "train.samples_per_prompt=5", base=LAYOUT)
-    attempt.await_step(60)
-    [told] = [event for event in attempt.lines(rundir.EVENTS) if event["kind"] == "roles"]
-    pid = next(role["pid"] for role in told["roles"] if role["role"] == "teacher 1")
+    attempt = launch(1, *WORDS, *pool, *teachers, "train.steps=70", "train.samples_per_prompt=5", base=LAYOUT)
+    attempt.await_step(20)
+    pid = pid_of(attempt, "teacher 1")
     os.kill(pid, 9)
-    assert attempt.wait() == 1, attempt.log()[-3000:]
+    assert attempt.wait() == 0, attempt.log()[-3000:]
     lines = attempt.metrics()
     assert max(line["parity_max_abs"] for line in lines) < 1e-4
     assert attempt.mean_reward(1, 5) <= 0.40
     assert attempt.mean_reward(51, 60) >= attempt.mean_reward(1, 5) + 0.25
     assert statistics.fmean(line["reverse_kl"] for line in lines[50:60]) < 0.4 * lines[0]["reverse_kl"]
-    assert f"teacher 1 (pid {pid}" in attempt.events("error")[0]
+    died, back = attempt.events(rundir.RESTART)
+    assert f"teacher 1 (pid {pid}" in died
+    assert back.startswith(f"teacher 1 (pid {pid_of(attempt, 'teacher 1')} on ")
 
 
 def test_a_teacher_that_knows_nothing_teaches_nothing(launch: Callable[..., Attempt]) -> None:

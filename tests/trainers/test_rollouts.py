@@ -250,13 +250,21 @@ def test_engines_are_idle_for_what_they_do_not_work(monkeypatch: pytest.MonkeyPa
 def test_engines_that_die_too_often_end_the_attempt() -> None:
     now = [0.0]
     restarts = Restarts(lambda: now[0])
-    error = RoleDiedError(Role("engine 1", None, pid=7, host="n1"), "engine 1 (pid 7 on n1) died while generating")
+    role = Role("engine 1", None, pid=7, host="n1", kind="engine")
+    error = RoleDiedError(role, "engine 1 (pid 7 on n1) died while generating")
     texts = [restarts.grant(error) for _ in range(LIMIT)]
     assert texts[0].startswith("engine 1 (pid 7 on n1) died while generating; starting it again (1 of 3 restarts")
     with pytest.raises(RoleDiedError, match="engine 1"):
         restarts.grant(error)
     now[0] = WINDOW_S + 1
     assert "(1 of 3" in restarts.grant(error)
+
+
+@pytest.mark.parametrize("kind", ["learner", "critic"])
+def test_what_is_trained_is_never_started_again(kind: str) -> None:
+    error = RoleDiedError(Role(f"{kind} 0", None, kind=kind), f"{kind} 0 died while training")
+    with pytest.raises(RoleDiedError, match=f"{kind} 0 died"):
+        Restarts().grant(error)
 
 
 @pytest.mark.parametrize(

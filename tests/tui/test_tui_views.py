@@ -8,10 +8,11 @@ from canned_launch import PRESETS, review
 from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, NOW, RUNS, gpu_hosts, snapshot
 
 from rltui.tui.glyphs import ASCII, UNICODE, Glyphs
+from rltui.tui.screens.help import help_lines
 from rltui.tui.spans import Line, clean, width_of
 from rltui.tui.views import actors, bars, gpus, hosts, launch, overview, queues, runs, tabs
 from rltui.tui.views.confirm import confirm_lines
-from rltui.watch.owners import Owners
+from rltui.watch.owners import ROLE_NAMES, Owners, role_letter, title_letter
 from rltui.watch.snapshots import ActorSnapshot, MetricsSnapshot, RunSnapshot, RunsSnapshot, StatusSnapshot
 
 SIZES = [(1, 1), (8, 3), (40, 10), (57, 14), (70, 20), (80, 24), (99, 30), (100, 30), (120, 40), (160, 45), (200, 60)]
@@ -188,11 +189,31 @@ def test_actors_stand_in_the_order_of_their_roles() -> None:
 
     mixed = [
         actor("Status", "s"),
+        actor("RewardWorker", "reward 0"),
         actor("Engine", "engine 10"),
         actor("Engine", "engine 9"),
         actor("Learner", "learner 0"),
     ]
-    assert [each.name for each in actors.in_order(mixed)] == ["learner 0", "engine 9", "engine 10", "s"]
+    assert [each.name for each in actors.in_order(mixed)] == ["learner 0", "engine 9", "engine 10", "reward 0", "s"]
+
+
+def test_every_kind_of_role_has_a_letter_that_the_legend_and_the_help_explain() -> None:
+    """The class names are those of the bundled trainers' actors; helpers have none."""
+    classes = ["Learner", "EngineActor", "Reference", "Critic", "Teacher", "RewardWorker"]
+    letters = [role_letter(name) for name in classes]
+    assert letters == ["L", "E", "R", "C", "T", "W"]
+    assert title_letter("ray::RewardWorker.score") == "W"
+    assert role_letter("StatusBoard") == ""
+    members = [
+        ActorSnapshot(actor_id=name, class_name=name, name=name, state="ALIVE", node="n1", pid=number)
+        for number, name in enumerate(classes, start=1)
+    ]
+    told = hosts.legend(Owners(members[::-1]))
+    assert told == " · L learner · E engine · R reference · C critic · T teacher · W reward"
+    for width in (40, 80):
+        text = [row.plain for row in help_lines("run", width, UNICODE)]
+        assert all(len(row.rstrip()) <= width for row in text)
+        assert all(any(f" {letter} {name}" in row for row in text) for letter, name in ROLE_NAMES.items())
 
 
 def test_problems_of_sources_are_shown_where_their_data_would_be() -> None:

@@ -235,7 +235,7 @@ MEMORY: list[Case] = [
     ("M301", "gpu", ["roles.learner.micro_batch=64"], ["roles.learner.micro_batch=4"]),
     ("M301", "gpu", [*SHARED, "roles.rollout.sleep_while_training=false", "roles.rollout.memory_utilization=0.8"],
      [*SHARED, "roles.rollout.memory_utilization=0.8"]),
-    ("M302", "gpu", ["roles.learner.micro_batch=14"], ["roles.learner.micro_batch=8"]),
+    ("M302", "gpu", ["roles.learner.micro_batch=12"], ["roles.learner.micro_batch=8"]),
     ("M303", "gpu", ["roles.learner.model=Qwen/Qwen3-32B", "roles.rollout.memory_utilization=0.75"],
      ["roles.learner.model=Qwen/Qwen3-32B"]),
     ("M303", "opd", ["roles.teacher={model: Qwen/Qwen3-32B, memory_utilization: 0.6}"],

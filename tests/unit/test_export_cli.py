@@ -21,13 +21,15 @@ RUN = "grpo-tiny-1a2b"
 
 EXPORTER = """
 import pathlib, sys
-words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+words = dict(zip(sys.argv[1::2], sys.argv[2::2] + ["only"]))
 target = pathlib.Path(words["--to"])
 if target.exists():
     print("is there already", file=sys.stderr)
     sys.exit(1)
 target.mkdir(parents=True)
-(target / "asked").write_text(words["--checkpoint"] + " " + words.get("--precision", "-"))
+(target / "asked").write_text(
+    words["--checkpoint"] + " " + words.get("--precision", "-") + (" adapter" if "--adapter" in words else "")
+)
 """
 
 
@@ -68,6 +70,12 @@ def test_folder_and_precision_are_the_users(run: Path, tmp_path: Path, capsys: p
     assert main(["export", RUN, "--to", str(target), "--precision", "bf16"]) == 0
     assert capsys.readouterr().out == f"{target}\n"
     assert (target / "asked").read_text().endswith(" bf16")
+
+
+def test_the_adapter_alone_goes_beside_the_model(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", RUN, "--adapter"]) == 0
+    assert capsys.readouterr().out == f"{run}/export/step-000010-adapter\n"
+    assert (run / "export" / "step-000010-adapter" / "asked").read_text().endswith(" - adapter")
 
 
 def test_a_torn_checkpoint_is_not_exported(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

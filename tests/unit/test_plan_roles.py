@@ -243,7 +243,7 @@ def test_times_are_those_of_the_setup() -> None:
 @pytest.mark.parametrize(
     ("wanted", "role"),
     [
-        (ppo("Qwen/Qwen2.5-7B", 1, 1, "H100"), "learner"),
+        (ppo("Qwen/Qwen2.5-7B", 1, 1, "H100"), "critic"),
         (ppo("Qwen/Qwen3-32B", 1, 8, "H100"), "critic"),
         (opd(1, 2), "learner, rollout and teacher"),
         (opd(1, 8, teacher_name="Qwen/Qwen3-235B-A22B"), "learner"),

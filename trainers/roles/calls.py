@@ -28,11 +28,16 @@ class RoleDiedError(RoleError):
     Attributes:
         role: Whose.
         actor: Ray's handle of the process that died; ``role.actor`` is another one once it was started again.
+        others: Further deaths that were found with this one.
     """
 
-    def __init__(self, role: Role, message: str) -> None:
+    def __init__(self, role: Role, message: str, others: Sequence[RoleDiedError] = ()) -> None:
         super().__init__(message)
-        self.role, self.actor = role, role.actor
+        self.role, self.actor, self.others = role, role.actor, tuple(others)
+
+
+class RoleHungError(RoleDiedError):
+    """A role's process did not answer within its deadline: as good as gone, once it was killed."""
 
 
 @dataclass(eq=False)
@@ -101,7 +106,8 @@ def call_all(
         check: Called at least every ``POLL_S``; what it raises ends the wait.
 
     Raises:
-        RoleError: As soon as one role fails or dies, or when the deadline passes.
+        RoleError: As soon as one role fails.
+        RoleDiedError: As soon as one role dies, or when the deadline passes (``RoleHungError``).
     """
     import ray
 
@@ -113,8 +119,7 @@ def call_all(
             check()
         left = deadline - time.monotonic()
         if left <= 0:
-            names = ", ".join(calls[index][0].title for index in pending.values())
-            raise RoleError(f"no answer from {names} within {deadline_s:g} s while {doing}")
+            raise _hung([calls[index][0] for index in pending.values()], deadline_s, doing)
         ready, _ = ray.wait(list(pending), num_returns=1, timeout=min(POLL_S, left))
         for reference in ready:
             index = pending.pop(reference)
@@ -129,18 +134,28 @@ def call_all(
 def deaths(calls: Sequence[tuple[Role, Any]], deadline_s: float, doing: str) -> list[RoleDiedError]:
     """Wait until all calls are over, however they end, and return the deaths among their roles.
 
-    Raises:
-        RoleError: Some are not over within ``deadline_s``.
+    A role whose call is not over within ``deadline_s``, even though those of the others are, counts as dead.
     """
     import ray
 
     references = {reference: role for role, reference in calls}
     over, pending = ray.wait(list(references), num_returns=len(references), timeout=deadline_s)
-    if pending:
-        names = ", ".join(references[reference].title for reference in pending)
-        raise RoleError(f"{names} did not end the call that others failed in within {deadline_s:g} s")
     found = [_death(references[reference], reference, doing) for reference in over]
-    return [death for death in found if death is not None]
+    dead = [death for death in found if death is not None]
+    if pending:
+        hung = _hung([references[reference] for reference in pending], deadline_s, doing)
+        dead += [hung, *hung.others]
+    return dead
+
+
+def _hung(roles: Sequence[Role], deadline_s: float, doing: str) -> RoleHungError:
+    """What to raise for roles that did not answer in time; its message names all of them."""
+
+    def message(names: str) -> str:
+        return f"no answer from {names} within {deadline_s:g} s while {doing}"
+
+    others = [RoleHungError(role, message(role.title)) for role in roles[1:]]
+    return RoleHungError(roles[0], message(", ".join(role.title for role in roles)), others)
 
 
 def _death(role: Role, reference: Any, doing: str) -> RoleDiedError | None:

@@ -10,15 +10,16 @@ those of temperature 1; nothing is trained on them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
 import socket
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from trainers.roles.endings import family
 from trainers.roles.meter import measured
 from trainers.roles.turns import Turns
 
@@ -346,13 +347,7 @@ def derive_seed(*parts: int) -> int:
 def resident_gib(pid: int) -> float:
     """Return the resident memory of process ``pid`` and its descendants, in GiB; what is gone counts for nothing."""
     total = 0
-    pending = [pid]
-    while pending:
-        process = Path("/proc") / str(pending.pop())
-        try:
+    for process in family(pid):
+        with contextlib.suppress(OSError):
             total += int((process / "statm").read_text().split()[1])
-            for children in process.glob("task/*/children"):
-                pending += [int(child) for child in children.read_text().split()]
-        except OSError:
-            continue
     return total * os.sysconf("SC_PAGE_SIZE") / 2**30

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltui.onnode import rundir
 from trainers.placement import reserve, seats
-from trainers.roles.calls import Role, RoleDiedError, call_all
+from trainers.roles.calls import Role, RoleDiedError, RoleHungError, call_all
 from trainers.roles.naps import Naps, naps_of
 from trainers.roles.processes import Cast
 from trainers.roles.reshard import forget_resharded
-from trainers.roles.restarts import Restarts
+from trainers.roles.restarts import FROZEN, Restarts
 from trainers.roles.routes import landlords
 from trainers.roles.transfers import Transfers, meeting_host
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 TRAINED = ("learner", "critic")
 """Kinds of roles that DeepSpeed trains and checkpoints hold."""
+
+log = logging.getLogger("trainers")
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,27 @@ class Deadlines:
     save_s: float = 1800.0
 
 
+@dataclass(frozen=True)
+class Request:
+    """A call that is under way, and how to make it again.
+
+    Attributes:
+        role: Who was asked.
+        method: What for.
+        arguments: With what.
+        reference: Ray's, of the answer.
+    """
+
+    role: Role
+    method: str
+    arguments: tuple[Any, ...]
+    reference: Any
+
+    def again(self) -> Request:
+        """The same, asked of the role's process of now."""
+        return ask(self.role, self.method, *self.arguments)
+
+
 class Fleet:
     """The roles of a layout, as Ray actors in its placement groups.
 
@@ -45,7 +69,7 @@ class Fleet:
         layout: The layout.
         deadlines: How long to wait for what.
         check: Called in waits that may be given up; what it raises ends them.
-        tell: Called with kind and text of an event.
+        tell: Called with kind and text of an event, and with what else it has by name.
 
     Attributes:
         roles: All roles: learners by rank, then engines, references, critics, teachers and reward workers by number.
@@ -60,7 +84,7 @@ class Fleet:
         layout: Layout,
         deadlines: Deadlines,
         check: Callable[[], None],
-        tell: Callable[[str, str], None],
+        tell: Callable[..., None],
     ) -> None:
         self._layout, self.deadlines, self._check = layout, deadlines, check
         self._reserved: dict[str, Any] = {}
@@ -161,18 +185,35 @@ class Fleet:
         reference = getattr(first.actor, method).remote()
         return call_all([(first, reference)], self.deadlines.place_s, f"answering {method}", check=self._check)[0]
 
-    def begin(self, kind: str, method: str, arguments: Sequence[Any]) -> list[tuple[Role, Any]]:
+    def begin(self, kind: str, method: str, arguments: Sequence[Any]) -> list[Request]:
         """Start ``method`` on all roles of a kind, each with its own argument; ``finish`` waits for them."""
-        pairs = zip(self.of(kind), arguments, strict=True)
-        return [(role, getattr(role.actor, method).remote(argument)) for role, argument in pairs]
+        return [ask(role, method, argument) for role, argument in zip(self.of(kind), arguments, strict=True)]
 
-    def finish(self, calls: Sequence[tuple[Role, Any]], doing: str) -> list[Any]:
-        """Wait for calls that were begun; the answers in their order.
+    def finish(self, requests: Sequence[Request], doing: str) -> list[Any]:
+        """Wait for requests that were begun; the answers in their order.
+
+        A role of frozen weights that dies, or does not answer in time, is started again and asked again: what it says
+        depends on nothing but its model and the question.
 
         Raises:
-            RoleError: A role failed, died or did not answer in time.
+            RoleError: A role failed; another one died or did not answer in time, or a frozen one did so too often.
         """
-        return call_all(calls, self.deadlines.train_s, doing)
+        answers: dict[Role, Any] = {}
+        waiting = list(requests)
+        while waiting:
+            calls = [(request.role, request.reference) for request in waiting]
+            try:
+                call_all(calls, self.deadlines.train_s, doing, on_answer=answers.__setitem__)
+            except RoleDiedError as death:
+                gone = {one.role for one in (death, *death.others)}
+                if any(role.kind not in FROZEN for role in gone):
+                    raise
+                self.restart([death, *death.others])
+                left = [request for request in waiting if request.role not in answers]
+                waiting = [request.again() if request.role in gone else request for request in left]
+            else:
+                break
+        return [answers[request.role] for request in requests]
 
     def train(self, shards: Sequence[Shard]) -> list[StepReport]:
         """The optimizer steps of one training step on all ranks of the policy; the reports by rank."""
@@ -182,7 +223,7 @@ class Fleet:
         """Bring all engines to the learners' weights, which are ``version`` from here on; those that sleep wake up.
 
         Returns:
-            The engines that died of it and were started again.
+            The engines that died, or hung, and were started again.
 
         Raises:
             RoleError: A role failed, a learner died, an engine acknowledged another version or died once too often.
@@ -193,29 +234,47 @@ class Fleet:
         return restarted
 
     def restart(self, deaths: Sequence[RoleDiedError]) -> list[Role]:
-        """Start the engines that ``deaths`` are about again, as far as that was not done; these have initial weights.
+        """Start the roles that ``deaths`` are about again, as far as that was not done.
+
+        Returns:
+            The engines among them, which have initial weights.
 
         Raises:
             RoleError: They cannot be, or one died once too often.
         """
-        import ray
-
         assert self._cast is not None
-        gone = [death for death in deaths if death.role.actor is death.actor]
+        gone = {death.role: death for death in deaths if death.role.actor is death.actor}
         if not gone:
             return []
         self._check()
-        for death in gone:
-            self._tell(rundir.RESTART, self._restarts.grant(death))
-            ray.kill(death.actor)  # one that only lost its connection must not come back beside its successor
-        successors = self._cast.start_again([death.role.name for death in gone])
+        for death in gone.values():
+            text = self._restarts.grant(death)
+            self._tell(rundir.RESTART, text)
+            log.warning(text)
+        self._end(gone.values())
+        successors = self._cast.start_again([role.name for role in gone])
         calls = [(role, role.actor.load.remote()) for role in successors]
         call_all(calls, self.deadlines.load_s, "loading its model", check=self._check)
-        self._transfers.leave()
-        engines = [death.role for death in gone]
-        for engine, successor in zip(engines, successors, strict=True):
-            engine.become(successor)
+        for role, successor in zip(gone, successors, strict=True):
+            role.become(successor)
+        engines = [role for role in gone if role.kind == "engine"]
+        if engines:
+            self._transfers.leave()
+        for role in gone:
+            if role.kind in FROZEN:
+                text = f"{role.title} has loaded its model and goes on"
+                self._tell(rundir.RESTART, text, roles=self.map())
+                log.warning(text)
         return engines
+
+    def _end(self, deaths: Collection[RoleDiedError]) -> None:
+        """Make sure that no process comes back, or holds memory, beside its successor."""
+        import ray
+
+        assert self._cast is not None
+        self._cast.end([death.role for death in deaths if isinstance(death, RoleHungError)])
+        for death in deaths:
+            ray.kill(death.actor)  # it may only have lost its connection
 
     @property
     def weight_versions(self) -> Mapping[str, int]:
@@ -285,3 +344,8 @@ class Fleet:
             ray.kill(role.actor)
         for handle in self._reserved.values():
             remove_placement_group(handle)
+
+
+def ask(role: Role, method: str, *arguments: Any) -> Request:
+    """Ask ``role`` something; ``Fleet.finish`` waits for the answer."""
+    return Request(role, method, arguments, getattr(role.actor, method).remote(*arguments))

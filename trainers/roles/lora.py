@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 ADAPTER = "policy"
 """peft's name for the adapters."""
-_ROOT = "base_model.model."
+ROOT = "base_model.model."
+"""What peft puts before the names of a model's parameters."""
+DOWN, UP = f".lora_A.{ADAPTER}.", f".lora_B.{ADAPTER}."
+"""Between a layer's name and ``weight``: A [rank, in] and B [out, rank]."""
 _WRAPPED = ".base_layer."
 
 
@@ -25,19 +28,36 @@ def with_adapters(model: Any, learner: Learner, seed: int) -> Any:
         seed: Of the adapters' first values. A starts random and B at 0, so the policy starts as the base.
     """
     import torch
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
 
-    config = LoraConfig(
-        r=learner.lora_rank,
-        lora_alpha=learner.lora_alpha or 2 * learner.lora_rank,
-        target_modules="all-linear",
-        lora_dropout=0.0,  # dropout would make the trainer's log-probs random
-        task_type="CAUSAL_LM",
-    )
+    config = adapter_config(learner, "all-linear")
     with torch.random.fork_rng():
         torch.manual_seed(seed)  # all ranks start with the same adapters
         # in the model's own precision: DeepSpeed keeps the float32 copy that the optimizer works on
         return get_peft_model(model, config, adapter_name=ADAPTER, autocast_adapter_dtype=False)
+
+
+def adapter_config(learner: Learner, layers: str | list[str]) -> Any:
+    """The configuration of the learner's adapters on ``layers``, which are named as peft does."""
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=learner.lora_rank,
+        lora_alpha=alpha_of(learner),
+        target_modules=layers,
+        lora_dropout=0.0,  # dropout would make the trainer's log-probs random
+        task_type="CAUSAL_LM",
+    )
+
+
+def scale_of(learner: Learner) -> float:
+    """What B·A is multiplied by."""
+    return alpha_of(learner) / learner.lora_rank
+
+
+def alpha_of(learner: Learner) -> int:
+    """The layout's ``lora_alpha``, or what stands for 0."""
+    return learner.lora_alpha or 2 * learner.lora_rank
 
 
 def adapted_layers(module: Any) -> dict[str, Any]:
@@ -52,16 +72,27 @@ def adapted_layers(module: Any) -> dict[str, Any]:
 
 def is_adapter(name: str) -> bool:
     """Whether a parameter of this name is part of an adapter."""
-    return name.startswith(_ROOT) and f".{ADAPTER}." in name
+    return name.startswith(ROOT) and f".{ADAPTER}." in name
 
 
 def base_name(name: str) -> str:
     """The name that a parameter has in the model without adapters."""
-    return name.removeprefix(_ROOT).replace(_WRAPPED, ".") if name.startswith(_ROOT) else name
+    return name.removeprefix(ROOT).replace(_WRAPPED, ".") if name.startswith(ROOT) else name
 
 
 def merged(weight: Any, layer: Any) -> Any:
-    """``weight`` + B·A · alpha / rank, computed in float32; both must be whole on this rank."""
+    """``weight`` with its layer's update, in float32; both must be whole on this rank."""
     down, up = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
-    update = (up.detach().float() @ down.detach().float()) * layer.scaling[ADAPTER]
-    return weight.float() + update
+    return updated(weight, down.detach(), up.detach(), layer.scaling[ADAPTER])
+
+
+def updated(weight: Any, down: Any, up: Any, scale: float) -> Any:
+    """``weight`` + B·A · ``scale``, computed in float32.
+
+    Args:
+        weight: [out, in].
+        down: A, [rank, in].
+        up: B, [out, rank].
+        scale: alpha / rank.
+    """
+    return weight.float() + (up.float() @ down.float()) * scale

@@ -52,17 +52,18 @@ class Naps:
         """Wake a part of the engines, once the roles on their cards gave back what they do not use.
 
         Returns:
-            The death of an engine, if one died.
+            The deaths of roles that died, or did not answer in time.
 
         Raises:
-            RoleError: A role failed, or did not answer in time, or a role that is no engine died.
+            RoleError: A role failed.
         """
         if not self.asleep:
             return []
         began = time.monotonic()
         releases = [(role, role.actor.release_card.remote()) for role in self._neighbours]
-        call_all(releases, self._timeout_s, "making room for the engines")
-        deaths = self._tell([(engine, engine.actor.wake.remote(part)) for engine in self._engines], "waking up")
+        deaths = self._tell(releases, "making room for the engines")
+        if not deaths:
+            deaths = self._tell([(engine, engine.actor.wake.remote(part)) for engine in self._engines], "waking up")
         self.asleep = bool(deaths) or part != "cache"
         self._waking_s += time.monotonic() - began
         return deaths
@@ -76,7 +77,7 @@ class Naps:
         try:
             call_all(calls, self._timeout_s, doing)
         except RoleDiedError as death:
-            return [death]
+            return [death, *death.others]
         return []
 
 

@@ -15,8 +15,9 @@ from trainers.placement import (
     verify,
     whereabouts,
 )
-from trainers.roles.calls import Role, call_all
+from trainers.roles.calls import Role, RoleError, call_all
 from trainers.roles.critic import Critic
+from trainers.roles.endings import end_process
 from trainers.roles.engine import WEIGHTS_GROUP, EngineActor, engine_environment
 from trainers.roles.learner import Learner
 from trainers.roles.reference import Reference
@@ -88,6 +89,26 @@ class Cast:
         roles = [role for _, role in self._start(wanted, cards)]
         verify(planned, bundle_nodes(self._reserved), [self._places[seat.name] for seat in planned], on_cpu)
         return roles
+
+    def end(self, roles: Sequence[Role]) -> None:
+        """Have processes killed that may hang, where they are, and wait until they hold no memory any more.
+
+        Raises:
+            RoleError: One is still there after the deadline.
+        """
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        calls = []
+        for role in roles:
+            assert role.place is not None
+            where = NodeAffinitySchedulingStrategy(role.place.node_id, soft=False)
+            options = {"num_cpus": 0, "scheduling_strategy": where, "runtime_env": {"env_vars": _code_path()}}
+            calls.append((role, ray.remote(end_process).options(**options).remote(role.pid, self._deadline_s)))
+        gone = call_all(calls, 2 * self._deadline_s, "being killed", check=self._check)
+        for role, is_gone in zip(roles, gone, strict=True):
+            if not is_gone:
+                raise RoleError(f"{role.title} is still there {self._deadline_s:g} s after it was killed")
 
     def _start(self, wanted: Sequence[Seat], cards: Mapping[str, tuple[str, ...]]) -> list[tuple[Seat, Role]]:
         roles = [Role(seat.name, self._actor(seat, cards.get(seat.name, ())), kind=seat.role) for seat in wanted]

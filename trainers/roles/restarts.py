@@ -1,4 +1,4 @@
-"""How often engines that die are started again before the attempt fails instead."""
+"""Which roles that die are started again, and how often before the attempt fails instead."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ if TYPE_CHECKING:
 
     from trainers.roles.calls import RoleDiedError
 
+FROZEN = ("teacher", "reference")
+"""Kinds of roles that keep nothing but a model, which never changes."""
+
+RESTARTED = ("engine", *FROZEN)
+"""Kinds of roles that can go on in another process; what learners and critics hold is in the checkpoints only."""
+
 LIMIT = 3
 WINDOW_S = 3600.0
 
 
 class Restarts:
-    """Grants at most ``LIMIT`` restarts of engines within ``WINDOW_S``.
+    """Grants at most ``LIMIT`` restarts of roles within ``WINDOW_S``.
 
-    An engine that is killed now and then costs a minute; one that dies again and again has a cause that a restart does
+    A role that is killed now and then costs a minute; one that dies again and again has a cause that a restart does
     not mend, and the GPUs wait in vain.
 
     Args:
@@ -33,8 +39,10 @@ class Restarts:
         """Count a restart after ``error``; returns what to tell people of it.
 
         Raises:
-            RoleDiedError: ``error``, where that would be one too many.
+            RoleDiedError: ``error``, where that would be one too many, or its role is of a kind that is not restarted.
         """
+        if error.role.kind not in RESTARTED:
+            raise error
         now = self._clock()
         while self._granted and now - self._granted[0] > WINDOW_S:
             self._granted.popleft()

@@ -10,13 +10,13 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trainers.roles.calls import RoleDiedError, call_all, deaths
+from trainers.roles.calls import RoleError, call_all, deaths
 from trainers.roles.engine import WEIGHTS_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from trainers.roles.calls import Role
+    from trainers.roles.calls import Role, RoleDiedError
 
 LOOPBACK = "127.0.0.1"
 
@@ -71,7 +71,8 @@ class Transfers:
         """Send the learners' weights as ``version``.
 
         Returns:
-            The deaths of engines that kept it from coming to an end; none where all engines have the weights.
+            The deaths of engines that kept it from coming to an end; none where all engines have the weights. One that
+            does not answer even when the others gave up counts as dead.
 
         Raises:
             RoleError: A learner died, a role failed for another reason than a death, or an engine acknowledged another
@@ -83,8 +84,8 @@ class Transfers:
         calls += [(one, self._call(one, "receive_weights", self._manifest, version)) for one in self._engines]
         try:
             answers = call_all(calls, self._timeout_s, f"taking part in the transfer of weight version {version}")
-        except RoleDiedError:
-            return self._deaths_of_engines(calls)
+        except RoleError as error:
+            return self._deaths_of_engines(calls, error)
         for role, answer in zip(self._engines, answers[len(self._learners) :], strict=True):
             if answer != version:
                 raise RuntimeError(f"{role.title} acknowledged weight version {answer} instead of {version}")
@@ -97,8 +98,8 @@ class Transfers:
         calls = self._meet_on_cards() if self._landlords else self._meet_rank_0()
         try:
             call_all(calls, self._timeout_s, "opening the weight transfer", check=self._check)
-        except RoleDiedError:
-            return self._deaths_of_engines(calls)
+        except RoleError as error:
+            return self._deaths_of_engines(calls, error)
         self._is_open = True
         return []
 
@@ -131,13 +132,18 @@ class Transfers:
                 calls.append((host, host.actor.join_weight_group.remote(own, self._timeout_s)))
         return calls
 
-    def _deaths_of_engines(self, calls: Sequence[tuple[Role, Any]]) -> list[RoleDiedError]:
-        """Let all others come to an end too; those that waited for the dead do so when their patience is over."""
+    def _deaths_of_engines(self, calls: Sequence[tuple[Role, Any]], error: RoleError) -> list[RoleDiedError]:
+        """Let all others come to an end too; those that waited for the dead do so when their patience is over.
+
+        What failed first may only have waited for an engine that hangs; where none died or hangs, ``error`` it was.
+        """
         self._is_open = False
         found = deaths(calls, 2 * self._timeout_s, "new weights were on their way")
         for death in found:
             if death.role.kind != "engine":
                 raise death
+        if not found:
+            raise error
         return found
 
     def _call(self, engine: Role, method: str, *arguments: Any) -> Any:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from rltui.layout.roles import accumulates_in_float32
 from trainers.roles.lora import adapted_layers, base_name, is_adapter, merged
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def deepspeed_config(role: Learner | Critic, train: Train, hidden_size: int, *, 
         "gradient_clipping": train.gradient_clip,
         "bf16": {"enabled": role.precision == "bf16"},
         "fp16": {"enabled": role.precision == "fp16", **LOSS_SCALING},
+        "data_types": {"grad_accum_dtype": "fp32"} if accumulates_in_float32(role) else {},
         "zero_optimization": zero,
         # torch's AdamW, on the card and in host memory: DeepSpeed's own would need a compiler at run time
         "zero_allow_untested_optimizer": True,

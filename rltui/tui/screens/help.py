@@ -41,8 +41,9 @@ def help_lines(screen: Scope, width: int, glyphs: Glyphs) -> list[Line]:
     ]
     per_line = max(1, width // 14)
     lines += [Line(tuple(signs[first : first + per_line])) for first in range(0, len(signs), per_line)]
-    roles = "   ".join(f"{letter} {name}" for letter, name in ROLE_NAMES.items())
-    return [*lines, line((f" {roles}   {glyphs.free} free", "dim"))]
+    roles: list[Span] = [(f" {letter} {pad(name, 11)}", "dim") for letter, name in ROLE_NAMES.items()]
+    roles.append((f" {glyphs.free} free", "dim"))
+    return [*lines, *(Line(tuple(roles[first : first + per_line])) for first in range(0, len(roles), per_line))]
 
 
 def _entry(names: str, sentence: str, width: int) -> list[Line]:

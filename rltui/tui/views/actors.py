@@ -9,7 +9,7 @@ from rltui.tui import formats
 from rltui.tui.compose import Section
 from rltui.tui.spans import Line, clip, clip_middle, line, pad
 from rltui.tui.states import actor_look
-from rltui.watch.owners import role_letter
+from rltui.watch.owners import ROLE_NAMES, role_letter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RESTARTS_FROM, NODE_FROM = 64, 56
 """Cells from which the list of actors has columns of restarts and of nodes."""
 
-_ROLE_ORDER = "LERCT-"
+_ROLE_ORDER = [*ROLE_NAMES, ""]
 
 
 def actor_counts(actors: Sequence[ActorSnapshot], with_restarts: bool = True) -> Line:
@@ -29,7 +29,7 @@ def actor_counts(actors: Sequence[ActorSnapshot], with_restarts: bool = True) ->
     total = Counter(actor.class_name for actor in actors)
     alive = Counter(actor.class_name for actor in actors if actor.state == "ALIVE")
     spans: list[Span] = []
-    for name in sorted(total, key=lambda name: (_ROLE_ORDER.find(role_letter(name) or "-"), name)):
+    for name in sorted(total, key=lambda name: (_ROLE_ORDER.index(role_letter(name)), name)):
         whole = alive[name] == total[name]
         spans += [
             (f" {clip(name, 28)} ", "dim"),
@@ -46,8 +46,7 @@ def in_order(actors: Sequence[ActorSnapshot]) -> list[ActorSnapshot]:
     """Actors by role, class and name, where ``engine 2`` comes before ``engine 10``."""
 
     def place(actor: ActorSnapshot) -> tuple[int, str, int, str]:
-        letter = role_letter(actor.class_name) or "-"
-        return _ROLE_ORDER.find(letter), actor.class_name, len(actor.name), actor.name
+        return _ROLE_ORDER.index(role_letter(actor.class_name)), actor.class_name, len(actor.name), actor.name
 
     return sorted(actors, key=place)
 

@@ -148,8 +148,7 @@ def gpu_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, grows: bool = 
 
 def legend(known: Owners) -> str:
     """What the letters of roles stand for."""
-    letters = sorted(known.letters, key="LERCT".index)
-    return "".join(f" {chr(0xB7)} {letter} {ROLE_NAMES[letter]}" for letter in letters)
+    return "".join(f" {chr(0xB7)} {letter} {name}" for letter, name in ROLE_NAMES.items() if letter in known.letters)
 
 
 def host_section(

@@ -1,0 +1,61 @@
+"""Ending a process that answers no more, before another takes its place and its memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+POLL_S = 0.1
+
+TITLE = b"ray::"
+"""What the command line of a role's process begins with; another process that was given its number has another."""
+
+
+def family(pid: int) -> Iterator[Path]:
+    """Folders in ``/proc`` of process ``pid`` and its descendants, parents first; what is gone is left out."""
+    pending = [pid]
+    while pending:
+        process = Path("/proc") / str(pending.pop())
+        with contextlib.suppress(OSError):
+            for children in process.glob("task/*/children"):
+                pending += [int(child) for child in children.read_text().split()]
+        if process.exists():
+            yield process
+
+
+def end_process(pid: int, deadline_s: float) -> bool:
+    """Kill a role's process on this node and its descendants; returns whether all are gone within ``deadline_s``.
+
+    Only SIGKILL will do: a stopped process sees no other signal, and the workers of an engine that hangs may wait for
+    each other.
+    """
+    members = list(family(pid))
+    try:
+        if not (Path("/proc") / str(pid) / "cmdline").read_bytes().startswith(TITLE):
+            return True
+    except FileNotFoundError:
+        return True
+    for process in members:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(process.name), signal.SIGKILL)
+    deadline = time.monotonic() + deadline_s
+    while left := [process for process in members if _is_running(process)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(POLL_S)
+    return not left
+
+
+def _is_running(process: Path) -> bool:
+    """Whether it still holds memory: a zombie holds none, and an unreadable one is gone."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
