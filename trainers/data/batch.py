@@ -19,6 +19,7 @@ import numpy as np
 
 from trainers.data.images import image_inputs
 from trainers.data.packing import FILLER, share_out
+from trainers.data.shared_prompts import shared_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rltui.layout.settings import Aggregation
     from trainers.data.images import ImageReader
     from trainers.data.prompts import Prompt
+    from trainers.data.shared_prompts import SharedPrompts
     from trainers.roles.engine import Completion
 
 ENGINE_LOG_PROBS = "engine_log_probs"
@@ -141,6 +143,7 @@ class Rows:
             {name: torch.tensor(values, device=device) for name, values in self.columns.items()},
             is_packed=bool(self.packs),
             images=image_inputs(self, reader, device),
+            prompts=shared_prompts(self, device),
         )
 
     def micro_batches(self, size: int) -> Iterator[Rows]:
@@ -184,6 +187,7 @@ class RowTensors:
     Attributes:
         is_packed: Whether a model is to see them as one packed row.
         images: What a model is called with for the images, see ``trainers.data.images.image_inputs``.
+        prompts: Which rows begin alike, where that is worth heeding.
     """
 
     token_ids: torch.Tensor
@@ -192,6 +196,7 @@ class RowTensors:
     columns: Mapping[str, torch.Tensor]
     is_packed: bool = False
     images: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    prompts: SharedPrompts | None = None
 
 
 @dataclass(frozen=True)
