@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -297,15 +297,30 @@ def pad(samples: Sequence[Sample]) -> Rows:
     response_columns = max((len(sample.response_ids) for sample in samples), default=0)
     columns = {name: np.asarray(values) for name, values in samples[0].columns.items()} if samples else {}
     rows = _blank(len(samples), prompt_columns, response_columns, columns)
-    for i, sample in enumerate(samples):
-        first, end = prompt_columns - len(sample.prompt_ids), len(sample.response_ids)
-        rows.token_ids[i, first:prompt_columns] = sample.prompt_ids
-        rows.token_ids[i, prompt_columns : prompt_columns + end] = sample.response_ids
-        rows.attention_mask[i, first : prompt_columns + end] = True
-        rows.response_mask[i, :end] = True
-        for name in columns:
-            rows.columns[name][i, :end] = sample.columns[name]
+    prompts = np.array([len(sample.prompt_ids) for sample in samples], np.int64)
+    responses = np.array([len(sample.response_ids) for sample in samples], np.int64)
+    places = np.arange(prompt_columns + response_columns)
+    rows.attention_mask[:] = (places >= prompt_columns - prompts[:, None]) & (
+        places < prompt_columns + responses[:, None]
+    )
+    rows.response_mask[:] = rows.attention_mask[:, prompt_columns:]
+    ids = itertools.chain.from_iterable((*sample.prompt_ids, *sample.response_ids) for sample in samples)
+    rows.token_ids[rows.attention_mask] = np.fromiter(ids, np.int64, int(prompts.sum() + responses.sum()))
+    for name in columns:
+        rows.columns[name][rows.response_mask] = _flat([sample.columns[name] for sample in samples], responses)
     return replace(rows, images=_images(samples))
+
+
+def _flat(values: Sequence[Column], lengths: NDArray[np.int64]) -> NDArray[Any]:
+    """A column's values for all tokens, one sample's behind the other's."""
+    kinds = set(map(type, values))
+    if kinds == {float}:
+        return np.repeat(np.asarray(values), lengths)
+    if kinds <= {tuple, list}:
+        listed = cast("Sequence[Sequence[float]]", values)
+        return np.fromiter(itertools.chain.from_iterable(listed), np.float64, int(lengths.sum()))
+    spread = zip(values, lengths.tolist(), strict=True)
+    return np.concatenate([value if np.ndim(value) else np.full(length, value) for value, length in spread])
 
 
 def _images(samples: Sequence[Sample]) -> NDArray[Any] | None:
@@ -378,6 +393,6 @@ def stack(parts: Sequence[NDArray[Any]], response_columns: int) -> NDArray[Any]:
 def with_columns(samples: Sequence[Sample], columns: Mapping[str, Sequence[Column]]) -> list[Sample]:
     """``samples`` with further columns, each given as one value or array a sample."""
     return [
-        replace(sample, columns={**sample.columns, **{name: values[i] for name, values in columns.items()}})
-        for i, sample in enumerate(samples)
+        Sample(one.prompt_ids, one.response_ids, {**one.columns, **{k: v[i] for k, v in columns.items()}}, one.images)
+        for i, one in enumerate(samples)
     ]
