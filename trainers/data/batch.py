@@ -13,10 +13,11 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trainers.data.columns import as_tensor, flat
 from trainers.data.images import image_inputs
 from trainers.data.packing import FILLER, share_out
 from trainers.data.shared_prompts import shared_prompts
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rltui.layout.settings import Aggregation
+    from trainers.data.columns import Column
     from trainers.data.images import ImageReader
     from trainers.data.prompts import Prompt
     from trainers.data.shared_prompts import SharedPrompts
@@ -56,9 +58,6 @@ RETURNS = "returns"
 
 COLUMN_OF = {"learner": OLD_LOG_PROBS, "reference": REFERENCE_LOG_PROBS, "critic": VALUES}
 """The column that each kind of role fills before the optimizer steps."""
-
-Column: TypeAlias = "float | Sequence[float] | NDArray[Any]"
-"""One value for each response token, or one for all of them; an array may have K values a token."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +88,16 @@ class Rows:
     """Samples as arrays; B rows, P prompt columns, R response columns.
 
     Attributes:
-        token_ids: [B, P + R] int64; 0 where there is no token.
+        token_ids: [B, P + R] int32, half as much to send as models take; 0 where there is no token.
         attention_mask: [B, P + R] boolean, true on tokens.
         response_mask: [B, R] boolean, true on response tokens; all false in rows that only fill up a rank's share.
-        columns: By name, [B, R] or [B, R, K], float32 or for ids int64; 0 where there is no token.
+        columns: By name, [B, R] or [B, R, K], float32 or for ids int32; 0 where there is no token.
         numbers: [B] int64, each row's place in the list of samples that was split; ``FILLER`` in rows that fill up.
         packs: Numbers of rows that run through a model as one packed row; empty: each runs in a row of its own.
         images: [B] objects, the files of each row's images as a tuple; None: no row has any.
     """
 
-    token_ids: NDArray[np.int64]
+    token_ids: NDArray[np.int32]
     attention_mask: NDArray[np.bool_]
     response_mask: NDArray[np.bool_]
     columns: Mapping[str, NDArray[Any]]
@@ -130,17 +129,17 @@ class Rows:
         return replace(rows, numbers=np.where(fills, FILLER, rows.numbers))
 
     def tensors(self, device: torch.device, reader: ImageReader | None = None) -> RowTensors:
-        """The same rows as tensors on ``device``; always copies, because arrays that came through Ray are read-only.
+        """The same rows as tensors on ``device``, ids in int64; ``reader`` makes patches of their images.
 
-        ``reader`` makes patches of their images.
+        Always copies, because arrays that came through Ray are read-only.
         """
         import torch
 
         return RowTensors(
-            torch.tensor(self.token_ids, device=device),
+            as_tensor(self.token_ids, device),
             torch.tensor(self.attention_mask, device=device),
             torch.tensor(self.response_mask, device=device),
-            {name: torch.tensor(values, device=device) for name, values in self.columns.items()},
+            {name: as_tensor(values, device) for name, values in self.columns.items()},
             is_packed=bool(self.packs),
             images=image_inputs(self, reader, device),
             prompts=shared_prompts(self, device),
@@ -182,7 +181,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class RowTensors:
-    """``Rows`` on a device, in the shapes and types given there.
+    """``Rows`` on a device, in the shapes given there; ids are int64.
 
     Attributes:
         is_packed: Whether a model is to see them as one packed row.
@@ -305,22 +304,10 @@ def pad(samples: Sequence[Sample]) -> Rows:
     )
     rows.response_mask[:] = rows.attention_mask[:, prompt_columns:]
     ids = itertools.chain.from_iterable((*sample.prompt_ids, *sample.response_ids) for sample in samples)
-    rows.token_ids[rows.attention_mask] = np.fromiter(ids, np.int64, int(prompts.sum() + responses.sum()))
+    rows.token_ids[rows.attention_mask] = np.fromiter(ids, np.int32, int(prompts.sum() + responses.sum()))
     for name in columns:
-        rows.columns[name][rows.response_mask] = _flat([sample.columns[name] for sample in samples], responses)
+        rows.columns[name][rows.response_mask] = flat([sample.columns[name] for sample in samples], responses)
     return replace(rows, images=_images(samples))
-
-
-def _flat(values: Sequence[Column], lengths: NDArray[np.int64]) -> NDArray[Any]:
-    """A column's values for all tokens, one sample's behind the other's."""
-    kinds = set(map(type, values))
-    if kinds == {float}:
-        return np.repeat(np.asarray(values), lengths)
-    if kinds <= {tuple, list}:
-        listed = cast("Sequence[Sequence[float]]", values)
-        return np.fromiter(itertools.chain.from_iterable(listed), np.float64, int(lengths.sum()))
-    spread = zip(values, lengths.tolist(), strict=True)
-    return np.concatenate([value if np.ndim(value) else np.full(length, value) for value, length in spread])
 
 
 def _images(samples: Sequence[Sample]) -> NDArray[Any] | None:
@@ -337,11 +324,11 @@ def _blank(num_rows: int, prompt_columns: int, response_columns: int, like: Mapp
     width = prompt_columns + response_columns
 
     def column(values: NDArray[Any]) -> NDArray[Any]:
-        kind = np.int64 if np.issubdtype(values.dtype, np.integer) and values.ndim == 2 else np.float32
+        kind = np.int32 if np.issubdtype(values.dtype, np.integer) and values.ndim == 2 else np.float32
         return np.zeros((num_rows, response_columns, *values.shape[1:]), kind)
 
     return Rows(
-        np.zeros((num_rows, width), np.int64),
+        np.zeros((num_rows, width), np.int32),
         np.zeros((num_rows, width), np.bool_),
         np.zeros((num_rows, response_columns), np.bool_),
         {name: column(values) for name, values in like.items()},

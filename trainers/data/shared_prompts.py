@@ -50,7 +50,7 @@ def shared_prompts(rows: Rows, device: torch.device) -> SharedPrompts | None:
     return SharedPrompts(torch.from_numpy(first).to(device), torch.tensor(of_row, device=device))
 
 
-def _keys(token_ids: NDArray[np.int64], present: NDArray[np.bool_]) -> list[bytes]:
+def _keys(token_ids: NDArray[np.int32], present: NDArray[np.bool_]) -> list[bytes]:
     """Of each row, what no other prompt has: its ids, and how many there are, because padding is an id too."""
     counted = np.column_stack([token_ids, present.sum(axis=1)])
     return [row.tobytes() for row in counted]
