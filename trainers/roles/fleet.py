@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rltui.layout.schema import Layout
-    from trainers.data.batch import Shard
-    from trainers.roles.tally import StepReport
 
 TRAINED = ("learner", "critic")
 """Kinds of roles that DeepSpeed trains and checkpoints hold."""
@@ -173,10 +171,6 @@ class Fleet:
             RoleError: A role failed, died or did not answer in time.
         """
         return call_all(calls, self.deadlines.train_s, doing)
-
-    def train(self, shards: Sequence[Shard]) -> list[StepReport]:
-        """The optimizer steps of one training step on all ranks of the policy; the reports by rank."""
-        return self.finish(self.begin("learner", "train", shards), "training")
 
     def send_weights(self, version: int) -> list[Role]:
         """Bring all engines to the learners' weights, which are ``version`` from here on; those that sleep wake up.
