@@ -53,6 +53,7 @@ class Lookahead:
         self._begun: deque[_Submitted] = deque()
         self._starts: deque[int] = deque()
         self._next_prompt = 0
+        self._prepared: tuple[int, list[Prompt]] = (-1, [])
 
     def resume(self, cursor: int, starts: Sequence[int]) -> None:
         """Go on where a checkpoint says.
@@ -69,6 +70,18 @@ class Lookahead:
     def starts(self) -> tuple[int, ...]:
         """The first prompt of each step that has its prompts but has not been collected."""
         return (*(submitted.start for submitted in self._begun), *self._starts)
+
+    def prepare(self, step: int) -> None:
+        """Read the prompts of the step that is submitted next, if one is, so that they are there then.
+
+        Args:
+            step: The step that was collected last.
+        """
+        if (self._begun[-1].step if self._begun else step) >= self._last_step:
+            return
+        start = self._starts[0] if self._starts else self._next_prompt
+        if self._prepared[0] != start:
+            self._prepared = (start, self._task.prompts(start, self._count))
 
     def collect(self, step: int, check: Callable[[], None]) -> tuple[list[Prompt], list[list[Completion]]]:
         """Prompts and samples of ``step``, the next one; steps that may be ahead are submitted first.
@@ -103,7 +116,9 @@ class Lookahead:
 
     def _submit(self, step: int) -> None:
         start = self._starts.popleft() if self._starts else self._take(self._count)
-        prompts = self._task.prompts(start, self._count)
+        prepared, prompts = self._prepared
+        if prepared != start:
+            prompts = self._task.prompts(start, self._count)
         settings = self._sampling(step, 0, self._count)
         ticket = self._rollouts.submit(step, [prompt.request for prompt in prompts], settings)
         self._begun.append(_Submitted(step, start, prompts, ticket))

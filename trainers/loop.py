@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from trainers.roles.calls import Role, RoleDiedError
     from trainers.roles.engine import Completion
     from trainers.roles.fleet import Fleet
+    from trainers.roles.tally import StepReport
     from trainers.session import Session
 
 log = logging.getLogger("trainers")
@@ -254,9 +255,12 @@ class Loop(abc.ABC):
             measured: Samples whose log-probabilities are only looked at.
         """
         shards = self.shards(number, trained, measured)
-        reports = self.fleet.train(shards)
+        begun = self.fleet.begin("learner", "train", shards)
+        self.lookahead.prepare(number)  # while the learners work, this process has nothing to wait for
+        packing = packing_efficiency(shards, self.layout.roles.learner.micro_batch)
+        reports: list[StepReport] = self.fleet.finish(begun, "training")
         metrics, self.memory_gib = merge(reports), [report.memory_gib for report in reports]
-        metrics["packing_efficiency"] = packing_efficiency(shards, self.layout.roles.learner.micro_batch)
+        metrics["packing_efficiency"] = packing
         check_numbers(number, metrics, self.layout)
         return metrics
 

@@ -112,10 +112,16 @@ def sample_metrics(groups: Sequence[Sequence[Completion]], true_rewards: Sequenc
     rewards = [reward for group in true_rewards for reward in group]
     return {
         "reward": statistics.fmean(rewards),
-        "reward_std": statistics.fmean(statistics.pstdev(group) for group in true_rewards),
+        "reward_std": statistics.fmean(_deviation(group) for group in true_rewards),
         "response_length": statistics.fmean(len(sample.token_ids) for sample in samples),
         "truncated_fraction": statistics.fmean(sample.finish_reason == "length" for sample in samples),
     }
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Population deviation in floats; that of ``statistics`` takes fractions, and milliseconds for a step's groups."""
+    mean = statistics.fmean(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
 def rates(tokens: int, total_s: float, durations: Mapping[str, float], generate_s: float) -> dict[str, float]:

@@ -32,7 +32,7 @@ class Ages:
         Raises:
             TrainingError: A sample is older than the bound, or of a version that is still to come.
         """
-        aged = [[replace(one, staleness=version - one.weight_version) for one in group] for group in groups]
+        aged = [[_aged(one, version - one.weight_version) for one in group] for group in groups]
         for one in (one for group in aged for one in group if not 0 <= one.staleness <= self._bound):
             raise TrainingError(
                 f"a sample of weight version {one.weight_version} came to be trained on at version {version}, and "
@@ -48,6 +48,11 @@ class Ages:
         counts, mixed = dict(sorted(self._counts.items())), self._mixed
         self._counts, self._mixed = Counter(), 0
         return counts, mixed / max(1, sum(counts.values()))
+
+
+def _aged(one: Completion, staleness: int) -> Completion:
+    """``one`` with its staleness; most are fresh, and have it already."""
+    return one if one.staleness == staleness else replace(one, staleness=staleness)
 
 
 def staleness_metrics(counts: Mapping[int, int]) -> dict[str, float]:

@@ -66,7 +66,11 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Task:
+    def __init__(self) -> None:
+        self.read: list[int] = []
+
     def prompts(self, start: int, count: int) -> list[Prompt]:
+        self.read.append(start)
         return [Prompt(token_ids=(number,), text="", answer="") for number in range(start, start + count)]
 
 
@@ -77,7 +81,8 @@ class Run:
         source = random.Random(seed)
         self.roles = [Role(f"engine {i}", FakeEngine(source), kind="engine") for i in range(engines)]
         self.rollouts = Rollouts(self.roles, prompts, SAMPLES, 5.0, ahead=ahead, sequences=SAMPLES * 2)
-        self.lookahead = Lookahead(Task(), self.rollouts, self.sampling, prompts, ahead, steps)
+        self.task = Task()
+        self.lookahead = Lookahead(self.task, self.rollouts, self.sampling, prompts, ahead, steps)
         self.version, self.ages, self._source = 0, Ages(ahead), source
 
     def sampling(self, step: int, drawn: int, count: int) -> list[SamplingSettings]:
@@ -161,6 +166,31 @@ def test_further_prompts_of_a_step_are_fresh_and_nobody_elses(run: Callable[...,
     one.train()
     assert one.collect(2)[0] == [2, 3]
     assert one.lookahead.starts == (6,)
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_prompts_that_were_prepared_are_read_once_and_none_beyond_the_last_step(
+    run: Callable[..., Run], ahead: int
+) -> None:
+    one = run(ahead, 1, 2, 4)
+    for step in range(1, 5):
+        assert one.collect(step)[0] == [2 * step - 2, 2 * step - 1]
+        for _ in range(2):
+            one.lookahead.prepare(step)
+        assert one.task.read == list(range(0, 2 * min(4, step + ahead + 1), 2))
+        one.train()
+
+
+def test_prompts_drawn_after_others_were_prepared_are_the_right_ones(run: Callable[..., Run]) -> None:
+    one = run(0, 1, 2, 3)
+    one.collect(1)
+    one.lookahead.prepare(1)
+    prompts, _ = one.lookahead.draw(1, 2, 2, lambda: None)
+    assert [prompt.token_ids[0] for prompt in prompts] == [2, 3]
+    assert one.collect(2)[0] == [4, 5]
+    one.lookahead.prepare(2)
+    one.lookahead.resume(2, ())
+    assert one.collect(3)[0] == [2, 3]
 
 
 def test_a_dead_engine_keeps_its_work_until_it_runs_again(run: Callable[..., Run]) -> None:

@@ -13,12 +13,14 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trainers.data.columns import as_tensor, flat
 from trainers.data.images import image_inputs
 from trainers.data.packing import FILLER, share_out
+from trainers.data.shared_prompts import shared_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rltui.layout.settings import Aggregation
+    from trainers.data.columns import Column
     from trainers.data.images import ImageReader
     from trainers.data.prompts import Prompt
+    from trainers.data.shared_prompts import SharedPrompts
     from trainers.roles.engine import Completion
 
 ENGINE_LOG_PROBS = "engine_log_probs"
@@ -54,9 +58,6 @@ RETURNS = "returns"
 
 COLUMN_OF = {"learner": OLD_LOG_PROBS, "reference": REFERENCE_LOG_PROBS, "critic": VALUES}
 """The column that each kind of role fills before the optimizer steps."""
-
-Column: TypeAlias = "float | Sequence[float] | NDArray[Any]"
-"""One value for each response token, or one for all of them; an array may have K values a token."""
 
 
 @dataclass(frozen=True)
@@ -87,16 +88,16 @@ class Rows:
     """Samples as arrays; B rows, P prompt columns, R response columns.
 
     Attributes:
-        token_ids: [B, P + R] int64; 0 where there is no token.
+        token_ids: [B, P + R] int32, half as much to send as models take; 0 where there is no token.
         attention_mask: [B, P + R] boolean, true on tokens.
         response_mask: [B, R] boolean, true on response tokens; all false in rows that only fill up a rank's share.
-        columns: By name, [B, R] or [B, R, K], float32 or for ids int64; 0 where there is no token.
+        columns: By name, [B, R] or [B, R, K], float32 or for ids int32; 0 where there is no token.
         numbers: [B] int64, each row's place in the list of samples that was split; ``FILLER`` in rows that fill up.
         packs: Numbers of rows that run through a model as one packed row; empty: each runs in a row of its own.
         images: [B] objects, the files of each row's images as a tuple; None: no row has any.
     """
 
-    token_ids: NDArray[np.int64]
+    token_ids: NDArray[np.int32]
     attention_mask: NDArray[np.bool_]
     response_mask: NDArray[np.bool_]
     columns: Mapping[str, NDArray[Any]]
@@ -128,19 +129,20 @@ class Rows:
         return replace(rows, numbers=np.where(fills, FILLER, rows.numbers))
 
     def tensors(self, device: torch.device, reader: ImageReader | None = None) -> RowTensors:
-        """The same rows as tensors on ``device``; always copies, because arrays that came through Ray are read-only.
+        """The same rows as tensors on ``device``, ids in int64; ``reader`` makes patches of their images.
 
-        ``reader`` makes patches of their images.
+        Always copies, because arrays that came through Ray are read-only.
         """
         import torch
 
         return RowTensors(
-            torch.tensor(self.token_ids, device=device),
+            as_tensor(self.token_ids, device),
             torch.tensor(self.attention_mask, device=device),
             torch.tensor(self.response_mask, device=device),
-            {name: torch.tensor(values, device=device) for name, values in self.columns.items()},
+            {name: as_tensor(values, device) for name, values in self.columns.items()},
             is_packed=bool(self.packs),
             images=image_inputs(self, reader, device),
+            prompts=shared_prompts(self, device),
         )
 
     def micro_batches(self, size: int) -> Iterator[Rows]:
@@ -179,11 +181,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class RowTensors:
-    """``Rows`` on a device, in the shapes and types given there.
+    """``Rows`` on a device, in the shapes given there; ids are int64.
 
     Attributes:
         is_packed: Whether a model is to see them as one packed row.
         images: What a model is called with for the images, see ``trainers.data.images.image_inputs``.
+        prompts: Which rows begin alike, where that is worth heeding.
     """
 
     token_ids: torch.Tensor
@@ -192,6 +195,7 @@ class RowTensors:
     columns: Mapping[str, torch.Tensor]
     is_packed: bool = False
     images: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    prompts: SharedPrompts | None = None
 
 
 @dataclass(frozen=True)
@@ -292,14 +296,17 @@ def pad(samples: Sequence[Sample]) -> Rows:
     response_columns = max((len(sample.response_ids) for sample in samples), default=0)
     columns = {name: np.asarray(values) for name, values in samples[0].columns.items()} if samples else {}
     rows = _blank(len(samples), prompt_columns, response_columns, columns)
-    for i, sample in enumerate(samples):
-        first, end = prompt_columns - len(sample.prompt_ids), len(sample.response_ids)
-        rows.token_ids[i, first:prompt_columns] = sample.prompt_ids
-        rows.token_ids[i, prompt_columns : prompt_columns + end] = sample.response_ids
-        rows.attention_mask[i, first : prompt_columns + end] = True
-        rows.response_mask[i, :end] = True
-        for name in columns:
-            rows.columns[name][i, :end] = sample.columns[name]
+    prompts = np.array([len(sample.prompt_ids) for sample in samples], np.int64)
+    responses = np.array([len(sample.response_ids) for sample in samples], np.int64)
+    places = np.arange(prompt_columns + response_columns)
+    rows.attention_mask[:] = (places >= prompt_columns - prompts[:, None]) & (
+        places < prompt_columns + responses[:, None]
+    )
+    rows.response_mask[:] = rows.attention_mask[:, prompt_columns:]
+    ids = itertools.chain.from_iterable((*sample.prompt_ids, *sample.response_ids) for sample in samples)
+    rows.token_ids[rows.attention_mask] = np.fromiter(ids, np.int32, int(prompts.sum() + responses.sum()))
+    for name in columns:
+        rows.columns[name][rows.response_mask] = flat([sample.columns[name] for sample in samples], responses)
     return replace(rows, images=_images(samples))
 
 
@@ -317,11 +324,11 @@ def _blank(num_rows: int, prompt_columns: int, response_columns: int, like: Mapp
     width = prompt_columns + response_columns
 
     def column(values: NDArray[Any]) -> NDArray[Any]:
-        kind = np.int64 if np.issubdtype(values.dtype, np.integer) and values.ndim == 2 else np.float32
+        kind = np.int32 if np.issubdtype(values.dtype, np.integer) and values.ndim == 2 else np.float32
         return np.zeros((num_rows, response_columns, *values.shape[1:]), kind)
 
     return Rows(
-        np.zeros((num_rows, width), np.int64),
+        np.zeros((num_rows, width), np.int32),
         np.zeros((num_rows, width), np.bool_),
         np.zeros((num_rows, response_columns), np.bool_),
         {name: column(values) for name, values in like.items()},
@@ -373,6 +380,6 @@ def stack(parts: Sequence[NDArray[Any]], response_columns: int) -> NDArray[Any]:
 def with_columns(samples: Sequence[Sample], columns: Mapping[str, Sequence[Column]]) -> list[Sample]:
     """``samples`` with further columns, each given as one value or array a sample."""
     return [
-        replace(sample, columns={**sample.columns, **{name: values[i] for name, values in columns.items()}})
-        for i, sample in enumerate(samples)
+        Sample(one.prompt_ids, one.response_ids, {**one.columns, **{k: v[i] for k, v in columns.items()}}, one.images)
+        for i, one in enumerate(samples)
     ]

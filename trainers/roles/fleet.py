@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rltui.layout.schema import Layout
-    from trainers.data.batch import Shard
-    from trainers.roles.tally import StepReport
 
 TRAINED = ("learner", "critic")
 """Kinds of roles that DeepSpeed trains and checkpoints hold."""
@@ -214,10 +212,6 @@ class Fleet:
             else:
                 break
         return [answers[request.role] for request in requests]
-
-    def train(self, shards: Sequence[Shard]) -> list[StepReport]:
-        """The optimizer steps of one training step on all ranks of the policy; the reports by rank."""
-        return self.finish(self.begin("learner", "train", shards), "training")
 
     def send_weights(self, version: int) -> list[Role]:
         """Bring all engines to the learners' weights, which are ``version`` from here on; those that sleep wake up.

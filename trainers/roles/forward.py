@@ -15,6 +15,7 @@ from trainers.roles.attention import attention_for, check_isolation
 from trainers.roles.head import call_with_head, head_log_probs, head_top_tokens
 from trainers.roles.model_inputs import gather, response_inputs, response_tokens, scatter
 from trainers.roles.reference import TORCH_DTYPES
+from trainers.roles.shared_prompts import read_shared
 from trainers.roles.vision import model_class
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from trainers.data.batch import Rows, RowTensors
     from trainers.data.images import ImageReader
+
+
+EVERYTHING = slice(None)
 
 
 def load_frozen(model_path: str, precision: str, pack_tokens: int = 0) -> Any:
@@ -86,24 +90,27 @@ def response_scores(
     token_ids = response_tokens(rows).unsqueeze(-1)
     if candidates is not None:
         token_ids = torch.cat([token_ids, gather(candidates, rows)], dim=-1)
-    found = scatter(_log_probs(model, response_inputs(rows), token_ids, temperature, chunked=chunked), rows)
+    found = _log_probs(model, rows, token_ids, temperature, chunked=chunked)
     return Scores(found[..., 0], found[..., -1].detach(), None if candidates is None else found[..., 1:-1])
 
 
 def _log_probs(
-    model: Any, inputs: dict[str, Any], token_ids: torch.Tensor, temperature: float, *, chunked: bool
+    model: Any, rows: RowTensors, token_ids: torch.Tensor, temperature: float, *, chunked: bool
 ) -> torch.Tensor:
-    """[…, K + 1]: the log-probabilities of ``token_ids`` […, K], and last the entropy."""
-    if chunked:
-        found = call_with_head(
-            model, inputs, lambda hidden, weight: head_log_probs(hidden, weight, token_ids, temperature)
-        )
-        if found is not None:
-            return found
+    """[B, R, K + 1]: the log-probabilities of ``token_ids``, K at each position, and last the entropy."""
+
+    def compute(hidden: torch.Tensor, weight: torch.Tensor, columns: slice = EVERYTHING) -> torch.Tensor:
+        return head_log_probs(hidden, weight, token_ids[:, columns], temperature)
+
+    if chunked and (shared := read_shared(model, rows, compute)) is not None:
+        return shared
+    inputs = response_inputs(rows)
+    if chunked and (found := call_with_head(model, inputs, compute)) is not None:
+        return scatter(found, rows)
     logits = model(**inputs).logits
     chunk = {} if chunked else {"chunk_elements": logits.numel()}
     log_probs, entropies = token_log_probs(logits, token_ids, temperature, **chunk)
-    return torch.cat([log_probs, entropies.unsqueeze(-1)], dim=-1)
+    return scatter(torch.cat([log_probs, entropies.unsqueeze(-1)], dim=-1), rows)
 
 
 def response_top_tokens(
@@ -120,14 +127,18 @@ def response_top_tokens(
     Returns:
         Log-probabilities [B, R]; ids [B, R, K], likeliest first; their log-probabilities [B, R, K]. No gradients.
     """
-    token_ids, inputs = response_tokens(rows), response_inputs(rows)
+    token_ids = response_tokens(rows)
     found: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
 
-    def read(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        found.append(head_top_tokens(hidden, weight, token_ids, count, temperature))
-        return found[0][0]
+    def read(hidden: torch.Tensor, weight: torch.Tensor, columns: slice = EVERYTHING) -> torch.Tensor:
+        found.append(head_top_tokens(hidden, weight, token_ids[:, columns], count, temperature))
+        return found[-1][0]
 
     with torch.no_grad():
+        if read_shared(model, rows, read) is not None:
+            own, ids, values = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
+            return own, ids, values
+        inputs = response_inputs(rows)
         if call_with_head(model, inputs, read) is None:
             logits = model(**inputs).logits
             ids = logits.topk(min(count, logits.shape[-1]), dim=-1).indices  # softmax keeps the order

@@ -23,12 +23,12 @@ class TeacherScores:
 
     Attributes:
         log_probs: [B, R] float32, of the tokens that the student sampled.
-        top_ids: [B, R, K] int64, the tokens that the teacher finds likeliest in their place, likeliest first.
+        top_ids: [B, R, K] int32, the tokens that the teacher finds likeliest in their place, likeliest first.
         top_log_probs: [B, R, K] float32.
     """
 
     log_probs: NDArray[np.float32]
-    top_ids: NDArray[np.int64]
+    top_ids: NDArray[np.int32]
     top_log_probs: NDArray[np.float32]
 
 
@@ -118,7 +118,7 @@ class HfScorer:
         empty = rows.response_mask.shape
         shapes: list[tuple[tuple[int, ...], Any]] = [
             (empty, np.float32),
-            ((*empty, top_k), np.int64),
+            ((*empty, top_k), np.int32),
             ((*empty, top_k), np.float32),
         ]
         columns = list(zip(*parts, strict=True)) if parts else [() for _ in shapes]
@@ -129,8 +129,10 @@ class HfScorer:
         return TeacherScores(*found)
 
     def _score(self, rows: Rows, top_k: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        import torch
+
         from trainers.roles.forward import response_top_tokens
 
         tensors = rows.tensors(self._model.device, self._reader)
         own, ids, values = response_top_tokens(self._model, tensors, self._temperature, top_k)
-        return own.float().cpu().numpy(), ids.cpu().numpy(), values.float().cpu().numpy()
+        return own.float().cpu().numpy(), ids.to(torch.int32).cpu().numpy(), values.float().cpu().numpy()

@@ -72,7 +72,7 @@ class VllmScorer:
         """Score the response tokens of ``rows``; rows that only fill up are not looked at."""
         shape = rows.response_mask.shape
         log_probs = np.zeros(shape, np.float32)
-        top_ids, top_log_probs = np.zeros((*shape, top_k), np.int64), np.zeros((*shape, top_k), np.float32)
+        top_ids, top_log_probs = np.zeros((*shape, top_k), np.int32), np.zeros((*shape, top_k), np.float32)
         used = [row for row in range(len(rows)) if rows.response_mask[row].any()]
         requests = [self._request(rows, row) for row in used]
         # flat: a dict and an object for each token and candidate would take longer than the model

@@ -1,0 +1,37 @@
+"""What is known of each response token besides its id, as arrays on the way and as tensors where it is used."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from numpy.typing import NDArray
+
+Column: TypeAlias = "float | Sequence[float] | NDArray[Any]"
+"""One value for each response token, or one for all of them; an array may have K values a token."""
+
+
+def flat(values: Sequence[Column], lengths: NDArray[np.int64]) -> NDArray[Any]:
+    """A column's values for all tokens, one sample's behind the other's."""
+    kinds = set(map(type, values))
+    if kinds == {float}:
+        return np.repeat(np.asarray(values), lengths)
+    if kinds <= {tuple, list}:
+        listed = cast("Sequence[Sequence[float]]", values)
+        return np.fromiter(itertools.chain.from_iterable(listed), np.float64, int(lengths.sum()))
+    spread = zip(values, lengths.tolist(), strict=True)
+    return np.concatenate([value if np.ndim(value) else np.full(length, value) for value, length in spread])
+
+
+def as_tensor(values: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """A copy of numbers or ids on ``device``; ids, half as wide on the way, become int64."""
+    import torch
+
+    found = torch.tensor(values, device=device)
+    return found if found.is_floating_point() else found.long()
