@@ -123,7 +123,7 @@ def test_a_request_over_a_cut_link_is_lost_and_not_repeated(
 
 def test_a_frozen_link_costs_its_time_out_and_no_more(link: Link, relays: list[RelayClient]) -> None:
     profile = Profile(name="c", host="far", transport="paramiko")
-    relay = RelayClient(open_transport(profile, NobodyThere()), timeout_s=0.5)
+    relay = RelayClient(open_transport(profile, NobodyThere()), timeout_s=2.0)
     relays.append(relay)
     relay.hello()
     link.freeze()
