@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,26 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def process_group() -> Iterator[None]:
+    """DeepSpeed's in this process: it keeps groups for as long as a process lives, and does not survive their end."""
+    yield
+    import torch
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def deepspeed_here(process_group: None) -> Iterator[None]:
+    """An environment for learners in this process, of which nothing is left behind."""
+    before = dict(os.environ)
+    os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,8 +21,6 @@ from trainers.roles.tally import Tally
 from trainers.weights import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from trainers.data.batch import MiniBatch
 
 pytestmark = pytest.mark.trainers
@@ -38,15 +35,9 @@ AT_ONCE = 1.5e-2
 
 
 @pytest.fixture(scope="module")
-def model_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A model's folder, and an environment of which nothing is left behind."""
-    before = dict(os.environ)
-    os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
-    yield make_model(tmp_path_factory.mktemp("model"))
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-    os.environ.clear()
-    os.environ.update(before)
+def model_path(tmp_path_factory: pytest.TempPathFactory, deepspeed_here: None) -> str:
+    """A model's folder."""
+    return make_model(tmp_path_factory.mktemp("model"))
 
 
 def whole_batch() -> MiniBatch:

@@ -9,7 +9,7 @@ import gc
 import multiprocessing
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,9 +25,6 @@ from trainers.roles.learner import Learner
 from trainers.roles.zero import exported_shapes, full_parameters
 from trainers.weights import free_port
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 pytestmark = pytest.mark.trainers
 
 LAYOUT = Path(__file__).resolve().parents[2] / "layouts" / "local" / "grpo-tiny.yaml"
@@ -36,21 +33,16 @@ STEPS = 4
 
 
 @pytest.fixture(scope="module")
-def model_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A model's folder, and an environment of which nothing is left behind."""
-    before, path = dict(os.environ), tmp_path_factory.mktemp("model")
-    os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
+def model_path(tmp_path_factory: pytest.TempPathFactory, deepspeed_here: None) -> str:
+    """A model's folder."""
+    path = tmp_path_factory.mktemp("model")
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=12, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, head_dim=16, initializer_range=0.2, tie_word_embeddings=True,
     )  # fmt: skip
     Qwen3ForCausalLM(config).save_pretrained(path)
-    yield str(path)
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-    os.environ.clear()
-    os.environ.update(before)
+    return str(path)
 
 
 def samples(count: int = 9) -> list[Sample]:
