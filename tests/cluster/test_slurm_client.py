@@ -286,7 +286,7 @@ def test_steady_watching_costs_at_most_six_calls_a_minute(
     minutes = 20
     ids = [submit(client, *WHOLE_NODE) for _ in range(5)]
     poller = JobPoller(client, clock)
-    eventually(lambda: is_in(client, ids[0], "running"))
+    eventually(lambda: [is_in(client, one, "running") for one in ids].count(True) == 3)  # one a node; two wait
     poller.jobs(ids)
     clock.ahead_s += 61  # of bringing it up
     slurm_cluster.exec("ctl", ["sdiag", "--reset"], user="root")
