@@ -63,9 +63,6 @@ class LocalFleet:
     def finish(self, answers: list[Any], doing: str) -> list[Any]:
         return answers
 
-    def train(self, shards: Sequence[Any]) -> list[Any]:
-        return self.begin("learner", "train", shards)
-
     def send_weights(self, version: int) -> None:
         import torch
 
@@ -115,6 +112,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
 
     loop = Local.__new__(Local)
     loop.session = MagicMock(layout=layout)
+    loop.lookahead = MagicMock()  # ``generate`` reads the prompts itself
     loop.layout, loop.fleet, loop.codec = layout, fleet, Codec(path)
     loop.task = make_task(layout, loop.codec)
     loop.reward = make_reward(layout, lambda *_: None)
