@@ -11,6 +11,7 @@ from rltui.importers.config import one_beside, read_yaml
 from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
 from rltui.importers.script import Server, named_gpus, servers, variable_of, visible_devices
 from rltui.importers.source import read_source
+from rltui.importers.trl import COMMON
 from rltui.importers.values import HOLE, product, quotient, to_int, total
 
 if TYPE_CHECKING:
@@ -24,22 +25,10 @@ _COMMANDS = ("swift", "megatron")
 _TRAININGS = ("rlhf", "sft", "pt")
 _GENERATING = {"grpo": "grpo", "ppo": "ppo", "gkd": "opd"}
 _TABLE: Mapping[str, tuple[str, Kind]] = {
-    "num_generations": ("train.samples_per_prompt", "int"),
-    "learning_rate": ("train.learning_rate", "float"),
-    "weight_decay": ("train.weight_decay", "float"),
-    "max_grad_norm": ("train.gradient_clip", "float"),
-    "max_steps": ("train.steps", "int"),
-    "temperature": ("train.temperature", "float"),
-    "seed": ("train.seed", "int"),
+    **COMMON,
     "max_length": ("lengths.prompt", "int"),
-    "max_completion_length": ("lengths.response", "int"),
-    "per_device_train_batch_size": ("roles.learner.micro_batch", "int"),
-    "gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
     "lora_rank": ("roles.learner.lora_rank", "int"),
     "tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
-    "vllm_gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    "beta": ("grpo.kl_coefficient", "float"),
-    "save_steps": ("checkpoint.every", "int"),
     "eval_steps": ("data.eval_every", "int"),
     "dataset": ("data.train", "text"),
 }

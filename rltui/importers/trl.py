@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rltui.importers.shell_run import Started
 
 NAME = "trl"
-_TABLE: Mapping[str, tuple[str, Kind]] = {
+COMMON: Mapping[str, tuple[str, Kind]] = {
     "num_generations": ("train.samples_per_prompt", "int"),
     "learning_rate": ("train.learning_rate", "float"),
     "weight_decay": ("train.weight_decay", "float"),
@@ -28,17 +28,22 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "max_steps": ("train.steps", "int"),
     "temperature": ("train.temperature", "float"),
     "seed": ("train.seed", "int"),
-    "max_prompt_length": ("lengths.prompt", "int"),
     "max_completion_length": ("lengths.response", "int"),
     "per_device_train_batch_size": ("roles.learner.micro_batch", "int"),
     "gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
-    "lora_r": ("roles.learner.lora_rank", "int"),
     "vllm_gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
     "beta": ("grpo.kl_coefficient", "float"),
+    "save_steps": ("checkpoint.every", "int"),
+}
+"""Arguments of TRL that ms-swift, whose GRPO is made from TRL's, calls by the same names."""
+
+_TABLE: Mapping[str, tuple[str, Kind]] = {
+    **COMMON,
+    "max_prompt_length": ("lengths.prompt", "int"),
+    "lora_r": ("roles.learner.lora_rank", "int"),
     "num_iterations": ("train.epochs", "int"),
     "warmup_steps": ("train.warmup_steps", "int"),
     "vllm_enable_sleep_mode": ("roles.rollout.sleep_while_training", "bool"),
-    "save_steps": ("checkpoint.every", "int"),
     "dataset_name": ("data.train", "text"),
 }
 _LAUNCHERS = (
