@@ -145,6 +145,11 @@ class Critic(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     learning_rate: PositiveFloat = 1e-5
 
 
+def has_8_bit_moments(role: Learner | Critic) -> bool:
+    """Whether the optimizer keeps its moments in a byte each; a critic has no choice of optimizer."""
+    return isinstance(role, Learner) and role.optimizer == "adamw_8bit"
+
+
 def accumulates_in_float32(role: Learner | Critic) -> bool:
     """Whether the gradients of a step's passes add up in float32 beside a model in bf16.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from rltui.layout.roles import accumulates_in_float32
+from rltui.layout.roles import accumulates_in_float32, has_8_bit_moments
 from rltui.memory import settings as s
 from rltui.memory.engine import (
     TEACHER_BATCHED_TOKENS,
@@ -59,7 +59,7 @@ def states_of(role: Learner | Critic) -> s.States:
         states = structs.replace(states, step_copy=4.0) if role.zero_stage == 3 else states
     if role.precision == "fp32":
         states = s.DEEPSPEED_FP32 if role.zero_stage else s.FP32
-    if getattr(role, "optimizer", "adamw") == "adamw_8bit":
+    if has_8_bit_moments(role):
         return structs.replace(states, moments=2.0, step_temporary=0.0)
     return states
 

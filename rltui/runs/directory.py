@@ -131,11 +131,13 @@ def draft_folder(attempt_path: str, uuid: str) -> str:
 
 def optional_modules(layout: Layout) -> tuple[str, ...]:
     """What a node must be able to import for this layout, beyond what all trainers need."""
+    from rltui.layout.roles import has_8_bit_moments
+
     learner = layout.roles.learner
     wanted = {
         "vllm": layout.roles.rollout.engine == "vllm",
         "peft": learner.lora_rank > 0,
-        "bitsandbytes": learner.optimizer == "adamw_8bit",
+        "bitsandbytes": has_8_bit_moments(learner),
     }
     return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 

@@ -6,6 +6,11 @@ import gc
 import os
 
 
+def own_threads() -> int:
+    """Threads that a role without a card computes with: those that the layout leaves it, else one."""
+    return int(os.environ.get("OMP_NUM_THREADS", "1"))
+
+
 def visible_cards() -> tuple[str, ...]:
     """UUIDs of the cards that this process may work on, in CUDA's order, without opening one of them.
 

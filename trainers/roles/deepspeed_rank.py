@@ -12,10 +12,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rltui.layout.roles import has_8_bit_moments
 from trainers.durable import files_of_rank, flush_to_disk
+from trainers.roles.card import own_threads
 from trainers.roles.engine import derive_seed
 from trainers.roles.meter import METER, measured, resident_now_gib
-from trainers.roles.optimizers import EIGHT_BIT, new_optimizer
+from trainers.roles.optimizers import new_optimizer
 from trainers.roles.reference import TORCH_DTYPES
 from trainers.roles.reshard import load_resharded, reshard
 from trainers.roles.zero import deepspeed_config, effective_stage, forbid_compiling
@@ -91,7 +93,7 @@ class DeepSpeedRank(abc.ABC):
         forbid_compiling()
         torch.manual_seed(self._layout.train.seed + self._rank)
         if not torch.cuda.is_available():
-            torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+            torch.set_num_threads(own_threads())
         deepspeed.init_distributed(dist_backend="nccl" if torch.cuda.is_available() else "gloo", verbose=False)
         self._initialize(deepspeed, torch)
         return time.monotonic() - began
@@ -218,7 +220,7 @@ class DeepSpeedRank(abc.ABC):
         width, sizes = (4 if self._role.precision == "fp32" else 2), {True: 0, False: 0}
         for parameter in self._engine.module.parameters():
             sizes[parameter.requires_grad] += int(getattr(parameter, "ds_numel", parameter.numel()))
-        states = 6 if getattr(self._role, "optimizer", "adamw") == EIGHT_BIT else 12
+        states = 6 if has_8_bit_moments(self._role) else 12
         return sizes[True] * (states + width) + (0 if self._has_frozen_base else sizes[False] * width)
 
     @measured("optimizer step")

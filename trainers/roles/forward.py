@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import torch
 from trainers.data.batch import stack
 from trainers.losses import token_log_probs
 from trainers.roles.attention import attention_for, check_isolation
+from trainers.roles.card import own_threads
 from trainers.roles.head import call_with_head, head_log_probs, head_top_tokens
 from trainers.roles.model_inputs import gather, response_inputs, response_tokens, scatter
 from trainers.roles.reference import TORCH_DTYPES
@@ -43,7 +43,7 @@ def load_frozen(model_path: str, precision: str, pack_tokens: int = 0) -> Any:
 
     disable_progress_bar()  # a bar in a log file is a long line of noise
     if not torch.cuda.is_available():
-        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        torch.set_num_threads(own_threads())
     model = model_class(model_path).from_pretrained(
         model_path,
         dtype=getattr(torch, TORCH_DTYPES[precision]),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rltui.layout.roles import has_8_bit_moments
+
 if TYPE_CHECKING:
     from rltui.layout.schema import Critic, Learner
-
-EIGHT_BIT = "adamw_8bit"
 
 
 def new_optimizer(role: Learner | Critic, parameters: list[Any], learning_rate: float, weight_decay: float) -> Any:
@@ -22,7 +22,7 @@ def new_optimizer(role: Learner | Critic, parameters: list[Any], learning_rate: 
     Raises:
         ModuleNotFoundError: The role wants 8 bits, and bitsandbytes is not installed.
     """
-    if getattr(role, "optimizer", "adamw") == EIGHT_BIT:  # a critic has no choice
+    if has_8_bit_moments(role):
         return _eight_bit(parameters, learning_rate, weight_decay)
     import torch
 
