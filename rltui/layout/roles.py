@@ -76,7 +76,9 @@ class Learner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pool: PoolName = ""
     tensor_parallel: Annotated[Slots, Meta(description="GPUs that share one copy of each layer.")] = 1
     sequence_parallel: Annotated[Slots, Meta(description="GPUs that share one sequence (Ulysses); needs ZeRO-3.")] = 1
-    zero_stage: Annotated[Literal[0, 1, 2, 3], Meta(description="DeepSpeed ZeRO stage.")] = 2
+    zero_stage: Annotated[
+        Literal[0, 1, 2, 3], Meta(description="DeepSpeed ZeRO stage; in fp16 and bf16, 0 is run as 1.")
+    ] = 2
     hpz_partition: Annotated[
         CountOrZero, Meta(description="ZeRO++ secondary partition size; 0 or 1: off. Costs 2 B/parameter over it.")
     ] = 0
@@ -148,6 +150,15 @@ class Critic(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def has_8_bit_moments(role: Learner | Critic) -> bool:
     """Whether the optimizer keeps its moments in a byte each; a critic has no choice of optimizer."""
     return isinstance(role, Learner) and role.optimizer == "adamw_8bit"
+
+
+def effective_stage(role: Learner | Critic) -> Literal[0, 1, 2, 3]:
+    """The ZeRO stage that a role is run with: in fp16 and bf16 at least 1.
+
+    DeepSpeed 0.19 without ZeRO divides fp16's gradients by a scale that it did not multiply the loss by. ZeRO-1 makes
+    the same steps, scaled, from float32 weights that are shared out instead of kept on every rank.
+    """
+    return role.zero_stage or (0 if role.precision == "fp32" else 1)
 
 
 def accumulates_in_float32(role: Learner | Critic) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from rltui.layout.roles import accumulates_in_float32, has_8_bit_moments
+from rltui.layout.roles import accumulates_in_float32, effective_stage, has_8_bit_moments
 from rltui.memory import settings as s
 from rltui.memory.engine import (
     TEACHER_BATCHED_TOKENS,
@@ -69,7 +69,7 @@ def sharding_of(layout: Layout, name: str) -> s.Sharding:
     role: Learner | Critic = getattr(layout.roles, name)
     return s.Sharding(
         gpus=max(1, layout.slots_of(name)),
-        zero_stage=role.zero_stage,
+        zero_stage=effective_stage(role),
         tensor_parallel=getattr(role, "tensor_parallel", 1),
         context_parallel=getattr(role, "sequence_parallel", 1),
         hpz=max(1, getattr(role, "hpz_partition", 1)),

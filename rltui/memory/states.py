@@ -110,7 +110,7 @@ def gathered_gib(model: Architecture, states: States, sharding: Sharding, *, tra
     if sharding.zero_stage == 3:
         whole = slice_of(model, sharding).whole
         parts["gathered"] = min(whole, DEEPSPEED_LIVE_PARAMETERS) * states.compute / GIB
-    if sharding.zero_stage >= 2 and trained:
+    if sharding.zero_stage >= 1 and trained:
         bucket = min(slice_of(model, sharding).whole, DEEPSPEED_BUCKET_ELEMENTS)
         parts["buffers"] = bucket * states.compute / GIB
     return parts

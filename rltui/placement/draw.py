@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from rltui.layout.roles import effective_stage
 from rltui.placement.result import STRANDED_WORDS
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _role_lines(layout: Layout) -> Iterator[str]:
 
 def _training(layout: Layout, name: str) -> str:
     role: Learner | Critic = getattr(layout.roles, name)
-    return f"ZeRO-{role.zero_stage}, {role.precision}"
+    return f"ZeRO-{effective_stage(role)}, {role.precision}"
 
 
 def _ranks(count: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -53,14 +54,20 @@ def whole_batch() -> MiniBatch:
     return batch
 
 
-def gradient(path: str, words: str, batch: MiniBatch) -> torch.Tensor:
-    """The gradient [P] that the optimizer of a fresh learner steps with, in float64."""
-    from deepspeed.utils import safe_get_full_grad
-
+def lone_learner(path: str, words: str) -> policy.Learner:
+    """A learner in bf16, unless ``words`` say otherwise, that is the only rank."""
     changes = [f"roles.learner.{word}" for word in words.split()]
     layout = load_layout(LAYOUT, ["roles.learner.gpus=[1]", "roles.learner.precision=bf16", *changes]).layout
     learner = policy.Learner(layout, 0, path)
     learner.load("127.0.0.1", free_port())
+    return learner
+
+
+def gradient(path: str, words: str, batch: MiniBatch) -> torch.Tensor:
+    """The gradient [P] that the optimizer of a fresh learner steps with, in float64."""
+    from deepspeed.utils import safe_get_full_grad
+
+    learner = lone_learner(path, words)
     learner._accumulate(batch, Tally(), False)
     engine, found = learner._engine, list[torch.Tensor]()
     step = engine.optimizer.step
@@ -90,6 +97,23 @@ def test_eight_micro_batches_add_up_to_their_sum(stage: str, model_path: str, mo
     assert apart(gradient(model_path, f"{stage} micro_batch=0", batch), wanted) < AT_ONCE
     monkeypatch.setattr(zero, "accumulates_in_float32", lambda _role: False)
     assert apart(gradient(model_path, words, batch), wanted) > IN_BF16
+
+
+def writable_gib() -> float:
+    """Address space of this process that a fork must promise again, touched or not."""
+    parts = [line.split(maxsplit=2) for line in Path("/proc/self/maps").read_text().splitlines()]
+    sizes = [[int(end, 16) for end in extent.split("-")] for extent, rights, _ in parts if rights == "rw-p"]
+    return sum(end - start for start, end in sizes) / 2**30
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_the_bucket_of_a_small_model_is_small(stage: int, model_path: str) -> None:
+    before = writable_gib()
+    learner = lone_learner(model_path, f"zero_stage={stage}")
+    learner._accumulate(whole_batch(), Tally(), False)
+    elements = sum(getattr(one, "ds_numel", one.numel()) for one in learner._engine.module.parameters())
+    assert learner._engine.optimizer.reduce_bucket_size == elements
+    assert writable_gib() - before < 0.5
 
 
 @pytest.mark.parametrize(

@@ -33,15 +33,17 @@ SMALL = [
 ]  # fmt: skip
 HANG_ONCE = """
 import os, time
+from contextlib import suppress
 from trainers.roles import processes
 from trainers.roles.reward_worker import RewardWorker
 
 class Hangs(RewardWorker):
     def score(self, answer):
         flag = {flag!r}
-        if answer.prompt.text.startswith("root") and not os.path.exists(flag):
-            open(flag, "w").close()
-            time.sleep(1e6)  # beyond the reach of the reward's own limit
+        if answer.prompt.text.startswith("root"):
+            with suppress(FileExistsError):  # of two workers that get here at once, one hangs
+                open(flag, "x").close()
+                time.sleep(1e6)  # beyond the reach of the reward's own limit
         return super().score(answer)
 
 processes.RewardWorker = Hangs

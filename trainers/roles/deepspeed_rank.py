@@ -6,13 +6,14 @@ All heavy imports are inside the methods, so that the process is up, and its pla
 from __future__ import annotations
 
 import abc
+import math
 import os
 import time
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rltui.layout.roles import has_8_bit_moments
+from rltui.layout.roles import effective_stage, has_8_bit_moments
 from trainers.durable import files_of_rank, flush_to_disk
 from trainers.roles.card import own_threads
 from trainers.roles.engine import derive_seed
@@ -20,10 +21,10 @@ from trainers.roles.meter import METER, measured, resident_now_gib
 from trainers.roles.optimizers import new_optimizer
 from trainers.roles.reference import TORCH_DTYPES
 from trainers.roles.reshard import load_resharded, reshard
-from trainers.roles.zero import deepspeed_config, effective_stage, forbid_compiling
+from trainers.roles.zero import deepspeed_config, forbid_compiling, full_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from rltui.layout.schema import Critic, Layout, Learner
@@ -118,7 +119,7 @@ class DeepSpeedRank(abc.ABC):
         warmup = max(1, train.warmup_steps)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
         self._engine, *_ = deepspeed.initialize(
-            model=model, optimizer=optimizer, lr_scheduler=scheduler, config=self._config(model.config)
+            model=model, optimizer=optimizer, lr_scheduler=scheduler, config=self._config(model.config, trained)
         )
         # Dropout would make the trainer's log-probs random; recomputing activations works in training mode only.
         self._engine.module.train(self._role.gradient_checkpointing)
@@ -127,12 +128,16 @@ class DeepSpeedRank(abc.ABC):
 
             check_isolation(self._probe, self._engine.device)
 
-    def _config(self, model_config: Any) -> dict[str, Any]:
+    def _config(self, model_config: Any, trained: Sequence[Any] = ()) -> dict[str, Any]:
         import torch
 
-        role, train = self._role, self._layout.train
-        hidden_size = model_config.get_text_config().hidden_size
-        return deepspeed_config(role, train, hidden_size, has_gpu=torch.cuda.is_available())
+        return deepspeed_config(
+            self._role,
+            self._layout.train,
+            model_config.get_text_config().hidden_size,
+            trained=sum(math.prod(full_shape(parameter)) for parameter in trained),
+            has_gpu=torch.cuda.is_available(),
+        )
 
     def _load_model(self, torch: Any) -> Any:
         from transformers import AutoConfig

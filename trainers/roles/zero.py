@@ -7,7 +7,8 @@ from contextlib import nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rltui.layout.roles import accumulates_in_float32
+from rltui.layout.roles import accumulates_in_float32, effective_stage
+from rltui.memory.states import DEEPSPEED_BUCKET_ELEMENTS
 from trainers.roles.lora import adapted_layers, base_name, is_adapter, merged
 
 if TYPE_CHECKING:
@@ -22,16 +23,9 @@ and 500 steps without one double it. DeepSpeed waits 1000, as long as a whole ru
 _LAYER = re.compile(r"^(.*?\.\d+)\.")
 
 
-def effective_stage(role: Learner | Critic) -> int:
-    """The ZeRO stage that a role is run with: in fp16 and bf16 at least 1.
-
-    DeepSpeed 0.19 without ZeRO divides fp16's gradients by a scale that it did not multiply the loss by. ZeRO-1 makes
-    the same steps, scaled, from float32 weights that are shared out instead of kept on every rank.
-    """
-    return role.zero_stage if role.precision == "fp32" else max(1, role.zero_stage)
-
-
-def deepspeed_config(role: Learner | Critic, train: Train, hidden_size: int, *, has_gpu: bool) -> dict[str, Any]:
+def deepspeed_config(
+    role: Learner | Critic, train: Train, hidden_size: int, *, trained: int = 0, has_gpu: bool
+) -> dict[str, Any]:
     """DeepSpeed's configuration for a learner or critic.
 
     Gradient accumulation is the learner's own affair (``managed_gradient_accumulation``), because groups without
@@ -42,11 +36,14 @@ def deepspeed_config(role: Learner | Critic, train: Train, hidden_size: int, *, 
         train: For the gradient's bound.
         hidden_size: Of the model. Parameters of fewer than ten times as many elements (the norms) are not worth a
             gather each; ZeRO-3 leaves them whole.
+        trained: Parameters that get gradients, 0 if not known yet. DeepSpeed allocates a bucket for them that is never
+            smaller than it is told, however small the model.
         has_gpu: Whether what is offloaded comes from a card, so that host memory must be pinned.
     """
     zero: dict[str, Any] = {
         "stage": effective_stage(role),
         "overlap_comm": False,
+        "reduce_bucket_size": min(trained or DEEPSPEED_BUCKET_ELEMENTS, DEEPSPEED_BUCKET_ELEMENTS),
         "stage3_param_persistence_threshold": 10 * hidden_size,
     }
     if role.offload != "none":
