@@ -56,7 +56,9 @@ def preview_cancel(context: Context, run: RunSummary) -> ActionPreview:
         lines.append("the trainer saves a checkpoint first if it is training, then everything of this run ends")
     if run.last_attempt > run.attempt:
         lines.append(f"the {run.last_attempt - run.attempt} jobs that wait behind it in the chain are cancelled too")
-    lines.append(f"resubmitted later, it {checkpoint_words(context, run)}")
+    saves = run.state == "running" and bool(run.stage.step)
+    otherwise = "goes on from there; should that fail, it " if saves else ""
+    lines.append(f"resubmitted later, it {otherwise}{checkpoint_words(context, run)}")
     return ActionPreview(
         run_id=run.run_id,
         title=f"Cancel {run.run_id}?",

@@ -88,6 +88,16 @@ def clip_middle(text: str, width: int, ellipsis: str = "…") -> str:
     return clip(text, width - cell_width(tail), ellipsis) + tail
 
 
+def clip_start(text: str, width: int, ellipsis: str = "…") -> str:
+    """The end of ``text`` in ``width`` cells: of a preset, its own name says more than its family's."""
+    text = clean(text)
+    if cell_width(text) <= width or width <= 0:
+        return clip(text, width, ellipsis)
+    while cell_width(text) > width - 1:
+        text = text[1:]
+    return ellipsis + text
+
+
 def pad(text: str, width: int, right: bool = False, ellipsis: str = "…") -> str:
     """``text``, cleaned and exactly ``width`` cells wide; ``right`` puts it at the right edge."""
     text = clip(text, width, ellipsis)

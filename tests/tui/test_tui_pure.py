@@ -44,12 +44,18 @@ def test_nothing_that_could_act_is_left(text: str, clean: str) -> None:
 def test_clip_and_pad_keep_the_width(text: str, width: int) -> None:
     assert spans.cell_width(spans.clip(text, width)) <= width
     assert spans.cell_width(spans.clip_middle(text, width)) <= width
+    assert spans.cell_width(spans.clip_start(text, width)) <= width
     assert spans.cell_width(spans.pad(text, width)) == width
     assert spans.cell_width(spans.pad(text, width, right=True)) == width
 
 
 def test_names_that_differ_at_their_end_stay_apart() -> None:
     assert spans.clip_middle("grpo-7b-2x4-uneven-91c0", 14) == "grpo-7b-2…91c0"
+
+
+def test_of_a_preset_the_name_is_kept_rather_than_the_family() -> None:
+    assert spans.clip_start("open-instruct-32b/math-16x4-sharded", 24) == "…t-32b/math-16x4-sharded"
+    assert spans.clip_start("local/grpo-tiny", 15) == "local/grpo-tiny"
 
 
 @pytest.mark.parametrize("width", [0, 3, 8, 20, 80])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from rltui.cluster.jobs import JobSnapshot
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.report import as_text
 from rltui.diagnose.sources import text_source
+from rltui.service.actions import preview_cancel
 from rltui.watch.pending import pending_words
-from rltui.watch.snapshots import EndSnapshot, RunSnapshot, RunSummary
+from rltui.watch.snapshots import EndSnapshot, RunSnapshot, RunSummary, StageSnapshot
 
 
 def summary(**keys: Any) -> RunSummary:
@@ -54,3 +56,15 @@ def test_a_node_that_failed_is_named_once() -> None:
     lines = list(as_text(diagnose([text_source("scheduler", "Node failure on node2\n")])))
     assert lines[0] == "✗ A node failed under the job: node2."
     assert "  scheduler:1 (on node2)" in lines
+
+
+@pytest.mark.parametrize("checkpoints", [(), ("checkpoints/step-00000010/COMPLETE",)], ids=["none yet", "one"])
+@pytest.mark.parametrize("step", [None, 12])
+def test_cancelling_says_where_a_resubmit_would_go_on(checkpoints: tuple[str, ...], step: int | None) -> None:
+    client = SimpleNamespace(collect=lambda *_: [SimpleNamespace(path=f"/run/{name}") for name in checkpoints])
+    context: Any = SimpleNamespace(cluster=SimpleNamespace(client=client))
+    stage = StageSnapshot(stage="training", step=step, steps=20)
+    *_, last = preview_cancel(context, summary(state="running", stage=stage, path="/run")).consequences
+    kept = "goes on from the checkpoint at step 10" if checkpoints else "starts at step 0: there is no checkpoint yet"
+    saved = "goes on from there; should that fail, it " if step else ""  # a training run saves before it ends
+    assert last == f"resubmitted later, it {saved}{kept}"

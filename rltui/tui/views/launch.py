@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats
-from rltui.tui.spans import BLANK, Line, clip, clip_middle, line, pad, rule, wrapped
+from rltui.tui.spans import BLANK, Line, clip, clip_start, line, pad, rule, wrapped
 from rltui.tui.states import SEVERITIES
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def preset_row(preset: PresetSummary, width: int, selected: bool, glyphs: Glyphs
     name_width = max(8, width - 14)
     return line(
         (glyphs.cursor if selected else " ", "accent"),
-        (pad(clip_middle(preset.name, name_width, glyphs.ellipsis), name_width), "text"),
+        (pad(clip_start(preset.name, name_width, glyphs.ellipsis), name_width), "text"),
         (f" {pad(preset.algorithm.upper(), 5)} {pad(size, 5, right=True)} ", "dim"),
         selected=selected,
     )
