@@ -41,23 +41,16 @@ def attempt(tmp_path: Path) -> Path:
     return path
 
 
+def failed_run(attempt: Path, end: EndSnapshot | None, **more: Any) -> RunSummary:
+    """The run that ``attempt`` is of."""
+    given = {"run_id": "run-1a2b", "name": "run", "algorithm": "grpo", "cluster": "local", "state": "failed"}
+    shape = {"created_at": 0.0, "nodes": 1, "gpus_per_node": 2, "gpu": "cpu"}
+    return RunSummary(**given, **shape, attempt=2, end=end, path=str(attempt.parents[1]), **more)
+
+
 def diagnosed(context: Any, attempt: Path, end: EndSnapshot | None = None) -> tuple[Diagnosis, ...]:
     """Diagnose the run that ``attempt`` is of."""
-    run = RunSummary(
-        run_id="run-1a2b",
-        name="run",
-        algorithm="grpo",
-        cluster="local",
-        state="failed",
-        attempt=2,
-        created_at=0.0,
-        nodes=1,
-        gpus_per_node=2,
-        gpu="cpu",
-        stage=StageSnapshot(stage="training", detail="step 3"),
-        end=end,
-        path=str(attempt.parents[1]),
-    )
+    run = failed_run(attempt, end, stage=StageSnapshot(stage="training", detail="step 3"))
     return diagnose_run(context, run)
 
 
@@ -144,20 +137,7 @@ def test_broken_files_of_a_run_cost_nothing_else(context: Any, attempt: Path) ->
 def test_the_word_for_a_list_is_read_from_the_ends_of_logs(context: Any, attempt: Path) -> None:
     with attempt.joinpath("out.log").open("w") as log:
         log.write("step done in 3 s\n" * 200_000 + "ValueError: No available memory for the cache blocks.\n")
-    run = RunSummary(
-        run_id="run-1a2b",
-        name="run",
-        algorithm="grpo",
-        cluster="local",
-        state="failed",
-        attempt=2,
-        created_at=0.0,
-        nodes=1,
-        gpus_per_node=2,
-        gpu="cpu",
-        end=KILLED,
-        path=str(attempt.parents[1]),
-    )
+    run = failed_run(attempt, KILLED)
     assert failure_of(context, run) == "engine_kv_no_blocks"
     assert failure_of(context, structs.replace(run, state="running")) == ""
     assert "finished" in nothing_found(structs.replace(run, state="finished"))
