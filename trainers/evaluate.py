@@ -20,7 +20,7 @@ from trainers.data.codec import Codec
 from trainers.data.models import resolve_model
 from trainers.evaluation import Evaluation
 from trainers.rewards.judge import judge, make_reward
-from trainers.roles.engine import EngineActor, engine_environment
+from trainers.roles.engine import EngineActor, engine_environment, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,10 +51,7 @@ def evaluate(layout: Layout, model: str, folder: Path) -> dict[str, float]:
     engine = EngineActor(layout.roles.rollout, path, layout.lengths, 0)
 
     def ask(prompts: Sequence[EnginePrompt], settings: Callable[[int], SamplingSettings]) -> list[list[Completion]]:
-        groups: list[list[Completion]] = [[] for _ in prompts]
-        for completion in engine.generate(list(prompts), settings(0)):
-            groups[completion.prompt_index].append(completion)
-        return groups
+        return grouped(engine.generate(list(prompts), settings(0)), len(prompts))
 
     def score(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         return judge(reward, codec, prompts, groups)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rltui.onnode import rundir
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task
 from trainers.roles.calls import call_all
-from trainers.roles.engine import SamplingSettings, derive_seed
+from trainers.roles.engine import SamplingSettings, derive_seed, grouped
 from trainers.rollouts import prompts_per_chunk
 
 if TYPE_CHECKING:
@@ -218,12 +218,9 @@ def ask_engines(
         engine = engines[number % len(engines)]
         calls.append((engine, engine.actor.generate.remote(chunk, settings(number))))
     turns = -(-len(starts) // len(engines))
-    groups: list[list[Completion]] = [[] for _ in prompts]
     answers = call_all(calls, deadline_s * turns, "answering the evaluation set", check=check)
-    for first, completions in zip(starts, answers, strict=True):
-        for completion in completions:
-            groups[first + completion.prompt_index].append(completion)
-    return groups
+    counts = [len(prompts[first : first + size]) for first in starts]
+    return [group for found, count in zip(answers, counts, strict=True) for group in grouped(found, count)]
 
 
 def summary(step: int, metrics: dict[str, float], prompts: int, samples: int) -> str:

@@ -21,6 +21,7 @@ from trainers.metrics import check_numbers, check_parity, merge, rates, worst
 from trainers.reporting import Reporter
 from trainers.resuming import initial_state, restore
 from trainers.rewards.actors import RewardActors, make_judges
+from trainers.rewards.early import EarlyRewards
 from trainers.rewards.judge import judge
 from trainers.roles.engine import SamplingSettings, derive_seed
 from trainers.roles.fleet import ask
@@ -71,6 +72,7 @@ class Loop(abc.ABC):
             session.event("data", text, left_out=self.task.left_out)
             log.warning(text)
         self.reward = make_judges(session, fleet)
+        self.early = EarlyRewards(self.judged)
         self.rollouts = Rollouts(
             fleet.engines,
             train.prompts_per_step,
@@ -80,7 +82,13 @@ class Loop(abc.ABC):
             sequences=sequences_per_engine(layout),
         )
         self.lookahead = Lookahead(
-            self.task, self.rollouts, self.sampling, train.prompts_per_step, train.async_steps, train.steps
+            self.task,
+            self.rollouts,
+            self.sampling,
+            train.prompts_per_step,
+            train.async_steps,
+            train.steps,
+            judging=self.early.expect,
         )
         self.ages, self.idle = Ages(train.async_steps), IdleClock(self.rollouts.gate.busy_s)
         self.saver = Saver(session, fleet)
@@ -112,7 +120,7 @@ class Loop(abc.ABC):
 
     def run(self) -> bool:
         """Train until all steps are done or a stop is requested, and save; returns whether all steps are done."""
-        with contextlib.closing(self.rollouts), contextlib.closing(self.reward):
+        with contextlib.closing(self.rollouts), contextlib.closing(self.reward), contextlib.closing(self.early):
             self.evaluations.make_up()
             while self.state.step < self.layout.train.steps and not self.session.stop.requested:
                 self.idle.begin()
@@ -223,7 +231,12 @@ class Loop(abc.ABC):
         check_parity(f"{engine.title}, started again, and the learners", apart, self.layout)
 
     def rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
-        """The true reward of each sample of each prompt."""
+        """The true reward of each sample of each prompt, judged by now where the answers were expected."""
+        found = self.early.take(prompts)
+        return self.judged(prompts, groups) if found is None else found
+
+    def judged(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
+        """What the reward says of each sample of each prompt."""
         return judge(self.reward, self.codec, prompts, groups)
 
     def measure(self, kinds: Mapping[str, str], samples: Sequence[Sample]) -> dict[str, list[NDArray[np.float32]]]:

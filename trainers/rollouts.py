@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from trainers.gate import Gate
 from trainers.queues import BoundedQueue, QueueClosedError
 from trainers.roles.calls import POLL_S, Role, RoleDiedError, RoleError, call_all
+from trainers.roles.engine import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rltui.layout.schema import Layout
     from trainers.data.prompts import EnginePrompt
+    from trainers.rewards.early import OnAnswer
     from trainers.roles.engine import Completion, SamplingSettings
 
 SEQUENCES_PER_ENGINE = 256
@@ -38,12 +40,21 @@ class Ticket:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Prompts that one engine answers in one call; ``first`` is the number of the first of them in its ticket."""
+    """Prompts that one engine answers in one call.
+
+    Attributes:
+        lane: Of the result queue.
+        first: Number of the first prompt in its ticket.
+        prompts: The prompts.
+        sampling: How they are sampled.
+        on_answer: See ``Rollouts.submit``.
+    """
 
     lane: int
     first: int
     prompts: list[EnginePrompt]
     sampling: SamplingSettings
+    on_answer: OnAnswer | None = None
 
 
 class Rollouts:
@@ -85,15 +96,23 @@ class Rollouts:
         for lane, engine in enumerate(engines):
             threading.Thread(target=self._feed, args=(lane, engine), name=f"feed {engine.name}", daemon=True).start()
 
-    def submit(self, step: int, prompts: Sequence[EnginePrompt], sampling: Sequence[SamplingSettings]) -> Ticket:
+    def submit(
+        self,
+        step: int,
+        prompts: Sequence[EnginePrompt],
+        sampling: Sequence[SamplingSettings],
+        on_answer: OnAnswer | None = None,
+    ) -> Ticket:
         """Have every prompt sampled in its turn; at most ``ahead`` + 1 steps in a row are under way at once.
 
         Args:
             step: Number of the training step.
             prompts: Each prompt, as engines take it.
             sampling: Settings for each chunk of prompts, see ``num_chunks``.
+            on_answer: Called by a feeder as soon as a chunk was answered, with the number of its first prompt, how many
+                it has, and their completions.
         """
-        return self._submit(step % (self._ahead + 1), prompts, sampling, first=False)
+        return self._submit(step % (self._ahead + 1), prompts, sampling, on_answer)
 
     def collect(self, ticket: Ticket, check: Callable[[], None]) -> list[list[Completion]]:
         """The samples of each prompt of ``ticket``, when all are there.
@@ -107,8 +126,7 @@ class Rollouts:
         """
         while ticket.chunks:
             chunk, completions = self._next_result(ticket.lane, check)
-            for completion in completions:
-                ticket.groups[chunk.first + completion.prompt_index].append(completion)
+            ticket.groups[chunk.first : chunk.first + len(chunk.prompts)] = grouped(completions, len(chunk.prompts))
             ticket.chunks -= 1
         return ticket.groups
 
@@ -116,7 +134,7 @@ class Rollouts:
         self, prompts: Sequence[EnginePrompt], sampling: Sequence[SamplingSettings], check: Callable[[], None]
     ) -> list[list[Completion]]:
         """Sample every prompt now, before what was submitted for steps to come; arguments and errors as above."""
-        return self.collect(self._submit(self._ahead + 1, prompts, sampling, first=True), check)
+        return self.collect(self._submit(self._ahead + 1, prompts, sampling, is_first=True), check)
 
     def num_chunks(self, num_prompts: int) -> int:
         """Calls that ``num_prompts`` prompts are cut into."""
@@ -129,14 +147,20 @@ class Rollouts:
         self.gate.close()
 
     def _submit(
-        self, lane: int, prompts: Sequence[EnginePrompt], sampling: Sequence[SamplingSettings], first: bool
+        self,
+        lane: int,
+        prompts: Sequence[EnginePrompt],
+        sampling: Sequence[SamplingSettings],
+        on_answer: OnAnswer | None = None,
+        *,
+        is_first: bool = False,
     ) -> Ticket:
         size = self._chunk_prompts
         ticket = Ticket(lane, [[] for _ in prompts], self.num_chunks(len(prompts)))
         for number, start in enumerate(range(0, len(prompts), size)):
             part = list(prompts[start : start + size])
-            chunk = Chunk(lane, start, part, sampling[number])
-            self.prompts.put(chunk, len(part), lane=number % len(self._engines), first=first)
+            chunk = Chunk(lane, start, part, sampling[number], on_answer)
+            self.prompts.put(chunk, len(part), lane=number % len(self._engines), first=is_first)
         return ticket
 
     def _next_result(self, lane: int, check: Callable[[], None]) -> tuple[Chunk, list[Completion]]:
@@ -158,6 +182,8 @@ class Rollouts:
                 chunk = self.prompts.take(lane)
                 try:
                     answer = self._ask(lane, engine, chunk)
+                    if chunk.on_answer is not None:
+                        chunk.on_answer(chunk.first, len(chunk.prompts), answer)
                 except RoleError as error:
                     answer = error
                 self.results.put((chunk, answer), len(chunk.prompts), chunk.lane)

@@ -85,8 +85,9 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
     from trainers.data.codec import Codec
     from trainers.data.tasks import make_task
     from trainers.resuming import initial_state
+    from trainers.rewards.early import EarlyRewards
     from trainers.rewards.judge import make_reward
-    from trainers.roles.engine import SamplingSettings, derive_seed
+    from trainers.roles.engine import SamplingSettings, derive_seed, grouped
     from trainers.staleness import Ages
 
     base: Any = getattr(importlib.import_module(f"trainers.{algorithm}"), algorithm.capitalize())
@@ -99,10 +100,8 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
                 train.temperature, self.layout.lengths.response, train.samples_per_prompt,
                 self.codec.stop_token_id, derive_seed(train.seed, number, drawn),
             )  # fmt: skip
-            groups: list[list[Any]] = [[] for _ in prompts]
-            for sample in fleet.engine.generate([list(p.token_ids) for p in prompts], settings):
-                groups[sample.prompt_index].append(sample)
-            return prompts, self.ages.note(groups, self.state.weight_version)
+            samples = fleet.engine.generate([list(p.token_ids) for p in prompts], settings)
+            return prompts, self.ages.note(grouped(samples, len(prompts)), self.state.weight_version)
 
         def send_weights(self, version: int) -> None:
             fleet.send_weights(version)
@@ -116,6 +115,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
     loop.layout, loop.fleet, loop.codec = layout, fleet, Codec(path)
     loop.task = make_task(layout, loop.codec)
     loop.reward = make_reward(layout, lambda *_: None)
+    loop.early = EarlyRewards(loop.judged)
     loop.state, loop.memory_gib, loop._durations = initial_state(layout), [], {}
     loop.ages = Ages(layout.train.async_steps)
     return loop

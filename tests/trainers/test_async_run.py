@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import statistics
 from typing import TYPE_CHECKING
 
 import pytest
@@ -110,3 +111,26 @@ Transfers.send = pretend
     error = attempt.events("error")[-1]
     assert re.match(r"engine 1 \(pid \d+ on .*\), started again, and the learners disagree by ", error)
     assert "the engine does not run the learner's weights" in error
+
+
+def test_rewards_that_take_their_time_are_there_when_the_learners_are_done(launch: Callable[..., Attempt]) -> None:
+    """A second for the rewards of a step and one for its training: one after the other these would be two."""
+    preamble = """
+import time
+from trainers.loop import Loop
+from trainers.rewards.exact import Exact
+optimize, score = Loop.optimize, Exact.score
+def train_slowly(self, *arguments):
+    time.sleep(1.0)
+    return optimize(self, *arguments)
+def judge_slowly(self, answers):
+    time.sleep(1.0)
+    return score(self, answers)
+Loop.optimize, Exact.score = train_slowly, judge_slowly
+"""
+    attempt = launch(1, *AHEAD, "train.async_steps=1", "train.steps=8", "roles.rollout.engines=1", preamble=preamble)
+    assert attempt.wait() == 0, attempt.log()[-3000:]
+    metrics = attempt.metrics()
+    assert all(line["time/total"] >= 1.0 for line in metrics)
+    assert statistics.median(line["time/total"] for line in metrics[2:]) < 1.8
+    assert 0 < statistics.fmean(line["reward"] for line in metrics) < 1

@@ -19,6 +19,7 @@ from trainers.data.sort_digits import SortDigits
 from trainers.groups import Drawn, choose, next_draw
 from trainers.grpo import Grpo
 from trainers.lookahead import Lookahead
+from trainers.rewards.early import EarlyRewards
 from trainers.roles.engine import Completion
 from trainers.staleness import Ages
 
@@ -85,7 +86,9 @@ class Sampler:
     def num_chunks(self, num_prompts: int) -> int:
         return -(-num_prompts // 2)
 
-    def submit(self, step: int, prompts: Sequence[Sequence[int]], sampling: Sequence[SamplingSettings]) -> Any:
+    def submit(
+        self, step: int, prompts: Sequence[Sequence[int]], sampling: Sequence[SamplingSettings], on_answer: Any = None
+    ) -> Any:
         self.seeds += [settings.seed for settings in sampling]
         return [self.group(prompt, sampling[i // 2]) for i, prompt in enumerate(prompts)]
 
@@ -117,6 +120,7 @@ def loop(*words: str) -> Any:
         made.task, made.rollouts, made.sampling, train.prompts_per_step, train.async_steps, train.steps
     )
     made.session = type("Session", (), {"board": type("Board", (), {"enter": staticmethod(lambda name: None)})})
+    made.early = EarlyRewards(made.judged)
     made.reward = type("Sorted", (), {"score": staticmethod(lambda answers: [is_sorted(one) for one in answers])})
     return made
 

@@ -26,7 +26,7 @@ class RemoteRewardError(RuntimeError):
 
 
 class Remote:
-    """Asks a server for the rewards of a whole step at once.
+    """Asks a server for the rewards of many answers at once; several threads may.
 
     Training ends where the server stays silent: a reward of 0 in its place would teach the model nonsense.
 

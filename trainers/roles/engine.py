@@ -24,7 +24,7 @@ from trainers.roles.meter import measured
 from trainers.roles.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rltui.layout.schema import Lengths, Rollout, Teacher
     from trainers.data.prompts import EnginePrompt
@@ -97,6 +97,14 @@ class Completion:
     weight_version: int
     newest_version: int = -1
     staleness: int = 0
+
+
+def grouped(completions: Iterable[Completion], num_prompts: int) -> list[list[Completion]]:
+    """The completions of each of the prompts of one call, in their order."""
+    groups: list[list[Completion]] = [[] for _ in range(num_prompts)]
+    for completion in completions:
+        groups[completion.prompt_index].append(completion)
+    return groups
 
 
 class Engine(Protocol):

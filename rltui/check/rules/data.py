@@ -219,7 +219,7 @@ def dataset_of_nobody(subject: Subject) -> Iterator[Trouble]:
 def workers_for_nothing(subject: Subject) -> Iterator[Trouble]:
     """There are reward workers, but nothing for them to compute.
 
-    With reward `http` the server computes, and is asked for all samples of a step at once; `none` is no reward.
+    With reward `http` the server computes, and is asked for many samples at once; `none` is no reward.
     """
     layout, reward = subject.layout, subject.layout.roles.reward
     if reward is not None and reward.workers and not layout.num_reward_workers:
