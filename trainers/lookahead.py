@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trainers.data.prompts import Prompt
-    from trainers.rewards.early import OnAnswer
+    from trainers.early import OnAnswer
     from trainers.roles.engine import Completion, SamplingSettings
 
 
@@ -38,7 +38,7 @@ class Lookahead:
         prompts_per_step: Prompts of each step.
         async_steps: Most steps to be ahead.
         last_step: The last step of the run.
-        judging: From the prompts of a step to what is called with answers to them as they come.
+        expect: From the prompts of a step to what is called with answers to them as they come.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Lookahead:
         prompts_per_step: int,
         async_steps: int,
         last_step: int,
-        judging: Callable[[Sequence[Prompt]], OnAnswer] | None = None,
+        expect: Callable[[Sequence[Prompt]], OnAnswer] | None = None,
     ) -> None:
-        self._task, self._rollouts, self._sampling, self._judging = task, rollouts, sampling, judging
+        self._task, self._rollouts, self._sampling, self._expect = task, rollouts, sampling, expect
         self._count, self._async_steps, self._last_step = prompts_per_step, async_steps, last_step
         self._begun: deque[_Submitted] = deque()
         self._starts: deque[int] = deque()
@@ -123,7 +123,7 @@ class Lookahead:
         if prepared != start:
             prompts = self._task.prompts(start, self._count)
         settings = self._sampling(step, 0, self._count)
-        on_answer = None if self._judging is None else self._judging(prompts)
+        on_answer = None if self._expect is None else self._expect(prompts)
         ticket = self._rollouts.submit(step, [prompt.request for prompt in prompts], settings, on_answer)
         self._begun.append(_Submitted(step, start, prompts, ticket))
 

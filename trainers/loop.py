@@ -6,7 +6,7 @@ import abc
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import structs
@@ -14,6 +14,7 @@ from msgspec import structs
 from rltui.onnode import rundir
 from trainers.data.batch import join_columns, packing_efficiency, sampled, shard, split
 from trainers.data.tasks import make_task
+from trainers.early import Early, expect_all
 from trainers.evaluations import Evaluations
 from trainers.idle import IdleClock
 from trainers.lookahead import Lookahead
@@ -21,7 +22,6 @@ from trainers.metrics import check_numbers, check_parity, merge, rates, worst
 from trainers.reporting import Reporter
 from trainers.resuming import initial_state, restore
 from trainers.rewards.actors import RewardActors, make_judges
-from trainers.rewards.early import EarlyRewards
 from trainers.rewards.judge import judge
 from trainers.roles.engine import SamplingSettings, derive_seed
 from trainers.roles.fleet import ask
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from trainers.data.batch import Rows, Sample, Shard
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
+    from trainers.early import OnAnswer
     from trainers.roles.calls import Role, RoleDiedError
     from trainers.roles.engine import Completion
     from trainers.roles.fleet import Fleet
@@ -72,7 +73,8 @@ class Loop(abc.ABC):
             session.event("data", text, left_out=self.task.left_out)
             log.warning(text)
         self.reward = make_judges(session, fleet)
-        self.early = EarlyRewards(self.judged)
+        self.early_rewards = Early(self.judged)
+        self.early: list[Early[Any]] = [self.early_rewards]
         self.rollouts = Rollouts(
             fleet.engines,
             train.prompts_per_step,
@@ -88,7 +90,7 @@ class Loop(abc.ABC):
             train.prompts_per_step,
             train.async_steps,
             train.steps,
-            judging=self.early.expect,
+            expect=self.expect,
         )
         self.ages, self.idle = Ages(train.async_steps), IdleClock(self.rollouts.gate.busy_s)
         self.saver = Saver(session, fleet)
@@ -120,7 +122,9 @@ class Loop(abc.ABC):
 
     def run(self) -> bool:
         """Train until all steps are done or a stop is requested, and save; returns whether all steps are done."""
-        with contextlib.closing(self.rollouts), contextlib.closing(self.reward), contextlib.closing(self.early):
+        with contextlib.ExitStack() as stack:
+            for close in (self.rollouts.close, self.reward.close, *(each.close for each in self.early)):
+                stack.callback(close)
             self.evaluations.make_up()
             while self.state.step < self.layout.train.steps and not self.session.stop.requested:
                 self.idle.begin()
@@ -232,8 +236,12 @@ class Loop(abc.ABC):
 
     def rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""
-        found = self.early.take(prompts)
-        return self.judged(prompts, groups) if found is None else found
+        parts = self.early_rewards.take(prompts)
+        return self.judged(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
+
+    def expect(self, prompts: Sequence[Prompt]) -> OnAnswer:
+        """What is to be called with answers to the prompts of a step as they come."""
+        return expect_all(self.early, prompts)
 
     def judged(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """What the reward says of each sample of each prompt."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,21 +27,58 @@ from trainers.data.batch import (
     sampled,
     with_columns,
 )
-from trainers.loop import Loop
+from trainers.early import Early
+from trainers.loop import Loop, home_of
 from trainers.metrics import sample_metrics
 from trainers.rewards import training_rewards
 from trainers.stopping import leave
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from trainers.data.batch import Rows
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
     from trainers.roles.engine import Completion
+    from trainers.roles.fleet import Fleet, Request
+    from trainers.roles.teacher import TeacherScores
+    from trainers.session import Session
+
+
+SAMPLED: dict[str, Callable[[TeacherScores], Any]] = {TEACHER_LOG_PROBS: lambda scores: scores.log_probs}
+SCORES = {
+    "sampled_token": SAMPLED,
+    "top_k": SAMPLED
+    | {TEACHER_TOP_IDS: lambda scores: scores.top_ids, TEACHER_TOP_LOG_PROBS: lambda scores: scores.top_log_probs},
+}
+"""What each estimator takes of the teacher's scores, by column."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Samples that the teacher is asked about.
+
+    Attributes:
+        samples: Which.
+        parts: Their rows for each replica.
+        requests: The calls.
+    """
+
+    samples: Sequence[Sample]
+    parts: Sequence[Rows]
+    requests: Sequence[Request]
 
 
 class Opd(Loop):
     """The training loop of one attempt."""
+
+    def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
+        super().__init__(session, fleet, codec)
+        # on cards that others share, it has to wait for its turn
+        homes = [home_of(session.layout, kind) for kind in ("teacher", "learner", "engine")]
+        self.early_scores = Early(self.ask_about) if homes[0] not in homes[1:] else None
+        if self.early_scores is not None:
+            self.early.append(self.early_scores)
 
     def step(self) -> dict[str, float]:
         """One training step; its metrics."""
@@ -79,7 +117,7 @@ class Opd(Loop):
             true_rewards = self.rewards(prompts, groups)
             samples = self.samples(prompts, groups, self.worth(true_rewards, number))
         with self.phase("teacher"):
-            samples = self.scored(samples)
+            samples = self.scored(samples, prompts)
         with self.phase("train"):
             metrics = self.optimize(number, samples)
         self.sync(version)
@@ -110,20 +148,34 @@ class Opd(Loop):
             for sample, advantage in zip(group, values, strict=True)
         ]
 
-    def scored(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples with the teacher's scores, and with the policy's own where the step has several updates."""
+    def ask_about(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> Asked:
+        """Ask the teacher about all samples of ``prompts``."""
+        pairs = zip(prompts, groups, strict=True)
+        return self.ask_teacher([sampled(prompt, sample) for prompt, group in pairs for sample in group])
+
+    def ask_teacher(self, samples: Sequence[Sample]) -> Asked:
+        """Ask the teacher about ``samples``."""
         parts = self.split(samples, "teacher")
-        begun = self.fleet.begin("teacher", "score", parts)
+        return Asked(samples, parts, self.fleet.begin("teacher", "score", parts))
+
+    def scored(self, samples: Sequence[Sample], prompts: Sequence[Prompt] = ()) -> list[Sample]:
+        """The samples with the teacher's scores, and with the policy's own where the step has several updates.
+
+        Args:
+            samples: The samples.
+            prompts: Those that they answer, if the teacher may have been asked as the answers came.
+        """
+        early = None if self.early_scores is None else self.early_scores.take(prompts)
+        asked = early or [self.ask_teacher(samples)]
         sampled_now = ENGINE_LOG_PROBS in samples[0].columns  # only these have a ratio to what sampled them
         needs_old = self.needs_old_log_probs and sampled_now
         old = self.measure({"learner": "log_probs"}, samples)["learner"] if needs_old else None
-        scores = self.fleet.finish(begun, "scoring the student's tokens")
-        columns: dict[str, Any] = {TEACHER_LOG_PROBS: join_columns([s.log_probs for s in scores], parts, samples)}
-        if old is not None:
-            columns[OLD_LOG_PROBS] = old
-        if self.layout.opd.estimator == "top_k":
-            columns[TEACHER_TOP_IDS] = join_columns([s.top_ids for s in scores], parts, samples)
-            columns[TEACHER_TOP_LOG_PROBS] = join_columns([s.top_log_probs for s in scores], parts, samples)
+        columns: dict[str, Any] = {} if old is None else {OLD_LOG_PROBS: old}
+        for one in asked:
+            scores = self.fleet.finish(one.requests, "scoring the student's tokens")
+            for name, answer in SCORES[self.layout.opd.estimator].items():
+                found = join_columns([answer(score) for score in scores], one.parts, one.samples)
+                columns.setdefault(name, []).extend(found)
         return with_columns(samples, columns)
 
 

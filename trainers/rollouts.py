@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Layout
     from trainers.data.prompts import EnginePrompt
-    from trainers.rewards.early import OnAnswer
+    from trainers.early import OnAnswer
     from trainers.roles.engine import Completion, SamplingSettings
 
 SEQUENCES_PER_ENGINE = 256

@@ -84,8 +84,8 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
 
     from trainers.data.codec import Codec
     from trainers.data.tasks import make_task
+    from trainers.early import Early
     from trainers.resuming import initial_state
-    from trainers.rewards.early import EarlyRewards
     from trainers.rewards.judge import make_reward
     from trainers.roles.engine import SamplingSettings, derive_seed, grouped
     from trainers.staleness import Ages
@@ -115,7 +115,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
     loop.layout, loop.fleet, loop.codec = layout, fleet, Codec(path)
     loop.task = make_task(layout, loop.codec)
     loop.reward = make_reward(layout, lambda *_: None)
-    loop.early = EarlyRewards(loop.judged)
+    loop.early_rewards, loop.early_scores = Early(loop.judged), None
     loop.state, loop.memory_gib, loop._durations = initial_state(layout), [], {}
     loop.ages = Ages(layout.train.async_steps)
     return loop

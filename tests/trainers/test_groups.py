@@ -16,10 +16,10 @@ from rltui.layout.load import load_layout
 from trainers.advantages import overlong_penalty
 from trainers.checkpoint import TrainingState
 from trainers.data.sort_digits import SortDigits
+from trainers.early import Early
 from trainers.groups import Drawn, choose, next_draw
 from trainers.grpo import Grpo
 from trainers.lookahead import Lookahead
-from trainers.rewards.early import EarlyRewards
 from trainers.roles.engine import Completion
 from trainers.staleness import Ages
 
@@ -120,7 +120,7 @@ def loop(*words: str) -> Any:
         made.task, made.rollouts, made.sampling, train.prompts_per_step, train.async_steps, train.steps
     )
     made.session = type("Session", (), {"board": type("Board", (), {"enter": staticmethod(lambda name: None)})})
-    made.early = EarlyRewards(made.judged)
+    made.early_rewards = Early(made.judged)
     made.reward = type("Sorted", (), {"score": staticmethod(lambda answers: [is_sorted(one) for one in answers])})
     return made
 

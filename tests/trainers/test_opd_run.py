@@ -89,3 +89,29 @@ def test_a_teacher_with_other_tokens_is_refused_by_name(launch: Callable[..., At
     attempt = launch(1, *WORDS, f"roles.teacher.model={other}", base=LAYOUT)
     assert attempt.wait() == 1
     assert "the teacher has another tokenizer than the learner: token '7'" in attempt.events("error")[0]
+
+
+def test_the_teacher_scores_what_was_made_ahead_while_the_learners_train(launch: Callable[..., Attempt]) -> None:
+    """A second for the teacher's scores of a step and one for its training: one after the other these would be two."""
+    preamble = """
+import time
+from trainers.loop import Loop
+from trainers.roles import processes
+from trainers.roles.teacher import Teacher
+optimize = Loop.optimize
+def train_slowly(self, *arguments):
+    time.sleep(1.0)
+    return optimize(self, *arguments)
+class Slow(Teacher):
+    def score(self, rows):
+        time.sleep(1.0)
+        return super().score(rows)
+Loop.optimize, processes.Teacher = train_slowly, Slow
+"""
+    attempt = launch(1, *WORDS, "train.async_steps=1", "train.steps=8", base=LAYOUT, preamble=preamble)
+    assert attempt.wait() == 0, attempt.log()[-3000:]
+    lines = attempt.metrics()
+    assert lines[0]["time/total"] >= 2.0  # nothing was made ahead of the first
+    assert all(line["time/total"] >= 1.0 for line in lines)
+    assert statistics.median(line["time/total"] for line in lines[2:]) < 1.8
+    assert all(line["reverse_kl"] > 0 for line in lines)

@@ -48,12 +48,19 @@ class Request:
         method: What for.
         arguments: With what.
         reference: Ray's, of the answer.
+        actor: Ray's handle of the process that was asked.
     """
 
     role: Role
     method: str
     arguments: tuple[Any, ...]
     reference: Any
+    actor: Any
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another process has taken the place of the one that was asked."""
+        return self.actor is not self.role.actor
 
     def again(self) -> Request:
         """The same, asked of the role's process of now."""
@@ -197,7 +204,7 @@ class Fleet:
             RoleError: A role failed; another one died or did not answer in time, or a frozen one did so too often.
         """
         answers: dict[Role, Any] = {}
-        waiting = list(requests)
+        waiting = [request.again() if request.is_lost else request for request in requests]
         while waiting:
             calls = [(request.role, request.reference) for request in waiting]
             try:
@@ -342,4 +349,5 @@ class Fleet:
 
 def ask(role: Role, method: str, *arguments: Any) -> Request:
     """Ask ``role`` something; ``Fleet.finish`` waits for the answer."""
-    return Request(role, method, arguments, getattr(role.actor, method).remote(*arguments))
+    actor = role.actor
+    return Request(role, method, arguments, getattr(actor, method).remote(*arguments), actor)

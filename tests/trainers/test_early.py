@@ -1,4 +1,4 @@
-"""Rewards of answers as they come: in their places, once, and with what went wrong."""
+"""What is begun on answers as they come: in its place, once, and with what went wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers.data.prompts import Prompt
-from trainers.rewards.early import EarlyRewards
+from trainers.early import Early
 from trainers.roles.engine import Completion, grouped
 
 if TYPE_CHECKING:
@@ -38,63 +38,64 @@ def judge(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> 
 
 
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), seed=st.integers(0, 10**6))
-def test_rewards_are_in_the_order_of_the_prompts_however_answers_come(sizes: list[int], seed: int) -> None:
-    early, prompts = EarlyRewards(judge), prompts_of(sum(sizes))
+def test_parts_are_in_the_order_of_the_prompts_however_answers_come(sizes: list[int], seed: int) -> None:
+    early, prompts = Early(judge), prompts_of(sum(sizes))
     on_answer = early.expect(prompts)
     chunks = [(sum(sizes[:number]), size) for number, size in enumerate(sizes)]
     random.Random(seed).shuffle(chunks)
     for first, size in chunks:
         on_answer(first, size, answers_to(size))
-    assert early.take(prompts) == judge(prompts, grouped(answers_to(sum(sizes)), sum(sizes)))
+    whole = judge(prompts, grouped(answers_to(sum(sizes)), sum(sizes)))
+    assert [rewards for part in early.take(prompts) or [] for rewards in part] == whole
     assert early.take(prompts) is None  # they were taken
     early.close()
 
 
-def test_prompts_that_were_not_expected_have_no_early_rewards() -> None:
-    early = EarlyRewards(judge)
+def test_of_prompts_that_were_not_expected_there_is_nothing() -> None:
+    early = Early(judge)
     early.expect(prompts_of(2))
     assert early.take(prompts_of(2)) is None
     early.close()
 
 
 def test_steps_that_are_under_way_at_once_keep_apart() -> None:
-    early, first, second = EarlyRewards(judge), prompts_of(1), prompts_of(1)
+    early, first, second = Early(judge), prompts_of(1), prompts_of(1)
     for prompts, token in ((first, 3), (second, 7)):
         early.expect(prompts)(0, 1, [Completion(0, (token,), (-0.1,), "stop", 0)])
-    assert early.take(second) == [[7.0]]
-    assert early.take(first) == [[3.0]]
+    assert early.take(second) == [[[7.0]]]
+    assert early.take(first) == [[[3.0]]]
     early.close()
 
 
-def test_what_the_reward_raises_is_raised_where_it_is_taken() -> None:
+def test_what_the_work_raises_is_raised_where_it_is_taken() -> None:
     def broken(*_: Any) -> list[list[float]]:
         raise ValueError("no such judge")
 
-    early, prompts = EarlyRewards(broken), prompts_of(1)
+    early, prompts = Early(broken), prompts_of(1)
     early.expect(prompts)(0, 1, answers_to(1))
     with pytest.raises(ValueError, match="no such judge"):
         early.take(prompts)
     early.close()
 
 
-def test_whoever_brings_answers_does_not_wait_for_rewards() -> None:
+def test_whoever_brings_answers_does_not_wait_for_the_work() -> None:
     may_end = threading.Event()
 
     def slow(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         assert may_end.wait(20)
         return judge(prompts, groups)
 
-    early, prompts = EarlyRewards(slow), prompts_of(2)
+    early, prompts = Early(slow), prompts_of(2)
     on_answer = early.expect(prompts)
     on_answer(0, 1, answers_to(1))
     on_answer(1, 1, answers_to(1))
     may_end.set()
-    assert early.take(prompts) == [[0.0, 1.0], [10.0, 11.0]]
+    assert early.take(prompts) == [[[0.0, 1.0]], [[10.0, 11.0]]]
     early.close()
 
 
 def test_answers_after_the_end_are_dropped() -> None:
-    early, prompts = EarlyRewards(judge), prompts_of(1)
+    early, prompts = Early(judge), prompts_of(1)
     on_answer = early.expect(prompts)
     early.close()
     on_answer(0, 1, answers_to(1))

@@ -1,0 +1,83 @@
+"""Work on answers as they come, while engines answer other prompts and the learners train on a step before."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from trainers.roles.engine import grouped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from concurrent.futures import Future
+
+    from trainers.data.prompts import Prompt
+    from trainers.roles.engine import Completion
+
+    OnAnswer = Callable[[int, int, Sequence[Completion]], None]
+
+Found = TypeVar("Found")
+
+CALLS_AT_ONCE = 8
+"""Answers of so many calls of engines are worked on at the same time."""
+
+
+@dataclass
+class _Expected(Generic[Found]):
+    """Prompts whose answers are under way; ``parts`` by the number of the first prompt they are of."""
+
+    prompts: Sequence[Prompt]
+    parts: dict[int, Future[Found]] = field(default_factory=dict)
+
+
+class Early(Generic[Found]):
+    """Works on answers in threads of its own from the moment that an engine gives them.
+
+    A reward that takes seconds (a program's tests, a server) or a teacher's scores would otherwise hold up the learners
+    in each step, even where samples are made steps ahead of them.
+
+    Args:
+        work: What is done with some prompts of a step and the answers to each; called by several threads at once.
+    """
+
+    def __init__(self, work: Callable[[Sequence[Prompt], Sequence[Sequence[Completion]]], Found]) -> None:
+        self._work = work
+        self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="early")
+        self._expected: dict[int, _Expected[Found]] = {}
+
+    def expect(self, prompts: Sequence[Prompt]) -> OnAnswer:
+        """What is to be called with answers to ``prompts``: the number of the first, how many, their completions."""
+        expected: _Expected[Found] = _Expected(prompts)
+        self._expected[id(prompts)] = expected
+
+        def begin(first: int, count: int, completions: Sequence[Completion]) -> None:
+            part = prompts[first : first + count]
+            with suppress(RuntimeError):  # closed: the run ends, and nobody will ask
+                expected.parts[first] = self._threads.submit(self._work, part, grouped(completions, count))
+
+        return begin
+
+    def take(self, prompts: Sequence[Prompt]) -> list[Found] | None:
+        """What was found, in the order of ``prompts``, a part for each call; None unless these very ones were expected.
+
+        All answers must be there, and are taken once. What the work raised is raised here.
+        """
+        expected = self._expected.pop(id(prompts), None)
+        return None if expected is None else [part.result() for _, part in sorted(expected.parts.items())]
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def expect_all(works: Iterable[Early[Any]], prompts: Sequence[Prompt]) -> OnAnswer:
+    """What is to be called with answers to ``prompts`` where several things are to be begun on each."""
+    begin = [work.expect(prompts) for work in works]
+
+    def begin_all(first: int, count: int, completions: Sequence[Completion]) -> None:
+        for each in begin:
+            each(first, count, completions)
+
+    return begin_all
