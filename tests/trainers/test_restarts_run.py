@@ -61,13 +61,14 @@ def check_restarted(attempt: Attempt, role: str, pid: int) -> None:
 
 
 def test_a_teacher_that_dies_changes_nothing_but_the_time(launch: Callable[..., Attempt]) -> None:
-    attempt = launch(1, *WORDS, *TEACHERS, base=OPD_LAYOUT)
+    words = (*WORDS, *TEACHERS, "roles.rollout.max_concurrency=64")  # asked four times a step, and started again once
+    attempt = launch(1, *words, base=OPD_LAYOUT)
     attempt.await_step(2)
     pid = pid_of(attempt, "teacher 1")
     os.kill(pid, 9)
     check_restarted(attempt, "teacher 1", pid)
     shutil.rmtree(attempt.run / rundir.CHECKPOINTS)
-    undisturbed = launch(2, *WORDS, *TEACHERS, base=OPD_LAYOUT)
+    undisturbed = launch(2, *words, base=OPD_LAYOUT)
     assert undisturbed.wait() == 0, undisturbed.log()[-3000:]
     assert undisturbed.rewards(1, STEPS) == attempt.rewards(1, STEPS)
     assert undisturbed.metrics()[-1]["loss"] == pytest.approx(attempt.metrics()[-1]["loss"], abs=1e-6)
