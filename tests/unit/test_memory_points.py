@@ -125,7 +125,7 @@ def test_loaded_weights_are_the_logged_ones(row: Row) -> None:
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["activation given", "activation estimated"])
-@pytest.mark.parametrize("name", ["M005", "M015", "M018"])
+@pytest.mark.parametrize("name", ["M005", "M015", "M018", "H83"])
 def test_tokens_from_card_and_utilization(name: str, given: bool) -> None:
     row = next(row for row in ENGINES if row["id"] == name)
     model = known_model(row["model"])
