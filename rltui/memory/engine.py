@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.hardware.kv_cache import kv_layers
-from rltui.hardware.parameters import count_parameters
+from rltui.hardware.parameters import count_parameters, router_parameters
 from rltui.memory.activations import CHUNKED_HEAD_GIB, forward_layer_bytes, routed_widths
 from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, NCCL_GIB, EngineEstimate
 from rltui.memory.kv_pool import Pool, capacity
@@ -30,7 +30,7 @@ GRAPH_LAYER_GIB = 0.045
 """CUDA graphs: 0.8 GiB for 28 layers, 2.2 for 36 and 3.2 for 64 in logs; they grow with the number of layers."""
 
 PADDED_WEIGHTS = 1.002
-"""Loaded weights over the parameters' bytes: padded vocabulary and what every GPU has whole."""
+"""Loaded weights over the parameters' bytes: padded vocabulary, norms and rotary tables."""
 
 TEACHER_BATCHED_TOKENS = 1024
 """Tokens of one step of a vLLM teacher of the trainers; the newer of vLLM's model runners scores as many at once."""
@@ -62,7 +62,8 @@ def vllm_batching(gpu: Gpu | None, *, server: bool) -> Batching:
 def weights_gib(model: Architecture, settings: EngineSettings) -> float:
     """GiB of one GPU's weights.
 
-    Everything is divided, towers too. Quantised checkpoints keep embedding and LM head in 16 bits.
+    Quantised checkpoints keep embedding and LM head in 16 bits. Tensor parallelism divides everything, towers too, but
+    what ``repeated_parameters`` counts; ``absorbed_gib`` comes on top.
     """
     if settings.weights_gib is not None:
         return settings.weights_gib
@@ -70,8 +71,36 @@ def weights_gib(model: Architecture, settings: EngineSettings) -> float:
     ends = count.embedding + count.head
     expert_bytes = settings.weight_bytes if settings.expert_weight_bytes is None else settings.expert_weight_bytes
     layers = (count.total - ends - count.routed) * settings.weight_bytes + count.routed * expert_bytes
-    size = layers + ends * max(2.0, settings.weight_bytes)
-    return size / settings.tensor_parallel * PADDED_WEIGHTS / GIB
+    size = (layers + ends * max(2.0, settings.weight_bytes)) / settings.tensor_parallel * PADDED_WEIGHTS
+    repeated = repeated_parameters(model, settings.tensor_parallel) * settings.weight_bytes
+    return (size + repeated) / GIB + absorbed_gib(model, settings)
+
+
+def repeated_parameters(model: Architecture, tensor_parallel: int) -> float:
+    """Parameters of one GPU beyond its equal share, because tensor parallelism does not divide them.
+
+    Routers and the projections down to the latent vectors of queries and keys are ``ReplicatedLinear`` in vLLM and
+    SGLang (``deepseek_v2.py``, ``qwen3_moe.py``), and every GPU has at least one KV head (``QKVParallelLinear``).
+    """
+    routers = router_parameters(model) * model.experts.layers if model.experts else 0
+    latent, layers, others = model.latent, model.softmax_layers, 1 - 1 / tensor_parallel
+    if latent is not None:
+        return others * (routers + layers * model.hidden * (latent.q_rank + latent.kv_rank + latent.rope_dim))
+    head = 2 * model.hidden * model.head_dim * layers
+    return others * routers + head * max(0.0, 1 - model.kv_heads / tensor_parallel)
+
+
+def absorbed_gib(model: Architecture, settings: EngineSettings) -> float:
+    """GiB of the 16-bit copies of latent attention's projections up from the latent vector, which decoding reads.
+
+    vLLM makes them where the projection is quantised (``MLACommonImpl.process_weights_after_loading``: otherwise they
+    are views), SGLang always (``w_kc`` and ``w_vc`` of ``post_load_weights``). The projection itself stays for prompts.
+    """
+    latent = model.latent
+    if latent is None or (settings.weight_bytes >= 2 and not settings.static_budget):
+        return 0.0
+    width = model.heads * (latent.nope_dim + latent.value_dim) / settings.tensor_parallel
+    return 2 * width * latent.kv_rank * model.softmax_layers / GIB
 
 
 def activation_gib(model: Architecture, settings: EngineSettings) -> float:

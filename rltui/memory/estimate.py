@@ -25,8 +25,8 @@ class Moment(Struct, frozen=True, kw_only=True):
     """Memory of one GPU at one moment.
 
     Attributes:
-        moment: Its name: ``load``, ``generate``, ``log-probs``, ``backward``, ``optimizer step``, ``weight sync``,
-            ``wake-up``.
+        moment: Its name: ``load``, ``generate``, ``log-probs``, ``backward``, ``first layer``, ``optimizer step``,
+            ``weight sync``, ``wake-up``.
         parts_gib: What it is made of, in GiB; ``context`` is what CUDA and NCCL take outside torch.
     """
 

@@ -72,10 +72,15 @@ RECIPES: dict[str, Recipe] = {
     "prime-rl sft": _FSDP,
     "torchtitan": Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="compiled"),
     "torchtitan 2024": _FSDP,
-    "verl": Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="eager", head="compiled", base_bytes=4.0),
+    "verl": Recipe(
+        backend="fsdp", zero_stage=3, states=s.FSDP_FP32_FOREACH, kernels="eager", head="compiled", base_bytes=4.0
+    ),
     "torchtune": Recipe(backend="plain", zero_stage=0, states=s.BF16_ADAM_8BIT_FUSED, kernels="fused", head="streamed"),
-    "litgpt": Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16, kernels="eager", head="full"),
+    "litgpt": Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full"),
     "megatron": Recipe(backend="megatron", zero_stage=1, states=s.MEGATRON_BF16, kernels="fused", head="compiled"),
     "transformers": Recipe(backend="deepspeed", zero_stage=3, states=s.DEEPSPEED_BF16, kernels="eager", head="full"),
+    "transformers fsdp": Recipe(
+        backend="fsdp1", zero_stage=3, states=s.FSDP_FP32_FOREACH, kernels="eager", head="full"
+    ),
 }
 """By system. torchtitan compiles its loss since April 2025; litgpt with FSDP has backend ``fsdp`` and ZeRO stage 3."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-Backend = Literal["deepspeed", "fsdp", "megatron", "plain"]
+Backend = Literal["deepspeed", "fsdp", "fsdp1", "megatron", "plain"]
 Checkpointing = Literal["none", "selective", "full", "offload"]
 Head = Literal["full", "compiled", "streamed", "chunked", "none"]
 
@@ -20,7 +20,8 @@ class States(Struct, frozen=True, kw_only=True):
         master: A float32 copy of the weights beside ``weights``, 0 where they are float32 themselves.
         moments: Adam's two moments.
         step_copy: The gradient in float32 while the optimizer steps, where ``gradients`` is not float32.
-        step_temporary: What the optimizer allocates while it steps; torch's foreach AdamW takes a float32 a parameter.
+        step_temporary: What the optimizer allocates while it steps: torch's AdamW (``foreach``, the default on a card)
+            takes once more what it steps, says its documentation; fused kernels take nothing.
         compute: A number in the forward pass.
     """
 
@@ -48,13 +49,19 @@ DEEPSPEED_FP32 = States(weights=4, gradients=4, master=4, moments=8, step_tempor
 """DeepSpeed in float32 with ZeRO, which clones its partition of the weights."""
 
 FSDP_FP32 = States(weights=4, gradients=4, moments=8)
-"""FSDP with float32 shards and bf16 compute: 16 bytes a parameter (torchtitan, prime-rl, verl)."""
+"""FSDP with float32 shards and bf16 compute: 16 bytes a parameter (torchtitan with its fused AdamW, prime-rl)."""
 
 MEGATRON_BF16 = States(weights=2, gradients=4, master=4, moments=8)
 """Megatron with ``--use-distributed-optimizer``: every replica has bf16 weights and float32 gradients."""
 
+FSDP_FP32_FOREACH = States(weights=4, gradients=4, moments=8, step_temporary=4)
+"""The same with torch's own AdamW (verl, transformers): 16 bytes a parameter, 20 while it steps."""
+
 PURE_BF16 = States(weights=2, gradients=2, moments=4)
 """Everything in bf16, no master weights: 8 bytes a parameter."""
+
+PURE_BF16_FOREACH = States(weights=2, gradients=2, moments=4, step_temporary=2)
+"""The same with torch's own AdamW (litgpt, transformers without mixed precision): 10 bytes a parameter as it steps."""
 
 BF16_ADAM_8BIT = States(weights=2, gradients=2, moments=2)
 """bf16 weights with 8-bit Adam (Dettmers et al. 2022, arXiv:2110.02861): 6 bytes a parameter."""
@@ -71,7 +78,8 @@ class Sharding(Struct, frozen=True, kw_only=True):
 
     Attributes:
         gpus: GPUs that train it.
-        backend: Who gathers and buffers: DeepSpeed, FSDP2, Megatron's distributed optimizer, or nobody (DDP, one GPU).
+        backend: Who gathers and buffers: DeepSpeed, FSDP2, the first FSDP (``fsdp1``, which accelerate takes unless
+            told otherwise), Megatron's distributed optimizer, or nobody (DDP, one GPU).
         zero_stage: 1: optimizer divided; 2: gradients too; 3: weights too. FSDP is 3, Megatron 1.
         tensor_parallel: GPUs that divide each matrix; activations too (sequence parallel).
         pipeline_parallel: Groups of layers.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.hardware.parameters import count_parameters
+from rltui.memory.activations import routed_widths
 from rltui.memory.estimate import GIB
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 FSDP_GATHERED_LAYERS = 3.5
 """Layers that FSDP2 holds whole at once: the one that computes, the next one that is prefetched as flat buffer and as
 parameters, and part of the cast of its shard. Read off the MoE rows of prime-rl, where a layer is gigabytes."""
+
+FSDP1_GATHERED_LAYERS = 2
+"""Layers that the first FSDP holds whole: its default ``limit_all_gathers`` permits the computing one and the next."""
 
 DEEPSPEED_LIVE_PARAMETERS = 10**9
 """``stage3_max_live_parameters`` and ``stage3_max_reuse_distance``: whole parameters that ZeRO-3 keeps."""
@@ -93,30 +97,37 @@ def step_gib(part: Slice, states: States, sharding: Sharding) -> float:
     return stepped * (states.step_copy + states.step_temporary) / GIB
 
 
-def gathered_gib(model: Architecture, states: States, sharding: Sharding, *, trained: bool) -> dict[str, float]:
+def gathered_gib(
+    model: Architecture, states: States, sharding: Sharding, *, trained: bool, base_bytes: float | None = None
+) -> dict[str, float]:
     """GiB of whole layers, whole gradients and communication buffers during a pass.
+
+    Layers are gathered in the numbers that are computed with, but a quantised frozen base as it is stored: its packed
+    numbers are sharded in 16-bit containers (``quant_storage`` of bitsandbytes, made for FSDP-QLoRA).
 
     Args:
         model: The model.
         states: Bytes of a parameter.
         sharding: How it is divided.
         trained: Whether its weights get gradients.
+        base_bytes: Bytes of a parameter of a frozen base; None: it is not frozen.
     """
-    if sharding.backend == "fsdp":
-        return {"gathered": _fsdp_bytes(model, states, sharding, trained=trained) / GIB}
+    item = states.compute if base_bytes is None else min(states.compute, base_bytes)
+    if sharding.backend in ("fsdp", "fsdp1"):
+        return {"gathered": _fsdp_bytes(model, states, sharding, item, trained=trained) / GIB}
     if sharding.backend != "deepspeed":
         return {}
     parts = {}
+    whole = slice_of(model, sharding).whole
     if sharding.zero_stage == 3:
-        whole = slice_of(model, sharding).whole
-        parts["gathered"] = min(whole, DEEPSPEED_LIVE_PARAMETERS) * states.compute / GIB
+        # DeepSpeed counts elements as they are stored: containers of several packed numbers are one.
+        parts["gathered"] = min(whole * item, DEEPSPEED_LIVE_PARAMETERS * states.compute) / GIB
     if sharding.zero_stage >= 1 and trained:
-        bucket = min(slice_of(model, sharding).whole, DEEPSPEED_BUCKET_ELEMENTS)
-        parts["buffers"] = bucket * states.compute / GIB
+        parts["buffers"] = min(whole, DEEPSPEED_BUCKET_ELEMENTS) * states.compute / GIB
     return parts
 
 
-def _fsdp_bytes(model: Architecture, states: States, sharding: Sharding, *, trained: bool) -> float:
+def _fsdp_bytes(model: Architecture, states: States, sharding: Sharding, item: float, *, trained: bool) -> float:
     count = count_parameters(model)
     routed = count.routed / model.experts.layers if model.experts else 0.0
     layer = (count.largest_layer - routed) / sharding.tensor_parallel + routed / sharding.expert_split
@@ -124,8 +135,13 @@ def _fsdp_bytes(model: Architecture, states: States, sharding: Sharding, *, trai
     if sharding.pipeline_parallel > 1:
         # A stage keeps its weights whole between micro-batches, and adds up whole float32 gradients.
         part = slice_of(model, sharding)
-        return part.whole * (states.compute + (4 if trained else 0))
-    gathered = states.compute * (FSDP_GATHERED_LAYERS * layer + ends)
+        return part.whole * (item + (4 if trained else 0))
+    layers = FSDP_GATHERED_LAYERS if sharding.backend == "fsdp" else FSDP1_GATHERED_LAYERS
+    gathered = item * layers * layer + states.compute * ends
+    if item < states.compute:
+        # The matrix that is multiplied with is dequantised whole.
+        matrix = model.hidden * max(model.query_dim, *routed_widths(model)[:2]) / sharding.tensor_parallel
+        gathered += states.compute * matrix
     return gathered + (states.compute * (layer + count.embedding / sharding.tensor_parallel) if trained else 0.0)
 
 

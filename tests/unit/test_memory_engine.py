@@ -12,7 +12,14 @@ from rltui.hardware.models import known_model
 from rltui.memory import EngineSettings, estimate_engine, estimate_training
 from rltui.memory import settings as s
 from rltui.memory.colocated import wake_up_moments
-from rltui.memory.engine import activation_gib, estimate_transformers_engine, vllm_batching, weights_gib
+from rltui.memory.engine import (
+    absorbed_gib,
+    activation_gib,
+    estimate_transformers_engine,
+    repeated_parameters,
+    vllm_batching,
+    weights_gib,
+)
 from rltui.memory.estimate import GIB
 from rltui.memory.knobs import engine_knob, valid_tensor_parallel
 from rltui.memory.kv_pool import capacity
@@ -78,6 +85,39 @@ def test_quantised_weights_leave_both_ends_in_16_bits() -> None:
     ends = 2 * 151936 * 4096
     fp8 = weights_gib(model("Qwen3-8B"), EngineSettings(weight_bytes=1))
     assert fp8 == pytest.approx((8_190_735_360 - ends + 2 * ends) * 1.002 / GIB)
+
+
+def test_each_gpu_has_routers_and_latent_projections_whole() -> None:
+    deepseek = model("DeepSeek-V3")
+    latent, routers = 61 * 7168 * (1536 + 512 + 64), 58 * 256 * (7168 + 1)
+    assert repeated_parameters(deepseek, 1) == 0
+    assert repeated_parameters(deepseek, 8) == pytest.approx(7 / 8 * (latent + routers))
+    assert repeated_parameters(model("Qwen3-30B-A3B"), 4) == pytest.approx(3 / 4 * 48 * 128 * 2048)
+
+
+def test_each_gpu_has_one_kv_head_at_least() -> None:
+    qwen = model("Qwen2.5-7B")  # 4 heads of 128 in 28 layers
+    assert repeated_parameters(qwen, 4) == 0
+    assert repeated_parameters(qwen, 8) == pytest.approx(2 * 3584 * 28 * (128 - 4 * 128 / 8))
+
+
+def test_decoding_reads_16_bit_copies_of_quantised_latent_projections() -> None:
+    deepseek = model("DeepSeek-V3")
+    copies = 2 * 61 * 512 * 128 * (128 + 128) / GIB
+    assert absorbed_gib(deepseek, EngineSettings(weight_bytes=1, tensor_parallel=8)) == pytest.approx(copies / 8)
+    assert absorbed_gib(deepseek, EngineSettings()) == 0
+    assert absorbed_gib(deepseek, EngineSettings(static_budget=True)) == pytest.approx(copies)
+    assert absorbed_gib(model("Qwen3-8B"), EngineSettings(weight_bytes=1)) == 0
+
+
+def test_weights_of_deepseek_over_eight_gpus_are_those_of_logs() -> None:
+    settings = EngineSettings(weight_bytes=1, tensor_parallel=8)
+    whole = weights_gib(model("DeepSeek-V3"), settings)
+    # An engine without the copies, HabanaAI/vllm-fork#809.
+    assert whole - absorbed_gib(model("DeepSeek-V3"), settings) == pytest.approx(79.41, rel=0.003)
+    # SGLang, which then cloned the shared expert for each GPU, sgl-project/sglang#6001.
+    clones = 7 / 8 * 58 * 3 * 7168 * 2048 / GIB
+    assert whole + clones == pytest.approx(81.66, rel=0.003)
 
 
 def test_all_experts_are_resident() -> None:

@@ -55,8 +55,10 @@ def test_deepspeed_has_a_bucket_of_gradients_wherever_it_has_zero(stage: int, el
         (s.DEEPSPEED_FP32, 20),
         (s.FP32, 16),
         (s.FSDP_FP32, 16),
+        (s.FSDP_FP32_FOREACH, 16),
         (s.MEGATRON_BF16, 18),
         (s.PURE_BF16, 8),
+        (s.PURE_BF16_FOREACH, 8),
         (s.BF16_ADAM_8BIT, 6),
         (s.BF16_ADAM_8BIT_FUSED, 2),
     ],
@@ -124,6 +126,37 @@ def test_fsdp_gathers_layers_and_both_ends() -> None:
     parts = gathered_gib(DENSE, s.FSDP_FP32, s.Sharding(gpus=8, backend="fsdp"), trained=False)
     ends = count.embedding + count.head
     assert parts["gathered"] == pytest.approx(2 * (3.5 * count.largest_layer + ends) / GIB)
+
+
+def test_first_fsdp_gathers_two_layers() -> None:
+    count = count_parameters(DENSE)
+    parts = gathered_gib(DENSE, s.FSDP_FP32, s.Sharding(gpus=8, backend="fsdp1"), trained=False)
+    assert parts["gathered"] == pytest.approx(2 * (2 * count.largest_layer + count.embedding + count.head) / GIB)
+
+
+@pytest.mark.parametrize(("backend", "layers"), [("fsdp", 3.5), ("fsdp1", 2)])
+def test_fsdp_gathers_a_quantised_base_as_it_is_stored(backend: s.Backend, layers: float) -> None:
+    count, sharding = count_parameters(DENSE), s.Sharding(gpus=8, backend=backend)
+    parts = gathered_gib(DENSE, s.PURE_BF16, sharding, trained=False, base_bytes=0.55)
+    packed, ends, dequantised = layers * 0.55 * count.largest_layer, count.embedding + count.head, 1024 * 4096
+    assert parts["gathered"] == pytest.approx((packed + 2 * (ends + dequantised)) / GIB)
+    float32 = gathered_gib(DENSE, s.PURE_BF16, sharding, trained=False, base_bytes=4.0)
+    assert float32["gathered"] == pytest.approx(2 * (layers * count.largest_layer + ends) / GIB)  # cast, then gathered
+
+
+def test_deepspeed_gathers_a_quantised_base_as_it_is_stored() -> None:
+    llama, sharding = known_model("Llama-2-70B"), s.Sharding(gpus=8, zero_stage=3)
+    assert llama is not None
+    large = gathered_gib(llama, s.DEEPSPEED_BF16, sharding, trained=False, base_bytes=0.55)
+    small = gathered_gib(DENSE, s.DEEPSPEED_BF16, sharding, trained=False, base_bytes=0.55)
+    assert large == pytest.approx({"gathered": 2e9 / GIB})
+    assert small == pytest.approx({"gathered": 0.55 * PARAMETERS / GIB})
+
+
+@pytest.mark.parametrize(("states", "bytes_"), [(s.PURE_BF16_FOREACH, 2), (s.FSDP_FP32_FOREACH, 4), (s.FSDP_FP32, 0)])
+def test_torchs_adamw_takes_what_it_steps_once_more(states: s.States, bytes_: int) -> None:
+    sharding = s.Sharding(gpus=2, backend="fsdp1")
+    assert step_gib(slice_of(DENSE, sharding), states, sharding) == pytest.approx(bytes_ * PARAMETERS / 2 / GIB)
 
 
 def test_adapters_by_hand() -> None:

@@ -60,6 +60,30 @@ def test_sync_by_layer_needs_one_layer_and_one_bucket() -> None:
     assert 0.5 < sync["gathered"] < 1.5
 
 
+def adapted(backend: s.Backend, **changes: str) -> RoleEstimate:
+    """Llama-3-8B with adapters on attention, 64k tokens a GPU, logits never all there."""
+    workload = s.Workload(tokens=65536, head="chunked", **changes)  # type: ignore[arg-type]
+    adapter = s.Adapter(rank=16, targets="attention", states=s.PURE_BF16_FOREACH)
+    sharding = s.Sharding(gpus=2, backend=backend)
+    return estimate_training(model("Llama-3.1-8B"), sharding, workload, s.FSDP_FP32_FOREACH, adapter=adapter)
+
+
+def test_first_fsdp_keeps_gradients_of_frozen_layers_inputs() -> None:
+    backward, first = (
+        next(m for m in adapted("fsdp1").moments if m.moment == name) for name in ("backward", "first layer")
+    )
+    inputs = 32 * 2 * 4096 * 65536 / GIB
+    assert backward.parts_gib["activations"] == pytest.approx(inputs)
+    assert first.parts_gib["input gradients"] == pytest.approx(inputs)
+    assert first.total_gib == pytest.approx(backward.total_gib + inputs - backward.parts_gib["logits"])
+    assert adapted("fsdp1").peak.torch_gib == pytest.approx(61_448_585_728 / GIB, rel=0.05)  # fms-acceleration's table
+
+
+def test_no_input_gradients_are_kept_elsewhere() -> None:
+    for estimate in (adapted("fsdp"), adapted("fsdp1", checkpointing="none")):
+        assert [m.moment for m in estimate.moments] == ["load", "backward", "optimizer step"]
+
+
 def test_optimizer_step_is_the_peak_of_short_sequences() -> None:
     estimate = estimate_training(model("Qwen2.5-1.5B"), s.Sharding(gpus=1, zero_stage=2), s.Workload(tokens=64))
     assert estimate.peak.moment == "optimizer step"
