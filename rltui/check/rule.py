@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from rltui.check.findings import Finding, Severity
+from rltui.layout.scalars import LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from rltui.placement.simulate import Placement
 
     Predicate = Callable[[Any], "Iterator[Trouble]"]
+
+
+_LONG_NUMBER = re.compile(r"\d{10,}")
 
 
 class Trouble(Struct, frozen=True):
@@ -64,8 +69,13 @@ class Rule(Struct, frozen=True):
                 key=trouble.key,
                 file=file,
                 line=line,
-                fix=trouble.fix,
+                fix=trouble.fix if _may_be_written(trouble.fix) else (),
             )
+
+
+def _may_be_written(fix: tuple[str, ...]) -> bool:
+    """Whether a layout may have the numbers of ``fix``: what absurd values would need can be beyond all bounds."""
+    return all(int(number) <= LARGEST for word in fix for number in _LONG_NUMBER.findall(word))
 
 
 REGISTRY: dict[str, Rule] = {}

@@ -4,8 +4,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-Count = Annotated[int, Meta(ge=1, le=10**9)]
-CountOrZero = Annotated[int, Meta(ge=0, le=10**9)]
+LARGEST = 10**9
+"""The largest count that a layout may have."""
+
+Count = Annotated[int, Meta(ge=1, le=LARGEST)]
+CountOrZero = Annotated[int, Meta(ge=0, le=LARGEST)]
 Slots = Annotated[int, Meta(ge=1, le=1024)]
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 PositiveFloat = Annotated[float, Meta(gt=0.0, le=1e9)]

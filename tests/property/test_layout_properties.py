@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rltui.check.reporters import as_text
@@ -103,6 +103,7 @@ choices = {
 
 @settings(max_examples=80, deadline=None)
 @given(st.fixed_dictionaries({}, optional=choices))
+@example({"data.reward": "code", "train.prompts_per_step": 10**6, "train.samples_per_prompt": 10**6})
 def test_any_layout_that_loads_can_be_checked_and_its_fixes_are_overrides(changes: dict[str, object]) -> None:
     words = [f"{key}={value}" for key, value in changes.items()]
     report = check_text(TINY, "tiny.yaml", words)
