@@ -166,6 +166,7 @@ SIGNS = (
         ),
         ("waiting for clients", r"(?i)timed out after \d+ seconds waiting for clients"),
         ("client socket has timed out", r"(?i)client socket has timed out after \d+"),
+        ("failed to connect to any network address", r"socket has failed to connect to any network address of"),
         (
             "",
             r"(?i)(?:tcpstore|DistNetworkError|recvValue).{0,200}(?:timed? ?out|Socket Timeout|Connection reset|"

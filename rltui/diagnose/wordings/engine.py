@@ -1,5 +1,6 @@
 """How they say it: Engines (vLLM, SGLang), templates and sandboxes."""
 
+from rltui.diagnose.engine_judges import read_missed_engine
 from rltui.diagnose.signs import Sign, signs
 
 # Servers and clients have the word in their names.
@@ -28,6 +29,8 @@ SIGNS = (
             r"max seq len \((?P<asked>\d+)\).*larger than the available KV cache memory"
             r"(?:.*estimated maximum model length is (?P<held>\d+))?",
         ),
+        # the sentence is long: terminals and reports break it before or after
+        ("larger than the available kv cache memory", r"larger than the available KV cache memory \([\d.]+ [KMGT]iB\)"),
         confidence=0.95,
     ),
     *signs(
@@ -164,6 +167,12 @@ SIGNS = (
         cause="engine_exit_line",
         anchor="died unexpectedly",
         pattern=r"Engine core proc(?:ess)? \S+ died unexpectedly",
+    ),
+    Sign(
+        cause="engine_core_died",
+        anchor="died unexpectedly",
+        pattern=r"Engine core proc(?:ess)? \S+ died unexpectedly",
+        check=read_missed_engine,
     ),
     Sign(cause="engine_work_done", anchor="processed prompts", pattern=r"Processed prompts: 100%"),
     *signs(

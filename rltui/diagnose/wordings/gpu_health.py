@@ -71,6 +71,7 @@ SIGNS = (
             r"Test|Denylist|NVML Library|CUDA\b.*|EUD Test|memtest|Hardware|Integration|Stress|Permissions.*|"
             r"Persistence Mode|Environment.*|Page Retirement.*|Graphics Processes|Inforom)\s*\|\s*Fail",
         ),
+        ("fail", r"^\|[^|]*\|\s*Fail - GPUs?: \d"),
         ("diagnostic", r"(?i)(?:gpu|nvidia|dcgmi).{0,60}diagnostics? (?:has )?failed", "diagnostic diagnostics"),
         ("err!", r"\bERR!"),
         ("overall health", r"(?i)overall health\s*[|:]\s*failure"),

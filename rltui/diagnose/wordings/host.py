@@ -39,7 +39,8 @@ SIGNS = (
         cause="host_oom_slurm",
         anchor="sigkill",
         pattern=r"(?i)(?:trainer|process|worker|child).{0,80}\bSIGKILL\b|Signal 9 \(SIGKILL\)",
-        unless=r"(?i)potential root causes|possible causes|OOM killer",
+        # launchers end their own processes so, and say that they do
+        unless=r"(?i)potential root causes|possible causes|OOM killer|forcefully|\bsen(?:d|ding|t)\b.{0,40}SIGKILL",
         confidence=0.5,
     ),
     Sign(
