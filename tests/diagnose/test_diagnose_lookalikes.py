@@ -38,6 +38,10 @@ HUB = (
     "'(ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)\"))' "
     "thrown while requesting HEAD https://huggingface.co/org/model/resolve/main/config.json"
 )
+STORE = (
+    "[rank3]:[W TCPStore.cpp:141] [c10d] recvValue failed on SocketImpl(fd=81, remote=[n4]:29512): failed to recv, got "
+    "0 bytes"
+)
 REMAPPED = "    Remapped Rows\n        Correctable Error : 2\n        Uncorrectable Error : {}\n        Pending : Yes"
 
 
@@ -132,6 +136,19 @@ def test_the_same_words_mean_something_else(log: str, causes: list[str]) -> None
         ("worker process 812 received signal SIGKILL", ["host_oom_slurm"]),
         ("Unable to shutdown process 812 via SIGTERM, forcefully exiting via SIGKILL", []),
         ("worker process 812 does not end, sending SIGKILL", []),
+        ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.", ["gpu_arch_unsupported"]),
+        ("no FlashAttention (only supports Ampere GPUs or newer), using the default kernel", []),
+        ("WARNING 08-02 12:01:07 [quant.py:9] FP8 is only supported on GPUs with compute capability 8.9", []),
+        ("slurmstepd: error: Exceeded step memory limit at some point.", ["host_oom_slurm"]),
+        ("slurmstepd: error: Exceeded job memory limit at some point. Job may have been partially swapped out to "
+         "disk.", []),
+        (f"{STORE}\nException raised from recvBytes", ["gloo_timeout"]),
+        (f"{STORE}\nException raised from recvBytes\n[rank3]:[W ProcessGroupNCCL.cpp:1783] Failed to check the flag on "
+         "TCPStore, (maybe TCPStore server has shut down too early), with error: failed to recv, got 0 bytes", []),
+        ("requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out.",
+         ["hf_offline_miss"]),
+        ("Error while downloading from https://huggingface.co/org/x/model.safetensors: HTTPSConnectionPool("
+         "host='huggingface.co', port=443): Read timed out.\nTrying to resume download...", []),
         (f"{HUB}\nWARNING:huggingface_hub.utils._http:Retrying in 4s [Retry 3/5].", []),
         (f"{HUB}\nWARNING:huggingface_hub.utils._http:no retries left", ["hf_offline_miss"]),
     ],

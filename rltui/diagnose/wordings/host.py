@@ -27,7 +27,7 @@ SIGNS = (
         ("memoryerror", r"^(?:builtins\.)?MemoryError(?:: .{0,200})?$"),
         ("out_of_me+", r"(?:^|[|\s])OUT_OF_ME\+"),
         confidence=0.95,
-        unless=r"CUDA_ERROR|Detected 0 oom|^(?:builtins\.)?MemoryError: .{0,40}(?:GPU|CUDA)",
+        unless=r"CUDA_ERROR|Detected 0 oom|partially swapped out|^(?:builtins\.)?MemoryError: .{0,40}(?:GPU|CUDA)",
     ),
     Sign(
         cause="host_oom_slurm",
