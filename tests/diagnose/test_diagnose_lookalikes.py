@@ -139,6 +139,8 @@ def test_the_same_words_mean_something_else(log: str, causes: list[str]) -> None
         ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.", ["gpu_arch_unsupported"]),
         ("no FlashAttention (only supports Ampere GPUs or newer), using the default kernel", []),
         ("WARNING 08-02 12:01:07 [quant.py:9] FP8 is only supported on GPUs with compute capability 8.9", []),
+        ("ValueError: the tokenizer's `chat_template` is null", ["chat_template_missing"]),
+        ("{'chat_template': null, 'chat_template_kwargs': null}", []),
         ("slurmstepd: error: Exceeded step memory limit at some point.", ["host_oom_slurm"]),
         ("slurmstepd: error: Exceeded job memory limit at some point. Job may have been partially swapped out to "
          "disk.", []),

@@ -187,7 +187,10 @@ SIGNS = (
             r"(?i)no chat template (?:is )?(?:defined|found|set|specified|provided)|chat template (?:is )?(?:missing|"
             r"not found|not set)",
         ),
-        ("chat_template", r"(?i)chat_template (?:is )?(?:missing|not found|None\b)|must provide a chat[ _]template"),
+        (
+            "chat_template",
+            r"(?i)chat_template['\"`]? (?:is )?(?:missing|not found|None\b|null\b)|must provide a chat[ _]template",
+        ),
     ),
     *signs(
         "sandbox_down",
