@@ -32,6 +32,12 @@ def read_socket_interfaces(found: Found) -> Reading | None:
     return Reading(0.65) if sum(len(_VIRTUAL.findall(text)) for text in listed) > 1 else None
 
 
+def read_lost_store(found: Found) -> Reading | None:
+    """The store ends with the first rank; the others' monitor, or a warning at the end, tells that it was so."""
+    around = found.spot.around(20, 60)
+    return None if re.search(r"destroy_process_group|TCPStore server has shut down", around) else Reading(0.8)
+
+
 def read_loaded_version(found: Found) -> Reading | None:
     """torch.cuda.nccl.version() prints a tuple on the line after it."""
     for line in found.spot.after(2):

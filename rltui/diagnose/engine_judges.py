@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING
 
 from rltui.diagnose.causes import Verdict
 from rltui.diagnose.judging import surest
+from rltui.diagnose.signs import Found, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rltui.diagnose.causes import Overview
     from rltui.diagnose.signs import Sighting
+
+
+_LINES_TO_TRACEBACK = 4
+
+
+def read_missed_engine(found: Found) -> Reading | None:
+    """Who still wanted something of the engine runs into an exception right after; who was done does not."""
+    after = (line.text for line in found.spot.after(_LINES_TO_TRACEBACK))
+    return Reading(0.65) if any(text.startswith("Traceback (most recent call last)") for text in after) else None
 
 
 def engine_core_died(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:

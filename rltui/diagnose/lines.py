@@ -58,6 +58,7 @@ _PREFIXES = tuple(
         r"\[default(?P<rank>\d{1,6})\]:",  # torchrun --tee
         r"\[\d+,(?P<rank>\d{1,6})\]<std(?:out|err)>: ?",  # mpirun --tag-output
         r"\[\d{1,9}\] (?=\[)",  # a line number put there by the tool that copied the log
+        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?P<node>[\w.-]+) (?!kernel)[\w./@-]+(?:\[\d+\])?: ",  # journald, syslog
         r"(?P<rank>\d{1,5}): (?=.)",  # srun --label; what follows keeps its indentation
         r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) (?P<time>\d\d-\d\d \d\d:\d\d:\d\d)"
         r" \[?[\w./]+(?:\.py)?:\d+\](?: |$)",  # vLLM
@@ -84,7 +85,8 @@ _DATA = re.compile(
 
 _MARKUP = re.compile(
     r"<\|(?:im_start|im_end|eot_id|endoftext|start_header_id|user|assistant)\|>|</?(?:think|answer|tool_call)>|"
-    r"\"role\": ?\"(?:user|assistant|system|tool)\""
+    r"\"role\": ?\"(?:user|assistant|system|tool)\"|"
+    r"\b(?:Finish|First) rollout(?: sample)?: \["  # slime prints whole samples
 )
 
 # What a sandbox answers: how the program of a sample ended.

@@ -26,7 +26,7 @@ def read_unreachable(found: Found) -> Reading | None:
 def read_hub_request(found: Found) -> Reading | None:
     """The hub's client says of every failed request that it failed, and in the next line whether it tries again."""
     after = [line.text for line in found.spot.after(4)]
-    return None if any(re.match(r"\W*Retrying in [\d.]+ ?s", text) for text in after) else Reading(0.85)
+    return None if any(re.search(r"\bRetrying in [\d.]+ ?s", text) for text in after) else Reading(0.85)
 
 
 def wandb_network(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:

@@ -18,6 +18,9 @@ _UNIT_GIB = {"B": 1 / 2**30, "bytes": 1 / 2**30, "KiB": 2**-20, "MiB": 2**-10, "
 SMALL_GIB = 100 / 1024
 """Activations of training come in larger pieces than this; parameters and optimizer steps in smaller ones."""
 
+CHURN_GIB = 0.5
+"""Torch holding this much that it does not use has freed as much before: weights are loaded and stay."""
+
 
 class Place(Struct, frozen=True):
     """A place, recognised by any frame (path, function and code in one string), and the cause it stands for."""
@@ -93,7 +96,8 @@ def memory_numbers(text: str) -> dict[str, float]:
         if match is not None:
             found[name] = float(match[1]) * _UNIT_GIB[match[2]]
     if "reserved" in found:  # wording before torch 2.1: reserved includes what is allocated
-        found["slack"] = max(0.0, found.pop("reserved") - found.get("allocated", 0.0))
+        found["own"] = found.pop("reserved")
+        found["slack"] = max(0.0, found["own"] - found.get("allocated", 0.0))
     if "free_old" in found:
         found["free"] = found.pop("free_old")
     processes = compiled(_PROCESS).findall(text)
@@ -149,11 +153,16 @@ def read_cuda_oom(found: Found) -> Reading | None:
 
 
 def _is_shared(numbers: dict[str, float], foreign: float) -> bool:
-    """Two ranks on one card show as processes that hold memory besides this one; one listed process may be this one."""
+    """Two ranks on one card show as processes that hold memory besides this one; one listed process may be this one.
+
+    In a container no process is listed, and old torch lists none: then what this one holds is all there is to go by.
+    """
     total = numbers.get("total", float("inf"))
     if "allocated" not in numbers:
         return numbers["processes"] >= 3 and numbers["others"] > 0.5 * total
-    return numbers["processes"] >= 1 and foreign > (0.1 if numbers["processes"] >= 2 else 0.5) * total
+    if numbers["processes"] >= 2:
+        return foreign > 0.1 * total
+    return (numbers["processes"] >= 1 or "own" in numbers) and foreign > 0.5 * total
 
 
 _ENGINE_ACTORS = re.compile(
@@ -168,6 +177,6 @@ def _placeless(found: Found, numbers: dict[str, float], fields: dict[str, str]) 
     if "asked" not in numbers:
         return Reading(0.5, "cuda_oom_fwd_bwd", fields)
     # Without frames only the size speaks: a card that has not even this little left was filled with weights.
-    if numbers["asked"] <= SMALL_GIB:
+    if numbers["asked"] <= SMALL_GIB and numbers.get("slack", 0.0) < CHURN_GIB:
         return Reading(0.5, "engine_load_oom", fields)
     return Reading(0.6, "cuda_oom_fwd_bwd", fields)

@@ -86,7 +86,14 @@ def ray_head_unreachable(sightings: Sequence[Sighting], overview: Overview) -> V
     left = unless_followed_by(sightings, reached, same="address")
     # where the log has no line with the address that was reached, it is the one that was tried just before
     nameless = [one for one in reached if "address" not in one.fields]
-    return surest([one for one in left if not any(_soon_after(other, one, _NEXT_LINES) for other in nameless)])
+    return surest(
+        [
+            one
+            for one in left
+            if "Check failed" in one.evidence.text  # a process that ends itself so does not reach it later
+            or not any(_soon_after(other, one, _NEXT_LINES) for other in nameless)
+        ]
+    )
 
 
 def ray_actor_died(sightings: Sequence[Sighting], overview: Overview) -> Verdict | None:

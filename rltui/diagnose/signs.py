@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from rltui.diagnose.lines import Line
     from rltui.diagnose.spots import Spot
     from rltui.diagnose.verdicts import Evidence
 
@@ -134,10 +135,15 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
+def _is_excused(unless: re.Pattern[str], line: Line) -> bool:
+    """Whether ``unless`` matches the line, as it is or with the level that its logger gave it put before it."""
+    return bool(unless.search(line.text) or (line.level and unless.search(f"{line.level} {line.text}")))
+
+
 def seen(sign: Sign, spot: Spot) -> Reading | None:
     """Return what ``sign`` makes of the line at ``spot``, whose anchor is known to be there."""
     text = spot.line.text
-    if sign.unless and compiled(sign.unless).search(text):
+    if sign.unless and _is_excused(compiled(sign.unless), spot.line):
         return None
     groups: dict[str, str] = {}
     if sign.pattern:

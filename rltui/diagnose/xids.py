@@ -69,6 +69,11 @@ def _caused_by(text: str) -> Reading | None:
 
 
 def read_pending_rows(found: Found) -> Reading | None:
-    """``nvidia-smi -q`` says "Pending" under several headings; only rows to be remapped wait for a reset."""
-    headings = [line.text.strip() for line in found.spot.before(6)]
-    return Reading(0.8) if any(heading.startswith("Remapped Rows") for heading in headings) else None
+    """``nvidia-smi -q`` says "Pending" under several headings; only rows to be remapped wait for a reset.
+
+    Rows with nothing but corrected errors gave no wrong data, and are replaced whenever the GPU is next reset.
+    """
+    above = [line.text.strip() for line in found.spot.before(6)]
+    if not any(text.startswith("Remapped Rows") for text in above):
+        return None
+    return None if any(re.match(r"Uncorrectable Error\s*: 0$", text) for text in above) else Reading(0.8)

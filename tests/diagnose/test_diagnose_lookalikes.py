@@ -26,6 +26,23 @@ BOTH = (
     "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 7 has a total capacity of 79.11 GiB of which {free} "
     "GiB is free."
 )
+SMALL = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 32.00 MiB. GPU 2 has a total capacity of 39.39 GiB "
+)
+OLD = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 70.00 MiB (GPU 1; 31.75 GiB total capacity; {used} already "
+    "allocated; 41.19 MiB free; {reserved} reserved in total by PyTorch)"
+)
+CACHE = "is larger than the available KV cache memory (3.71 GiB). Try increasing `gpu_memory_utilization` or"
+HUB = (
+    "'(ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)\"))' "
+    "thrown while requesting HEAD https://huggingface.co/org/model/resolve/main/config.json"
+)
+STORE = (
+    "[rank3]:[W TCPStore.cpp:141] [c10d] recvValue failed on SocketImpl(fd=81, remote=[n4]:29512): failed to recv, got "
+    "0 bytes"
+)
+REMAPPED = "    Remapped Rows\n        Correctable Error : 2\n        Uncorrectable Error : {}\n        Pending : Yes"
 
 
 def norms(*values: str) -> str:
@@ -73,6 +90,81 @@ def wait(rank: int, op: str) -> str:
 )  # fmt: skip
 def test_the_same_words_mean_something_else(log: str, causes: list[str]) -> None:
     assert [one.id for one in diagnose([text_source("log", log)])] == causes
+
+
+@pytest.mark.parametrize(
+    ("log", "causes"),
+    [
+        (f"{SMALL}of which 18.00 MiB is free. 38.80 GiB is allocated by PyTorch, and 120.00 MiB is reserved by PyTorch "
+         "but unallocated.", ["engine_load_oom"]),
+        (f"{SMALL}of which 18.00 MiB is free. 35.10 GiB is allocated by PyTorch, and 3.40 GiB is reserved by PyTorch "
+         "but unallocated.", ["cuda_oom_fwd_bwd"]),
+        (OLD.format(used="6.02 GiB", reserved="6.40 GiB"), ["cuda_oom_gpu_shared"]),
+        (OLD.format(used="28.15 GiB", reserved="30.90 GiB"), ["cuda_oom_fwd_bwd"]),
+        (CACHE, ["engine_kv_max_len"]),
+        ("KV cache memory: 41.00 GiB, larger than the available host memory (32.00 GiB)", []),
+        (f"{ENGINE_EXIT}\nTraceback (most recent call last):\n  File \"/opt/grpo.py\", line 91, in <module>\n"
+         "    trainer.train()", ["engine_core_died"]),
+        (f"{ENGINE_EXIT}\nsaved 64 samples", []),
+        ("The requested size of 60000000000 exceeds the capacity of /dev/shm.", ["ray_shm_too_small"]),
+        ("The object store's size stays below the capacity of /dev/shm.", []),
+        ("RuntimeError: PyTorch and torchaudio were compiled with different\nCUDA versions.",
+         ["abi_mismatch"]),
+        ("PyTorch and torchvision were compiled with CUDA 12.4", []),
+        ("ModuleNotFoundError: No module named 'deep_ep'", ["env_import_broken"]),
+        ("WARN  12:01:07 kernels.py:12] ModuleNotFoundError: No module named 'deep_ep'", []),
+        ("WARNING 08-02 12:01:07 [rotary.py:31] ModuleNotFoundError: No module named 'deep_ep'", []),
+        ("WARNING 08-02 12:01:07 [__init__.py:12] Failed to import from vllm._C with ImportError('libcudart.so.11.0: "
+         "cannot open shared object file')", ["env_import_broken"]),
+        ("WARNING 08-02 12:01:07 [__init__.py:12] Failed to import from vllm._C with ImportError('libcuda.so.1: "
+         "cannot open shared object file')", []),
+        ("Finish rollout: ['My job prints torch.OutOfMemoryError: CUDA out of memory.']", []),
+        ("Finish rollout: 64 samples\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+         ["cuda_oom_fwd_bwd"]),
+        ("|                           | Fail - GPUs: 2, 6                              |", ["gpu_diag_fail"]),
+        ("|                           | Pass - GPUs: 2, 6                              |", []),
+        (REMAPPED.format(1), ["gpu_diag_fail"]),
+        (REMAPPED.format(0), []),
+        ("srun: error: task 3 launch failed: Plugin initialization failed", ["slurm_launch_failed"]),
+        ("srun: task 3 launched", []),
+        ("RuntimeError: The client socket has failed to connect to any network address of (n4, 29512).",
+         ["gloo_timeout"]),
+        ("[W] The client socket has failed to connect to [n4]:29512 (errno: 111 - Connection refused).", []),
+        ("trying batch size 16 ... failed (CUDA out of memory. Tried to allocate 4.00 GiB)\ntrying batch size 8 ... "
+         "ok", []),
+        ("batch size 16\nRuntimeError: CUDA out of memory. Tried to allocate 4.00 GiB", ["cuda_oom_fwd_bwd"]),
+        ("worker process 812 received signal SIGKILL", ["host_oom_slurm"]),
+        ("Unable to shutdown process 812 via SIGTERM, forcefully exiting via SIGKILL", []),
+        ("worker process 812 does not end, sending SIGKILL", []),
+        ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.", ["gpu_arch_unsupported"]),
+        ("no FlashAttention (only supports Ampere GPUs or newer), using the default kernel", []),
+        ("WARNING 08-02 12:01:07 [quant.py:9] FP8 is only supported on GPUs with compute capability 8.9", []),
+        ("ValueError: the tokenizer's `chat_template` is null", ["chat_template_missing"]),
+        ("{'chat_template': null, 'chat_template_kwargs': null}", []),
+        ("slurmstepd: error: Exceeded step memory limit at some point.", ["host_oom_slurm"]),
+        ("slurmstepd: error: Exceeded job memory limit at some point. Job may have been partially swapped out to "
+         "disk.", []),
+        (f"{STORE}\nException raised from recvBytes", ["gloo_timeout"]),
+        (f"{STORE}\nException raised from recvBytes\n[rank3]:[W ProcessGroupNCCL.cpp:1783] Failed to check the flag on "
+         "TCPStore, (maybe TCPStore server has shut down too early), with error: failed to recv, got 0 bytes", []),
+        ("requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out.",
+         ["hf_offline_miss"]),
+        ("Error while downloading from https://huggingface.co/org/x/model.safetensors: HTTPSConnectionPool("
+         "host='huggingface.co', port=443): Read timed out.\nTrying to resume download...", []),
+        (f"{HUB}\nWARNING:huggingface_hub.utils._http:Retrying in 4s [Retry 3/5].", []),
+        (f"{HUB}\nWARNING:huggingface_hub.utils._http:no retries left", ["hf_offline_miss"]),
+    ],
+)  # fmt: skip
+def test_the_same_words_of_another_outcome(log: str, causes: list[str]) -> None:
+    assert [one.id for one in diagnose([text_source("log", log)])] == causes
+
+
+def test_a_process_that_gave_up_did_not_reach_the_head_afterwards() -> None:
+    checked = "gcs_client.cc:121: Check failed: status.ok() Failed to connect to GCS at address 10.4.0.9:6379"
+    again = "Connected to Ray cluster. View the dashboard at 10.4.0.9:8265"
+    tried = "WARNING utils.py:1416 -- Unable to connect to GCS at 10.4.0.9:6379. Check that Ray is running."
+    assert [one.id for one in diagnose([text_source("log", f"{checked}\n{again}")])] == ["ray_head_unreachable"]
+    assert not diagnose([text_source("log", f"{tried}\n{again}")])
 
 
 def remedies(log: str) -> list[str]:

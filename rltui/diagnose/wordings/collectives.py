@@ -166,11 +166,12 @@ SIGNS = (
         ),
         ("waiting for clients", r"(?i)timed out after \d+ seconds waiting for clients"),
         ("client socket has timed out", r"(?i)client socket has timed out after \d+"),
+        ("failed to connect to any network address", r"socket has failed to connect to any network address of"),
         (
             "",
-            r"(?i)(?:tcpstore|DistNetworkError|recvValue).{0,200}(?:timed? ?out|Socket Timeout|Connection reset|"
+            r"(?i)(?:tcpstore|DistNetworkError).{0,200}(?:timed? ?out|Socket Timeout|Connection reset|"
             r"failed to recv|Broken pipe)",
-            "tcpstore distnetworkerror recvvalue",
+            "tcpstore distnetworkerror",
         ),
         (
             "retrieving nccluniqueid",
@@ -188,6 +189,12 @@ SIGNS = (
             "rendezvous rendezvoustimeouterror rendezvousconnectionerror",
         ),
         confidence=0.8,
-        unless=r"EADDRINUSE|Address already in use",
+        unless=r"EADDRINUSE|Address already in use|TCPStore server has shut down|recvValue",
+    ),
+    Sign(
+        cause="gloo_timeout",
+        anchor="recvvalue",
+        pattern=r"(?i)recvValue.{0,200}(?:timed? ?out|Connection reset|failed to recv|Broken pipe)",
+        check=judges.read_lost_store,
     ),
 )

@@ -1,5 +1,6 @@
 """How they say it: Engines (vLLM, SGLang), templates and sandboxes."""
 
+from rltui.diagnose.engine_judges import read_missed_engine
 from rltui.diagnose.signs import Sign, signs
 
 # Servers and clients have the word in their names.
@@ -28,6 +29,8 @@ SIGNS = (
             r"max seq len \((?P<asked>\d+)\).*larger than the available KV cache memory"
             r"(?:.*estimated maximum model length is (?P<held>\d+))?",
         ),
+        # the sentence is long: terminals and reports break it before or after
+        ("larger than the available kv cache memory", r"larger than the available KV cache memory \([\d.]+ [KMGT]iB\)"),
         confidence=0.95,
     ),
     *signs(
@@ -165,6 +168,12 @@ SIGNS = (
         anchor="died unexpectedly",
         pattern=r"Engine core proc(?:ess)? \S+ died unexpectedly",
     ),
+    Sign(
+        cause="engine_core_died",
+        anchor="died unexpectedly",
+        pattern=r"Engine core proc(?:ess)? \S+ died unexpectedly",
+        check=read_missed_engine,
+    ),
     Sign(cause="engine_work_done", anchor="processed prompts", pattern=r"Processed prompts: 100%"),
     *signs(
         "chat_template_missing",
@@ -178,7 +187,10 @@ SIGNS = (
             r"(?i)no chat template (?:is )?(?:defined|found|set|specified|provided)|chat template (?:is )?(?:missing|"
             r"not found|not set)",
         ),
-        ("chat_template", r"(?i)chat_template (?:is )?(?:missing|not found|None\b)|must provide a chat[ _]template"),
+        (
+            "chat_template",
+            r"(?i)chat_template['\"`]? (?:is )?(?:missing|not found|None\b|null\b)|must provide a chat[ _]template",
+        ),
     ),
     *signs(
         "sandbox_down",

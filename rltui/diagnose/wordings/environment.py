@@ -4,7 +4,7 @@ from rltui.diagnose.signs import Sign, signs
 
 _OPTIONAL = (
     r"(?i)^\s*except |optional|skipp|fall(?:ing)? ?back|will not be available|(?<!can)not be used|disabled|ignor|"
-    r"^\W*(?:INFO|DEBUG|WARNING)\b|warnings?\.warn"
+    r"^\W*(?:INFO|DEBUG|WARN(?:ING)?)\b|warnings?\.warn"
 )
 
 SIGNS = (
@@ -17,7 +17,7 @@ SIGNS = (
         ("binary incompatibility", ""),
         ("multiarray failed to import", ""),
         ("compiled with different cuda", ""),
-        ("compiled with different", r"(?i)compiled with different (?:CUDA|major)"),
+        ("compiled with different", r"(?i)compiled with different (?:CUDA|major)|PyTorch and \w+ were compiled with"),
         ("mismatches the version that was used to compile", ""),
         ("compiled using numpy 1", ""),
         ("torchvision::nms does not exist", ""),
@@ -54,16 +54,20 @@ SIGNS = (
             "versionconflict contextualversionconflict",
         ),
         (
-            "failed to import from vllm._c",
-            r"(?i)failed to import from vllm\._C with (?:ImportError|ModuleNotFoundError)",
-        ),
-        (
             "command not found",
             r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|module|uv|enroot|singularity|apptainer): "
             r"command not found",
         ),
         confidence=0.85,
         unless=_OPTIONAL + r"|libnccl|libc10|libtorch",
+    ),
+    # vLLM only warns, and fails when it first needs a kernel; a host without a driver needs none
+    Sign(
+        cause="env_import_broken",
+        anchor="failed to import from vllm._c",
+        pattern=r"(?i)failed to import from vllm\._C with (?:ImportError|ModuleNotFoundError)",
+        unless=r"libcuda\.so\.1:",
+        confidence=0.85,
     ),
     Sign(
         cause="env_import_broken",

@@ -71,6 +71,7 @@ SIGNS = (
             r"Test|Denylist|NVML Library|CUDA\b.*|EUD Test|memtest|Hardware|Integration|Stress|Permissions.*|"
             r"Persistence Mode|Environment.*|Page Retirement.*|Graphics Processes|Inforom)\s*\|\s*Fail",
         ),
+        ("fail", r"^\|[^|]*\|\s*Fail - GPUs?: \d"),
         ("diagnostic", r"(?i)(?:gpu|nvidia|dcgmi).{0,60}diagnostics? (?:has )?failed", "diagnostic diagnostics"),
         ("err!", r"\bERR!"),
         ("overall health", r"(?i)overall health\s*[|:]\s*failure"),
@@ -122,8 +123,8 @@ SIGNS = (
         ("ptxas", r"(?i)ptxas fatal.{0,40}sm_\d+"),
         ("to be true", r"Expected [^,]{0,80}is_sm\w+ .{0,80}to be true, but got false"),
         confidence=0.9,
-        # an engine that takes float16 instead goes on
-        unless=r"(?i)\bcasting\b|falling back|fall back",
+        # an engine that takes float16 or another kernel instead goes on, and warns
+        unless=r"(?i)\bcasting\b|falling back|fall back|\busing (?:the )?default\b|^\W*WARN(?:ING)?\b",
     ),
     *signs(
         "gpu_arch_unsupported",

@@ -27,7 +27,7 @@ SIGNS = (
         ("memoryerror", r"^(?:builtins\.)?MemoryError(?:: .{0,200})?$"),
         ("out_of_me+", r"(?:^|[|\s])OUT_OF_ME\+"),
         confidence=0.95,
-        unless=r"CUDA_ERROR|Detected 0 oom|^(?:builtins\.)?MemoryError: .{0,40}(?:GPU|CUDA)",
+        unless=r"CUDA_ERROR|Detected 0 oom|partially swapped out|^(?:builtins\.)?MemoryError: .{0,40}(?:GPU|CUDA)",
     ),
     Sign(
         cause="host_oom_slurm",
@@ -39,7 +39,8 @@ SIGNS = (
         cause="host_oom_slurm",
         anchor="sigkill",
         pattern=r"(?i)(?:trainer|process|worker|child).{0,80}\bSIGKILL\b|Signal 9 \(SIGKILL\)",
-        unless=r"(?i)potential root causes|possible causes|OOM killer",
+        # launchers end their own processes so, and say that they do
+        unless=r"(?i)potential root causes|possible causes|OOM killer|forcefully|\bsen(?:d|ding|t)\b.{0,40}SIGKILL",
         confidence=0.5,
     ),
     Sign(

@@ -64,7 +64,8 @@ SIGNS = (
         ),
         ("requested files in the", r"(?i)cannot find the requested files in the (?:disk|local) cache"),
         confidence=0.9,
-        unless=_RETRIED + r"|thrown while requesting",
+        # the hub's client resumes a download that broke off, and raises another error when it gives up
+        unless=_RETRIED + r"|thrown while requesting|error while downloading from",
     ),
     Sign(
         cause="hf_offline_miss",

@@ -219,6 +219,7 @@ SIGNS = (
     *signs(
         "ray_shm_too_small",
         ("exceeds /dev/shm size", ""),
+        ("exceeds the capacity of /dev/shm", ""),
         ("/dev/shm has only", r"(?i)/dev/shm has only (?P<held>\d+) bytes"),
         ("plasma", r"(?i)plasma.{0,80}(?:no space left|failed to (?:allocate|create|mmap|extend))"),
         confidence=0.75,

@@ -144,6 +144,7 @@ SIGNS = (
         ("prolog", r"(?i)\bprolog\b.{0,60}(?:fail|error|timed out)|(?:fail|error)\w*.{0,40}\bprolog\b"),
         ("spool", r"(?i)slurmd?.{0,80}spool.{0,120}(?:no space|no such file|full|error|failed)"),
         ("task launch for", r"(?i)task launch for .{0,120}failed on node (?P<node>[\w.-]+)(?!.{0,40}credential)"),
+        ("launch failed:", r"srun: error: tasks? [\d,-]+ launch failed: (?!.{0,40}credential)"),
         ("application launch failed", r"(?i)application launch failed(?!.{0,40}credential)"),
         ("wtermsig", r"WTERMSIG (?:9|6|11|7)\b"),
         ("batch script", r"(?i)(?:unable|failed) to (?:create|read|write).{0,40}batch script"),
