@@ -72,8 +72,8 @@ def explains(one: Candidate, other: Candidate) -> bool:
     if one.cause.id in other.cause.explains:
         return False
     tier, lesser = one.cause.tier, other.cause.tier
-    if lesser == "wrapper":
-        return tier != "wrapper"
+    if lesser == "wrapper":  # of two frameworks that pass it on, the first is the nearer one
+        return tier != "wrapper" or _before(one, other)
     if tier in ("aside", "wrapper", "effect"):
         return lesser == "aside" and tier == "effect"
     if lesser == "aside":

@@ -129,6 +129,10 @@ def foreign_gib(numbers: dict[str, float]) -> float:
     return max(0.0, used - own) if "allocated" in numbers else 0.0
 
 
+# A server that passes on an engine's error names the call and shows no frames.
+_WAKING = compiled(r"\b(?:wake_up|resume_memory_occupation)\b.{0,40}\b(?:failed|error)")
+
+
 def read_cuda_oom(found: Found) -> Reading | None:
     """Decide which memory cause an out-of-memory line of CUDA is."""
     text = found.spot.line.text + " " + " ".join(line.text for line in found.spot.after(2))
@@ -143,7 +147,7 @@ def read_cuda_oom(found: Found) -> Reading | None:
         return Reading(0.85, "cuda_oom_gpu_shared", {**fields, "foreign": f"{foreign:.1f} GiB"})
     if re.search(r"(?i)warming up|profil|graph capture|capture cuda graph|dummy requests", found.spot.line.text):
         return Reading(0.9, "engine_load_oom", fields)
-    if "cumem" in text:
+    if "cumem" in text or _WAKING.search(found.spot.line.text):
         return Reading(0.9, "oom_weight_sync", fields)
     place = place_of(frames_of(found.spot))
     if place is not None:
@@ -165,6 +169,7 @@ def _is_shared(numbers: dict[str, float], foreign: float) -> bool:
     return (numbers["processes"] >= 1 or "own" in numbers) and foreign > 0.5 * total
 
 
+_RAISED = re.compile(r"(?:OutOfMemory|Runtime)Error: (?:CUDA|HIP) (?:error: )?out of memory", re.IGNORECASE)
 _ENGINE_ACTORS = re.compile(
     r"EngineCore|VllmWorker|Worker_TP|Worker_DP|vLLM|LLMActor|LLMRayActor|sglang", re.IGNORECASE
 )
@@ -179,4 +184,5 @@ def _placeless(found: Found, numbers: dict[str, float], fields: dict[str, str]) 
     # Without frames only the size speaks: a card that has not even this little left was filled with weights.
     if numbers["asked"] <= SMALL_GIB and numbers.get("slack", 0.0) < CHURN_GIB:
         return Reading(0.5, "engine_load_oom", fields)
-    return Reading(0.6, "cuda_oom_fwd_bwd", fields)
+    # which memory it was is a guess; that the process ended of it is none where it was raised
+    return Reading(0.65 if _RAISED.search(line.text) else 0.6, "cuda_oom_fwd_bwd", fields)

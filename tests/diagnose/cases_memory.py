@@ -102,12 +102,14 @@ CASES = {
         has=(
             traceback("vllm/device_allocator/cumem.py:wake_up:create_and_map(handle)"),
             "RuntimeError: CUDA Error: out of memory at /build/csrc/cumem_allocator.cpp:62",
+            "POST /resume_memory_occupation 500: resume_memory_occupation failed with CUDA error: out of memory",
             traceback("verl/workers/sharding_manager/fsdp_vllm.py:__enter__:self.update_params(params)"),
         ),
         looks_like=(
             "INFO 10-25 13:08:43 [gpu_worker.py:121] Sleep mode freed 41.20 GiB memory, 2.10 GiB memory is still in "
             "use.",
             traceback("m.py:forward:x = self.up(x)"),
+            "wake_up took 0.7 s\n" + traceback("m.py:backward:loss.backward()"),
         ),
     ),
     "engine_load_oom": Case(

@@ -57,10 +57,13 @@ CASES = {
         has=(
             "Sandbox API call failed. Last error: HTTPConnectionPool(host='127.0.0.1', port=8080): Read timed out.",
             "requests.exceptions.ConnectionError: Max retries exceeded with url: /run_code (Connection refused)",
+            "scoring gave up: HTTPConnectionPool(host='10.2.0.5', port=7001): Max retries exceeded with url: "
+            "/v2/get_reward?n=4 (Caused by ConnectTimeoutError('timed out'))",
         ),
         looks_like=(
             "Checking if environment supports sandboxing... ok",
             "sandbox: connection refused, retrying in 2 s",
+            "HTTPConnectionPool(host='10.2.0.5', port=7001): Max retries exceeded with url: /metrics/rewarded_users",
         ),
     ),
     "hf_gated_auth": Case(

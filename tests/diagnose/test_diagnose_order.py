@@ -10,6 +10,7 @@ from rltui.diagnose.causes import exclude_node
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.sources import text_source
 
+NO_FRAMES = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
 FORWARD = traceback("m.py:forward:x = self.up(x)")
 ENGINE_DEAD = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above)."
 ACTOR_DIED = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
@@ -43,6 +44,10 @@ def seen(*logs: str) -> list[tuple[str, bool]]:
         ),
         (f"{FORWARD}\n{TIMEOUTS}", "cuda_oom_fwd_bwd", "nccl_timeout"),
         (f"{TIMEOUTS}\n{NODE_FAIL}", "slurm_node_fail", "nccl_timeout"),
+        (f"{NO_FRAMES}\n{TIMEOUTS}", "cuda_oom_fwd_bwd", "nccl_timeout"),
+        (f"{NO_FRAMES}\n{ACTOR_DIED}", "cuda_oom_fwd_bwd", "ray_actor_died"),
+        (f"{ENGINE_DEAD}\n{ACTOR_DIED}", "engine_core_died", "ray_actor_died"),
+        (f"{ACTOR_DIED}\n{ENGINE_DEAD}", "ray_actor_died", "engine_core_died"),
         (
             "ValueError: No available memory for the cache blocks.\nRuntimeError: Engine core initialization failed.",
             "engine_kv_no_blocks",
@@ -63,6 +68,18 @@ def seen(*logs: str) -> list[tuple[str, bool]]:
 )
 def test_a_wrapper_is_a_consequence(log: str, cause: str, wrapper: str) -> None:
     assert seen(log) == [(cause, False), (wrapper, True)]
+
+
+def test_memory_that_is_only_talked_about_explains_no_hang() -> None:
+    log = f"probe 3 met: CUDA out of memory. Tried to allocate 2.50 GiB.\n{TIMEOUTS}"
+    assert ("nccl_timeout", False) in seen(log)
+
+
+def test_wrappers_of_two_processes_stand_side_by_side() -> None:
+    assert {name for name, secondary in seen(ENGINE_DEAD, ACTOR_DIED) if not secondary} == {
+        "engine_core_died",
+        "ray_actor_died",
+    }
 
 
 def test_a_wrapper_alone_is_the_answer() -> None:

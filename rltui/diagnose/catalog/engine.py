@@ -119,7 +119,8 @@ CAUSES = (
         id="sandbox_down",
         tier="root",
         title="The code-execution sandbox does not answer",
-        tell="Connection refused or timeouts to the sandbox or its /run_code; rewards silently become zero meanwhile.",
+        tell="Connection refused or timeouts to the sandbox, its /run_code or the server of the rewards; rewards "
+        "silently become zero meanwhile.",
         remedies=(
             Remedy(
                 id="restart-sandbox",

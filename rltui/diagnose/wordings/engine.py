@@ -5,6 +5,7 @@ from rltui.diagnose.signs import Sign, signs
 
 # Servers and clients have the word in their names.
 _SANDBOXES = "sandbox sandboxes sandboxfusion microsandbox opensandbox sandboxserver sandboxclient"
+_SCORING_PATH = r"\b(?:run_?code|code[/_](?:run|exec\w*)|exec(?:ute)?(?:_code)?|(?:get_|compute_)?(?:rewards?|score))\b"
 
 SIGNS = (
     *signs(
@@ -220,6 +221,11 @@ SIGNS = (
             "/run_code",
             r"(?i)(?:max retries exceeded|error|refused|timed out|failed|50[234]).{0,200}/run_code|"
             r"/run_code.{0,200}(?:refused|timed out|error)",
+        ),
+        # the words of Python's HTTP clients, which say it when they have given up, about a path that runs or scores
+        (
+            "max retries exceeded with url",
+            r"(?i)max retries exceeded with url: /\S*?" + _SCORING_PATH,
         ),
         (
             "code execution",
