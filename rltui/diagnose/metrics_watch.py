@@ -23,6 +23,8 @@ _METRIC = re.compile(
 _NAMES = re.compile(r"(?<![\w./-])([A-Za-z_][\w./-]{0,60})['\"]?\s?[:=]")
 _NOT_METRICS = re.compile(r"(?i)loss_?scale|loss_?(?:fn|type|agg|mode|coef|weight)|lossless|kl_loss_coef|stop_loss")
 
+_RECORDS = re.compile(r"(?i)(?<![a-z])(?:best|lowest)(?![a-z])")
+"""The best value so far is infinite until there is a first one."""
 
 _OF_EVALUATION = re.compile(r"(?i)(?<![a-z])(?:eval|val|valid|validation|test)(?:uation)?(?![a-z])")
 
@@ -82,7 +84,7 @@ class MetricsWatch:
         shape = frozenset(_NAMES.findall(line.text))
         for match in _METRIC.finditer(line.text):
             name, value = match["name"], match["value"].lower()
-            if _NOT_METRICS.search(name):
+            if _NOT_METRICS.search(name) or ("inf" in value and _RECORDS.search(name)):
                 continue
             key = (line.stream, name, shape)
             lapse = self._open.get(key)

@@ -42,6 +42,7 @@ STORE = (
     "[rank3]:[W TCPStore.cpp:141] [c10d] recvValue failed on SocketImpl(fd=81, remote=[n4]:29512): failed to recv, got "
     "0 bytes"
 )
+POOL = "[pool] gpu 3 ran out of memory for 1.25 GiB"
 REMAPPED = "    Remapped Rows\n        Correctable Error : 2\n        Uncorrectable Error : {}\n        Pending : Yes"
 
 
@@ -153,6 +154,11 @@ def test_the_same_words_mean_something_else(log: str, causes: list[str]) -> None
          "host='huggingface.co', port=443): Read timed out.\nTrying to resume download...", []),
         (f"{HUB}\nWARNING:huggingface_hub.utils._http:Retrying in 4s [Retry 3/5].", []),
         (f"{HUB}\nWARNING:huggingface_hub.utils._http:no retries left", ["hf_offline_miss"]),
+        (f"{POOL}, giving up", ["cuda_oom_fwd_bwd"]),
+        (f"{POOL}; this is not an error, a smaller piece is tried", []),
+        ("step 7 best_reward: 0.4, policy_loss: inf", ["nan_or_loss_scale"]),
+        ('{"best_eval_loss": Infinity, "lowest-loss": inf, "bad_steps": 0}', []),
+        ("best_loss: nan", ["nan_or_loss_scale"]),
     ],
 )  # fmt: skip
 def test_the_same_words_of_another_outcome(log: str, causes: list[str]) -> None:

@@ -8,7 +8,8 @@ _NO_OOM = (
     r"(?i)^\s*except |(?:avoid|prevent|in case of|if you (?:see|get|hit|encounter|run into)|"
     r"(?:may|might|could|can) (?:cause|lead|result|run)).{0,60}(?:out of memory|OOM)|"
     r"skipping (?:this )?batch|\btry(?:ing)? batch[ _]size|out of memory (?:events?|errors?|retries|count)\W{0,3}0\b|"
-    r"retry(?:ing)? with|out of memory: kill|ray\.exceptions\.OutOfMem|shared memory"
+    r"retry(?:ing)? with|\bis(?: not|n't) an? (?:failure|error)\b|out of memory: kill|ray\.exceptions\.OutOfMem|"
+    r"shared memory"
 )
 
 _OF_TRAINING_OR_ENGINE = tuple(
