@@ -16,7 +16,7 @@ from trainers.data.codec import Codec, check_same_tokens
 from trainers.data.images import check_same_images
 from trainers.data.models import model_names, resolve_model
 from trainers.resuming import check_fits
-from trainers.roles.fleet import Deadlines, Fleet
+from trainers.roles.fleet import Fleet
 from trainers.session import Session
 from trainers.stopping import EXIT_CODE, Stop, StopRequestedError
 
@@ -35,7 +35,7 @@ def train(session: Session, make_loop: Callable[[Session, Fleet, Codec], Loop]) 
     layout, stages, stop = session.layout, session.stages, session.stop
     check_fits(session)
     stages.show("placing", "asking Ray for the bundles")
-    fleet = Fleet(layout, Deadlines(), stop.check, session.event)
+    fleet = Fleet(layout, stop.check, session.event)
     try:
         fleet.reserve()
         model_paths = _prepare_models(session)

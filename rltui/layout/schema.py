@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, field
 
 from rltui.layout.roles import Critic, Hardware, Learner, Pool, Reference, Reward, Roles, Rollout, Teacher
 from rltui.layout.scalars import CPU, Algorithm, Name, Precision, Text
-from rltui.layout.settings import Checkpoint, Data, Grpo, Lengths, Opd, Ppo, Slurm, Tracking, Train
+from rltui.layout.settings import Checkpoint, Data, Deadlines, Grpo, Lengths, Opd, Ppo, Slurm, Tracking, Train
 
 __all__ = [
     "CPU",
@@ -20,6 +20,7 @@ __all__ = [
     "Checkpoint",
     "Critic",
     "Data",
+    "Deadlines",
     "Grpo",
     "Hardware",
     "Layout",
@@ -59,6 +60,7 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     opd: Opd = field(default_factory=Opd)
     data: Data
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    deadlines: Deadlines = field(default_factory=Deadlines)
     tracking: Tracking = field(default_factory=Tracking)
     slurm: Slurm = field(default_factory=Slurm)
 

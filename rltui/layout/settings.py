@@ -12,6 +12,7 @@ from rltui.layout.scalars import (
     NonNegativeFloat,
     PositiveFloat,
     SbatchOption,
+    Seconds,
     Text,
 )
 
@@ -245,6 +246,23 @@ class Checkpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     export: Annotated[
         bool, Meta(description="When all steps are done, write the policy as a Hugging Face folder below export/.")
     ] = False
+
+
+class Deadlines(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Most seconds that the trainer waits for its roles; what takes longer counts as hung."""
+
+    place_s: Annotated[
+        Seconds, Meta(description="Until Ray has a place for all bundles; then, until processes run.")
+    ] = 300.0
+    load_s: Annotated[Seconds, Meta(description="Until all roles have loaded their model, or a checkpoint.")] = 1800.0
+    generate_s: Annotated[
+        Seconds, Meta(description="For one call of an engine: up to max_concurrency samples, whole groups.")
+    ] = 3600.0
+    train_s: Annotated[Seconds, Meta(description="For a step of the learners, and for scores that it needs.")] = 3600.0
+    sync_s: Annotated[
+        Seconds, Meta(description="For weights: until all have joined, and for each bucket; to sleep, and to wake.")
+    ] = 300.0
+    save_s: Annotated[Seconds, Meta(description="Until a checkpoint is written.")] = 1800.0
 
 
 class Tracking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,13 +20,7 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 STEPS = 8
 WORDS = (f"train.steps={STEPS}", "checkpoint.every=0", "tracking.wandb=disabled")
-DEADLINE_S = 15.0
-"""Of everything that a role is asked for, in the runs that one of them hangs in."""
-
-SHORT = f"""
-import trainers.attempt as attempt
-attempt.Deadlines = lambda D=attempt.Deadlines: D(generate_s={DEADLINE_S}, sync_s={DEADLINE_S}, train_s={DEADLINE_S})
-"""
+SHORT = tuple(f"deadlines.{what}_s=15" for what in ("generate", "train", "sync"))
 
 STOP_ONE = """
 import os, signal
@@ -103,8 +97,9 @@ HANGS = {
 def test_a_role_that_hangs_is_ended_and_started_again(launch: Callable[..., Attempt], place: str) -> None:
     module, owner, method, role = HANGS[place]
     stop = STOP_ONE.format(module=module, owner=owner, method=method, role=role)
-    attempt = launch(1, *WORDS, base=OPD_LAYOUT, preamble=SHORT + stop)
+    attempt = launch(1, *WORDS, *SHORT, base=OPD_LAYOUT, preamble=stop)
     attempt.await_step(1)
     name = f"{place.split(',')[0]} 0"
     check_restarted(attempt, name, pid_of(attempt, name))
     assert attempt.events(rundir.RESTART)[0].startswith(f"no answer from {name} (pid ")
+    assert "see deadlines in the layout; starting it again" in attempt.events(rundir.RESTART)[0]

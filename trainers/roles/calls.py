@@ -152,7 +152,7 @@ def _hung(roles: Sequence[Role], deadline_s: float, doing: str) -> RoleHungError
     """What to raise for roles that did not answer in time; its message names all of them."""
 
     def message(names: str) -> str:
-        return f"no answer from {names} within {deadline_s:g} s while {doing}"
+        return f"no answer from {names} within {deadline_s:g} s while {doing}: see deadlines in the layout"
 
     others = [RoleHungError(role, message(role.title)) for role in roles[1:]]
     return RoleHungError(roles[0], message(", ".join(role.title for role in roles)), others)

@@ -10,6 +10,7 @@ import math
 import os
 import time
 from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Critic, Layout, Learner
     from trainers.data.batch import RowTensors
+
+LEAST_PATIENCE_S = 1800.0
+"""How long a collective waits at least; DeepSpeed's own default."""
 
 
 class DeepSpeedRank(abc.ABC):
@@ -95,9 +99,15 @@ class DeepSpeedRank(abc.ABC):
         torch.manual_seed(self._layout.train.seed + self._rank)
         if not torch.cuda.is_available():
             torch.set_num_threads(own_threads())
-        deepspeed.init_distributed(dist_backend="nccl" if torch.cuda.is_available() else "gloo", verbose=False)
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        deepspeed.init_distributed(dist_backend=backend, verbose=False, timeout=self._patience())
         self._initialize(deepspeed, torch)
         return time.monotonic() - began
+
+    def _patience(self) -> timedelta:
+        """How long a collective waits: the first rank may load or write alone while the others are in one already."""
+        deadlines = self._layout.deadlines
+        return timedelta(seconds=max(LEAST_PATIENCE_S, deadlines.load_s, deadlines.save_s))
 
     def _set_environment(self, host: str, port: int) -> None:
         import ray

@@ -28,18 +28,6 @@ log = logging.getLogger("trainers")
 
 
 @dataclass(frozen=True)
-class Deadlines:
-    """Most seconds for each thing that is waited for."""
-
-    place_s: float = 300.0
-    load_s: float = 1800.0
-    generate_s: float = 3600.0
-    train_s: float = 3600.0
-    sync_s: float = 300.0
-    save_s: float = 1800.0
-
-
-@dataclass(frozen=True)
 class Request:
     """A call that is under way, and how to make it again.
 
@@ -72,13 +60,12 @@ class Fleet:
 
     Args:
         layout: The layout.
-        deadlines: How long to wait for what.
         check: Called in waits that may be given up; what it raises ends them.
         tell: Called with kind and text of an event, and with what else it has by name.
 
     Attributes:
         roles: All roles: learners by rank, then engines, references, critics, teachers and reward workers by number.
-        deadlines: How long to wait for what.
+        deadlines: How long to wait for what: the layout's.
         naps: Whether engines sleep, once all roles are loaded.
     """
 
@@ -87,11 +74,10 @@ class Fleet:
     def __init__(
         self,
         layout: Layout,
-        deadlines: Deadlines,
         check: Callable[[], None],
         tell: Callable[..., None],
     ) -> None:
-        self._layout, self.deadlines, self._check = layout, deadlines, check
+        self._layout, self.deadlines, self._check = layout, layout.deadlines, check
         self._reserved: dict[str, Any] = {}
         self._tell, self._restarts = tell, Restarts()
         self._cast: Cast | None = None
