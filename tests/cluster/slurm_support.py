@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rltui.cluster.local_transport import LocalStream
 from rltui.cluster.profile import Profile
 from rltui.cluster.relay_program import relay_argv
+from rltui.cluster.slurm.queries import EVERY_STATE
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import ClusterError
 from rltui.layout.load import load_layout
@@ -169,7 +170,15 @@ def eventually(condition: Callable[[], object], what: str, deadline_s: float = 1
 def jobs_by_mark(lab: Lab) -> dict[str, list[str]]:
     """Ids of all jobs that Slurm has ever had, by the last eight characters of their names."""
     queue = ["squeue", "--me", "-h", "-t", "all", "-o", "%A|%j"]  # accounting lags a little
-    past = ["sacct", "-n", "-P", "-X", "-D", "-S", "now-2hours", "-o", "JobIDRaw,JobName%80"]
+    ever = [
+        "-S",
+        "now-2hours",
+        "-E",
+        "now",
+        "-s",
+        EVERY_STATE,
+    ]  # without states it leaves out jobs cancelled while held
+    past = ["sacct", "-n", "-P", "-X", "-D", *ever, "-o", "JobIDRaw,JobName%80"]
     rows: set[tuple[str, str]] = set()
     for command in (queue, past):
         # a name with a line feed, such as another test gives its job, goes on in a line that begins with no id

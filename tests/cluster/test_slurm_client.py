@@ -187,6 +187,14 @@ def test_pending_jobs_are_held_released_and_changed(client: SlurmClient) -> None
     assert the_job(client, job_id).state == "cancelled"  # requeueing an ended job would run it once more
 
 
+def test_the_accounting_has_jobs_that_were_cancelled_before_they_might_start(client: SlurmClient) -> None:
+    first = submit(client, "--hold")
+    jobs = [first, submit(client, f"--dependency=afterok:{first}"), submit(client, "--begin=now+1hour")]
+    for job_id in jobs:
+        assert client.cancel(job_id)
+    eventually(lambda: {job.job_id for _, job in client.accounting(client.now())} >= set(jobs))
+
+
 def test_a_strangers_job_is_not_touched(slurm_cluster: Lab, client: SlurmClient) -> None:
     stranger = slurm_cluster.exec("login", ["sbatch", "--parsable", "--wrap=sleep 600"], user="bob").stdout.strip()
     for change in (client.cancel, client.hold, client.requeue):

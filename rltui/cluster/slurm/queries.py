@@ -65,6 +65,9 @@ ACCOUNTING_FIELDS = {
 }
 """Our word → sacct's."""
 
+EVERY_STATE = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,RS,RV,S,TO"
+"""All states that sacct can be asked for, in its short forms."""
+
 
 def queue_argv(mark: str, *, only: Sequence[str] = (), short: bool = False) -> list[str]:
     """The one question for all jobs of the user, also those that ended within ``MinJobAge`` (300 s by default).
@@ -95,6 +98,9 @@ def read_queue(text: str, mark: str) -> list[tuple[str, JobSnapshot]]:
 def accounting_argv(mark: str, since_s: float, *, only: Sequence[str] = (), user: str = "") -> list[str]:
     """The one question to the accounting database: allocations, not steps, and every requeue of them.
 
+    Without ids or states sacct leaves out what was cancelled before it might have started: held jobs, and those that
+    waited for another job or for a time.
+
     Args:
         mark: The end of each field.
         since_s: How many seconds back it shall look; as a span, so that no clock and no time zone matters.
@@ -104,7 +110,9 @@ def accounting_argv(mark: str, since_s: float, *, only: Sequence[str] = (), user
     argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable", f"--delimiter={mark}"]
     argv += [f"--starttime=now-{max(1, int(since_s))}seconds", f"--format={','.join(ACCOUNTING_FIELDS.values())}"]
     argv += [f"--user={user}"] if user else []
-    return [*argv, *([f"--jobs={','.join(only)}"] if only else [])]
+    # states count at the end of the span only; the clock of a node that accounts for jobs may be ahead
+    which = [f"--jobs={','.join(only)}"] if only else [f"--state={EVERY_STATE}", "--endtime=now+1day"]
+    return [*argv, *which]
 
 
 def read_accounting(text: str, mark: str) -> list[tuple[str, JobSnapshot]]:
