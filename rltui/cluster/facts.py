@@ -41,7 +41,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     @property
     def is_usable(self) -> bool:
         """Whether a job could run there once it is free."""
-        bad = {"drain", "drained", "draining", "not_responding", "fail", "maint", "powering_down"}
+        bad = {"drain", "drained", "draining", "not_responding", "fail", "maint", "powering_down", "invalid_reg"}
         return self.state in ("idle", "mixed", "allocated", "completing") and not bad.intersection(self.flags)
 
 
