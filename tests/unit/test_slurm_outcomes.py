@@ -6,7 +6,7 @@ import pytest
 from scripted_slurm import DBD_DOWN, DOWN, UUID, ScriptedSlurm
 
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
-from rltui.cluster.relay_types import Hello, RelayError
+from rltui.cluster.relay_types import FileChunk, RelayError
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.errors import SlurmRefusedError
 from rltui.errors import ClusterError
@@ -27,14 +27,25 @@ def submit(client: SlurmClient) -> str:
 
 
 def test_an_unreachable_cluster_is_a_certain_no(slurm: ScriptedSlurm, client: SlurmClient) -> None:
-    def away() -> Hello:
+    def away(_: str) -> FileChunk:
         raise RelayError("lost", "The relay on alpha ended.", "")
 
-    slurm.hello = away  # type: ignore[method-assign]
+    slurm.read = away  # type: ignore[method-assign]
     with pytest.raises(SubmitRefusedError, match="Nothing was submitted") as error:
         submit(client)
     assert error.value.exit_code == 3
     assert slurm.count("sbatch") == 0
+
+
+def test_what_the_script_says_wins_over_variables_of_the_login_shell(slurm: ScriptedSlurm, client: SlurmClient) -> None:
+    slurm.script += "#SBATCH --mem=0\n#SBATCH --no-requeue\n"
+    submit(client)
+    gone = {"SBATCH_TIMELIMIT", "SBATCH_ACCOUNT", "SBATCH_REQUEUE", "SBATCH_MEM_PER_CPU", "SBATCH_EXCLUSIVE"}
+    assert gone <= set(slurm.cleared)
+    # what it leaves open may still come from there
+    assert not {"SBATCH_PARTITION", "SBATCH_RESERVATION", "SBATCH_EXPORT"} & set(slurm.cleared)
+    client.queue()
+    assert "SBATCH_ACCOUNT" not in slurm.cleared
 
 
 @pytest.mark.parametrize(
