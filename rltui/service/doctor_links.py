@@ -157,8 +157,8 @@ root=$1
 mkdir -p -m 700 -- "$root" || exit 1
 probe=$root/.rltui-doctor-$$
 echo probe > "$probe" && rm -f -- "$probe" || exit 1
-df -Pk -- "$root" | awk 'NR == 2 {print "free_kib=" $4; print "total_kib=" $2}'
-df -Pi -- "$root" 2>/dev/null | awk 'NR == 2 {print "free_files=" $4}'
+df -Pk -- "$root" | awk 'NR == 2 {print "free_kib=" $4}'
+df -Pi -- "$root" 2>/dev/null | awk 'NR == 2 {print "free_files=" $4; print "total_files=" $2}'
 used='{print "quota=" $2 " " $3 " " $4}'
 if command -v lfs > /dev/null; then
   timeout 10 lfs quota -q -u "$(id -un)" "$root" 2>/dev/null | tr '\\n' ' ' | awk "$used"
@@ -183,7 +183,8 @@ def check_run_root(patient: Patient) -> Iterator[Check]:
     quota = _quota(facts.get("quota", ""))
     if quota:
         found += f", {quota}"
-    if _number(facts.get("free_files"), 1.0) == 0 and _number(facts.get("total_kib")):
+    # BeeGFS, Btrfs and others have no fixed number of inodes and write 0 for all of them
+    if _number(facts.get("free_files"), 1.0) == 0 and _number(facts.get("total_files")):
         yield warning("run root", found, "no inodes are left", "Remove small files there.")
     elif free_gib < LITTLE_DISK_GIB:
         yield warning("run root", found, "checkpoints of a 7B model take over 80 GB each", "Choose a larger run_root:.")
