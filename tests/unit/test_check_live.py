@@ -60,6 +60,14 @@ class Case:
     silent_words: tuple[str, ...] | None = None
 
 
+def test_of_several_partitions_the_one_that_allows_most_counts() -> None:
+    both = ClusterFacts(partitions=(GPU, PartitionFacts(name="old", is_up=False, max_nodes=9, accounts=("team",))))
+    found = both.partition("old, gpu")
+    assert found == PartitionFacts(name="old,gpu", max_nodes=9)
+    assert both.partition("gpu,none") is None
+    assert both.partition("") is None
+
+
 def nodes(*found: NodeFacts) -> dict[str, Any]:
     return {"nodes": found}
 
@@ -78,14 +86,17 @@ CASES = [
     Case("S613", words=("slurm.partition=gp",), silent_words=("slurm.partition=gpu",)),
     Case("S613", {"partition": ""}, {"partitions": (GPU,)}, silent_facts={}),
     Case("S613", {"partition": "gpus"}, silent={"partition": "gpus", "scheduler": "ray"}),
+    Case("S613", {"partition": "debug,gpus"}, silent={"partition": "debug,gpu"}),
     Case("S614", facts=gpu(is_up=False), silent_facts={}),
     Case("S615", words=("slurm.time=1-00:00:01",), silent_words=("slurm.time=1-00:00:00",)),
+    Case("S615", {"partition": "debug"}, words=("slurm.time=1-00:00:00",), silent={"partition": "debug,gpu"}),
     Case("S615", facts=gpu(max_time_s=60.0), silent_facts=gpu(max_time_s=None)),
     Case("S616", facts=gpu(max_nodes=1), silent_facts=gpu(max_nodes=2)),
     Case("S616", facts=gpu(max_nodes=1), silent_facts=gpu(max_nodes=None)),
     Case("S617", {"account": "teem"}, silent={"account": "other"}),
     Case("S617", {"account": "teem"}, silent_facts={"accounts": ()}, silent={"account": "teem"}),
     Case("S617", facts=gpu(accounts=("other",)), silent_facts=gpu(accounts=("other", "team"))),
+    Case("S617", facts=gpu(accounts=("other",)), silent_facts=gpu(accounts=("parent-of-team",))),
     Case("S618", {"qos": "long"}, gpu(qos=("short",)), silent={"qos": "short"}, silent_facts=gpu(qos=("short",))),
     Case("S618", {"qos": "long"}, gpu(qos=("short",)), silent={"qos": "long"}, silent_facts=gpu(qos=())),
     Case("S619", facts=nodes(node("n1"), node("n2", flags=("drain",))), silent_facts=nodes(node("n1"), node("n2"))),
@@ -94,6 +105,8 @@ CASES = [
     Case("S619", {"bad_nodes": [BadNode(node="n1"), BadNode(node="n2", until="9999-01-01")]}, silent={
         "bad_nodes": [BadNode(node="n1"), BadNode(node="n2", until="2020-01-01")]}),
     Case("S619", facts=nodes(node("n1"), node("n2", partitions=("debug",))), silent_facts={}),
+    Case("S619", {"partition": "debug"}, nodes(node("n1"), node("n2", state="down", partitions=("debug",))),
+         silent={"partition": "debug,gpu"}, silent_facts=nodes(node("n1"), node("n2", partitions=("debug",)))),
     Case("S620", facts=nodes(node("n1"), node("n2", state="allocated")), silent_facts={}),
     Case("S620", facts=nodes(node("n1"), node("n2", state="mixed", gpus_used=1)),
          silent_facts=nodes(node("n1"), node("n2", state="mixed", gpus=8, gpus_used=4))),
