@@ -32,6 +32,7 @@ class ScriptedSlurm:
         self.knows_long_format = True
         self.config = "PrivateData             = none\nMinJobAge               = 300 sec\n"
         self.script = "#!/bin/bash\n#SBATCH --time=1-00:00:00\n#SBATCH --account=ours\n"
+        self.associations = ""
         self.calls: list[list[str]] = []
         self.cleared: list[str] = []
 
@@ -67,6 +68,11 @@ class ScriptedSlurm:
     def answer(self, tool: str, words: list[str]) -> Completed:
         if tool == "scontrol" and words[1:] == ["show", "config"]:
             return Completed(0, self.config, "")
+        if tool == "sacctmgr":
+            wanted = words[-1].removeprefix("format=").split(",")
+            names = ("cluster", "account")
+            rows = [dict(zip(names, line.split("|"), strict=True)) for line in self.associations.splitlines()]
+            return Completed(0, "".join("|".join(row[name] for name in wanted) + "\n" for row in rows), "")
         if tool == "id":
             return Completed(0, "2001\n", "")
         if tool == "squeue" and any("%Q" in word for word in words):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from scripted_slurm import DBD_DOWN, DOWN, UUID, ScriptedSlurm
 
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
+from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.relay_types import FileChunk, RelayError
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.errors import SlurmRefusedError
@@ -133,3 +136,12 @@ def test_whether_a_cancellation_got_through_is_not_guessed(slurm: ScriptedSlurm,
     with pytest.raises(ClusterError):
         client.cancel("7")
     assert slurm.count("scancel") == 1
+
+
+def test_accounts_of_other_clusters_in_the_same_database_are_none_here(slurm: ScriptedSlurm) -> None:
+    relay: Any = slurm
+    slurm.associations = "alps|team\nalps|other\nalps|team\n"
+    assert gather_facts(relay).accounts == ("team", "other")
+    slurm.associations += "jura|elsewhere\n"
+    slurm.config += "ClusterName             = alps\n"
+    assert gather_facts(relay).accounts == ("team", "other")
