@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from rltui.check.live import LIVE_REGISTRY, check_on
 from rltui.check.live_subject import card_of, duration, some
+from rltui.check.reporters import as_text
 from rltui.check.run import REGISTRY, Report, check_layout
 from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
 from rltui.cluster.profile import BadNode, Profile
@@ -207,3 +209,12 @@ def test_cards_are_compared_by_their_model_number(name: str, card: str) -> None:
 def test_words() -> None:
     assert some(["a", "b", "c", "d", "e", "f"]) == "a, b, c, d and 2 more"
     assert [duration(seconds) for seconds in (60, 86400, 90061)] == ["00:01:00", "1-00:00:00", "1-01:01:01"]
+
+
+def test_a_fix_can_be_pasted_into_a_shell() -> None:
+    lines = as_text(report(("slurm.exclude=[n3, x9]",), {}, {}))
+    [line] = [line.strip() for line in lines if "slurm.exclude" in line and "fix:" in line]
+    assert shlex.split(line.removeprefix("fix: ")) == ["slurm.exclude=[n3]"]
+    lines = as_text(report(("slurm.exclude=[n1, n3, x9]",), {}, {}))
+    [line] = [line.strip() for line in lines if "slurm.exclude" in line and "fix:" in line]
+    assert shlex.split(line.removeprefix("fix: ")) == ["slurm.exclude=[n1, n3]"]

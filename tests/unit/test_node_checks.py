@@ -166,6 +166,9 @@ def test_collectives_use_the_interface_that_ray_uses_unless_the_user_chose() -> 
     environment = {"NCCL_SOCKET_IFNAME": "ib0"}
     ray_nodes.use_interface(environment, "127.0.0.1")
     assert environment == {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "lo", "VLLM_HOST_IP": "127.0.0.1"}
+    environment = {}
+    ray_nodes.use_interface(environment, "127.0.0.1")
+    assert environment["NCCL_SOCKET_IFNAME"] == "=lo"  # NCCL takes a bare name for the beginning of names
 
 
 def test_only_live_nodes_of_ray_count() -> None:
