@@ -41,22 +41,15 @@ class LiveSubject(Subject, frozen=True):
 
     @property
     def partition(self) -> PartitionFacts | None:
-        """The partition that the job would go to; None where it is not known or not there."""
-        name = self.setting("partition")
-        for partition in self.facts.partitions if self.facts else ():
-            if partition.name == name or (not name and partition.is_default):
-                return partition
-        return None
+        """What the partition that the job would go to allows; None where it is not known or not there."""
+        return self.facts.partition(self.setting("partition")) if self.facts else None
 
     @property
     def nodes(self) -> tuple[NodeFacts, ...]:
         """Nodes of the partition; all where the partition is not known."""
         if self.facts is None:
             return ()
-        partition = self.partition
-        if partition is None:
-            return self.facts.nodes
-        return tuple(node for node in self.facts.nodes if partition.name in node.partitions)
+        return self.facts.nodes_of(self.partition.name) if self.partition else self.facts.nodes
 
     @property
     def excluded(self) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,7 +39,7 @@ def _finding_lines(finding: Finding) -> Iterator[str]:
     key = f"{finding.key}: " if finding.key else ""
     yield f"  {GLYPHS[finding.severity]} {finding.code} {place}{key}{finding.message}"
     if finding.fix:
-        yield f"      fix: {' '.join(finding.fix)}"
+        yield f"      fix: {shlex.join(finding.fix)}"
 
 
 def as_json(reports: Sequence[Report]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     old = entry_of(before, name)
     if old is not None and not asking and not options.replace:
         raise UsageError(f"{file} has a cluster {name} already.", "Add --replace, or give it another name.")
-    values = _asked(proposal) if asking else proposal.values
+    values = _asked(site, way, proposal) if asking else proposal.values
     # what setup knows nothing of, such as env and bad_nodes, is kept
     kept = {key: value for key, value in (old or {}).items() if key not in values and key not in WAY}
     block = as_block(name, {**values, **kept})
@@ -139,7 +139,9 @@ def _checked(name: str) -> str:
     return name
 
 
-def _asked(proposal: Proposal) -> dict[str, Any]:
+def _asked(site: Site, way: dict[str, Any], proposal: Proposal) -> dict[str, Any]:
+    from rltui.service.setup_cluster import propose
+
     values = dict(proposal.values)
     for key, question in ASKED.items():
         if key in ("partition", "account", "gpu") and values.get("scheduler") != "slurm":
@@ -148,6 +150,12 @@ def _asked(proposal: Proposal) -> dict[str, Any]:
         if len(choices) > 1:
             talk(f"  known: {plain(', '.join(choices[:12]))}")
         answer = _ask(question, str(values.get(key, "")))
+        if key == "partition" and answer != values.get(key):
+            # GPUs, limits and the rest are those of the partition
+            before, proposal = proposal, propose(site, way, answer)
+            for note in (note for note in proposal.notes if note not in before.notes):
+                talk(f"  {plain(note)}")
+            values = dict(proposal.values)
         if answer:
             values[key] = answer
     line = _ask("A shell line before everything else in a job, such as `module load …`", "")

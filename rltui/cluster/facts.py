@@ -41,7 +41,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     @property
     def is_usable(self) -> bool:
         """Whether a job could run there once it is free."""
-        bad = {"drain", "drained", "draining", "not_responding", "fail", "maint", "powering_down"}
+        bad = {"drain", "drained", "draining", "not_responding", "fail", "maint", "powering_down", "invalid_reg"}
         return self.state in ("idle", "mixed", "allocated", "completing") and not bad.intersection(self.flags)
 
 
@@ -56,3 +56,44 @@ class ClusterFacts(Struct, frozen=True, kw_only=True):
     cached_models: tuple[str, ...] | None = None
     """Models in the Hugging Face cache that jobs would use; None where nobody looked."""
     taken_at: float = 0.0
+
+    def partition(self, names: str) -> PartitionFacts | None:
+        """What a job may have that asks for a partition, or for the first of several that can start it.
+
+        Args:
+            names: As Slurm takes it: a name, or several with commas; empty: the cluster's default.
+
+        Returns:
+            For several, what at least one of them allows; None where one is not there, or there is no default.
+        """
+        known = {one.name: one for one in self.partitions}
+        wanted = (
+            [name.strip() for name in names.split(",")] if names else [o.name for o in self.partitions if o.is_default]
+        )
+        found = [known[name] for name in wanted if name in known]
+        if not found or len(found) < len(wanted):
+            return None
+        return found[0] if len(found) == 1 else _any_of(found)
+
+    def nodes_of(self, names: str) -> tuple[NodeFacts, ...]:
+        """Nodes of a partition, or of several with commas; of the default where ``names`` is empty."""
+        partition = self.partition(names)
+        wanted = partition.name.split(",") if partition else ()
+        return tuple(node for node in self.nodes if any(name in node.partitions for name in wanted))
+
+
+def _any_of(found: list[PartitionFacts]) -> PartitionFacts:
+    times, counts = [one.max_time_s for one in found], [one.max_nodes for one in found]
+    return PartitionFacts(
+        name=",".join(one.name for one in found),
+        is_up=any(one.is_up for one in found),
+        max_time_s=None if None in times else max(time for time in times if time is not None),
+        max_nodes=None if None in counts else max(count for count in counts if count is not None),
+        accounts=_union([one.accounts for one in found]),
+        qos=_union([one.qos for one in found]),
+    )
+
+
+def _union(lists: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """All that one of ``lists`` lets in; one that is empty lets everybody in."""
+    return tuple(dict.fromkeys(name for names in lists for name in names)) if all(lists) else ()

@@ -33,11 +33,26 @@ def gather_facts(relay: RelayClient, clock: Callable[[], float] = time.time) -> 
     return ClusterFacts(partitions=partitions, nodes=nodes, accounts=_accounts(runner), taken_at=clock())
 
 
+def cluster_name(relay: RelayClient) -> str:
+    """What Slurm calls the cluster; empty where it does not say."""
+    done = relay.run(["scontrol", "show", "config"], timeout_s=30, idempotent=True)
+    for line in done.out.splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "ClusterName":
+            return value.strip()
+    return ""
+
+
 def _accounts(runner: SlurmRunner) -> tuple[str, ...]:
     who = runner.relay.hello().user
-    argv = ["sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={who}", "format=account"]
+    argv = ["sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={who}", "format=cluster,account"]
     try:
         lines = runner.ask(argv).splitlines()
     except SlurmUnansweredError:
         return ()
-    return tuple(dict.fromkeys(plain(line).strip() for line in lines if line.strip()))
+    rows = [tuple(plain(word).strip() for word in line.split("|")) for line in lines if line.count("|") == 1]
+    if len({cluster for cluster, _ in rows}) > 1:
+        # one database may serve several clusters, and an account of another one is refused here
+        here = cluster_name(runner.relay)
+        rows = [row for row in rows if row[0] == here] or rows
+    return tuple(dict.fromkeys(account for _, account in rows if account))

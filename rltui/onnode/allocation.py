@@ -13,7 +13,18 @@ COMMAND_TIMEOUT_S = 20
 
 KILL_WAIT_S = 30.0
 
-PER_TASK = ("SLURM_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_DISTRIBUTION")
+OF_OTHER_STEPS = (
+    # what the batch step was given per task would contradict the step's own words
+    *("SLURM_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_DISTRIBUTION"),
+    # the job that rltui itself was started in hands these on, and so does a login shell with defaults for srun by hand
+    *("SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_TASK", "SLURM_GRES"),
+    *("SLURM_STEP_GRES", "SLURM_CPUS_PER_GPU", "SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_TRES"),
+    *("SLURM_NTASKS_PER_CORE", "SLURM_NTASKS_PER_SOCKET", "SLURM_EXACT", "SLURM_EXCLUSIVE", "SLURM_HOSTFILE"),
+    *("SLURM_HET_SIZE", "SLURM_PACK_SIZE", "SLURM_CONSTRAINT", "SLURM_DEPENDENCY", "SLURM_TIMELIMIT", "SLURM_SIGNAL"),
+    *("SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_STDERRMODE", "SLURM_LABELIO"),
+    *("SLURM_WORKING_DIR", "SLURM_REMOTE_CWD"),
+)
+"""Variables that srun would take for options of our own steps, which are told all they need in words."""
 
 _CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
 _CANCELLED = re.compile(r"\*\*\* JOB (?P<job>\d+) ON \S+ CANCELLED AT \S+(?: DUE TO (?P<cause>[A-Z ]+))?")
@@ -144,8 +155,7 @@ def start_step(
         NoAllocationError: There is no srun here.
     """
     command = [*step_command(nodes, cpus), *argv]
-    # what the batch step was given per task would contradict the step's own words
-    environment = {name: value for name, value in os.environ.items() if name not in PER_TASK}
+    environment = {name: value for name, value in os.environ.items() if name not in OF_OTHER_STEPS}
     try:
         return subprocess.Popen(command, stdin=stdin, stdout=out, stderr=err, env=environment, start_new_session=True)
     except FileNotFoundError as error:

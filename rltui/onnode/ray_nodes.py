@@ -143,12 +143,13 @@ def start_guard(attempt: str, uuid: str, folder: str) -> "subprocess.Popen[bytes
 def use_interface(environment: Dict[str, str], address: str) -> None:
     """Point collectives at the interface that Ray uses, unless the user has chosen one.
 
-    gloo takes the host name's address otherwise, which many nodes resolve to loopback; NCCL takes the first interface.
+    gloo takes the host name's address otherwise, which many nodes resolve to loopback; NCCL takes the first interface,
+    and without the equals sign all whose names begin so: with bond0 the networks of bond0.100 too.
     """
     interface = interface_of(address)
-    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        if interface:
-            environment.setdefault(name, interface)
+    if interface:
+        environment.setdefault("GLOO_SOCKET_IFNAME", interface)
+        environment.setdefault("NCCL_SOCKET_IFNAME", "=" + interface)
     environment.setdefault("VLLM_HOST_IP", address)
 
 

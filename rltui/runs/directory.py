@@ -188,7 +188,8 @@ def _make_folders(client: RelayClient, paths: list[str]) -> None:
     made = client.run(["mkdir", "-p", "-m", "700", *paths], timeout_s=20)
     if made.rc:
         raise RltuiError(
-            f"Cannot make {paths[0]}: {_reason(made.err)}", "Set RLTUI_RUN_ROOT to a directory you can write to."
+            f"Cannot make {paths[0]}: {_reason(made.err)}",
+            "Set run_root: of the cluster's profile (on this machine RLTUI_RUN_ROOT) to a directory you can write to.",
         )
 
 

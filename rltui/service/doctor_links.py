@@ -85,26 +85,26 @@ def _slurm(patient: Patient) -> Iterator[Check]:
 def _partition(patient: Patient, facts: ClusterFacts) -> Check:
     wanted = patient.profile.partition
     names = ", ".join(partition.name for partition in facts.partitions) or "none that you may see"
-    known = [one for one in facts.partitions if one.name == wanted or (not wanted and one.is_default)]
-    if not known:
+    known = facts.partition(wanted)
+    if known is None:
         cause = f"there is no partition {wanted!r}" if wanted else "the cluster has no default partition"
         return broken("partition", cause, f"Set partition: to one of {names}.")
-    if not known[0].is_up:
-        return warning("partition", known[0].name, "it is down: jobs wait", f"Others: {names}.")
-    limit = known[0].max_time_s
+    if not known.is_up:
+        return warning("partition", known.name, "it is down: jobs wait", f"Others: {names}.")
+    limit = known.max_time_s
     longest = f"jobs up to {limit / 3600:.0f} h" if limit else "no time limit"
-    return ok("partition", f"{known[0].name}{'' if wanted else ' (the default)'}, {longest}")
+    return ok("partition", f"{known.name}{'' if wanted else ' (the default)'}, {longest}")
 
 
 def _nodes(patient: Patient, facts: ClusterFacts) -> Iterator[Check]:
     profile = patient.profile
-    partition = profile.partition or next((one.name for one in facts.partitions if one.is_default), "")
-    nodes = [node for node in facts.nodes if partition in node.partitions]
+    nodes = facts.nodes_of(profile.partition)
     usable = [node for node in nodes if node.is_usable]
     gpus = sum(node.gpus for node in usable)
     found = f"{len(usable)} of {len(nodes)} usable, {gpus} GPUs in them"
     if not usable:
-        yield broken("nodes", f"no node of partition {partition} can be used", "`sinfo -R` on the cluster says why.")
+        which = profile.partition or "the default"
+        yield broken("nodes", f"no node of partition {which} can be used", "`sinfo -R` on the cluster says why.")
     elif profile.gpus_per_node and not any(node.gpus >= profile.gpus_per_node for node in usable):
         cause = f"none of them has gpus_per_node: {profile.gpus_per_node}"
         yield broken("nodes", cause, f"The most is {max(node.gpus for node in usable)}; correct the profile.")
@@ -157,8 +157,8 @@ root=$1
 mkdir -p -m 700 -- "$root" || exit 1
 probe=$root/.rltui-doctor-$$
 echo probe > "$probe" && rm -f -- "$probe" || exit 1
-df -Pk -- "$root" | awk 'NR == 2 {print "free_kib=" $4; print "total_kib=" $2}'
-df -Pi -- "$root" 2>/dev/null | awk 'NR == 2 {print "free_files=" $4}'
+df -Pk -- "$root" | awk 'NR == 2 {print "free_kib=" $4}'
+df -Pi -- "$root" 2>/dev/null | awk 'NR == 2 {print "free_files=" $4; print "total_files=" $2}'
 used='{print "quota=" $2 " " $3 " " $4}'
 if command -v lfs > /dev/null; then
   timeout 10 lfs quota -q -u "$(id -un)" "$root" 2>/dev/null | tr '\\n' ' ' | awk "$used"
@@ -183,7 +183,8 @@ def check_run_root(patient: Patient) -> Iterator[Check]:
     quota = _quota(facts.get("quota", ""))
     if quota:
         found += f", {quota}"
-    if _number(facts.get("free_files"), 1.0) == 0 and _number(facts.get("total_kib")):
+    # BeeGFS, Btrfs and others have no fixed number of inodes and write 0 for all of them
+    if _number(facts.get("free_files"), 1.0) == 0 and _number(facts.get("total_files")):
         yield warning("run root", found, "no inodes are left", "Remove small files there.")
     elif free_gib < LITTLE_DISK_GIB:
         yield warning("run root", found, "checkpoints of a 7B model take over 80 GB each", "Choose a larger run_root:.")

@@ -28,8 +28,14 @@ echo "host=$(uname -n)"
 echo "time=$(date +%s)"
 echo "gpus=$(nvidia-smi -L 2>/dev/null | grep -c GPU)"
 echo "card=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)"
-if timeout 15 python3 -c 'import urllib.request as u; u.urlopen("https://huggingface.co", timeout=8)' 2>/dev/null
-then echo internet=yes; else echo internet=no; fi
+if command -v python3 > /dev/null; then
+  timeout 15 python3 -c 'import urllib.request as u; u.urlopen("https://huggingface.co", timeout=8)' 2>/dev/null
+elif command -v curl > /dev/null; then
+  curl -s -o /dev/null --max-time 8 https://huggingface.co
+else
+  (exit 99)
+fi
+case $? in 0) echo internet=yes ;; 99) ;; *) echo internet=no ;; esac
 echo "temp_kib=$(df -Pk "${TMPDIR:-/tmp}" | awk 'NR == 2 {print $4}')"
 """
 
@@ -53,7 +59,8 @@ def check_nodes(patient: Patient, confirm: Callable[[str], bool]) -> Iterator[Ch
         yield broken("node", f"not asked, for {root} cannot be written: {error.message}", "Settle the run root first.")
         return
     try:
-        done = patient.relay.run(argv, timeout_s=TIMEOUT_S)
+        # a proxy of the profile's is how jobs reach the internet
+        done = patient.relay.run(argv, env=dict(patient.profile.env), timeout_s=TIMEOUT_S)
         facts = dict(line.partition("=")[::2] for line in done.out.splitlines() if "=" in line)
         if "host" not in facts:
             said = plain(done.err.strip().splitlines()[-1])[:200] if done.err.strip() else f"status {done.rc}"
@@ -98,7 +105,10 @@ def _card(patient: Patient, said: str) -> Iterator[Check]:
 
 
 def _internet(patient: Patient, facts: dict[str, str]) -> Iterator[Check]:
-    has, is_offline = facts.get("internet") == "yes", patient.profile.offline
+    if "internet" not in facts:
+        yield skipped("internet", f"{facts['host']} has neither python3 nor curl to ask with")
+        return
+    has, is_offline = facts["internet"] == "yes", patient.profile.offline
     if has or is_offline:
         said = "reaches huggingface.co" if has else "has none, as the profile says (offline: true)"
         yield ok("internet", f"{facts['host']} {said}")

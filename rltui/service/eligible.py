@@ -41,12 +41,11 @@ def count_eligible(facts: ClusterFacts, profile: Profile, layout: Layout) -> Eli
     """Count the nodes that ``layout`` could start on; None where its partition is not known."""
     from rltui.runs.script import excluded_nodes
 
-    default = next((partition.name for partition in facts.partitions if partition.is_default), "")
-    partition = layout.slurm.partition or profile.partition or default
-    nodes = [node for node in facts.nodes if partition in node.partitions]
-    if not nodes:
+    partition = facts.partition(layout.slurm.partition or profile.partition)
+    nodes = facts.nodes_of(partition.name) if partition else ()
+    if partition is None or not nodes:
         return None
     gpus = 0 if layout.hardware.on_cpu else layout.hardware.gpus_per_node
     out = set(excluded_nodes(layout, profile))
     left = [node for node in nodes if node.is_usable and node.name not in out and node.gpus >= gpus]
-    return Eligible(partition=partition, known=len(nodes), eligible=len(left))
+    return Eligible(partition=partition.name, known=len(nodes), eligible=len(left))

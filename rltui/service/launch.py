@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -47,7 +48,7 @@ class RefusedError(RltuiError):
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         super().__init__(
             f"Not launched: {first.code} {first.key + ': ' if first.key else ''}{first.message}{more}",
-            f"Fix: {' '.join(first.fix)}" if first.fix else f"`rltui check {report.file}` shows everything.",
+            f"Fix: {shlex.join(first.fix)}" if first.fix else f"`rltui check {report.file}` shows everything.",
         )
         self.report = report
         self.exit_code = 1 if report.readable else 2

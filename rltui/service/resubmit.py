@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import TYPE_CHECKING
 
@@ -179,7 +180,7 @@ def command(run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -
     """The verb that does the same."""
     words = ["rltui", "resubmit", run.run_id, *overrides]
     words += [word for node in exclude for word in ("--exclude", node)]
-    return " ".join(words + (["--cancel"] if run.is_live else []))
+    return shlex.join(words + (["--cancel"] if run.is_live else []))
 
 
 def eligible_words(context: Context, layout: Layout | None, exclude: Sequence[str]) -> str:

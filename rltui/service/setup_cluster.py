@@ -32,12 +32,13 @@ class Proposal(Struct, frozen=True, kw_only=True):
     """What could not be found out, and what to do about it."""
 
 
-def propose(site: Site, way: dict[str, Any]) -> Proposal:
+def propose(site: Site, way: dict[str, Any], wanted: str = "") -> Proposal:
     """The profile that fits best; pure.
 
     Args:
         site: What was found.
         way: Keys that lead there: host, user and so on.
+        wanted: The partition that the user chose, or several with commas; empty: the best one.
 
     Raises:
         UsageError: Nothing runs jobs there.
@@ -49,7 +50,7 @@ def propose(site: Site, way: dict[str, Any]) -> Proposal:
         note = "There is no Slurm on that machine, but a Ray cluster."
         ray = {"scheduler": "ray", "ray_address": site.ray_address}
         return Proposal(values={**way, **ray, **_disk(site)}, notes=(note,))
-    partition, choices = _partition(site.facts, site.default_account)
+    partition, choices = _partition(site.facts, site.default_account, wanted)
     nodes = [node for node in site.facts.nodes if partition and partition.name in node.partitions]
     values: dict[str, Any] = {**way, "scheduler": "slurm"}
     notes: list[str] = []
@@ -72,8 +73,8 @@ def propose(site: Site, way: dict[str, Any]) -> Proposal:
     )
 
 
-def _partition(facts: ClusterFacts, account: str) -> tuple[PartitionFacts | None, tuple[str, ...]]:
-    """The default partition if it has GPUs, else the one with the most; those that are down or closed come last."""
+def _partition(facts: ClusterFacts, account: str, wanted: str) -> tuple[PartitionFacts | None, tuple[str, ...]]:
+    """The wanted one, else the default if it has GPUs, else that with the most; those down or closed come last."""
 
     def weight(one: PartitionFacts) -> tuple[bool, bool, bool, int]:
         gpus = sum(node.gpus for node in facts.nodes if one.name in node.partitions)
@@ -81,7 +82,8 @@ def _partition(facts: ClusterFacts, account: str) -> tuple[PartitionFacts | None
         return (one.is_up and is_open, gpus > 0, one.is_default, gpus)
 
     ordered = sorted(facts.partitions, key=weight, reverse=True)
-    return (ordered[0] if ordered else None), tuple(one.name for one in ordered)
+    chosen = next((one for one in ordered if one.name in wanted.split(",")), ordered[0] if ordered else None)
+    return chosen, tuple(one.name for one in ordered)
 
 
 def _limits(partition: PartitionFacts) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.cluster.facts import ClusterFacts  # noqa: TC001 (msgspec reads it)
-from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.gather_facts import cluster_name, gather_facts
 from rltui.cluster.relay_types import RelayError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def look_around(relay: RelayClient) -> Site:
     return Site(
         facts=facts,
         ray_address="" if has_slurm else _ray_address(relay),
-        cluster_name=_cluster_name(relay) if facts else "",
+        cluster_name=cluster_name(relay) if facts else "",
         default_account=_default_account(relay) if facts else "",
         scratch=said.get("scratch", ""),
         has_modules="modules" in said,
@@ -67,15 +67,6 @@ def _ray_address(relay: RelayClient) -> str:
         return ""
     # one that wants a token says so before anything else
     return RAY_DASHBOARD if b"ray_version" in answer.body or answer.status == 401 else ""
-
-
-def _cluster_name(relay: RelayClient) -> str:
-    done = relay.run(["scontrol", "show", "config"], timeout_s=30, idempotent=True)
-    for line in done.out.splitlines():
-        key, _, value = line.partition("=")
-        if key.strip() == "ClusterName":
-            return value.strip()
-    return ""
 
 
 def _default_account(relay: RelayClient) -> str:

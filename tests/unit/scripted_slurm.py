@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rltui.cluster.relay_types import Completed, Hello
+from rltui.cluster.relay_types import Completed, FileChunk, Hello
 from rltui.cluster.slurm.queries import ACCOUNTING_FIELDS, QUEUE_FIELDS
 
 if TYPE_CHECKING:
@@ -30,13 +31,19 @@ class ScriptedSlurm:
         self.errors: dict[str, Exception] = {}
         self.knows_long_format = True
         self.config = "PrivateData             = none\nMinJobAge               = 300 sec\n"
+        self.script = "#!/bin/bash\n#SBATCH --time=1-00:00:00\n#SBATCH --account=ours\n"
+        self.associations = ""
         self.calls: list[list[str]] = []
+        self.cleared: list[str] = []
 
     def clock(self) -> float:
         return self.now
 
     def hello(self) -> Hello:
         return Hello(1, "3.11", "login", "alice", 1, "/home/alice", 2, self.now)
+
+    def read(self, path: str) -> FileChunk:
+        return FileChunk(self.script.encode(), 0, len(self.script), 1, self.now)
 
     def run(
         self,
@@ -48,6 +55,7 @@ class ScriptedSlurm:
     ) -> Completed:
         words = [*argv]
         if words[0] == "env":  # env -u NAME -u NAME … TOOL
+            self.cleared = [name for flag, name in pairwise(words) if flag == "-u"]
             words = words[1 + 2 * words.count("-u") :]
         tool = words[0]
         self.calls.append(words)
@@ -60,6 +68,11 @@ class ScriptedSlurm:
     def answer(self, tool: str, words: list[str]) -> Completed:
         if tool == "scontrol" and words[1:] == ["show", "config"]:
             return Completed(0, self.config, "")
+        if tool == "sacctmgr":
+            wanted = words[-1].removeprefix("format=").split(",")
+            names = ("cluster", "account")
+            rows = [dict(zip(names, line.split("|"), strict=True)) for line in self.associations.splitlines()]
+            return Completed(0, "".join("|".join(row[name] for name in wanted) + "\n" for row in rows), "")
         if tool == "id":
             return Completed(0, "2001\n", "")
         if tool == "squeue" and any("%Q" in word for word in words):

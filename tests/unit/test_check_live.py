@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from rltui.check.live import LIVE_REGISTRY, check_on
 from rltui.check.live_subject import card_of, duration, some
+from rltui.check.reporters import as_text
 from rltui.check.run import REGISTRY, Report, check_layout
 from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
 from rltui.cluster.profile import BadNode, Profile
@@ -60,6 +62,14 @@ class Case:
     silent_words: tuple[str, ...] | None = None
 
 
+def test_of_several_partitions_the_one_that_allows_most_counts() -> None:
+    both = ClusterFacts(partitions=(GPU, PartitionFacts(name="old", is_up=False, max_nodes=9, accounts=("team",))))
+    found = both.partition("old, gpu")
+    assert found == PartitionFacts(name="old,gpu", max_nodes=9)
+    assert both.partition("gpu,none") is None
+    assert both.partition("") is None
+
+
 def nodes(*found: NodeFacts) -> dict[str, Any]:
     return {"nodes": found}
 
@@ -78,14 +88,17 @@ CASES = [
     Case("S613", words=("slurm.partition=gp",), silent_words=("slurm.partition=gpu",)),
     Case("S613", {"partition": ""}, {"partitions": (GPU,)}, silent_facts={}),
     Case("S613", {"partition": "gpus"}, silent={"partition": "gpus", "scheduler": "ray"}),
+    Case("S613", {"partition": "debug,gpus"}, silent={"partition": "debug,gpu"}),
     Case("S614", facts=gpu(is_up=False), silent_facts={}),
     Case("S615", words=("slurm.time=1-00:00:01",), silent_words=("slurm.time=1-00:00:00",)),
+    Case("S615", {"partition": "debug"}, words=("slurm.time=1-00:00:00",), silent={"partition": "debug,gpu"}),
     Case("S615", facts=gpu(max_time_s=60.0), silent_facts=gpu(max_time_s=None)),
     Case("S616", facts=gpu(max_nodes=1), silent_facts=gpu(max_nodes=2)),
     Case("S616", facts=gpu(max_nodes=1), silent_facts=gpu(max_nodes=None)),
     Case("S617", {"account": "teem"}, silent={"account": "other"}),
     Case("S617", {"account": "teem"}, silent_facts={"accounts": ()}, silent={"account": "teem"}),
     Case("S617", facts=gpu(accounts=("other",)), silent_facts=gpu(accounts=("other", "team"))),
+    Case("S617", facts=gpu(accounts=("other",)), silent_facts=gpu(accounts=("parent-of-team",))),
     Case("S618", {"qos": "long"}, gpu(qos=("short",)), silent={"qos": "short"}, silent_facts=gpu(qos=("short",))),
     Case("S618", {"qos": "long"}, gpu(qos=("short",)), silent={"qos": "long"}, silent_facts=gpu(qos=())),
     Case("S619", facts=nodes(node("n1"), node("n2", flags=("drain",))), silent_facts=nodes(node("n1"), node("n2"))),
@@ -94,6 +107,8 @@ CASES = [
     Case("S619", {"bad_nodes": [BadNode(node="n1"), BadNode(node="n2", until="9999-01-01")]}, silent={
         "bad_nodes": [BadNode(node="n1"), BadNode(node="n2", until="2020-01-01")]}),
     Case("S619", facts=nodes(node("n1"), node("n2", partitions=("debug",))), silent_facts={}),
+    Case("S619", {"partition": "debug"}, nodes(node("n1"), node("n2", state="down", partitions=("debug",))),
+         silent={"partition": "debug,gpu"}, silent_facts=nodes(node("n1"), node("n2", partitions=("debug",)))),
     Case("S620", facts=nodes(node("n1"), node("n2", state="allocated")), silent_facts={}),
     Case("S620", facts=nodes(node("n1"), node("n2", state="mixed", gpus_used=1)),
          silent_facts=nodes(node("n1"), node("n2", state="mixed", gpus=8, gpus_used=4))),
@@ -194,3 +209,12 @@ def test_cards_are_compared_by_their_model_number(name: str, card: str) -> None:
 def test_words() -> None:
     assert some(["a", "b", "c", "d", "e", "f"]) == "a, b, c, d and 2 more"
     assert [duration(seconds) for seconds in (60, 86400, 90061)] == ["00:01:00", "1-00:00:00", "1-01:01:01"]
+
+
+def test_a_fix_can_be_pasted_into_a_shell() -> None:
+    lines = as_text(report(("slurm.exclude=[n3, x9]",), {}, {}))
+    [line] = [line.strip() for line in lines if "slurm.exclude" in line and "fix:" in line]
+    assert shlex.split(line.removeprefix("fix: ")) == ["slurm.exclude=[n3]"]
+    lines = as_text(report(("slurm.exclude=[n1, n3, x9]",), {}, {}))
+    [line] = [line.strip() for line in lines if "slurm.exclude" in line and "fix:" in line]
+    assert shlex.split(line.removeprefix("fix: ")) == ["slurm.exclude=[n1, n3]"]

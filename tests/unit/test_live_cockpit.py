@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -115,6 +116,8 @@ def test_a_resubmission_is_previewed_with_its_difference_and_findings(cockpit: L
     preview = cockpit.preview_resubmit(RUN, ("train.steps=7",))
     assert "+ train.steps: 7" in preview.diff
     assert preview.overrides == ("train.steps=7",)
+    [command] = cockpit.preview_resubmit(RUN, ("slurm.exclude=[n1, n2]",)).commands
+    assert shlex.split(command) == ["rltui", "resubmit", RUN, "slurm.exclude=[n1, n2]"]
 
 
 def test_a_review_has_the_script_of_its_cluster() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rltui.onnode import node_check, node_network, node_report, ray_nodes, ray_process, rundir
-from rltui.onnode.allocation import Allocation, cause_of_signal, step_command
+from rltui.onnode.allocation import Allocation, cause_of_signal, start_step, step_command
 from rltui.onnode.attempt_runner import Verdict
 from rltui.onnode.environment import EnvironmentFileError, attempt_environment, read_private_file
 from rltui.onnode.ray_agents import progress
@@ -166,6 +166,9 @@ def test_collectives_use_the_interface_that_ray_uses_unless_the_user_chose() -> 
     environment = {"NCCL_SOCKET_IFNAME": "ib0"}
     ray_nodes.use_interface(environment, "127.0.0.1")
     assert environment == {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "lo", "VLLM_HOST_IP": "127.0.0.1"}
+    environment = {}
+    ray_nodes.use_interface(environment, "127.0.0.1")
+    assert environment["NCCL_SOCKET_IFNAME"] == "=lo"  # NCCL takes a bare name for the beginning of names
 
 
 def test_only_live_nodes_of_ray_count() -> None:
@@ -201,6 +204,24 @@ def test_why_slurm_ends_a_job_is_read_from_its_own_words(line: str, cause: str |
 def test_steps_share_what_the_job_has() -> None:
     words = step_command(["nid2", "nid3"], 64)
     assert {"--overlap", "--nodes=2", "--ntasks=2", "--nodelist=nid2,nid3", "--cpus-per-task=64"} <= set(words)
+
+
+def test_a_step_takes_nothing_from_variables_meant_for_other_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\nenv\n")
+    srun.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    others = ("SLURM_GPUS_PER_NODE", "SLURM_TIMELIMIT", "SLURM_STDOUTMODE", "SLURM_CPUS_PER_TASK")
+    for name in (*others, "SLURM_JOB_ID", "SLURM_GPUS_ON_NODE"):
+        monkeypatch.setenv(name, "1")
+    with (tmp_path / "out").open("wb") as out:
+        assert start_step(["nid1"], 1, ["true"], subprocess.DEVNULL, out, out).wait() == 0
+    seen = (tmp_path / "out").read_text()
+    assert "SLURM_JOB_ID=1" in seen
+    assert "SLURM_GPUS_ON_NODE=1" in seen
+    assert not [name for name in others if f"{name}=" in seen]
 
 
 def submitted(run: Path) -> Path:

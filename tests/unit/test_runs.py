@@ -143,6 +143,7 @@ def test_a_run_root_that_cannot_be_written_is_named(client: RelayClient, tmp_pat
     with pytest.raises(RltuiError, match="Not a directory") as caught:
         make_run(client, str(tmp_path / "file"), "grpo-tiny-0001")
     assert "RLTUI_RUN_ROOT" in caught.value.hint
+    assert "run_root: of the cluster" in caught.value.hint
 
 
 def test_the_journal_survives_a_torn_line(tmp_path: Path) -> None:

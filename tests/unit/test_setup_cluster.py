@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,25 @@ def test_the_partition_with_gpus_and_its_limits_are_proposed() -> None:
         "gpu": "H100-SXM-80GB",
     }
     assert proposal.choices["partition"] == ("gpu", "cpu")
+
+
+def test_another_partition_brings_its_own_gpus_and_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Typed(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    old = PartitionFacts(name="old", max_time_s=3600.0)
+    nodes = (node("n1", "gpu"), node("n2", "gpu"), node("n3", "old", gpu="a100", gpus=2))
+    monkeypatch.setattr("rltui.service.site.look_around", lambda _: site(GPU, old, nodes=nodes))
+    monkeypatch.setattr("rltui.cli.setup.user_file", lambda: tmp_path / "clusters.yaml")
+    monkeypatch.setattr("sys.stdin", Typed("old\nA100-SXM-40GB\n/runs\n\n\n\n\nyes\n"))
+    assert main(["setup", "alps", "--host", "here"]) == 0, capsys.readouterr().err
+    written = (tmp_path / "clusters.yaml").read_text()
+    for line in ("partition: old", "gres: gpu:a100", "gpus_per_node: 2", "max_time: 0-01:00:00"):
+        assert line in written
+    assert "max_nodes" not in written
 
 
 def test_a_default_partition_with_gpus_comes_first() -> None:

@@ -121,6 +121,12 @@ REFUSED = [
     ),
     (1, MUNGE_DEAD, "Munge encode failed"),
     (127, "env: 'sbatch': No such file or directory", "cannot be run here"),
+    (1, "sbatch: error: no project given\nsbatch: error: cli_filter plugin terminated with error", "no project given"),
+    (
+        1,
+        "sbatch: error: fetch_config: DNS SRV lookup failed\nsbatch: fatal: Could not establish a configuration source",
+        "configuration source",
+    ),
 ]
 
 UNKNOWN = [

@@ -31,6 +31,26 @@ def test_nodes_are_read_and_nobodys_words_pass_for_a_state() -> None:
     assert third.reason == ""
 
 
+def test_a_node_with_gpus_of_two_types_is_counted_by_the_one_a_job_would_get() -> None:
+    told = "NodeName=n1 Gres=gpu:v100:2,gpu:a100:4 GresUsed=gpu:v100:2(IDX:0-1),gpu:a100:1(IDX:2) State=MIXED"
+    [node] = read_nodes(told)
+    assert (node.gpu, node.gpus, node.gpus_used) == ("a100", 4, 1)
+    [node] = read_nodes("NodeName=n1 Gres=gpu:3090:8 State=MIXED AllocTRES=cpu=4,gres/gpu=3,gres/gpu:3090=3")
+    assert (node.gpu, node.gpus, node.gpus_used) == ("3090", 8, 3)
+
+
+def test_what_scontrol_writes_behind_a_reason_is_no_part_of_it() -> None:
+    told = (
+        "NodeName=n1 State=IDLE+DRAIN Reason=ask [bob@site.org] first [root@1763686800] Comment=loan ReservationName=m"
+    )
+    assert read_nodes(told)[0].reason == "ask [bob@site.org] first"
+
+
+@pytest.mark.parametrize("state", ["IDLE+MAINTENANCE+RESERVED", "MIXED+MAINTENANCE", "IDLE+INVALID_REG", "MAINT"])
+def test_a_node_in_maintenance_is_not_offered(state: str) -> None:
+    assert not read_nodes(f"NodeName=n1 Gres=gpu:8 State={state}")[0].is_usable
+
+
 @pytest.mark.parametrize(
     ("text", "state"),
     [
@@ -54,7 +74,11 @@ def test_states_of_nodes_are_read(text: str, state: tuple[str, tuple[str, ...]])
     [
         ("gpu:h100:4", ("h100", 4)),
         ("gpu:8", ("", 8)),
-        ("gpu:a100_1g.5gb:7(S:0),gpu:a100:1", ("a100_1g.5gb", 8)),
+        ("gpu:a100_1g.5gb:7(S:0),gpu:a100:1", ("a100", 1)),
+        ("gpu:1g.10gb:7,gpu:3g.40gb:2", ("1g.10gb", 7)),
+        ("gpu:2080ti:2(S:0),gpu:3090:4(S:1)", ("3090", 4)),
+        ("gpu:3090:0,gpu:1080ti:8", ("1080ti", 8)),
+        ("shard:16,gpu:a100:4,shard:a100:16", ("a100", 4)),
         ("(null)", ("", 0)),
         ("nvme:2,gpu:h200:8(S:0-1)", ("h200", 8)),
         ("gpu:h100:0(IDX:N/A)", ("h100", 0)),

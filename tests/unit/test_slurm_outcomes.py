@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from scripted_slurm import DBD_DOWN, DOWN, UUID, ScriptedSlurm
 
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
-from rltui.cluster.relay_types import Hello, RelayError
+from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.relay_types import FileChunk, RelayError
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.errors import SlurmRefusedError
 from rltui.errors import ClusterError
@@ -27,14 +30,25 @@ def submit(client: SlurmClient) -> str:
 
 
 def test_an_unreachable_cluster_is_a_certain_no(slurm: ScriptedSlurm, client: SlurmClient) -> None:
-    def away() -> Hello:
+    def away(_: str) -> FileChunk:
         raise RelayError("lost", "The relay on alpha ended.", "")
 
-    slurm.hello = away  # type: ignore[method-assign]
+    slurm.read = away  # type: ignore[method-assign]
     with pytest.raises(SubmitRefusedError, match="Nothing was submitted") as error:
         submit(client)
     assert error.value.exit_code == 3
     assert slurm.count("sbatch") == 0
+
+
+def test_what_the_script_says_wins_over_variables_of_the_login_shell(slurm: ScriptedSlurm, client: SlurmClient) -> None:
+    slurm.script += "#SBATCH --mem=0\n#SBATCH --no-requeue\n"
+    submit(client)
+    gone = {"SBATCH_TIMELIMIT", "SBATCH_ACCOUNT", "SBATCH_REQUEUE", "SBATCH_MEM_PER_CPU", "SBATCH_EXCLUSIVE"}
+    assert gone <= set(slurm.cleared)
+    # what it leaves open may still come from there
+    assert not {"SBATCH_PARTITION", "SBATCH_RESERVATION", "SBATCH_EXPORT"} & set(slurm.cleared)
+    client.queue()
+    assert "SBATCH_ACCOUNT" not in slurm.cleared
 
 
 @pytest.mark.parametrize(
@@ -122,3 +136,12 @@ def test_whether_a_cancellation_got_through_is_not_guessed(slurm: ScriptedSlurm,
     with pytest.raises(ClusterError):
         client.cancel("7")
     assert slurm.count("scancel") == 1
+
+
+def test_accounts_of_other_clusters_in_the_same_database_are_none_here(slurm: ScriptedSlurm) -> None:
+    relay: Any = slurm
+    slurm.associations = "alps|team\nalps|other\nalps|team\n"
+    assert gather_facts(relay).accounts == ("team", "other")
+    slurm.associations += "jura|elsewhere\n"
+    slurm.config += "ClusterName             = alps\n"
+    assert gather_facts(relay).accounts == ("team", "other")

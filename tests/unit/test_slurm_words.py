@@ -110,6 +110,9 @@ def test_no_word_for_a_state_crashes(text: str) -> None:
             "wait",
             True,
         ),
+        ("Job's account not permitted to use this partition (gpu allows ours not theirs)", "dead", False),
+        ("Job's QOS not permitted to use this partition (gpu denies low including low)", "dead", False),
+        ("MaxMemPerLimit", "never", False),
         ("PhaseOfTheMoon", "unknown", True),
     ],
 )
@@ -123,6 +126,10 @@ def test_reasons_are_explained(reason: str, kind: str, starts: bool) -> None:
 def test_a_reason_names_the_nodes_it_misses() -> None:
     assert "node[3-4]" in explain_reason("ReqNodeNotAvail, UnavailableNodes:node[3-4]").sentence
     assert "maintenance" in explain_reason("ReqNodeNotAvail, Reserved for maintenance").sentence
+
+
+def test_an_unknown_reason_is_shown_whole() -> None:
+    assert "signal_19)" in explain_reason("RaisedSignal:53(Real-time_signal_19)").sentence
 
 
 def test_whoever_must_act_is_told_what_to_do() -> None:

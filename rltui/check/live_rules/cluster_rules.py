@@ -45,11 +45,13 @@ def no_such_partition(subject: LiveSubject) -> Iterator[Trouble]:
         message = f"no partition is named, and {subject.profile.name} has no default; it has {some(names)}"
         yield Trouble(message, "slurm.partition", (f"slurm.partition={names[0]}",) if len(names) == 1 else ())
         return
-    near = difflib.get_close_matches(name, names, n=1)
+    wanted = [one.strip() for one in name.split(",")]
+    strange = next(one for one in wanted if one not in names)
+    near = difflib.get_close_matches(strange, names, n=1)
     yield Trouble(
-        f"{subject.profile.name} has no partition {name!r}; it has {some(names)}",
+        f"{subject.profile.name} has no partition {strange!r}; it has {some(names)}",
         "slurm.partition",
-        (f"slurm.partition={near[0]}",) if near else (),
+        (f"slurm.partition={','.join(near[0] if one == strange else one for one in wanted)}",) if near else (),
     )
 
 
@@ -94,10 +96,11 @@ def account_is_not_let_in(subject: LiveSubject) -> Iterator[Trouble]:
         fix = (f"slurm.account={own[0]}",) if len(own) == 1 else ()
         yield Trouble(f"{account!r} is none of your accounts: {some(own)}", "slurm.account", fix)
     elif partition and partition.accounts and account not in partition.accounts:
-        let_in = [name for name in partition.accounts if name in own] or list(partition.accounts)
-        fix = (f"slurm.account={let_in[0]}",) if own and let_in[0] in own else ()
-        message = f"partition {partition.name} does not let account {account!r} in; it lets in {some(let_in)}"
-        yield Trouble(message, "slurm.account", fix)
+        # newer Slurm lets in what is below a listed account too, which cannot be seen here
+        let_in = [name for name in partition.accounts if name in own]
+        if let_in:
+            message = f"partition {partition.name} does not let account {account!r} in; it lets in {some(let_in)}"
+            yield Trouble(message, "slurm.account", (f"slurm.account={let_in[0]}",))
 
 
 @live_rule("S618", "error")

@@ -26,7 +26,7 @@ from rltui.cluster.slurm.queries import (
 from rltui.cluster.slurm.records import new_mark
 from rltui.cluster.slurm.replies import is_format_refused
 from rltui.cluster.slurm.runner import CHANGE_TIMEOUT_S, SlurmRunner
-from rltui.cluster.slurm.submitting import TestVerdict, read_answer, read_test, submit_argv
+from rltui.cluster.slurm.submitting import TestVerdict, read_answer, read_test, submit_argv, variables_against
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -149,7 +149,8 @@ class SlurmClient:
             job_name: From ``marks.job_name_of``: the job is looked up by its last part where comments are not kept.
             comment: From ``marks.comment_of``.
             chdir: The job's working directory, absolute.
-            extra: More options of sbatch; they win over ``#SBATCH`` lines and ``SBATCH_*`` variables.
+            extra: More options of sbatch. They win over the script's ``#SBATCH`` lines, and these over ``SBATCH_*``
+                variables.
 
         Raises:
             SubmitRefusedError: Nothing was submitted; the message is the reason.
@@ -157,13 +158,13 @@ class SlurmClient:
         """
         argv = submit_argv(script_path, job_name=job_name, comment=comment, chdir=chdir, extra=extra)
         try:
-            self.runner.relay.hello()
+            script = self.runner.relay.read(script_path).data.decode("utf-8", "replace")
         except ClusterError as error:
             refused = SubmitRefusedError(f"Nothing was submitted: {error.message}", error.hint)
             refused.exit_code = error.exit_code
             raise refused from error
         try:
-            answer = self.runner.tell(argv, CHANGE_TIMEOUT_S)
+            answer = self.runner.tell(argv, CHANGE_TIMEOUT_S, without=variables_against(script))
         except RelayError as error:
             if error.kind in ("missing", "denied", "bad-request"):
                 raise SubmitRefusedError(f"sbatch cannot be started: {error.message}", error.hint) from error

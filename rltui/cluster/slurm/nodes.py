@@ -44,9 +44,15 @@ COMPOUND = {
 }
 """Words of sinfo and of some releases that hold a base state and a flag in one."""
 
-_GPUS = re.compile(r"(?:^|,)gpu(?::([A-Za-z][\w.-]*))?:([0-9]{1,6})")
-_ALLOCATED = re.compile(r"(?:^|,)gres/gpu=([0-9]{1,6})")
-_WHO = re.compile(r"\s*\[[^\[\]]*@[^\[\]]*\]\s*\Z")
+WRITTEN_OUT = {"maintenance": "maint"}
+"""Flags that scontrol writes with another word than sinfo."""
+
+# the type may be all digits, as in gpu:3090:4
+_GPUS = re.compile(r"gpu(?::([A-Za-z0-9][\w.-]*))?:([0-9]{1,6})")
+_SLICE = re.compile(r"(?:^|[_.-])[0-9]+g\.[0-9]+gb")
+_ALLOCATED = re.compile(r"(?:^|,)gres/gpu(?::([\w.-]+))?=([0-9]{1,6})")
+# who gave the reason and when; in newer releases a comment, a reservation and more may follow
+_WHO = re.compile(r"\s*\[[^\[\]@]*@[0-9][^\[\]@\s]*\](?:\s.*)?\Z", re.DOTALL)
 _NO_LIMIT = frozenset({"", "ALL", "(null)", "N/A", "NONE"})
 
 
@@ -68,15 +74,27 @@ def read_node_state(text: str) -> tuple[str, tuple[str, ...]]:
     for piece in text.strip().lower().split("+"):
         word = piece.rstrip("".join(MARKS))
         flags += [MARKS[sign] for sign in piece[len(word) :]]
-        words += [word] if word else []
+        words += [WRITTEN_OUT.get(word, word)] if word else []
     base, flag = COMPOUND.get(words[0], (words[0], "")) if words else ("unknown", "")
     return base, tuple(dict.fromkeys(filter(None, [flag, *words[1:], *flags])))
 
 
 def read_gpus(gres: str) -> tuple[str, int]:
-    """Return type and number of the GPUs in a list of generic resources, ``gpu:h100:4(S:0-1),nvme:1``."""
-    found = _GPUS.findall(re.sub(r"\([^()]*\)", "", gres))
-    return next((kind for kind, _ in found if kind), ""), sum(int(count) for _, count in found)
+    """Return type and number of the GPUs in a list of generic resources, ``gpu:h100:4(S:0-1),nvme:1``.
+
+    Of several types it is the one of which there are most, slices of GPUs (MIG) last: a job is given GPUs of one type.
+    """
+    found = _gpus_by_type(gres)
+    kind = max(found, key=lambda one: (found[one] > 0, not _SLICE.search(one), found[one]), default="")
+    return kind, found.get(kind, 0)
+
+
+def _gpus_by_type(gres: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for item in re.sub(r"\([^()]*\)", "", gres).split(","):
+        if match := _GPUS.fullmatch(item.strip()):
+            found[match[1] or ""] = found.get(match[1] or "", 0) + int(match[2])
+    return found
 
 
 def _node(pairs: Mapping[str, str]) -> NodeFacts:
@@ -91,20 +109,22 @@ def _node(pairs: Mapping[str, str]) -> NodeFacts:
         reason="" if reason.lower() in ("none", "(null)") else reason,
         gpu=gpu,
         gpus=gpus,
-        gpus_used=_gpus_used(pairs),
+        gpus_used=_gpus_used(pairs, gpu),
         cpus=whole(pairs.get("CPUEfctv") or pairs.get("CPUTot", "")) or 0,
         memory_gib=(whole(pairs.get("RealMemory", "")) or 0) / 1024,
         features=_names(pairs.get("ActiveFeatures") or pairs.get("AvailableFeatures", "")),
     )
 
 
-def _gpus_used(pairs: Mapping[str, str]) -> int | None:
+def _gpus_used(pairs: Mapping[str, str], kind: str) -> int | None:
+    """How many GPUs of type ``kind`` jobs have; all of them where the node does not tell its types apart."""
     if "GresUsed" in pairs:
-        return read_gpus(pairs["GresUsed"])[1]
-    if "AllocTRES" not in pairs:
+        used = _gpus_by_type(pairs["GresUsed"])
+    elif "AllocTRES" in pairs:
+        used = {name: int(count) for name, count in _ALLOCATED.findall(pairs["AllocTRES"])}
+    else:
         return None
-    match = _ALLOCATED.search(pairs["AllocTRES"])
-    return int(match[1]) if match else 0
+    return used.get(kind, used.get("", 0))
 
 
 def _partition(pairs: Mapping[str, str]) -> PartitionFacts:

@@ -68,7 +68,6 @@ TABLE = (
     _wait("PartitionDown", "Its partition is closed for new starts.", "Wait for the site, or use another partition."),
     _wait("PartitionInactive", "Its partition is switched off.", "Wait for the site, or use another partition."),
     _wait("Reservation", "Its reservation has not begun, or is full."),
-    _wait("MaxMemPerLimit", "It asks for more memory than its partition allows per CPU or node.", _SMALLER),
     _own("BeginTime", "It may not start yet: after a requeue Slurm waits a little, or a begin time was asked for."),
     _own("Dependency", "It waits for another job to end."),
     _own("JobArrayTaskLimit", "As many tasks of its array run as were allowed at once."),
@@ -86,6 +85,12 @@ TABLE = (
     _dead("job requeued in held state", "It was requeued and is held.", _RELEASE),
     _dead("ReservationDeleted", "Its reservation was deleted.", "Submit it without the reservation."),
     _dead("AccountNotAllowed", "Its account may not use this partition.", "Use another account or partition."),
+    _dead(
+        "Job's account not permitted to use this partition",
+        "Its account may not use this partition.",
+        "Use another account or partition.",
+    ),
+    _dead("Job's QOS not permitted to use this partition", "Its QOS may not use this partition.", "Use another QOS."),
     _dead("InvalidAccount", "Its account does not exist (any more).", "Submit it with another account."),
     _dead("InvalidQOS", "Its QOS does not exist (any more).", "Submit it with another QOS."),
     _dead("QOSNotAllowed", "Its account or partition may not use its QOS.", "Submit it with another QOS."),
@@ -94,6 +99,7 @@ TABLE = (
     _dead("OutOfMemory", "It ran out of memory and was requeued on hold.", "Give it more memory first."),
     _never("PartitionNodeLimit", "It asks for more or fewer nodes than its partition allows.", _SMALLER),
     _never("PartitionTimeLimit", "Its time limit is over that of its partition.", "Lower its time limit."),
+    _never("MaxMemPerLimit", "It asks for more memory than its partition allows per CPU or node.", _SMALLER),
     _never("PartitionConfig", "Its partition does not fit what it asks for.", _SMALLER),
     _never("InactiveLimit", "It was idle for too long.", "Submit it anew."),
     PendingReason(
@@ -164,7 +170,9 @@ _BY_WORD = {_key(one.word): one for one in TABLE}
 
 def explain_reason(reason: str) -> PendingReason:
     """Explain what squeue gives as a pending job's reason, in either spelling; an unknown one is shown as it is."""
-    word = plain(reason).strip().strip("()")
+    word = plain(reason).strip()
+    if word.startswith("("):
+        word = word.strip("()")
     head = re.split(r"[,(:]", word)[0].strip()
     found = _BY_WORD.get(_key(word)) or _BY_WORD.get(_key(head)) or _of_family(head)
     if found is None:

@@ -52,7 +52,8 @@ SIGNS = (
     _Sign(r"persist_conn_open|problem talking to the database|slurmdbd|database (?:is )?down", "database", True, _WAIT),
     _Sign(r"accounting storage is disabled|accounting_storage/none", "no-accounting", True),
     _Sign(
-        r"\(connect failure\)|communication connection failure|connection refused|no route to host",
+        r"\(connect failure\)|communication connection failure|connection refused|no route to host"
+        r"|dns srv|establish a configuration source",
         "controller",
         True,
         _WAIT,
@@ -75,7 +76,7 @@ _REFUSAL = re.compile(
     r"|invalid --|unable to open file|this does not look like a batch script|job violates"
     r"|invalid .* (?:specification|specified)"
     r"|no longer pending execution|requested .* (?:not available|invalid)|is invalid|user's group not permitted"
-    r"|invalid user id"
+    r"|invalid user id|cli_filter plugin terminated"
     r"|update .* (?:error|failed)|not permitted|is disabled|option requires an argument|unsupported|not supported",
     re.IGNORECASE,
 )

@@ -93,16 +93,31 @@ class SlurmRunner:
             raise SlurmUnansweredError(Trouble("unknown", f"{argv[0]} answered with more than 4 MiB"))
         return answer.out
 
-    def tell(self, argv: Sequence[str], timeout_s: float = CHANGE_TIMEOUT_S) -> Completed:
+    def tell(
+        self, argv: Sequence[str], timeout_s: float = CHANGE_TIMEOUT_S, *, without: Sequence[str] = ()
+    ) -> Completed:
         """Run a tool that changes something, once; whoever calls reads the answer.
+
+        Args:
+            argv: The tool and its words.
+            timeout_s: How long it may take.
+            without: Variables that it is not to see.
 
         Raises:
             RelayError: It is unknown whether it ran (kinds ``lost`` and ``timeout``), or it could not be started.
         """
-        return self._run(argv, {}, timeout_s, idempotent=False)
+        return self._run(argv, {}, timeout_s, idempotent=False, without=without)
 
-    def _run(self, argv: Sequence[str], env: dict[str, str], timeout_s: float, *, idempotent: bool) -> Completed:
-        cleared = [word for name in DEFAULTS_OF_USERS for word in ("-u", name)]
+    def _run(
+        self,
+        argv: Sequence[str],
+        env: dict[str, str],
+        timeout_s: float,
+        *,
+        idempotent: bool,
+        without: Sequence[str] = (),
+    ) -> Completed:
+        cleared = [word for name in dict.fromkeys([*DEFAULTS_OF_USERS, *without]) for word in ("-u", name)]
         self._calls.extend([self._clock()] * rpcs_of(argv))
         try:
             return self._relay.run(["env", *cleared, *argv], env=env, timeout_s=timeout_s, idempotent=idempotent)

@@ -23,6 +23,25 @@ LOOK_IT_UP = "rltui looks for the job by its mark; it is not submitted a second 
 _START = re.compile(r"Job \d+ to start at (\S+) using (\d+) processors on nodes (\S+) in partition (\S+)")
 
 
+SHAPE = (
+    *("SBATCH_EXCLUSIVE", "SBATCH_OVERCOMMIT", "SBATCH_CPUS_PER_GPU", "SBATCH_GRES", "SBATCH_GPUS"),
+    *("SBATCH_GPUS_PER_NODE", "SBATCH_GPUS_PER_SOCKET", "SBATCH_GPUS_PER_TASK", "SBATCH_ERROR"),
+)
+"""Variables that would give the job another shape than the script's or its errors another file, which it never asks."""
+
+_MEMORY = ("SBATCH_MEM_PER_NODE", "SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU")
+OTHERWISE_CALLED = {
+    "time": ("SBATCH_TIMELIMIT",),
+    "requeue": ("SBATCH_NO_REQUEUE",),
+    "no-requeue": ("SBATCH_REQUEUE",),
+    "mem": _MEMORY,
+    "mem-per-gpu": _MEMORY,
+}
+"""Options whose variables are not named like them, or that other options' variables would undo."""
+
+_DIRECTIVE = re.compile(r"(?m)^#SBATCH --([a-z][a-z-]*)")
+
+
 class TestVerdict(Struct, frozen=True):
     """What Slurm would do with a script."""
 
@@ -50,6 +69,16 @@ def submit_argv(script: str, *, job_name: str, comment: str, chdir: str, extra: 
     if any("\0" in word for word in argv):
         raise UsageError("A NUL is in what sbatch was to be told.")
     return argv
+
+
+def variables_against(script: str) -> list[str]:
+    """Variables that would win over what ``script`` says itself: for sbatch the environment beats ``#SBATCH`` lines.
+
+    A default of the user's for what the script leaves open (an account, a reservation) stays.
+    """
+    options = dict.fromkeys(_DIRECTIVE.findall(script))
+    named = [f"SBATCH_{option.replace('-', '_').upper()}" for option in options]
+    return [*SHAPE, *named, *(name for option in options for name in OTHERWISE_CALLED.get(option, ()))]
 
 
 def read_answer(answer: Completed) -> str:

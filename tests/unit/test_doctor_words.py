@@ -1,0 +1,74 @@
+"""What doctor makes of disks without a count of inodes, and of nodes without the tools to ask with."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.cluster.profile import Profile
+from rltui.cluster.relay_types import Completed, Hello
+from rltui.service.doctor_checks import Patient
+from rltui.service.doctor_links import check_run_root
+from rltui.service.doctor_nodes import ON_NODE, check_nodes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Root:
+    path = "/runs"
+
+
+class Answering:
+    """A relay on which every program says the same."""
+
+    def __init__(self, out: str) -> None:
+        self.out = out
+        self.environments: list[dict[str, str]] = []
+
+    def run(self, argv: list[str], *, env: dict[str, str] | None = None, **_: object) -> Completed:
+        self.environments += [env or {}] if argv[0] == "srun" else []
+        return Completed(0, self.out, "")
+
+    def put(self, *_: object, **__: object) -> None: ...
+
+
+def patient(relay: Answering) -> Patient:
+    hello = Hello(1, "3.11", "login", "alice", 1, "/home/alice", 2, 0.0)
+    profile = Profile(name="alps", env={"https_proxy": "http://proxy:3128"})
+    return Patient(profile=profile, relay=relay, hello=hello, root=Root())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("total", "state"), [("0", "ok"), ("1000", "warning")])
+def test_a_disk_that_does_not_count_inodes_has_not_run_out_of_them(total: str, state: str) -> None:
+    relay = Answering(f"free_kib=999999999\ntotal_kib=999999999\nfree_files=0\ntotal_files={total}\n")
+    assert [check.state for check in check_run_root(patient(relay))] == [state]
+
+
+def test_a_node_that_cannot_ask_does_not_count_as_one_without_internet() -> None:
+    relay = Answering("host=n1\nsees=yes\n")
+    found = {check.name: check.state for check in check_nodes(patient(relay), lambda _: True)}
+    assert found["internet"] == "skipped"
+    assert relay.environments == [{"https_proxy": "http://proxy:3128"}]
+
+
+@pytest.mark.parametrize(
+    ("tool", "code", "said"),
+    [("", 0, ""), ("curl", 0, "internet=yes"), ("curl", 6, "internet=no"), ("python3", 1, "internet=no")],
+)
+def test_a_node_says_what_it_could_find_out(tmp_path: Path, tool: str, code: int, said: str) -> None:
+    for name in ("uname", "cat", "date", "df", "awk", "head", "grep", "sh", "rm"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    timeout = tmp_path / "timeout"
+    timeout.write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    timeout.chmod(0o700)
+    if tool:
+        (tmp_path / tool).write_text(f"#!/bin/sh\nexit {code}\n")
+        (tmp_path / tool).chmod(0o700)
+    argv = ["/bin/sh", "-c", ON_NODE, "sh", str(tmp_path), "mark"]
+    done = subprocess.run(argv, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=30)
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("internet=")] == ([said] if said else [])

@@ -1,0 +1,68 @@
+"""``rltui logs``: where it begins, and that it goes on with the next start of the same run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rltui.cli import logs
+from rltui.cli.main import main
+from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.relay_client import RelayClient
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Opened:
+    """Clusters with one run, whose attempts follow each other, a look at a time."""
+
+    name = "local"
+
+    def __init__(self, run: Path, attempts: list[tuple[int, bool]]) -> None:
+        self.cluster = SimpleNamespace(client=RelayClient(LocalTransport()))
+        self._run, self._attempts = run, attempts
+
+    def __enter__(self) -> Any:
+        return SimpleNamespace(find=lambda word: (self, self.find(word)))
+
+    def __exit__(self, *_: object) -> None:
+        self.cluster.client.close()
+
+    def find(self, _: str) -> Any:
+        number, is_live = self._attempts.pop(0)
+        return SimpleNamespace(run_id="r", path=str(self._run), attempt=number, is_live=is_live)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    for number in (1, 2):
+        folder = tmp_path / "attempts" / f"0{number}"
+        folder.mkdir(parents=True)
+        (folder / "out.log").write_text("".join(f"{number}-{line}\n" for line in range(3)))
+    return tmp_path
+
+
+def said(
+    run: Path, attempts: list[tuple[int, bool]], words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> list[str]:
+    monkeypatch.setattr(logs, "open_clusters", lambda _: Opened(run, attempts))
+    monkeypatch.setattr(logs, "PERIOD_S", 0.01)
+    assert main(["logs", "r", *words]) == 0
+    return capsys.readouterr().out.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"), [(["-n", "2"], ["1-1", "1-2"]), (["-n", "0"], []), ([], ["1-0", "1-1", "1-2"])]
+)
+def test_no_more_lines_than_wanted(
+    run: Path, words: list[str], lines: list[str], monkeypatch: Any, capsys: Any
+) -> None:
+    assert said(run, [(1, False)], words, monkeypatch, capsys) == lines
+
+
+def test_following_goes_on_with_the_next_attempt(run: Path, monkeypatch: Any, capsys: Any) -> None:
+    looks = [(1, True), (1, True), (2, True), (2, False)]
+    assert said(run, looks, ["-f", "-n", "1"], monkeypatch, capsys) == ["1-2", "2-0", "2-1", "2-2"]
