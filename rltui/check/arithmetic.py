@@ -72,22 +72,16 @@ def resolve(layout: Layout) -> Arithmetic:
 
 
 def _checkpoint_bytes(layout: Layout) -> int | None:
-    """Bytes of one checkpoint to resume from: the learner's, and the critic's where there is one."""
+    """Bytes of one checkpoint to resume from; None where a model is not known."""
     from rltui.errors import UsageError
-    from rltui.hardware.models import find_model
-    from rltui.memory.from_layout import states_of
-    from rltui.memory.host import checkpoint_gib
+    from rltui.memory.estimate import GIB
+    from rltui.memory.layouts import layout_checkpoint_gib
 
-    learner, critic = layout.roles.learner, layout.roles.critic
-    names = [learner.model, critic.model or learner.model] if critic else [learner.model]
     try:
-        models = [find_model(name) for name in names]
+        size = layout_checkpoint_gib(layout)
     except UsageError:
         return None
-    known = [model for model in models if model is not None]
-    if len(known) < len(models):
-        return None
-    return round(sum(checkpoint_gib(model, states_of(learner)) for model in known) * 2**30)
+    return None if size is None else round(size * GIB)
 
 
 def _gpu_hours(layout: Layout) -> float | None:
