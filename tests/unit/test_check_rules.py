@@ -101,6 +101,24 @@ def test_arithmetic_names_the_padding() -> None:
     assert report("tiny", []).arithmetic_lines[2] == "2000 steps = 512000 samples, 20 checkpoints"
 
 
+def test_each_optimizer_step_fills_up_its_ranks_and_cuts_its_own_micro_batches() -> None:
+    words = ["roles.learner.gpus=[3]", "train.prompts_per_step=50", "train.optimizer_steps=3"]
+    found = report("gpu", [*words, "roles.learner.micro_batch=4"]).arithmetic
+    assert found is not None
+    assert found.samples_per_rank == 45 + 45 + 45  # of 133, 133 and 134 samples over 3 ranks
+    assert found.padding_samples_per_step == 2 + 2 + 1
+    assert found.micro_batches_per_rank == 12 + 12 + 12
+    even = report("gpu", ["train.optimizer_steps=4", "roles.learner.micro_batch=48"]).arithmetic
+    assert even is not None
+    assert (even.samples_per_rank, even.padding_samples_per_step, even.micro_batches_per_rank) == (64, 0, 4)
+
+
+def test_packed_rows_are_no_count_of_micro_batches() -> None:
+    lines = report("gpu", ["lengths.pack=8192", "roles.learner.micro_batch=2"]).arithmetic_lines
+    assert lines[1] == "64 samples a rank in rows of at most 8192 tokens, 2 at once, 0 rows of padding"
+    assert report("gpu", []).arithmetic_lines[1] == "64 samples a rank in 64 micro-batches, 0 rows of padding"
+
+
 def test_arithmetic_is_resolved_to_integers() -> None:
     words = ["train.optimizer_steps=4", "data.eval=org/test", "data.eval_every=30", "slurm.time=1-12:00"]
     found = report("gpu", words).arithmetic

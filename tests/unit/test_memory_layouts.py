@@ -87,8 +87,10 @@ def test_olmo_holds_few_long_sequences_for_it_has_no_grouped_heads() -> None:
 
 
 def test_whole_batch_at_once_is_what_micro_batch_zero_means() -> None:
-    few, all_at_once = layout(roles__learner__micro_batch=85), layout(roles__learner__micro_batch=0)
+    few, all_at_once = layout(roles__learner__micro_batch=86), layout(roles__learner__micro_batch=0)
     assert estimate_layout(all_at_once).roles[0].peak_gib == estimate_layout(few).roles[0].peak_gib
+    fewer = layout(roles__learner__micro_batch=85)  # a rank of three has 85 of the 256 samples, or 86
+    assert estimate_layout(all_at_once).roles[0].peak_gib > estimate_layout(fewer).roles[0].peak_gib
 
 
 @pytest.mark.parametrize(
