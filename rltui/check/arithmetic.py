@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,7 +18,9 @@ class Arithmetic(Struct, frozen=True, kw_only=True):
 
     Attributes:
         learners: Data-parallel ranks of the learner.
+        samples_per_rank: Samples, or rows that fill up, of a rank in all its optimizer steps.
         padding_samples_per_step: Rows without weight that fill up ranks where samples do not divide; none is dropped.
+        micro_batches_per_rank: Forward passes over them; where rows are packed, at most as many.
         optimizer_steps_per_rollout: Optimizer steps made from the samples of one training step.
         samples_per_optimizer_step: Samples of all ranks in one of them.
         checkpoints: Checkpoints written, the final one included.
@@ -48,7 +51,7 @@ def resolve(layout: Layout) -> Arithmetic:
     """Resolve ``layout`` to integers; what does not divide shows as padding, never silently."""
     train, learner, data = layout.train, layout.roles.learner, layout.data
     ranks, engines = max(1, layout.num_ranks), layout.num_engines
-    rank = -(-train.samples_per_step // ranks)
+    rows = _rows_of_a_rank(train.samples_per_step, train.optimizer_steps, ranks)
     every = layout.checkpoint.every
     periodic = (train.steps - 1) // every if every and train.steps else 0
     return Arithmetic(
@@ -56,9 +59,9 @@ def resolve(layout: Layout) -> Arithmetic:
         samples_per_step=train.samples_per_step,
         samples_total=train.samples_per_step * train.steps,
         learners=layout.num_ranks,
-        samples_per_rank=rank,
-        padding_samples_per_step=rank * ranks - train.samples_per_step,
-        micro_batches_per_rank=-(-rank // (learner.micro_batch or rank or 1)),
+        samples_per_rank=sum(rows),
+        padding_samples_per_step=sum(rows) * ranks - train.samples_per_step,
+        micro_batches_per_rank=sum(-(-each // (learner.micro_batch or each)) for each in rows),
         optimizer_steps_per_rollout=train.optimizer_steps * train.epochs,
         samples_per_optimizer_step=train.samples_per_step // train.optimizer_steps,
         engines=engines,
@@ -71,23 +74,23 @@ def resolve(layout: Layout) -> Arithmetic:
     )
 
 
-def _checkpoint_bytes(layout: Layout) -> int | None:
-    """Bytes of one checkpoint to resume from: the learner's, and the critic's where there is one."""
-    from rltui.errors import UsageError
-    from rltui.hardware.models import find_model
-    from rltui.memory.from_layout import states_of
-    from rltui.memory.host import checkpoint_gib
+def _rows_of_a_rank(samples: int, optimizer_steps: int, ranks: int) -> list[int]:
+    """Rows of a rank in each optimizer step, all of which are as full as can be."""
+    bounds = [samples * step // optimizer_steps for step in range(optimizer_steps + 1)]
+    return [-(-(stop - start) // ranks) for start, stop in pairwise(bounds) if stop > start]
 
-    learner, critic = layout.roles.learner, layout.roles.critic
-    names = [learner.model, critic.model or learner.model] if critic else [learner.model]
+
+def _checkpoint_bytes(layout: Layout) -> int | None:
+    """Bytes of one checkpoint to resume from; None where a model is not known."""
+    from rltui.errors import UsageError
+    from rltui.memory.estimate import GIB
+    from rltui.memory.layouts import layout_checkpoint_gib
+
     try:
-        models = [find_model(name) for name in names]
+        size = layout_checkpoint_gib(layout)
     except UsageError:
         return None
-    known = [model for model in models if model is not None]
-    if len(known) < len(models):
-        return None
-    return round(sum(checkpoint_gib(model, states_of(learner)) for model in known) * 2**30)
+    return None if size is None else round(size * GIB)
 
 
 def _gpu_hours(layout: Layout) -> float | None:
@@ -107,11 +110,14 @@ def lines(layout: Layout) -> tuple[str, ...]:
     """The arithmetic as lines for people."""
     numbers, train = resolve(layout), layout.train
     micro = numbers.micro_batches_per_rank
+    passes = f"in {micro} micro-batch{'es' if micro != 1 else ''}"
+    if layout.lengths.pack:
+        together = layout.roles.learner.micro_batch or "all of them"
+        passes = f"in rows of at most {layout.lengths.pack} tokens, {together} at once"
     words = [
         f"{train.prompts_per_step} prompts × {train.samples_per_prompt} samples = "
         f"{numbers.samples_per_step} samples a step",
-        f"{numbers.samples_per_rank} samples a rank in {micro} micro-batch{'es' if micro != 1 else ''}, "
-        f"{numbers.padding_samples_per_step} rows of padding",
+        f"{numbers.samples_per_rank} samples a rank {passes}, {numbers.padding_samples_per_step} rows of padding",
         f"{numbers.steps} steps = {numbers.samples_total} samples, {numbers.checkpoints} checkpoints{_each(numbers)}",
         f"at most {numbers.tokens_per_step_max} tokens a step",
     ]

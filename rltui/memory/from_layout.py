@@ -86,7 +86,7 @@ def workload_of(layout: Layout, name: str) -> s.Workload:
     role: Learner | Critic = getattr(layout.roles, name)
     lengths, split = layout.lengths, sharding_of(layout, name)
     ranks = max(1, split.gpus // (split.tensor_parallel * split.context_parallel))
-    samples = max(1, layout.train.samples_per_step // layout.train.optimizer_steps // ranks)
+    samples = max(1, -(-layout.train.samples_per_step // (layout.train.optimizer_steps * ranks)))
     length = lengths.prompt + lengths.response
     available = -(-samples * length // lengths.pack) if lengths.pack else samples
     rows = min(available, role.micro_batch or available)

@@ -8,11 +8,12 @@ from msgspec import Struct
 
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.estimate import GIB
+from rltui.memory.states import trained_parameters
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.memory.estimate import Parts
-    from rltui.memory.settings import Sharding, States
+    from rltui.memory.settings import Adapter, Sharding, States
 
 PROCESS_GIB = 3.0
 """Resident memory of a process with torch and its CUDA libraries, before it holds a model."""
@@ -56,6 +57,8 @@ def estimate_host(
     engines: int = 0,
     engine_gpus: int = 0,
     sleeping: bool = False,
+    adapter: Adapter | None = None,
+    freeze_vision: bool = False,
 ) -> HostEstimate:
     """Estimate host memory of the fullest node.
 
@@ -67,6 +70,8 @@ def estimate_host(
         engines: Engines on the node.
         engine_gpus: Their GPUs.
         sleeping: Whether engines keep a copy of their weights in host memory while they sleep.
+        adapter: Low-rank adapters, where the model is frozen.
+        freeze_vision: Whether the vision tower is frozen.
     """
     total = count_parameters(model).total
     processes = learners + engine_gpus
@@ -75,8 +80,10 @@ def estimate_host(
         loading = total * states.weights * learners  # every rank reads the model into host memory before the card
     offloaded = 0.0
     if sharding.offload in ("optimizer", "all"):
-        each = states.master + states.moments + 4 + (states.weights if sharding.offload == "all" else 0.0)
-        offloaded = total * each / sharding.replicas * learners * PINNED_BUFFER
+        trained = trained_parameters(model, adapter, freeze_vision=freeze_vision)
+        moved = trained * (states.master + states.moments + 4)
+        moved += total * states.weights if sharding.offload == "all" else 0.0
+        offloaded = moved / sharding.replicas * learners * PINNED_BUFFER
     parts = {
         "processes": PROCESS_GIB * processes + RAY_GIB,
         "loading": loading / GIB,
@@ -89,9 +96,16 @@ def estimate_host(
     )
 
 
-def checkpoint_gib(model: Architecture, states: States) -> float:
-    """GiB on disk of a checkpoint to resume from: weights, master weights and moments, of all ranks together."""
-    return count_parameters(model).total * (states.weights + states.master + states.moments) / GIB
+def checkpoint_gib(
+    model: Architecture, states: States, adapter: Adapter | None = None, *, freeze_vision: bool = False
+) -> float:
+    """GiB on disk of a checkpoint to resume from: weights, master weights and moments, of all ranks together.
+
+    Of a frozen vision tower there are the weights alone; of a model under adapters nothing.
+    """
+    trained = trained_parameters(model, adapter, freeze_vision=freeze_vision)
+    frozen = 0 if adapter is not None else count_parameters(model).total - trained
+    return (trained * (states.weights + states.master + states.moments) + frozen * states.weights) / GIB
 
 
 def export_gib(model: Architecture, item_bytes: float = 2.0) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from rltui.memory.from_layout import sharding_of, states_of
+from rltui.memory.from_layout import learner_training, sharding_of, states_of
 from rltui.memory.host import PROCESS_GIB, SHM_PER_PROCESS_GIB, HostEstimate, estimate_host
 
 if TYPE_CHECKING:
@@ -44,15 +44,18 @@ def _distinct_nodes(seats: Iterable[Seat]) -> set[tuple[tuple[str, int], ...]]:
 
 
 def _node(layout: Layout, model: Architecture, critic: Architecture | None, node: Counter[str]) -> HostEstimate:
+    training = learner_training(layout)
     host = estimate_host(
         model,
-        sharding_of(layout, "learner"),
-        states_of(layout.roles.learner),
+        training.sharding,
+        training.states,
         learners=node["learner"],
         engines=node["engine seats"],
         engine_gpus=node["engine"] + node["teacher"],
         # vLLM drops its weights (level 2: the learner sends them again); transformers moves them to host memory
         sleeping=layout.roles.rollout.sleep_while_training and layout.roles.rollout.engine == "hf",
+        adapter=training.adapter,
+        freeze_vision=training.freeze_vision,
     )
     role, ranks = layout.roles.critic, node["critic"]
     if critic is None or role is None:

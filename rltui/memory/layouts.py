@@ -82,7 +82,7 @@ def estimate_roles(layout: Layout) -> LayoutEstimate:
         UsageError: A model is a local folder whose config.json cannot be read.
     """
     model = find_model(layout.roles.learner.model)
-    checkpoint = _checkpoint_gib(layout, model)
+    checkpoint = layout_checkpoint_gib(layout)
     if layout.hardware.on_cpu:
         note = "This layout runs on CPU slots: there is no card to fill."
         unknown = () if model else (_unknown_model(layout.roles.learner.model),)
@@ -100,12 +100,17 @@ def estimate_roles(layout: Layout) -> LayoutEstimate:
     )
 
 
-def _checkpoint_gib(layout: Layout, model: Architecture | None) -> float | None:
-    """The states of the policy and of a critic; None where one of them is not known."""
-    critic = layout.roles.critic
+def layout_checkpoint_gib(layout: Layout) -> float | None:
+    """One checkpoint on disk: what the policy and a critic train; None where one of them is not known.
+
+    Raises:
+        UsageError: A model is a local folder whose config.json cannot be read.
+    """
+    critic, model = layout.roles.critic, find_model(layout.roles.learner.model)
     if model is None:
         return None
-    size = checkpoint_gib(model, states_of(layout.roles.learner))
+    training = learner_training(layout)
+    size = checkpoint_gib(model, training.states, training.adapter, freeze_vision=training.freeze_vision)
     if critic is None:
         return size
     value = find_model(critic.model) if critic.model else model

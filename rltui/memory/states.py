@@ -160,6 +160,14 @@ def adapter_parameters(model: Architecture, adapter: Adapter) -> int:
     return adapter.rank * total
 
 
+def trained_parameters(model: Architecture, adapter: Adapter | None = None, *, freeze_vision: bool = False) -> int:
+    """Parameters that have gradients and an optimizer: the adapters' where there are some, else the model's."""
+    if adapter is not None:
+        return adapter_parameters(model, adapter)
+    count = count_parameters(model)
+    return count.text if freeze_vision else count.total
+
+
 def frozen_gib(model: Architecture, part: Slice, adapter: Adapter, sharding: Sharding) -> dict[str, float]:
     """GiB of a frozen base and of the adapters on it. Quantised bases keep embedding and LM head in 16 bits."""
     count = count_parameters(model)

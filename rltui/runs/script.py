@@ -186,6 +186,11 @@ def variables(profile: Profile) -> dict[str, str]:
     return found
 
 
+def is_own(option: str) -> bool:
+    """Whether the script sets this option of sbatch itself, so that no layout may."""
+    return option.removeprefix("--").partition("=")[0] in OWN_OPTIONS
+
+
 def _own(option: str) -> str:
     """A further option of the layout, as it stands in the script.
 
@@ -193,7 +198,7 @@ def _own(option: str) -> str:
         UsageError: The script sets this option itself.
     """
     name, equals, value = option.removeprefix("--").partition("=")
-    if name in OWN_OPTIONS:
+    if is_own(option):
         raise UsageError(
             f"slurm.options: --{name} is set by rltui.", "Use the layout's own key, or the cluster's profile, for it."
         )

@@ -88,3 +88,9 @@ def test_every_preset_says_its_memory_and_what_is_not_run_yet(name: str, printed
             assert re.search(rf"^  {moment.moment} .* {moment.total_gib:.1f} GiB", text, re.MULTILINE)
     assert bool(estimate.roles) is not layout.hardware.on_cpu
     assert text.count("(E390)") == len(unsupported(layout))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_groups_are_left_out_only_where_the_algorithm_does_so(name: str, printed: dict[str, list[str]]) -> None:
+    layout, text = load_layout(PRESETS[name]).layout, "\n".join(printed[name])
+    assert ("groups without signal" in text) is (layout.algorithm == "grpo" and layout.grpo.filter_zero_std)

@@ -37,6 +37,33 @@ def test_findings_have_a_place_and_a_fix_that_settles_them(
         assert after.readable
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["roles.learner.gpus=[3]", "train.prompts_per_step=50", "train.optimizer_steps=3"],
+        ["train.prompts_per_step=1", "train.samples_per_prompt=2", "train.optimizer_steps=2"],
+    ],
+)
+def test_prompts_that_divide_over_the_ranks_divide_over_optimizer_steps_too(words: list[str]) -> None:
+    fixes = [word for finding in report("gpu", words).findings for word in finding.fix if finding.severity != "note"]
+    assert codes("gpu", words) & {"B202", "B212"}
+    assert not codes("gpu", [*words, *fixes]) & {"B202", "B211", "B212"}
+
+
+def test_a_role_that_a_fix_adds_works_as_the_learner_does() -> None:
+    v100 = ["hardware.gpu=V100-SXM-32GB", "roles.learner.precision=fp16", "roles.rollout.precision=fp16"]
+    (critic,) = next(
+        found for found in report("ppo", [*v100, "roles.critic=null"]).findings if found.code == "B222"
+    ).fix
+    assert critic == "roles.critic={precision: fp16, micro_batch: 1, gradient_checkpointing: true}"
+    assert not codes("ppo", [*v100, "roles.critic=null", critic]) & {"B222", "H401"}
+    wanted = ["ppo.kl=loss", "ppo.kl_coefficient=0.1", "roles.critic.precision=fp16"]
+    (reference,) = next(found for found in report("ppo", [*v100, *wanted]).findings if found.code == "B220").fix
+    assert not codes("ppo", [*v100, *wanted, reference]) & {"B220", "H401"}
+    (plain,) = next(found for found in report("ppo", wanted).findings if found.code == "B220").fix
+    assert plain == "roles.reference={}"
+
+
 @pytest.mark.parametrize("base", BASES)
 def test_sound_layouts_have_no_errors_and_no_warnings(base: str) -> None:
     assert [finding for finding in report(base, []).findings if finding.severity != "note"] == []
@@ -72,6 +99,24 @@ def test_arithmetic_names_the_padding() -> None:
     assert found is not None
     assert (found.samples_per_rank, found.padding_samples_per_step) == (5, 1)
     assert report("tiny", []).arithmetic_lines[2] == "2000 steps = 512000 samples, 20 checkpoints"
+
+
+def test_each_optimizer_step_fills_up_its_ranks_and_cuts_its_own_micro_batches() -> None:
+    words = ["roles.learner.gpus=[3]", "train.prompts_per_step=50", "train.optimizer_steps=3"]
+    found = report("gpu", [*words, "roles.learner.micro_batch=4"]).arithmetic
+    assert found is not None
+    assert found.samples_per_rank == 45 + 45 + 45  # of 133, 133 and 134 samples over 3 ranks
+    assert found.padding_samples_per_step == 2 + 2 + 1
+    assert found.micro_batches_per_rank == 12 + 12 + 12
+    even = report("gpu", ["train.optimizer_steps=4", "roles.learner.micro_batch=48"]).arithmetic
+    assert even is not None
+    assert (even.samples_per_rank, even.padding_samples_per_step, even.micro_batches_per_rank) == (64, 0, 4)
+
+
+def test_packed_rows_are_no_count_of_micro_batches() -> None:
+    lines = report("gpu", ["lengths.pack=8192", "roles.learner.micro_batch=2"]).arithmetic_lines
+    assert lines[1] == "64 samples a rank in rows of at most 8192 tokens, 2 at once, 0 rows of padding"
+    assert report("gpu", []).arithmetic_lines[1] == "64 samples a rank in 64 micro-batches, 0 rows of padding"
 
 
 def test_arithmetic_is_resolved_to_integers() -> None:

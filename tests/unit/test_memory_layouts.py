@@ -12,6 +12,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from rltui.check.arithmetic import resolve
+from rltui.hardware.models import find_model
+from rltui.hardware.parameters import count_parameters
 from rltui.layout.load import load_layout, load_text
 from rltui.layout.schema import Layout
 from rltui.memory import estimate_layout
@@ -84,8 +87,10 @@ def test_olmo_holds_few_long_sequences_for_it_has_no_grouped_heads() -> None:
 
 
 def test_whole_batch_at_once_is_what_micro_batch_zero_means() -> None:
-    few, all_at_once = layout(roles__learner__micro_batch=85), layout(roles__learner__micro_batch=0)
+    few, all_at_once = layout(roles__learner__micro_batch=86), layout(roles__learner__micro_batch=0)
     assert estimate_layout(all_at_once).roles[0].peak_gib == estimate_layout(few).roles[0].peak_gib
+    fewer = layout(roles__learner__micro_batch=85)  # a rank of three has 85 of the 256 samples, or 86
+    assert estimate_layout(all_at_once).roles[0].peak_gib > estimate_layout(fewer).roles[0].peak_gib
 
 
 @pytest.mark.parametrize(
@@ -213,6 +218,48 @@ def test_checkpoint_on_disk() -> None:
     assert checkpoint_gib(model, DEEPSPEED_BF16) == pytest.approx(14 * 8_030_261_248 / GIB)
     assert checkpoint_gib(model, FP32) == pytest.approx(12 * 8_030_261_248 / GIB)
     assert export_gib(model) == pytest.approx(2 * 8_030_261_248 / GIB)
+
+
+def test_a_checkpoint_of_adapters_holds_them_alone() -> None:
+    whole = layout(roles__learner__model="Qwen/Qwen3-8B")
+    adapted = layout(roles__learner__model="Qwen/Qwen3-8B", roles__learner__lora_rank=16)
+    each_layer = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 12288)  # q and o, k and v, gate, up and down
+    assert estimate_layout(adapted).checkpoint_gib == pytest.approx(14 * 36 * 16 * each_layer / GIB)
+    assert resolve(adapted).checkpoint_bytes == 14 * 36 * 16 * each_layer
+    assert resolve(whole).checkpoint_bytes == 14 * 8_190_735_360
+
+
+def test_a_checkpoint_has_the_weights_alone_of_a_frozen_tower() -> None:
+    name = "Qwen/Qwen2.5-VL-7B-Instruct"
+    model = find_model(name)
+    assert model is not None
+    whole = resolve(layout(roles__learner__model=name)).checkpoint_bytes
+    frozen = resolve(layout(roles__learner__model=name, roles__learner__freeze_vision=True)).checkpoint_bytes
+    assert whole is not None
+    assert frozen == pytest.approx(whole - 12 * model.vision_params, abs=2)
+
+
+def test_check_and_estimate_know_one_size_of_a_checkpoint_with_an_8_bit_optimizer_and_a_critic() -> None:
+    split = load_layout(LAYOUTS / "verl-ppo" / "ppo-1x4-split.yaml", ["roles.learner.optimizer=adamw_8bit"]).layout
+    model = find_model(split.roles.learner.model)
+    assert model is not None
+    assert resolve(split).checkpoint_bytes == (8 + 14) * count_parameters(model).total
+    assert estimate_layout(split).checkpoint_gib == pytest.approx((8 + 14) * count_parameters(model).total / GIB)
+
+
+def test_offloaded_states_are_those_of_what_is_trained() -> None:
+    whole = offload_gib(roles__learner__offload="optimizer")
+    adapters = offload_gib(roles__learner__offload="optimizer", roles__learner__lora_rank=16)
+    assert whole > 100
+    assert adapters < 1
+    with_base = offload_gib(roles__learner__offload="all", roles__learner__lora_rank=16)
+    assert with_base == pytest.approx(adapters + 1.5 * 2 * 7_298_621_440 / GIB * 2 / 3, rel=0.01)
+
+
+def offload_gib(**overrides: Any) -> float:
+    host = estimate_layout(layout(**overrides)).host
+    assert host is not None
+    return host.ram_parts_gib["offload"]
 
 
 def mem(*words: str) -> subprocess.CompletedProcess[str]:

@@ -9,6 +9,18 @@ from rltui.check.rule import Subject, Trouble, rule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rltui.layout.schema import Layout
+
+
+def new_role(layout: Layout, role: str) -> str:
+    """The override that adds a reference or critic, which works as the learner does where it could do otherwise."""
+    learner = layout.roles.learner
+    settings: dict[str, str] = {"precision": learner.precision} if learner.precision != "bf16" else {}
+    if role == "critic":
+        settings |= {"micro_batch": str(learner.micro_batch)} if learner.micro_batch else {}
+        settings |= {"gradient_checkpointing": "true"} if learner.gradient_checkpointing else {}
+    return f"roles.{role}={{{', '.join(f'{key}: {value}' for key, value in settings.items())}}}"
+
 
 @rule("B220", "error")
 def kl_without_reference(subject: Subject) -> Iterator[Trouble]:
@@ -21,7 +33,7 @@ def kl_without_reference(subject: Subject) -> Iterator[Trouble]:
     }
     if wanted[layout.algorithm] and layout.roles.reference is None:
         key = f"{layout.algorithm}.kl_coefficient"
-        yield Trouble("there is a KL penalty, but no reference role", key, ("roles.reference={}",))
+        yield Trouble("there is a KL penalty, but no reference role", key, (new_role(layout, "reference"),))
 
 
 @rule("B221", "warning")
@@ -47,7 +59,7 @@ def ppo_without_critic(subject: Subject) -> Iterator[Trouble]:
     """PPO needs a critic: its advantages are differences to the values that the critic predicts."""
     layout = subject.layout
     if layout.algorithm == "ppo" and layout.roles.critic is None:
-        yield Trouble("algorithm ppo has no critic role", "roles", ("roles.critic={}",))
+        yield Trouble("algorithm ppo has no critic role", "roles", (new_role(layout, "critic"),))
 
 
 @rule("B223", "error")

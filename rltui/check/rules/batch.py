@@ -10,6 +10,7 @@ from rltui.check.rule import Subject, Trouble, rule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rltui.layout.schema import Train
 
 SEARCH = 10_000
 """Candidates that a fix is looked for among; beyond that 1 is offered, which always divides."""
@@ -19,6 +20,13 @@ def divisor_below(number: int, limit: int) -> int:
     """A large divisor of ``number`` that is at most ``limit``."""
     first = max(1, min(number, limit))
     return next((each for each in range(first, max(0, first - SEARCH), -1) if number % each == 0), 1)
+
+
+def whole_prompts(train: Train, ranks: int) -> int:
+    """The fewest prompts, no fewer than now, of which every rank has equally many samples in each optimizer step."""
+    parts = ranks * train.optimizer_steps
+    step = parts // math.gcd(parts, train.samples_per_prompt)
+    return math.ceil(train.prompts_per_step / step) * step
 
 
 @rule("B201", "error")
@@ -41,13 +49,11 @@ def uneven_ranks(subject: Subject) -> Iterator[Trouble]:
     """
     train, learners = subject.layout.train, subject.layout.num_ranks
     if learners and train.samples_per_step >= learners and train.samples_per_step % learners:
-        step = learners // math.gcd(learners, train.samples_per_prompt)
-        prompts = math.ceil(train.prompts_per_step / step) * step
         yield Trouble(
             f"{train.prompts_per_step} prompts × {train.samples_per_prompt} samples = {train.samples_per_step} do not "
             f"divide over {learners} learners",
             "train.prompts_per_step",
-            (f"train.prompts_per_step={prompts}",),
+            (f"train.prompts_per_step={whole_prompts(train, learners)}",),
         )
 
 
@@ -186,11 +192,10 @@ def fewer_samples_than_ranks(subject: Subject) -> Iterator[Trouble]:
     """A step has fewer samples than there are learners: some ranks would have nothing to train on."""
     train, ranks = subject.layout.train, subject.layout.num_ranks
     if train.samples_per_step < ranks:
-        prompts = -(-ranks // math.gcd(ranks, train.samples_per_prompt))
         yield Trouble(
             f"{train.samples_per_step} samples a step for {ranks} learner ranks",
             "train.prompts_per_step",
-            (f"train.prompts_per_step={prompts}",),
+            (f"train.prompts_per_step={whole_prompts(train, ranks)}",),
         )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rules.memory_fix import sequences_at_once, with_word
 from rltui.hardware.models import known_model, nearest_models
 
 if TYPE_CHECKING:
@@ -77,19 +79,23 @@ def kv_heads_replicated(subject: Subject) -> Iterator[Trouble]:
     """There are more GPUs in an engine than key-value heads.
 
     Heads are then replicated: the KV cache of a token takes as much on each GPU as with fewer of them. Two engines of
-    half the width hold twice the sequences.
+    half the width hold up to twice the sequences. Silent where they would hold fewer, because weights fill their cards.
     """
+    layout = subject.layout
     for key, width, model in _split_roles(subject):
         if width > model.kv_heads and _fits(width, model) and not key.startswith("roles.learner"):
             role = key.split(".")[1]
-            engines = getattr(subject.layout.roles, role).engines
-            more = engines * width // model.kv_heads
-            yield Trouble(
-                f"tensor_parallel {width} replicates {model.kv_heads} key-value heads: nothing is gained beyond "
-                f"{model.kv_heads}",
-                key,
-                (f"{key}={model.kv_heads}", *([f"roles.{role}.engines={more}"] if engines else [])),
-            )
+            engines = getattr(layout.roles, role).engines
+            fix = [f"{key}={model.kv_heads}"]
+            fix += [f"roles.{role}.engines={engines * width // model.kv_heads}"] if engines else []
+            now, then = sequences_at_once(layout, role), sequences_at_once(reduce(with_word, fix, layout), role)
+            if now is None or then is None or then > now:
+                yield Trouble(
+                    f"tensor_parallel {width} replicates {model.kv_heads} key-value heads: a token takes as much cache "
+                    f"on each GPU as with {model.kv_heads}",
+                    key,
+                    tuple(fix),
+                )
 
 
 @rule("E313", "error")

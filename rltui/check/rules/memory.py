@@ -5,6 +5,7 @@ They read the estimate that `rltui mem` prints; an unknown card or model silence
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
@@ -180,13 +181,15 @@ def gathered_whole(subject: Subject) -> Iterator[Trouble]:
 
 @rule("M308", "error")
 def host_memory(subject: Subject) -> Iterator[Trouble]:
-    """The fullest node needs more host memory than it has.
+    """The fullest node needs more host memory than it has, or than the job asks for.
 
     Counted are processes, models that are read before they are divided (below ZeRO-3 every rank reads all of it),
     offloaded states with their pinned buffers, and weights of sleeping engines. Linux ends the largest process without
-    a word. Silent where `hardware.memory_gib_per_node` is 0, not known.
+    a word, and Slurm a job that outgrows its `slurm.mem_gib`. Silent where neither that nor
+    `hardware.memory_gib_per_node` is known.
     """
-    there = subject.layout.hardware.memory_gib_per_node
+    node, asked = subject.layout.hardware.memory_gib_per_node, subject.layout.slurm.mem_gib
+    there = min(node or asked, asked or node)
     if not there or not _estimate(subject).roles:
         return
     host = host_of(subject.layout, subject.placement)
@@ -194,8 +197,10 @@ def host_memory(subject: Subject) -> Iterator[Trouble]:
         return
     parts = ", ".join(f"{name} {size:.0f}" for name, size in host.ram_parts_gib.items())
     yield Trouble(
-        f"the fullest node needs {host.ram_gib:.0f} GiB of host memory ({parts}), {there:g} are there",
-        "hardware.memory_gib_per_node",
+        f"the fullest node needs {host.ram_gib:.0f} GiB of host memory ({parts}), {there:g} are "
+        + ("asked for" if there == asked else "there"),
+        "slurm.mem_gib" if there == asked else "hardware.memory_gib_per_node",
+        (f"slurm.mem_gib={math.ceil(host.ram_gib)}",) if there == asked and (not node or host.ram_gib <= node) else (),
     )
 
 

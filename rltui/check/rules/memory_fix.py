@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from rltui.check.rules.placement import overbooked
+from rltui.errors import UsageError
 from rltui.layout.overrides import parse_override
 from rltui.memory.layouts import estimate_roles
 
@@ -58,6 +59,18 @@ def cure_engine(layout: Layout, role: str) -> tuple[str, ...]:
             changed = with_word(changed, words[key])
         layout = changed
     return ()
+
+
+def sequences_at_once(layout: Layout, role: str) -> float | None:
+    """Sequences of full length that all engines of ``role`` hold together; None where that is not known."""
+    try:
+        found = next((engine for engine in estimate_roles(layout).engines if engine.role == role), None)
+    except UsageError:
+        return None
+    if found is None or found.max_concurrency is None:
+        return None
+    engines = layout.num_engines if role == "rollout" else getattr(layout.roles, role).engines
+    return float(engines * found.max_concurrency)
 
 
 def with_word(layout: Layout, word: str) -> Layout:

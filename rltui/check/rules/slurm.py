@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.layout.time_limit import time_limit_s
+from rltui.runs.script import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,3 +80,25 @@ def longer_than_sites_allow(subject: Subject) -> Iterator[Trouble]:
         yield Trouble(
             f"{subject.layout.slurm.time} is {seconds / 86400:.1f} days", "slurm.time", ("slurm.time=7-00:00:00",)
         )
+
+
+@rule("S607", "error")
+def option_of_the_script(subject: Subject) -> Iterator[Trouble]:
+    """A further option of sbatch is one that the job script sets itself; no script is made with it.
+
+    Nodes, GPUs, memory, time, partition and account have keys of their own; what depends on the cluster, such as the
+    name of its GPUs in `--gres`, is in its profile.
+    """
+    options = subject.layout.slurm.options
+    own = [option for option in options if is_own(option)]
+    if own:
+        left = ", ".join(f"'{option}'" for option in options if option not in own)
+        yield Trouble(f"the job script sets {', '.join(own)} itself", "slurm.options", (f"slurm.options=[{left}]",))
+
+
+@rule("S608", "error")
+def more_memory_than_a_node_has(subject: Subject) -> Iterator[Trouble]:
+    """The job asks for more memory of each node than the layout says that a node has; Slurm would refuse it."""
+    there, asked = subject.layout.hardware.memory_gib_per_node, subject.layout.slurm.mem_gib
+    if 0 < there < asked:
+        yield Trouble(f"mem_gib {asked} on nodes of {there:g} GiB", "slurm.mem_gib", ("slurm.mem_gib=0",))
