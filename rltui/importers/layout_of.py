@@ -102,6 +102,9 @@ def _hardware(facts: Facts, flat: dict[str, Any], assumed: list[str]) -> None:
         nodes = max(1, -(-needed // per_node))
         assumed.append(f"hardware: {nodes} × {per_node} GPUs is assumed; the script does not say which machine")
     flat["hardware.nodes"], flat["hardware.gpus_per_node"] = nodes, per_node
+    asked = facts.declared_gpus
+    if asked is not None and asked < min(needed, nodes * per_node):
+        assumed.append(f"hardware: {nodes} × {per_node} GPUs, as the roles say; the job asks for {asked}")
     flat["hardware.gpu"] = facts.settings.get("hardware.gpu", "unknown")
     if flat["hardware.gpu"] == "unknown":
         assumed.append("hardware.gpu: the script does not say which card; write its name")
@@ -152,12 +155,19 @@ def _engines(facts: Facts, flat: dict[str, Any], size: int, assumed: list[str]) 
 
 
 def _critic_and_reference(facts: Facts, flat: dict[str, Any]) -> None:
-    """Critic and reference; without a pool of their own they sit with the learner."""
+    """Critic and reference; without a pool of their own they sit with the learner.
+
+    A critic of which nothing else is said is trained as the learner is.
+    """
     if facts.critic == "own" and facts.critic_gpus:
         flat[f"pools.{_CRITIC}.gpus"] = _bundles(facts.critic_gpus, flat["hardware.gpus_per_node"])
         flat["roles.critic.pool"] = _CRITIC
     elif facts.critic != "none":
         flat["roles.critic.pool"] = flat.get("roles.learner.pool", "")
+    if facts.critic != "none":
+        for name in ("micro_batch", "gradient_checkpointing", "zero_stage"):
+            if f"roles.learner.{name}" in facts.settings:
+                flat[f"roles.critic.{name}"] = facts.settings[f"roles.learner.{name}"]
     if facts.reference:
         flat["roles.reference.pool"] = flat.get("roles.learner.pool", "")
 

@@ -54,6 +54,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "data.prompt_dataset": ("data.train", "text"),
     "gamma": ("ppo.gamma", "float"),
     "lambd": ("ppo.gae_lambda", "float"),
+    "critic_pretrain": ("roles.critic.model", "text"),
     "critic_learning_rate": ("roles.critic.learning_rate", "float"),
     "critic.adam.lr": ("roles.critic.learning_rate", "float"),
 }
@@ -163,7 +164,7 @@ def _settings(source: Settings) -> dict[str, Any]:
     found.setdefault("train.samples_per_prompt", 1)
     found.setdefault("roles.learner.zero_stage", 2)
     if source.flag("adam_offload", "ds.adam_offload"):
-        found["roles.learner.offload"] = "optimizer"
+        found["roles.learner.offload"] = found["roles.critic.offload"] = "optimizer"
     samples = product(found.get("train.prompts_per_step"), found.get("train.samples_per_prompt"))
     if steps := quotient(samples, source.integer("train_batch_size", "train.batch_size")):
         found["train.optimizer_steps"] = steps

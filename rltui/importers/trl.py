@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.importers import variants
+from rltui.importers.accelerate import trained_states
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import one_beside, read_yaml
 from rltui.importers.facts import Facts, Kind, mapped, remarks
@@ -89,7 +90,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
     rollout = _rollout(generates, uses, apart, beside, trainer)
     tensor = (beside[0].tensor_parallel if len(beside) == 1 else None) if apart else size
     on_engine = generates and (apart or uses is True)
-    nodes, per_node = _machine(script, machine, trainer, rollout if apart else 0)
+    nodes, per_node = _machine(script, _over(machine, config), trainer, rollout if apart else 0)
     others = total(*(server.gpus for server in started if server not in beside))
     if script.slurm.gpus is None and nodes == 1:
         devices = [visible_devices(command), *(server.devices for server in started)]
@@ -109,7 +110,11 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
         rollout_engines=quotient(rollout, tensor) if on_engine else None,
         other_gpus=others,
         reference=(source.number("beta", default=0.0) or 0.0) > 0,
-        settings=_settings(source) | variant.found | ({"roles.rollout.engine": "hf"} if uses is False else {}),
+        settings=trained_states(script, config, machine, source)
+        | _settings(source)
+        | (_batch(source, trainer) if algorithm == "grpo" else {})
+        | variant.found
+        | ({"roles.rollout.engine": "hf"} if uses is False else {}),
         notes=(*variant.notes, *remarks(source, "--")),
     )
 
@@ -213,6 +218,26 @@ def _machine(
     if trainer is None or rollout is None or not nodes:
         return nodes, None
     return nodes, quotient(trainer, nodes) if nodes > 1 else trainer + rollout
+
+
+def _over(machine: Settings, config: Settings) -> Settings:
+    """The launcher's flags over what accelerate's configuration says of machines."""
+    named = {"num_machines": config.values["num_machines"]} if config.has("num_machines") else {}
+    return Settings({**named, **machine.values}, machine.is_open, machine.is_cut)
+
+
+def _batch(source: Settings, trainer: int | None) -> dict[str, int]:
+    """Prompts of a generation and the optimizer steps made from it, where the rows of a process are said."""
+    step = product(
+        source.integer("per_device_train_batch_size"), trainer, source.integer("gradient_accumulation_steps", default=1)
+    )
+    rounds = source.integer("steps_per_generation", "gradient_accumulation_steps", default=1)
+    samples = source.integer("generation_batch_size", default=0) or product(
+        source.integer("per_device_train_batch_size"), trainer, rounds
+    )
+    prompts, steps = quotient(samples, source.integer("num_generations", default=8)), quotient(samples, step)
+    found = {"train.prompts_per_step": prompts, "train.optimizer_steps": steps if steps and steps > 1 else None}
+    return {key: number for key, number in found.items() if number}
 
 
 def _settings(source: Settings) -> dict[str, Any]:

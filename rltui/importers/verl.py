@@ -62,6 +62,8 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "algorithm.lam": ("ppo.gae_lambda", "float"),
     "trainer.critic_warmup": ("ppo.critic_warmup_steps", "int"),
     "critic.optim.lr": ("roles.critic.learning_rate", "float"),
+    "critic.ppo_micro_batch_size_per_gpu": ("roles.critic.micro_batch", "int"),
+    "critic.model.enable_gradient_checkpointing": ("roles.critic.gradient_checkpointing", "bool"),
 }
 
 
@@ -123,12 +125,13 @@ def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Fa
     rollout = product(*_own_pool(source)) if separate else None if separate is None else trainer
     tensor_parallel = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size")
     pipeline = source.integer(f"{_ROLLOUT}.pipeline_model_parallel_size", default=1)
+    replicas = source.integer(f"{_ROLLOUT}.data_parallel_size", default=1)
     if separate:
         nodes, per_node = _both_pools((nodes, per_node), _own_pool(source))
         asked = total(asked, rollout)
     on_slurm = script.slurm.gpus
     variant = variants.verl(source, algorithm)
-    settings = _settings(source) | variant.found
+    settings = _settings(source, trainer) | variant.found
     if "one_step_off" in entry:
         settings["train.async_steps"] = 1
     notes = (
@@ -149,7 +152,7 @@ def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Fa
         trainer_gpus=trainer,
         rollout_gpus=rollout,
         rollout_tp=tensor_parallel,
-        rollout_engines=quotient(rollout, product(tensor_parallel, pipeline)),
+        rollout_engines=quotient(rollout, product(tensor_parallel, pipeline, replicas)),
         critic="own" if split else "shared" if algorithm == "ppo" else "none",
         critic_gpus=_half(nodes, per_node) if split else 0,
         reference=bool(source.flag(f"{_ACTOR}.use_kl_loss") or source.flag("algorithm.use_kl_in_reward")),
@@ -271,14 +274,15 @@ def _parallel_notes(source: Settings) -> list[str]:
     return notes
 
 
-def _settings(source: Settings) -> dict[str, Any]:
+def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
     found = mapped(source, _TABLE)
-    if source.flag(f"{_ACTOR}.fsdp_config.optimizer_offload") or source.flag(f"{_ACTOR}.megatron.optimizer_offload"):
-        found["roles.learner.offload"] = "optimizer"
-    if source.flag(f"{_ACTOR}.fsdp_config.param_offload") or source.flag(f"{_ACTOR}.megatron.param_offload"):
-        found["roles.learner.offload"] = "all"
-    batch, mini = found.get("train.prompts_per_step"), source.integer(f"{_ACTOR}.ppo_mini_batch_size")
-    if steps := quotient(batch, mini):
+    found |= _trained(source, "learner", (_ACTOR, "actor_rollout_ref.model"), trainer)
+    found |= _trained(source, "critic", ("critic", "critic.model"), trainer)
+    model = source.text("critic.model.path")
+    if model and HOLE not in model and model != source.text("actor_rollout_ref.model.path"):
+        found["roles.critic.model"] = model
+    batch = found.get("train.prompts_per_step", 1024)
+    if steps := quotient(batch, source.integer(f"{_ACTOR}.ppo_mini_batch_size", default=256)):
         found["train.optimizer_steps"] = steps
     found["roles.learner.zero_stage"] = 3
     found.setdefault("roles.rollout.memory_utilization", 0.5)
@@ -292,6 +296,34 @@ def _settings(source: Settings) -> dict[str, Any]:
     if HOLE in str(found.get("data.train", "")) or to_bool(files) is not None:
         found.pop("data.train", None)
     return found
+
+
+def _trained(source: Settings, role: str, prefixes: tuple[str, str], trainer: int | None) -> dict[str, Any]:
+    """What lives where, and how much is passed at once, by the settings of an actor or critic and of its model."""
+    prefix, model = prefixes
+    places = (f"{prefix}.fsdp_config", f"{prefix}.megatron", f"{model}.fsdp_config")
+    found: dict[str, Any] = {}
+    for word, value in (("optimizer", "optimizer"), ("param", "all")):
+        if any(source.flag(f"{place}.{word}_offload") for place in places):
+            found[f"roles.{role}.offload"] = value
+    if _on_megatron(source, prefix):
+        granularity = source.text(f"{prefix}.megatron.override_transformer_config.recompute_granularity")
+        found[f"roles.{role}.gradient_checkpointing"] = granularity == "full"
+    elif not source.has(f"{model}.enable_gradient_checkpointing"):
+        found[f"roles.{role}.gradient_checkpointing"] = True
+    # the elder name counts the rows of all GPUs
+    rows = source.integer(f"{prefix}.ppo_micro_batch_size", default=0)
+    sequence = source.integer(f"{prefix}.ulysses_sequence_parallel_size", default=1)
+    if rows and trainer and sequence:
+        found[f"roles.{role}.micro_batch"] = max(1, rows * sequence // trainer)
+    return found
+
+
+def _on_megatron(source: Settings, prefix: str) -> bool:
+    """Whether an actor or critic is Megatron's, which recomputes nothing unless it is told to."""
+    return "megatron" in source.text(f"{prefix}.strategy") or any(
+        name.startswith(f"{prefix}.megatron.") for name in source.values
+    )
 
 
 def _supervised(script: Script, source: Settings, launcher: Settings) -> Facts:

@@ -177,7 +177,11 @@ def frozen_gib(model: Architecture, part: Slice, adapter: Adapter, sharding: Sha
     split = sharding.tensor_parallel * sharding.pipeline_parallel * max(1, sharding.expert_parallel)
     trained = adapter_parameters(model, adapter) / split
     ranks = sharding.replicas if sharding.zero_stage == 3 else 1
+    states, kept = adapter.states, adapter.states.resident
+    if sharding.offload in ("optimizer", "all"):
+        kept = 0.0 if sharding.offload == "all" else states.weights
+        kept += 0.0 if sharding.zero_stage >= 2 else states.gradients
     return {
-        "weights": ((base - ends) * adapter.base_bytes + ends * end_bytes) / GIB,
-        "adapters": trained / ranks * adapter.states.resident / GIB,
+        "weights": 0.0 if sharding.offload == "all" else ((base - ends) * adapter.base_bytes + ends * end_bytes) / GIB,
+        "adapters": trained / ranks * kept / GIB,
     }

@@ -1,7 +1,7 @@
 """Each rule fires where it must, stays silent on the nearest sound layout, and its fix settles it."""
 
 import pytest
-from check_cases import BASES, CASES, TINY
+from check_cases import BASES, CASES, SHARED, TINY
 
 from rltui.check.run import REGISTRY, Report, check_layout, check_text
 from rltui.layout.load import load_layout, load_text
@@ -62,6 +62,60 @@ def test_a_role_that_a_fix_adds_works_as_the_learner_does() -> None:
     assert not codes("ppo", [*v100, *wanted, reference]) & {"B220", "H401"}
     (plain,) = next(found for found in report("ppo", wanted).findings if found.code == "B220").fix
     assert plain == "roles.reference={}"
+
+
+def fix_of(code: str, base: str, words: list[str]) -> tuple[str, ...]:
+    return next(finding.fix for finding in report(base, words).findings if finding.code == code)
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "fix"),
+    [
+        ("P104", ["hardware.gpus_per_node=6", "roles.rollout.tensor_parallel=8"], "roles.rollout.tensor_parallel=4"),
+        ("P104", ["hardware.gpus_per_node=8", "roles.rollout.tensor_parallel=16"], "roles.rollout.tensor_parallel=8"),
+        (
+            "P115",
+            [*SHARED, "pools={all: {gpus: [3, 3]}}", "roles.rollout.tensor_parallel=4"],
+            "roles.rollout.tensor_parallel=2",
+        ),
+        ("E307", ["roles.rollout.precision=fp32"], "roles.rollout.precision=bf16"),
+        ("E307", ["roles.rollout.precision=fp32", "hardware.gpu=V100-SXM-32GB"], "roles.rollout.precision=fp16"),
+        ("E307", ["roles.rollout.precision=fp32", "roles.learner.precision=fp16"], "roles.rollout.precision=fp16"),
+        ("B244", ["train.inflight_updates=true"], "train.inflight_updates=false"),
+        ("P125", ["roles.reward={workers: 32}", "hardware.cpus_per_node=16"], "roles.reward.workers=24"),
+        ("P125", ["roles.reward={workers: 32}"], "hardware.cpus_per_node=21"),
+        ("P125", ["roles.reward={workers: 32}", "hardware.cpus_per_node=4"], "hardware.cpus_per_node=21"),
+    ],
+)
+def test_a_fix_fits_the_machine_and_the_model(code: str, words: list[str], fix: str) -> None:
+    assert fix_of(code, "gpu", words) == (fix,)
+    assert code not in codes("gpu", [*words, fix])
+
+
+def test_a_teacher_wider_than_a_node_gets_a_width_that_divides_its_heads() -> None:
+    words = ["hardware.gpus_per_node=7", "roles.teacher.tensor_parallel=16"]
+    assert fix_of("P122", "opd", words) == ("roles.teacher.tensor_parallel=4",)
+
+
+def test_engines_that_may_not_run_ahead_take_no_weights_in_flight() -> None:
+    words = [*SHARED, "train.async_steps=1", "train.inflight_updates=true"]
+    fix = fix_of("P130", "gpu", words)
+    assert fix == ("train.async_steps=0", "train.inflight_updates=false")
+    assert not codes("gpu", [*words, *fix]) & {"P130", "B244"}
+    assert fix_of("P130", "gpu", words[:-1]) == ("train.async_steps=0",)
+
+
+def test_a_shared_engine_is_not_told_to_take_less_than_its_weights() -> None:
+    greedy = [*SHARED, "roles.rollout.memory_utilization=0.8"]
+    assert fix_of("E305", "gpu", greedy) == ("roles.rollout.memory_utilization=0.5",)
+    assert fix_of("E305", "gpu", [*greedy, "hardware.gpu=V100-SXM-32GB"]) == ()
+
+
+def test_an_engine_is_not_made_wider_than_any_node_has_room_for() -> None:
+    long = ["roles.learner.model=Qwen/Qwen3-32B", "lengths.response=400000"]
+    assert fix_of("M304", "gpu", [*long, "roles.learner.gpus=[2, 2]"]) == ()
+    roomy = ["roles.learner.gpus=[4]", "roles.rollout.engines=2", "roles.rollout.tensor_parallel=2"]
+    assert "roles.rollout.tensor_parallel=4" in fix_of("M304", "gpu", [*long, *roomy])
 
 
 @pytest.mark.parametrize("base", BASES)

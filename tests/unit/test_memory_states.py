@@ -174,3 +174,18 @@ def test_quantised_base_keeps_both_ends_in_16_bits() -> None:
     ends = 2 * 32000 * 1024
     assert parts["weights"] == pytest.approx((0.5 * (PARAMETERS - ends) + 2 * ends) / GIB)
     assert parts["adapters"] == pytest.approx(16 * adapter_parameters(DENSE, s.Adapter(rank=8)) / GIB)
+
+
+@pytest.mark.parametrize(
+    ("offload", "stage", "base", "adapters"),
+    [("", 3, 2, 18), ("optimizer", 3, 2, 2), ("all", 3, 0, 0), ("optimizer", 1, 2, 6)],
+)
+def test_offload_takes_the_states_of_adapters_and_a_frozen_base_off_the_card(
+    offload: str, stage: int, base: float, adapters: float
+) -> None:
+    sharding = s.Sharding(gpus=4, zero_stage=stage, offload=offload)  # type: ignore[arg-type]
+    adapter = s.Adapter(rank=8, base_bytes=2, states=s.DEEPSPEED_BF16_FP32_GRADIENTS)
+    parts = frozen_gib(DENSE, slice_of(DENSE, sharding), adapter, sharding)
+    ranks = 4 if stage == 3 else 1
+    assert parts["weights"] * GIB == pytest.approx(base * PARAMETERS / ranks)
+    assert parts["adapters"] * GIB == pytest.approx(adapters * adapter_parameters(DENSE, adapter) / ranks)

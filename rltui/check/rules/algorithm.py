@@ -194,7 +194,7 @@ def inflight_without_running_ahead(subject: Subject) -> Iterator[Trouble]:
     train = subject.layout.train
     if train.inflight_updates and not train.async_steps:
         message = "inflight_updates has no effect with async_steps 0"
-        yield Trouble(message, "train.inflight_updates", ("train.async_steps=1", "train.inflight_updates=false"))
+        yield Trouble(message, "train.inflight_updates", ("train.inflight_updates=false",))
 
 
 @rule("B232", "warning")

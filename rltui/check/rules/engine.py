@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from rltui.check.bundled import unsupported
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rules.host import is_pre_ampere
+from rltui.check.rules.memory_fix import has_room, with_word
 from rltui.check.rules.pools import colocated
 
 if TYPE_CHECKING:
@@ -87,10 +89,11 @@ def greedy_neighbour(subject: Subject) -> Iterator[Trouble]:
     if rollout.engine != "vllm" or subject.layout.hardware.on_cpu:
         return
     if colocated(subject) and rollout.memory_utilization > 0.7:
+        fix = "roles.rollout.memory_utilization=0.5"
         yield Trouble(
             f"memory_utilization {rollout.memory_utilization:g} beside the learner on the same GPU",
             "roles.rollout.memory_utilization",
-            ("roles.rollout.memory_utilization=0.5",),
+            (fix,) if has_room(with_word(subject.layout, fix), "rollout") else (),
         )
 
 
@@ -109,11 +112,10 @@ def eager_engine(subject: Subject) -> Iterator[Trouble]:
 @rule("E307", "warning")
 def wide_precision(subject: Subject) -> Iterator[Trouble]:
     """The engine computes in fp32 on a GPU: twice the memory, half the KV cache, and a fraction of the speed."""
-    rollout = subject.layout.roles.rollout
-    if not subject.layout.hardware.on_cpu and rollout.precision == "fp32":
-        yield Trouble(
-            "the engine computes in fp32 on a GPU", "roles.rollout.precision", ("roles.rollout.precision=bf16",)
-        )
+    roles, key = subject.layout.roles, "roles.rollout.precision"
+    if not subject.layout.hardware.on_cpu and roles.rollout.precision == "fp32":
+        half = "fp16" if roles.learner.precision == "fp16" or is_pre_ampere(subject) else "bf16"
+        yield Trouble("the engine computes in fp32 on a GPU", key, (f"{key}={half}",))
 
 
 @rule("E309", "warning")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.memory_fix import sequences_at_once, with_word
+from rltui.check.rules.widths import divides_heads, widest
 from rltui.hardware.models import known_model, nearest_models
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ SAME_TOKENIZER = 0.01
 """Embeddings of one tokenizer are padded to different sizes: 151936 and 152064 entries are the same words."""
 
 
-def _split_roles(subject: Subject) -> Iterator[tuple[str, int, Architecture]]:
-    """Key, tensor parallelism and shape of every role that splits a model of the table."""
+def _split_roles(subject: Subject) -> Iterator[tuple[str, int, str, Architecture]]:
+    """Key, tensor parallelism, name and shape of every role that splits a model of the table."""
     roles = subject.layout.roles
     names = {"learner": roles.learner.model, "rollout": roles.learner.model}
     if roles.teacher is not None:
@@ -29,17 +30,7 @@ def _split_roles(subject: Subject) -> Iterator[tuple[str, int, Architecture]]:
         width = getattr(roles, role).tensor_parallel
         model = known_model(name) if width > 1 else None
         if model is not None:
-            yield f"roles.{role}.tensor_parallel", width, model
-
-
-def _fits(width: int, model: Architecture) -> bool:
-    """Whether ``width`` GPUs divide query heads, and key-value heads divide or are divided."""
-    small, large = sorted((width, model.kv_heads))
-    return model.heads % width == 0 and large % small == 0
-
-
-def _nearest_width(width: int, model: Architecture) -> int:
-    return max(smaller for smaller in range(1, width + 1) if _fits(smaller, model))
+            yield f"roles.{role}.tensor_parallel", width, name, model
 
 
 @rule("E310", "error")
@@ -49,12 +40,12 @@ def heads_do_not_divide(subject: Subject) -> Iterator[Trouble]:
     Each GPU computes a whole number of heads: 3, 5 and 6 divide neither 32 nor 64 heads, and 40 heads cannot be split
     over 16. The engine refuses to start, after it has queued and loaded.
     """
-    for key, width, model in _split_roles(subject):
+    for key, width, name, model in _split_roles(subject):
         if model.heads % width:
             yield Trouble(
                 f"tensor_parallel {width} does not divide {model.heads} attention heads",
                 key,
-                (f"{key}={_nearest_width(width, model)}",),
+                (f"{key}={widest(width, name)}",),
             )
 
 
@@ -65,12 +56,12 @@ def kv_heads_do_not_divide(subject: Subject) -> Iterator[Trouble]:
     Key-value heads are either spread (a multiple of the GPUs) or replicated (a divisor of them); 7 GPUs divide 28 query
     heads, but not 4 key-value heads.
     """
-    for key, width, model in _split_roles(subject):
-        if model.heads % width == 0 and not _fits(width, model):
+    for key, width, name, model in _split_roles(subject):
+        if model.heads % width == 0 and not divides_heads(width, model):
             yield Trouble(
                 f"tensor_parallel {width} and {model.kv_heads} key-value heads do not divide one another",
                 key,
-                (f"{key}={_nearest_width(width, model)}",),
+                (f"{key}={widest(width, name)}",),
             )
 
 
@@ -82,8 +73,8 @@ def kv_heads_replicated(subject: Subject) -> Iterator[Trouble]:
     half the width hold up to twice the sequences. Silent where they would hold fewer, because weights fill their cards.
     """
     layout = subject.layout
-    for key, width, model in _split_roles(subject):
-        if width > model.kv_heads and _fits(width, model) and not key.startswith("roles.learner"):
+    for key, width, _, model in _split_roles(subject):
+        if width > model.kv_heads and divides_heads(width, model) and not key.startswith("roles.learner"):
             role = key.split(".")[1]
             engines = getattr(layout.roles, role).engines
             fix = [f"{key}={model.kv_heads}"]

@@ -10,6 +10,7 @@ from rltui.check.rules.placement import overbooked
 from rltui.errors import UsageError
 from rltui.layout.overrides import parse_override
 from rltui.memory.layouts import estimate_roles
+from rltui.placement.simulate import place
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -39,13 +40,16 @@ def cure(layout: Layout, role: str, good: Collection[str]) -> tuple[str, ...]:
 
 
 def cure_engine(layout: Layout, role: str) -> tuple[str, ...]:
-    """The overrides that make room for a KV cache, with as many engines as the same GPUs hold then."""
+    """The overrides that make room for a KV cache, with as many engines as the same GPUs hold then.
+
+    None where no node would have the room for such an engine.
+    """
     words: dict[str, str] = {}
-    gpus = layout.slots_of(role)
+    gpus, placed = layout.slots_of(role), not place(layout).homeless
     for _ in range(MOST_KNOBS):
         found = estimate_roles(layout).role(role)
         if found is None or not found.blocked:
-            return tuple(words.values())
+            return () if placed and place(layout).homeless else tuple(words.values())
         if not found.knob:
             return ()
         changed = with_word(layout, found.knob)
@@ -59,6 +63,15 @@ def cure_engine(layout: Layout, role: str) -> tuple[str, ...]:
             changed = with_word(changed, words[key])
         layout = changed
     return ()
+
+
+def has_room(layout: Layout, role: str) -> bool:
+    """Whether an engine's share holds its weights and a sequence, as far as that is known."""
+    try:
+        found = estimate_roles(layout).role(role)
+    except UsageError:
+        return True
+    return found is None or not found.blocked
 
 
 def sequences_at_once(layout: Layout, role: str) -> float | None:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rules.widths import widest
 from rltui.placement.bundles import groups
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def engine_larger_than_node(subject: Subject) -> Iterator[Trouble]:
         yield Trouble(
             f"tensor_parallel {wanted} is larger than a node of {size} {subject.unit}",
             "roles.rollout.tensor_parallel",
-            (f"roles.rollout.tensor_parallel={size}",) if size else (),
+            (f"roles.rollout.tensor_parallel={widest(size, layout.roles.learner.model)}",) if size else (),
         )
 
 
@@ -189,7 +190,7 @@ def teacher_larger_than_node(subject: Subject) -> Iterator[Trouble]:
         yield Trouble(
             f"teacher tensor_parallel {teacher.tensor_parallel} is larger than a node of {size} {subject.unit}",
             "roles.teacher.tensor_parallel",
-            (f"roles.teacher.tensor_parallel={size}",) if size else (),
+            (f"roles.teacher.tensor_parallel={widest(size, teacher.model)}",) if size else (),
         )
 
 
@@ -236,9 +237,11 @@ def reward_cpus(subject: Subject) -> Iterator[Trouble]:
     left = hardware.nodes * hardware.ray_cpus_per_node - sum(sizes(subject.layout).values())
     if wanted > max(0, left):
         cpus = hardware.gpus_per_node + 1 + -(-wanted // hardware.nodes)
+        fewer = max(0, left) // reward.cpus_per_worker
+        known = hardware.cpus_per_node and fewer
         yield Trouble(
             f"{reward.workers} reward workers × {reward.cpus_per_worker} cores = {wanted}, {max(0, left)} are left "
             "beside the GPU bundles",
             "roles.reward.workers",
-            (f"hardware.cpus_per_node={cpus}",),
+            (f"roles.reward.workers={fewer}",) if known else (f"hardware.cpus_per_node={cpus}",),
         )

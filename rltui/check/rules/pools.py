@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rules.widths import widest
 from rltui.layout.convert import nearest
 from rltui.placement.bundles import ROLES, pool_members
 
@@ -107,12 +108,14 @@ def engine_larger_than_entry(subject: Subject) -> Iterator[Trouble]:
         pool = subject.layout.pools.get(_pool_of(subject, key))
         if pool is None:
             continue
-        width = getattr(subject.layout.roles, key).tensor_parallel
-        if width > max(pool.gpus):
+        roles, largest = subject.layout.roles, max(pool.gpus)
+        width = getattr(roles, key).tensor_parallel
+        if width > largest:
+            model = roles.teacher.model if key == "teacher" and roles.teacher else roles.learner.model
             yield Trouble(
-                f"tensor_parallel {width} does not fit into the largest entry of its pool, {max(pool.gpus)}",
+                f"tensor_parallel {width} does not fit into the largest entry of its pool, {largest}",
                 f"roles.{key}.tensor_parallel",
-                (f"roles.{key}.tensor_parallel={max(pool.gpus)}",),
+                (f"roles.{key}.tensor_parallel={widest(largest, model)}",),
             )
 
 
@@ -186,7 +189,7 @@ def colocated_cannot_run_ahead(subject: Subject) -> Iterator[Trouble]:
             f"async_steps is {train.async_steps}, but engines and learner share pool "
             f"{subject.layout.roles.learner.pool!r} and take turns",
             "train.async_steps",
-            ("train.async_steps=0",),
+            ("train.async_steps=0", *(["train.inflight_updates=false"] if train.inflight_updates else [])),
         )
 
 
