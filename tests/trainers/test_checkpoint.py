@@ -189,6 +189,20 @@ def test_other_adapters_or_another_precision_are_refused_before_any_role_is_plac
         check_fits(session(*words))
 
 
+@pytest.mark.parametrize(("precision", "stage", "changed"), [("bf16", 1, ()), ("fp16", 3, ("learner",))])
+def test_zero_0_that_was_run_as_1_goes_on_as_1_and_at_other_stages(
+    precision: str, stage: int, changed: tuple[str, ...]
+) -> None:
+    def here(zero_stage: int, precision: str) -> TrainingState:
+        words = [f"roles.learner.zero_stage={zero_stage}", f"roles.learner.precision={precision}"]
+        return initial_state(load_layout(LAYOUT, words).layout)
+
+    for old, new in ((0, stage), (stage, 0)):
+        assert here(old, precision).ranks_changed(here(new, precision)) == changed
+    with pytest.raises(ValueError, match=f"ZeRO-0 and fits no others .* with ZeRO-{stage} cannot"):
+        here(0, "fp32").ranks_changed(here(stage, "fp32"))
+
+
 def test_a_checkpoint_that_does_not_say_what_was_trained_is_taken() -> None:
     here = TrainingState(num_learners=2, zero_stage=2, adapters="all weights", precision="bf16")
     assert state(5).ranks_changed(here) == ()
