@@ -76,7 +76,7 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
                 there or not, and what is trained, in which precision, stays as it was.
         """
         self._check_kept(here)
-        wrote, loads = self._trained(), here._trained()
+        wrote, loads = self.trained, here.trained
         changed = tuple(kind for kind in wrote if wrote[kind] != loads[kind])
         for kind in changed:
             (written, old), (wanted, new) = wrote[kind], loads[kind]
@@ -95,7 +95,8 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
             )
         return changed
 
-    def _trained(self) -> dict[str, tuple[int, int]]:
+    @property
+    def trained(self) -> dict[str, tuple[int, int]]:
         """Ranks and ZeRO stage of each kind of role that is trained; the stage that is run, not the one asked for."""
         return {
             "learner": (self.num_learners, stage_as_run(self.zero_stage, self.precision)),

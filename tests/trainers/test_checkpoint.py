@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from rltui.layout.load import load_layout
 from rltui.onnode import rundir
 from trainers.checkpoint import STATE, Checkpoints, NoSpaceError, TrainingState
 from trainers.durable import files_of_rank, flush_to_disk
-from trainers.resuming import check_fits, initial_state
+from trainers.resuming import check_fits, initial_state, restore
 
 pytestmark = pytest.mark.trainers
 
@@ -144,6 +145,18 @@ def test_what_changed_since_the_checkpoint_is_named() -> None:
         "learner",
         "critic",
     )
+
+
+def test_while_it_is_resharded_the_stage_says_from_what_to_what(tmp_path: Path) -> None:
+    session, fleet = MagicMock(), MagicMock()
+    fleet.checkpoint_bytes.return_value = 1
+    saved = TrainingState(step=5, num_learners=2, zero_stage=2, num_critics=1, critic_zero_stage=3)
+    for words, changes in {
+        "2 learners with ZeRO-2, resharding it for 2 learners with ZeRO-3": {"zero_stage": 3},
+        "1 critic with ZeRO-3, resharding it for 4 critics with ZeRO-3": {"num_critics": 4},
+    }.items():
+        restore(tmp_path, saved, msgspec.structs.replace(saved, step=0, **changes), session, fleet)
+        session.stages.show.assert_called_with("loading", f"step 5 has shards of {words}")
 
 
 @pytest.mark.parametrize(
