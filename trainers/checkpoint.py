@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from rltui.layout.roles import stage_as_run
 from rltui.onnode import rundir
 from trainers.durable import flush_to_disk
 
@@ -34,12 +35,12 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
         ahead: First prompt of each of the next steps, as far as they had their prompts already.
         weight_version: Version of the weights.
         num_learners: Ranks that wrote the checkpoint; ZeRO's shards fit no other number as they are.
-        zero_stage: ZeRO stage it was written with.
+        zero_stage: ZeRO stage in its layout; see ``rltui.layout.roles.effective_stage`` for what is run.
         precision: Of the learner; empty where a checkpoint does not say, as of ``adapters`` and ``critic_precision``.
         adapters: What of the policy is trained, in words.
         optimizer: The learner's; DeepSpeed reshards the states of ``adamw`` only.
         num_critics: Ranks of the critic; 0 where there is none.
-        critic_zero_stage: ZeRO stage of the critic.
+        critic_zero_stage: That of the critic.
         critic_precision: Of the critic.
         kl_coefficient: Where an adaptive controller has brought it; None where it is fixed.
     """
@@ -75,8 +76,7 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
                 there or not, and what is trained, in which precision, stays as it was.
         """
         self._check_kept(here)
-        wrote = {"learner": (self.num_learners, self.zero_stage), "critic": (self.num_critics, self.critic_zero_stage)}
-        loads = {"learner": (here.num_learners, here.zero_stage), "critic": (here.num_critics, here.critic_zero_stage)}
+        wrote, loads = self.trained, here.trained
         changed = tuple(kind for kind in wrote if wrote[kind] != loads[kind])
         for kind in changed:
             (written, old), (wanted, new) = wrote[kind], loads[kind]
@@ -94,6 +94,14 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
                 "of roles.learner.gpus and roles.learner.zero_stage"
             )
         return changed
+
+    @property
+    def trained(self) -> dict[str, tuple[int, int]]:
+        """Ranks and ZeRO stage of each kind of role that is trained; the stage that is run, not the one asked for."""
+        return {
+            "learner": (self.num_learners, stage_as_run(self.zero_stage, self.precision)),
+            "critic": (self.num_critics, stage_as_run(self.critic_zero_stage, self.critic_precision)),
+        }
 
     def _check_kept(self, here: TrainingState) -> None:
         """Refuse what a checkpoint cannot be loaded into, whatever the number of ranks; an older one may not say."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -11,7 +10,6 @@ from trainers.roles.engine import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from concurrent.futures import Future
 
     from trainers.data.prompts import Prompt
     from trainers.roles.engine import Completion
@@ -54,10 +52,17 @@ class Early(Generic[Found]):
 
         def begin(first: int, count: int, completions: Sequence[Completion]) -> None:
             part = prompts[first : first + count]
-            with suppress(RuntimeError):  # closed: the run ends, and nobody will ask
-                expected.parts[first] = self._threads.submit(self._work, part, grouped(completions, count))
+            expected.parts[first] = self._begin(part, grouped(completions, count))
 
         return begin
+
+    def _begin(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> Future[Found]:
+        try:
+            return self._threads.submit(self._work, prompts, groups)
+        except RuntimeError as error:  # closed, when nobody will ask; or this process may start no further thread
+            failed: Future[Found] = Future()
+            failed.set_exception(error)
+            return failed
 
     def take(self, prompts: Sequence[Prompt]) -> list[Found] | None:
         """What was found, in the order of ``prompts``, a part for each call; None unless these very ones were expected.

@@ -138,7 +138,7 @@ class Loop(abc.ABC):
                     metrics |= self.reward.measures()
                 metrics["time/saving"] = self.saver.save_if_due(self.state)
                 self.reporter.report(self.state, metrics, self.memory_gib)
-        self.saver.save(self.state)
+            self.saver.save(self.state)  # first of all: rewards under way may take longer to end than a stop allows
         self.reporter.close()
         return self.state.step >= self.layout.train.steps
 

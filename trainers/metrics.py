@@ -220,14 +220,17 @@ def pace(times: Sequence[tuple[float, int]]) -> float:
 
 
 def summary(step: int, steps: int, metrics: Mapping[str, float], steps_per_second: float) -> str:
-    """One line for people, such as ``step 120/1000  reward 0.871  14.9k tok/s  12.3 steps/s  ETA 1m12s``."""
-    tokens = metrics.get("learner_tokens_per_second_step", 0.0)
-    rate = f"{tokens / 1000:.1f}k" if tokens >= 1000 else f"{tokens:.0f}"
+    """One line for people, such as ``step 120/1000  reward 0.871  14.9k tok/s  12.3 steps/s  ETA 1m12s``.
+
+    A step that sampled nothing has neither reward nor tokens.
+    """
+    words = [f"step {step}/{steps}"]
+    if "reward" in metrics:
+        words.append(f"reward {metrics['reward']:.3f}")
+    if tokens := metrics.get("learner_tokens_per_second_step", 0.0):
+        words.append(f"{tokens / 1000:.1f}k tok/s" if tokens >= 1000 else f"{tokens:.0f} tok/s")
     eta = clock((steps - step) / steps_per_second) if steps_per_second else "?"
-    return (
-        f"step {step}/{steps}  reward {metrics.get('reward', math.nan):.3f}  {rate} tok/s  "
-        f"{steps_per_second:.2f} steps/s  ETA {eta}"
-    )
+    return "  ".join([*words, f"{steps_per_second:.2f} steps/s", f"ETA {eta}"])
 
 
 def clock(seconds: float) -> str:

@@ -103,7 +103,7 @@ class Opd(Loop):
         self.sync(version)
         self.state = self.state.after_step(len(prompts), version)
         metrics["response_length"] = sum(len(sample.response_ids) for sample in samples) / len(samples)
-        times = self.timings(prompts, [], time.monotonic() - began)
+        times = self.timings([], [], time.monotonic() - began)  # engines read and wrote nothing
         return metrics | {name: value for name, value in times.items() if name.startswith("time/")}
 
     def on_policy_step(self, number: int) -> dict[str, float]:

@@ -11,6 +11,7 @@ from trainers.checkpoint import Checkpoints, TrainingState, ensure_space
 from trainers.roles.lora import alpha_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from rltui.layout.schema import Layout
@@ -63,8 +64,7 @@ def restore(path: Path, saved: TrainingState, here: TrainingState, session: Sess
     """
     changed = saved.ranks_changed(here)
     if changed:
-        ranks = f"{saved.num_learners} learners, resharding it for {here.num_learners}"
-        text = f"step {saved.step} has shards of {ranks}"
+        text = f"step {saved.step} has shards of {ranks(saved, changed)}, resharding it for {ranks(here, changed)}"
         session.stages.show("loading", text)
         log.info(text)
         ensure_space(path, 2 * fleet.checkpoint_bytes())
@@ -78,4 +78,12 @@ def restore(path: Path, saved: TrainingState, here: TrainingState, session: Sess
         num_critics=here.num_critics,
         critic_zero_stage=here.critic_zero_stage,
         critic_precision=here.critic_precision,
+    )
+
+
+def ranks(state: TrainingState, kinds: Sequence[str]) -> str:
+    """The ranks of some kinds of roles in words: ``2 learners with ZeRO-3``."""
+    found = {kind: state.trained[kind] for kind in kinds}
+    return " and ".join(
+        f"{count} {kind}{'s' * (count > 1)} with ZeRO-{stage}" for kind, (count, stage) in found.items()
     )

@@ -158,7 +158,13 @@ def effective_stage(role: Learner | Critic) -> Literal[0, 1, 2, 3]:
     DeepSpeed 0.19 without ZeRO divides fp16's gradients by a scale that it did not multiply the loss by. ZeRO-1 makes
     the same steps, scaled, from float32 weights that are shared out instead of kept on every rank.
     """
-    return role.zero_stage or (0 if role.precision == "fp32" else 1)
+    return stage_as_run(role.zero_stage, role.precision)
+
+
+def stage_as_run(zero_stage: int, precision: str) -> Literal[0, 1, 2, 3]:
+    """The ZeRO stage that ``zero_stage`` comes to in ``precision``, see ``effective_stage``; an unknown one is kept."""
+    stages: tuple[Literal[0, 1, 2, 3], ...] = (0, 1, 2, 3)
+    return stages[zero_stage or int(precision in ("fp16", "bf16"))]
 
 
 def accumulates_in_float32(role: Learner | Critic) -> bool:

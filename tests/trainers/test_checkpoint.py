@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from rltui.layout.load import load_layout
 from rltui.onnode import rundir
 from trainers.checkpoint import STATE, Checkpoints, NoSpaceError, TrainingState
 from trainers.durable import files_of_rank, flush_to_disk
-from trainers.resuming import check_fits, initial_state
+from trainers.resuming import check_fits, initial_state, restore
 
 pytestmark = pytest.mark.trainers
 
@@ -146,6 +147,18 @@ def test_what_changed_since_the_checkpoint_is_named() -> None:
     )
 
 
+def test_while_it_is_resharded_the_stage_says_from_what_to_what(tmp_path: Path) -> None:
+    session, fleet = MagicMock(), MagicMock()
+    fleet.checkpoint_bytes.return_value = 1
+    saved = TrainingState(step=5, num_learners=2, zero_stage=2, num_critics=1, critic_zero_stage=3)
+    for words, changes in {
+        "2 learners with ZeRO-2, resharding it for 2 learners with ZeRO-3": {"zero_stage": 3},
+        "1 critic with ZeRO-3, resharding it for 4 critics with ZeRO-3": {"num_critics": 4},
+    }.items():
+        restore(tmp_path, saved, msgspec.structs.replace(saved, step=0, **changes), session, fleet)
+        session.stages.show.assert_called_with("loading", f"step 5 has shards of {words}")
+
+
 @pytest.mark.parametrize(
     "here",
     [
@@ -187,6 +200,20 @@ def test_other_adapters_or_another_precision_are_refused_before_any_role_is_plac
     check_fits(session())
     with pytest.raises(ValueError, match=f"step 5 was trained {said} go on from; .* old roles.learner"):
         check_fits(session(*words))
+
+
+@pytest.mark.parametrize(("precision", "stage", "changed"), [("bf16", 1, ()), ("fp16", 3, ("learner",))])
+def test_zero_0_that_was_run_as_1_goes_on_as_1_and_at_other_stages(
+    precision: str, stage: int, changed: tuple[str, ...]
+) -> None:
+    def here(zero_stage: int, precision: str) -> TrainingState:
+        words = [f"roles.learner.zero_stage={zero_stage}", f"roles.learner.precision={precision}"]
+        return initial_state(load_layout(LAYOUT, words).layout)
+
+    for old, new in ((0, stage), (stage, 0)):
+        assert here(old, precision).ranks_changed(here(new, precision)) == changed
+    with pytest.raises(ValueError, match=f"ZeRO-0 and fits no others .* with ZeRO-{stage} cannot"):
+        here(0, "fp32").ranks_changed(here(stage, "fp32"))
 
 
 def test_a_checkpoint_that_does_not_say_what_was_trained_is_taken() -> None:

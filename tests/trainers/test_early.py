@@ -78,6 +78,21 @@ def test_what_the_work_raises_is_raised_where_it_is_taken() -> None:
     early.close()
 
 
+def test_work_that_cannot_begin_is_told_and_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    early, prompts = Early(judge), prompts_of(2)
+    on_answer = early.expect(prompts)
+    on_answer(0, 1, answers_to(1))
+
+    def refused(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(early._threads, "submit", refused)
+    on_answer(1, 1, answers_to(1))
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        early.take(prompts)
+    early.close()
+
+
 def test_whoever_brings_answers_does_not_wait_for_the_work() -> None:
     may_end = threading.Event()
 

@@ -96,6 +96,7 @@ def test_pace_and_time_left() -> None:
     assert [clock(seconds) for seconds in (44.6, 72, 7500)] == ["45s", "1m12s", "2h05m"]
     line = summary(120, 1000, {"reward": 0.871, "learner_tokens_per_second_step": 14900.0}, 12.3)
     assert line == "step 120/1000  reward 0.871  14.9k tok/s  12.30 steps/s  ETA 1m12s"
+    assert summary(10, 40, {"loss": 0.5}, 2.0) == "step 10/40  2.00 steps/s  ETA 15s"  # on given answers
 
 
 def disabled_tracker(run: Path, attempt: Path) -> Tracker:

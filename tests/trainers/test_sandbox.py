@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -40,6 +41,28 @@ def score(sandbox: Sandbox, *answers: Answer, all_or_nothing: bool = False) -> l
         return reward.score(answers)
     finally:
         reward.close()
+
+
+def test_closing_a_reward_ends_its_programs_and_leaves_those_of_others_alone() -> None:
+    patient = best_sandbox(Limits(wall_s=30.0))
+    reward = Code(patient, 1, all_or_nothing=True)
+    errors: list[SandboxError] = []
+
+    def judge() -> None:
+        try:
+            reward.score([answer("```python\nwhile True: pass\n```", ["assert True"])])
+        except SandboxError as error:
+            errors.append(error)
+
+    judging = threading.Thread(target=judge, daemon=True)
+    judging.start()
+    time.sleep(1.0)
+    began = time.monotonic()
+    reward.close()
+    judging.join(20.0)
+    assert time.monotonic() - began < 10.0
+    assert errors
+    assert score(patient, answer(RIGHT, ASSERTIONS)) == [1.0]
 
 
 @pytest.mark.parametrize("probe", canaries.PROBES, ids=lambda probe: probe.__name__.strip("_"))

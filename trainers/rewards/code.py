@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainers.rewards.answers import code_of
-from trainers.rewards.sandbox import Trial
+from trainers.rewards.sandbox import Running, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,8 @@ class Code:
     """
 
     def __init__(self, sandbox: Sandbox, workers: int, all_or_nothing: bool) -> None:
-        self._sandbox, self._all = sandbox, all_or_nothing
+        self._running, self._all = Running(), all_or_nothing
+        self._sandbox = replace(sandbox, running=self._running)
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="code")
 
     def score(self, answers: Sequence[Answer]) -> list[float]:
@@ -45,8 +47,10 @@ class Code:
         return float(all(passed)) if self._all else sum(passed) / len(passed)
 
     def close(self) -> None:
-        """Wait for programs that run, start no more."""
-        self._threads.shutdown(cancel_futures=True)
+        """End the programs that run, start no more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._running.end()
+        self._threads.shutdown()
 
 
 def passes(outcome: Outcome, wanted: str | None) -> bool:

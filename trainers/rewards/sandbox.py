@@ -18,7 +18,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+import threading
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,6 +104,34 @@ class SandboxError(RuntimeError):
     """The sandbox itself does not work."""
 
 
+class Running:
+    """The programs that run, so that all of them can be ended from another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+
+    def add(self, process: subprocess.Popen[bytes]) -> None:
+        """Note a program that has begun; after ``end``, it ends at once."""
+        with self._lock:
+            self._processes.add(process)
+            if self._ended:
+                _signal_group(process)
+
+    def discard(self, process: subprocess.Popen[bytes]) -> None:
+        """Note that a program is over."""
+        with self._lock:
+            self._processes.discard(process)
+
+    def end(self) -> None:
+        """End all programs, and those that are still to begin."""
+        with self._lock:
+            self._ended = True
+            for process in self._processes:
+                _signal_group(process)
+
+
 @dataclass(frozen=True)
 class Sandbox:
     """A way to run programs.
@@ -110,10 +139,12 @@ class Sandbox:
     Attributes:
         level: The walls.
         limits: Of each test.
+        running: The programs that run.
     """
 
     level: Level
     limits: Limits = Limits()
+    running: Running = field(default_factory=Running, compare=False, repr=False)
 
     @property
     def words(self) -> str:
@@ -160,11 +191,13 @@ class Sandbox:
             cwd=base,
             start_new_session=True,
         )
+        self.running.add(process)
         try:
             out, err = process.communicate(json.dumps(job).encode(), self._deadline_s(len(tests)))
         except subprocess.TimeoutExpired:
             return None
         finally:
+            self.running.discard(process)
             _kill_group(process)
         try:
             report: dict[str, Any] = json.loads(out)
@@ -183,9 +216,13 @@ class Sandbox:
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """End the process and its group, and wait for it."""
+    _signal_group(process)
+    process.communicate()
+
+
+def _signal_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended
         os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
 
 
 def _bwrap(python: list[str]) -> list[str]:
