@@ -71,7 +71,7 @@ SIGNS = (
         r"operation is presently disabled",
         "refused",
         True,
-        "A job with slurm.requeue: false cannot be requeued (resubmit it), and some sites take jobs from login nodes only.",
+        "A job with slurm.requeue: false cannot be requeued (resubmit it); some sites take jobs from login nodes only.",
     ),
     _Sign(r"invalid job id specified|job/step already completing|already finished|no job found", "gone", True),
 )
