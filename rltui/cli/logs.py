@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, print_json, print_lines
+from rltui.cluster.profile import LOCAL
 from rltui.onnode import rundir
 from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import attempt_path
@@ -14,7 +15,11 @@ from rltui.watch.logs import LogReader
 if TYPE_CHECKING:
     import argparse
 
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import RunSummary
+
 PERIOD_S = 0.5
+REMOTE_PERIOD_S = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,14 +34,23 @@ def run(options: argparse.Namespace) -> int:
     """Print the log, freed of control characters."""
     with open_clusters(options.cluster) as clusters:
         context, summary = clusters.find(options.run)
-        reader = LogReader(context.cluster.client, f"{attempt_path(summary)}/{rundir.OUT_LOG}")
-        lines = reader.new_lines()[-options.lines :]
+        reader = _reader(context, summary)
+        there = reader.new_lines()
+        lines = there[-options.lines :] if options.lines > 0 else []
         if options.json:
             print_json({"schema": 1, "run_id": summary.run_id, "lines": lines})
             return 0
         print_lines(lines)
         while options.follow and summary.is_live:
-            time.sleep(PERIOD_S)
-            summary = context.find(summary.run_id)
+            time.sleep(PERIOD_S if context.name == LOCAL else REMOTE_PERIOD_S)
+            before, summary = summary.attempt, context.find(summary.run_id)
             print_lines(reader.new_lines())
+            if summary.attempt != before:
+                # a requeue, or the next job of a chain: it has a log of its own
+                reader = _reader(context, summary)
+                print_lines(reader.new_lines())
     return 0
+
+
+def _reader(context: Context, run: RunSummary) -> LogReader:
+    return LogReader(context.cluster.client, f"{attempt_path(run)}/{rundir.OUT_LOG}")

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
 
 
+NODES_BYTES = 16 << 20
+"""For the answer on all nodes: a node is a thousand bytes, and there are clusters of ten thousand."""
+
+
 def gather_facts(relay: RelayClient, clock: Callable[[], float] = time.time) -> ClusterFacts:
     """Ask Slurm for its partitions, all its nodes and the user's accounts.
 
@@ -29,7 +33,7 @@ def gather_facts(relay: RelayClient, clock: Callable[[], float] = time.time) -> 
     """
     runner = SlurmRunner(relay, clock)
     partitions = read_partitions(runner.ask(["scontrol", "--all", "--oneliner", "show", "partition"]))
-    nodes = read_nodes(runner.ask(["scontrol", "--all", "--detail", "--oneliner", "show", "node"]))
+    nodes = read_nodes(runner.ask(["scontrol", "--all", "--detail", "--oneliner", "show", "node"], limit=NODES_BYTES))
     return ClusterFacts(partitions=partitions, nodes=nodes, accounts=_accounts(runner), taken_at=clock())
 
 

@@ -156,6 +156,7 @@ class RelayClient:
         env: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
         idempotent: bool = False,
+        limit: int = 0,
     ) -> Completed:
         """Run a program to its end, in the home directory; what stays in its process group is ended with it.
 
@@ -165,10 +166,14 @@ class RelayClient:
             env: Variables added to those of the relay.
             timeout_s: When it is ended; the error is of kind ``timeout``.
             idempotent: Whether it may be run again where the connection broke.
+            limit: Bytes of its output that are wanted where 4 MiB may not be enough, at most 16 MiB.
         """
         fields: dict[str, Any] = {"argv": list(argv), "env": dict(env or {}), "timeout_s": timeout_s}
         fields["input"] = stdin.decode("utf-8", "surrogateescape")
+        fields |= {"limit": limit} if limit else {}
         answer = self._ask("run", fields, timeout_s=timeout_s + SLACK_S, idempotent=idempotent)
+        if limit:
+            answer["out"] = unpack(answer["data"], answer["packed"], MAX_DATA).decode("utf-8", "surrogateescape")
         return msgspec.convert(answer, Completed)
 
     def list(self, path: str) -> tuple[Entry, ...]:

@@ -272,7 +272,22 @@ def _needs_openssh(settings: Settings) -> str:
 
 def _has_kerberos_ticket() -> bool:
     kind, _, path = os.environ.get("KRB5CCNAME", f"FILE:/tmp/krb5cc_{os.getuid()}").rpartition(":")
-    return Path(path).exists() if kind in ("", "FILE", "DIR") else True
+    there = Path(path).exists() if kind in ("", "FILE", "DIR") else True
+    # where no variable says so, /etc/krb5.conf may keep tickets in a daemon or the kernel's keyring
+    return there or ("KRB5CCNAME" not in os.environ and _klist_finds_a_ticket())
+
+
+def _klist_finds_a_ticket() -> bool:
+    program = shutil.which("klist")
+    if program is None:
+        return False
+    try:
+        done = subprocess.run(
+            [program, "-s"], stdin=subprocess.DEVNULL, capture_output=True, timeout=READ_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def _is_hardware_key(file: str) -> bool:

@@ -6,9 +6,20 @@ import signal
 import subprocess
 import threading
 import time
-from typing import IO, TYPE_CHECKING, Callable, Dict, List, Tuple
+from typing import IO, TYPE_CHECKING, Any, Callable, Dict, List, Tuple
 
-from rltui.onnode.relay_request import MIB, Answer, Refusal, Request, bytes_of, number_of, table_of, texts_of
+from rltui.onnode.relay_request import (
+    MIB,
+    Answer,
+    Refusal,
+    Request,
+    bytes_of,
+    count_of,
+    number_of,
+    pack,
+    table_of,
+    texts_of,
+)
 
 if TYPE_CHECKING:
     Child = subprocess.Popen[bytes]
@@ -17,6 +28,8 @@ else:
 
 MAX_OUTPUT = 4 * MIB
 """Bytes of each of the two outputs; JSON can make six characters of one byte, and a line has its limit too."""
+MOST_OUTPUT = 16 * MIB
+"""Bytes of output that a request may want with ``limit``; it is packed then."""
 END_GRACE_S = 0.5
 """Time between SIGTERM and SIGKILL for a child that overran or outlived the relay."""
 DRAIN_S = 0.2
@@ -34,9 +47,9 @@ class Children:
     def run(self, request: Request) -> Answer:
         """Run a program to its end, or to ``timeout_s``; what it left in its process group is ended with it."""
         argv, timeout_s = texts_of(request, "argv"), number_of(request, "timeout_s", 60)
-        data = bytes_of(request, "input")
+        data, limit = bytes_of(request, "input"), min(count_of(request, "limit", 0), MOST_OUTPUT)
         child = self._start(argv, table_of(request, "env"))
-        out, err, readers = _attend(child, data)
+        out, err, readers = _attend(child, data, limit or MAX_OUTPUT)
         in_time = _await_end(child, time.monotonic() + timeout_s)
         if in_time:
             drained_by = time.monotonic() + DRAIN_S
@@ -45,9 +58,12 @@ class Children:
         code = self._end(child)
         if not in_time:
             raise Refusal("timeout", "%s did not end within %g s" % (argv[0], timeout_s))
-        answer: Answer = {"rc": code, "truncated": max(len(out), len(err)) >= MAX_OUTPUT}
-        answer.update(out=out.decode("utf-8", "surrogateescape"), err=err.decode("utf-8", "surrogateescape"))
-        return answer
+        truncated = len(out) >= (limit or MAX_OUTPUT) or len(err) >= MAX_OUTPUT
+        answer: Answer = {"rc": code, "truncated": truncated, "err": err.decode("utf-8", "surrogateescape")}
+        if limit:
+            answer["data"], answer["packed"] = pack(bytes(out))
+            return answer
+        return {**answer, "out": out.decode("utf-8", "surrogateescape")}
 
     def end_all(self) -> None:
         """End every child and its group; none can be started any more."""
@@ -83,36 +99,36 @@ class Children:
             return child.wait()
 
 
-def _attend(child: Child, data: bytes) -> Tuple[bytearray, bytearray, List[threading.Thread]]:
+def _attend(child: Child, data: bytes, limit: int) -> Tuple[bytearray, bytearray, List[threading.Thread]]:
     """Feed a child and take its output in threads; returns output, error output, and the two threads that fill them."""
     out, err = bytearray(), bytearray()
     assert child.stdin is not None
     assert child.stdout is not None
     assert child.stderr is not None
-    readers = [_thread(_take, child.stdout, out), _thread(_take, child.stderr, err)]
-    _thread(_feed, child.stdin, bytearray(data))
+    readers = [_thread(_take, child.stdout, out, limit), _thread(_take, child.stderr, err, MAX_OUTPUT)]
+    _thread(_feed, child.stdin, data)
     return out, err, readers
 
 
-def _thread(work: Callable[[IO[bytes], bytearray], None], stream: IO[bytes], data: bytearray) -> threading.Thread:
-    thread = threading.Thread(target=work, args=(stream, data), daemon=True)
+def _thread(work: Callable[..., None], *words: Any) -> threading.Thread:
+    thread = threading.Thread(target=work, args=words, daemon=True)
     thread.start()
     return thread
 
 
-def _feed(stream: IO[bytes], data: bytearray) -> None:
+def _feed(stream: IO[bytes], data: bytes) -> None:
     with contextlib.suppress(BrokenPipeError), stream:  # a child need not want its input
         stream.write(data)
 
 
-def _take(stream: IO[bytes], into: bytearray) -> None:
-    """Take what a child says; what is over ``MAX_OUTPUT`` is read, so that the child goes on, and dropped."""
+def _take(stream: IO[bytes], into: bytearray, limit: int) -> None:
+    """Take what a child says; what is over ``limit`` is read, so that the child goes on, and dropped."""
     with stream:
         while True:
             chunk = os.read(stream.fileno(), 65536)
             if not chunk:
                 return
-            into += chunk[: max(0, MAX_OUTPUT - len(into))]
+            into += chunk[: max(0, limit - len(into))]
 
 
 def _ended(child: Child) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import subprocess
 from pathlib import Path
 
@@ -196,6 +197,21 @@ def test_kerberos_counts_with_a_ticket_only(tmp_path: Path, client: Client, monk
     assert choose_way(Profile(name="c", host="h")).name == "paramiko"
     ticket.touch()
     assert "Kerberos" in choose_way(Profile(name="c", host="h")).reason
+
+
+@pytest.mark.parametrize(("code", "way"), [(0, "openssh"), (1, "paramiko")])
+def test_a_ticket_that_is_kept_in_no_file_counts(
+    tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch, code: int, way: str
+) -> None:
+    client.config.write_text("Host *\n  GSSAPIAuthentication yes\n")
+    monkeypatch.delenv("KRB5CCNAME", raising=False)
+    if Path(f"/tmp/krb5cc_{os.getuid()}").exists():
+        pytest.skip("whoever runs this has a file of tickets")
+    klist = tmp_path / "klist"
+    klist.write_text(f'#!/bin/sh\n[ "$1" = -s ] && exit {code}\n')
+    klist.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert choose_way(Profile(name="c", host="h")).name == way
 
 
 def test_a_security_key_needs_ssh(tmp_path: Path, client: Client) -> None:

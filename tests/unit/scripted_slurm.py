@@ -35,6 +35,7 @@ class ScriptedSlurm:
         self.associations = ""
         self.calls: list[list[str]] = []
         self.cleared: list[str] = []
+        self.limits: dict[str, int] = {}
 
     def clock(self) -> float:
         return self.now
@@ -52,12 +53,14 @@ class ScriptedSlurm:
         env: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
         idempotent: bool = False,
+        limit: int = 0,
     ) -> Completed:
         words = [*argv]
         if words[0] == "env":  # env -u NAME -u NAME … TOOL
             self.cleared = [name for flag, name in pairwise(words) if flag == "-u"]
             words = words[1 + 2 * words.count("-u") :]
         tool = words[0]
+        self.limits[words[-1]] = limit
         self.calls.append(words)
         if tool in self.errors:
             raise self.errors[tool]

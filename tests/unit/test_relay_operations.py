@@ -208,6 +208,10 @@ def test_run_passes_bytes_and_status(client: RelayClient) -> None:
 def test_run_drops_output_over_its_cap(client: RelayClient) -> None:
     done = client.run(["sh", "-c", "head -c 5000000 /dev/zero"])
     assert (done.rc, len(done.out), done.truncated) == (0, 4 << 20, True)
+    done = client.run(["sh", "-c", "head -c 5000000 /dev/zero; printf '\\377\\303\\244'"], limit=6 << 20)
+    assert (done.rc, done.truncated) == (0, False)
+    assert done.out == "\0" * 5_000_000 + "\udcff\u00e4"
+    assert client.run(["sh", "-c", "head -c 5000000 /dev/zero"], limit=1000).truncated
 
 
 def test_run_ends_what_overruns_with_its_group(client: RelayClient, tmp_path: Path) -> None:

@@ -207,6 +207,7 @@ def test_any_answer_is_an_id_a_no_or_unknown(rc: int, out: str, said: str) -> No
         ("Slurm accounting storage is disabled", "no-accounting"),
         ("Unexpected message received for job 31", "controller"),
         ("Invalid node name specified for job 8", "refused"),
+        ("Requested operation is presently disabled for job 5", "refused"),
         ("something new", "unknown"),
     ],
 )

@@ -138,6 +138,12 @@ def test_whether_a_cancellation_got_through_is_not_guessed(slurm: ScriptedSlurm,
     assert slurm.count("scancel") == 1
 
 
+def test_a_cluster_of_many_thousand_nodes_is_read_whole(slurm: ScriptedSlurm) -> None:
+    gather_facts(slurm)  # type: ignore[arg-type]
+    # an answer on one node is a thousand bytes
+    assert slurm.limits["node"] >= 10_000 * 1000
+
+
 def test_accounts_of_other_clusters_in_the_same_database_are_none_here(slurm: ScriptedSlurm) -> None:
     relay: Any = slurm
     slurm.associations = "alps|team\nalps|other\nalps|team\n"

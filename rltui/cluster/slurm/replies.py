@@ -67,6 +67,12 @@ SIGNS = (
         False,
         _WAIT,
     ),
+    _Sign(
+        r"operation is presently disabled",
+        "refused",
+        True,
+        "A job with slurm.requeue: false cannot be requeued (resubmit it); some sites take jobs from login nodes only.",
+    ),
     _Sign(r"invalid job id specified|job/step already completing|already finished|no job found", "gone", True),
 )
 """Looked for in this order; of a text that has several, the first counts."""

@@ -79,18 +79,25 @@ class SlurmRunner:
         now = self._clock()
         return sum(now - 60 < at <= now for at in tuple(self._calls))
 
-    def ask(self, argv: Sequence[str], timeout_s: float = ASK_TIMEOUT_S) -> str:
+    def ask(self, argv: Sequence[str], timeout_s: float = ASK_TIMEOUT_S, *, limit: int = 0) -> str:
         """Run a tool that only tells something, and return its output.
+
+        Args:
+            argv: The tool and its words.
+            timeout_s: How long it may take.
+            limit: Bytes of the answer, where 4 MiB may not be enough.
 
         Raises:
             SlurmUnansweredError: It failed; ``trouble`` says how.
             ClusterError: The cluster cannot be reached.
         """
-        answer = self._run(argv, READ_ENVIRONMENT, timeout_s, idempotent=True)
+        answer = self._run(argv, READ_ENVIRONMENT, timeout_s, idempotent=True, limit=limit)
         if answer.rc or is_format_refused(answer.err):
             raise SlurmUnansweredError(read_trouble(answer.err or answer.out, answer.rc, argv[0]))
         if answer.truncated:
-            raise SlurmUnansweredError(Trouble("unknown", f"{argv[0]} answered with more than 4 MiB"))
+            raise SlurmUnansweredError(
+                Trouble("unknown", f"{argv[0]} answered with more than {(limit >> 20) or 4} MiB")
+            )
         return answer.out
 
     def tell(
@@ -116,11 +123,13 @@ class SlurmRunner:
         *,
         idempotent: bool,
         without: Sequence[str] = (),
+        limit: int = 0,
     ) -> Completed:
         cleared = [word for name in dict.fromkeys([*DEFAULTS_OF_USERS, *without]) for word in ("-u", name)]
         self._calls.extend([self._clock()] * rpcs_of(argv))
         try:
-            return self._relay.run(["env", *cleared, *argv], env=env, timeout_s=timeout_s, idempotent=idempotent)
+            words = ["env", *cleared, *argv]
+            return self._relay.run(words, env=env, timeout_s=timeout_s, idempotent=idempotent, limit=limit)
         except RelayError as error:
             if error.kind == "timeout" and idempotent:
                 trouble = Trouble(
