@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     with open_clusters(options.cluster) as clusters:
         snapshot = clusters.runs()
         runs = [run for run in snapshot.runs if run.is_live or run.state == "unknown" or not options.live]
-        runs = with_failures(runs, clusters.context)
+        runs = with_failures(clusters.with_numbers(runs), clusters.context)
     if options.json:
         print_json({"schema": 1, "runs": runs, "problem": snapshot.problem})
     elif runs:

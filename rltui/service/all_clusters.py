@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 10.0
 """How long one picture waits for a cluster; a slower one is shown as it was, and is there the next time."""
+
+NUMBERS_S = 5.0
+"""How long a list in the shell may take to read the last metrics of runs that ended, the newest first."""
 
 
 class ClusterReader:
@@ -144,6 +147,17 @@ class AllClusters:
             reader.start()
         deadline = time.monotonic() + patience_s
         return merged([reader.wait(deadline - time.monotonic()) for reader in readers], problems)
+
+    def with_numbers(self, runs: Sequence[RunSummary]) -> list[RunSummary]:
+        """``runs`` with the last metrics of all that ended, where ``runs`` gave only those of the newest."""
+        deadline, found = time.monotonic() + NUMBERS_S, list(runs)
+        for name in dict.fromkeys(run.cluster for run in runs if not run.as_of):
+            places = [place for place, run in enumerate(runs) if run.cluster == name and not run.as_of]
+            with suppress(RltuiError):
+                numbered = self.context(name).reader.filled([runs[place] for place in places], deadline)
+                for place, run in zip(places, numbered, strict=True):
+                    found[place] = run
+        return found
 
     def find(self, word: str) -> tuple[Context, RunSummary]:
         """The run that ``word`` names, with its cluster: its id, a unique prefix, or a layout's name (its newest run).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -60,9 +61,22 @@ class RunsReader:
             runs = self._with_metrics(self._summaries())
         except ClusterError as error:
             return msgspec.structs.replace(self._last, problem=error.message)
-        runs.sort(key=lambda run: (run.created_at, run.run_id), reverse=True)
         self._last = RunsSnapshot(runs=tuple(runs), taken_at=self._files.taken_at)
         return self._last
+
+    def filled(self, runs: Sequence[RunSummary], deadline: float) -> list[RunSummary]:
+        """``runs`` with the last metrics of all that ended: a list that is read once cannot fill by and by.
+
+        Args:
+            runs: Runs of this cluster, newest first.
+            deadline: When to stop, on the monotonic clock.
+
+        Raises:
+            ClusterError: The cluster cannot be reached.
+        """
+        while (ended := self._unread(runs)) and time.monotonic() < deadline:
+            self._read_metrics(ended[:ENDED_PER_REFRESH])
+        return [self._numbered(run) for run in runs]
 
     def _summaries(self) -> list[RunSummary]:
         facts = group_by_run(self._files.read())
@@ -72,24 +86,32 @@ class RunsReader:
             # a supervisor that ended between the two questions has said how by now
             fresh = {one.run_id: one for one in group_by_run(self._files.read())}
             facts = [fresh.get(one.run_id, one) if one in gone else one for one in facts]
-        return [
+        runs = [
             summarise(one, f"{self._root}/{one.run_id}", is_alive) for one, is_alive in zip(facts, alive, strict=True)
         ]
+        return sorted(runs, key=lambda run: (run.created_at, run.run_id), reverse=True)
 
     def _with_metrics(self, runs: list[RunSummary]) -> list[RunSummary]:
         live = [run for run in runs if run.is_live and run.attempt]
-        ended = [run for run in runs if not run.is_live and run.attempt and _key(run) not in self._settled]
-        wanted = live + ended[:ENDED_PER_REFRESH]
+        # the last lines of a run come with its end, so it is read once more after that, and then no more
+        self._settled.difference_update(_key(run) for run in live)
+        self._read_metrics(live + self._unread(runs)[:ENDED_PER_REFRESH])
+        return [self._numbered(run) for run in runs]
+
+    def _unread(self, runs: Sequence[RunSummary]) -> list[RunSummary]:
+        return [run for run in runs if not run.is_live and run.attempt and _key(run) not in self._settled]
+
+    def _read_metrics(self, wanted: list[RunSummary]) -> None:
         ranges = [
             FileRange(f"{rundir.attempt_folder(run.path, run.attempt)}/{rundir.METRICS}", None, METRICS_BYTES)
             for run in wanted
         ]
         for run, answer in zip(wanted, self._client.read_many(ranges) if ranges else (), strict=True):
             self._metrics[_key(run)] = LastMetrics() if isinstance(answer, RelayError) else last_metrics(answer.data)
-        # the last lines of a run come with its end, so it is read once more after that, and then no more
-        self._settled.difference_update(_key(run) for run in live)
         self._settled.update(_key(run) for run in wanted if not run.is_live)
-        return [with_metrics(run, self._metrics.get(_key(run), LastMetrics())) for run in runs]
+
+    def _numbered(self, run: RunSummary) -> RunSummary:
+        return with_metrics(run, self._metrics.get(_key(run), LastMetrics()))
 
 
 def _key(run: RunSummary) -> tuple[str, int]:
