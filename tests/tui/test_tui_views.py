@@ -5,15 +5,23 @@ from __future__ import annotations
 import msgspec
 import pytest
 from canned_launch import PRESETS, review
-from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, NOW, RUNS, gpu_hosts, snapshot
+from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, NOW, RUNS, gpu_hosts, snapshot, summary
 
+from rltui.tui import progress
 from rltui.tui.glyphs import ASCII, UNICODE, Glyphs
 from rltui.tui.screens.help import help_lines
 from rltui.tui.spans import Line, clean, width_of
 from rltui.tui.views import actors, bars, gpus, hosts, launch, overview, queues, runs, tabs
 from rltui.tui.views.confirm import confirm_lines
 from rltui.watch.owners import ROLE_NAMES, Owners, role_letter, title_letter
-from rltui.watch.snapshots import ActorSnapshot, MetricsSnapshot, RunSnapshot, RunsSnapshot, StatusSnapshot
+from rltui.watch.snapshots import (
+    ActorSnapshot,
+    EndSnapshot,
+    MetricsSnapshot,
+    RunSnapshot,
+    RunsSnapshot,
+    StatusSnapshot,
+)
 
 SIZES = [(1, 1), (8, 3), (40, 10), (57, 14), (70, 20), (80, 24), (99, 30), (100, 30), (120, 40), (160, 45), (200, 60)]
 PICTURES = [snapshot(run) for run in RUNS] + [snapshot(run, HOSTILE_LOG) for run in HOSTILE_RUNS]
@@ -306,3 +314,13 @@ def test_now_is_the_clock_of_the_data() -> None:
     assert "2m14" in lines[0].plain
     later = msgspec.structs.replace(PICTURES[0], taken_at=NOW + 60)
     assert "3m14" in overview.overview(later, 80, 24, UNICODE, TITLE)[0].plain
+
+
+def test_one_of_a_thing_is_not_many() -> None:
+    run = next(run for run in RUNS if run.job is not None and run.job.restarts == 1)
+    status = StatusSnapshot(learner_weight_version=7, engine_weight_versions={"engine 0": 7})
+    lines = [line.plain.split() for line in queues.tab(RunSnapshot(summary=run, status=status), 80, UNICODE)]
+    assert "engines the engine has the newest weights".split() in lines
+    assert ["requeued", "once"] in lines
+    end = EndSnapshot(outcome="finished", exit_code=0, at=NOW)
+    assert progress.end_words(summary("r-1", "finished", "ended", 60, step=1, steps=1, end=end)) == "1 step"
