@@ -320,7 +320,30 @@ def test_one_of_a_thing_is_not_many() -> None:
     run = next(run for run in RUNS if run.job is not None and run.job.restarts == 1)
     status = StatusSnapshot(learner_weight_version=7, engine_weight_versions={"engine 0": 7})
     lines = [line.plain.split() for line in queues.tab(RunSnapshot(summary=run, status=status), 80, UNICODE)]
-    assert "engines the engine has the newest weights".split() in lines
+    assert ["engines", "the", "engine", "has", "the", "newest", "weights"] in lines
     assert ["requeued", "once"] in lines
     end = EndSnapshot(outcome="finished", exit_code=0, at=NOW)
     assert progress.end_words(summary("r-1", "finished", "ended", 60, step=1, steps=1, end=end)) == "1 step"
+
+
+@pytest.mark.parametrize(
+    ("state", "ages", "said"),
+    [
+        ("running", (1.0, 2.0), ""),
+        ("running", (1.0, 400.0), "nid010702 silent for 6m39"),
+        ("running", (400.0, 420.0), "2 nodes silent for 6m40"),
+        ("running", (200.0, 210.0), ""),
+        ("failed", (9000.0, 1.0), ""),
+        ("queued", (9000.0, 1.0), ""),
+    ],
+)
+def test_numbers_of_a_node_that_is_silent_are_marked_as_old(state: str, ages: tuple[float, ...], said: str) -> None:
+    run = snapshot(next(run for run in RUNS if run.state == state and run.gpu != "cpu"))
+    nodes = tuple(
+        msgspec.structs.replace(host, taken_at=NOW - age) for host, age in zip(gpu_hosts(2), ages, strict=True)
+    )
+    picture = msgspec.structs.replace(run, hosts=nodes, taken_at=NOW)
+    right = "".join(text for text, _ in hosts.gpu_section(picture, UNICODE, 0).right)
+    for text in (right, gpus.head(picture, 100, UNICODE, wall=False).plain):
+        assert ("silent" in text) == bool(said)
+        assert said in text

@@ -114,4 +114,5 @@ def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, wall: bool) -> Line:
     if busy:
         words += [f"median {progress.middle(busy):.0f}%", f"least {min(busy):.0f}%"]
     words.append("v opens nodes" if wall else "v wall")
-    return rule(left, [("  ".join(words), "dim")], width, glyphs)
+    quiet = host_views.silence(snapshot)
+    return rule(left, [(quiet, "attention"), ("  ".join(words), "dim")], width, glyphs)
