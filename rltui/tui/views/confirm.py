@@ -50,9 +50,10 @@ def why_not(ask: Ask, preview: ActionPreview) -> str:
     return ""
 
 
-def buttons(problem: str, can_edit: bool) -> Line:
-    """The answers; the default is No."""
-    spans: list[Span] = [(" y ", "off" if problem else "key"), ("do it", "off" if problem else "text")]
+def buttons(problem: str, can_edit: bool, below: int, glyphs: Glyphs) -> Line:
+    """The answers; the default is No. Nobody is to answer without knowing that there are ``below`` lines more."""
+    spans: list[Span] = [(f" {glyphs.down} {below} more   ", "attention")] if below else []
+    spans += [(" y ", "off" if problem else "key"), ("do it", "off" if problem else "text")]
     spans += [("    n ", "key"), ("no", "text"), (" (default)", "dim")]
     if can_edit:
         spans += [("    e ", "key"), ("edit", "text")]

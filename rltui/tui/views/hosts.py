@@ -135,10 +135,11 @@ def gpu_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, grows: bool = 
     cards = [gpu for host in hosts for gpu in host.gpus]
     busy = [gpu.utilization_percent for gpu in cards if gpu.pids]
     left: tuple[Span, ...] = (("GPUs ", "title"), (str(len(cards)), "text"), (legend(known), "dim"))
-    middle = f"median {progress.middle(busy):.0f}%  " if busy else ""
+    quiet = silence(snapshot)
+    middle = f"median {progress.middle(busy):.0f}%  " if busy and not quiet else ""
     return Section(
         left,
-        ((silence(snapshot), "attention"), (middle, "text"), ("util %  mem GiB", "dim")),
+        ((quiet, "attention"), (middle, "text"), ("util %  mem GiB", "dim")),
         lambda width, height: gpu_rows(hosts, known, width, height, glyphs),
         least=min(2, len(hosts)),
         wanted=len(hosts),
