@@ -77,3 +77,13 @@ async def test_a_confirmation_says_how_much_of_it_is_out_of_sight() -> None:
         await resize(pilot, 80, 24)
         await until(pilot, lambda: any("kill -TERM" in line for line in screen_lines(pilot)), "all of it")
         await until(pilot, lambda: not any(" more " in line for line in screen_lines(pilot)), "no hint")
+
+
+async def test_the_hint_leaves_room_for_every_answer() -> None:
+    async with cockpit(size=(40, 10)) as pilot:
+        await settled(pilot)
+        await enter(pilot, "jjjjjm")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the confirmation")
+        await until(
+            pilot, lambda: any("↓18 y do it n no (default) e edit" in line for line in screen_lines(pilot)), "all"
+        )

@@ -69,7 +69,7 @@ class _Buttons(Pane):
         self._problem, self._can_edit, self._text = problem, can_edit, text
 
     def build(self) -> Sequence[Line]:
-        return [view.buttons(self._problem, self._can_edit, self._text.below, self.glyphs)]
+        return [view.buttons(self._problem, self._can_edit, self._text.below, self.size.width, self.glyphs)]
 
 
 class ConfirmScreen(DialogScreen[Answer], inherit_bindings=False):
