@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rltui.cli.output import add_json, add_run, columns, print_json, print_lines, talk
 from rltui.cli.run_picture import nothing_yet, read_run
 from rltui.watch.owners import Owners
+from rltui.watch.silence import silent_nodes
 
 if TYPE_CHECKING:
     import argparse
@@ -35,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
         print_lines(columns(CPU_HEADER, [_host_row(host) for host in picture.hosts], frozenset({1, 2})))
     else:
         talk(nothing_yet(picture, "no sampler has spoken"))
+    for name, seconds in silent_nodes(picture).items():
+        talk(f"{name} has been silent for {seconds:.0f} s: its numbers are that old")
     return 0
 
 

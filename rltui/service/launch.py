@@ -17,6 +17,7 @@ from rltui.service.submit import submit_attempt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
     from rltui.service.context import Context
     from rltui.service.submit import Launched
@@ -54,13 +55,33 @@ class RefusedError(RltuiError):
         self.exit_code = 1 if report.readable else 2
 
 
-def review(source: str, overrides: Sequence[str] = ()) -> Report:
-    """Check the preset or file ``source`` with ``overrides``.
+def review(source: str, overrides: Sequence[str], profile: Profile) -> Report:
+    """Check the preset or file ``source`` with ``overrides`` for the cluster of ``profile``, which is not asked.
 
     Raises:
         UsageError: There is no such preset or file.
     """
-    return launchable(check_file(resolve(source), overrides))
+    return launchable(advised(check_file(resolve(source), overrides), profile))
+
+
+def advised(report: Report, profile: Profile) -> Report:
+    """``report`` with what the profile says against it.
+
+    These are warnings: a profile speaks of one partition, and the layout may name another. That this machine is one
+    node is certain.
+    """
+    from rltui.check.live import LIVE_REGISTRY, check_on
+
+    found = check_on(report, profile)
+    if profile.scheduler == "local":
+        return found
+    findings = tuple(
+        structs.replace(finding, severity="warning")
+        if finding.code in LIVE_REGISTRY and finding.severity == "error"
+        else finding
+        for finding in found.findings
+    )
+    return structs.replace(found, findings=findings)
 
 
 def launchable(report: Report) -> Report:
@@ -92,7 +113,7 @@ def launch(context: Context, source: str, overrides: Sequence[str] = (), *, chai
         raise UsageError(f"A chain has 1 to {MOST_LINKS} jobs, not {chain}.")
     if chain > 1 and context.cluster.profile.scheduler != "slurm":
         raise UsageError(f"{context.name} has no Slurm, so no time limit that a chain would help over.", "Launch once.")
-    report = review(source, overrides)
+    report = review(source, overrides, context.cluster.profile)
     if not report.ok or report.loaded is None:
         raise RefusedError(report)
     layout = report.loaded.layout

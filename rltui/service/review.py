@@ -23,7 +23,7 @@ def review_launch(profile: Profile, source: str, overrides: Sequence[str] = ()) 
     Raises:
         UsageError: There is no such preset or file.
     """
-    report = review(source, overrides)
+    report = review(source, overrides, profile)
     words = ["rltui", "launch", source, *overrides]
     words += ["--cluster", profile.name] if profile.name != LOCAL else []
     return LaunchReview(

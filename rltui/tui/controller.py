@@ -120,7 +120,7 @@ class Controller:
 
     def ask_why(self, run_id: str) -> None:
         """Ask why a run died or stands still: :class:`~rltui.tui.messages.WhyFetched`."""
-        self._read(f"why {run_id}", lambda: messages.WhyFetched(self._cockpit.why(run_id)))
+        self._read(messages.why_phrase(run_id), lambda: messages.WhyFetched(self._cockpit.why(run_id)))
 
     def ask_log_part(self, run_id: str, name: str, line: int) -> None:
         """Ask for the piece of a log around a line: :class:`~rltui.tui.messages.LogPartFetched`."""

@@ -66,8 +66,13 @@ def metric(value: float | None) -> str:
 
 
 def reward(value: float | None) -> str:
-    """A reward with three decimals."""
-    return MISSING if value is None or not math.isfinite(value) else f"{value:.3f}"
+    """A reward in at most six characters: three decimals, and fewer where it is large."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    for limit, digits in ((9.9995, 3), (99.995, 2), (999.95, 1)):
+        if abs(value) < limit:
+            return f"{value:.{digits}f}"
+    return count(value)
 
 
 def percent(value: float | None) -> str:

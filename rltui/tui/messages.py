@@ -180,6 +180,11 @@ class RequestFailed(CockpitMessage):
         self.hint = hint
 
 
+def why_phrase(run_id: str) -> str:
+    """The verb phrase of asking why a run died."""
+    return f"why {run_id}"
+
+
 class CursorMoved(Message):
     """The mouse has moved the cursor of a list; of keys the screen knows itself."""
 

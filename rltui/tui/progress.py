@@ -103,7 +103,7 @@ def end_words(summary: RunSummary) -> str:
     if end is None:
         return ""
     if end.outcome == "finished":
-        return f"{step} steps" if step is not None else ""
+        return f"{step} step{'s' * (step != 1)}" if step is not None else ""
     if end.outcome == "cancelled":
         return end.reason or (f"at step {step}" if step else "")
     code = f"exit {end.exit_code}" if end.exit_code else ""

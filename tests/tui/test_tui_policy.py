@@ -72,6 +72,14 @@ def test_where_the_steps_went_adds_up() -> None:
     assert step_time.chart(MetricsSnapshot(), 48, UNICODE) == []
 
 
+def test_time_beside_the_phases_makes_no_step_longer() -> None:
+    inside = {"time/total": 1.0, "time/generate": 0.3, "time/train": 0.6, "time/weight_sync": 0.1}
+    beside = {"time/engine_idle": 0.7, "time/learner_idle": 0.3, "time/update_actor": 0.6, "time/update_critic": 0.4}
+    series = {name: (seconds,) * 40 for name, seconds in (inside | beside | {"time/update_overlap": 0.4}).items()}
+    [*_, legend] = step_time.chart(MetricsSnapshot(steps=tuple(range(40)), series=series), 80, UNICODE)
+    assert legend.plain.split() == ["█", "generate", "30%", "▓", "train", "60%", "▒", "sync", "10%"]
+
+
 async def test_the_cockpit_in_the_background_reads_little_and_catches_up_when_one_is_back() -> None:
     fake = FakeCockpit()
     async with cockpit(fake) as pilot:

@@ -115,6 +115,23 @@ def test_numbers_never_outgrow_their_column(exponent: int) -> None:
         assert len(formats.duration(value)) <= 5
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.8124, "0.812"),
+        (-9.999, "-9.999"),
+        (9.9996, "10.00"),
+        (-99.999, "-100.0"),
+        (123.456, "123.5"),
+        (-10000.5, "-10.0k"),
+        (-1234.5, "-1.2k"),
+    ],
+)
+def test_a_large_reward_loses_decimals_and_not_its_size(value: float, text: str) -> None:
+    assert formats.reward(value) == text
+    assert len(text) <= 6
+
+
 def test_resample_takes_means_and_keeps_gaps() -> None:
     assert braille.resample([1, 3, 5, 7], 2) == [2, 6]
     assert braille.resample([1, 2], 4) == [1, 1, 2, 2]

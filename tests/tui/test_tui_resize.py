@@ -7,6 +7,7 @@ from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, RUNS
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, resize, screen_lines, settled, until
 
+from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.spans import cell_width
 
 SIZES = [(200, 60), (40, 10), (120, 40), (20, 5), (60, 15), (1, 1), (80, 24)]
@@ -60,3 +61,29 @@ async def test_a_screen_below_takes_the_new_size_too() -> None:
         await settled(pilot)
         assert {cell_width(line) for line in screen_lines(pilot)} == {120}
         assert "CLUSTER" in screen_lines(pilot)[1]
+
+
+async def test_a_confirmation_says_how_much_of_it_is_out_of_sight() -> None:
+    async with cockpit(size=(60, 12)) as pilot:
+        await settled(pilot)
+        await enter(pilot, "c")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the confirmation")
+        await until(pilot, lambda: any("↓ 2 more    y do it" in line for line in screen_lines(pilot)), "the hint")
+        await enter(pilot, "j")
+        await until(pilot, lambda: any("↓ 1 more    y do it" in line for line in screen_lines(pilot)), "the count")
+        await enter(pilot, "G")
+        await until(pilot, lambda: not any(" more " in line for line in screen_lines(pilot)), "the end")
+        await enter(pilot, "g")
+        await resize(pilot, 80, 24)
+        await until(pilot, lambda: any("kill -TERM" in line for line in screen_lines(pilot)), "all of it")
+        await until(pilot, lambda: not any(" more " in line for line in screen_lines(pilot)), "no hint")
+
+
+async def test_the_hint_leaves_room_for_every_answer() -> None:
+    async with cockpit(size=(40, 10)) as pilot:
+        await settled(pilot)
+        await enter(pilot, "jjjjjm")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the confirmation")
+        await until(
+            pilot, lambda: any("↓18 y do it n no (default) e edit" in line for line in screen_lines(pilot)), "all"
+        )

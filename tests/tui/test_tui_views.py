@@ -5,15 +5,23 @@ from __future__ import annotations
 import msgspec
 import pytest
 from canned_launch import PRESETS, review
-from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, NOW, RUNS, gpu_hosts, snapshot
+from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, NOW, RUNS, gpu_hosts, snapshot, summary
 
+from rltui.tui import progress
 from rltui.tui.glyphs import ASCII, UNICODE, Glyphs
 from rltui.tui.screens.help import help_lines
 from rltui.tui.spans import Line, clean, width_of
 from rltui.tui.views import actors, bars, gpus, hosts, launch, overview, queues, runs, tabs
 from rltui.tui.views.confirm import confirm_lines
 from rltui.watch.owners import ROLE_NAMES, Owners, role_letter, title_letter
-from rltui.watch.snapshots import ActorSnapshot, MetricsSnapshot, RunSnapshot, RunsSnapshot, StatusSnapshot
+from rltui.watch.snapshots import (
+    ActorSnapshot,
+    EndSnapshot,
+    MetricsSnapshot,
+    RunSnapshot,
+    RunsSnapshot,
+    StatusSnapshot,
+)
 
 SIZES = [(1, 1), (8, 3), (40, 10), (57, 14), (70, 20), (80, 24), (99, 30), (100, 30), (120, 40), (160, 45), (200, 60)]
 PICTURES = [snapshot(run) for run in RUNS] + [snapshot(run, HOSTILE_LOG) for run in HOSTILE_RUNS]
@@ -306,3 +314,36 @@ def test_now_is_the_clock_of_the_data() -> None:
     assert "2m14" in lines[0].plain
     later = msgspec.structs.replace(PICTURES[0], taken_at=NOW + 60)
     assert "3m14" in overview.overview(later, 80, 24, UNICODE, TITLE)[0].plain
+
+
+def test_one_of_a_thing_is_not_many() -> None:
+    run = next(run for run in RUNS if run.job is not None and run.job.restarts == 1)
+    status = StatusSnapshot(learner_weight_version=7, engine_weight_versions={"engine 0": 7})
+    lines = [line.plain.split() for line in queues.tab(RunSnapshot(summary=run, status=status), 80, UNICODE)]
+    assert ["engines", "the", "engine", "has", "the", "newest", "weights"] in lines
+    assert ["requeued", "once"] in lines
+    end = EndSnapshot(outcome="finished", exit_code=0, at=NOW)
+    assert progress.end_words(summary("r-1", "finished", "ended", 60, step=1, steps=1, end=end)) == "1 step"
+
+
+@pytest.mark.parametrize(
+    ("state", "ages", "said"),
+    [
+        ("running", (1.0, 2.0), ""),
+        ("running", (1.0, 400.0), "nid010702 silent for 6m39"),
+        ("running", (400.0, 420.0), "2 nodes silent for 6m40"),
+        ("running", (200.0, 210.0), ""),
+        ("failed", (9000.0, 1.0), ""),
+        ("queued", (9000.0, 1.0), ""),
+    ],
+)
+def test_numbers_of_a_node_that_is_silent_are_marked_as_old(state: str, ages: tuple[float, ...], said: str) -> None:
+    run = snapshot(next(run for run in RUNS if run.state == state and run.gpu != "cpu"))
+    nodes = tuple(
+        msgspec.structs.replace(host, taken_at=NOW - age) for host, age in zip(gpu_hosts(2), ages, strict=True)
+    )
+    picture = msgspec.structs.replace(run, hosts=nodes, taken_at=NOW)
+    right = "".join(text for text, _ in hosts.gpu_section(picture, UNICODE, 0).right)
+    for text in (right, gpus.head(picture, 100, UNICODE, wall=False).plain):
+        assert ("silent" in text) == bool(said)
+        assert said in text

@@ -151,3 +151,14 @@ async def test_a_run_without_a_cause_says_what_to_collect() -> None:
         await until_text(pilot, "No known cause is in its logs.")
         await enter(pilot, "f")
         await until(pilot, lambda: "no remedy" in notices(pilot), "the reason")
+
+
+async def test_logs_that_cannot_be_read_are_not_read_for_ever() -> None:
+    fake = FakeCockpit(failing={"why"})
+    async with cockpit(fake) as pilot:
+        await press(pilot, *"jjjjj", "!")
+        await until(pilot, lambda: "isambard does not answer" in screen_lines(pilot)[1], "the reason")
+        assert "reading the logs" not in screen_text(pilot)
+        fake.failing.clear()
+        await press(pilot, "r")
+        await until_text(pilot, "Engine 3 ran out of GPU memory")

@@ -84,6 +84,7 @@ CASES = [
     Case("S611", {"max_time": "10:00"}, None, silent={"scheduler": "ray", "max_time": "10:00"}),
     Case("S612", {"max_nodes": 1}, None, silent={"max_nodes": 2}),
     Case("S612", {"max_nodes": 1}, None, silent={"max_nodes": 0}),
+    Case("S612", {"scheduler": "local"}, None, silent={"scheduler": "ray"}),
     Case("S613", {"partition": "gpus"}, silent={"partition": "gpu"}),
     Case("S613", words=("slurm.partition=gp",), silent_words=("slurm.partition=gpu",)),
     Case("S613", {"partition": ""}, {"partitions": (GPU,)}, silent_facts={}),

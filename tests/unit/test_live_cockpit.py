@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.paths import config_dir, ensure_private, run_root
 from rltui.service.doors import Door, PendingQuestion
+from rltui.service.launch import RefusedError
 from rltui.service.live_cockpit import LiveCockpit
 
 if TYPE_CHECKING:
@@ -135,6 +137,23 @@ def test_a_review_has_the_script_of_its_cluster() -> None:
         live.close()
 
 
+def test_a_review_knows_what_the_profile_of_its_cluster_accepts() -> None:
+    config_dir().mkdir(parents=True)
+    config_dir().joinpath("clusters.yaml").write_text("hpc: {scheduler: slurm, max_time: '01:00:00'}\n")
+    live = LiveCockpit()
+    try:
+        words = ("slurm.time=02:00:00",)
+        assert live.review("local/grpo-tiny", words).can_launch
+        review = live.review("local/grpo-tiny", words, "hpc")
+        assert [(finding.code, finding.severity) for finding in review.findings] == [("S611", "warning")]
+        assert review.can_launch, "the layout's partition may be another one than the profile's"
+        assert not live.review("verl-ppo/ppo-2x8-split").can_launch
+        with pytest.raises(RefusedError, match="local is one machine"):
+            live.launch("verl-ppo/ppo-2x8-split")
+    finally:
+        live.close()
+
+
 def test_a_door_carries_a_question_to_somebody_and_the_answers_back() -> None:
     shown: list[PendingQuestion] = []
     question = Question(kind="password", title="ada@hpc", fields=(Field("Password:"),))
@@ -172,3 +191,10 @@ def test_the_verbs_show_what_the_tabs_show(
     assert answer["schema"] == 1
     assert answer["run_id"] == RUN
     assert key in answer
+
+
+def test_a_list_in_the_shell_has_the_numbers_of_every_run(attempt: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(60):
+        shutil.copytree(attempt.parents[1], run_root() / f"copy-{number:02d}")
+    assert main(["ps", "--json"]) == 0
+    assert [run["reward"] for run in json.loads(capsys.readouterr().out)["runs"]] == [0.3] * 61

@@ -172,6 +172,17 @@ def test_changes_are_seen_and_deleted_runs_go(client: RelayClient, tmp_path: Pat
     assert (run.state, run.reward) == ("finished", 1.0)
 
 
+def test_numbers_of_ended_runs_come_newest_first_or_all_at_once(client: RelayClient, tmp_path: Path) -> None:
+    for number in range(80):
+        path = make_run(tmp_path, f"run-{number * 37 % 80:02d}", float(number), end={"outcome": "finished"})
+        append(path / "attempts/01/metrics.jsonl", {"step": 1, "reward": 0.5})
+    reader = RunsReader(client, str(tmp_path))
+    runs = reader.read().runs
+    assert [run.reward for run in runs] == [0.5] * 32 + [None] * 48
+    assert {run.reward for run in reader.filled(runs, time.monotonic() + 60)} == {0.5}
+    assert {run.reward for run in reader.read().runs} == {0.5}
+
+
 def test_a_cluster_that_goes_away_leaves_the_last_list_and_says_so(tmp_path: Path) -> None:
     script = tmp_path / "python"
     make_run(tmp_path / "runs")

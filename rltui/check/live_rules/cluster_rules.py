@@ -28,9 +28,11 @@ def longer_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
 
 @live_rule("S612", "error")
 def more_nodes_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
-    """The layout asks for more nodes than the cluster's profile says one job may have."""
+    """The layout asks for more nodes than the cluster's profile says one job may have; without Slurm or Ray, one."""
     nodes, most = subject.layout.hardware.nodes, subject.profile.max_nodes
-    if most and nodes > most:
+    if subject.profile.scheduler == "local" and nodes > 1:
+        yield Trouble(f"{nodes} nodes; {subject.profile.name} is one machine", "hardware.nodes")
+    elif most and nodes > most:
         yield Trouble(f"{nodes} nodes; a job on {subject.profile.name} may have {most}", "hardware.nodes")
 
 

@@ -13,7 +13,7 @@ from rltui.tui.widgets.list_pane import ListPane
 from rltui.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from textual.app import ComposeResult
 
@@ -36,6 +36,7 @@ class _Text(ListPane):
         super().__init__(id="confirm-text")
         self._preview = preview
         self._made: tuple[int, list[Line]] = (-1, [])
+        self.scrolled: Callable[[], None] = lambda: None
 
     def lines(self, width: int) -> list[Line]:
         """All lines for a width."""
@@ -49,16 +50,26 @@ class _Text(ListPane):
     def row(self, index: int) -> Line:
         return self.lines(self.size.width)[index]
 
+    @property
+    def below(self) -> int:
+        """Lines that are out of sight at the foot."""
+        return max(0, self.count() - min(self.top, max(0, self.count() - self.room)) - self.room)
+
+    def go_to(self, index: int) -> None:
+        """Scroll, and tell whoever counts what is left."""
+        super().go_to(index)
+        self.scrolled()
+
 
 class _Buttons(Pane):
     """The answers, always in sight."""
 
-    def __init__(self, problem: str, can_edit: bool) -> None:
+    def __init__(self, problem: str, can_edit: bool, text: _Text) -> None:
         super().__init__(id="confirm-buttons")
-        self._problem, self._can_edit = problem, can_edit
+        self._problem, self._can_edit, self._text = problem, can_edit, text
 
     def build(self) -> Sequence[Line]:
-        return [view.buttons(self._problem, self._can_edit)]
+        return [view.buttons(self._problem, self._can_edit, self._text.below, self.size.width, self.glyphs)]
 
 
 class ConfirmScreen(DialogScreen[Answer], inherit_bindings=False):
@@ -72,7 +83,9 @@ class ConfirmScreen(DialogScreen[Answer], inherit_bindings=False):
         self._problem = view.why_not(ask, preview)
         self._can_edit = ask.action != "cancel"
         self._text = _Text(preview)
-        self._box = Container(self._text, _Buttons(self._problem, self._can_edit), id="confirm")
+        self._buttons = _Buttons(self._problem, self._can_edit, self._text)
+        self._text.scrolled = self._buttons.repaint
+        self._box = Container(self._text, self._buttons, id="confirm")
 
     def compose(self) -> ComposeResult:
         """The box."""
@@ -91,6 +104,7 @@ class ConfirmScreen(DialogScreen[Answer], inherit_bindings=False):
         width = min(MAX_WIDTH, self.app.size.width - 2)
         self._box.styles.width = width
         self._box.styles.height = min(self.app.size.height, len(self._text.lines(width - 4)) + 6)
+        self.call_after_refresh(self._buttons.repaint)
 
     def key_context(self) -> keys.KeyContext:
         """The preview decides."""

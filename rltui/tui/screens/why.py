@@ -46,10 +46,12 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         self.cockpit.controller.ask_why(self.run_id)
 
     def receive(self, message: CockpitMessage) -> None:
-        """Take the report of this run."""
+        """Take the report of this run, or that there is none."""
         if isinstance(message, messages.WhyFetched) and message.report.run_id == self.run_id:
             self.pane.show(message.report)
             self.tick()
+        elif isinstance(message, messages.RequestFailed) and message.asked == messages.why_phrase(self.run_id):
+            self.pane.fail(message.error)
 
     def crumbs(self) -> Sequence[str]:
         """Where you are."""
@@ -117,6 +119,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
 
     def do_again(self) -> None:
         """Read the logs again."""
+        self.pane.fail("")
         self.cockpit.controller.ask_why(self.run_id)
         self.cockpit.say(f"reading the logs {self.cockpit.glyphs.ellipsis}")
 

@@ -50,10 +50,13 @@ def why_not(ask: Ask, preview: ActionPreview) -> str:
     return ""
 
 
-def buttons(problem: str, can_edit: bool) -> Line:
-    """The answers; the default is No."""
-    spans: list[Span] = [(" y ", "off" if problem else "key"), ("do it", "off" if problem else "text")]
-    spans += [("    n ", "key"), ("no", "text"), (" (default)", "dim")]
+def buttons(problem: str, can_edit: bool, below: int, width: int, glyphs: Glyphs) -> Line:
+    """The answers; the default is No. Nobody is to answer without knowing that there are ``below`` lines more."""
+    gap = " " * (4 if width >= 50 or not below else 1)
+    more = f" {glyphs.down} {below} more" if width >= 50 else f"{glyphs.down}{below}"
+    spans: list[Span] = [(f"{more}{gap[1:]}", "attention")] if below else []
+    spans += [(" y ", "off" if problem else "key"), ("do it", "off" if problem else "text")]
+    spans += [(f"{gap}n ", "key"), ("no", "text"), (" (default)", "dim")]
     if can_edit:
-        spans += [("    e ", "key"), ("edit", "text")]
+        spans += [(f"{gap}e ", "key"), ("edit", "text")]
     return line(*spans)

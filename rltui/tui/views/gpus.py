@@ -111,7 +111,8 @@ def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, wall: bool) -> Line:
     if cards:
         left += [(str(len(cards)), "text"), (host_views.legend(owners_of(snapshot.actors)), "dim")]
     words = [f"{nodes} node{'' if nodes == 1 else 's'}"]
-    if busy:
+    quiet = host_views.silence(snapshot)
+    if busy and not quiet:
         words += [f"median {progress.middle(busy):.0f}%", f"least {min(busy):.0f}%"]
     words.append("v opens nodes" if wall else "v wall")
-    return rule(left, [("  ".join(words), "dim")], width, glyphs)
+    return rule(left, [(quiet, "attention"), ("  ".join(words), "dim")], width, glyphs)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from rltui.tui import braille, formats, progress
 from rltui.tui.compose import Section
-from rltui.tui.spans import Line, cell_width, clean, line, pad, width_of
+from rltui.tui.spans import Line, cell_width, clean, clip_middle, line, pad, width_of
 from rltui.watch.owners import ROLE_NAMES, owners_of
+from rltui.watch.silence import silent_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,16 +135,26 @@ def gpu_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, grows: bool = 
     cards = [gpu for host in hosts for gpu in host.gpus]
     busy = [gpu.utilization_percent for gpu in cards if gpu.pids]
     left: tuple[Span, ...] = (("GPUs ", "title"), (str(len(cards)), "text"), (legend(known), "dim"))
-    middle = f"median {progress.middle(busy):.0f}%  " if busy else ""
+    quiet = silence(snapshot)
+    middle = f"median {progress.middle(busy):.0f}%  " if busy and not quiet else ""
     return Section(
         left,
-        ((middle, "text"), ("util %  mem GiB", "dim")),
+        ((quiet, "attention"), (middle, "text"), ("util %  mem GiB", "dim")),
         lambda width, height: gpu_rows(hosts, known, width, height, glyphs),
         least=min(2, len(hosts)),
         wanted=len(hosts),
         rank=rank,
         grows=grows,
     )
+
+
+def silence(snapshot: RunSnapshot) -> str:
+    """Which nodes do not speak any more, so that their numbers are old; empty where all do."""
+    silent = silent_nodes(snapshot)
+    if not silent:
+        return ""
+    who = next(iter(silent)) if len(silent) == 1 else f"{len(silent)} nodes"
+    return f"{clip_middle(who, 16, '~')} silent for {formats.duration(min(silent.values()))}  "
 
 
 def legend(known: Owners) -> str:
@@ -176,4 +187,5 @@ def host_section(
 
     wanted = sum(1 + min(processes, len(host.processes)) for host in hosts)
     count: Span = (f"{len(hosts)} node{'' if len(hosts) == 1 else 's'}", "dim")
-    return Section((("hosts", "title"),), (*extra, count), body, least=1, wanted=wanted, rank=rank)
+    quiet: Span = ("" if any(host.gpus for host in hosts) else silence(snapshot), "attention")
+    return Section((("hosts", "title"),), (*extra, quiet, count), body, least=1, wanted=wanted, rank=rank)

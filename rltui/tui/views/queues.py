@@ -119,7 +119,7 @@ def job_rows(job: JobSnapshot, now: float, width: int) -> list[Line]:
     if job.excluded_nodes:
         facts.append(("keeps away from", " ".join(job.excluded_nodes)))
     if job.restarts:
-        facts.append(("requeued", f"{job.restarts} times"))
+        facts.append(("requeued", "once" if job.restarts == 1 else f"{job.restarts} times"))
     return [
         row for name, words in facts for row in wrapped(words, width, "", "text", mark=(f" {pad(name, 18)} ", "dim"))
     ]
@@ -133,7 +133,8 @@ def _engines(status: StatusSnapshot, width: int) -> list[Line]:
     behind = {name: newest - version for name, version in status.engine_weight_versions.items()}
     late = {name: lag for name, lag in behind.items() if lag > 0}
     words = ", ".join(f"{name} {lag} behind" for name, lag in sorted(late.items(), key=lambda one: -one[1]))
-    words = words or f"all {len(behind)} engines have the newest weights"
+    all_have = f"all {len(behind)} engines have" if len(behind) > 1 else "the engine has"
+    words = words or f"{all_have} the newest weights"
     return wrapped(words, width, "", "text", mark=(f" {pad('engines', 18)} ", "dim"))
 
 

@@ -19,6 +19,11 @@ SHORT_NAMES = {"weight_sync": "sync", "saving": "save"}
 FIRST = ("time/generate", "time/train", "time/weight_sync", "time/saving")
 """Phases that come first, from the bottom; others follow by name."""
 
+BESIDE = frozenset(
+    {"time/engine_idle", "time/learner_idle", "time/update_actor", "time/update_critic", "time/update_overlap"}
+)
+"""Times that run beside the phases, or inside of one: stacked on them a step would look longer than it is."""
+
 ROLES: tuple[Role, ...] = ("bar", "ok", "attention", "waiting", "accent")
 REST = "other"
 ROWS = 6
@@ -39,7 +44,7 @@ class Phase(NamedTuple):
 def phases(metrics: MetricsSnapshot, columns: int) -> list[Phase]:
     """The phases of a step over ``columns``; what the total has beyond them is the rest."""
     names = [name for name in FIRST if name in metrics.series]
-    names += sorted(n for n in metrics.series if n.startswith("time/") and n not in (*FIRST, TOTAL))
+    names += sorted(n for n in metrics.series if n.startswith("time/") and n not in (*FIRST, *BESIDE, TOTAL))
     found = [Phase(_word(name), _filled(metrics.series[name], columns)) for name in names]
     shown = [phase for phase in found if any(phase.seconds)][:MOST_PHASES]
     if TOTAL in metrics.series:

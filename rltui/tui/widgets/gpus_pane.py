@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rltui.tui.spans import wrapped
 from rltui.tui.views import gpus as view
 from rltui.tui.widgets.list_pane import ListPane
+from rltui.watch.silence import silent_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,8 @@ class GpusPane(ListPane):
         """Show another picture."""
         before, self._snapshot = self._snapshot, snapshot
         if before is not None and before.hosts == snapshot.hosts and before.actors == snapshot.actors:
+            if silent_nodes(snapshot):
+                self.repaint()
             return
         self._table = None
         self.repaint()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.tui.spans import Line, line
+from rltui.tui.spans import Line, line, wrapped
 from rltui.tui.views import why as view
 from rltui.tui.widgets.list_pane import ListPane
 
@@ -20,6 +20,7 @@ class WhyPane(ListPane):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._report: WhyReport | None = None
+        self._problem = ""
         self._made: tuple[int, list[view.WhyLine]] = (-1, [])
 
     def show(self, report: WhyReport) -> None:
@@ -31,6 +32,11 @@ class WhyPane(ListPane):
         rows = self.lines
         self.cursor = next((index for index, row in enumerate(rows) if row.leads), 0)
         self.top = 0
+        self.repaint()
+
+    def fail(self, problem: str) -> None:
+        """Say why there is no report where there is none; empty while it is asked for again."""
+        self._problem = problem
         self.repaint()
 
     @property
@@ -95,7 +101,9 @@ class WhyPane(ListPane):
         return Line(spans, selected=True)
 
     def empty(self) -> Sequence[Line]:
-        """What stands there while the logs are read."""
+        """What stands there while the logs are read, or why they could not be."""
+        if self._problem:
+            return wrapped(f"{self._problem}  r tries again", self.size.width, " ", "attention")
         return [line((f" reading the logs {self.glyphs.ellipsis}", "dim"))]
 
 
