@@ -45,6 +45,17 @@ def list_gpus() -> Tuple[int, str]:
     return len(listed), said[-1][:200] if listing.returncode and said else ""
 
 
+def missing_gpus(wanted: int, there: int) -> List[str]:
+    """What stops an attempt that is for more GPUs than this machine has; Ray would believe in as many as it is told of."""
+    if wanted <= there:
+        return []
+    return [
+        "the layout is for nodes of %d GPU%s, this machine has %s: launch it on another cluster, set "
+        "hardware.gpus_per_node, or take a layout for CPU, such as local/grpo-tiny"
+        % (wanted, "s" * (wanted > 1), there or "none")
+    ]
+
+
 def problems(attempt: str, job: Dict[str, Any]) -> List[str]:
     """Everything that would stop the attempt later, each in one sentence that says what to do."""
     found = []

@@ -50,12 +50,13 @@ class Supervisor(AttemptRunner):
             time.sleep(POLL_S)
 
     def preflight(self) -> None:
-        """Look at disk and Python.
+        """Look at GPUs, disk and Python.
 
         Raises:
             EndedError: Something is missing.
         """
-        problems = preflight.problems(self.attempt, self.job)
+        problems = preflight.missing_gpus(self.job["resources"]["gpus"], preflight.capacity().gpus)
+        problems += preflight.problems(self.attempt, self.job)
         if problems:
             raise EndedError("; ".join(problems))
 

@@ -92,8 +92,9 @@ def nothing_found(run: RunSummary) -> str:
         return f"{run.run_id} is {run.state}{steps}. Nothing is known to be wrong with it."
     if run.end is not None and run.end.outcome in ("cancelled", "time-limit"):
         return f"{run.run_id} was ended{steps}: {run.end.reason or run.end.outcome}. Nothing else is known to be wrong."
+    said = f" ({run.end.reason})" if run.end is not None and run.end.reason else ""
     return (
-        f"{run.run_id} is {run.state}{steps}, but no known cause is in its logs, stages, metrics, samples, job "
+        f"{run.run_id} is {run.state}{steps}{said}, but no known cause is in its logs, stages, metrics, samples, job "
         f"and end. "
         f"The first error is still worth reading: rltui logs {run.run_id}"
     )

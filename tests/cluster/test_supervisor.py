@@ -130,6 +130,18 @@ def test_a_crash_is_told_with_its_reason_while_a_neighbour_goes_on(attempts: Cal
     neighbour.assert_nothing_left()
 
 
+def test_gpus_that_this_machine_has_not_are_said_before_ray_starts(
+    attempts: Callable[..., Attempt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLTUI_LOCAL_GPUS", "1")
+    attempt = attempts("finish", resources={"cpus": 1, "gpus": 2}).start()
+    assert attempt.wait() == 1
+    assert "for nodes of 2 GPUs, this machine has 1: " in str(attempt.end()["reason"])
+    history = (rundir.read_json(str(attempt.path / "stage.json")) or {})["history"]
+    assert [entry["stage"] for entry in history] == ["preflight", "ended"]
+    attempt.assert_nothing_left()
+
+
 def test_kill_9_of_the_supervisor_leaves_nothing_and_is_told(attempts: Callable[..., Attempt]) -> None:
     attempt = attempts("wait").start()
     attempt.await_ready()
