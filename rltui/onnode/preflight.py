@@ -46,7 +46,7 @@ def list_gpus() -> Tuple[int, str]:
 
 
 def missing_gpus(wanted: int, there: int) -> List[str]:
-    """What stops an attempt that is for more GPUs than this machine has; Ray would believe in as many as it is told of."""
+    """Say what stops an attempt for more GPUs than this machine has; Ray would believe in all that it is told of."""
     if wanted <= there:
         return []
     return [
