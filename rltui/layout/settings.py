@@ -249,8 +249,11 @@ class Checkpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Deadlines(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Most seconds that the trainer waits for its roles; what takes longer counts as hung."""
+    """Most seconds that Ray and the roles are waited for; what takes longer counts as hung."""
 
+    ray_s: Annotated[
+        Seconds, Meta(description="Until Ray's head is up; its other nodes have five minutes at least.")
+    ] = 120.0
     place_s: Annotated[
         Seconds, Meta(description="Until Ray has a place for all bundles; then, until processes run.")
     ] = 300.0

@@ -21,9 +21,9 @@ CLEAN_UP_S = 20.0
 """How long the agents may take to end what is on their nodes."""
 
 
-def rendezvous_s(nodes: int) -> float:
-    """How long to wait for all of ``nodes`` to join Ray, where the job does not say."""
-    return RENDEZVOUS_S + RENDEZVOUS_PER_NODE_S * nodes
+def rendezvous_s(nodes: int, alone_s: float) -> float:
+    """How long to wait for all of ``nodes`` to join Ray, where the job does not say; one alone may take ``alone_s``."""
+    return max(RENDEZVOUS_S, alone_s) + RENDEZVOUS_PER_NODE_S * nodes
 
 
 class Agents:

@@ -50,7 +50,8 @@ class RayHead(RayProcess):
             shutil.rmtree(self.folder, ignore_errors=True)
             if time.monotonic() >= deadline or attempt == tries - 1:
                 break
-        raise RayFailedError("Ray did not come up on %s: %s" % (host(), self.last_words()))
+        late = " within %g s (deadlines.ray_s)" % deadline_s if time.monotonic() >= deadline else ""
+        raise RayFailedError("Ray did not come up on %s%s: %s" % (host(), late, self.last_words()))
 
     def _launch(self, turn: int) -> str:
         """Start it on the ports of the ``turn``-th try; returns the address that it will have."""

@@ -150,7 +150,8 @@ class SlurmJob(AttemptRunner):
     def _join_nodes(self, head: RayHead) -> None:
         self.agents = Agents(self.attempt, self.allocation, head)
         wanted = {"CPU": float(self.job["ray"]["cpus"]), "GPU": float(self.job["ray"]["gpus"])}
-        deadline_s = self.job["deadlines_s"].get("rendezvous", rendezvous_s(len(self.addresses)))
+        deadlines_s = self.job["deadlines_s"]
+        deadline_s = deadlines_s.get("rendezvous", rendezvous_s(len(self.addresses), deadlines_s["ray_up"]))
         try:
             self.agents.await_all(self.addresses, wanted, deadline_s, self.requested)
         except RayFailedError:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from rltui.runs.code_snapshot import CodeSnapshot
 
-RAY_UP_DEADLINE_S = 120
 GRACE_S = 20
 
 UNPACK = """
@@ -156,7 +155,7 @@ def job(layout: Layout, attempt: Attempt, python: str) -> dict[str, Any]:
         "modules": [*MODULES, *optional_modules(layout)],
         "ray": {"cpus": cpus, "gpus": 0 if on_cpu else layout.hardware.gpus_per_node},
         "resources": {"cpus": slots, "gpus": 0 if on_cpu else layout.hardware.gpus_per_node},
-        "deadlines_s": {"ray_up": RAY_UP_DEADLINE_S, "grace": GRACE_S},
+        "deadlines_s": {"ray_up": layout.deadlines.ray_s, "grace": GRACE_S},
     }
 
 

@@ -142,6 +142,15 @@ def test_gpus_that_this_machine_has_not_are_said_before_ray_starts(
     attempt.assert_nothing_left()
 
 
+def test_a_ray_that_is_not_up_in_time_is_said_with_the_key_that_gives_it_longer(
+    attempts: Callable[..., Attempt],
+) -> None:
+    attempt = attempts("finish", deadlines_s={"ray_up": 0.5, "grace": 2}).start()
+    assert attempt.wait() == 1
+    assert " within 0.5 s (deadlines.ray_s): " in str(attempt.end()["reason"])
+    attempt.assert_nothing_left()
+
+
 def test_kill_9_of_the_supervisor_leaves_nothing_and_is_told(attempts: Callable[..., Attempt]) -> None:
     attempt = attempts("wait").start()
     attempt.await_ready()

@@ -16,7 +16,7 @@ from rltui.onnode import node_check, node_network, node_report, ray_nodes, ray_p
 from rltui.onnode.allocation import Allocation, cause_of_signal, start_step, step_command
 from rltui.onnode.attempt_runner import Verdict
 from rltui.onnode.environment import EnvironmentFileError, attempt_environment, read_private_file
-from rltui.onnode.ray_agents import progress
+from rltui.onnode.ray_agents import progress, rendezvous_s
 from rltui.onnode.requeue import folder_of_start
 from rltui.onnode.slurm_job import SlurmJob
 
@@ -376,3 +376,8 @@ def test_folders_that_killed_attempts_left_go_and_live_ones_stay(
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         [mine + "bbbbbbbb", mine + "cccccccc", "rltui-1-dddddddd", "other"]
     )
+
+
+def test_the_other_nodes_have_as_long_as_the_head_and_five_minutes_at_least() -> None:
+    assert rendezvous_s(1, 120.0) == rendezvous_s(1, 30.0) == 302.0
+    assert rendezvous_s(100, 900.0) == 1100.0

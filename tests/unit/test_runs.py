@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import trainers
 from rltui.cluster.local_transport import LocalTransport
@@ -17,7 +18,7 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
-from rltui.layout.schema import Layout
+from rltui.layout.schema import Deadlines, Layout
 from rltui.onnode import rundir
 from rltui.paths import ensure_private
 from rltui.runs.code_snapshot import NEEDED_ON_NODES, take_snapshot
@@ -69,6 +70,12 @@ def test_a_run_has_its_files_and_nobody_else_may_read_them(client: RelayClient, 
     assert load_layout(Path(attempt.path, "layout.yaml")).layout == LAYOUT
     for path in (tmp_path / attempt.run_id).rglob("*"):
         assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_layout_says_how_long_ray_may_take(client: RelayClient, tmp_path: Path) -> None:
+    patient = structs.replace(LAYOUT, deadlines=Deadlines(ray_s=600))
+    attempt = made(client, tmp_path, patient)
+    assert json.loads(Path(attempt.path, "job.json").read_text())["deadlines_s"]["ray_up"] == 600
 
 
 def test_hostile_values_travel_as_data(client: RelayClient, tmp_path: Path) -> None:
