@@ -343,8 +343,7 @@ def test_an_engine_that_dies_changes_nothing_but_the_time(learned: Learned, laun
 
 
 def test_bundles_that_find_no_place_are_named_with_what_is_free(launch: Callable[..., Attempt]) -> None:
-    preamble = "import trainers.attempt as g; g.Deadlines = lambda D=g.Deadlines: D(place_s=2.0)"
-    attempt = launch(1, "hardware.gpus_per_node=64", "roles.learner.gpus=[48]", preamble=preamble)
+    attempt = launch(1, "hardware.gpus_per_node=64", "roles.learner.gpus=[48]", "deadlines.place_s=2")
     assert attempt.wait() == 1
     error = attempt.events("error")[-1]
     assert "the learner bundles found no place" in error
