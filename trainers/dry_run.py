@@ -81,14 +81,14 @@ def _division(layout: Layout, name: str, ranks: int, role: Learner | Critic) -> 
     batches = f"{-(-per_rank // micro)} micro-batches of at most {micro}"
     if layout.lengths.pack:
         batches = f"rows of at most {layout.lengths.pack} tokens, {role.micro_batch or 'all of them'} at once"
-    left_out = " (groups without signal are left out)" if leaves_groups_out(layout) else ""
+    left_out = " (groups without signal are left out)" if _leaves_groups_out(layout) else ""
     return (
         f"{name:<12} {ranks} × {per_rank} samples an optimizer step in {batches},"
         f" {per_rank * ranks - samples} to fill up{left_out}"
     )
 
 
-def leaves_groups_out(layout: Layout) -> bool:
+def _leaves_groups_out(layout: Layout) -> bool:
     """Whether fewer samples may be trained on than are drawn: where GRPO's groups without signal do not count."""
     return layout.algorithm == "grpo" and layout.grpo.filter_zero_std
 

@@ -82,7 +82,7 @@ def estimate_roles(layout: Layout) -> LayoutEstimate:
         UsageError: A model is a local folder whose config.json cannot be read.
     """
     model = find_model(layout.roles.learner.model)
-    checkpoint = layout_checkpoint_gib(layout)
+    checkpoint = _checkpoint_gib(layout, model)
     if layout.hardware.on_cpu:
         note = "This layout runs on CPU slots: there is no card to fill."
         unknown = () if model else (_unknown_model(layout.roles.learner.model),)
@@ -106,7 +106,11 @@ def layout_checkpoint_gib(layout: Layout) -> float | None:
     Raises:
         UsageError: A model is a local folder whose config.json cannot be read.
     """
-    critic, model = layout.roles.critic, find_model(layout.roles.learner.model)
+    return _checkpoint_gib(layout, find_model(layout.roles.learner.model))
+
+
+def _checkpoint_gib(layout: Layout, model: Architecture | None) -> float | None:
+    critic = layout.roles.critic
     if model is None:
         return None
     training = learner_training(layout)

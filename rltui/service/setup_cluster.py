@@ -51,7 +51,7 @@ def propose(site: Site, way: dict[str, Any], wanted: str = "") -> Proposal:
         ray = {"scheduler": "ray", "ray_address": site.ray_address}
         return Proposal(values={**way, **ray, **_disk(site)}, notes=(note,))
     partition, choices = _partition(site.facts, site.default_account, wanted)
-    nodes = [node for node in site.facts.nodes if partition and partition.name in node.partitions]
+    nodes = site.facts.nodes_of(partition.name) if partition else ()
     values: dict[str, Any] = {**way, "scheduler": "slurm"}
     notes: list[str] = []
     if partition is None:
@@ -77,7 +77,7 @@ def _partition(facts: ClusterFacts, account: str, wanted: str) -> tuple[Partitio
     """The wanted one, else the default if it has GPUs, else that with the most; those down or closed come last."""
 
     def weight(one: PartitionFacts) -> tuple[bool, bool, bool, int]:
-        gpus = sum(node.gpus for node in facts.nodes if one.name in node.partitions)
+        gpus = sum(node.gpus for node in facts.nodes_of(one.name))
         is_open = not one.accounts or not facts.accounts or bool({account, *facts.accounts} & set(one.accounts))
         return (one.is_up and is_open, gpus > 0, one.is_default, gpus)
 

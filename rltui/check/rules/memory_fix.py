@@ -42,7 +42,7 @@ def cure(layout: Layout, role: str, good: Collection[str]) -> tuple[str, ...]:
 def cure_engine(layout: Layout, role: str) -> tuple[str, ...]:
     """The overrides that make room for a KV cache, with as many engines as the same GPUs hold then.
 
-    None where no node would have the room for such an engine.
+    Nothing where no node would have the room for such an engine.
     """
     words: dict[str, str] = {}
     gpus, placed = layout.slots_of(role), not place(layout).homeless
