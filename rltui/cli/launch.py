@@ -6,17 +6,36 @@ from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_cluster, add_json, print_json, talk
 from rltui.cluster.prompts import TerminalPrompter
+from rltui.errors import UsageError
+from rltui.runs.script_job import is_script
 from rltui.service.context import open_context
 from rltui.service.launch import launch
 
 if TYPE_CHECKING:
     import argparse
 
+    from rltui.service.context import Context
+    from rltui.service.submit import Launched
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("layout", metavar="PRESET|FILE")
+    parser.add_argument("layout", nargs="?", default="", metavar="PRESET|FILE|SCRIPT")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
+    script = parser.add_argument_group(
+        "a script of another system",
+        "verl, TRL, slime, … or any program; run as it is, words behind -- are its arguments",
+    )
+    script.add_argument("--script", metavar="FILE", help="the script to run; a FILE that ends in .sh is one too")
+    script.add_argument("--nodes", type=int, metavar="N", help="nodes; else as its #SBATCH lines say")
+    script.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs of each node; 0: none")
+    script.add_argument("--gpu", default="", metavar="NAME", help="the kind of GPU")
+    script.add_argument("--name", default="", help="what the run is called; else the script's name")
+    script.add_argument(
+        "--folder", default="", metavar="DIR", help="where it runs; else here, on another host in your home"
+    )
+    script.add_argument("--dialect", default="", metavar="NAME", help="whose script it is; else it is recognised")
+    script.add_argument("--dry-run", action="store_true", help="of a script: only show what would be run")
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     parser.add_argument("--chain", type=int, default=1, metavar="N", help="N Slurm jobs, each after the one before")
     add_cluster(parser)
@@ -25,15 +44,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Launch; with ``--wait`` follow the run to its end."""
+    if options.script or is_script(options.layout):
+        return _run_script(options)
+    if not options.layout:
+        raise UsageError("What is to be launched?", "`rltui layouts` lists presets; --script FILE runs a script.")
     with open_context(options.cluster, TerminalPrompter()) as context:
         launched = launch(context, options.layout, options.overrides, chain=options.chain)
-        talk(f"launched {launched.run_id} on {launched.cluster}  (rltui attach {launched.run_id})")
-        if not options.wait:
-            print_json({"schema": 1, **_fields(launched)}) if options.json else print(launched.run_id)
-            return 0
-        from rltui.cli.follow import follow
+        return _launched(context, launched, options)
 
-        return follow(context, launched.run_id, options.json)
+
+def _run_script(options: argparse.Namespace) -> int:
+    """Launch a script of another system, or show what that would be."""
+    from rltui.service.scripts import Wishes, launch_script, prepare
+
+    words = [word for word in (options.layout if options.script else "", *options.overrides) if word]
+    wishes = Wishes(
+        nodes=options.nodes,
+        gpus_per_node=options.gpus_per_node,
+        gpu=options.gpu,
+        name=options.name,
+        folder=options.folder,
+        dialect=options.dialect,
+        words=tuple(word for word in words if not word.startswith("slurm.")),
+        settings=tuple(word for word in words if word.startswith("slurm.")),
+    )
+    with open_context(options.cluster, TerminalPrompter()) as context:
+        prepared = prepare(options.script or options.layout, wishes, context.cluster.profile)
+        for line in (*prepared.notes, *(f"error: {problem}" for problem in prepared.problems)):
+            talk(f"  {line}")
+        if options.dry_run:
+            if options.json:
+                print_json(
+                    {"schema": 1, "script": prepared.job, "problems": prepared.problems, "notes": prepared.notes}
+                )
+            return 1 if prepared.problems else 0
+        return _launched(context, launch_script(context, prepared), options)
+
+
+def _launched(context: Context, launched: Launched, options: argparse.Namespace) -> int:
+    talk(f"launched {launched.run_id} on {launched.cluster}  (rltui attach {launched.run_id})")
+    if not options.wait:
+        print_json({"schema": 1, **_fields(launched)}) if options.json else print(launched.run_id)
+        return 0
+    from rltui.cli.follow import follow
+
+    return follow(context, launched.run_id, options.json)
 
 
 def _fields(launched: object) -> dict[str, object]:

@@ -107,9 +107,12 @@ class AttemptRunner:
             rundir.write_stage(self.attempt, "preflight")
             self.preflight()
             self.raise_if_requested()
-            self.start_ray()
+            if self.needs_ray:
+                self.start_ray()
+            else:
+                self.start_guard("")
             self.start_sampler()
-            if self.has_scribe:
+            if self.has_scribe and self.needs_ray:
                 self.start_scribe()
             return self._train()
         except RequestedError:
@@ -117,6 +120,11 @@ class AttemptRunner:
             return Verdict(self.request.outcome, None, self.request.reason)
         except (EndedError, RayFailedError, OSError) as error:
             return Verdict("failed", 1, str(error))
+
+    @property
+    def needs_ray(self) -> bool:
+        """Whether what is to be run wants a Ray of ours: a script of another system may start its own, or none."""
+        return self.job["ray"] is not None
 
     # what subclasses fill in
 
@@ -197,8 +205,8 @@ class AttemptRunner:
             self.scribe.wait(LAST_LOOK_S)
 
     def _train(self) -> Verdict:
-        assert self.ray is not None
-        self.environment.update(self.ray.client_environment(), RAY_ADDRESS=self.ray.address)
+        if self.ray is not None:
+            self.environment.update(self.ray.client_environment(), RAY_ADDRESS=self.ray.address)
         self.raise_if_requested()
         self.trainer = self._spawn(self.job["argv"])
         heeded: Optional[Request] = None

@@ -40,7 +40,7 @@ def look(options: argparse.Namespace) -> Dict[str, Any]:
     job = rundir.read_json(os.path.join(options.attempt, rundir.JOB)) or {}
     found: Dict[str, Any] = {MARK: 1, "node": host(), "time": time.time(), "problems": [], "warnings": []}
     problems, warnings = found["problems"], found["warnings"]
-    _look_at_gpus(found, int(job.get("ray", {}).get("gpus", 0)))
+    _look_at_gpus(found, int(job.get("gpus_per_node", (job.get("ray") or {}).get("gpus", 0))))
     _look_at_disk(found, options.attempt)
     _look_at_network(found, options)
     found["versions"] = versions()

@@ -6,7 +6,7 @@ from typing import Any, Dict
 
 from rltui.onnode import rundir
 
-COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT)
+COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.SCRIPT_RUN)
 
 
 def folder_of_start(attempt: str, job_id: int, restart: int) -> str:
@@ -35,7 +35,8 @@ def folder_of_start(attempt: str, job_id: int, restart: int) -> str:
         except FileExistsError:
             number += 1
     fresh = _folder(attempts, number)
-    for name in COPIED:
+    script = (rundir.read_json(os.path.join(attempt, rundir.SCRIPT_RUN)) or {}).get("script")
+    for name in (*COPIED, *([script] if script else [])):
         if os.path.exists(os.path.join(attempt, name)):
             shutil.copy2(os.path.join(attempt, name), os.path.join(fresh, name))
     job = rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}

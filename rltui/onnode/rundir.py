@@ -6,6 +6,7 @@
         attempts/01/
             layout.yaml             the layout as resolved
             job.json                what the supervisor is to start (no secret in it)
+            script.json             of a script of another system: its name, words, folder and dialect
             submitted.json          the scheduler's id of it (0600); written by rltui once it knows
             .lock-<uuid>/           made by whoever starts the attempt, or by rltui so that nobody can any more
             env                     NAME=value lines (0600), read by the supervisor
@@ -42,6 +43,7 @@ RUN = "run.json"
 LAYOUT = "layout.yaml"
 JOB = "job.json"
 SCRIPT = "job.sbatch"
+SCRIPT_RUN = "script.json"
 SUBMITTED = "submitted.json"
 ENVIRONMENT = "env"
 STAGE = "stage.json"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
     from rltui.layout.schema import Layout
     from rltui.runs.code_snapshot import CodeSnapshot
+    from rltui.runs.script_job import ScriptJob
 
 GRACE_S = 20
 
@@ -76,7 +77,7 @@ def make_run(client: RelayClient, run_root: str, run_id: str) -> None:
     _make_folders(client, [f"{path}/{rundir.ATTEMPTS}", f"{path}/{rundir.CHECKPOINTS}", f"{path}/wandb"])
 
 
-def write_run(client: RelayClient, run_root: str, run_id: str, layout: Layout, cluster: str) -> None:
+def write_run(client: RelayClient, run_root: str, run_id: str, layout: Layout | ScriptJob, cluster: str) -> None:
     """Write the run's ``run.json``: what it is, for ever.
 
     Raises:

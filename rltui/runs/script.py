@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rltui.cluster.cluster import AttemptPlace
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
+    from rltui.runs.script_job import ScriptJob
 
 TEMPLATES = Path(__file__).parent / "templates"
 TEMPLATE = "job.sbatch.j2"
@@ -52,7 +53,7 @@ class PlaceholderAttempt(Struct, frozen=True, kw_only=True):
     code: str
 
 
-def render_script(layout: Layout, profile: Profile, attempt: AttemptPlace) -> str:
+def render_script(layout: Layout | ScriptJob, profile: Profile, attempt: AttemptPlace) -> str:
     """The job script of ``attempt``, exactly as it is to be handed to sbatch.
 
     Args:
@@ -89,7 +90,7 @@ def render_script(layout: Layout, profile: Profile, attempt: AttemptPlace) -> st
     return script
 
 
-def preview_script(layout: Layout, profile: Profile) -> str:
+def preview_script(layout: Layout | ScriptJob, profile: Profile) -> str:
     """The script that a launch would submit, with placeholders for what only a launch decides (uuid, paths).
 
     Raises:
@@ -102,7 +103,7 @@ def preview_script(layout: Layout, profile: Profile) -> str:
     return render_script(layout, profile, attempt)
 
 
-def _job(layout: Layout, profile: Profile, attempt: AttemptPlace) -> dict[str, Any]:
+def _job(layout: Layout | ScriptJob, profile: Profile, attempt: AttemptPlace) -> dict[str, Any]:
     """What the template shows, by name."""
     slurm, hardware = layout.slurm, layout.hardware
     exclusive = is_exclusive(layout, profile)
@@ -132,14 +133,14 @@ def _job(layout: Layout, profile: Profile, attempt: AttemptPlace) -> dict[str, A
     }
 
 
-def is_exclusive(layout: Layout, profile: Profile) -> bool:
+def is_exclusive(layout: Layout | ScriptJob, profile: Profile) -> bool:
     """Whether the job takes whole nodes: as the layout says, else where it would use all of their GPUs anyway."""
     if layout.slurm.exclusive is not None:
         return layout.slurm.exclusive
     return not layout.hardware.on_cpu and layout.hardware.gpus_per_node >= profile.gpus_per_node
 
 
-def signal_lead_s(layout: Layout) -> int:
+def signal_lead_s(layout: Layout | ScriptJob) -> int:
     """Seconds before the time limit at which Slurm warns.
 
     Of a short job at most a fifth: Slurm sends a warning that is longer than what is left of the job at its start.
@@ -149,7 +150,7 @@ def signal_lead_s(layout: Layout) -> int:
     return lead_s if limit_s is None else min(lead_s, max(SHORTEST_LEAD_S, limit_s // 5))
 
 
-def excluded_nodes(layout: Layout, profile: Profile, today: str = "") -> list[str]:
+def excluded_nodes(layout: Layout | ScriptJob, profile: Profile, today: str = "") -> list[str]:
     """Nodes that the job keeps away from: the layout's, and the profile's bad nodes whose time is not over.
 
     Args:

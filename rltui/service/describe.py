@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
+from rltui.runs.script_job import read_script_job
+from rltui.service.script_changes import newest_step
 
 if TYPE_CHECKING:
     from rltui.service.context import Context
@@ -22,6 +24,9 @@ def newest_checkpoint_step(context: Context, run: RunSummary) -> int | None:
     Raises:
         ClusterError: The cluster cannot be reached.
     """
+    script = read_script_job(context.cluster.client, attempt_path(run))
+    if script is not None:
+        return newest_step(context, script)
     pattern = f"{rundir.CHECKPOINTS}/step-*/{rundir.CHECKPOINT_COMPLETE}"
     found = context.cluster.client.collect(run.path, [pattern], 4096)
     names = (file.path.split("/")[-2].removeprefix("step-") for file in found)

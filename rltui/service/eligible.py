@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rltui.cluster.facts import ClusterFacts
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
+    from rltui.runs.script_job import ScriptJob
     from rltui.service.context import Context
 
 
@@ -25,7 +26,7 @@ class Eligible(Struct, frozen=True, kw_only=True):
     """Usable ones with enough GPUs that nobody excludes."""
 
 
-def eligible_nodes(context: Context, layout: Layout) -> Eligible | None:
+def eligible_nodes(context: Context, layout: Layout | ScriptJob) -> Eligible | None:
     """Ask the cluster which nodes are left for ``layout``; None where it has no Slurm or does not answer."""
     if context.cluster.profile.scheduler != "slurm":
         return None
@@ -37,7 +38,7 @@ def eligible_nodes(context: Context, layout: Layout) -> Eligible | None:
         return None
 
 
-def count_eligible(facts: ClusterFacts, profile: Profile, layout: Layout) -> Eligible | None:
+def count_eligible(facts: ClusterFacts, profile: Profile, layout: Layout | ScriptJob) -> Eligible | None:
     """Count the nodes that ``layout`` could start on; None where its partition is not known."""
     from rltui.runs.script import excluded_nodes
 

@@ -6,6 +6,7 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from rltui.check.run import check_layout
@@ -15,11 +16,13 @@ from rltui.layout.load import load_text
 from rltui.onnode import rundir
 from rltui.runs.claims import read_evidence, read_uuid, settle_unstarted
 from rltui.runs.directory import read_layout
+from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.actions import cancel
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, checkpoint_words
 from rltui.service.launch import RefusedError, launchable, require_modules
 from rltui.service.run_jobs import write_last_word
+from rltui.service.script_changes import changed_script, newest_step, resumed
 from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:
@@ -39,16 +42,21 @@ LOOK_S = 1.0
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """The layout of the next attempt, and what is new in it."""
+    """What the next attempt does, and what is new in it."""
 
-    report: Report
-    layout: Layout | None
+    report: Report | None
+    """Of a layout; a script of another system has none."""
+    layout: Layout | ScriptJob | None
     words: tuple[str, ...]
     """All of the change as ``key.path=value`` words."""
     lines: tuple[str, ...]
     """The difference, a ``-`` and a ``+`` line a key."""
     findings: tuple[Finding, ...]
     """What stands in the way, and what a check says of the change."""
+    start: str
+    """Where it goes on, in words."""
+    text: bytes = b""
+    """The script, byte for byte."""
 
 
 def preview_resubmit(
@@ -61,8 +69,9 @@ def preview_resubmit(
         ClusterError: The cluster cannot be reached.
     """
     change = changed(context, run, overrides, exclude)
-    what = "same layout, same seed" if not change.lines else "changed as shown"
-    lines = [f"starts attempt {next_number(run)} of {run.run_id}, {what}", f"it {checkpoint_words(context, run)}"]
+    same = "same script" if isinstance(change.layout, ScriptJob) else "same layout, same seed"
+    what = "changed as shown" if change.lines else same
+    lines = [f"starts attempt {next_number(run)} of {run.run_id}, {what}", f"it {change.start}"]
     if run.is_live:
         lines.insert(0, f"cancels attempt {run.attempt} first, which is {run.state}, and waits until it has ended")
     if run.state == "unknown":
@@ -103,24 +112,28 @@ def resubmit(
         ClaimedError: Another rltui was faster.
     """
     change = changed(context, run, overrides, exclude)
-    if not change.report.ok or change.layout is None:
+    if change.layout is None or (change.report is not None and not change.report.ok):
+        assert change.report is not None
         raise RefusedError(change.report)
-    if context.cluster.profile.scheduler == "local":
+    if context.cluster.profile.scheduler == "local" and not isinstance(change.layout, ScriptJob):
         require_modules(change.layout)
     if run.is_live:
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
-    return submit_attempt(context, run.run_id, next_number(run), change.layout, action="resubmit")
+    return submit_attempt(context, run.run_id, next_number(run), change.layout, text=change.text, action="resubmit")
 
 
 def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> Change:
-    """The layout of ``run`` with the change, checked.
+    """What the next attempt of ``run`` does with the change, checked.
 
     Raises:
         LayoutError: A word is no override.
         ClusterError: The cluster cannot be reached.
     """
     path = attempt_path(run)
+    script = read_script_job(context.cluster.client, path)
+    if script is not None:
+        return _changed_script(context, path, script, overrides, exclude)
     text, name = read_layout(context.cluster.client, path), f"{path}/{rundir.LAYOUT}"
     loaded_before = load_text(text, name)
     before = loaded_before.layout
@@ -132,7 +145,28 @@ def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude
     report = launchable(check_layout(loaded))
     new = _new_findings(check_layout(loaded_before).findings, report.findings)
     return Change(
-        report=report, layout=loaded.layout, words=words, lines=tuple(_lines(before, loaded.layout)), findings=new
+        report=report,
+        layout=loaded.layout,
+        words=words,
+        lines=tuple(_lines(before, loaded.layout)),
+        findings=new,
+        start=checkpoint_words(context, run),
+    )
+
+
+def _changed_script(
+    context: Context, path: str, before: ScriptJob, overrides: Sequence[str], exclude: Sequence[str]
+) -> Change:
+    """The script of the attempt at ``path`` with the change, and with the words by which it goes on."""
+    after, start = resumed(changed_script(before, overrides, exclude), newest_step(context, before))
+    lines = [f"+ {word}" for word in after.words[len(before.words) :]]
+    for name in ("hardware", "slurm"):
+        old, new = msgspec.to_builtins(getattr(before, name)), msgspec.to_builtins(getattr(after, name))
+        for key in (key for key in new if new[key] != old[key]):
+            lines += [f"- {name}.{key}: {_value(old[key])}", f"+ {name}.{key}: {_value(new[key])}"]
+    text = context.cluster.client.read(f"{path}/{before.script}", 0, LARGEST).data
+    return Change(
+        report=None, layout=after, words=tuple(overrides), lines=tuple(lines), findings=(), start=start, text=text
     )
 
 
@@ -183,7 +217,7 @@ def command(run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -
     return shlex.join(words + (["--cancel"] if run.is_live else []))
 
 
-def eligible_words(context: Context, layout: Layout | None, exclude: Sequence[str]) -> str:
+def eligible_words(context: Context, layout: Layout | ScriptJob | None, exclude: Sequence[str]) -> str:
     """How many nodes are left to choose from; empty where nobody can tell."""
     from rltui.service.eligible import eligible_nodes
 

@@ -20,6 +20,7 @@ from rltui.onnode import rundir
 from rltui.runs.claims import note_submitted, settle_unstarted
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import job, make_attempt, make_run, plan_attempt, stage_code, write_run
+from rltui.runs.script_job import ScriptJob, script_files, script_job
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
@@ -40,9 +41,25 @@ class Launched(Struct, frozen=True, kw_only=True):
 
 
 def submit_attempt(
-    context: Context, run_id: str, number: int, layout: Layout, *, action: str = "submit", after_job: str = ""
+    context: Context,
+    run_id: str,
+    number: int,
+    work: Layout | ScriptJob,
+    *,
+    text: bytes = b"",
+    action: str = "submit",
+    after_job: str = "",
 ) -> Launched:
     """Make attempt ``number`` of ``run_id`` (attempt 1 makes the run) and hand it to the scheduler, once.
+
+    Args:
+        context: Where.
+        run_id: The run.
+        number: The attempt's number in it.
+        work: What the attempt is to do: a layout for the bundled trainers, or another system's script.
+        text: The script, byte for byte.
+        action: What the journal calls it.
+        after_job: Id of a job that must have ended before.
 
     Raises:
         ClaimedError: Another rltui made that attempt a moment ago.
@@ -52,11 +69,11 @@ def submit_attempt(
     cluster = context.cluster
     code = stage_code(cluster.client, cluster.run_root, take_snapshot())
     attempt = plan_attempt(cluster.run_root, run_id, number, code)
-    files = attempt_files(cluster, layout, attempt, after_job)
+    files = attempt_files(cluster, work, attempt, after_job, text)
     about = _about(cluster.name, attempt)
     context.journal.write(action, "intent", **about, sha256=_digest(files))
     try:
-        _make(cluster, attempt, layout, files)
+        _make(cluster, attempt, work, files)
     except RltuiError as error:
         _failed(context, action, attempt, error)
         raise
@@ -81,30 +98,35 @@ def submit_attempt(
     )
 
 
-def attempt_files(cluster: Cluster, layout: Layout, attempt: Attempt, after_job: str = "") -> dict[str, bytes]:
+def attempt_files(
+    cluster: Cluster, work: Layout | ScriptJob, attempt: Attempt, after_job: str = "", text: bytes = b""
+) -> dict[str, bytes]:
     """The files that an attempt begins with, by name.
 
     Raises:
         RltuiError: A value of layout or profile cannot stand in a job script.
     """
-    told = job(layout, attempt, cluster.python)
+    if isinstance(work, ScriptJob):
+        told, files = script_job(work, attempt, cluster.python), script_files(work, text)
+    else:
+        told, files = job(work, attempt, cluster.python), {rundir.LAYOUT: dump_layout(work).encode()}
     if after_job:
         told["after_job"] = after_job
-    files = {rundir.LAYOUT: dump_layout(layout).encode(), rundir.JOB: msgspec.json.encode(told)}
+    files[rundir.JOB] = msgspec.json.encode(told)
     if cluster.profile.scheduler == "slurm":
         from rltui.runs.script import render_script
 
-        files[rundir.SCRIPT] = render_script(layout, cluster.profile, attempt).encode()
+        files[rundir.SCRIPT] = render_script(work, cluster.profile, attempt).encode()
     return files
 
 
-def _make(cluster: Cluster, attempt: Attempt, layout: Layout, files: dict[str, bytes]) -> None:
+def _make(cluster: Cluster, attempt: Attempt, work: Layout | ScriptJob, files: dict[str, bytes]) -> None:
     client, root = cluster.client, cluster.run_root
     if attempt.number == 1:
         make_run(client, root, attempt.run_id)
     make_attempt(client, attempt, files)
     if attempt.number == 1:
-        write_run(client, root, attempt.run_id, layout, cluster.name)
+        write_run(client, root, attempt.run_id, work, cluster.name)
 
 
 def _failed(context: Context, action: str, attempt: Attempt, error: RltuiError) -> None:

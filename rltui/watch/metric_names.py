@@ -1,7 +1,7 @@
 """One table of metric names: what other versions and other systems call a metric, and what it is called here.
 
 Only names that mean the same quantity in the same unit are here. Canonical names are those of ``metrics.jsonl``
-(docs/architecture.md); those of open-instruct, TRL and verl are as their own code writes them.
+(docs/architecture.md); those of the other systems are as their own code writes them.
 """
 
 from __future__ import annotations
@@ -55,6 +55,77 @@ ALIASES: Mapping[str, str] = {
     "timing_s/update_weights": "time/weight_sync",
     "timing_s/save_checkpoint": "time/saving",
     "perf/max_memory_allocated_gb": "learner_memory_gib",
+    "timing_s/old_log_prob": "time/log_probs",
+    "training/rollout_probs_diff_mean": "parity_mean_abs",
+    # slime, miles
+    "rollout/step": "step",
+    "rollout/raw_reward": "reward",
+    "rollout/response_len/mean": "response_length",
+    "rollout/truncated_ratio": "truncated_fraction",
+    "train/loss": "loss",
+    "train/grad_norm": "grad_norm",
+    "train/train_rollout_logprob_abs_diff": "parity_mean_abs",
+    "perf/step_time": "time/total",
+    "perf/rollout_time": "time/generate",
+    "perf/actor_train_time": "time/train",
+    "perf/log_probs_time": "time/log_probs",
+    "perf/update_weights_time": "time/weight_sync",
+    "perf/save_model_time": "time/saving",
+    "perf/train_wait_time": "time/learner_idle",
+    # TRL's GRPO
+    "step_time": "time/total",
+    # prime-rl
+    "loss/mean": "loss",
+    "optim/grad_norm": "grad_norm",
+    "mismatch_kl/all/mean": "mismatch_kl",
+    "entropy/all/mean": "entropy",
+    "time/forward_backward": "time/train",
+    "time/broadcast_weights": "time/weight_sync",
+    "time/save_ckpt": "time/saving",
+    "time/wait_for_batch": "time/learner_idle",
+    "perf/peak_memory": "learner_memory_gib",
+    # NeMo-RL
+    "train/reward": "reward",
+    "mean_gen_tokens_per_sample": "response_length",
+    "truncation_rate": "truncated_fraction",
+    "timing/train/total_step_time": "time/total",
+    "timing/train/generation": "time/generate",
+    "timing/train/policy_training": "time/train",
+    "timing/train/checkpointing": "time/saving",
+    # SkyRL
+    "trainer/global_step": "step",
+    "reward/avg_raw_reward": "reward",
+    "policy/policy_loss": "loss",
+    "policy/grad_norm": "grad_norm",
+    "policy/policy_entropy": "entropy",
+    "policy/rollout_train_logprobs_abs_diff_mean": "parity_mean_abs",
+    "generate/avg_num_tokens": "response_length",
+    "timing/step": "time/total",
+    "timing/generate": "time/generate",
+    "timing/policy_train": "time/train",
+    "timing/fwd_logprobs_values_reward": "time/log_probs",
+    "timing/sync_weights": "time/weight_sync",
+    "timing/save_checkpoints": "time/saving",
+    # OpenRLHF
+    "rollout/reward_mean": "reward",
+    "rollout/response_length_mean": "response_length",
+    "rollout/truncated_rate": "truncated_fraction",
+    "policy_loss": "loss",
+    "actor_grad_norm": "grad_norm",
+    "timing/step_total": "time/total",
+    "timing/generation": "time/generate",
+    "timing/ppo_train": "time/train",
+    "timing/broadcast": "time/weight_sync",
+    # AReaL
+    "ppo_actor/task_reward/avg": "reward",
+    "rollout/reward": "reward",
+    "seq_len/avg": "response_length",
+    "no_eos_ratios/avg": "truncated_fraction",
+    "timeperf/rollout": "time/generate",
+    "timeperf/train_step": "time/train",
+    "timeperf/recompute_logp": "time/log_probs",
+    "timeperf/update_weights": "time/weight_sync",
+    "timeperf/save": "time/saving",
 }
 
 

@@ -1,7 +1,7 @@
 """What one predictor (memory, plan, import, why …) is worth: the form in which each module beside this one says it.
 
-A module of this folder measures one predictor on its cases and has one function, ``score() -> Score``. ``make truth`` prints all
-of them as a page, and ``test_truth.py`` fails where a figure is worse than its bound.
+A module of this folder measures one predictor on its cases and has one function, ``score() -> Score``. ``make truth``
+prints all of them as a page, and ``test_truth.py`` fails where a figure is worse than its bound.
 """
 
 from __future__ import annotations

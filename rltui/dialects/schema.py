@@ -1,0 +1,101 @@
+"""What a dialect says of a training system; docs/dialects.md teaches how to write one."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from rltui.errors import RltuiError
+
+Values = Literal["", "pairs", "python", "json", "block"]
+"""How the numbers of a line are worded: ``name:1.5 - other:2``, a Python or JSON dictionary, one over several lines."""
+
+
+class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of the console, as a regular expression.
+
+    Named groups: ``step`` and ``steps``; ``values`` is read as ``Line.values`` says; ``name`` and ``value`` are one
+    metric; any other group is a metric of that name, with ``__`` for a slash.
+    """
+
+    pattern: str
+    values: Values = ""
+    is_step: Annotated[
+        bool, Meta(description="Whether every such line is a step of its own, for systems that do not say its number.")
+    ] = False
+
+
+class StageLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line that says where a run stands before its first step, or that it saves."""
+
+    pattern: str
+    stage: Literal["placing", "loading", "training", "saving"]
+
+
+class MetricsFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The system's own file of metrics, one JSON object a step; it tells more than the console and goes before it."""
+
+    file: Annotated[str, Meta(description="Its path, with {attempt} and {run}; empty: it writes none.")] = ""
+    step: str = "step"
+    values: Annotated[str, Meta(description="The key that holds the numbers; empty: beside the step.")] = ""
+
+
+class Checkpoints(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a system keeps its checkpoints, and what is there when one is complete."""
+
+    settings: Annotated[tuple[str, ...], Meta(description="Words of the command that name the folder.")] = ()
+    default: Annotated[str, Meta(description="The folder where no word says so.")] = ""
+    folder: Annotated[str, Meta(description="Name of one checkpoint, a regular expression with the group step.")] = ""
+    complete: Annotated[str, Meta(description="A file in the checkpoint that is written last.")] = ""
+    tracker: Annotated[
+        str, Meta(description="A file beside the checkpoints, written last, that holds the newest complete step.")
+    ] = ""
+
+
+class Resume(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a run goes on from its newest checkpoint."""
+
+    words: Annotated[tuple[str, ...], Meta(description="Words to append; none where it goes on by itself.")] = ()
+    possible: Annotated[bool, Meta(description="Whether the system as it comes can go on at all.")] = True
+    demands: Annotated[str, Meta(description="What must be as before, in a few words for people.")] = ""
+
+
+class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One training system."""
+
+    name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,31}\Z")]
+    summary: str
+    sources: Annotated[tuple[str, ...], Meta(description="Where what stands here was read: address and version.")] = ()
+    recognise: Annotated[
+        tuple[str, ...], Meta(description="Regular expressions; one that is found in a script makes it this system's.")
+    ] = ()
+    needs_ray: Annotated[
+        bool, Meta(description="Whether a script on several nodes finds its Ray cluster by RAY_ADDRESS.")
+    ] = False
+    progress: tuple[Line, ...] = ()
+    details: Annotated[tuple[Line, ...], Meta(description="Lines with further numbers of the step at hand.")] = ()
+    stages: tuple[StageLine, ...] = ()
+    metrics: MetricsFile = field(default_factory=MetricsFile)
+    aliases: Annotated[
+        dict[str, str], Meta(description="Names of metrics that rltui does not know yet, and what it calls them.")
+    ] = field(default_factory=dict)
+    export: Annotated[
+        dict[str, str], Meta(description="Variables for the script, with {attempt}, {run}, {wandb_run_id}.")
+    ] = field(default_factory=dict)
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    resume: Resume = field(default_factory=Resume)
+
+    def __post_init__(self) -> None:
+        """Refuse patterns that are none."""
+        lines = [line.pattern for line in (*self.progress, *self.details)]
+        for pattern in (*self.recognise, *lines, *(line.pattern for line in self.stages), self.checkpoints.folder):
+            _require_expression(self.name, pattern)
+
+
+def _require_expression(dialect: str, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise RltuiError(f"Dialect {dialect}: {pattern!r} is no regular expression: {error}.") from error

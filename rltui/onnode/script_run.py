@@ -1,0 +1,120 @@
+"""Runs a training script of another system, unchanged, in the place where an attempt has its trainer.
+
+    python -m rltui.onnode.script_run --attempt DIR
+
+``script.json`` of the attempt says what to run. The script's processes are a group of their own, so that a request to
+end reaches all of them: a shell would hand no signal on to what it waits for.
+"""
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List
+
+from rltui.onnode import rundir
+from rltui.onnode.script_output import Follower, LineReader, fill, metrics_file
+
+POLL_S = 0.5
+
+
+def command_of(script: str, words: List[str]) -> List[str]:
+    """The command that runs ``script``: by its first line as a kernel does, which a disk without execution refuses."""
+    with open(script, "rb") as stream:
+        first = stream.readline(4096)
+    if first.startswith(b"#!"):
+        return [*shlex.split(first[2:].decode("utf-8", "replace")), script, *words]
+    return ["python3" if script.endswith(".py") else "bash", script, *words]
+
+
+class ScriptRun:
+    """One start of a script.
+
+    Args:
+        attempt: The attempt's directory, with ``script.json`` in it.
+    """
+
+    def __init__(self, attempt: str) -> None:
+        self.attempt = os.path.abspath(attempt)
+        told = rundir.read_json(os.path.join(self.attempt, rundir.SCRIPT_RUN))
+        if told is None:
+            raise SystemExit("%s holds no readable %s" % (self.attempt, rundir.SCRIPT_RUN))
+        self.told: Dict[str, Any] = told
+        run = os.path.dirname(os.path.dirname(self.attempt))
+        record = rundir.read_json(os.path.join(run, rundir.RUN)) or {}
+        self.places = {
+            "attempt": self.attempt,
+            "run": run,
+            "run_id": os.path.basename(run),
+            "wandb_run_id": str(record.get("wandb_run_id", "")),
+            "checkpoints": os.path.join(run, rundir.CHECKPOINTS),
+        }
+
+    def environment(self) -> Dict[str, str]:
+        """What the script sees: ours less what is for our own trainers, and where its records are to go.
+
+        What the user or the cluster has set already stays as it is.
+        """
+        environment = dict(os.environ)
+        environment.pop("PYTHONPATH", None)
+        if self.told.get("pythonpath"):
+            environment["PYTHONPATH"] = self.told["pythonpath"]
+        for name, value in self.told["dialect"]["export"].items():
+            environment.setdefault(name, fill(value, self.places))
+        return environment
+
+    def run(self) -> int:
+        """Run the script to its end; returns the exit code for the shell."""
+        log = LineReader(os.path.join(self.attempt, rundir.OUT_LOG), _size(self.attempt), also_returns=True)
+        dialect = self.told["dialect"]
+        follower = Follower(self.attempt, dialect, log, metrics_file(dialect, self.places))
+        argv = command_of(os.path.join(self.attempt, self.told["script"]), self.told["words"])
+        rundir.write_stage(self.attempt, "loading", self.told["script"])
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            env=self.environment(),
+            cwd=self.told["folder"] or os.path.expanduser("~"),
+            start_new_session=True,
+        )
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+            signal.signal(number, lambda *_: _tell(child))
+        while child.poll() is None:
+            follower.look()
+            time.sleep(POLL_S)
+        follower.look()
+        return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def _size(attempt: str) -> int:
+    try:
+        return os.path.getsize(os.path.join(attempt, rundir.OUT_LOG))
+    except OSError:
+        return 0
+
+
+def _tell(child: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGTERM)
+
+
+def main() -> int:
+    """Entry point: ``python -m rltui.onnode.script_run --attempt DIR``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--attempt", required=True, help="directory of the attempt")
+    options = parser.parse_args()
+    os.umask(0o077)
+    try:
+        return ScriptRun(options.attempt).run()
+    except OSError as error:
+        rundir.log_event(os.path.abspath(options.attempt), "error", "the script cannot be started: %s" % error)
+        sys.stderr.write("rltui: the script cannot be started: %s\n" % error)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""A training script of another system as a job: what is run, where, on what, and how its output is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct, field
+
+from rltui.cluster.relay_types import RelayError
+from rltui.dialects.schema import Dialect  # noqa: TC001 (msgspec reads it)
+from rltui.errors import ClusterError
+from rltui.layout.roles import Hardware  # noqa: TC001 (msgspec reads it)
+from rltui.layout.settings import Deadlines, Slurm
+from rltui.onnode import rundir
+
+if TYPE_CHECKING:
+    from rltui.cluster.relay_client import RelayClient
+    from rltui.runs.directory import Attempt
+
+GRACE_S = 60
+ENDINGS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
+LARGEST = 1 << 20
+
+
+class ScriptJob(Struct, frozen=True, kw_only=True):
+    """One script with everything that a job needs, beside the place for which a layout stands otherwise.
+
+    Attributes:
+        name: What the run is called.
+        dialect: How the system words what it does.
+        script: The script's name in the attempt's directory.
+        source: Where it was when it was launched.
+        words: Arguments of the script.
+        folder: The folder that it runs in, on the cluster; empty: the user's home.
+        passes_words: Whether the script hands its arguments on, so that words can be appended.
+        checkpoints: The folder of its checkpoints as the script says; empty: not known.
+        needed_gpus: GPUs that its roles take together, as far as the script says.
+        pythonpath: PYTHONPATH of who launched it.
+    """
+
+    name: str
+    dialect: Dialect
+    script: str
+    source: str
+    hardware: Hardware
+    words: tuple[str, ...] = ()
+    folder: str = ""
+    passes_words: bool = False
+    checkpoints: str = ""
+    needed_gpus: int | None = None
+    pythonpath: str = ""
+    slurm: Slurm = field(default_factory=Slurm)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+    @property
+    def algorithm(self) -> str:
+        """What stands in the place of the algorithm: whose script it is."""
+        return self.dialect.name
+
+
+def is_script(source: str) -> bool:
+    """Whether ``source`` names a script and not a layout: by its ending, or its first two bytes."""
+    path = Path(source)
+    if path.suffix in ENDINGS:
+        return True
+    try:
+        with path.open("rb") as stream:
+            return stream.read(2) == b"#!"
+    except OSError:
+        return False
+
+
+def script_job(script: ScriptJob, attempt: Attempt, python: str) -> dict[str, Any]:
+    """What the supervisor is to start (``job.json``)."""
+    on_cpu, gpus = script.hardware.on_cpu, script.hardware.gpus_per_node
+    brings_ray = script.dialect.needs_ray and script.hardware.nodes > 1
+    return {
+        "schema": rundir.SCHEMA,
+        "uuid": attempt.uuid,
+        "run_id": attempt.run_id,
+        "attempt": attempt.number,
+        "argv": [python, "-m", "rltui.onnode.script_run", "--attempt", attempt.path],
+        "code": attempt.code,
+        "modules": ["ray"] if brings_ray else [],
+        "ray": {"cpus": script.hardware.ray_cpus_per_node, "gpus": 0 if on_cpu else gpus} if brings_ray else None,
+        "gpus_per_node": 0 if on_cpu else gpus,
+        "resources": {"cpus": gpus if on_cpu else 1, "gpus": 0 if on_cpu else gpus},
+        "deadlines_s": {"ray_up": script.deadlines.ray_s, "grace": GRACE_S},
+    }
+
+
+def script_files(script: ScriptJob, text: bytes) -> dict[str, bytes]:
+    """The files of an attempt that say what is run: the script byte for byte, and its record."""
+    record = {"schema": rundir.SCHEMA, **msgspec.to_builtins(script)}
+    return {rundir.SCRIPT_RUN: msgspec.json.encode(record), script.script: text}
+
+
+def read_script_job(client: RelayClient, attempt_path: str) -> ScriptJob | None:
+    """The script of an attempt; None where it is one of the bundled trainers'.
+
+    Raises:
+        ClusterError: It cannot be read, or is no record of a script.
+    """
+    path = f"{attempt_path}/{rundir.SCRIPT_RUN}"
+    try:
+        data = client.read(path, 0, LARGEST).data
+    except RelayError as error:
+        if error.kind == "missing":
+            return None
+        raise
+    try:
+        return msgspec.json.decode(data, type=ScriptJob)
+    except msgspec.DecodeError as error:
+        raise ClusterError(f"{path} is no record of a script: {error}.") from error

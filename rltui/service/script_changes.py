@@ -1,0 +1,127 @@
+"""Starting a run of another system again: with appended words, other nodes, and from its newest checkpoint."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from rltui.errors import UsageError
+from rltui.layout.roles import Hardware
+from rltui.layout.settings import Slurm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.dialects.schema import Checkpoints
+    from rltui.runs.script_job import ScriptJob
+    from rltui.service.context import Context
+
+Section = TypeVar("Section", Hardware, Slurm)
+SECTIONS = ("slurm", "hardware")
+"""Parts of a layout that a script's job has too."""
+
+
+def changed_script(before: ScriptJob, overrides: Sequence[str], exclude: Sequence[str]) -> ScriptJob:
+    """``before`` with a change: ``slurm.…=`` and ``hardware.…=`` change the job, all other words are appended.
+
+    Raises:
+        UsageError: Words cannot be appended, or a setting is none.
+    """
+    settings = [word for word in overrides if word.split(".", 1)[0] in SECTIONS]
+    words = tuple(word for word in overrides if word not in settings)
+    if words and not before.passes_words:
+        raise UsageError(
+            f"{Path(before.source).name} does not hand its arguments on, so {words[0]} would not reach the training.",
+            'Put "$@" at the end of the command that trains, and launch the script again.',
+        )
+    if exclude:
+        nodes = dict.fromkeys([*before.slurm.exclude, *exclude])
+        settings.append(f"slurm.exclude=[{', '.join(nodes)}]")
+    after = structs.replace(
+        before,
+        words=(*before.words, *words),
+        hardware=changed_section(before.hardware, "hardware", settings),
+        slurm=changed_section(before.slurm, "slurm", settings),
+    )
+    problems = problems_of(after)
+    if problems:
+        raise UsageError(problems[0])
+    return after
+
+
+def resumed(job: ScriptJob, step: int | None) -> tuple[ScriptJob, str]:
+    """``job`` with the system's own words for going on from its newest checkpoint, and a sentence about it.
+
+    Args:
+        job: The job of the attempt before.
+        step: Its newest complete checkpoint; None where none was found.
+    """
+    resume, script = job.dialect.resume, Path(job.source).name
+    if step is None:
+        return job, "starts at step 0: no complete checkpoint was found" if job.checkpoints else _unknown(job)
+    if not resume.possible:
+        return job, f"starts anew unless {script} goes on by itself: {job.dialect.name} needs {resume.demands}"
+    missing = tuple(word for word in resume.words if word not in job.words)
+    if missing and not job.passes_words:
+        return job, f'goes on only if {script} has {" ".join(missing)}: it does not hand arguments on ("$@")'
+    demands = f", with {resume.demands}" if resume.demands else ""
+    words = f" by {' '.join(resume.words)}" if resume.words else ""
+    return structs.replace(job, words=(*job.words, *missing)), f"goes on from step {step}{words}{demands}"
+
+
+def _unknown(job: ScriptJob) -> str:
+    return f"goes on if {Path(job.source).name} does so by itself: where it keeps checkpoints is not known"
+
+
+def newest_step(context: Context, job: ScriptJob) -> int | None:
+    """The step of the newest complete checkpoint of a script's run; None where there is none, or nobody can tell.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    marks = job.dialect.checkpoints
+    folder = job.checkpoints if job.checkpoints.startswith(("/", "~")) else f"{job.folder}/{job.checkpoints}"
+    if not job.checkpoints or not marks.folder or not folder.startswith(("/", "~")):
+        return None
+    return _complete(context, folder, marks)
+
+
+def _complete(context: Context, folder: str, marks: Checkpoints) -> int | None:
+    if marks.tracker:
+        found = context.cluster.client.collect(folder, [marks.tracker], 4096)
+        digits = re.findall(r"\d+", found[0].text or "") if found else []
+        return int(digits[-1]) if digits else None
+    complete = context.cluster.client.collect(folder, [f"*/{marks.complete}"], 4096) if marks.complete else ()
+    steps = (re.fullmatch(marks.folder, file.path.split("/")[0]) for file in complete)
+    return max((int(match["step"]) for match in steps if match), default=None)
+
+
+def changed_section(section: Section, name: str, settings: Sequence[str]) -> Section:
+    """A section of a layout with those of ``key.path=value`` words that are about it."""
+    import yaml
+
+    values = msgspec.to_builtins(section)
+    for word in settings:
+        key, equals, value = word.partition("=")
+        part, _, field = key.partition(".")
+        if part != name:
+            continue
+        if not equals or field not in values:
+            raise UsageError(f"{word} is no setting of a script's job.", f"{name} has: {', '.join(values)}.")
+        values[field] = yaml.safe_load(value) if not isinstance(values[field], str) else value
+    try:
+        return msgspec.convert(values, type(section))
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{name}: {error}.") from error
+
+
+def problems_of(job: ScriptJob) -> list[str]:
+    """Why the job cannot work, whatever the system does."""
+    given = 0 if job.hardware.on_cpu else job.hardware.nodes * job.hardware.gpus_per_node
+    if job.needed_gpus is not None and given and job.needed_gpus > given:
+        return [f"its roles need {job.needed_gpus} GPUs, and {given} are asked for."]
+    return []

@@ -1,0 +1,222 @@
+"""Launching a run of another system: its own script, unchanged, as the job of a run."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from rltui.dialects.load import GENERIC, load_dialects, named, recognised
+from rltui.errors import RltuiError, UsageError
+from rltui.importers.read import import_text
+from rltui.importers.script import read_script
+from rltui.importers.slurm_lines import read_slurm
+from rltui.layout.roles import Hardware
+from rltui.layout.scalars import CPU
+from rltui.layout.settings import Slurm
+from rltui.runs.directory import ClaimedError, new_run_id
+from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
+from rltui.service.script_changes import changed_section, problems_of
+from rltui.service.submit import submit_attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rltui.cluster.profile import Profile
+    from rltui.dialects.schema import Checkpoints, Dialect
+    from rltui.importers.read import Imported
+    from rltui.service.context import Context
+    from rltui.service.submit import Launched
+
+_PASSES_ON = re.compile(r"""\$[@*]|\$\{[@*][}:]""")
+
+
+class Wishes(Struct, frozen=True, kw_only=True):
+    """What the user says beside the script; None and empty: as the script or the cluster has it."""
+
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    gpu: str = ""
+    name: str = ""
+    folder: str = ""
+    dialect: str = ""
+    words: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    """``slurm.time=2:00:00`` and the like."""
+
+
+class Prepared(Struct, frozen=True, kw_only=True):
+    """A script as it would be launched.
+
+    Attributes:
+        job: The job.
+        text: The script, byte for byte.
+        notes: What was recognised, taken and assumed, a line each.
+        problems: Why it cannot work as asked, a line each; these stand in the way of a launch.
+        layout: What ``import`` makes of it, as plain values; None where it makes none.
+    """
+
+    job: ScriptJob
+    text: bytes
+    notes: tuple[str, ...]
+    problems: tuple[str, ...]
+    layout: dict[str, Any] | None
+
+
+def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
+    """Read the script ``source`` and say what a launch on ``profile`` would run. Nothing of it is executed.
+
+    Raises:
+        UsageError: It cannot be read, or nobody says how many GPUs it takes.
+    """
+    path = Path(source)
+    text = _read(path)
+    shown = text.decode("utf-8", "replace")
+    dialect, notes = _dialect(shown, wishes.dialect)
+    imported, import_notes = _imported(shown, path)
+    hardware, hardware_notes = _hardware(shown, wishes, imported, profile)
+    slurm = _slurm(shown, wishes.settings)
+    job = ScriptJob(
+        name=_name(wishes.name or path.stem),
+        dialect=dialect,
+        script=f"script{path.suffix if path.suffix in ENDINGS else ''}",
+        source=str(path.absolute()),
+        words=wishes.words,
+        folder=wishes.folder or (str(Path.cwd()) if not profile.host else ""),
+        passes_words=path.suffix == ".py" or bool(_PASSES_ON.search(shown)),
+        checkpoints=checkpoint_folder(shown, path, wishes.words, dialect.checkpoints),
+        needed_gpus=imported.needed_gpus if imported is not None else None,
+        pythonpath=os.environ.get("PYTHONPATH", "") if profile.scheduler == "local" else "",
+        hardware=changed_section(hardware, "hardware", wishes.settings),
+        slurm=slurm,
+    )
+    return Prepared(
+        job=job,
+        text=text,
+        notes=(*notes, *hardware_notes, *import_notes),
+        problems=tuple(problems_of(job)),
+        layout=imported.layout if imported is not None else None,
+    )
+
+
+def launch_script(context: Context, prepared: Prepared, tries: int = 5) -> Launched:
+    """Make a run of the script and submit its first attempt.
+
+    Raises:
+        RltuiError: It cannot work as asked, the run directory cannot be written, or the submission failed.
+    """
+    if prepared.problems:
+        raise RltuiError(f"Not launched: {prepared.problems[0]}", "--nodes and --gpus-per-node say what it gets.")
+    try:
+        return submit_attempt(context, new_run_id(prepared.job.name), 1, prepared.job, text=prepared.text)
+    except ClaimedError:
+        if tries <= 1:
+            raise
+    return launch_script(context, prepared, tries - 1)
+
+
+def checkpoint_folder(text: str, path: Path, words: Sequence[str], marks: Checkpoints) -> str:
+    """The folder of a script's checkpoints as its commands name it; empty where they do not, or only a shell knows."""
+    try:
+        commands = [list(command.words) for command in read_script(text, path).commands]
+    except RltuiError:
+        commands = []
+    if path.suffix == ".py":
+        commands = []
+    values: dict[str, str] = {}
+    for command in (*commands, list(words)):
+        values.update(_values(command))
+    for setting in marks.settings:
+        if setting in values:
+            return "" if "\0" in values[setting] else values[setting]
+    named_parts = re.findall(r"\{([^}]+)\}", marks.default)
+    if any(part not in values or "\0" in values[part] for part in named_parts):
+        return ""
+    return re.sub(r"\{([^}]+)\}", lambda match: values[match[1]], marks.default)
+
+
+def _values(command: Sequence[str]) -> Mapping[str, str]:
+    """``key=value``, ``--flag=value`` and ``--flag value`` of a command."""
+    found: dict[str, str] = {}
+    for index, word in enumerate(command):
+        name, equals, value = word.lstrip("+").partition("=")
+        if equals:
+            found[name] = value
+        elif word.startswith("-") and index + 1 < len(command):
+            found[word] = command[index + 1]
+    return found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+    if len(text) > LARGEST or b"\0" in text or not text.strip():
+        what = "is empty" if not text.strip() else "is no script"
+        raise UsageError(f"{path} {what}.", "Name the script that starts the training.")
+    return text
+
+
+def _dialect(text: str, wanted: str) -> tuple[Dialect, tuple[str, ...]]:
+    dialects = load_dialects()
+    if wanted:
+        return named(wanted, dialects), ()
+    found = recognised(text, dialects.values())
+    if not found:
+        note = "no training system is recognised: steps are read where a line says 'step N', all else from the log"
+        return dialects[GENERIC], (note,)
+    others = f", though it also looks like {', '.join(one.name for one in found[1:])}" if len(found) > 1 else ""
+    return found[0], (f"read as a script of {found[0].summary}{others} (--dialect NAME says otherwise)",)
+
+
+def _imported(text: str, path: Path) -> tuple[Imported | None, tuple[str, ...]]:
+    try:
+        return import_text(text, path), ()
+    except RltuiError as error:
+        return None, (f"what it asks for is not known: {error.message}",)
+
+
+def _hardware(
+    text: str, wishes: Wishes, imported: Imported | None, profile: Profile
+) -> tuple[Hardware, tuple[str, ...]]:
+    """What the job gets: as the user says, else the script's ``#SBATCH`` lines, else what its roles need."""
+    lines = read_slurm(text)
+    nodes = wishes.nodes or lines.nodes or 1
+    declared = imported.declared_gpus or imported.needed_gpus if imported is not None else None
+    per_node, source = wishes.gpus_per_node, "--gpus-per-node"
+    if per_node is None:
+        per_node, source = lines.gpus_per_node, "its #SBATCH lines"
+    if per_node is None and declared:
+        per_node, source = -(-declared // nodes), "what its roles need"
+    if per_node is None and profile.scheduler == "local":
+        from rltui.onnode.preflight import capacity
+
+        per_node, source = capacity().gpus, "this machine"
+    if per_node is None and lines.present:
+        per_node, source = 0, "its #SBATCH lines, which ask for none"
+    if per_node is None:
+        raise UsageError("The script does not say how many GPUs it takes.", "Add --gpus-per-node N (0: none).")
+    gpu = wishes.gpu or lines.gpu or profile.gpu or "GPU"
+    note = f"{nodes} node{'s' * (nodes > 1)} with {per_node or 'no'} GPU{'s' * (per_node != 1)} each, by {source}"
+    hardware = Hardware(nodes=nodes, gpus_per_node=per_node or 1, gpu=gpu if per_node else CPU)
+    if not per_node:
+        cpus = min(profile.cpus_per_node or 2, 64)
+        hardware = structs.replace(hardware, gpus_per_node=cpus, cpus_per_node=cpus)
+    return hardware, (note,)
+
+
+def _slurm(text: str, settings: Sequence[str]) -> Slurm:
+    """The script's ``#SBATCH`` settings, under the user's words."""
+    found = {key.removeprefix("slurm."): value for key, value in read_slurm(text).settings.items()}
+    return changed_section(msgspec.convert(found, Slurm), "slurm", settings)
+
+
+def _name(stem: str) -> str:
+    """A run's name out of a file's."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:48]
+    return name or "script"
