@@ -24,7 +24,9 @@ def state(run: RunSummary) -> str:
 
 def step(run: RunSummary) -> str:
     """``412/2000``, or a dash."""
-    return f"{run.stage.step or 0}/{run.stage.steps}" if run.stage.steps else "–"
+    if run.stage.steps:
+        return f"{run.stage.step or 0}/{run.stage.steps}"
+    return "–" if run.stage.step is None else str(run.stage.step)
 
 
 def rate(value: float | None) -> str:

@@ -204,7 +204,7 @@ class Follower:
         for name, value in data.items() if isinstance(data, dict) else ():
             number = _number(value)
             if number is not None and name != self._step_key:
-                self._values[self._aliases.get(name, name)] = number
+                self._values[self._aliases.get(str(name), str(name))] = number
                 self._is_new = True
 
     def _write_values(self) -> None:

@@ -53,7 +53,14 @@ def state_began(run: RunSummary) -> float:
 
 def steps(run: RunSummary) -> str:
     """How far it has come."""
-    return f"step {run.stage.step or 0} of {run.stage.steps}" if run.stage.steps else "no step yet"
+    if run.stage.steps:
+        return f"step {run.stage.step or 0} of {run.stage.steps}"
+    return "no step yet" if run.stage.step is None else f"step {run.stage.step}"
+
+
+def steps_done(run: RunSummary) -> str:
+    """``12 of 300 steps``, or ``12 steps`` where nobody has said of how many."""
+    return f"{run.stage.step or 0}{f' of {run.stage.steps}' if run.stage.steps else ''} steps"
 
 
 def span(seconds: float) -> str:

@@ -13,7 +13,8 @@ from msgspec import Struct, structs
 from rltui.dialects.load import GENERIC, load_dialects, named, recognised
 from rltui.errors import RltuiError, UsageError
 from rltui.importers.read import import_text
-from rltui.importers.script import read_script
+from rltui.importers.shell_children import read_beside
+from rltui.importers.shell_run import read_shell
 from rltui.importers.slurm_lines import read_slurm
 from rltui.layout.roles import Hardware
 from rltui.layout.scalars import CPU
@@ -79,20 +80,20 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     dialect, notes = _dialect(shown, wishes.dialect)
     imported, import_notes = _imported(shown, path)
     hardware, hardware_notes = _hardware(shown, wishes, imported, profile)
-    slurm = _slurm(shown, wishes.settings)
+    folder = wishes.folder or (str(Path.cwd()) if not profile.host else "")
     job = ScriptJob(
         name=_name(wishes.name or path.stem),
         dialect=dialect,
         script=f"script{path.suffix if path.suffix in ENDINGS else ''}",
         source=str(path.absolute()),
         words=wishes.words,
-        folder=wishes.folder or (str(Path.cwd()) if not profile.host else ""),
+        folder=folder,
         passes_words=path.suffix == ".py" or bool(_PASSES_ON.search(shown)),
-        checkpoints=checkpoint_folder(shown, path, wishes.words, dialect.checkpoints),
+        checkpoints=checkpoint_folder(shown, path, folder, wishes.words, dialect.checkpoints),
         needed_gpus=imported.needed_gpus if imported is not None else None,
         pythonpath=os.environ.get("PYTHONPATH", "") if profile.scheduler == "local" else "",
         hardware=changed_section(hardware, "hardware", wishes.settings),
-        slurm=slurm,
+        slurm=_slurm(shown, wishes.settings),
     )
     return Prepared(
         job=job,
@@ -119,13 +120,11 @@ def launch_script(context: Context, prepared: Prepared, tries: int = 5) -> Launc
     return launch_script(context, prepared, tries - 1)
 
 
-def checkpoint_folder(text: str, path: Path, words: Sequence[str], marks: Checkpoints) -> str:
+def checkpoint_folder(text: str, path: Path, folder: str, words: Sequence[str], marks: Checkpoints) -> str:
     """The folder of a script's checkpoints as its commands name it; empty where they do not, or only a shell knows."""
     try:
-        commands = [list(command.words) for command in read_script(text, path).commands]
+        commands = [] if path.suffix == ".py" else _commands(text, path, folder)
     except RltuiError:
-        commands = []
-    if path.suffix == ".py":
         commands = []
     values: dict[str, str] = {}
     for command in (*commands, list(words)):
@@ -137,6 +136,12 @@ def checkpoint_folder(text: str, path: Path, words: Sequence[str], marks: Checkp
     if any(part not in values or "\0" in values[part] for part in named_parts):
         return ""
     return re.sub(r"\{([^}]+)\}", lambda match: values[match[1]], marks.default)
+
+
+def _commands(text: str, path: Path, folder: str) -> list[list[str]]:
+    here = {"PWD": folder, "SLURM_SUBMIT_DIR": folder} if folder else {}
+    reading = read_shell(text, {**read_slurm(text).environ, **here}, lambda name: read_beside(name, path))
+    return [list(command.words) for command in reading.commands]
 
 
 def _values(command: Sequence[str]) -> Mapping[str, str]:

@@ -16,6 +16,7 @@ from rltui.errors import RltuiError
 from rltui.layout.load import load_text
 from rltui.onnode import rundir
 from rltui.runs.directory import read_layout
+from rltui.service.describe import steps_done
 from rltui.service.run_picture import read_picture
 from rltui.watch.text import plain
 
@@ -85,7 +86,7 @@ def failure_of(context: Context, run: RunSummary) -> str:
 
 def nothing_found(run: RunSummary) -> str:
     """Return the answer for a run with no diagnosis: that it is done or well, or that nobody knows."""
-    steps = f" after {run.stage.step} of {run.stage.steps} steps" if run.stage.steps else ""
+    steps = f" after {steps_done(run)}" if run.stage.step is not None else ""
     if run.state == "finished":
         return f"{run.run_id} finished{steps}. Nothing is known to be wrong with it."
     if run.is_live:
