@@ -50,8 +50,7 @@ def run(options: argparse.Namespace) -> int:
                 show(preview)
         step = newest_checkpoint_step(context, summary)
         launched = resubmit(context, summary, overrides, options.exclude, cancel_first=options.cancel)
-        start = "from step 0: it has no checkpoint" if step is None else f"from the checkpoint at step {step}"
-        talk(f"attempt {launched.attempt} of {launched.run_id} starts {start}")
+        talk(f"attempt {launched.attempt} of {launched.run_id} {launched.start}")
         if options.wait:
             from rltui.cli.follow import follow
 

@@ -24,11 +24,13 @@ CHUNK = 1 << 22
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RAY_PREFIX = re.compile(r"^\([\w.:<>/ -]+? (?:pid|ip)=[^)]*\) ?")
 _PAIR = re.compile(
-    r"([A-Za-z_][\w/@.()+\- ]*?)\s*[:=]\s*([-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf))(?![\w.])"
+    r"([A-Za-z_][\w/@.()+\- ]*?)\s*[:=]\s*([-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf))(?![\w.:])"
 )
 _WRAPPED_NUMBER = re.compile(
     r"\b(?:np|numpy|torch)?\.?(?:float|int|tensor)\d*\(([^()]*?)(?:, ?dtype=[^()]*|, ?device=[^()]*)?\)"
 )
+
+_BARE_NAN = re.compile(r"(?<=[:,\s])(-?(?:nan|inf))(?=\s*[,}])")
 
 
 class LineReader:
@@ -229,7 +231,7 @@ def parse_values(text: str, kind: str) -> Dict[str, float]:
     if kind not in ("python", "json"):
         return {}
     try:
-        found = json.loads(text) if kind == "json" else ast.literal_eval(text)
+        found = json.loads(text) if kind == "json" else ast.literal_eval(_BARE_NAN.sub(r"'\1'", text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return {}
     if not isinstance(found, dict):

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.check.run import check_layout
 from rltui.errors import ClusterError, RltuiError
@@ -120,7 +120,8 @@ def resubmit(
     if run.is_live:
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
-    return submit_attempt(context, run.run_id, next_number(run), change.layout, text=change.text, action="resubmit")
+    launched = submit_attempt(context, run.run_id, next_number(run), change.layout, text=change.text, action="resubmit")
+    return structs.replace(launched, start=change.start)
 
 
 def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> Change:

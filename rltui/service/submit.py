@@ -38,6 +38,8 @@ class Launched(Struct, frozen=True, kw_only=True):
     job_id: str
     cluster: str
     path: str
+    start: str = ""
+    """Where an attempt goes on that is not the run's first, in words."""
 
 
 def submit_attempt(
