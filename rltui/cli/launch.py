@@ -35,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--folder", default="", metavar="DIR", help="where it runs; else here, on another host in your home"
     )
     script.add_argument("--dialect", default="", metavar="NAME", help="whose script it is; else it is recognised")
+    script.add_argument(
+        "--anyway", action="store_true", help="also where its roles seem to need more GPUs than it gets"
+    )
     script.add_argument("--dry-run", action="store_true", help="of a script: only show what would be run")
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     parser.add_argument("--chain", type=int, default=1, metavar="N", help="N Slurm jobs, each after the one before")
@@ -78,7 +81,7 @@ def _run_script(options: argparse.Namespace) -> int:
                     {"schema": 1, "script": prepared.job, "problems": prepared.problems, "notes": prepared.notes}
                 )
             return 1 if prepared.problems else 0
-        return _launched(context, launch_script(context, prepared), options)
+        return _launched(context, launch_script(context, prepared, anyway=options.anyway), options)
 
 
 def _launched(context: Context, launched: Launched, options: argparse.Namespace) -> int:

@@ -105,11 +105,11 @@ class Follower:
     def look(self) -> None:
         """Read what is new, and write down what it means."""
         shown = (self._stage, self.step, self.steps)
-        for line in self._log.read():
-            self.take(line)
-        if self._metrics is not None:
+        if self._metrics is not None:  # first, as the console then need not be taken at its word
             for line in self._metrics.read():
                 self._take_record(line)
+        for line in self._log.read():
+            self.take(line)
         self._write_values()
         if (self._stage, self.step, self.steps) != shown:
             rundir.write_stage(self.attempt, self._stage, step=self.step, steps=self.steps)

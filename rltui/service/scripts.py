@@ -104,20 +104,21 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     )
 
 
-def launch_script(context: Context, prepared: Prepared, tries: int = 5) -> Launched:
+def launch_script(context: Context, prepared: Prepared, *, anyway: bool = False, tries: int = 5) -> Launched:
     """Make a run of the script and submit its first attempt.
 
     Raises:
         RltuiError: It cannot work as asked, the run directory cannot be written, or the submission failed.
     """
-    if prepared.problems:
-        raise RltuiError(f"Not launched: {prepared.problems[0]}", "--nodes and --gpus-per-node say what it gets.")
+    if prepared.problems and not anyway:
+        hint = "--nodes and --gpus-per-node say what it gets; --anyway launches it as it is."
+        raise RltuiError(f"Not launched: {prepared.problems[0]}", hint)
     try:
         return submit_attempt(context, new_run_id(prepared.job.name), 1, prepared.job, text=prepared.text)
     except ClaimedError:
         if tries <= 1:
             raise
-    return launch_script(context, prepared, tries - 1)
+    return launch_script(context, prepared, anyway=anyway, tries=tries - 1)
 
 
 def checkpoint_folder(text: str, path: Path, folder: str, words: Sequence[str], marks: Checkpoints) -> str:

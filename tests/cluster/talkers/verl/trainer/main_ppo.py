@@ -1,0 +1,37 @@
+"""Speaks as verl's trainer does: its command line, progress lines, metrics file and checkpoints. It trains nothing.
+
+Names are verl's own (verl-project/verl at 1dda039b9): verl/utils/tracking.py for the file, aggregate_logger.py for the
+line, the trainer for ``latest_checkpointed_iteration.txt``, which is written last.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+words = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+folder = Path(words["trainer.default_local_dir"])
+newest = folder / "latest_checkpointed_iteration.txt"
+resumes = words.get("trainer.resume_mode") == "auto" and newest.exists()
+first = int(newest.read_text()) + 1 if resumes else 1
+
+if os.environ.get("RAY_ADDRESS"):
+    import ray
+
+    ray.init(logging_level="ERROR")
+    print("ray has", len(ray.nodes()), "nodes", flush=True)
+    ray.shutdown()
+
+metrics = Path(os.environ["VERL_FILE_LOGGER_PATH"])
+metrics.write_text("")
+for step in range(first, int(words["trainer.total_training_steps"]) + 1):
+    data = {"critic/rewards/mean": step / 1000, "timing_s/step": 0.25, "actor/pg_loss": -0.5}
+    pairs = " - ".join(f"{name}:{value}" for name, value in data.items())
+    with metrics.open("a") as stream:
+        stream.write(json.dumps({"step": step, "data": data}) + "\n")
+    print(f"\x1b[36m(TaskRunnerV1 pid={os.getpid()})\x1b[0m step:{step} - {pairs}", flush=True)
+    if step % 5 == 0:
+        (folder / f"global_step_{step}/actor").mkdir(parents=True, exist_ok=True)
+        newest.write_text(str(step))
+    time.sleep(float(words.get("talker.step_s", "0.1")))

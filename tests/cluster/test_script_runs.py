@@ -1,0 +1,149 @@
+"""Runs of another system, by its own script: launched, watched, killed and resumed, on this machine and on Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rltui.onnode import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lab import Lab
+
+ROOT = Path(__file__).parents[2]
+TALKERS = Path(__file__).parent / "talkers"
+SCRIPT = f"""#!/bin/bash
+#SBATCH --time=00:20:00
+PYTHONPATH={TALKERS} {sys.executable} -m verl.trainer.main_ppo trainer.default_local_dir=$PWD/checkpoints \\
+    trainer.resume_mode=disable trainer.total_training_steps=100000 "$@"
+"""
+PROFILE = f"""
+lab:
+  host: lab
+  transport: paramiko
+  scheduler: slurm
+  partition: gpu
+  gres: gpu:h100
+  gpus_per_node: 4
+  run_root: ~/runs
+  python: {sys.executable}
+"""
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
+
+
+class User:
+    """Runs rltui in a folder of its own, as one who has a script there."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder = folder
+        self.script = folder / "run_verl.sh"
+        self.script.write_text(SCRIPT)
+        own = {"RLTUI_RUN_ROOT": "runs", "RLTUI_STATE_DIR": "state", "RLTUI_CONFIG_DIR": "config"}
+        paths = {name: str(folder / value) for name, value in own.items()}
+        self.environment = {**os.environ, **paths, "PYTHONPATH": str(ROOT), **environment}
+
+    def rltui(self, *words: str, expect: int = 0) -> str:
+        argv = [sys.executable, "-m", "rltui", *words]
+        done = subprocess.run(
+            argv, capture_output=True, text=True, check=False, cwd=self.folder, env=self.environment,
+            stdin=subprocess.DEVNULL, timeout=240,
+        )  # fmt: skip
+        assert done.returncode == expect, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def only_run(self, *where: str) -> dict[str, Any]:
+        (run,) = json.loads(self.rltui("ps", *where, "--json").partition("\n{")[0])["runs"]
+        return dict(run)
+
+
+def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 120) -> Any:
+    deadline = time.monotonic() + deadline_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s:g} s"
+        time.sleep(0.3)
+    return found
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    user = User(tmp_path)
+    yield user
+    for path in (tmp_path / "runs").glob("*/attempts/*/job.json"):
+        processes.end_all(json.loads(path.read_text())["uuid"], grace_s=0.5, exclude=())
+
+
+def test_a_script_on_this_machine_is_watched_killed_and_goes_on_by_its_own_words(user: User) -> None:
+    user.rltui("launch", "--script", "run_verl.sh", "--gpus-per-node", "0")
+    run = eventually(lambda: (found := user.only_run())["stage"]["step"] and found, "a step")
+    assert (run["algorithm"], run["state"]) == ("verl", "running")
+    assert (Path(run["path"]) / "attempts/01/script.sh").read_bytes() == user.script.read_bytes()
+    eventually(lambda: (user.folder / "checkpoints/global_step_10").exists(), "the second checkpoint")
+    shown = json.loads(user.rltui("show", run["run_id"], "--json"))["run"]
+    assert shown["metrics"]["latest"]["time/total"] == 0.25
+    assert shown["metrics"]["latest"]["reward"] == shown["metrics"]["steps"][-1] / 1000  # lossless: from its own file
+
+    uuid = json.loads((Path(run["path"]) / "attempts/01/job.json").read_text())["uuid"]
+    assert "cancelled" in user.rltui("cancel", run["run_id"], "--yes")
+    assert not processes.by_attempt(uuid)
+    saved = int((user.folder / "checkpoints/latest_checkpointed_iteration.txt").read_text())
+
+    preview = user.rltui("resubmit", run["run_id"], "--dry-run")
+    assert f"goes on from step {saved} by trainer.resume_mode=auto" in preview
+    user.rltui("resubmit", run["run_id"], f"trainer.total_training_steps={saved + 3}", "--wait")
+    again = user.only_run()
+    assert (again["attempt"], again["state"], again["stage"]["step"]) == (2, "finished", saved + 3)
+    second = (Path(run["path"]) / "attempts/02/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in second] == [saved + 1, saved + 2, saved + 3]
+
+
+def test_words_that_would_not_reach_the_training_are_refused(user: User) -> None:
+    user.script.write_text(SCRIPT.replace(' "$@"', "").replace("100000", "1"))
+    user.rltui("launch", "run_verl.sh", "--gpus-per-node", "0", "--wait")
+    said = user.rltui("resubmit", "run_verl", "data.seed=2", expect=2)
+    assert "does not hand its arguments on" in said
+    assert user.only_run()["attempt"] == 1
+
+
+def test_a_script_that_fails_is_a_failed_run_with_its_exit_code(user: User) -> None:
+    user.script.write_text("#!/bin/sh\necho before\nexit 7\n")
+    user.rltui("launch", "run_verl.sh", "--gpus-per-node", "0", "--wait", expect=1)
+    run = user.only_run()
+    assert (run["state"], run["end"]["exit_code"], run["algorithm"]) == ("failed", 7, "generic")
+    assert "before" in user.rltui("logs", "run_verl")
+
+
+@pytest.mark.slow
+def test_a_script_on_two_nodes_gets_a_ray_cluster_and_leaves_nothing(slurm_cluster: Lab, tmp_path: Path) -> None:
+    user = User(tmp_path, RLTUI_SSH_CONFIG=str(slurm_cluster.ssh_settings().config))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/clusters.yaml").write_text(PROFILE)
+    where = ("--cluster", "lab")
+    folder = slurm_cluster.exec("login", ["pwd"]).stdout.strip()
+    assert "its roles need 8 GPUs, and 2 are asked for" in user.rltui(
+        "launch", "run_verl.sh", "--nodes", "2", "--gpus-per-node", "1", *where, expect=1
+    )
+    user.script.write_text(SCRIPT.replace('"$@"', 'trainer.nnodes=2 trainer.n_gpus_per_node=1 "$@"'))
+    words = ("--nodes", "2", "--gpus-per-node", "1", "--folder", folder, *where)
+    user.rltui("launch", "--script", "run_verl.sh", *words)
+    run = eventually(lambda: (found := user.only_run(*where))["stage"]["step"] and found, "a step", 240)
+    assert (run["state"], run["job"]["nodes"]) == ("running", ["node1", "node2"])
+    assert "ray has 2 nodes" in user.rltui("logs", run["run_id"], *where, "-n", "500")
+    mark = f"{folder}/checkpoints/latest_checkpointed_iteration.txt"
+    eventually(lambda: slurm_cluster.exec("login", ["cat", mark]).stdout.strip(), "a checkpoint")
+
+    user.rltui("cancel", run["run_id"], *where, "--yes")
+    saved = int(slurm_cluster.exec("login", ["cat", mark]).stdout)
+    end = ("trainer.total_training_steps=" + str(saved + 2), "--exclude", "node1", "--wait")
+    assert f"goes on from step {saved}" in user.rltui("resubmit", run["run_id"], *where, *end)
+    again = user.only_run(*where)
+    assert (again["attempt"], again["state"], again["stage"]["step"]) == (2, "finished", saved + 2)
+    assert again["job"]["nodes"] == ["node2", "node3"]
