@@ -146,4 +146,5 @@ def test_a_script_on_two_nodes_gets_a_ray_cluster_and_leaves_nothing(slurm_clust
     assert f"goes on from step {saved}" in user.rltui("resubmit", run["run_id"], *where, *end)
     again = user.only_run(*where)
     assert (again["attempt"], again["state"], again["stage"]["step"]) == (2, "finished", saved + 2)
-    assert again["job"]["nodes"] == ["node2", "node3"]
+    record = slurm_cluster.exec("login", ["cat", f"{run['path']}/attempts/02/slurm.json"]).stdout
+    assert json.loads(record)["nodes"] == ["node2", "node3"]
