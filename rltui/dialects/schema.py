@@ -84,8 +84,19 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     export: Annotated[
         dict[str, str], Meta(description="Variables for the script, with {attempt}, {run}, {wandb_run_id}.")
     ] = field(default_factory=dict)
+    words: Annotated[
+        dict[str, str], Meta(description="Keys of a layout, and the words of the command that mean the same.")
+    ] = field(default_factory=dict)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     resume: Resume = field(default_factory=Resume)
+
+    def own_words(self, override: str) -> str:
+        """``key.path=value`` of a layout in the system's words; empty where it has none that rltui knows."""
+        key, _, value = override.partition("=")
+        own = self.words.get(key, "")
+        if not own:
+            return ""
+        return own if own.startswith("--") and value == "true" else f"{own}={value}"
 
     def __post_init__(self) -> None:
         """Refuse patterns that are none."""

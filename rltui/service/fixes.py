@@ -12,6 +12,7 @@ from rltui.layout.load import load_text
 from rltui.memory.layouts import estimate_roles
 from rltui.onnode import rundir
 from rltui.runs.directory import read_layout
+from rltui.runs.script_job import read_script_job
 from rltui.service.describe import attempt_path
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rltui.diagnose.verdicts import Diagnosis
     from rltui.layout.schema import Layout
     from rltui.memory.estimate import RoleEstimate
+    from rltui.runs.script_job import ScriptJob
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
@@ -65,8 +67,30 @@ def lower_memory(context: Context, run: RunSummary) -> MemoryFix:
     from rltui.service.why import diagnose_run
 
     path = attempt_path(run)
+    script = read_script_job(context.cluster.client, path)
+    if script is not None:
+        return _words_of_script(script, diagnose_run(context, run) if not run.is_live else (), run.run_id)
     layout = load_text(read_layout(context.cluster.client, path), f"{path}/{rundir.LAYOUT}").layout
     return choose(layout, diagnose_run(context, run) if not run.is_live else (), run.run_id)
+
+
+def _words_of_script(script: ScriptJob, diagnoses: Sequence[Diagnosis], run_id: str) -> MemoryFix:
+    """The first remedy of what went wrong for which the script's system has words.
+
+    Raises:
+        RltuiError: None is known, as what the script takes of its cards is not estimated.
+    """
+    cause = next((one for one in diagnoses if one.id in VICTIMS and not one.secondary), None)
+    for change, summary in _remedies(cause):
+        own = script.dialect.own_words(change)
+        if own:
+            role = VICTIMS[cause.id] if cause is not None else ""
+            return MemoryFix(role=role, overrides=(change,), words=(f"{own}: {summary}",))
+    known = ", ".join(script.dialect.words.values())
+    raise RltuiError(
+        f"No word of {script.dialect.name} is known to mend what ended {run_id}.",
+        f"rltui resubmit {run_id} WORD=… appends one of its own: {known}." if known else "",
+    )
 
 
 def choose(layout: Layout, diagnoses: Sequence[Diagnosis], run_id: str = "") -> MemoryFix:

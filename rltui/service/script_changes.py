@@ -24,6 +24,9 @@ Section = TypeVar("Section", Hardware, Slurm)
 SECTIONS = ("slurm", "hardware")
 """Parts of a layout that a script's job has too."""
 
+LAYOUT_SECTIONS = frozenset({"roles", "lengths"})
+"""Parts of a layout whose keys are no words of any system that rltui knows."""
+
 
 def changed_script(before: ScriptJob, overrides: Sequence[str], exclude: Sequence[str]) -> ScriptJob:
     """``before`` with a change: ``slurm.…=`` and ``hardware.…=`` change the job, all other words are appended.
@@ -31,8 +34,8 @@ def changed_script(before: ScriptJob, overrides: Sequence[str], exclude: Sequenc
     Raises:
         UsageError: Words cannot be appended, or a setting is none.
     """
-    settings = [word for word in overrides if word.split(".", 1)[0] in SECTIONS]
-    words = tuple(word for word in overrides if word not in settings)
+    settings = [word for word in overrides if word.partition(".")[0] in SECTIONS]
+    words = tuple(_own(before, word) for word in overrides if word not in settings)
     if words and not before.passes_words:
         raise UsageError(
             f"{Path(before.source).name} does not hand its arguments on, so {words[0]} would not reach the training.",
@@ -48,9 +51,23 @@ def changed_script(before: ScriptJob, overrides: Sequence[str], exclude: Sequenc
         slurm=changed_section(before.slurm, "slurm", settings),
     )
     problems = problems_of(after)
-    if problems:
+    if problems and after.hardware != before.hardware:
         raise UsageError(problems[0])
     return after
+
+
+def _own(job: ScriptJob, word: str) -> str:
+    """A word for the script: its own as it is, a layout's key in the system's words."""
+    key = word.partition("=")[0]
+    if key.partition(".")[0] not in LAYOUT_SECTIONS:
+        return word
+    own = job.dialect.own_words(word)
+    if not own:
+        raise UsageError(
+            f"{key} is a key of layouts, and rltui knows no word of {job.dialect.name} for it.",
+            f"It knows: {', '.join(job.dialect.words) or 'none'}. Words of its own are handed on as they are.",
+        )
+    return own
 
 
 def resumed(job: ScriptJob, step: int | None) -> tuple[ScriptJob, str]:

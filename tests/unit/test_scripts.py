@@ -1,0 +1,145 @@
+"""Scripts of other systems: what a launch takes from them, and how a change or a resume is worded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from rltui.cluster.profile import Profile
+from rltui.errors import UsageError
+from rltui.layout.load import load_layout
+from rltui.layout.presets import resolve
+from rltui.runs.script import preview_script
+from rltui.runs.script_job import is_script
+from rltui.service.script_changes import changed_script, resumed
+from rltui.service.scripts import Prepared, Wishes, prepare
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SLURM = Profile(name="lab", host="lab", scheduler="slurm", gpu="H100-SXM-80GB", gpus_per_node=8)
+VERL = """#!/bin/bash
+#SBATCH --nodes=2 --gpus-per-node=8
+#SBATCH --time=4:00:00
+#SBATCH --partition=big
+python3 -m verl.trainer.main_ppo trainer.nnodes=2 trainer.n_gpus_per_node=8 trainer.default_local_dir=/data/ckpt "$@"
+"""
+
+
+def prepared(
+    folder: Path, text: str = VERL, profile: Profile = SLURM, name: str = "run.sh", **wishes: object
+) -> Prepared:
+    path = folder / name
+    path.write_text(text)
+    return prepare(str(path), Wishes(**wishes), profile)  # type: ignore[arg-type]
+
+
+def test_sbatch_lines_hold_where_nobody_says_otherwise(tmp_path: Path) -> None:
+    job = prepared(tmp_path).job
+    assert (job.dialect.name, job.hardware.nodes, job.hardware.gpus_per_node) == ("verl", 2, 8)
+    assert (job.slurm.time, job.slurm.partition, job.checkpoints) == ("4:00:00", "big", "/data/ckpt")
+    script = preview_script(job, SLURM)
+    assert "#SBATCH --nodes=2\n" in script
+    assert "#SBATCH --gres=gpu:8\n" in script
+    assert "#SBATCH --partition=big\n" in script
+    other = prepared(tmp_path, nodes=4, settings=("slurm.time=1:00:00",)).job
+    assert (other.hardware.nodes, other.slurm.time) == (4, "1:00:00")
+
+
+def test_a_placement_that_cannot_work_is_a_problem_and_an_unknown_one_is_not(tmp_path: Path) -> None:
+    assert "its roles need 16 GPUs, and 8 are asked for" in prepared(tmp_path, nodes=1).problems[0]
+    assert not prepared(tmp_path, "#!/bin/sh\npython train.py\n", nodes=1, gpus_per_node=1).problems
+
+
+def test_a_script_that_does_not_say_its_gpus_asks_for_them(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="how many GPUs"):
+        prepared(tmp_path, "#!/bin/sh\npython train.py\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "is empty"), ("\n\n", "is empty"), ("a\0b", "is no script"), ("x" * (1 << 21), "is no script")],
+)
+def test_what_is_no_script_is_said(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        prepared(tmp_path, text, gpus_per_node=1)
+
+
+def test_a_file_that_is_not_there_and_an_unknown_dialect_are_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        prepare(str(tmp_path / "none.sh"), Wishes(), SLURM)
+    with pytest.raises(UsageError, match="no dialect nobody"):
+        prepared(tmp_path, dialect="nobody")
+
+
+def test_a_script_of_two_systems_says_so(tmp_path: Path) -> None:
+    both = prepared(tmp_path, VERL + "trl grpo --output_dir x\n")
+    assert both.job.dialect.name == "verl"
+    assert "it also looks like trl" in both.notes[0]
+
+
+def test_changes_are_the_jobs_or_appended_words(tmp_path: Path) -> None:
+    before = prepared(tmp_path).job
+    after = changed_script(before, ["slurm.time=8:00:00", "data.seed=3"], ["node7"])
+    assert (after.slurm.time, after.slurm.exclude, after.words) == ("8:00:00", ["node7"], ("data.seed=3",))
+    assert after.hardware == before.hardware
+    with pytest.raises(UsageError, match=r"slurm.nonsense=1 is no setting"):
+        changed_script(before, ["slurm.nonsense=1"], [])
+    with pytest.raises(UsageError, match="its roles need 16 GPUs"):
+        changed_script(before, ["hardware.nodes=1"], [])
+
+
+def test_a_layouts_key_becomes_the_systems_word_or_is_refused(tmp_path: Path) -> None:
+    before = prepared(tmp_path).job
+    after = changed_script(before, ["roles.rollout.memory_utilization=0.4"], [])
+    assert after.words == ("actor_rollout_ref.rollout.gpu_memory_utilization=0.4",)
+    with pytest.raises(UsageError, match="no word of verl"):
+        changed_script(before, ["roles.learner.hpz_partition=8"], [])
+    openrlhf = prepared(tmp_path, "deepspeed --module openrlhf.cli.train_ppo_ray $@\n", nodes=1, gpus_per_node=8).job
+    assert changed_script(openrlhf, ["roles.rollout.enforce_eager=true"], []).words == ("--vllm.enforce_eager",)
+
+
+def test_every_word_of_every_dialect_stands_for_a_key_that_layouts_have() -> None:
+    from rltui.dialects.load import load_dialects
+
+    layout = msgspec.to_builtins(load_layout(resolve("verl-ppo/ppo-2x8-split")).layout)
+    for dialect in load_dialects().values():
+        for key in dialect.words:
+            value = layout
+            for part in key.split("."):
+                assert part in value, f"{dialect.name}: {key}"
+                value = value[part]
+
+
+def test_resume_appends_the_systems_words_once(tmp_path: Path) -> None:
+    job = prepared(tmp_path).job
+    again, said = resumed(job, 40)
+    assert again.words == ("trainer.resume_mode=auto",)
+    assert "goes on from step 40 by trainer.resume_mode=auto" in said
+    assert resumed(again, 60)[0].words == again.words
+    assert resumed(job, None) == (job, "starts at step 0: no complete checkpoint was found")
+
+
+def test_resume_that_cannot_reach_the_training_is_said(tmp_path: Path) -> None:
+    job = prepared(tmp_path, VERL.replace(' "$@"', "")).job
+    again, said = resumed(job, 40)
+    assert again.words == ()
+    assert "goes on only if run.sh has trainer.resume_mode=auto" in said
+    trl = prepared(tmp_path, "trl grpo --output_dir out\n", nodes=1, gpus_per_node=1).job
+    assert "starts anew unless run.sh goes on by itself" in resumed(trl, 20)[1]
+
+
+@pytest.mark.parametrize(("name", "text", "answer"), [
+    ("a.sh", "", True), ("a.py", "", True), ("train", "#!/bin/bash\n", True), ("a.yaml", "layout: 1\n", False),
+])  # fmt: skip
+def test_a_script_is_known_by_ending_or_first_bytes(tmp_path: Path, name: str, text: str, answer: bool) -> None:
+    (tmp_path / name).write_text(text)
+    assert is_script(str(tmp_path / name)) is answer
+    assert not is_script("local/grpo-tiny")
+
+
+def test_a_secret_like_name_never_reaches_the_job_script(tmp_path: Path) -> None:
+    job = prepared(tmp_path, words=("--token", "hf_" + "a" * 30)).job
+    assert "hf_" not in preview_script(job, SLURM)
