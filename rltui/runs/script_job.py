@@ -110,6 +110,15 @@ def read_script_job(client: RelayClient, attempt_path: str) -> ScriptJob | None:
         if error.kind == "missing":
             return None
         raise
+    return decoded(data, path)
+
+
+def decoded(data: bytes | str, path: str) -> ScriptJob:
+    """The record of a script that stands in ``path``.
+
+    Raises:
+        ClusterError: It is none.
+    """
     try:
         return msgspec.json.decode(data, type=ScriptJob)
     except msgspec.DecodeError as error:

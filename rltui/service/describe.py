@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
-from rltui.runs.script_job import read_script_job
+from rltui.runs.script_job import LARGEST, decoded
 from rltui.service.script_changes import newest_step
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ def newest_checkpoint_step(context: Context, run: RunSummary) -> int | None:
     Raises:
         ClusterError: The cluster cannot be reached.
     """
-    script = read_script_job(context.cluster.client, attempt_path(run))
-    if script is not None:
-        return newest_step(context, script)
     pattern = f"{rundir.CHECKPOINTS}/step-*/{rundir.CHECKPOINT_COMPLETE}"
-    found = context.cluster.client.collect(run.path, [pattern], 4096)
+    record = f"{rundir.ATTEMPTS}/{run.attempt:02d}/{rundir.SCRIPT_RUN}"
+    found = context.cluster.client.collect(run.path, [pattern, record], LARGEST)
+    for file in found:
+        if file.path == record:
+            return newest_step(context, decoded(file.text or "", record))
     names = (file.path.split("/")[-2].removeprefix("step-") for file in found)
     return max((int(name) for name in names if name.isdigit()), default=None)
 

@@ -199,7 +199,7 @@ def test_a_dialect_of_the_users_own_replaces_a_bundled_one(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("name: x\nsummary: y\nprogres: []\n", "progres"),
+        ("name: x\nsummary: y\nadvances: []\n", "advances"),
         ("name: x\nsummary: y\nprogress: [{pattern: '('}]\n", "is no regular expression"),
         ("[", "is no dialect"),
     ],
