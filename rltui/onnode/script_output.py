@@ -98,7 +98,7 @@ class Follower:
         self._block: Optional[List[str]] = None
         self.step: Optional[int] = None
         self.steps: Optional[int] = None
-        self._detailed = -1
+        self._detailed = 0
         self._values: Dict[str, float] = {}
         self._is_new = False
 

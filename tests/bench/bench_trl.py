@@ -5,7 +5,7 @@ other. Ours is the whole stack: Ray, DeepSpeed, an engine of its own, weights se
 steady state: start-up and the first steps are left out on both sides. Each line also tells the reward reached, because
 a fast trainer that does not learn is no trainer, and the CPU time of a step, which other load moves least.
 
-TRL is no dependency of rltui: ``pip install trl==1.16.0`` into an environment that has the trainers' libraries, or
+TRL comes with the extra ``peers``; without it: ``pip install trl==1.16.0`` beside the trainers' libraries, or
 ``pip install --no-deps --target FOLDER trl==1.16.0`` and this folder in ``PYTHONPATH``. Words choose lines: ``grpo``,
 ``opd``, ``vllm``. The exit code is 1 where a trainer did not learn.
 """

@@ -26,6 +26,30 @@ SCRIPT = f"""#!/bin/bash
 PYTHONPATH={TALKERS} {sys.executable} -m verl.trainer.main_ppo trainer.default_local_dir=$PWD/checkpoints \\
     trainer.resume_mode=disable trainer.total_training_steps=100000 "$@"
 """
+TRL = f"""#!{sys.executable}
+import sys
+
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests/bench")!r}]
+from pathlib import Path
+
+import peer_trl
+import torch
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+
+from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model
+
+torch.set_num_threads(1)
+steps = 100_000 if len(sys.argv) < 2 else int(sys.argv[1].split("=")[1])
+settings = {{**peer_trl.SETTINGS, "save_strategy": "steps", "save_steps": 5}}
+settings |= {{"disable_tqdm": False, "max_steps": steps, "output_dir": "out", "num_generations": 8, "logging_steps": 1}}
+model = str(ensure_tiny_model(TinySettings(3, 0), Path("model"), lambda *_: None))
+data = Dataset.from_dict({{"prompt": peer_trl.texts(0, 4000)}})
+trainer = GRPOTrainer(model, reward_funcs=peer_trl.reward, args=GRPOConfig(**settings), train_dataset=data)
+# the one that the end of the attempt before interrupted has no state
+complete = sorted(Path("out").glob("*/trainer_state.json"), key=lambda path: int(path.parent.name[11:]))
+trainer.train(resume_from_checkpoint=str(complete[-1].parent) if complete else None)
+"""
 PROFILE = f"""
 lab:
   host: lab
@@ -119,6 +143,30 @@ def test_a_script_that_fails_is_a_failed_run_with_its_exit_code(user: User) -> N
     run = user.only_run()
     assert (run["state"], run["end"]["exit_code"], run["algorithm"]) == ("failed", 7, "generic")
     assert "before" in user.rltui("logs", "run_verl")
+
+
+@pytest.mark.slow
+def test_trl_itself_trains_is_killed_and_goes_on(user: User) -> None:
+    pytest.importorskip("trl")
+    (user.folder / "train.py").write_text(TRL)
+    user.rltui("launch", "--script", "train.py", "--gpus-per-node", "0")
+    eventually(lambda: (user.folder / "out/checkpoint-10/trainer_state.json").exists(), "the tenth step", 240)
+    run = user.only_run()
+    assert (run["algorithm"], run["state"], run["stage"]["steps"]) == ("trl", "running", 100_000)
+    user.rltui("cancel", run["run_id"], "--yes")
+    first = (Path(run["path"]) / "attempts/01/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in first[:10]] == list(range(1, 11))
+    last = max(int(path.parent.name[11:]) for path in user.folder.glob("out/*/trainer_state.json"))
+    user.rltui("resubmit", run["run_id"], f"steps={last + 3}", "--wait")
+    second = (Path(run["path"]) / "attempts/02/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in second] == [last + 1, last + 2, last + 3]
+    state = json.loads((user.folder / f"out/checkpoint-{last + 3}/trainer_state.json").read_text())
+    told = {entry["step"]: entry["reward"] for entry in state["log_history"] if "reward" in entry}
+    assert {json.loads(line)["step"]: json.loads(line)["reward"] for line in second} == pytest.approx(
+        {step: told[step] for step in range(last + 1, last + 4)}, abs=1e-3
+    )
+    shown = json.loads(user.rltui("show", run["run_id"], "--json"))["run"]
+    assert {"reward", "time/total", "response_length", "entropy"} <= shown["metrics"]["latest"].keys()
 
 
 @pytest.mark.slow
