@@ -151,8 +151,8 @@ class AllClusters:
     def with_numbers(self, runs: Sequence[RunSummary]) -> list[RunSummary]:
         """``runs`` with the last metrics of all that ended, where ``runs`` gave only those of the newest."""
         deadline, found = time.monotonic() + NUMBERS_S, list(runs)
-        for name in dict.fromkeys(run.cluster for run in runs if not run.as_of):
-            places = [place for place, run in enumerate(runs) if run.cluster == name and not run.as_of]
+        for name in dict.fromkeys(run.reader for run in runs if not run.as_of):
+            places = [place for place, run in enumerate(runs) if run.reader == name and not run.as_of]
             with suppress(RltuiError):
                 numbered = self.context(name).reader.filled([runs[place] for place in places], deadline)
                 for place, run in zip(places, numbered, strict=True):
@@ -168,7 +168,7 @@ class AllClusters:
         """
         for name in self._likely(word):
             context, runs = self.context(name), self.reader(name).fresh().runs
-            exact = [run for run in runs if run.run_id == word]
+            exact = [run for run in runs if run.run_id == word and not run.through]
             if exact:
                 return context, exact[0]
         snapshot = self.runs()
@@ -180,7 +180,7 @@ class AllClusters:
             raise
         if run.as_of:
             raise ClusterError(f"{run.run_id} is on {run.cluster}, which is away: {snapshot.problem}.")
-        return self.context(run.cluster), run
+        return self.context(run.reader), run
 
     def summaries(self) -> tuple[ClusterSummary, ...]:
         """The clusters in words, ``local`` first; asks no network."""
@@ -232,12 +232,21 @@ def open_clusters(name: str = "") -> Iterator[AllClusters]:
 
 
 def merged(snapshots: Sequence[RunsSnapshot], problems: Sequence[str] = ()) -> RunsSnapshot:
-    """One picture out of those of several clusters, newest run first."""
-    runs = [run for snapshot in snapshots for run in snapshot.runs]
+    """One picture out of those of several clusters, newest run first; a run that several profiles see is in it once."""
+    runs = _each_once([run for snapshot in snapshots for run in snapshot.runs])
     runs.sort(key=lambda run: (run.created_at, run.run_id), reverse=True)
     said = [*(snapshot.problem for snapshot in snapshots if snapshot.problem), *problems]
     taken_at = max((snapshot.taken_at for snapshot in snapshots), default=0.0)
     return RunsSnapshot(runs=tuple(runs), taken_at=taken_at, problem="; ".join(said))
+
+
+def _each_once(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    """Each of ``runs`` as it is seen now, and that by its own cluster, where one profile does."""
+    best = sorted(runs, key=lambda run: (run.as_of > 0, bool(run.through)))
+    once: dict[tuple[str, float], RunSummary] = {}
+    for run in best:
+        once.setdefault((run.run_id, run.created_at), run)
+    return list(once.values())
 
 
 def with_name(cluster: str, sentence: str) -> str:

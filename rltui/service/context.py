@@ -10,7 +10,7 @@ from msgspec import structs
 from rltui.cluster.local import LocalCluster
 from rltui.cluster.open_cluster import open_cluster
 from rltui.cluster.profile import LOCAL
-from rltui.errors import ClusterError
+from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
 from rltui.paths import state_dir
 from rltui.runs.journal import Journal
@@ -25,6 +25,22 @@ if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.prompts import Prompter
     from rltui.watch.snapshots import RunsSnapshot, RunSummary
+
+
+class ForeignRunError(RltuiError):
+    """A run belongs to the cluster that it was launched with; nobody else may end it or start it again."""
+
+    def __init__(self, run: RunSummary, here: str) -> None:
+        from rltui.cluster.profiles import load_profiles
+
+        if run.cluster == LOCAL:
+            hint = "It runs on the machine that sees this disk: log in there and use rltui on it."
+        elif run.cluster in load_profiles().by_name:
+            hint = f"Add --cluster {run.cluster}, or name no cluster."
+        else:
+            hint = f"No profile here is called {run.cluster!r}: `rltui setup {run.cluster} …` makes one."
+        super().__init__(f"{run.run_id} belongs to cluster {run.cluster!r}; {here!r} only reads its files.", hint)
+        self.exit_code = 2
 
 
 class Context:
@@ -71,8 +87,7 @@ class Context:
         """
         unsettled = self.recoverer.recover()
         snapshot = self._swept(self.reader.read())
-        runs = tuple(structs.replace(run, cluster=self.name) for run in snapshot.runs)
-        snapshot = structs.replace(snapshot, runs=runs)
+        snapshot = structs.replace(snapshot, runs=tuple(self._claimed(run) for run in snapshot.runs))
         if not snapshot.problem:
             snapshot = with_jobs(self, snapshot)
         return self.recoverer.explained(snapshot, unsettled)
@@ -89,13 +104,30 @@ class Context:
             raise ClusterError(snapshot.problem)
         return find_run(snapshot.runs, word)
 
+    def require_own(self, run: RunSummary) -> None:
+        """Refuse to change a run of another cluster, whose directory is only seen from here.
+
+        Raises:
+            ForeignRunError: It is one.
+        """
+        if run.through or run.cluster != self.name:
+            raise ForeignRunError(run, self.name)
+
     def close(self) -> None:
         """End the relay."""
         self.cluster.close()
 
+    def _claimed(self, run: RunSummary) -> RunSummary:
+        """``run`` with who may change it: profiles that share a disk see each other's runs."""
+        if run.cluster in ("", self.name):
+            return structs.replace(run, cluster=self.name)
+        return structs.replace(run, through=self.name)
+
     def _swept(self, snapshot: RunsSnapshot) -> RunsSnapshot:
         """``snapshot`` after what supervisors that vanished without a word have left was ended."""
-        lost = [run for run in snapshot.runs if run.state == "lost" and run.end is None]
+        lost = [
+            run for run in snapshot.runs if run.state == "lost" and run.end is None and run.cluster in ("", self.name)
+        ]
         if not lost or not isinstance(self.cluster, LocalCluster):
             return snapshot
         for run in lost:

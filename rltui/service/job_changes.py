@@ -112,6 +112,7 @@ def _slurm(context: Context, run: RunSummary) -> SlurmClient:
     """
     from rltui.cluster.slurm_cluster import SlurmCluster
 
+    context.require_own(run)
     if not isinstance(context.cluster, SlurmCluster):
         raise RltuiError(f"{run.run_id} is on {context.name}, which has no Slurm.", "This is for Slurm jobs only.")
     if not run.is_live or not run.job_id:

@@ -57,18 +57,18 @@ class LiveCockpit:
         """A fresh picture of one run."""
         with self._watch_lock:
             row = self._row(run_id)
-            if self._connecting not in ("", row.cluster):
-                raise ClusterError(f"{row.cluster} is not asked while {self._connecting} waits for your answer.")
-            context = self._clusters.context(row.cluster)
-            if self._watcher is None or self._watcher[:2] != (row.cluster, run_id):
-                self._watcher = (row.cluster, run_id, RunWatcher(context.cluster.client, row.path))
+            if self._connecting not in ("", row.reader):
+                raise ClusterError(f"{row.reader} is not asked while {self._connecting} waits for your answer.")
+            context = self._clusters.context(row.reader)
+            if self._watcher is None or self._watcher[:2] != (row.reader, run_id):
+                self._watcher = (row.reader, run_id, RunWatcher(context.cluster.client, row.path))
             picture = self._watcher[2].snapshot(log)
         return structs.replace(picture, summary=_joined(context, picture, row))
 
     def log_part(self, run_id: str, name: str, line: int) -> LogPart:
         """The piece of a log around ``line``."""
         row = self._row(run_id)
-        client = self._clusters.context(row.cluster).cluster.client
+        client = self._clusters.context(row.reader).cluster.client
         return read_part(client, actions.attempt_path(row), name, line)
 
     def presets(self) -> tuple[PresetSummary, ...]:
@@ -139,7 +139,7 @@ class LiveCockpit:
         from rltui.service.why_report import why_report
 
         row = self._row(run_id)
-        return why_report(row, diagnose_run(self._clusters.context(row.cluster), row))
+        return why_report(row, diagnose_run(self._clusters.context(row.reader), row))
 
     def close(self) -> None:
         """End all relays."""
@@ -152,12 +152,12 @@ class LiveCockpit:
     def _failure(self, run: RunSummary) -> str:
         from rltui.service.failure_cache import failure_of
 
-        return failure_of(self._clusters.context(run.cluster), run)
+        return failure_of(self._clusters.context(run.reader), run)
 
 
 def _joined(context: Context, picture: RunSnapshot, row: RunSummary) -> RunSummary:
     """The run as its directory tells, with what only the scheduler and the list of runs know."""
-    run = structs.replace(picture.summary, cluster=row.cluster, submission=row.submission)
+    run = structs.replace(picture.summary, cluster=row.cluster, through=row.through, submission=row.submission)
     if run.attempt == row.attempt:
         run = structs.replace(run, failure=row.failure)
     try:

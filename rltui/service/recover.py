@@ -70,7 +70,7 @@ class Recoverer:
         return structs.replace(snapshot, runs=tuple(self._explained(run, by_place) for run in snapshot.runs))
 
     def _explained(self, run: RunSummary, unsettled: Mapping[tuple[str, int], Submission]) -> RunSummary:
-        if run.state != "unknown" or run.end is not None or run.job_id or run.job is not None:
+        if run.through or run.state != "unknown" or run.end is not None or run.job_id or run.job is not None:
             return run
         submission = unsettled.get((run.run_id, run.attempt))
         if submission is not None:

@@ -19,6 +19,7 @@ from rltui.service.actions import cancel
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, checkpoint_words
 from rltui.service.launch import RefusedError, launchable, require_modules
+from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.run_jobs import write_last_word
 from rltui.service.submit import submit_attempt
 
@@ -60,6 +61,7 @@ def preview_resubmit(
         LayoutError: The change is not one.
         ClusterError: The cluster cannot be reached.
     """
+    context.require_own(run)
     change = changed(context, run, overrides, exclude)
     what = "same layout, same seed" if not change.lines else "changed as shown"
     lines = [f"starts attempt {next_number(run)} of {run.run_id}, {what}", f"it {checkpoint_words(context, run)}"]
@@ -67,6 +69,7 @@ def preview_resubmit(
         lines.insert(0, f"cancels attempt {run.attempt} first, which is {run.state}, and waits until it has ended")
     if run.state == "unknown":
         lines.insert(0, f"whether attempt {run.attempt} was submitted is not known; it is barred from starting first")
+    lines += here_instead_of_slurm(context.cluster.profile)
     if exclude:
         lines.append(eligible_words(context, change.layout, exclude))
     return ActionPreview(
@@ -102,6 +105,7 @@ def resubmit(
         RltuiError: The run is alive, a finding stands in the way, or the submission failed.
         ClaimedError: Another rltui was faster.
     """
+    context.require_own(run)
     change = changed(context, run, overrides, exclude)
     if not change.report.ok or change.layout is None:
         raise RefusedError(change.report)
@@ -111,6 +115,11 @@ def resubmit(
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
     return submit_attempt(context, run.run_id, next_number(run), change.layout, action="resubmit")
+
+
+def needs_consent(context: Context, run: RunSummary) -> bool:
+    """Whether somebody must agree first: an attempt that is not over would be ended, or a login node trained on."""
+    return run.is_live or run.state == "unknown" or bool(here_instead_of_slurm(context.cluster.profile))
 
 
 def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> Change:

@@ -30,7 +30,7 @@ def with_jobs(context: Context, snapshot: RunsSnapshot) -> RunsSnapshot:
     """``snapshot`` with the jobs of its runs, from one answer of the scheduler for all of them."""
     if context.cluster.profile.scheduler == "local":
         return snapshot
-    wanted = [run for run in snapshot.runs if run.job_id and _may_change(run, snapshot.taken_at)]
+    wanted = [run for run in snapshot.runs if run.job_id and not run.through and _may_change(run, snapshot.taken_at)]
     if not wanted:
         return snapshot
     answer = context.cluster.jobs([run.job_id for run in wanted])
