@@ -76,6 +76,8 @@ def _job_lines(run: RunSummary) -> Iterator[str]:
         return
     place = f" on {', '.join(job.nodes[:8])}{' …' if len(job.nodes) > 8 else ''}" if job.nodes else ""
     yield f"  job {job.job_id}  {job.word or job.state}{place}  {job.partition}".rstrip()
+    if run.job_as_of:
+        yield f"  the scheduler does not answer: this is what it said {words.age(run.job_as_of)} ago"
     if job.failed_nodes:
         yield f"  node failure on {', '.join(job.failed_nodes)}"
     if waiting_job(run) is not None:

@@ -39,15 +39,13 @@ class ClusterReader:
 
     Args:
         context: The cluster.
-        rows: Where the rows last seen are kept.
     """
 
-    def __init__(self, context: Context, rows: LastRows) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
         self.problem = ""
         self.needs_attention = False
         self.answered_at = 0.0
-        self._rows = rows
         self._lock = threading.Lock()
         self._reading: threading.Thread | None = None
         self._snapshot = RunsSnapshot()
@@ -76,8 +74,10 @@ class ClusterReader:
             snapshot = self.context.runs()
         if snapshot.problem:
             raise ClusterError(snapshot.problem)
-        self._rows.keep(snapshot)
-        return snapshot
+        self.context.rows.keep(snapshot)
+        if not snapshot.scheduler_problem:
+            return snapshot
+        return structs.replace(snapshot, scheduler_problem=with_name(self.context.name, snapshot.scheduler_problem))
 
     def _read(self) -> None:
         try:
@@ -90,7 +90,7 @@ class ClusterReader:
             self.answered_at = time.time()
 
     def _stale(self, problem: str) -> RunsSnapshot:
-        kept = self._rows.last()
+        kept = self.context.rows.last()
         runs = tuple(structs.replace(run, as_of=kept.taken_at) for run in kept.runs)
         return RunsSnapshot(runs=runs, taken_at=kept.taken_at, problem=problem)
 
@@ -124,8 +124,7 @@ class AllClusters:
         """
         with self._opening:
             if name not in self._readers:
-                context = Context(name, self._prompter)
-                self._readers[name] = ClusterReader(context, LastRows(cache_dir(), name))
+                self._readers[name] = ClusterReader(Context(name, self._prompter))
             return self._readers[name]
 
     def context(self, name: str) -> Context:
@@ -237,7 +236,8 @@ def merged(snapshots: Sequence[RunsSnapshot], problems: Sequence[str] = ()) -> R
     runs.sort(key=lambda run: (run.created_at, run.run_id), reverse=True)
     said = [*(snapshot.problem for snapshot in snapshots if snapshot.problem), *problems]
     taken_at = max((snapshot.taken_at for snapshot in snapshots), default=0.0)
-    return RunsSnapshot(runs=tuple(runs), taken_at=taken_at, problem="; ".join(said))
+    of_schedulers = "; ".join(snapshot.scheduler_problem for snapshot in snapshots if snapshot.scheduler_problem)
+    return RunsSnapshot(runs=tuple(runs), taken_at=taken_at, problem="; ".join(said), scheduler_problem=of_schedulers)
 
 
 def _each_once(runs: Sequence[RunSummary]) -> list[RunSummary]:

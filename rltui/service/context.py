@@ -12,11 +12,12 @@ from rltui.cluster.open_cluster import open_cluster
 from rltui.cluster.profile import LOCAL
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
-from rltui.paths import state_dir
+from rltui.paths import cache_dir, state_dir
 from rltui.runs.journal import Journal
+from rltui.service.last_rows import LastRows
 from rltui.service.naming import find_run
 from rltui.service.recover import Recoverer
-from rltui.service.run_jobs import with_jobs
+from rltui.service.run_jobs import JobWords
 from rltui.watch.runs import RunsReader
 
 if TYPE_CHECKING:
@@ -62,8 +63,9 @@ class Context:
         self.name = self.cluster.name
         self.journal = Journal(state_dir())
         self.recoverer = Recoverer(self)
-        self.failed_nodes: dict[str, tuple[str, ...]] = {}
-        """Nodes that failed, by the attempt's directory: found out once."""
+        self.rows = LastRows(cache_dir(), self.name)
+        """The runs as last seen, on this machine's disk."""
+        self.jobs = JobWords(self.cluster, self.rows)
         self._reader: RunsReader | None = None
 
     @property
@@ -89,7 +91,7 @@ class Context:
         snapshot = self._swept(self.reader.read())
         snapshot = structs.replace(snapshot, runs=tuple(self._claimed(run) for run in snapshot.runs))
         if not snapshot.problem:
-            snapshot = with_jobs(self, snapshot)
+            snapshot = self.jobs.told(snapshot)
         return self.recoverer.explained(snapshot, unsettled)
 
     def find(self, word: str) -> RunSummary:

@@ -15,7 +15,6 @@ from rltui.service.failures import FailureWords
 from rltui.service.launch import launch
 from rltui.service.presets import preset_summaries
 from rltui.service.review import review_launch
-from rltui.service.run_jobs import with_jobs
 from rltui.watch.log_part import read_part
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import RunsSnapshot
@@ -49,7 +48,8 @@ class LiveCockpit:
         """All runs of all clusters, newest first; while the user answers one cluster, no other is asked."""
         if not self._connecting:
             snapshot = self._clusters.runs(PATIENCE_S)
-            self._last = structs.replace(snapshot, runs=self._failures.fill(snapshot.runs))
+            problem = "; ".join(filter(None, (snapshot.problem, snapshot.scheduler_problem)))
+            self._last = structs.replace(snapshot, runs=self._failures.fill(snapshot.runs), problem=problem)
             self._rows = {run.run_id: run for run in self._last.runs}
         return self._last
 
@@ -161,7 +161,7 @@ def _joined(context: Context, picture: RunSnapshot, row: RunSummary) -> RunSumma
     if run.attempt == row.attempt:
         run = structs.replace(run, failure=row.failure)
     try:
-        [run] = with_jobs(context, RunsSnapshot(runs=(run,), taken_at=picture.taken_at)).runs
+        [run] = context.jobs.told(RunsSnapshot(runs=(run,), taken_at=picture.taken_at)).runs
     except ClusterError:
         run = structs.replace(run, job=row.job, scheduler_says=row.scheduler_says)
     return run

@@ -16,7 +16,7 @@ from msgspec import structs
 from rltui.errors import ClusterError
 from rltui.onnode import processes
 from rltui.onnode.rundir import attempt_folder
-from rltui.runs.claims import note_submitted, read_evidence, read_uuid, settle_unstarted
+from rltui.runs.claims import note_submitted, read_evidence, read_uuid, settle_unstarted, withdraw
 from rltui.runs.directory import draft_folder
 from rltui.runs.submission import LOOK_UP_FOR_S, Submission, fold_submissions
 
@@ -117,7 +117,11 @@ class Recoverer:
         client = self._context.cluster.client
         client.run(["rm", "-rf", draft_folder(submission.path, submission.uuid)], timeout_s=20)
         reason = submission.reason or "not submitted: rltui was ended before it came to that"
-        if settle_unstarted(client, submission.path, submission.uuid, "failed", reason):
+        if submission.phase == "failed":
+            settled = withdraw(client, submission.path, submission.uuid, reason)
+        else:
+            settled = settle_unstarted(client, submission.path, submission.uuid, "failed", reason)
+        if settled:
             self._write(submission, "failed", reason=reason)
         else:
             self._look_up(submission)

@@ -166,7 +166,7 @@ def settle(context: Context, run: RunSummary) -> None:
         return
     client, path = context.cluster.client, attempt_path(run)
     if run.job is not None and run.job.has_ended:
-        write_last_word(context, run, run.job)
+        write_last_word(client, run, run.job)
         return
     uuid = read_uuid(client, path)
     reason = f"never started; attempt {next_number(run)} took its place"

@@ -80,6 +80,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     as_of: float = 0.0
     """When this row was so, where its cluster is away now; 0: now."""
 
+    job_as_of: float = 0.0
+    """When the scheduler said what is in ``job``, where it does not answer now; 0: now."""
     through: str = ""
     """Another profile that sees its files (the same disk) and through which it was read; empty: its own cluster."""
 
@@ -101,6 +103,8 @@ class RunsSnapshot(Struct, frozen=True, kw_only=True):
     taken_at: float = 0.0
     problem: str = ""
     """Why this is an old picture, or names each cluster that is away; empty where all is well."""
+    scheduler_problem: str = ""
+    """Why the schedulers' words in the rows are old, with their age; what the files say is of now all the same."""
 
 
 class GpuSample(Struct, frozen=True, kw_only=True):

@@ -112,12 +112,11 @@ def test_a_chain_waits_behind_itself_and_is_cancelled_whole(laptop: Laptop, slur
     laptop.run("launch", "local/grpo-tiny", "--chain", "2", expect=2)
 
 
-def test_what_slurm_refuses_is_one_clear_line_and_leaves_a_failed_run(laptop: Laptop) -> None:
+def test_what_slurm_refuses_is_one_clear_line_and_leaves_no_run(laptop: Laptop, slurm_cluster: Lab) -> None:
     refused = laptop.run("launch", "local/grpo-tiny", "slurm.partition=nosuch", "--cluster", "lab", expect=1)
     assert "invalid partition" in refused.stderr.lower()
-    row = laptop.row()
-    assert (row["state"], row["attempt"]) == ("failed", 1)
-    assert row["end"]["reason"].startswith("not submitted: Slurm did not take the job")
+    assert laptop.json("ps")["runs"] == []
+    assert slurm_cluster.exec("login", ["ls", "runs"]).stdout == ""
 
 
 def test_a_cluster_that_cannot_be_reached_is_said_with_its_own_exit_code(laptop: Laptop, slurm_cluster: Lab) -> None:
@@ -133,3 +132,24 @@ def test_a_cluster_that_cannot_be_reached_is_said_with_its_own_exit_code(laptop:
     slurm_cluster.ssh.start()
     laptop.run("cancel", "grpo-tiny", "--yes")
     eventually(lambda: not states(slurm_cluster), "the end of all jobs")
+
+
+def test_files_are_read_while_the_controller_is_away(laptop: Laptop, slurm_cluster: Lab) -> None:
+    run_id = laptop.json("launch", "local/grpo-tiny", "slurm.options=['--begin=now+1hour']", "--cluster", "lab")[
+        "run_id"
+    ]
+    assert laptop.row()["job_as_of"] == 0
+    slurm_cluster.service("ctl", "slurmctld", "stop")
+    for verb in ("show", "logs", "events", "metrics", "why", "gpus", "queues"):
+        laptop.run(verb, run_id)
+    assert "the scheduler does not answer: this is what it said 0min ago" in laptop.run("show", run_id).stdout
+    listed = laptop.json("ps", "--cluster", "lab")
+    [row] = listed["runs"]
+    assert (row["state"], row["job"]["reason"], row["as_of"]) == ("queued", "BeginTime", 0)
+    assert row["job_as_of"] > 0
+    assert "last heard 0 min ago" in listed["scheduler_problem"]
+    refused = laptop.run("launch", "local/grpo-tiny", "--cluster", "lab", expect=1).stderr
+    assert "by itself" not in refused
+    assert len(laptop.json("ps")["runs"]) == 1
+    slurm_cluster.service("ctl", "slurmctld", "start")
+    laptop.run("cancel", run_id, "--yes")

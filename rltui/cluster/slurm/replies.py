@@ -35,7 +35,7 @@ class _Sign(Struct, frozen=True):
     hint: str = ""
 
 
-_WAIT = "Wait a minute: rltui asks again by itself."
+_WAIT = "Wait a minute, then try again."
 SIGNS = (
     _Sign(
         r"munge encode failed|failed to access .*munge", "auth", True, "Ask the site to look at munged on this host."
