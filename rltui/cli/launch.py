@@ -24,15 +24,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     parser.add_argument("--chain", type=int, default=1, metavar="N", help="N Slurm jobs, each after the one before")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before running on a login node")
+    add_unchecked(parser)
     add_cluster(parser)
     add_json(parser)
+
+
+def add_unchecked(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--unchecked``."""
+    parser.add_argument("--unchecked", action="store_true", help="submit whatever the cluster says of it beforehand")
 
 
 def run(options: argparse.Namespace) -> int:
     """Launch; with ``--wait`` follow the run to its end."""
     with open_context(options.cluster, TerminalPrompter()) as context:
         consent(context.cluster.profile, options.layout, given=options.yes)
-        launched = launch(context, options.layout, options.overrides, chain=options.chain)
+        launched = launch(context, options.layout, options.overrides, chain=options.chain, unchecked=options.unchecked)
         talk(f"launched {launched.run_id} on {launched.cluster}  (rltui attach {launched.run_id})")
         if not options.wait:
             print_json({"schema": 1, **_fields(launched)}) if options.json else print(launched.run_id)

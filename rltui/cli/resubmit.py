@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rltui.cli.cancel import confirm, show
+from rltui.cli.launch import add_unchecked
 from rltui.cli.output import add_json, add_run, print_json, talk
 from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import newest_checkpoint_step
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cancel", action="store_true", help="end it first if it is alive")
     parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before ending what is not over")
+    add_unchecked(parser)
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     add_json(parser)
 
@@ -47,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
                 return 0
             confirm(preview) if is_risky and not options.yes else show(preview)
         step = newest_checkpoint_step(context, summary)
-        launched = resubmit(context, summary, overrides, options.exclude, cancel_first=options.cancel)
+        launched = resubmit(
+            context, summary, overrides, options.exclude, cancel_first=options.cancel, unchecked=options.unchecked
+        )
         start = "from step 0: it has no checkpoint" if step is None else f"from the checkpoint at step {step}"
         talk(f"attempt {launched.attempt} of {launched.run_id} starts {start}")
         if options.wait:

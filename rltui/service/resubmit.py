@@ -18,7 +18,7 @@ from rltui.runs.directory import read_layout
 from rltui.service.actions import cancel
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, checkpoint_words
-from rltui.service.launch import RefusedError, launchable, require_modules
+from rltui.service.launch import RefusedError, asked, launchable, require_modules
 from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.run_jobs import write_last_word
 from rltui.service.submit import submit_attempt
@@ -91,6 +91,7 @@ def resubmit(
     exclude: Sequence[str] = (),
     *,
     cancel_first: bool = False,
+    unchecked: bool = False,
 ) -> Launched:
     """Start a new attempt of ``run`` with a change; its trainer goes on from the newest complete checkpoint.
 
@@ -100,6 +101,7 @@ def resubmit(
         overrides: Changes of the layout, ``key.path=value``.
         exclude: Nodes to keep away from, besides those that the layout excludes.
         cancel_first: End a live run first, instead of refusing it.
+        unchecked: Do not ask the cluster first whether it could run this.
 
     Raises:
         RltuiError: The run is alive, a finding stands in the way, or the submission failed.
@@ -107,9 +109,11 @@ def resubmit(
     """
     context.require_own(run)
     change = changed(context, run, overrides, exclude)
-    if not change.report.ok or change.layout is None:
-        raise RefusedError(change.report)
-    if context.cluster.profile.scheduler == "local":
+    is_here = context.cluster.profile.scheduler == "local"
+    report = change.report if is_here or unchecked else asked(context, change.report)
+    if not report.ok or change.layout is None:
+        raise RefusedError(report)
+    if is_here:
         require_modules(change.layout)
     if run.is_live:
         run = _ended(context, run, cancel_first=cancel_first)

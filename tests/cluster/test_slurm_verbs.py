@@ -6,11 +6,18 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from slurm_support import eventually
+from slurm_support import LabTransport, eventually, profile
+
+from rltui.cluster.relay_client import RelayClient
+from rltui.layout.load import load_layout
+from rltui.layout.presets import resolve
+from rltui.service.live_facts import facts_through
+from rltui.service.login_facts import with_login_facts
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -31,6 +38,7 @@ class Laptop:
     """rltui on a machine that reaches the lab by SSH."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
+        self.folder = folder
         (folder / "config").mkdir()
         (folder / "config" / "clusters.yaml").write_text(PROFILE)
         names = {"CONFIG_DIR": "config", "STATE_DIR": "state", "CACHE_DIR": "cache", "RUN_ROOT": "runs"}
@@ -113,8 +121,9 @@ def test_a_chain_waits_behind_itself_and_is_cancelled_whole(laptop: Laptop, slur
 
 
 def test_what_slurm_refuses_is_one_clear_line_and_leaves_no_run(laptop: Laptop, slurm_cluster: Lab) -> None:
-    refused = laptop.run("launch", "local/grpo-tiny", "slurm.partition=nosuch", "--cluster", "lab", expect=1)
-    assert "invalid partition" in refused.stderr.lower()
+    bad = ("launch", "local/grpo-tiny", "slurm.partition=nosuch", "--cluster", "lab")
+    assert "no partition 'nosuch'; it has gpu, debug, low" in laptop.run(*bad, expect=1).stderr
+    assert "invalid partition" in laptop.run(*bad, "--unchecked", expect=1).stderr.lower()
     assert laptop.json("ps")["runs"] == []
     assert slurm_cluster.exec("login", ["ls", "runs"]).stdout == ""
 
@@ -153,3 +162,54 @@ def test_files_are_read_while_the_controller_is_away(laptop: Laptop, slurm_clust
     assert len(laptop.json("ps")["runs"]) == 1
     slurm_cluster.service("ctl", "slurmctld", "start")
     laptop.run("cancel", run_id, "--yes")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["slurm.time=9-00:00:00"], "S615 slurm.time: 9-00:00:00 is asked for; partition gpu allows 2-00:00:00"),
+        (["slurm.partition=debug", "slurm.time=01:00:00"], "partition debug allows 00:30:00"),
+        (["slurm.qos=platinum"], "Invalid qos specification; qualities of service: normal, high"),
+        (["slurm.account=nobody"], "'nobody' is none of your accounts: "),
+        (["slurm.constraint=nosuch"], "Invalid feature specification"),
+        (["slurm.options=['--reservation=nosuch']"], "; there are no reservations"),
+        (["hardware.nodes=9"], "S619 hardware.nodes: 9 nodes are asked for, 3 are usable"),
+    ],
+)
+def test_a_launch_is_refused_before_the_queue_with_what_is_valid(
+    laptop: Laptop, slurm_cluster: Lab, words: list[str], says: str
+) -> None:
+    said = laptop.run("launch", "local/grpo-tiny", *words, "--cluster", "lab", expect=1).stderr
+    assert says in said
+    assert laptop.json("ps")["runs"] == []
+    assert not states(slurm_cluster)
+
+
+def test_a_launch_looks_at_python_and_secrets_first_within_a_second(laptop: Laptop, slurm_cluster: Lab) -> None:
+    profiles = laptop.folder / "config" / "clusters.yaml"
+    slurm_cluster.exec("login", ["sh", "-c", "echo A=b > secrets; chmod 644 secrets"])
+    launch = ("launch", "local/grpo-tiny", "slurm.options=['--hold']", "--cluster", "lab")
+    for keys, says in (
+        ("{python: /opt/none/python}", "S632 lab.python: /opt/none/python is not there on the login node"),
+        ("{python: /bin/true, env_file: ~/secrets}", "S633 lab.env_file: ~/secrets has mode 644"),
+        ("{python: /bin/true, env_file: ~/none}", "S633 lab.env_file: ~/none is not there"),
+        ("{python: python3, setup_lines: [module load x]}", "lacks torch"),
+    ):
+        body = "host: lab, scheduler: slurm, partition: gpu, run_root: ~/runs, "
+        profiles.write_text("lab: {" + body + keys.removeprefix("{") + "\n")
+        assert says in laptop.run(*launch, expect=1).stderr
+    assert not states(slurm_cluster)
+    laptop.run(*launch, "--unchecked")
+    [waiting] = states(slurm_cluster).values()
+    assert waiting.startswith("PENDING")
+    told = profile("python3")
+    relay = RelayClient(LabTransport(slurm_cluster))
+    layout = load_layout(resolve("local/grpo-tiny")).layout
+    relay.hello()
+    began = time.monotonic()
+    found = with_login_facts(relay, told, layout, facts_through(relay, told))
+    took_s = time.monotonic() - began
+    relay.close()
+    print(f"live checks: {took_s:.2f} s")
+    assert "lacks torch" in found.python_problem
+    assert took_s < 3.0, "a second on a machine of one's own"

@@ -145,8 +145,10 @@ def test_a_review_knows_what_the_profile_of_its_cluster_accepts() -> None:
         words = ("slurm.time=02:00:00",)
         assert live.review("local/grpo-tiny", words).can_launch
         review = live.review("local/grpo-tiny", words, "hpc")
+        assert [(finding.code, finding.severity) for finding in review.findings] == [("S611", "error")]
+        review = live.review("local/grpo-tiny", (*words, "slurm.partition=long"), "hpc")
         assert [(finding.code, finding.severity) for finding in review.findings] == [("S611", "warning")]
-        assert review.can_launch, "the layout's partition may be another one than the profile's"
+        assert review.can_launch, "the layout's partition is another one than the profile's"
         assert not live.review("verl-ppo/ppo-2x8-split").can_launch
         with pytest.raises(RefusedError, match="local is one machine"):
             live.launch("verl-ppo/ppo-2x8-split")
