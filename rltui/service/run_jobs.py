@@ -105,20 +105,23 @@ def _files_know_better(run: RunSummary, job: JobSnapshot) -> bool:
 
 
 def _with_job(run: RunSummary, job: JobSnapshot | None) -> RunSummary:
-    from rltui.watch.jobs import in_words, job_facts
+    from rltui.watch.jobs import in_words, job_facts, last_word
 
     if job is None:
         # asked for but not told of: it was submitted, so it waits or runs until somebody says otherwise
         return structs.replace(run, state="queued") if run.state == "unknown" and run.end is None else run
     facts = job_facts(run.stage, run.end, job, run.job_restart)
-    moved_on = run.end is not None and facts.state in ("queued", "starting")
-    return structs.replace(
-        run,
-        state=facts.state,
-        job=job,
-        scheduler_says=in_words(facts),
-        end=None if moved_on else run.end,
-    )
+    end = run.end
+    if end is not None and facts.state in ("queued", "starting"):
+        end = None
+    elif end is not None and job.state == "cancelled" and _goes_on(run, job):
+        end = last_word(job)
+    return structs.replace(run, state=facts.state, job=job, scheduler_says=in_words(facts), end=end)
+
+
+def _goes_on(run: RunSummary, job: JobSnapshot) -> bool:
+    """Whether the files are of a start after which Slurm queued the job again."""
+    return run.job_restart is not None and job.restarts > run.job_restart
 
 
 def write_last_word(client: RelayClient, run: RunSummary, job: JobSnapshot) -> None:

@@ -79,7 +79,7 @@ SIGNS = (
 
 _REFUSAL = re.compile(
     r"batch job submission failed:|allocation failure:|access/permission denied|unrecognized option|invalid option"
-    r"|invalid --|unable to open file|this does not look like a batch script|job violates"
+    r"|invalid --|invalid entry for --cluster|unable to open file|this does not look like a batch script|job violates"
     r"|invalid .* (?:specification|specified)"
     r"|no longer pending execution|requested .* (?:not available|invalid)|is invalid|user's group not permitted"
     r"|invalid user id|cli_filter plugin terminated"
