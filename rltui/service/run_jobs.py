@@ -59,6 +59,7 @@ class JobWords:
         if job is None and answer.problem:
             job, as_of = self._remembered(run)
         if job is not None:
+            job = structs.replace(job, run_id=run.run_id)
             job = with_failed_nodes(self._cluster.client, self._failed_nodes, run, job, now)
         if as_of and job is not None and _files_know_better(run, job):
             return structs.replace(run, job=job, job_as_of=as_of)

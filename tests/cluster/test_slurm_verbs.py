@@ -87,6 +87,8 @@ def test_a_run_is_launched_held_changed_cancelled_and_resubmitted_elsewhere(lapt
     assert states(slurm_cluster)[job] == "PENDING|JobHeldUser"
     laptop.run("update", run_id, "--time", "00:30:00", "--exclude", "node2")
     laptop.run("update", run_id, expect=2)
+    too_many = ("update", run_id, "--exclude", "node1", "--exclude", "node3")
+    assert "0 of 3 nodes of gpu are left, 1 are needed" in laptop.run(*too_many, expect=2).stderr
     laptop.run("cancel", run_id, expect=2)  # nobody is there to confirm
     assert laptop.json("cancel", run_id, "--yes")["state"] == "cancelled"
     eventually(lambda: job not in states(slurm_cluster), "the end of the job")
