@@ -52,9 +52,18 @@ def confirm(preview: ActionPreview) -> None:
         UsageError: Nobody is there to ask, or the answer is no.
     """
     show(preview)
+    ask(preview.title)
+
+
+def ask(question: str) -> None:
+    """Go on only if somebody says yes.
+
+    Raises:
+        UsageError: Nobody is there to ask, or the answer is no.
+    """
     if not sys.stdin.isatty():
-        raise UsageError(f"{preview.title} Nobody is there to confirm.", "Add --yes.")
-    sys.stderr.write(f"{preview.title} [y/N] ")
+        raise UsageError(f"{question} Nobody is there to confirm.", "Add --yes.")
+    sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("Not done.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.cli.cockpit import has_screen, open_cockpit
+from rltui.cli.launch import consent
 from rltui.cli.output import talk
 from rltui.service.context import open_context
 from rltui.service.launch import launch
@@ -19,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_argument("--engine", choices=("hf", "vllm"), default="hf", help="what generates (default: hf)")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask before running on a login node")
     parser.add_argument("--no-screen", action="store_true", help="report in plain lines instead of opening the cockpit")
 
 
@@ -30,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
             run_id = live[0].run_id
             talk(f"{run_id} is {live[0].state} already; opening it")
         else:
+            consent(context.cluster.profile, "the demo", given=options.yes)
             run_id = launch(context, PRESET, [f"roles.rollout.engine={options.engine}", *options.overrides]).run_id
             talk(f"launched {run_id}")
         if options.no_screen or not has_screen():

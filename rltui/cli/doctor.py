@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rltui.cli.output import add_json, print_json, talk
+from rltui.cli.output import add_cluster_name, add_json, named_cluster, print_json, talk
 from rltui.cluster.profiles import load_profiles
 from rltui.cluster.prompts import TerminalPrompter
+from rltui.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +22,7 @@ GLYPHS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "–"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("cluster", metavar="CLUSTER", help="`rltui clusters` lists them")
+    add_cluster_name(parser)
     parser.add_argument("--nodes", action="store_true", help="also run a short job that looks around on a node")
     parser.add_argument("-y", "--yes", action="store_true", help="with --nodes: do not ask")
     add_json(parser)
@@ -32,7 +33,10 @@ def run(options: argparse.Namespace) -> int:
     from rltui.service.doctor import examine
     from rltui.service.doctor_checks import verdict
 
-    profile = load_profiles().get(options.cluster)
+    profiles, name = load_profiles(), named_cluster(options)
+    if not name:
+        raise UsageError("Name a cluster.", f"Known: {', '.join(profiles.by_name)}.")
+    profile = profiles.get(name)
     confirm = (lambda command: options.yes or _ask(command)) if options.nodes else None
     checks: list[Check] = []
     for check in examine(profile, TerminalPrompter(), confirm_nodes=confirm):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.cli.cancel import ask
 from rltui.cli.output import add_cluster, add_json, print_json, talk
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError
 from rltui.runs.script_job import is_script
 from rltui.service.context import open_context
 from rltui.service.launch import launch
+from rltui.service.login_node import here_instead_of_slurm
 
 if TYPE_CHECKING:
     import argparse
 
+    from rltui.cluster.profile import Profile
     from rltui.service.context import Context
     from rltui.service.submit import Launched
 
@@ -41,8 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     script.add_argument("--dry-run", action="store_true", help="of a script: only show what would be run")
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     parser.add_argument("--chain", type=int, default=1, metavar="N", help="N Slurm jobs, each after the one before")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask before running on a login node")
+    add_unchecked(parser)
     add_cluster(parser)
     add_json(parser)
+
+
+def add_unchecked(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--unchecked``."""
+    parser.add_argument("--unchecked", action="store_true", help="submit whatever the cluster says of it beforehand")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,7 +62,8 @@ def run(options: argparse.Namespace) -> int:
     if not options.layout:
         raise UsageError("What is to be launched?", "`rltui layouts` lists presets; --script FILE runs a script.")
     with open_context(options.cluster, TerminalPrompter()) as context:
-        launched = launch(context, options.layout, options.overrides, chain=options.chain)
+        consent(context.cluster.profile, options.layout, given=options.yes)
+        launched = launch(context, options.layout, options.overrides, chain=options.chain, unchecked=options.unchecked)
         return _launched(context, launched, options)
 
 
@@ -72,7 +83,8 @@ def _run_script(options: argparse.Namespace) -> int:
         settings=tuple(word for word in words if word.startswith("slurm.")),
     )
     with open_context(options.cluster, TerminalPrompter()) as context:
-        prepared = prepare(options.script or options.layout, wishes, context.cluster.profile)
+        source = options.script or options.layout
+        prepared = prepare(source, wishes, context.cluster.profile)
         for line in (*prepared.notes, *(f"error: {problem}" for problem in prepared.problems)):
             talk(f"  {line}")
         if options.dry_run:
@@ -81,6 +93,7 @@ def _run_script(options: argparse.Namespace) -> int:
                     {"schema": 1, "script": prepared.job, "problems": prepared.problems, "notes": prepared.notes}
                 )
             return 1 if prepared.problems else 0
+        consent(context.cluster.profile, source, given=options.yes)
         return _launched(context, launch_script(context, prepared, anyway=options.anyway), options)
 
 
@@ -92,6 +105,19 @@ def _launched(context: Context, launched: Launched, options: argparse.Namespace)
     from rltui.cli.follow import follow
 
     return follow(context, launched.run_id, options.json)
+
+
+def consent(profile: Profile, what: str, *, given: bool) -> None:
+    """Ask before ``what`` runs on a login node, unless consent is ``given``.
+
+    Raises:
+        UsageError: Nobody is there to ask, or the answer is no.
+    """
+    said = () if given else here_instead_of_slurm(profile)
+    for line in said:
+        talk(f"  {line}")
+    if said:
+        ask(f"Run {what} on this machine?")
 
 
 def _fields(launched: object) -> dict[str, object]:

@@ -53,4 +53,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _reader(context: Context, run: RunSummary) -> LogReader:
-    return LogReader(context.cluster.client, f"{attempt_path(run)}/{rundir.OUT_LOG}")
+    """The trainer's output; where it never came to that, the job script's own."""
+    client, path = context.cluster.client, attempt_path(run)
+    names = [entry.name for entry in client.list(path)]
+    scripts = [name for name in names if name.startswith("slurm-") and name.endswith(".out")]
+    name = rundir.OUT_LOG if rundir.OUT_LOG in names or not scripts else sorted(scripts)[-1]
+    return LogReader(client, f"{path}/{name}")

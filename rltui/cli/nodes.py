@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, columns, print_json, print_lines
+from rltui.cli.output import add_cluster_name, add_json, columns, named_cluster, print_json, print_lines
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.cluster.slurm.nodelist import fold
 from rltui.cluster.slurm.times import write_duration
@@ -23,14 +23,14 @@ NODES_WIDTH = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("--cluster", default="", metavar="C", help="which Slurm cluster (default: the only one)")
+    add_cluster_name(parser, default="the only one with Slurm")
     parser.add_argument("--partition", default="", metavar="P", help="only this partition's nodes")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Show partitions and nodes: GPUs free, and why a node is out of service."""
-    profile, facts = clusters_nodes(options.cluster, TerminalPrompter())
+    profile, facts = clusters_nodes(named_cluster(options), TerminalPrompter())
     shown = [one for one in facts.partitions if options.partition in ("", one.name)]
     if not shown:
         known = ", ".join(one.name for one in facts.partitions)

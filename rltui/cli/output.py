@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rltui.errors import UsageError
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
@@ -32,6 +34,28 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def add_only_cluster(parser: argparse.ArgumentParser) -> None:
     """Declare ``--cluster`` of a verb that looks at runs."""
     parser.add_argument("--cluster", default="", metavar="C", help="only this cluster (default: all of them)")
+
+
+def add_cluster_name(parser: argparse.ArgumentParser, *, default: str = "") -> None:
+    """Declare the cluster that a verb is about, which may be named with ``--cluster`` or without.
+
+    Args:
+        parser: The verb's.
+        default: Which one it is where none is named; empty: one has to be.
+    """
+    parser.add_argument("name", nargs="?", default="", metavar="CLUSTER", help="`rltui clusters` lists them")
+    parser.add_argument("--cluster", default="", metavar="C", help=f"the same (default: {default or 'none'})")
+
+
+def named_cluster(options: argparse.Namespace) -> str:
+    """The cluster that was named, or nothing.
+
+    Raises:
+        UsageError: Two were.
+    """
+    if options.name and options.cluster and options.name != options.cluster:
+        raise UsageError(f"{options.name} and {options.cluster} are two clusters.", "Name one.")
+    return str(options.name or options.cluster)
 
 
 def print_json(value: Any) -> None:

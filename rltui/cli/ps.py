@@ -33,13 +33,14 @@ def run(options: argparse.Namespace) -> int:
         runs = [run for run in snapshot.runs if run.is_live or run.state == "unknown" or not options.live]
         runs = with_failures(clusters.with_numbers(runs), clusters.context)
     if options.json:
-        print_json({"schema": 1, "runs": runs, "problem": snapshot.problem})
+        problems = {"problem": snapshot.problem, "scheduler_problem": snapshot.scheduler_problem}
+        print_json({"schema": 1, "runs": runs, **problems})
     elif runs:
         _print(runs)
     elif not snapshot.problem:
         talk("No runs yet. `rltui launch local/grpo-tiny` starts one, `rltui demo` shows it.")
-    if snapshot.problem:
-        talk(f"rltui: {snapshot.problem}")
+    for problem in filter(None, (snapshot.problem, snapshot.scheduler_problem)):
+        talk(f"rltui: {problem}")
     return 3 if snapshot.problem and options.cluster else 0
 
 

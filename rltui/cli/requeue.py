@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.cli.cancel import confirm
+from rltui.cli.cancel import confirm, show
 from rltui.cli.job_change import add_change, add_exclude, change
 from rltui.service.job_changes import preview_requeue, requeue
 
@@ -26,8 +26,8 @@ def run(options: argparse.Namespace) -> int:
     """End a running Slurm job and queue it again under the same id, after a question."""
 
     def act(context: Context, summary: RunSummary) -> str:
-        if not options.yes:
-            confirm(preview_requeue(context, summary, options.exclude))
+        preview = preview_requeue(context, summary, options.exclude)
+        show(preview) if options.yes else confirm(preview)
         return requeue(context, summary, options.exclude)
 
     return change(options, act)

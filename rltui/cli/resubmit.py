@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rltui.cli.cancel import confirm, show
+from rltui.cli.launch import add_unchecked
 from rltui.cli.output import add_json, add_run, print_json, talk
 from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import newest_checkpoint_step
-from rltui.service.resubmit import preview_resubmit, resubmit
+from rltui.service.resubmit import needs_consent, preview_resubmit, resubmit
 
 if TYPE_CHECKING:
     import argparse
@@ -29,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lower-memory", action="store_true", help="lower the memory peak that is in its way")
     parser.add_argument("--cancel", action="store_true", help="end it first if it is alive")
     parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask before ending a live run")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask before ending what is not over")
+    add_unchecked(parser)
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     add_json(parser)
 
@@ -39,17 +41,17 @@ def run(options: argparse.Namespace) -> int:
     with open_clusters(options.cluster) as clusters:
         context, summary = clusters.find(options.run)
         overrides = _overrides(context, summary, options)
-        if options.dry_run or overrides or options.exclude or options.cancel:
+        is_risky = needs_consent(context, summary) and (options.cancel or not summary.is_live)
+        if options.dry_run or overrides or options.exclude or is_risky:
             preview = preview_resubmit(context, summary, overrides, options.exclude)
             if options.dry_run:
                 print_json({"schema": 1, "preview": preview}) if options.json else show(preview)
                 return 0
-            if options.cancel and summary.is_live and not options.yes:
-                confirm(preview)
-            else:
-                show(preview)
+            confirm(preview) if is_risky and not options.yes else show(preview)
         step = newest_checkpoint_step(context, summary)
-        launched = resubmit(context, summary, overrides, options.exclude, cancel_first=options.cancel)
+        launched = resubmit(
+            context, summary, overrides, options.exclude, cancel_first=options.cancel, unchecked=options.unchecked
+        )
         talk(f"attempt {launched.attempt} of {launched.run_id} {launched.start}")
         if options.wait:
             from rltui.cli.follow import follow

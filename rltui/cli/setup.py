@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rltui.cli.output import talk
+from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.hops import parse_hop
 from rltui.cluster.open_transport import open_transport
 from rltui.cluster.plain_text import plain
@@ -68,6 +69,9 @@ def run(options: argparse.Namespace) -> int:
     relay = RelayClient(open_transport(_reached_by(way), TerminalPrompter()))
     try:
         site = look_around(relay)
+    except NeedsAttentionError as error:
+        # there is no profile yet that doctor could be asked with
+        raise NeedsAttentionError(error.message, "Once without --yes in a terminal: it shows what is asked.") from error
     finally:
         relay.close()
     name = _checked(options.name or _name(site, way, asking))

@@ -9,6 +9,7 @@ from msgspec import structs
 from rltui.cli import memory_table, words
 from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
 from rltui.service.all_clusters import open_clusters
+from rltui.service.attempts import endings
 from rltui.service.memory_peaks import read_memory
 from rltui.watch.pending import waiting_job
 from rltui.watch.run_watcher import RunWatcher
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from rltui.service.attempts import Ending
     from rltui.watch.snapshots import HostSnapshot, RunSnapshot, RunSummary
 
 
@@ -34,10 +36,11 @@ def run(options: argparse.Namespace) -> int:
         if options.memory:
             return _memory(options, summary, read_memory(context, summary))
         snapshot = structs.replace(RunWatcher(context.cluster.client, summary.path).snapshot(), summary=summary)
+        before = endings(context.cluster.client, summary)
     if options.json:
-        print_json({"schema": 1, "run": snapshot})
+        print_json({"schema": 1, "run": snapshot, "attempts_before": before})
     else:
-        print_lines(_lines(snapshot))
+        print_lines([*_lines(snapshot), *(_ending(summary, end) for end in before)])
     return 0
 
 
@@ -76,12 +79,22 @@ def _job_lines(run: RunSummary) -> Iterator[str]:
         return
     place = f" on {', '.join(job.nodes[:8])}{' …' if len(job.nodes) > 8 else ''}" if job.nodes else ""
     yield f"  job {job.job_id}  {job.word or job.state}{place}  {job.partition}".rstrip()
+    if run.job_as_of:
+        yield f"  the scheduler does not answer: this is what it said {words.age(run.job_as_of)} ago"
     if job.failed_nodes:
         yield f"  node failure on {', '.join(job.failed_nodes)}"
     if waiting_job(run) is not None:
         yield f"  waits: {words.waiting(job)}"
     if job.restarts:
         yield f"  started {job.restarts + 1} times under this id"
+
+
+def _ending(run: RunSummary, end: Ending) -> str:
+    line = f"  attempt {end.attempt} {end.outcome}: {end.reason}"
+    if not end.bad_nodes or waiting_job(run) is None:
+        return line
+    nodes = " ".join(f"--exclude {node}" for node in end.bad_nodes)
+    return f"{line} (`rltui update {run.run_id} {nodes}` keeps the waiting job away)"
 
 
 def _host_lines(host: HostSnapshot) -> Iterator[str]:

@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log", nargs="+", metavar="FILE", help="logs from anywhere instead of a run's; gzip too, - is standard input"
     )
+    parser.add_argument("--attempt", type=int, default=0, metavar="N", help="an earlier attempt (default: the newest)")
     add_json(parser)
 
 
@@ -33,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     """Say why it died; exits with 0 where nothing was found and 1 where something was."""
     if bool(options.run) == bool(options.log):
         raise UsageError("Name a run or give logs.", "rltui why RUN, or rltui why --log FILE…")
-    diagnoses, nothing = _of_logs(options.log) if options.log else _of_run(options.run)
+    diagnoses, nothing = _of_logs(options.log) if options.log else _of_run(options.run, options.attempt)
     _print(diagnoses, nothing, as_json=options.json)
     return 1 if diagnoses else 0
 
@@ -68,12 +69,14 @@ def _sources(names: Sequence[str]) -> Iterator[Source]:
             yield stream_source(name, stream)
 
 
-def _of_run(word: str) -> tuple[tuple[Diagnosis, ...], str]:
+def _of_run(word: str, attempt: int) -> tuple[tuple[Diagnosis, ...], str]:
     from rltui.service.all_clusters import open_clusters
+    from rltui.service.attempts import at_attempt
     from rltui.service.why import diagnose_run, nothing_found
 
     with open_clusters() as clusters:
         context, run = clusters.find(word)
+        run = at_attempt(context.cluster.client, run, attempt or run.attempt)
         return diagnose_run(context, run), nothing_found(run)
 
 

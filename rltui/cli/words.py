@@ -52,7 +52,9 @@ def age(since: float) -> str:
 def about(run: RunSummary) -> str:
     """What is worth saying of the run in a line: why it ended, what it waits for, or its stage."""
     text = _about(run)
-    return f"{text} (as of {age(run.as_of)} ago)" if run.as_of else text
+    if run.as_of:
+        return f"{text} (as of {age(run.as_of)} ago)"
+    return f"{text} (the scheduler's word is {age(run.job_as_of)} old)" if run.job_as_of else text
 
 
 def _about(run: RunSummary) -> str:
@@ -66,6 +68,8 @@ def _about(run: RunSummary) -> str:
         return f"{run.failure}: {run.scheduler_says}" if run.failure else run.scheduler_says
     if run.failure:
         return run.failure
+    if run.through and run.state == "unknown":
+        return f"cluster {run.cluster} knows whether it waits or runs"
     return f"{run.stage.stage}{': ' + run.stage.detail if run.stage.detail else ''}"
 
 

@@ -55,6 +55,12 @@ class ClusterFacts(Struct, frozen=True, kw_only=True):
     run_root_free_gib: float | None = None
     cached_models: tuple[str, ...] | None = None
     """Models in the Hugging Face cache that jobs would use; None where nobody looked."""
+    refusal: str = ""
+    """Why ``sbatch --test-only`` refuses this layout's script; empty where it does not, or was not asked."""
+    python_problem: str = ""
+    """Why the profile's python cannot train, as the login node tells; empty where it can or nobody knows."""
+    env_file_problem: str = ""
+    """Why a job would refuse the profile's file of secrets."""
     taken_at: float = 0.0
 
     def partition(self, names: str) -> PartitionFacts | None:

@@ -43,6 +43,8 @@ class JobSnapshot(Struct, frozen=True, kw_only=True):
     """1 is next among the pending jobs of its partition; None where it does not wait or nobody knows."""
     partition_pending: int | None = None
     """Jobs that wait in its partition altogether; None where nobody knows."""
+    run_id: str = ""
+    """The run whose job it is, where rltui knows, for commands about it."""
     failed_nodes: tuple[str, ...] = ()
     """Nodes that failed under it, where rltui found out which; no scheduler says."""
 

@@ -8,7 +8,7 @@ import time
 from typing import Callable, Dict, List
 
 from rltui.onnode import rundir
-from rltui.onnode.ray_process import LOOPBACK, TRIES, RayFailedError, RayProcess, RaySpec, block_of, host, pinned
+from rltui.onnode.ray_process import TRIES, RayFailedError, RayProcess, RaySpec, block_of, host, pinned
 
 
 class RayHead(RayProcess):
@@ -92,11 +92,14 @@ class RayHead(RayProcess):
 
 
 def free_ports(count: int) -> List[int]:
-    """``count`` different TCP ports that are free on loopback at this moment."""
+    """``count`` different TCP ports that are free at this moment.
+
+    On every address: GCS listens on ``LOOPBACK``, dashboard and client server on 127.0.0.1, agents on all.
+    """
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
-            probe.bind((LOOPBACK, 0))
+            probe.bind(("", 0))
         return [probe.getsockname()[1] for probe in probes]
     finally:
         for probe in probes:

@@ -30,6 +30,9 @@ STALE_S = 3600.0
 
 TOKEN = "ray.token"
 
+TEMPORARY = "t"
+"""Folder in Ray's own for what trainers leave in TMPDIR (W&B, torch); it goes with it. Sockets lie there too: short."""
+
 
 class RayFailedError(Exception):
     """Ray did not come up; the text says why."""
@@ -85,6 +88,7 @@ class RayProcess:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_DISABLE_IMPORT_WARNING": "1",
             "RAY_TMPDIR": self.folder,
+            "TMPDIR": os.path.join(self.folder, TEMPORARY),
         }
 
     def death(self) -> str:
@@ -113,7 +117,7 @@ class RayProcess:
     def launch(self, options: List[str]) -> None:
         """Start ``ray start`` with ``options`` and what every node gets."""
         remove_stale_folders(self.folder)
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        os.makedirs(os.path.join(self.folder, TEMPORARY), mode=0o700, exist_ok=True)
         main = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
         argv = [self.spec.python, "-c", main, "start", *node_options(self.spec, self.folder), *options]
         with open(os.path.join(self.spec.attempt, self.spec.log), "ab") as log:

@@ -4,7 +4,7 @@ import os
 import shutil
 from typing import Any, Dict
 
-from rltui.onnode import rundir
+from rltui.onnode import lost_nodes, rundir
 
 COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.SCRIPT_RUN)
 
@@ -51,8 +51,15 @@ def _moved(job: Dict[str, Any], old: str, new: str, number: int) -> Dict[str, An
 
 
 def _close(attempt: str) -> None:
-    """Write the end of a start that Slurm ended without leaving it time."""
-    if rundir.read_json(os.path.join(attempt, rundir.END)) is None:
+    """Write the end of a start that Slurm ended without leaving it time, with the node that it ended it for."""
+    if rundir.read_json(os.path.join(attempt, rundir.END)) is not None:
+        return
+    nodes = (rundir.read_json(os.path.join(attempt, rundir.SLURM)) or {}).get("nodes", [])
+    lost = lost_nodes.lost_here(attempt, nodes)
+    if lost:
+        reason = "node failure on %s; Slurm started the job again" % ", ".join(lost)
+        rundir.write_end(attempt, "lost", None, reason, bad_nodes=dict.fromkeys(lost, "node failure"))
+    else:
         rundir.write_end(attempt, "lost", None, "Slurm ended this start of the job and started it again")
 
 

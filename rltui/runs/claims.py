@@ -127,6 +127,23 @@ def settle_unstarted(client: RelayClient, path: str, uuid: str, outcome: str, re
     return True
 
 
+def withdraw(client: RelayClient, path: str, uuid: str, reason: str) -> bool:
+    """Bar a submission that the scheduler refused, and take its attempt away, with the run that it was to begin.
+
+    A run that never was one is not listed as failed. False where it has started after all.
+
+    Raises:
+        ClusterError: The cluster cannot be reached, so nothing is settled.
+    """
+    if not settle_unstarted(client, path, uuid, "failed", reason):
+        return False
+    if read_evidence(client, path, uuid).is_there:
+        attempts = path.rpartition("/")[0]
+        others = [entry.name for entry in client.list(attempts) if entry.name != path.rpartition("/")[2]]
+        client.run(["rm", "-rf", "--", path if others else attempts.rpartition("/")[0]], timeout_s=60)
+    return True
+
+
 def _is_file(client: RelayClient, path: str) -> bool:
     try:
         client.read(path, 0, 64)

@@ -41,6 +41,7 @@ def preview_cancel(context: Context, run: RunSummary) -> ActionPreview:
     Raises:
         RltuiError: It has ended already.
     """
+    context.require_own(run)
     _refuse_ended(run)
     now = time.time()
     lines = [f"attempt {run.attempt}, {run.state} for {span(now - state_began(run))}, {steps(run)}"]
@@ -74,6 +75,7 @@ def cancel(context: Context, run: RunSummary) -> str:
         RltuiError: It has ended already, or the journal cannot be written.
         ClusterError: It is unknown whether the word got through; asking again is safe.
     """
+    context.require_own(run)
     _refuse_ended(run)
     # those that wait go first: they would start as soon as the one before them ends
     targets = [_target(context, run, number) for number in range(run.last_attempt or run.attempt, run.attempt - 1, -1)]

@@ -39,15 +39,13 @@ class ClusterReader:
 
     Args:
         context: The cluster.
-        rows: Where the rows last seen are kept.
     """
 
-    def __init__(self, context: Context, rows: LastRows) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
         self.problem = ""
         self.needs_attention = False
         self.answered_at = 0.0
-        self._rows = rows
         self._lock = threading.Lock()
         self._reading: threading.Thread | None = None
         self._snapshot = RunsSnapshot()
@@ -76,8 +74,10 @@ class ClusterReader:
             snapshot = self.context.runs()
         if snapshot.problem:
             raise ClusterError(snapshot.problem)
-        self._rows.keep(snapshot)
-        return snapshot
+        self.context.rows.keep(snapshot)
+        if not snapshot.scheduler_problem:
+            return snapshot
+        return structs.replace(snapshot, scheduler_problem=with_name(self.context.name, snapshot.scheduler_problem))
 
     def _read(self) -> None:
         try:
@@ -90,7 +90,7 @@ class ClusterReader:
             self.answered_at = time.time()
 
     def _stale(self, problem: str) -> RunsSnapshot:
-        kept = self._rows.last()
+        kept = self.context.rows.last()
         runs = tuple(structs.replace(run, as_of=kept.taken_at) for run in kept.runs)
         return RunsSnapshot(runs=runs, taken_at=kept.taken_at, problem=problem)
 
@@ -124,8 +124,7 @@ class AllClusters:
         """
         with self._opening:
             if name not in self._readers:
-                context = Context(name, self._prompter)
-                self._readers[name] = ClusterReader(context, LastRows(cache_dir(), name))
+                self._readers[name] = ClusterReader(Context(name, self._prompter))
             return self._readers[name]
 
     def context(self, name: str) -> Context:
@@ -151,8 +150,8 @@ class AllClusters:
     def with_numbers(self, runs: Sequence[RunSummary]) -> list[RunSummary]:
         """``runs`` with the last metrics of all that ended, where ``runs`` gave only those of the newest."""
         deadline, found = time.monotonic() + NUMBERS_S, list(runs)
-        for name in dict.fromkeys(run.cluster for run in runs if not run.as_of):
-            places = [place for place, run in enumerate(runs) if run.cluster == name and not run.as_of]
+        for name in dict.fromkeys(run.reader for run in runs if not run.as_of):
+            places = [place for place, run in enumerate(runs) if run.reader == name and not run.as_of]
             with suppress(RltuiError):
                 numbered = self.context(name).reader.filled([runs[place] for place in places], deadline)
                 for place, run in zip(places, numbered, strict=True):
@@ -168,7 +167,7 @@ class AllClusters:
         """
         for name in self._likely(word):
             context, runs = self.context(name), self.reader(name).fresh().runs
-            exact = [run for run in runs if run.run_id == word]
+            exact = [run for run in runs if run.run_id == word and not run.through]
             if exact:
                 return context, exact[0]
         snapshot = self.runs()
@@ -180,7 +179,7 @@ class AllClusters:
             raise
         if run.as_of:
             raise ClusterError(f"{run.run_id} is on {run.cluster}, which is away: {snapshot.problem}.")
-        return self.context(run.cluster), run
+        return self.context(run.reader), run
 
     def summaries(self) -> tuple[ClusterSummary, ...]:
         """The clusters in words, ``local`` first; asks no network."""
@@ -232,12 +231,22 @@ def open_clusters(name: str = "") -> Iterator[AllClusters]:
 
 
 def merged(snapshots: Sequence[RunsSnapshot], problems: Sequence[str] = ()) -> RunsSnapshot:
-    """One picture out of those of several clusters, newest run first."""
-    runs = [run for snapshot in snapshots for run in snapshot.runs]
+    """One picture out of those of several clusters, newest run first; a run that several profiles see is in it once."""
+    runs = _each_once([run for snapshot in snapshots for run in snapshot.runs])
     runs.sort(key=lambda run: (run.created_at, run.run_id), reverse=True)
     said = [*(snapshot.problem for snapshot in snapshots if snapshot.problem), *problems]
     taken_at = max((snapshot.taken_at for snapshot in snapshots), default=0.0)
-    return RunsSnapshot(runs=tuple(runs), taken_at=taken_at, problem="; ".join(said))
+    of_schedulers = "; ".join(snapshot.scheduler_problem for snapshot in snapshots if snapshot.scheduler_problem)
+    return RunsSnapshot(runs=tuple(runs), taken_at=taken_at, problem="; ".join(said), scheduler_problem=of_schedulers)
+
+
+def _each_once(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    """Each of ``runs`` as it is seen now, and that by its own cluster, where one profile does."""
+    best = sorted(runs, key=lambda run: (run.as_of > 0, bool(run.through)))
+    once: dict[tuple[str, float], RunSummary] = {}
+    for run in best:
+        once.setdefault((run.run_id, run.created_at), run)
+    return list(once.values())
 
 
 def with_name(cluster: str, sentence: str) -> str:

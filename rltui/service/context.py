@@ -10,13 +10,14 @@ from msgspec import structs
 from rltui.cluster.local import LocalCluster
 from rltui.cluster.open_cluster import open_cluster
 from rltui.cluster.profile import LOCAL
-from rltui.errors import ClusterError
+from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
-from rltui.paths import state_dir
+from rltui.paths import cache_dir, state_dir
 from rltui.runs.journal import Journal
+from rltui.service.last_rows import LastRows
 from rltui.service.naming import find_run
 from rltui.service.recover import Recoverer
-from rltui.service.run_jobs import with_jobs
+from rltui.service.run_jobs import JobWords
 from rltui.watch.runs import RunsReader
 
 if TYPE_CHECKING:
@@ -25,6 +26,22 @@ if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.prompts import Prompter
     from rltui.watch.snapshots import RunsSnapshot, RunSummary
+
+
+class ForeignRunError(RltuiError):
+    """A run belongs to the cluster that it was launched with; nobody else may end it or start it again."""
+
+    def __init__(self, run: RunSummary, here: str) -> None:
+        from rltui.cluster.profiles import load_profiles
+
+        if run.cluster == LOCAL:
+            hint = "It runs on the machine that sees this disk: log in there and use rltui on it."
+        elif run.cluster in load_profiles().by_name:
+            hint = f"Add --cluster {run.cluster}, or name no cluster."
+        else:
+            hint = f"No profile here is called {run.cluster!r}: `rltui setup {run.cluster} …` makes one."
+        super().__init__(f"{run.run_id} belongs to cluster {run.cluster!r}; {here!r} only reads its files.", hint)
+        self.exit_code = 2
 
 
 class Context:
@@ -46,8 +63,9 @@ class Context:
         self.name = self.cluster.name
         self.journal = Journal(state_dir())
         self.recoverer = Recoverer(self)
-        self.failed_nodes: dict[str, tuple[str, ...]] = {}
-        """Nodes that failed, by the attempt's directory: found out once."""
+        self.rows = LastRows(cache_dir(), self.name)
+        """The runs as last seen, on this machine's disk."""
+        self.jobs = JobWords(self.cluster, self.rows)
         self._reader: RunsReader | None = None
 
     @property
@@ -71,10 +89,9 @@ class Context:
         """
         unsettled = self.recoverer.recover()
         snapshot = self._swept(self.reader.read())
-        runs = tuple(structs.replace(run, cluster=self.name) for run in snapshot.runs)
-        snapshot = structs.replace(snapshot, runs=runs)
+        snapshot = structs.replace(snapshot, runs=tuple(self._claimed(run) for run in snapshot.runs))
         if not snapshot.problem:
-            snapshot = with_jobs(self, snapshot)
+            snapshot = self.jobs.told(snapshot)
         return self.recoverer.explained(snapshot, unsettled)
 
     def find(self, word: str) -> RunSummary:
@@ -89,13 +106,30 @@ class Context:
             raise ClusterError(snapshot.problem)
         return find_run(snapshot.runs, word)
 
+    def require_own(self, run: RunSummary) -> None:
+        """Refuse to change a run of another cluster, whose directory is only seen from here.
+
+        Raises:
+            ForeignRunError: It is one.
+        """
+        if run.through or run.cluster != self.name:
+            raise ForeignRunError(run, self.name)
+
     def close(self) -> None:
         """End the relay."""
         self.cluster.close()
 
+    def _claimed(self, run: RunSummary) -> RunSummary:
+        """``run`` with who may change it: profiles that share a disk see each other's runs."""
+        if run.cluster in ("", self.name):
+            return structs.replace(run, cluster=self.name)
+        return structs.replace(run, through=self.name)
+
     def _swept(self, snapshot: RunsSnapshot) -> RunsSnapshot:
         """``snapshot`` after what supervisors that vanished without a word have left was ended."""
-        lost = [run for run in snapshot.runs if run.state == "lost" and run.end is None]
+        lost = [
+            run for run in snapshot.runs if run.state == "lost" and run.end is None and run.cluster in ("", self.name)
+        ]
         if not lost or not isinstance(self.cluster, LocalCluster):
             return snapshot
         for run in lost:

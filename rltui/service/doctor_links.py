@@ -210,13 +210,21 @@ def _quota(text: str) -> str:
 
 
 PACKAGES = """
-import importlib.metadata as m, json, platform, sys
+import importlib.metadata as m, importlib.util, json, os, platform, re, sys
+def has_gpu_code():
+    try:
+        folder = importlib.util.find_spec("torch").submodule_search_locations[0]
+        text = open(os.path.join(folder, "version.py")).read()
+    except Exception:
+        return None
+    return bool(re.search(r"(?m)^(?:cuda|hip)\\b[^=]*=\\s*[\\x27\\x22]", text))
 def version(name):
     try:
         return m.version(name)
     except m.PackageNotFoundError:
         return ""
-print("rltui-doctor " + json.dumps({"python": platform.python_version(), **{n: version(n) for n in sys.argv[1:]}}))
+found = {"python": platform.python_version(), "has_gpu_code": has_gpu_code()}
+print("rltui-doctor " + json.dumps({**found, **{n: version(n) for n in sys.argv[1:]}}))
 """
 
 
@@ -243,6 +251,9 @@ def check_python(patient: Patient) -> Iterator[Check]:
     if missing:
         hint = f"Install them there: {profile.python} -m pip install 'rltui[trainers]'"
         yield warning("python", text, f"not on the login node: {', '.join(missing)}", hint)
+    elif found.get("has_gpu_code") is False and profile.gpus_per_node:
+        cause = f"this torch is built without CUDA, and nodes have {profile.gpu or 'GPUs'}"
+        yield warning("python", text, cause, "Install torch for CUDA there: https://pytorch.org/get-started")
     else:
         yield ok("python", text)
 

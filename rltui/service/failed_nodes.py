@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rltui.cluster.facts import NodeFacts
     from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.relay_client import RelayClient
-    from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
 NODE_FAIL = "NODE_FAIL"
@@ -29,11 +28,14 @@ GONE = frozenset({"down", "error", "fail", "failing"})
 GONE_FLAGS = frozenset({"not_responding", "fail", "down"})
 
 
-def with_failed_nodes(context: Context, run: RunSummary, job: JobSnapshot, now: float) -> JobSnapshot:
+def with_failed_nodes(
+    client: RelayClient, found: dict[str, tuple[str, ...]], run: RunSummary, job: JobSnapshot, now: float
+) -> JobSnapshot:
     """``job`` with the nodes that failed under it, where it ended for that and evidence names them.
 
     Args:
-        context: The run's cluster.
+        client: The relay of the run's cluster.
+        found: What was found before, by the attempt's directory; what is found now comes into it.
         run: The run, at the attempt of that job.
         job: The scheduler's word on it.
         now: The cluster's clock, epoch seconds.
@@ -41,14 +43,14 @@ def with_failed_nodes(context: Context, run: RunSummary, job: JobSnapshot, now: 
     if job.word != NODE_FAIL:
         return job
     attempt = rundir.attempt_folder(run.path, run.attempt)
-    known = context.failed_nodes.get(attempt)
+    known = found.get(attempt)
     if known is None:
-        known = lost_nodes(context.cluster.client, attempt, job.nodes)
+        known = lost_nodes(client, attempt, job.nodes)
         settled = now - job.ended_at > SETTLED_S
         if settled and not known:
-            known = _down_now(context, job.nodes)
+            known = _down_now(client, job.nodes)
         if settled or known:
-            context.failed_nodes[attempt] = known
+            found[attempt] = known
     return structs.replace(job, failed_nodes=known)
 
 
@@ -70,10 +72,10 @@ def down_among(nodes: Sequence[str], facts: Sequence[NodeFacts]) -> tuple[str, .
     return found if len(found) < len(nodes) or len(nodes) == 1 else ()
 
 
-def _down_now(context: Context, nodes: Sequence[str]) -> tuple[str, ...]:
+def _down_now(client: RelayClient, nodes: Sequence[str]) -> tuple[str, ...]:
     from rltui.cluster.gather_facts import gather_facts
 
     try:
-        return down_among(nodes, gather_facts(context.cluster.client).nodes)
+        return down_among(nodes, gather_facts(client).nodes)
     except ClusterError:
         return ()

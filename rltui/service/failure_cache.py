@@ -56,5 +56,5 @@ def _with_failure(run: RunSummary, context_of: Callable[[str], Context], deadlin
     if run.failure or not lacks_word(run) or time.monotonic() > deadline:
         return run
     with contextlib.suppress(RltuiError):
-        return structs.replace(run, failure=failure_of(context_of(run.cluster), run), failure_known=True)
+        return structs.replace(run, failure=failure_of(context_of(run.reader), run), failure_known=True)
     return run

@@ -71,6 +71,43 @@ def update(context: Context, run: RunSummary, *, time: str = "", exclude: Sequen
     return f"{run.run_id}: {' and '.join(done)}."
 
 
+def too_few_left(context: Context, run: RunSummary, exclude: Sequence[str]) -> str:
+    """Why the job of ``run`` would never start again without the nodes ``exclude``; empty where it would.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    from rltui.layout.load import load_text
+    from rltui.runs.directory import read_layout
+    from rltui.service.describe import attempt_path
+    from rltui.service.eligible import eligible_nodes
+
+    if not exclude:
+        return ""
+    before = run.job.excluded_nodes if run.job is not None else ()
+    text = read_layout(context.cluster.client, attempt_path(run))
+    nodes = dict.fromkeys([*load_text(text, "layout.yaml").layout.slurm.exclude, *before, *exclude])
+    layout = load_text(text, "layout.yaml", (f"slurm.exclude=[{', '.join(nodes)}]",)).layout
+    left = eligible_nodes(context, layout)
+    if left is None or left.eligible >= layout.hardware.nodes:
+        return ""
+    return (
+        f"without {', '.join(exclude)} {left.eligible} of {left.known} nodes of {left.partition} are left, "
+        f"{layout.hardware.nodes} are needed: it would never start"
+    )
+
+
+def preview_update(context: Context, run: RunSummary, exclude: Sequence[str]) -> ActionPreview | None:
+    """What there is to agree to before nodes are excluded; None where enough are left."""
+    context.require_own(run)
+    warning = too_few_left(context, run, exclude)
+    if not warning:
+        return None
+    words = ["rltui", "update", run.run_id, *(f"--exclude {node}" for node in exclude)]
+    title = f"Change {run.run_id} all the same?"
+    return ActionPreview(run_id=run.run_id, title=title, consequences=(warning,), commands=(" ".join(words),))
+
+
 def preview_requeue(context: Context, run: RunSummary, exclude: Sequence[str] = ()) -> ActionPreview:
     """What requeueing would do."""
     _slurm(context, run)
@@ -80,6 +117,7 @@ def preview_requeue(context: Context, run: RunSummary, exclude: Sequence[str] = 
     lines.append(f"its next start {checkpoint_words(context, run)}")
     if exclude:
         lines.append(f"it is held until Slurm has taken it off its nodes, then kept away from {', '.join(exclude)}")
+        lines += filter(None, [too_few_left(context, run, exclude)])
     return ActionPreview(
         run_id=run.run_id,
         title=f"Requeue {run.run_id}?",
@@ -112,6 +150,7 @@ def _slurm(context: Context, run: RunSummary) -> SlurmClient:
     """
     from rltui.cluster.slurm_cluster import SlurmCluster
 
+    context.require_own(run)
     if not isinstance(context.cluster, SlurmCluster):
         raise RltuiError(f"{run.run_id} is on {context.name}, which has no Slurm.", "This is for Slurm jobs only.")
     if not run.is_live or not run.job_id:

@@ -21,6 +21,10 @@ MOST_ROWS = 500
 """Newest runs that are kept: enough to know the cluster of any run that somebody asks for."""
 
 
+REWRITE_S = 60.0
+"""How old the time of unchanged rows may become on the disk: their age is shown while the cluster is away."""
+
+
 class LastRows:
     """The rows of one cluster, in memory and in a file that a later rltui finds.
 
@@ -32,6 +36,7 @@ class LastRows:
     def __init__(self, folder: Path, cluster: str) -> None:
         self._path = folder / "runs" / f"{cluster}.json"
         self._last: RunsSnapshot | None = None
+        self._written_at = 0.0
 
     def last(self) -> RunsSnapshot:
         """The rows last kept, with the time of it; none where nothing was ever kept."""
@@ -46,9 +51,10 @@ class LastRows:
     def keep(self, snapshot: RunsSnapshot) -> None:
         """Keep ``snapshot``; a cache that cannot be written costs only later rows."""
         kept = structs.replace(snapshot, runs=snapshot.runs[:MOST_ROWS])
-        changed = self._last is None or kept.runs != self._last.runs
+        is_news = self._last is None or kept.runs != self._last.runs or kept.taken_at - self._written_at > REWRITE_S
         self._last = kept
-        if changed:
+        if is_news:
+            self._written_at = kept.taken_at
             with contextlib.suppress(OSError, RltuiError):
                 _replace(self._path, msgspec.json.encode(kept))
 

@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from rltui.check.live_subject import LIVE_REGISTRY
 from rltui.check.run import Report, check_file
+from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import MissingExtraError, RltuiError, UsageError
 from rltui.layout.presets import resolve
 from rltui.runs.directory import MODULES, ClaimedError, new_run_id, optional_modules
+from rltui.service.live_facts import facts_through
+from rltui.service.login_facts import with_login_facts
 from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rltui.cluster.facts import ClusterFacts
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
     from rltui.service.context import Context
@@ -25,7 +30,12 @@ if TYPE_CHECKING:
 
 MOST_LINKS = 50
 
+LIMITS_OF_PARTITION = frozenset({"S611", "S612"})
+"""Findings about what the profile says of its own partition."""
+
 NOT_BUNDLED = "E390"
+"""The finding that names what the bundled trainers cannot run; a note in a check, an obstacle to a launch."""
+
 INSTALLS = {
     "vllm": "Install it: pip install 'rltui[vllm]' (in a checkout: make demo ENGINE=vllm), "
     "or launch with roles.rollout.engine=hf",
@@ -33,7 +43,6 @@ INSTALLS = {
     "bitsandbytes": "Install it: pip install 'rltui[eight-bit]', or launch with roles.learner.optimizer=adamw",
 }
 """What to do where a module is missing that only some layouts need."""
-"""The finding that names what the bundled trainers cannot run; a note in a check, an obstacle to a launch."""
 
 
 class RefusedError(RltuiError):
@@ -47,9 +56,11 @@ class RefusedError(RltuiError):
         errors = [finding for finding in report.findings if finding.severity == "error"]
         first = errors[0]
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        hint = f"Fix: {shlex.join(first.fix)}" if first.fix else f"`rltui check {report.file}` shows everything."
+        if first.code in LIVE_REGISTRY:
+            hint += " The cluster says so; --unchecked submits all the same."
         super().__init__(
-            f"Not launched: {first.code} {first.key + ': ' if first.key else ''}{first.message}{more}",
-            f"Fix: {shlex.join(first.fix)}" if first.fix else f"`rltui check {report.file}` shows everything.",
+            f"Not launched: {first.code} {first.key + ': ' if first.key else ''}{first.message}{more}", hint
         )
         self.report = report
         self.exit_code = 1 if report.readable else 2
@@ -61,27 +72,46 @@ def review(source: str, overrides: Sequence[str], profile: Profile) -> Report:
     Raises:
         UsageError: There is no such preset or file.
     """
-    return launchable(advised(check_file(resolve(source), overrides), profile))
+    return advised(launchable(check_file(resolve(source), overrides)), profile)
 
 
-def advised(report: Report, profile: Profile) -> Report:
-    """``report`` with what the profile says against it.
+def advised(report: Report, profile: Profile, facts: ClusterFacts | None = None) -> Report:
+    """``report`` with what the cluster says against it: its profile, and ``facts`` where it was asked.
 
-    These are warnings: a profile speaks of one partition, and the layout may name another. That this machine is one
-    node is certain.
+    A profile that nobody has compared with the cluster only warns, except of its limits, which it sets itself; and
+    these are those of its own partition. That this machine is one node is certain.
     """
-    from rltui.check.live import LIVE_REGISTRY, check_on
+    from rltui.check.live import check_on
 
-    found = check_on(report, profile)
+    found = check_on(report, profile, facts)
+    own = report.loaded.layout.slurm.partition in ("", profile.partition) if report.loaded else False
+
+    def is_certain(code: str) -> bool:
+        return own if code in LIMITS_OF_PARTITION else facts is not None or code not in LIVE_REGISTRY
+
     if profile.scheduler == "local":
         return found
     findings = tuple(
-        structs.replace(finding, severity="warning")
-        if finding.code in LIVE_REGISTRY and finding.severity == "error"
-        else finding
-        for finding in found.findings
+        one if one.severity != "error" or is_certain(one.code) else structs.replace(one, severity="warning")
+        for one in found.findings
     )
     return structs.replace(found, findings=findings)
+
+
+def asked(context: Context, report: Report) -> Report:
+    """``report`` with what the cluster says of it right now; what it cannot tell in a moment is not held against it.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    profile, client = context.cluster.profile, context.cluster.client
+    if profile.scheduler == "local" or report.loaded is None or not report.ok:
+        return advised(report, profile)
+    try:
+        facts = facts_through(client, profile)
+    except SlurmUnansweredError:  # then it takes no job either, and says why
+        return advised(report, profile)
+    return advised(report, profile, with_login_facts(client, profile, report.loaded.layout, facts))
 
 
 def launchable(report: Report) -> Report:
@@ -93,7 +123,9 @@ def launchable(report: Report) -> Report:
     return structs.replace(report, findings=tuple(sorted(findings, key=lambda finding: finding.severity != "error")))
 
 
-def launch(context: Context, source: str, overrides: Sequence[str] = (), *, chain: int = 1) -> Launched:
+def launch(
+    context: Context, source: str, overrides: Sequence[str] = (), *, chain: int = 1, unchecked: bool = False
+) -> Launched:
     """Check ``source``, make a run of it and submit its first attempt.
 
     Args:
@@ -102,6 +134,7 @@ def launch(context: Context, source: str, overrides: Sequence[str] = (), *, chai
         overrides: Changes, ``key.path=value``.
         chain: Jobs to submit, each to start when the one before has ended: for runs longer than a time limit. The
             trainer of each goes on from the newest checkpoint, and those that find nothing to do end at once.
+        unchecked: Do not ask the cluster first whether it could run this, nor heed what its profile says.
 
     Raises:
         RefusedError: A finding stands in the way.
@@ -113,7 +146,9 @@ def launch(context: Context, source: str, overrides: Sequence[str] = (), *, chai
         raise UsageError(f"A chain has 1 to {MOST_LINKS} jobs, not {chain}.")
     if chain > 1 and context.cluster.profile.scheduler != "slurm":
         raise UsageError(f"{context.name} has no Slurm, so no time limit that a chain would help over.", "Launch once.")
-    report = review(source, overrides, context.cluster.profile)
+    report = launchable(check_file(resolve(source), overrides))
+    if context.cluster.profile.scheduler == "local" or not unchecked:
+        report = asked(context, report)
     if not report.ok or report.loaded is None:
         raise RefusedError(report)
     layout = report.loaded.layout

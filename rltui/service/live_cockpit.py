@@ -15,7 +15,6 @@ from rltui.service.failures import FailureWords
 from rltui.service.launch import launch
 from rltui.service.presets import preset_summaries
 from rltui.service.review import review_launch
-from rltui.service.run_jobs import with_jobs
 from rltui.watch.log_part import read_part
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import RunsSnapshot
@@ -49,7 +48,8 @@ class LiveCockpit:
         """All runs of all clusters, newest first; while the user answers one cluster, no other is asked."""
         if not self._connecting:
             snapshot = self._clusters.runs(PATIENCE_S)
-            self._last = structs.replace(snapshot, runs=self._failures.fill(snapshot.runs))
+            problem = "; ".join(filter(None, (snapshot.problem, snapshot.scheduler_problem)))
+            self._last = structs.replace(snapshot, runs=self._failures.fill(snapshot.runs), problem=problem)
             self._rows = {run.run_id: run for run in self._last.runs}
         return self._last
 
@@ -57,18 +57,18 @@ class LiveCockpit:
         """A fresh picture of one run."""
         with self._watch_lock:
             row = self._row(run_id)
-            if self._connecting not in ("", row.cluster):
-                raise ClusterError(f"{row.cluster} is not asked while {self._connecting} waits for your answer.")
-            context = self._clusters.context(row.cluster)
-            if self._watcher is None or self._watcher[:2] != (row.cluster, run_id):
-                self._watcher = (row.cluster, run_id, RunWatcher(context.cluster.client, row.path))
+            if self._connecting not in ("", row.reader):
+                raise ClusterError(f"{row.reader} is not asked while {self._connecting} waits for your answer.")
+            context = self._clusters.context(row.reader)
+            if self._watcher is None or self._watcher[:2] != (row.reader, run_id):
+                self._watcher = (row.reader, run_id, RunWatcher(context.cluster.client, row.path))
             picture = self._watcher[2].snapshot(log)
         return structs.replace(picture, summary=_joined(context, picture, row))
 
     def log_part(self, run_id: str, name: str, line: int) -> LogPart:
         """The piece of a log around ``line``."""
         row = self._row(run_id)
-        client = self._clusters.context(row.cluster).cluster.client
+        client = self._clusters.context(row.reader).cluster.client
         return read_part(client, actions.attempt_path(row), name, line)
 
     def presets(self) -> tuple[PresetSummary, ...]:
@@ -139,7 +139,7 @@ class LiveCockpit:
         from rltui.service.why_report import why_report
 
         row = self._row(run_id)
-        return why_report(row, diagnose_run(self._clusters.context(row.cluster), row))
+        return why_report(row, diagnose_run(self._clusters.context(row.reader), row))
 
     def close(self) -> None:
         """End all relays."""
@@ -152,16 +152,16 @@ class LiveCockpit:
     def _failure(self, run: RunSummary) -> str:
         from rltui.service.failure_cache import failure_of
 
-        return failure_of(self._clusters.context(run.cluster), run)
+        return failure_of(self._clusters.context(run.reader), run)
 
 
 def _joined(context: Context, picture: RunSnapshot, row: RunSummary) -> RunSummary:
     """The run as its directory tells, with what only the scheduler and the list of runs know."""
-    run = structs.replace(picture.summary, cluster=row.cluster, submission=row.submission)
+    run = structs.replace(picture.summary, cluster=row.cluster, through=row.through, submission=row.submission)
     if run.attempt == row.attempt:
         run = structs.replace(run, failure=row.failure)
     try:
-        [run] = with_jobs(context, RunsSnapshot(runs=(run,), taken_at=picture.taken_at)).runs
+        [run] = context.jobs.told(RunsSnapshot(runs=(run,), taken_at=picture.taken_at)).runs
     except ClusterError:
         run = structs.replace(run, job=row.job, scheduler_says=row.scheduler_says)
     return run

@@ -34,12 +34,17 @@ def live_facts(profile: Profile, prompter: Prompter) -> ClusterFacts:
     """
     relay = RelayClient(open_transport(profile, prompter))
     try:
-        home = relay.hello().home
-        facts = gather_facts(relay) if profile.scheduler == "slurm" else ClusterFacts()
-        free = _free_gib(relay, _absolute(profile.run_root, home)) if profile.run_root else None
-        return replace(facts, run_root_free_gib=free, cached_models=_cached(relay, profile, home))
+        return facts_through(relay, profile)
     finally:
         relay.close()
+
+
+def facts_through(relay: RelayClient, profile: Profile) -> ClusterFacts:
+    """The same through a relay that is there already."""
+    home = relay.hello().home
+    facts = gather_facts(relay) if profile.scheduler == "slurm" else ClusterFacts()
+    free = _free_gib(relay, _absolute(profile.run_root, home)) if profile.run_root else None
+    return replace(facts, run_root_free_gib=free, cached_models=_cached(relay, profile, home))
 
 
 def _absolute(path: str, home: str) -> PurePosixPath:

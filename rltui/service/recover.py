@@ -16,7 +16,7 @@ from msgspec import structs
 from rltui.errors import ClusterError
 from rltui.onnode import processes
 from rltui.onnode.rundir import attempt_folder
-from rltui.runs.claims import note_submitted, read_evidence, read_uuid, settle_unstarted
+from rltui.runs.claims import note_submitted, read_evidence, read_uuid, settle_unstarted, withdraw
 from rltui.runs.directory import draft_folder
 from rltui.runs.submission import LOOK_UP_FOR_S, Submission, fold_submissions
 
@@ -70,7 +70,7 @@ class Recoverer:
         return structs.replace(snapshot, runs=tuple(self._explained(run, by_place) for run in snapshot.runs))
 
     def _explained(self, run: RunSummary, unsettled: Mapping[tuple[str, int], Submission]) -> RunSummary:
-        if run.state != "unknown" or run.end is not None or run.job_id or run.job is not None:
+        if run.through or run.state != "unknown" or run.end is not None or run.job_id or run.job is not None:
             return run
         submission = unsettled.get((run.run_id, run.attempt))
         if submission is not None:
@@ -117,7 +117,11 @@ class Recoverer:
         client = self._context.cluster.client
         client.run(["rm", "-rf", draft_folder(submission.path, submission.uuid)], timeout_s=20)
         reason = submission.reason or "not submitted: rltui was ended before it came to that"
-        if settle_unstarted(client, submission.path, submission.uuid, "failed", reason):
+        if submission.phase == "failed":
+            settled = withdraw(client, submission.path, submission.uuid, reason)
+        else:
+            settled = settle_unstarted(client, submission.path, submission.uuid, "failed", reason)
+        if settled:
             self._write(submission, "failed", reason=reason)
         else:
             self._look_up(submission)

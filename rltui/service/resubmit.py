@@ -20,7 +20,8 @@ from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.actions import cancel
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, checkpoint_words
-from rltui.service.launch import RefusedError, launchable, require_modules
+from rltui.service.launch import RefusedError, asked, launchable, require_modules
+from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.run_jobs import write_last_word
 from rltui.service.script_changes import changed_script, newest_step, resumed
 from rltui.service.submit import submit_attempt
@@ -68,6 +69,7 @@ def preview_resubmit(
         LayoutError: The change is not one.
         ClusterError: The cluster cannot be reached.
     """
+    context.require_own(run)
     change = changed(context, run, overrides, exclude)
     same = "same script" if isinstance(change.layout, ScriptJob) else "same layout, same seed"
     what = "changed as shown" if change.lines else same
@@ -76,6 +78,7 @@ def preview_resubmit(
         lines.insert(0, f"cancels attempt {run.attempt} first, which is {run.state}, and waits until it has ended")
     if run.state == "unknown":
         lines.insert(0, f"whether attempt {run.attempt} was submitted is not known; it is barred from starting first")
+    lines += here_instead_of_slurm(context.cluster.profile)
     if exclude:
         lines.append(eligible_words(context, change.layout, exclude))
     return ActionPreview(
@@ -97,6 +100,7 @@ def resubmit(
     exclude: Sequence[str] = (),
     *,
     cancel_first: bool = False,
+    unchecked: bool = False,
 ) -> Launched:
     """Start a new attempt of ``run`` with a change; its trainer goes on from the newest complete checkpoint.
 
@@ -106,22 +110,33 @@ def resubmit(
         overrides: Changes of the layout, ``key.path=value``.
         exclude: Nodes to keep away from, besides those that the layout excludes.
         cancel_first: End a live run first, instead of refusing it.
+        unchecked: Do not ask the cluster first whether it could run this.
 
     Raises:
         RltuiError: The run is alive, a finding stands in the way, or the submission failed.
         ClaimedError: Another rltui was faster.
     """
+    context.require_own(run)
     change = changed(context, run, overrides, exclude)
-    if change.layout is None or (change.report is not None and not change.report.ok):
-        assert change.report is not None
-        raise RefusedError(change.report)
-    if context.cluster.profile.scheduler == "local" and not isinstance(change.layout, ScriptJob):
+    is_here = context.cluster.profile.scheduler == "local"
+    report = change.report
+    if report is not None and not is_here and not unchecked:
+        report = asked(context, report)
+    if change.layout is None or (report is not None and not report.ok):
+        assert report is not None
+        raise RefusedError(report)
+    if is_here and not isinstance(change.layout, ScriptJob):
         require_modules(change.layout)
     if run.is_live:
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
     launched = submit_attempt(context, run.run_id, next_number(run), change.layout, text=change.text, action="resubmit")
     return structs.replace(launched, start=change.start)
+
+
+def needs_consent(context: Context, run: RunSummary) -> bool:
+    """Whether somebody must agree first: an attempt that is not over would be ended, or a login node trained on."""
+    return run.is_live or run.state == "unknown" or bool(here_instead_of_slurm(context.cluster.profile))
 
 
 def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> Change:
@@ -192,7 +207,7 @@ def settle(context: Context, run: RunSummary) -> None:
         return
     client, path = context.cluster.client, attempt_path(run)
     if run.job is not None and run.job.has_ended:
-        write_last_word(context, run, run.job)
+        write_last_word(client, run, run.job)
         return
     uuid = read_uuid(client, path)
     reason = f"never started; attempt {next_number(run)} took its place"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from rltui.check.findings import Finding
 from rltui.cluster.profile import LOCAL
 from rltui.errors import RltuiError
 from rltui.service.cockpit import LaunchReview
 from rltui.service.launch import review
+from rltui.service.login_node import here_instead_of_slurm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,13 +31,19 @@ def review_launch(profile: Profile, source: str, overrides: Sequence[str] = ()) 
     return LaunchReview(
         preset=source,
         overrides=tuple(overrides),
-        findings=report.findings,
+        findings=(*_said_of_place(profile), *report.findings),
         drawing=report.drawing,
         arithmetic=report.arithmetic_lines,
         commands=(shlex.join(words),),
         cluster=profile.name,
         script=_script(report, profile),
     )
+
+
+def _said_of_place(profile: Profile) -> tuple[Finding, ...]:
+    """What the reviewer is asked before a launch here; the shell asks it in words."""
+    said = here_instead_of_slurm(profile)
+    return (Finding(code="HERE", severity="warning", message="; ".join(said)),) if said else ()
 
 
 def _script(report: Report, profile: Profile) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -13,10 +14,10 @@ from rltui.runs.claims import write_end
 from rltui.service.failed_nodes import with_failed_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rltui.cluster.jobs import JobSnapshot
-    from rltui.service.context import Context
+    from rltui.cluster.cluster import Cluster
+    from rltui.cluster.jobs import JobSnapshot, JobsSnapshot
+    from rltui.cluster.relay_client import RelayClient
+    from rltui.service.last_rows import LastRows
     from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 MAY_COME_BACK_S = 900.0
@@ -26,20 +27,69 @@ LAST_WORD_S = 120.0
 """How long a job that has ended may take to say so itself before the scheduler's word is written down for it."""
 
 
-def with_jobs(context: Context, snapshot: RunsSnapshot) -> RunsSnapshot:
-    """``snapshot`` with the jobs of its runs, from one answer of the scheduler for all of them."""
-    if context.cluster.profile.scheduler == "local":
-        return snapshot
-    wanted = [run for run in snapshot.runs if run.job_id and _may_change(run, snapshot.taken_at)]
-    if not wanted:
-        return snapshot
-    answer = context.cluster.jobs([run.job_id for run in wanted])
-    ids = {run.run_id for run in wanted}
-    now = snapshot.taken_at
-    runs = tuple(_told(context, run, answer.jobs, now) if run.run_id in ids else run for run in snapshot.runs)
-    for run in runs:
-        _write_last_word(context, run, snapshot.taken_at)
-    return structs.replace(snapshot, runs=runs, problem=snapshot.problem or answer.problem)
+class JobWords:
+    """What the scheduler of one cluster says of the jobs of its runs; where it is away, what it said last.
+
+    Args:
+        cluster: The cluster.
+        last: The rows last seen, with the scheduler's words of then.
+    """
+
+    def __init__(self, cluster: Cluster, last: LastRows) -> None:
+        self._cluster = cluster
+        self._last = last
+        self._failed_nodes: dict[str, tuple[str, ...]] = {}
+
+    def told(self, snapshot: RunsSnapshot) -> RunsSnapshot:
+        """``snapshot`` with the jobs of its runs, from one answer of the scheduler for all of them."""
+        if self._cluster.profile.scheduler == "local":
+            return snapshot
+        now = snapshot.taken_at
+        wanted = {run.run_id: run for run in snapshot.runs if run.job_id and not run.through and _may_change(run, now)}
+        if not wanted:
+            return snapshot
+        answer = self._cluster.jobs([run.job_id for run in wanted.values()])
+        told = tuple(self._told(run, answer, now) if run.run_id in wanted else run for run in snapshot.runs)
+        for run in told:
+            self._write_last_word(run, now)
+        return structs.replace(snapshot, runs=told, scheduler_problem=self._problem(answer))
+
+    def _told(self, run: RunSummary, answer: JobsSnapshot, now: float) -> RunSummary:
+        job, as_of = answer.jobs.get(run.job_id), answer.taken_at if answer.problem else 0.0
+        if job is None and answer.problem:
+            job, as_of = self._remembered(run)
+        if job is not None:
+            job = structs.replace(job, run_id=run.run_id)
+            job = with_failed_nodes(self._cluster.client, self._failed_nodes, run, job, now)
+        if as_of and job is not None and _files_know_better(run, job):
+            return structs.replace(run, job=job, job_as_of=as_of)
+        return structs.replace(_with_job(run, job), job_as_of=as_of if job is not None else 0.0)
+
+    def _remembered(self, run: RunSummary) -> tuple[JobSnapshot | None, float]:
+        """What the scheduler last said of the run's job to any rltui here, and when."""
+        kept = self._last.last()
+        for one in kept.runs:
+            if one.run_id == run.run_id and one.job is not None and one.job.job_id == run.job_id:
+                return one.job, one.job_as_of or kept.taken_at
+        return None, 0.0
+
+    def _problem(self, answer: JobsSnapshot) -> str:
+        if not answer.problem:
+            return ""
+        heard = answer.taken_at or self._last.last().taken_at
+        age = f" (last heard {max(0, int(time.time() - heard)) // 60} min ago)" if heard else ""
+        return f"{answer.problem.rstrip('.')}{age}; what the files of the runs say is of now"
+
+    def _write_last_word(self, run: RunSummary, now: float) -> None:
+        """Write down the end of a job that died without a word, before the scheduler forgets it."""
+        job = run.job
+        if job is None or run.end is not None or job.state not in ("failed", "cancelled"):
+            return
+        if now - job.ended_at < LAST_WORD_S:
+            return
+        # the next refresh writes it where this one cannot
+        with contextlib.suppress(ClusterError):
+            write_last_word(self._cluster.client, run, job)
 
 
 def _may_change(run: RunSummary, now: float) -> bool:
@@ -48,41 +98,34 @@ def _may_change(run: RunSummary, now: float) -> bool:
     return run.end.outcome != "finished" and now - run.end.at < MAY_COME_BACK_S
 
 
-def _told(context: Context, run: RunSummary, jobs: Mapping[str, JobSnapshot], now: float) -> RunSummary:
-    job = jobs.get(run.job_id)
-    return _with_job(run, with_failed_nodes(context, run, job, now) if job is not None else None)
+def _files_know_better(run: RunSummary, job: JobSnapshot) -> bool:
+    """Whether the files are of a start that an old word of the scheduler does not know of yet."""
+    is_next = run.job_restart is not None and job.restarts > run.job_restart
+    has_begun = run.end is not None or run.state not in ("queued", "unknown")
+    return not job.has_ended and has_begun and not is_next
 
 
 def _with_job(run: RunSummary, job: JobSnapshot | None) -> RunSummary:
-    from rltui.watch.jobs import in_words, job_facts
+    from rltui.watch.jobs import in_words, job_facts, last_word
 
     if job is None:
         # asked for but not told of: it was submitted, so it waits or runs until somebody says otherwise
         return structs.replace(run, state="queued") if run.state == "unknown" and run.end is None else run
     facts = job_facts(run.stage, run.end, job, run.job_restart)
-    moved_on = run.end is not None and facts.state in ("queued", "starting")
-    return structs.replace(
-        run,
-        state=facts.state,
-        job=job,
-        scheduler_says=in_words(facts),
-        end=None if moved_on else run.end,
-    )
+    end = run.end
+    if end is not None and facts.state in ("queued", "starting"):
+        end = None
+    elif end is not None and job.state == "cancelled" and _goes_on(run, job):
+        end = last_word(job)
+    return structs.replace(run, state=facts.state, job=job, scheduler_says=in_words(facts), end=end)
 
 
-def _write_last_word(context: Context, run: RunSummary, now: float) -> None:
-    """Write down the end of a job that died without a word, before the scheduler forgets it."""
-    job = run.job
-    if job is None or run.end is not None or job.state not in ("failed", "cancelled"):
-        return
-    if now - job.ended_at < LAST_WORD_S:
-        return
-    # the next refresh writes it where this one cannot
-    with contextlib.suppress(ClusterError):
-        write_last_word(context, run, job)
+def _goes_on(run: RunSummary, job: JobSnapshot) -> bool:
+    """Whether the files are of a start after which Slurm queued the job again."""
+    return run.job_restart is not None and job.restarts > run.job_restart
 
 
-def write_last_word(context: Context, run: RunSummary, job: JobSnapshot) -> None:
+def write_last_word(client: RelayClient, run: RunSummary, job: JobSnapshot) -> None:
     """Write the scheduler's word on the ended ``job`` as the end of the attempt that ``run`` is at; one there stays.
 
     Raises:
@@ -92,4 +135,4 @@ def write_last_word(context: Context, run: RunSummary, job: JobSnapshot) -> None
 
     end = last_word(job)
     path = rundir.attempt_folder(run.path, run.attempt)
-    write_end(context.cluster.client, path, end.outcome, end.reason, end.at or None)
+    write_end(client, path, end.outcome, end.reason, end.at or None)

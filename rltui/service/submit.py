@@ -17,7 +17,7 @@ from rltui.cluster.cluster import SubmitRefusedError
 from rltui.errors import ClusterError, RltuiError
 from rltui.layout.load import dump_layout
 from rltui.onnode import rundir
-from rltui.runs.claims import note_submitted, settle_unstarted
+from rltui.runs.claims import note_submitted, withdraw
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import job, make_attempt, make_run, plan_attempt, stage_code, write_run
 from rltui.runs.script_job import ScriptJob, script_files, script_job
@@ -132,12 +132,12 @@ def _make(cluster: Cluster, attempt: Attempt, work: Layout | ScriptJob, files: d
 
 
 def _failed(context: Context, action: str, attempt: Attempt, error: RltuiError) -> None:
-    """Nothing was submitted: say so in the attempt's directory and in the journal, as far as they can be written."""
+    """Nothing was submitted: leave no attempt behind, and say so in the journal, as far as that is possible."""
     about = _about(context.cluster.name, attempt)
     with contextlib.suppress(RltuiError):
         reason = f"not submitted: {error.message}"
         try:
-            settled = settle_unstarted(context.cluster.client, attempt.path, attempt.uuid, "failed", reason)
+            settled = withdraw(context.cluster.client, attempt.path, attempt.uuid, reason)
         except ClusterError:
             settled = False
         context.journal.write(action, "failed", **about, reason=reason[:500], recorded=settled)

@@ -114,7 +114,7 @@ def _has_moved_on(job: JobSnapshot, start: int | None) -> bool:
 
 
 def _waiting(job: JobSnapshot) -> JobFacts:
-    reason = explain_reason(job.reason)
+    reason = explain_reason(job.reason, job.run_id)
     again = f"Requeued {job.restarts}×. " if job.restarts else ""
     return JobFacts(
         state="queued",
@@ -168,7 +168,7 @@ def _never_ran(job: JobSnapshot) -> _Ending | None:
         return _Ending("Slurm could not write the job's output file or enter its folder.", "Is it there on the nodes?")
     if job.nodes or job.reason in ("", "NonZeroExitCode"):
         return None
-    reason = explain_reason(job.reason)
+    reason = explain_reason(job.reason, job.run_id)
     return _Ending(f"Slurm never started the job: {reason.sentence}", reason.next_step)
 
 

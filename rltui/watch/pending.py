@@ -23,8 +23,9 @@ def reason_words(job: JobSnapshot) -> str:
         return ""
     from rltui.cluster.slurm.reasons import explain_reason
 
-    reason = explain_reason(job.reason)
-    return reason.sentence if reason.starts_by_itself else f"{reason.sentence} {reason.next_step}".strip()
+    reason = explain_reason(job.reason, job.run_id)
+    helps = not reason.starts_by_itself or "`rltui" in reason.next_step
+    return f"{reason.sentence} {reason.next_step}".strip() if helps else reason.sentence
 
 
 def is_stuck(job: JobSnapshot) -> bool:

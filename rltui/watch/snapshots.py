@@ -48,6 +48,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     name: str
     algorithm: str
     cluster: str
+    """The profile that it was launched with: only that one may change it."""
     state: RunState
     attempt: int
     created_at: float
@@ -79,10 +80,20 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     as_of: float = 0.0
     """When this row was so, where its cluster is away now; 0: now."""
 
+    job_as_of: float = 0.0
+    """When the scheduler said what is in ``job``, where it does not answer now; 0: now."""
+    through: str = ""
+    """Another profile that sees its files (the same disk) and through which it was read; empty: its own cluster."""
+
     @property
     def is_live(self) -> bool:
         """Whether processes of the run may still be there."""
         return self.state in LIVE_STATES
+
+    @property
+    def reader(self) -> str:
+        """Name of the profile whose connection reaches its files."""
+        return self.through or self.cluster
 
 
 class RunsSnapshot(Struct, frozen=True, kw_only=True):
@@ -92,6 +103,8 @@ class RunsSnapshot(Struct, frozen=True, kw_only=True):
     taken_at: float = 0.0
     problem: str = ""
     """Why this is an old picture, or names each cluster that is away; empty where all is well."""
+    scheduler_problem: str = ""
+    """Why the schedulers' words in the rows are old, with their age; what the files say is of now all the same."""
 
 
 class GpuSample(Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rltui.cluster.plain_text import plain as plain
@@ -9,17 +10,29 @@ from rltui.cluster.plain_text import plain as plain
 LINE_LIMIT = 8192
 """Longest line in characters; a longer one is cut, and ends in an ellipsis."""
 
+MOST_STATES = 64
+"""Newest pieces of a line that returns to its start, of which the line is made."""
+
+_MOVING = re.compile(r"[\W\d_]+")
+"""What changes between two states of a progress bar: numbers, and the bar itself."""
+
 
 def plain_line(raw: bytes) -> str:
     """Return one line of a log as plain text of at most ``LINE_LIMIT`` characters.
 
-    Of a progress bar, which returns to the line's start again and again, the last state is kept. Bytes that are not
-    UTF-8 become U+FFFD.
+    A progress bar returns to the line's start again and again: of states that differ in numbers and bars the last is
+    kept, and other words are not covered. Bytes that are not UTF-8 become U+FFFD.
     """
-    states = [state for state in raw.split(b"\r") if state.strip()]
-    # a character has at most four bytes, and what is cut is only looked at to see that something is
-    text = plain(states[-1][: 8 * LINE_LIMIT].decode("utf-8", "replace")) if states else ""
-    return text if len(text) <= LINE_LIMIT else text[: LINE_LIMIT - 1] + "…"
+    kept: list[str] = []
+    for state in [state for state in raw.split(b"\r") if state.strip()][-MOST_STATES:]:
+        # a character has at most four bytes, and what is cut is only looked at to see that something is
+        text = plain(state[: 8 * LINE_LIMIT].decode("utf-8", "replace"))
+        if kept and _MOVING.sub("", kept[-1]) == _MOVING.sub("", text):
+            kept[-1] = text
+        else:
+            kept.append(text)
+    line = " ".join(kept)
+    return line if len(line) <= LINE_LIMIT else line[: LINE_LIMIT - 1] + "…"
 
 
 def plain_value(value: Any) -> Any:

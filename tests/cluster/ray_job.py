@@ -7,6 +7,7 @@ import argparse
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def main() -> None:
     worker = Worker.remote()
     pid = ray.get(worker.pid.remote(), timeout=60)
     rundir.write_stage(options.attempt, "training", step=1, steps=10)
+    Path(options.attempt, "litter").write_text(tempfile.mkdtemp(prefix="pymp-"))
     Path(options.attempt, "ready").write_text(str(pid))
     if options.then == "crash":
         rundir.log_event(options.attempt, "error", "learner 1 on node7 died: out of memory")

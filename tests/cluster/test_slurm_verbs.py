@@ -6,11 +6,18 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from slurm_support import eventually
+from slurm_support import LabTransport, eventually, profile
+
+from rltui.cluster.relay_client import RelayClient
+from rltui.layout.load import load_layout
+from rltui.layout.presets import resolve
+from rltui.service.live_facts import facts_through
+from rltui.service.login_facts import with_login_facts
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -31,6 +38,7 @@ class Laptop:
     """rltui on a machine that reaches the lab by SSH."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
+        self.folder = folder
         (folder / "config").mkdir()
         (folder / "config" / "clusters.yaml").write_text(PROFILE)
         names = {"CONFIG_DIR": "config", "STATE_DIR": "state", "CACHE_DIR": "cache", "RUN_ROOT": "runs"}
@@ -79,6 +87,8 @@ def test_a_run_is_launched_held_changed_cancelled_and_resubmitted_elsewhere(lapt
     assert states(slurm_cluster)[job] == "PENDING|JobHeldUser"
     laptop.run("update", run_id, "--time", "00:30:00", "--exclude", "node2")
     laptop.run("update", run_id, expect=2)
+    too_many = ("update", run_id, "--exclude", "node1", "--exclude", "node3")
+    assert "0 of 3 nodes of gpu are left, 1 are needed" in laptop.run(*too_many, expect=2).stderr
     laptop.run("cancel", run_id, expect=2)  # nobody is there to confirm
     assert laptop.json("cancel", run_id, "--yes")["state"] == "cancelled"
     eventually(lambda: job not in states(slurm_cluster), "the end of the job")
@@ -112,12 +122,12 @@ def test_a_chain_waits_behind_itself_and_is_cancelled_whole(laptop: Laptop, slur
     laptop.run("launch", "local/grpo-tiny", "--chain", "2", expect=2)
 
 
-def test_what_slurm_refuses_is_one_clear_line_and_leaves_a_failed_run(laptop: Laptop) -> None:
-    refused = laptop.run("launch", "local/grpo-tiny", "slurm.partition=nosuch", "--cluster", "lab", expect=1)
-    assert "invalid partition" in refused.stderr.lower()
-    row = laptop.row()
-    assert (row["state"], row["attempt"]) == ("failed", 1)
-    assert row["end"]["reason"].startswith("not submitted: Slurm did not take the job")
+def test_what_slurm_refuses_is_one_clear_line_and_leaves_no_run(laptop: Laptop, slurm_cluster: Lab) -> None:
+    bad = ("launch", "local/grpo-tiny", "slurm.partition=nosuch", "--cluster", "lab")
+    assert "no partition 'nosuch'; it has gpu, debug, low" in laptop.run(*bad, expect=1).stderr
+    assert "invalid partition" in laptop.run(*bad, "--unchecked", expect=1).stderr.lower()
+    assert laptop.json("ps")["runs"] == []
+    assert slurm_cluster.exec("login", ["ls", "runs"]).stdout == ""
 
 
 def test_a_cluster_that_cannot_be_reached_is_said_with_its_own_exit_code(laptop: Laptop, slurm_cluster: Lab) -> None:
@@ -133,3 +143,75 @@ def test_a_cluster_that_cannot_be_reached_is_said_with_its_own_exit_code(laptop:
     slurm_cluster.ssh.start()
     laptop.run("cancel", "grpo-tiny", "--yes")
     eventually(lambda: not states(slurm_cluster), "the end of all jobs")
+
+
+def test_files_are_read_while_the_controller_is_away(laptop: Laptop, slurm_cluster: Lab) -> None:
+    run_id = laptop.json("launch", "local/grpo-tiny", "slurm.options=['--begin=now+1hour']", "--cluster", "lab")[
+        "run_id"
+    ]
+    assert laptop.row()["job_as_of"] == 0
+    slurm_cluster.service("ctl", "slurmctld", "stop")
+    for verb in ("show", "logs", "events", "metrics", "why", "gpus", "queues"):
+        laptop.run(verb, run_id)
+    assert "the scheduler does not answer: this is what it said 0min ago" in laptop.run("show", run_id).stdout
+    listed = laptop.json("ps", "--cluster", "lab")
+    [row] = listed["runs"]
+    assert (row["state"], row["job"]["reason"], row["as_of"]) == ("queued", "BeginTime", 0)
+    assert row["job_as_of"] > 0
+    assert "last heard 0 min ago" in listed["scheduler_problem"]
+    refused = laptop.run("launch", "local/grpo-tiny", "--cluster", "lab", expect=1).stderr
+    assert "by itself" not in refused
+    assert len(laptop.json("ps")["runs"]) == 1
+    slurm_cluster.service("ctl", "slurmctld", "start")
+    laptop.run("cancel", run_id, "--yes")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["slurm.time=9-00:00:00"], "S615 slurm.time: 9-00:00:00 is asked for; partition gpu allows 2-00:00:00"),
+        (["slurm.partition=debug", "slurm.time=01:00:00"], "partition debug allows 00:30:00"),
+        (["slurm.qos=platinum"], "Invalid qos specification; qualities of service: normal, high"),
+        (["slurm.account=nobody"], "'nobody' is none of your accounts: "),
+        (["slurm.constraint=nosuch"], "Invalid feature specification"),
+        (["slurm.options=['--reservation=nosuch']"], "; there are no reservations"),
+        (["hardware.nodes=9"], "S619 hardware.nodes: 9 nodes are asked for, 3 are usable"),
+    ],
+)
+def test_a_launch_is_refused_before_the_queue_with_what_is_valid(
+    laptop: Laptop, slurm_cluster: Lab, words: list[str], says: str
+) -> None:
+    said = laptop.run("launch", "local/grpo-tiny", *words, "--cluster", "lab", expect=1).stderr
+    assert says in said
+    assert laptop.json("ps")["runs"] == []
+    assert not states(slurm_cluster)
+
+
+def test_a_launch_looks_at_python_and_secrets_first_within_a_second(laptop: Laptop, slurm_cluster: Lab) -> None:
+    profiles = laptop.folder / "config" / "clusters.yaml"
+    slurm_cluster.exec("login", ["sh", "-c", "echo A=b > secrets; chmod 644 secrets"])
+    launch = ("launch", "local/grpo-tiny", "slurm.options=['--hold']", "--cluster", "lab")
+    for keys, says in (
+        ("{python: /opt/none/python}", "S632 lab.python: /opt/none/python is not there on the login node"),
+        ("{python: /bin/true, env_file: ~/secrets}", "S633 lab.env_file: ~/secrets has mode 644"),
+        ("{python: /bin/true, env_file: ~/none}", "S633 lab.env_file: ~/none is not there"),
+        ("{python: python3, setup_lines: [module load x]}", "lacks torch"),
+    ):
+        body = "host: lab, scheduler: slurm, partition: gpu, run_root: ~/runs, "
+        profiles.write_text("lab: {" + body + keys.removeprefix("{") + "\n")
+        assert says in laptop.run(*launch, expect=1).stderr
+    assert not states(slurm_cluster)
+    laptop.run(*launch, "--unchecked")
+    [waiting] = states(slurm_cluster).values()
+    assert waiting.startswith("PENDING")
+    told = profile("python3")
+    relay = RelayClient(LabTransport(slurm_cluster))
+    layout = load_layout(resolve("local/grpo-tiny")).layout
+    relay.hello()
+    began = time.monotonic()
+    found = with_login_facts(relay, told, layout, facts_through(relay, told))
+    took_s = time.monotonic() - began
+    relay.close()
+    print(f"live checks: {took_s:.2f} s")
+    assert "lacks torch" in found.python_problem
+    assert took_s < 3.0, "a second on a machine of one's own"

@@ -1,5 +1,6 @@
 """The supervisor on a real Ray: whatever happens, the attempt ends with a word and nothing is left running."""
 
+import contextlib
 import json
 import os
 import signal
@@ -109,6 +110,9 @@ def test_a_finished_run_leaves_nothing(attempts: Callable[..., Attempt]) -> None
     assert attempt.end()["outcome"] == "finished"
     assert attempt.stage() == "ended"
     attempt.assert_nothing_left()
+    litter = Path((attempt.path / "litter").read_text())
+    assert litter.is_relative_to(attempt.ray_folder())
+    assert len(os.fsencode(litter)) < 107 - len("/listener-12345678")
     history = (rundir.read_json(str(attempt.path / "stage.json")) or {})["history"]
     assert [entry["stage"] for entry in history] == ["preflight", "ray-up", "training", "ended"]
     for secret in ("ray.json", "ray.token"):
@@ -198,20 +202,21 @@ def test_runs_queue_for_the_machine_and_a_queued_one_can_be_cancelled(
     assert second.end()["outcome"] == "finished"
 
 
+@pytest.mark.parametrize(("place", "address"), [(0, ray_process.LOOPBACK), (1, "127.0.0.1")], ids=["gcs", "dashboard"])
 def test_a_taken_port_and_no_shared_memory_do_not_stop_ray(
-    attempts: Callable[..., Attempt], monkeypatch: pytest.MonkeyPatch
+    attempts: Callable[..., Attempt], monkeypatch: pytest.MonkeyPatch, place: int, address: str
 ) -> None:
     attempt = attempts("finish")
     real, calls = ray_head.free_ports, []
     with socket.socket() as holder:
-        holder.bind((ray_process.LOOPBACK, 0))
+        holder.bind((address, 0))
         holder.listen()
         taken = holder.getsockname()[1]
 
         def ports(count: int) -> list[int]:
             calls.append(count)
             found = real(count)
-            return [taken, *found[1:]] if len(calls) == 1 else found
+            return [*found[:place], taken, *found[place + 1 :]] if len(calls) == 1 else found
 
         monkeypatch.setattr(ray_head, "free_ports", ports)
         monkeypatch.setattr(ray_process, "shared_memory_works", lambda: False)
@@ -226,6 +231,17 @@ def test_a_taken_port_and_no_shared_memory_do_not_stop_ray(
             processes.end_all(attempt.uuid, grace_s=1, exclude=())
             head.remove_folder()
     attempt.assert_nothing_left()
+
+
+def test_a_port_counts_as_free_only_if_it_is_on_every_address() -> None:
+    with contextlib.ExitStack() as held:
+        taken = set()
+        for _ in range(400):
+            holder = held.enter_context(socket.socket())
+            holder.bind(("127.0.0.1", 0))
+            taken.add(holder.getsockname()[1])
+        # drawn blindly, one of 2000 would be among the taken with all but certainty
+        assert not taken.intersection(port for _ in range(200) for port in ray_head.free_ports(10))
 
 
 def test_what_is_missing_is_told_before_ray_starts(attempts: Callable[..., Attempt]) -> None:

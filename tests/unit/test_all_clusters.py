@@ -12,12 +12,16 @@ import pytest
 
 from rltui.errors import ClusterError, UsageError
 from rltui.paths import cache_dir
+from rltui.service.actions import cancel, preview_cancel
 from rltui.service.all_clusters import AllClusters
+from rltui.service.context import Context, ForeignRunError
+from rltui.service.job_changes import hold, release, requeue, update
 from rltui.service.last_rows import LastRows
+from rltui.service.resubmit import preview_resubmit, resubmit
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -38,18 +42,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: int) -> Path:
         f"near: {{transport: local, scheduler: slurm, run_root: {tmp_path}/near}}\n"
         f"gone: {{transport: paramiko, host: 127.0.0.1, port: {silent}, scheduler: slurm}}\n"
     )
-    make_run(tmp_path / "run_root", "grpo-here-0001", 100.0)
-    make_run(tmp_path / "near", "grpo-near-0002", 200.0)
+    make_run(tmp_path / "run_root", "grpo-here-0001", 100.0, "local")
+    make_run(tmp_path / "near", "grpo-near-0002", 200.0, "near")
     return tmp_path
 
 
-def make_run(root: Path, run_id: str, created_at: float) -> None:
+def make_run(root: Path, run_id: str, created_at: float, cluster: str, *, over: bool = True) -> None:
     attempt = root / run_id / "attempts" / "01"
     attempt.mkdir(parents=True, mode=0o700)
     root.chmod(0o700)
     (attempt / "job.json").write_text(json.dumps({"uuid": run_id}))
-    (attempt / "end.json").write_text(json.dumps({"outcome": "finished", "reason": "all steps done", "at": created_at}))
-    record = {"name": run_id.rpartition("-")[0], "created_at": created_at, "cluster": "whatever it was called there"}
+    end = {"outcome": "finished", "reason": "all steps done", "at": created_at}
+    if over:
+        (attempt / "end.json").write_text(json.dumps(end))
+    record = {"name": run_id.rpartition("-")[0], "created_at": created_at, "cluster": cluster}
     (root / run_id / "run.json").write_text(json.dumps(record))
 
 
@@ -113,3 +119,66 @@ def test_rows_are_kept_privately_and_a_damaged_file_is_no_rows(home: Path) -> No
     assert os.stat(path).st_mode & 0o077 == 0
     path.write_text('{"runs": [{"torn')
     assert not LastRows(cache_dir(), "gone").last().runs
+
+
+@pytest.fixture
+def shared(home: Path) -> Path:
+    """A login node as most users have it: three profiles and this machine see one run root, where a job waits."""
+    one = f"transport: local, scheduler: slurm, run_root: {home}/run_root"
+    (home / "config_dir" / "clusters.yaml").write_text(
+        f"lab: {{{one}}}\nlab-debug: {{{one}, partition: debug}}\nlab-long: {{{one}, partition: long}}\n"
+    )
+    make_run(home / "run_root", "grpo-lab-0003", 300.0, "lab", over=False)
+    make_run(home / "run_root", "grpo-laptops-0004", 400.0, "a name on some laptop", over=False)
+    return home
+
+
+def test_a_run_that_several_profiles_see_is_listed_once_under_its_own(shared: Path) -> None:
+    clusters = AllClusters()
+    snapshot = clusters.runs()
+    assert {run.run_id: run.cluster for run in snapshot.runs} == {
+        "grpo-laptops-0004": "a name on some laptop",
+        "grpo-lab-0003": "lab",
+        "grpo-here-0001": "local",
+    }
+    assert len(snapshot.runs) == 3
+    assert clusters.find("grpo-lab-0003")[0].name == "lab"
+    assert clusters.find("grpo-lab")[0].name == "lab"
+    clusters.close()
+
+
+ACTS = {
+    "cancel": lambda context, run: cancel(context, run),
+    "preview_cancel": lambda context, run: preview_cancel(context, run),
+    "resubmit": lambda context, run: resubmit(context, run, cancel_first=True),
+    "preview_resubmit": lambda context, run: preview_resubmit(context, run),
+    "hold": lambda context, run: hold(context, run),
+    "release": lambda context, run: release(context, run),
+    "requeue": lambda context, run: requeue(context, run),
+    "update": lambda context, run: update(context, run, time="01:00:00"),
+}
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+@pytest.mark.parametrize(
+    ("reader", "run_id", "says"),
+    [
+        ("local", "grpo-lab-0003", "Add --cluster lab"),
+        ("lab-debug", "grpo-lab-0003", "Add --cluster lab"),
+        ("lab", "grpo-here-0001", "log in there"),
+        ("local", "grpo-laptops-0004", "`rltui setup a name on some laptop"),
+    ],
+)
+def test_a_profile_reads_the_runs_of_another_and_changes_none(
+    shared: Path, act: Callable[[Context, RunSummary], object], reader: str, run_id: str, says: str
+) -> None:
+    before = sorted(shared.joinpath("run_root", run_id).rglob("*"))
+    clusters = AllClusters([reader])
+    context, run = clusters.find(run_id)
+    assert (context.name, run.reader) == (reader, reader)
+    with pytest.raises(ForeignRunError, match="belongs to cluster") as refused:
+        act(context, run)
+    assert says in refused.value.hint
+    assert sorted(shared.joinpath("run_root", run_id).rglob("*")) == before
+    assert not list(context.journal.entries())
+    clusters.close()

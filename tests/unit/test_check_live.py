@@ -137,6 +137,9 @@ CASES = [
     Case("D521", facts={"run_root_free_gib": 300.0}, silent_facts={"run_root_free_gib": 600.0}),
     Case("D521", facts={"run_root_free_gib": 300.0}, silent_facts={"run_root_free_gib": None}),
     Case("D521", facts={"run_root_free_gib": 300.0}, words=("checkpoint.keep=2",), silent_words=("checkpoint.keep=1",)),
+    Case("S631", facts={"refusal": "Invalid qos specification"}, silent_facts={}),
+    Case("S632", facts={"python_problem": "/opt/python is not there on the login node"}, silent_facts={}),
+    Case("S633", facts={"env_file_problem": "~/secrets is not there"}, silent_facts={}),
     Case("T710", {"offline": True}, None, ("tracking.wandb=online",), silent={"offline": False}),
     Case("T710", {"offline": True}, None, ("tracking.wandb=online",), silent={"offline": True}, silent_words=()),
 ]  # fmt: skip

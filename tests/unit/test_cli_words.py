@@ -62,7 +62,7 @@ def test_a_node_that_failed_is_named_once() -> None:
 @pytest.mark.parametrize("step", [None, 12])
 def test_cancelling_says_where_a_resubmit_would_go_on(checkpoints: tuple[str, ...], step: int | None) -> None:
     client = SimpleNamespace(collect=lambda *_: [SimpleNamespace(path=f"/run/{name}") for name in checkpoints])
-    context: Any = SimpleNamespace(cluster=SimpleNamespace(client=client))
+    context: Any = SimpleNamespace(cluster=SimpleNamespace(client=client), require_own=lambda _: None)
     stage = StageSnapshot(stage="training", step=step, steps=20)
     *_, last = preview_cancel(context, summary(state="running", stage=stage, path="/run")).consequences
     kept = "goes on from the checkpoint at step 10" if checkpoints else "starts at step 0: there is no checkpoint yet"

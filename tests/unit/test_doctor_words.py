@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import Profile
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import Completed, Hello
 from rltui.service.doctor_checks import Patient
-from rltui.service.doctor_links import check_run_root
+from rltui.service.doctor_links import NEEDED, check_python, check_run_root
 from rltui.service.doctor_nodes import ON_NODE, check_nodes
 
 if TYPE_CHECKING:
@@ -72,3 +75,25 @@ def test_a_node_says_what_it_could_find_out(tmp_path: Path, tool: str, code: int
     done = subprocess.run(argv, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=30)
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("internet=")] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(("version", "state"), [("None", "warning"), ("'12.8'", "ok")])
+def test_a_torch_without_cuda_is_not_well_where_nodes_have_gpus(tmp_path: Path, version: str, state: str) -> None:
+    torch = tmp_path / "torch"
+    torch.mkdir()
+    (torch / "__init__.py").write_text("raise SystemExit('torch is not to be imported: that takes seconds')")
+    (torch / "version.py").write_text(f"__version__ = '2.9.0'\ncuda: Optional[str] = {version}\nhip = None\n")
+    names = {"torch": "2.9.0", **dict.fromkeys(NEEDED, "1.0")}
+    for name, number in names.items():
+        info = tmp_path / f"{name}-{number}.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+    env = {"PYTHONPATH": str(tmp_path)}
+    profile = Profile(name="alps", python=sys.executable, gpu="H100-SXM-80GB", gpus_per_node=4, env=env)
+    relay = RelayClient(LocalTransport())
+    try:
+        hello = relay.hello()
+        found = list(check_python(Patient(profile=profile, relay=relay, hello=hello, root=Root())))  # type: ignore[arg-type]
+    finally:
+        relay.close()
+    assert [check.state for check in found] == [state]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from watch_support import append, write_json
@@ -23,8 +23,6 @@ from rltui.watch.snapshots import RunSummary
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from rltui.service.context import Context
 
 
 @pytest.fixture
@@ -57,15 +55,6 @@ def test_a_torn_line_is_no_last_word() -> None:
     assert last_time(b'{"t":7') == last_time(b"") == 0.0
 
 
-class _Place:
-    """A cluster of which only the relay is asked."""
-
-    def __init__(self, client: RelayClient) -> None:
-        self.cluster = self
-        self.client = client
-        self.failed_nodes: dict[str, tuple[str, ...]] = {}
-
-
 def run_of_three(root: Path) -> RunSummary:
     attempt = root / "r/attempts/01"
     write_json(attempt / "job.json", {"uuid": "u"})
@@ -79,11 +68,11 @@ def run_of_three(root: Path) -> RunSummary:
 def test_a_job_that_slurm_ended_for_a_node_names_it_and_the_remedy_keeps_away(
     client: RelayClient, tmp_path: Path
 ) -> None:
-    run, context = run_of_three(tmp_path), _Place(client)
+    run, known = run_of_three(tmp_path), dict[str, tuple[str, ...]]()
     job = JobSnapshot(
         job_id="7", state="failed", word="NODE_FAIL", nodes=("n1.site", "n2.site", "n3.site"), ended_at=402.0
     )
-    named = with_failed_nodes(cast("Context", context), run, job, 410.0)
+    named = with_failed_nodes(client, known, run, job, 410.0)
     assert named.failed_nodes == ("n2.site",)
     assert lost_here(str(tmp_path / "r/attempts/01"), job.nodes) == ["n2.site"]
     facts = job_facts(None, None, named)
@@ -98,13 +87,13 @@ def test_a_job_that_slurm_ended_for_a_node_names_it_and_the_remedy_keeps_away(
     # found out once
     for file in (tmp_path / "r/attempts/01").glob("gpu-*"):
         file.unlink()
-    assert with_failed_nodes(cast("Context", context), run, job, 411.0).failed_nodes == ("n2.site",)
+    assert with_failed_nodes(client, known, run, job, 411.0).failed_nodes == ("n2.site",)
 
 
 def test_other_ends_name_no_node(client: RelayClient, tmp_path: Path) -> None:
     job = JobSnapshot(job_id="7", state="failed", word="FAILED", nodes=("n1", "n2"), ended_at=402.0)
     run = run_of_three(tmp_path)
-    assert with_failed_nodes(cast("Context", _Place(client)), run, job, 500.0).failed_nodes == ()
+    assert with_failed_nodes(client, {}, run, job, 500.0).failed_nodes == ()
 
 
 def test_nodes_that_slurm_calls_down() -> None:

@@ -145,8 +145,10 @@ def test_a_review_knows_what_the_profile_of_its_cluster_accepts() -> None:
         words = ("slurm.time=02:00:00",)
         assert live.review("local/grpo-tiny", words).can_launch
         review = live.review("local/grpo-tiny", words, "hpc")
+        assert [(finding.code, finding.severity) for finding in review.findings] == [("S611", "error")]
+        review = live.review("local/grpo-tiny", (*words, "slurm.partition=long"), "hpc")
         assert [(finding.code, finding.severity) for finding in review.findings] == [("S611", "warning")]
-        assert review.can_launch, "the layout's partition may be another one than the profile's"
+        assert review.can_launch, "the layout's partition is another one than the profile's"
         assert not live.review("verl-ppo/ppo-2x8-split").can_launch
         with pytest.raises(RefusedError, match="local is one machine"):
             live.launch("verl-ppo/ppo-2x8-split")
@@ -198,3 +200,26 @@ def test_a_list_in_the_shell_has_the_numbers_of_every_run(attempt: Path, capsys:
         shutil.copytree(attempt.parents[1], run_root() / f"copy-{number:02d}")
     assert main(["ps", "--json"]) == 0
     assert [run["reward"] for run in json.loads(capsys.readouterr().out)["runs"]] == [0.3] * 61
+
+
+def test_earlier_attempts_stay_explained(attempt: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second = attempt.parent / "02"
+    second.mkdir()
+    for name in ("layout.yaml", "stage.json"):
+        shutil.copy(attempt / name, second / name)
+    (second / "job.json").write_text('{"uuid": "u"}')
+    (second / "end.json").write_text(json.dumps({"outcome": "finished", "reason": "all steps done", "at": NOW + 99}))
+    (attempt / "end.json").write_text(
+        json.dumps({"outcome": "lost", "reason": "node failure on n1", "at": NOW, "bad_nodes": {"n1": "node failure"}})
+    )
+    assert main(["why", RUN]) == 0
+    capsys.readouterr()
+    assert main(["why", RUN, "--attempt", "1"]) == 1
+    assert "GPU" in capsys.readouterr().out
+    assert main(["why", RUN, "--attempt", "9"]) == 2
+    assert "It has 1 to 2" in capsys.readouterr().err
+    assert main(["show", RUN]) == 0
+    assert "attempt 1 lost: node failure on n1" in capsys.readouterr().out
+    assert main(["show", RUN, "--json"]) == 0
+    [before] = json.loads(capsys.readouterr().out)["attempts_before"]
+    assert (before["attempt"], before["bad_nodes"]) == (1, {"n1": "node failure"})

@@ -260,6 +260,17 @@ def test_later_starts_have_folders_of_their_own(tmp_path: Path) -> None:
     assert not (tmp_path / "attempts" / "03" / "end.json").exists()
 
 
+def test_a_start_that_died_with_a_node_is_closed_with_its_name(tmp_path: Path) -> None:
+    attempt = submitted(tmp_path)
+    rundir.write_json(str(attempt / "slurm.json"), {"job_id": 7, "restart": 0, "nodes": ["n1.site", "n2.site"]})
+    for node, last in (("n1", 400.0), ("n2", 120.0)):
+        (attempt / f"gpu-{node}.jsonl").write_text(f'{{"t":{last},"host":"{node}"}}\n')
+    folder_of_start(str(attempt), 7, 1)
+    end = rundir.read_json(str(attempt / "end.json")) or {}
+    assert (end["outcome"], end["bad_nodes"]) == ("lost", {"n2.site": "node failure"})
+    assert end["reason"] == "node failure on n2.site; Slurm started the job again"
+
+
 def test_private_variables_are_read_as_text_and_only_if_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

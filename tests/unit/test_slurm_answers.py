@@ -80,6 +80,7 @@ REFUSED = [
     (1, "sbatch: error: Unable to open file /nope.sh", "/nope.sh"),
     (255, "sbatch: unrecognized option '--frob'\nTry \"sbatch --help\" for more information\n", "--frob"),
     (255, "sbatch: error: Invalid --time specification", "--time"),
+    (1, "sbatch: error: 'x' can't be reached now, or it is an invalid entry for --cluster.", "--cluster"),
     (
         1,
         "sbatch: error: This does not look like a batch script.  The first\nsbatch: error: line must start with #!",

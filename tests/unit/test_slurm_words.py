@@ -126,6 +126,9 @@ def test_reasons_are_explained(reason: str, kind: str, starts: bool) -> None:
 def test_a_reason_names_the_nodes_it_misses() -> None:
     assert "node[3-4]" in explain_reason("ReqNodeNotAvail, UnavailableNodes:node[3-4]").sentence
     assert "maintenance" in explain_reason("ReqNodeNotAvail, Reserved for maintenance").sentence
+    for word in ("PartitionTimeLimit", "ReqNodeNotAvail"):
+        assert "`rltui update grpo-1a2b --time " in explain_reason(word, "grpo-1a2b").next_step
+    assert "`rltui resubmit grpo-1a2b --cancel " in explain_reason("PartitionNodeLimit", "grpo-1a2b").next_step
 
 
 def test_an_unknown_reason_is_shown_whole() -> None:

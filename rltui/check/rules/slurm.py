@@ -93,7 +93,11 @@ def option_of_the_script(subject: Subject) -> Iterator[Trouble]:
     own = [option for option in options if is_own(option)]
     if own:
         left = ", ".join(f"'{option}'" for option in options if option not in own)
-        yield Trouble(f"the job script sets {', '.join(own)} itself", "slurm.options", (f"slurm.options=[{left}]",))
+        yield Trouble(
+            f"the job script sets {', '.join(option.partition('=')[0] for option in own)} itself",
+            "slurm.options",
+            (f"slurm.options=[{left}]",),
+        )
 
 
 @rule("S608", "error")

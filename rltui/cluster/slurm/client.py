@@ -171,6 +171,11 @@ class SlurmClient:
             raise SubmitUnknownError(f"The answer of sbatch was lost: {error.message}", error.hint) from error
         return read_answer(answer)
 
+    def test(self, script: str) -> TestVerdict:
+        """What Slurm would do with the text of a script that is on no disk yet; see ``test_only``."""
+        argv = ["sbatch", "--test-only"]
+        return read_test(self.runner.tell(argv, without=variables_against(script), stdin=script.encode()))
+
     def test_only(self, script_path: str, extra: Sequence[str] = ()) -> TestVerdict:
         """What Slurm would do with a script, without submitting it (``sbatch --test-only``)."""
         argv = submit_argv(script_path, job_name="", comment="", chdir="", extra=[*extra, "--test-only"])

@@ -27,6 +27,7 @@ class PendingReason(Struct, frozen=True):
     sentence: str
     kind: ReasonKind = "unknown"
     next_step: str = ""
+    """What to do; ``explain_reason`` puts the run's id for ``{run}``."""
     starts_by_itself: bool = True
     """Whether it will start some day if nobody does anything."""
 
@@ -97,8 +98,16 @@ TABLE = (
     _dead("SystemFailure", "Slurm, the file system or the network failed under it.", "Release or resubmit it."),
     _dead("NonZeroExitCode", "It ended with an error and was requeued on hold.", "Find out why it fails first."),
     _dead("OutOfMemory", "It ran out of memory and was requeued on hold.", "Give it more memory first."),
-    _never("PartitionNodeLimit", "It asks for more or fewer nodes than its partition allows.", _SMALLER),
-    _never("PartitionTimeLimit", "Its time limit is over that of its partition.", "Lower its time limit."),
+    _never(
+        "PartitionNodeLimit",
+        "It asks for more or fewer nodes than its partition allows.",
+        "`rltui resubmit {run} --cancel hardware.nodes=N` asks for others; `rltui nodes` shows the limits.",
+    ),
+    _never(
+        "PartitionTimeLimit",
+        "Its time limit is over that of its partition.",
+        "`rltui update {run} --time HH:MM:SS` lowers it; `rltui nodes` shows the limits.",
+    ),
     _never("MaxMemPerLimit", "It asks for more memory than its partition allows per CPU or node.", _SMALLER),
     _never("PartitionConfig", "Its partition does not fit what it asks for.", _SMALLER),
     _never("InactiveLimit", "It was idle for too long.", "Submit it anew."),
@@ -113,7 +122,7 @@ TABLE = (
         "ReqNodeNotAvail",
         "Nodes that it could use are down, drained or reserved, or a maintenance begins before its time limit ends.",
         "wait",
-        "A shorter time limit may let it start before the maintenance.",
+        "`rltui update {run} --time HH:MM:SS` may let it start before a maintenance.",
     ),
     PendingReason(
         "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
@@ -168,8 +177,13 @@ def _key(word: str) -> str:
 _BY_WORD = {_key(one.word): one for one in TABLE}
 
 
-def explain_reason(reason: str) -> PendingReason:
-    """Explain what squeue gives as a pending job's reason, in either spelling; an unknown one is shown as it is."""
+def explain_reason(reason: str, run_id: str = "") -> PendingReason:
+    """Explain what squeue gives as a pending job's reason, in either spelling; an unknown one is shown as it is.
+
+    Args:
+        reason: Slurm's word.
+        run_id: The run whose job it is, for the command that helps.
+    """
     word = plain(reason).strip()
     if word.startswith("("):
         word = word.strip("()")
@@ -179,7 +193,8 @@ def explain_reason(reason: str) -> PendingReason:
         if not word:
             return PendingReason("", "Slurm gives no reason.")
         return PendingReason(word, f"Slurm says {word[:120]!r}.")
-    return replace(found, word=word, sentence=found.sentence + _detail(word))
+    step = found.next_step.replace("{run}", run_id or "RUN")
+    return replace(found, word=word, sentence=found.sentence + _detail(word), next_step=step)
 
 
 def _of_family(word: str) -> PendingReason | None:

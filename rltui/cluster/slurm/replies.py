@@ -35,7 +35,7 @@ class _Sign(Struct, frozen=True):
     hint: str = ""
 
 
-_WAIT = "Wait a minute: rltui asks again by itself."
+_WAIT = "Wait a minute, then try again."
 SIGNS = (
     _Sign(
         r"munge encode failed|failed to access .*munge", "auth", True, "Ask the site to look at munged on this host."
@@ -79,7 +79,7 @@ SIGNS = (
 
 _REFUSAL = re.compile(
     r"batch job submission failed:|allocation failure:|access/permission denied|unrecognized option|invalid option"
-    r"|invalid --|unable to open file|this does not look like a batch script|job violates"
+    r"|invalid --|invalid entry for --cluster|unable to open file|this does not look like a batch script|job violates"
     r"|invalid .* (?:specification|specified)"
     r"|no longer pending execution|requested .* (?:not available|invalid)|is invalid|user's group not permitted"
     r"|invalid user id|cli_filter plugin terminated"

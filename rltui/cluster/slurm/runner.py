@@ -101,7 +101,12 @@ class SlurmRunner:
         return answer.out
 
     def tell(
-        self, argv: Sequence[str], timeout_s: float = CHANGE_TIMEOUT_S, *, without: Sequence[str] = ()
+        self,
+        argv: Sequence[str],
+        timeout_s: float = CHANGE_TIMEOUT_S,
+        *,
+        without: Sequence[str] = (),
+        stdin: bytes = b"",
     ) -> Completed:
         """Run a tool that changes something, once; whoever calls reads the answer.
 
@@ -109,11 +114,12 @@ class SlurmRunner:
             argv: The tool and its words.
             timeout_s: How long it may take.
             without: Variables that it is not to see.
+            stdin: Its standard input.
 
         Raises:
             RelayError: It is unknown whether it ran (kinds ``lost`` and ``timeout``), or it could not be started.
         """
-        return self._run(argv, {}, timeout_s, idempotent=False, without=without)
+        return self._run(argv, {}, timeout_s, idempotent=False, without=without, stdin=stdin)
 
     def _run(
         self,
@@ -124,12 +130,14 @@ class SlurmRunner:
         idempotent: bool,
         without: Sequence[str] = (),
         limit: int = 0,
+        stdin: bytes = b"",
     ) -> Completed:
         cleared = [word for name in dict.fromkeys([*DEFAULTS_OF_USERS, *without]) for word in ("-u", name)]
         self._calls.extend([self._clock()] * rpcs_of(argv))
         try:
             words = ["env", *cleared, *argv]
-            return self._relay.run(words, env=env, timeout_s=timeout_s, idempotent=idempotent, limit=limit)
+            given = {"stdin": stdin} if stdin else {}
+            return self._relay.run(words, env=env, timeout_s=timeout_s, idempotent=idempotent, limit=limit, **given)
         except RelayError as error:
             if error.kind == "timeout" and idempotent:
                 trouble = Trouble(

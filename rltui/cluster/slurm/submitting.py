@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LOOK_IT_UP = "rltui looks for the job by its mark; it is not submitted a second time."
 
+_MAY_WAIT = re.compile(r"not available \(down|nodes are busy|temporarily unavailable|required node not available", re.I)
 _START = re.compile(r"Job \d+ to start at (\S+) using (\d+) processors on nodes (\S+) in partition (\S+)")
 
 
@@ -54,6 +55,8 @@ class TestVerdict(Struct, frozen=True):
     """The expected start in the cluster's own time, as Slurm wrote it."""
     nodes: tuple[str, ...] = ()
     partition: str = ""
+    is_certain: bool = True
+    """Whether a real submission would be refused too: nodes that are down or taken only make it wait."""
 
 
 def submit_argv(script: str, *, job_name: str, comment: str, chdir: str, extra: Sequence[str]) -> list[str]:
@@ -107,7 +110,9 @@ def read_test(answer: Completed) -> TestVerdict:
     text = plain(answer.err + " " + answer.out)
     match = _START.search(text)
     if answer.rc or match is None:
-        return TestVerdict(False, read_trouble(answer.err or answer.out, answer.rc, "sbatch").sentence)
+        trouble = read_trouble(answer.err or answer.out, answer.rc, "sbatch")
+        is_certain = trouble.kind == "refused" and not _MAY_WAIT.search(text)
+        return TestVerdict(False, trouble.sentence, is_certain=is_certain)
     try:
         nodes = expand(match[3])
     except NodeListError:

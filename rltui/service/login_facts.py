@@ -1,0 +1,131 @@
+"""What the login node says of a job before it is submitted: its python, its file of secrets, and sbatch's own test."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from rltui.cluster.plain_text import plain
+from rltui.cluster.relay_types import RelayError
+from rltui.cluster.slurm.client import SlurmClient
+from rltui.errors import ClusterError
+from rltui.runs import quoting
+from rltui.runs.directory import MODULES, optional_modules
+from rltui.runs.script import preview_script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rltui.cluster.facts import ClusterFacts
+    from rltui.cluster.profile import Profile
+    from rltui.cluster.relay_client import RelayClient
+    from rltui.layout.schema import Layout
+
+LOOK_S = 1.0
+"""How long the profile's set-up lines and python may take here; what takes longer is left to the job."""
+
+NO_PYTHON, LACKS = "rltui: no python", "rltui: lacks"
+PROBE = """
+command -v "$rltui_python" >/dev/null || {{ echo '{no_python}'; exit 0; }}
+exec "$rltui_python" -c 'import importlib.util as u, sys
+print("{lacks}", *[name for name in sys.argv[1:] if u.find_spec(name) is None])' {modules}
+"""
+
+VALID: tuple[tuple[str, str, Callable[[ClusterFacts], Sequence[str]]], ...] = (
+    ("account", "your accounts", lambda facts: facts.accounts),
+    ("partition", "partitions", lambda facts: [one.name for one in facts.partitions]),
+    ("feature", "features of nodes", lambda facts: sorted({word for node in facts.nodes for word in node.features})),
+)
+"""A word of Slurm's refusals, and what may stand there instead as far as the facts tell."""
+
+ASKED = {
+    "qos": ("qualities of service", ["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name"]),
+    "reservation": ("reservations", ["scontrol", "--oneliner", "show", "reservation"]),
+}
+"""The same for what is asked only once Slurm has refused it."""
+
+MOST_NAMES = 12
+
+
+def python_problem(relay: RelayClient, profile: Profile, layout: Layout) -> str:
+    """Why the profile's python cannot train this layout, seen from the login node; empty where that is not clear."""
+    modules = " ".join([*MODULES, *optional_modules(layout)])
+    lines = [*profile.setup_lines, f"rltui_python={quoting.bash_path(profile.python, 'python')}"]
+    script = "\n".join([*lines, PROBE.format(no_python=NO_PYTHON, lacks=LACKS, modules=modules)])
+    shell = ["bash", "-l"] if profile.setup_lines else ["bash"]
+    try:
+        done = relay.run([*shell, "-s"], stdin=script.encode(), timeout_s=LOOK_S, idempotent=True)
+    except RelayError:
+        return ""
+    last = next((line for line in reversed(done.out.splitlines()) if line.startswith("rltui: ")), "")
+    if last == NO_PYTHON:
+        said = plain(done.err.strip().splitlines()[-1])[:200] if done.err.strip() else ""
+        return f"{profile.python} is not there on the login node{f' (its shell says: {said})' if said else ''}"
+    missing = last.removeprefix(LACKS).split() if last.startswith(LACKS) else []
+    return f"{profile.python} lacks {', '.join(missing)}" if missing else ""
+
+
+def env_file_problem(relay: RelayClient, profile: Profile) -> str:
+    """Why a job would refuse the profile's file of secrets; empty where it would not, or nobody can tell."""
+    if not profile.env_file:
+        return ""
+    home = relay.hello().home
+    path = home + profile.env_file[1:] if profile.env_file.startswith("~/") else profile.env_file
+    try:
+        found = relay.run(["stat", "-L", "-c", "%a %u", "--", path], timeout_s=LOOK_S, idempotent=True)
+        me = relay.run(["id", "-u"], timeout_s=LOOK_S, idempotent=True).out.strip()
+    except RelayError:
+        return ""
+    if found.rc:
+        return f"{profile.env_file} is not there"
+    mode, _, owner = found.out.strip().partition(" ")
+    if owner != me:
+        return f"{profile.env_file} belongs to somebody else"
+    return f"{profile.env_file} has mode {mode}: others may read it; chmod 600" if int(mode, 8) & 0o077 else ""
+
+
+def refusal(relay: RelayClient, profile: Profile, layout: Layout, facts: ClusterFacts) -> str:
+    """Why ``sbatch --test-only`` refuses the script of ``layout``, with what is valid; empty where it does not."""
+    client = SlurmClient(relay)
+    try:
+        verdict = client.test(preview_script(layout, profile))
+        if verdict.accepted or not verdict.is_certain:
+            return ""
+        return verdict.sentence + valid_values(verdict.sentence, facts, client.runner.ask)
+    except ClusterError:
+        return ""
+
+
+def valid_values(said: str, facts: ClusterFacts, ask: Callable[[Sequence[str]], str]) -> str:
+    """What may stand in the place of what Slurm refused, as the end of a sentence; empty where that is not known."""
+    low = said.lower()
+    for word, what, names_in in VALID:
+        if word in low and (names := names_in(facts)):
+            return f"; {what}: {_some(names)}"
+    for word, (what, argv) in ASKED.items():
+        if word in low and "limit" not in low:
+            names = re.findall(r"ReservationName=(\S+)" if word == "reservation" else r"(?m)^([\w.-]+)$", ask(argv))
+            return f"; {what}: {_some(names)}" if names else f"; there are no {what}"
+    return ""
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMES]) + (" …" if len(names) > MOST_NAMES else "")
+
+
+def with_login_facts(relay: RelayClient, profile: Profile, layout: Layout, facts: ClusterFacts) -> ClusterFacts:
+    """``facts`` with what the login node says of a job of ``layout``."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(3) as pool:
+        python = pool.submit(python_problem, relay, profile, layout)
+        secrets = pool.submit(env_file_problem, relay, profile)
+        refused = pool.submit(refusal, relay, profile, layout, facts) if profile.scheduler == "slurm" else None
+        return replace(
+            facts,
+            python_problem=python.result(),
+            env_file_problem=secrets.result(),
+            refusal=refused.result() if refused else "",
+        )

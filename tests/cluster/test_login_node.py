@@ -1,0 +1,94 @@
+"""rltui on the login node itself, as most users work: this machine and Slurm's profiles share one run root."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from lab import Lab
+
+ROOT = Path(__file__).parents[2]
+PROFILES = """
+lab: {scheduler: slurm, partition: gpu, python: /bin/true, setup_lines: [sleep 600]}
+lab-debug: {scheduler: slurm, partition: debug, python: /bin/true}
+"""
+WAITS = "slurm.options=['--begin=now+1hour']"
+ACTS = {
+    "cancel": ["--yes"],
+    "resubmit": ["--cancel", "--yes"],
+    "hold": [],
+    "release": [],
+    "requeue": ["--yes"],
+    "update": ["--time", "00:10:00"],
+}
+
+
+class Alice:
+    """A user at the login node."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        lab.exec("login", ["mkdir", "-p", ".config/rltui"])
+        lab.exec("login", ["tee", ".config/rltui/clusters.yaml"], input=PROFILES)
+
+    def run(self, *words: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
+        argv = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "rltui", *words]
+        done = self._lab.exec("login", argv, timeout=180, check=False)
+        assert done.returncode == expect, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *words: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.run(*words, "--json").stdout)
+        return answer
+
+    def jobs(self) -> list[str]:
+        return self._lab.exec("login", ["squeue", "--me", "-h", "-o", "%A|%T"]).stdout.split()
+
+
+@pytest.fixture
+def alice(slurm_cluster: Lab) -> Alice:
+    return Alice(slurm_cluster)
+
+
+def test_only_its_own_profile_changes_a_queued_run_and_every_profile_shows_it_once(
+    alice: Alice, slurm_cluster: Lab
+) -> None:
+    launched = alice.json("launch", "local/grpo-tiny", WAITS, "--cluster", "lab")
+    run_id, waiting = launched["run_id"], [f"{launched['job_id']}|PENDING"]
+    [row] = alice.json("ps")["runs"]
+    assert (row["run_id"], row["cluster"], row["state"]) == (run_id, "lab", "queued")
+    for other in ("local", "lab-debug"):
+        for verb, words in ACTS.items():
+            said = alice.run(verb, run_id, *words, "--cluster", other, expect=2).stderr
+            assert "belongs to cluster 'lab'" in said, verb
+            assert "--cluster lab" in said, verb
+        for verb in ("show", "events", "metrics", "gpus", "actors", "queues"):
+            alice.run(verb, run_id, "--cluster", other)
+        assert alice.jobs() == waiting
+    said = alice.run("resubmit", run_id, expect=1).stderr
+    assert "still queued" in said
+    assert "Nobody is there to confirm" in alice.run("resubmit", run_id, "--cancel", expect=2).stderr
+    assert alice.jobs() == waiting
+    assert slurm_cluster.exec("login", ["pgrep", "-u", "alice", "-f", "raylet|supervise"], check=False).stdout == ""
+    alice.run("hold", run_id)
+    alice.run("release", run_id)
+    alice.run("update", run_id, "--time", "00:10:00")
+    assert alice.jobs() == waiting
+    alice.run("cancel", run_id, "--yes")
+    assert alice.jobs() == []
+
+
+def test_nothing_is_started_on_a_login_node_unasked(alice: Alice) -> None:
+    said = alice.run("launch", "local/grpo-tiny", expect=2).stderr
+    assert "this machine has Slurm" in said
+    assert "--cluster lab" in said
+    assert "Add --yes" in said
+    assert "this machine has Slurm" in alice.run("demo", "--no-screen", expect=2).stderr
+    assert alice.json("ps")["runs"] == []
