@@ -39,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
     with open_context(options.cluster, TerminalPrompter()) as context:
         consent(context.cluster.profile, options.layout, given=options.yes)
         launched = launch(context, options.layout, options.overrides, chain=options.chain, unchecked=options.unchecked)
-        talk(f"launched {launched.run_id} on {launched.cluster}  (rltui attach {launched.run_id})")
+        where = f"{launched.cluster}, partition {launched.partition}" if launched.partition else launched.cluster
+        talk(f"launched {launched.run_id} on {where}  (rltui attach {launched.run_id})")
         if not options.wait:
             print_json({"schema": 1, **_fields(launched)}) if options.json else print(launched.run_id)
             return 0

@@ -37,6 +37,8 @@ class Launched(Struct, frozen=True, kw_only=True):
     job_id: str
     cluster: str
     path: str
+    partition: str = ""
+    """Where it was submitted to; empty where that is left to the scheduler, or there is none."""
 
 
 def submit_attempt(
@@ -78,6 +80,7 @@ def submit_attempt(
         job_id=job_id,
         cluster=cluster.name,
         path=f"{cluster.run_root}/{run_id}",
+        partition=layout.slurm.partition or cluster.profile.partition,
     )
 
 
