@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from rltui.check.live_rules import cluster_rules, login_rules, node_rules, storage_rules
 from rltui.check.live_subject import LIVE_REGISTRY, LiveSubject
 from rltui.check.run import SEVERITIES, Report
+from rltui.cluster.profile import in_partition
 
 if TYPE_CHECKING:
     from rltui.cluster.facts import ClusterFacts
@@ -35,6 +36,7 @@ def check_on(report: Report, profile: Profile, facts: ClusterFacts | None = None
     """
     if report.loaded is None or report.placement is None:
         return report
+    profile = in_partition(profile, report.loaded.layout.slurm.partition)
     subject = LiveSubject(report.loaded, report.placement, profile, facts)
     found = [finding for rule in LIVE_REGISTRY.values() for finding in rule.findings(subject)]
     findings = sorted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, columns, print_json, print_lines, talk
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import HostSnapshot, RunSnapshot
 
 HEADER = ("NODE", "GPU", "ROLE", "UTIL %", "MEM GIB", "W", "°C", "PROCESS")
+_XID = re.compile(r"\): (?P<xid>\d+), GPU (?P<gpu>\d+) of ")
 CPU_HEADER = ("NODE", "CPU %", "MEM GIB", "PROCESSES")
 
 
@@ -42,11 +44,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:
-    owners = Owners(picture.actors)
+    owners, broken = Owners(picture.actors), _xids(picture)
     for host in picture.hosts:
         for gpu in host.gpus:
             owner = owners.of(host, gpu.pids)
             process = f"{owner.name} {gpu.pids[0]}".strip() if gpu.pids else "free"
+            if xid := broken.get((host.host, gpu.index)):
+                process = f"{process}, Xid {xid}" if gpu.pids else f"Xid {xid}"
             yield (
                 host.host,
                 str(gpu.index),
@@ -57,6 +61,13 @@ def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:
                 "–" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}",
                 process,
             )
+
+
+def _xids(picture: RunSnapshot) -> dict[tuple[str, int], str]:
+    """The last Xid of each GPU in this attempt, by host and index: a card that fell off the bus is not free."""
+    told = [event for event in picture.events if event["kind"] == "xid"]
+    found = [(event, _XID.search(event["text"])) for event in told if event["attempt"] == picture.summary.attempt]
+    return {(str(event.get("host", "")), int(match["gpu"])): match["xid"] for event, match in found if match}
 
 
 def _host_row(host: HostSnapshot) -> tuple[str, ...]:

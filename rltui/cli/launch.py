@@ -98,7 +98,8 @@ def _run_script(options: argparse.Namespace) -> int:
 
 
 def _launched(context: Context, launched: Launched, options: argparse.Namespace) -> int:
-    talk(f"launched {launched.run_id} on {launched.cluster}  (rltui attach {launched.run_id})")
+    where = f"{launched.cluster}, partition {launched.partition}" if launched.partition else launched.cluster
+    talk(f"launched {launched.run_id} on {where}  (rltui attach {launched.run_id})")
     if not options.wait:
         print_json({"schema": 1, **_fields(launched)}) if options.json else print(launched.run_id)
         return 0

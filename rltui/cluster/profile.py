@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from rltui.layout.scalars import Name
 
@@ -22,6 +23,21 @@ class BadNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The day it was entered, ``2026-11-20``."""
     until: str = ""
     """The first day on which it may be used again; empty: until somebody removes it."""
+
+
+class PartitionProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is different in one partition; what is empty or 0 is as in the rest of the profile."""
+
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    max_time: str = ""
+    max_nodes: Annotated[int, Meta(ge=0)] = 0
+    gpu: str = ""
+    gres: str = ""
+    gpus_per_node: Annotated[int, Meta(ge=0)] = 0
+    cpus_per_node: Annotated[int, Meta(ge=0)] = 0
+    memory_gib: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +64,9 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     constraint: str = ""
     max_time: Annotated[str, Meta(description="Longest time limit that is accepted, D-HH:MM:SS; empty: unknown.")] = ""
     max_nodes: Annotated[int, Meta(ge=0, description="Most nodes of one job; 0: unknown.")] = 0
+    partitions: Annotated[
+        dict[Name, PartitionProfile], Meta(description="Partitions besides that one, each with what differs there.")
+    ] = field(default_factory=dict)
 
     # the nodes
     gpu: Annotated[str, Meta(description="GPU type as layouts name it, such as H100-SXM-80GB.")] = ""
@@ -70,3 +89,12 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     network_interface: Annotated[str, Meta(description="NIC for Ray, gloo and NCCL sockets; empty: routed.")] = ""
     nccl_ib_hca: str = ""
     offline: Annotated[bool, Meta(description="Nodes have no internet: Hugging Face and W&B go offline.")] = False
+
+
+def in_partition(profile: Profile, name: str) -> Profile:
+    """``profile`` as it is in the partition ``name``, where it says anything of that one."""
+    if name not in profile.partitions:
+        return profile
+    own = profile.partitions[name]
+    told = {key: value for key in own.__struct_fields__ if (value := getattr(own, key))}
+    return replace(profile, partition=name, **told)

@@ -30,6 +30,9 @@ STALE_S = 3600.0
 
 TOKEN = "ray.token"
 
+INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+"""Where torch keeps what it has compiled: by default in TMPDIR."""
+
 TEMPORARY = "t"
 """Folder in Ray's own for what trainers leave in TMPDIR (W&B, torch); it goes with it. Sockets lie there too: short."""
 
@@ -70,6 +73,7 @@ class RayProcess:
     Attributes:
         spec: What it was started with.
         folder: Ray's own folder.
+        given: The environment that it was made with.
         process: The process.
     """
 
@@ -77,6 +81,7 @@ class RayProcess:
         self.spec = spec
         self.folder = spec.folder or ray_folder(spec.uuid)
         self.token_path = os.path.join(spec.attempt, TOKEN)
+        self.given = environment
         self.environment = {**environment, **self.client_environment()}
         self.process: "Optional[subprocess.Popen[bytes]]" = None
 
@@ -89,6 +94,9 @@ class RayProcess:
             "RAY_DISABLE_IMPORT_WARNING": "1",
             "RAY_TMPDIR": self.folder,
             "TMPDIR": os.path.join(self.folder, TEMPORARY),
+            # what one attempt has compiled the next one finds
+            INDUCTOR_CACHE: self.given.get(INDUCTOR_CACHE)
+            or os.path.join(tempfile.gettempdir(), "torchinductor_%d" % os.getuid()),
         }
 
     def death(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 import rltui
+from rltui.cluster.profile import in_partition
 from rltui.errors import RltuiError, UsageError
 from rltui.layout.secret_words import SECRET_VALUE, is_secret_name
 from rltui.layout.time_limit import time_limit_s
@@ -66,6 +67,7 @@ def render_script(layout: Layout | ScriptJob, profile: Profile, attempt: Attempt
     """
     import jinja2
 
+    profile = in_partition(profile, layout.slurm.partition)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,

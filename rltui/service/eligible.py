@@ -50,3 +50,18 @@ def count_eligible(facts: ClusterFacts, profile: Profile, layout: Layout | Scrip
     out = set(excluded_nodes(layout, profile))
     left = [node for node in nodes if node.is_usable and node.name not in out and node.gpus >= gpus]
     return Eligible(partition=partition.name, known=len(nodes), eligible=len(left))
+
+
+def free_nodes(facts: ClusterFacts, profile: Profile, layout: Layout, partition: str) -> int:
+    """How many nodes of a partition could start their share of ``layout`` right now, at most as many as it needs."""
+    from rltui.runs.script import excluded_nodes
+
+    wanted = 0 if layout.hardware.on_cpu else layout.hardware.gpus_per_node
+    out = set(excluded_nodes(layout, profile))
+    free = [
+        node
+        for node in facts.nodes_of(partition)
+        if node.is_usable and node.state in ("idle", "mixed") and node.name not in out
+        if node.gpus - (node.gpus_used or 0) >= wanted
+    ]
+    return min(len(free), layout.hardware.nodes)

@@ -84,7 +84,7 @@ def too_few_left(context: Context, run: RunSummary, exclude: Sequence[str]) -> s
 
     if not exclude:
         return ""
-    before = run.job.excluded_nodes if run.job is not None else ()
+    before = _slurm(context, run).excluded(run.job_id)
     text = read_layout(context.cluster.client, attempt_path(run))
     nodes = dict.fromkeys([*load_text(text, "layout.yaml").layout.slurm.exclude, *before, *exclude])
     layout = load_text(text, "layout.yaml", (f"slurm.exclude=[{', '.join(nodes)}]",)).layout

@@ -10,10 +10,13 @@ from msgspec import structs
 
 from rltui.check.live_subject import LIVE_REGISTRY
 from rltui.check.run import Report, check_file
+from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.profile import in_partition
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import MissingExtraError, RltuiError, UsageError
 from rltui.layout.presets import resolve
 from rltui.runs.directory import MODULES, ClaimedError, new_run_id, optional_modules
+from rltui.service.eligible import free_nodes
 from rltui.service.live_facts import facts_through
 from rltui.service.login_facts import with_login_facts
 from rltui.service.submit import submit_attempt
@@ -84,7 +87,8 @@ def advised(report: Report, profile: Profile, facts: ClusterFacts | None = None)
     from rltui.check.live import check_on
 
     found = check_on(report, profile, facts)
-    own = report.loaded.layout.slurm.partition in ("", profile.partition) if report.loaded else False
+    named = report.loaded.layout.slurm.partition if report.loaded else ""
+    own = named in ("", profile.partition, *profile.partitions)
 
     def is_certain(code: str) -> bool:
         return own if code in LIMITS_OF_PARTITION else facts is not None or code not in LIVE_REGISTRY
@@ -96,6 +100,36 @@ def advised(report: Report, profile: Profile, facts: ClusterFacts | None = None)
         for one in found.findings
     )
     return structs.replace(found, findings=findings)
+
+
+def chosen_partition(context: Context, report: Report) -> str:
+    """The one of the profile's partitions that has the layout's card and most nodes free for it right now.
+
+    Empty where the layout names one, or there is nothing to choose.
+    """
+    profile = context.cluster.profile
+    if report.loaded is None or report.loaded.layout.slurm.partition or not profile.partitions:
+        return ""
+    layout = report.loaded.layout
+    try:
+        facts = gather_facts(context.cluster.client)
+    except SlurmUnansweredError:
+        return ""
+    names = list(dict.fromkeys([*([profile.partition] if profile.partition else []), *profile.partitions]))
+    fitting = [name for name in names if not _obstacles(report, in_partition(profile, name), name)]
+    free = {name: free_nodes(facts, in_partition(profile, name), layout, name) for name in fitting}
+    return max(fitting, key=lambda name: free[name], default="")
+
+
+def _obstacles(report: Report, profile: Profile, partition: str) -> list[str]:
+    """Codes of what a partition's profile says against the layout."""
+    from rltui.check.live import check_on
+
+    assert report.loaded is not None
+    layout = structs.replace(report.loaded.layout.slurm, partition=partition)
+    loaded = structs.replace(report.loaded, layout=structs.replace(report.loaded.layout, slurm=layout))
+    found = check_on(structs.replace(report, loaded=loaded), profile)
+    return [one.code for one in found.findings if one.severity == "error" and one.code in LIVE_REGISTRY]
 
 
 def asked(context: Context, report: Report) -> Report:
@@ -147,6 +181,9 @@ def launch(
     if chain > 1 and context.cluster.profile.scheduler != "slurm":
         raise UsageError(f"{context.name} has no Slurm, so no time limit that a chain would help over.", "Launch once.")
     report = launchable(check_file(resolve(source), overrides))
+    name = chosen_partition(context, report)
+    if name:
+        report = launchable(check_file(resolve(source), [*overrides, f"slurm.partition={name}"]))
     if context.cluster.profile.scheduler == "local" or not unchecked:
         report = asked(context, report)
     if not report.ok or report.loaded is None:

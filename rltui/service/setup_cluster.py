@@ -58,6 +58,7 @@ def propose(site: Site, way: dict[str, Any], wanted: str = "") -> Proposal:
         notes.append("No partition of this cluster is open to you; set partition: by hand.")
     else:
         values |= _limits(partition)
+        notes += _other_partitions(site.facts, partition)
     account, accounts = _account(site)
     values |= {"account": account} if account else {}
     shape, gpus, shape_notes = _shape(nodes)
@@ -84,6 +85,13 @@ def _partition(facts: ClusterFacts, account: str, wanted: str) -> tuple[Partitio
     ordered = sorted(facts.partitions, key=weight, reverse=True)
     chosen = next((one for one in ordered if one.name in wanted.split(",")), ordered[0] if ordered else None)
     return chosen, tuple(one.name for one in ordered)
+
+
+def _other_partitions(facts: ClusterFacts, chosen: PartitionFacts) -> list[str]:
+    """A word on partitions that a launch may take too; which of them (preempted, for tests …) is the user's to say."""
+    others = [one.name for one in facts.partitions if one.is_up and one.name != chosen.name]
+    others = [name for name in others if any(node.gpus for node in facts.nodes_of(name))]
+    return [f"Other partitions with GPUs: {', '.join(others)}; partitions: lets a launch take them."] if others else []
 
 
 def _limits(partition: PartitionFacts) -> dict[str, Any]:

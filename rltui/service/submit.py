@@ -40,6 +40,8 @@ class Launched(Struct, frozen=True, kw_only=True):
     path: str
     start: str = ""
     """Where an attempt goes on that is not the run's first, in words."""
+    partition: str = ""
+    """Where it was submitted to; empty where that is left to the scheduler, or there is none."""
 
 
 def submit_attempt(
@@ -97,6 +99,7 @@ def submit_attempt(
         job_id=job_id,
         cluster=cluster.name,
         path=f"{cluster.run_root}/{run_id}",
+        partition=layout.slurm.partition or cluster.profile.partition,
     )
 
 

@@ -233,6 +233,15 @@ def test_a_taken_port_and_no_shared_memory_do_not_stop_ray(
     attempt.assert_nothing_left()
 
 
+def test_what_torch_has_compiled_outlives_the_attempt(tmp_path: Path) -> None:
+    spec = ray_process.RaySpec(sys.executable, str(tmp_path), uuid4().hex, 1, 0)
+    given = ray_process.RayProcess(spec, {}).environment
+    assert given["TMPDIR"].startswith(given["RAY_TMPDIR"])
+    assert not given["TORCHINDUCTOR_CACHE_DIR"].startswith(given["RAY_TMPDIR"])
+    own = ray_process.RayProcess(spec, {"TORCHINDUCTOR_CACHE_DIR": "/scratch/alice"}).environment
+    assert own["TORCHINDUCTOR_CACHE_DIR"] == "/scratch/alice"
+
+
 def test_a_port_counts_as_free_only_if_it_is_on_every_address() -> None:
     with contextlib.ExitStack() as held:
         taken = set()

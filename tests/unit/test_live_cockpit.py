@@ -223,3 +223,14 @@ def test_earlier_attempts_stay_explained(attempt: Path, capsys: pytest.CaptureFi
     assert main(["show", RUN, "--json"]) == 0
     [before] = json.loads(capsys.readouterr().out)["attempts_before"]
     assert (before["attempt"], before["bad_nodes"]) == (1, {"n1": "node failure"})
+
+
+def test_a_gpu_that_fell_off_the_bus_is_not_shown_as_free(attempt: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cards = [{"i": index, "name": "H100", "util": 0.0, "mem": [0.0, 80.0], "pids": []} for index in (0, 1)]
+    line = {"t": NOW, "host": "n1", "cpus": 8, "cpu": 41.0, "mem": [9.0, 31.0], "gpus": cards}
+    (attempt / "gpu-n1.jsonl").write_text(json.dumps(line) + "\n")
+    event = {"time": NOW, "kind": "xid", "text": "Xid (PCI:0000:1b:00.0): 79, GPU 1 of n1", "host": "n1"}
+    (attempt / "events.jsonl").write_text(json.dumps(event) + "\n")
+    assert main(["gpus", RUN]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [row[-1] for row in rows] == ["free", "79"]

@@ -191,8 +191,8 @@ def explain_reason(reason: str, run_id: str = "") -> PendingReason:
     found = _BY_WORD.get(_key(word)) or _BY_WORD.get(_key(head)) or _of_family(head)
     if found is None:
         if not word:
-            return PendingReason("", "Slurm gives no reason.")
-        return PendingReason(word, f"Slurm says {word[:120]!r}.")
+            return PendingReason("", "The scheduler gives no reason.")
+        return PendingReason(word, f"The scheduler says {word[:120]!r}.")
     step = found.next_step.replace("{run}", run_id or "RUN")
     return replace(found, word=word, sentence=found.sentence + _detail(word), next_step=step)
 
