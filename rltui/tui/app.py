@@ -82,7 +82,7 @@ class CockpitApp(OpeningApp, inherit_bindings=False):
         self.questions = Questions(self)
         self.wall_clock = wall_clock
         self._clock = clock
-        self._key_at = clock()
+        self._last_key_s = clock()
         self._open_at_start = open_run
         self._no_colour = no_colour
         self._said: dict[str, float] = {}
@@ -110,7 +110,7 @@ class CockpitApp(OpeningApp, inherit_bindings=False):
     async def on_event(self, event: events.Event) -> None:
         """A key means that somebody is here."""
         if isinstance(event, events.Key):
-            self._key_at = self._clock()
+            self._last_key_s = self._clock()
             self._attend()
         await super().on_event(event)
 
@@ -119,7 +119,7 @@ class CockpitApp(OpeningApp, inherit_bindings=False):
         self._attend()
 
     def _attend(self) -> None:
-        self.controller.attend(attention(self.app_focus, self._clock() - self._key_at))
+        self.controller.attend(attention(self.app_focus, self._clock() - self._last_key_s))
 
     def _tick(self) -> None:
         self._attend()
