@@ -102,3 +102,8 @@ def resolve(name: str, known: Sequence[str]) -> str:
         return name
     fitting = [choice for choice in known if choice.startswith(name)]
     return fitting[0] if len(fitting) == 1 else ""
+
+
+def no_run(name: str) -> str:
+    """What to say where no run, or more than one, fits a name."""
+    return f"no run is named {name!r}, or several begin so\npress / to look for it in the list"

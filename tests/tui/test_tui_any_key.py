@@ -11,13 +11,12 @@ from pictures import cockpit, flushed, press
 from textual.keys import Keys
 
 from rltui.cluster.prompts import Field, Question
-from rltui.tui import keys
 from rltui.tui.messages import Ask
 from rltui.tui.picking import PickItem
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.door import DoorScreen
-from rltui.tui.screens.help import HelpScreen
 from rltui.tui.screens.pick import PaletteScreen, PickScreen
+from rltui.tui.screens.runs import RunsScreen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,15 +32,15 @@ OPEN: dict[str, Callable[[CockpitApp], object]] = {
     "runs": lambda app: None,
     "run": lambda app: app.open_run(app.pictures.ids[0]),
     "log": lambda app: app.open_run(app.pictures.ids[0], 5),
-    "launch": lambda app: app.open_launch(),
-    "why": lambda app: app.open_why(app.pictures.ids[0]),
-    "clusters": lambda app: app.open_clusters(),
+    "launch": lambda app: app.open("launch"),
+    "why": lambda app: app.open("why", app.pictures.ids[0]),
+    "clusters": lambda app: app.open("clusters"),
     "confirm": lambda app: app.push_screen(
         ConfirmScreen(Ask("cancel", app.pictures.ids[0]), FakeCockpit().preview_cancel(app.pictures.ids[0]))
     ),
     "pick": lambda app: app.push_screen(PickScreen("which", ITEMS, marking=True)),
     "palette": lambda app: app.push_screen(PaletteScreen("do", ITEMS)),
-    "help": lambda app: app.push_screen(HelpScreen("runs")),
+    "help": lambda app: app.open("help", RunsScreen.KEYS),
     "door": lambda app: app.push_screen(DoorScreen("hpc", QUESTION)),
     "prompt": lambda app: app.screen.act("filter"),
 }
@@ -55,13 +54,13 @@ async def test_no_key_ends_the_cockpit(place: str) -> None:
         async def open_anew() -> None:
             while len(app.screen_stack) > 1:
                 app.pop_screen()
-            app.screen.close_prompt()
+            app.screen.prompting.close()
             OPEN[place](app)
             await flushed(pilot)
 
         await open_anew()
-        scope = getattr(app.screen, "SCOPE", None)
-        doing = {name for key in keys.keys_of(scope) for name in key.keys} if scope else set()
+        table = getattr(app.screen, "KEYS", None)
+        doing = {name for key in table.keys for name in key.keys} if table is not None else set()
         await press(pilot, *(key for key in (*PRINTABLE, *NAMED) if key not in doing and key != "enter"))
         for key in sorted(doing - {"q"} if place == "runs" else doing):
             await open_anew()

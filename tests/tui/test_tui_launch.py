@@ -192,7 +192,7 @@ async def test_two_enters_launch_once() -> None:
 async def test_readonly_shows_but_does_not_launch() -> None:
     fake = FakeCockpit()
     async with cockpit(fake, readonly=True) as pilot:
-        pilot.app.open_launch()
+        pilot.app.open("launch")
         await until_text(pilot, "read-only: cannot launch")
         await enter(pilot, "\n")
         await until(pilot, lambda: "read-only" in notices(pilot), "the reason")

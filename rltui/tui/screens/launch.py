@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from rltui.service.cockpit import LaunchReview, PresetSummary
-    from rltui.tui.keys import KeyContext, Scope
+    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
 
 SETTLE_S = 0.03
@@ -29,10 +29,61 @@ SIDE_BY_SIDE_FROM = 160
 """Width from which review and script are both in sight."""
 
 
+def _can_launch(context: keys.KeyContext) -> str:
+    reasons = {
+        "none": "no preset is selected",
+        "pending": "still checking: wait for the findings",
+        "errors": "errors stand in the way: see the findings",
+        "ready": "",
+    }
+    return keys.may_change(context) or reasons[context.review]
+
+
+def _needs_overrides(context: keys.KeyContext) -> str:
+    return "" if context.has_overrides else "there is no override yet: s sets one"
+
+
+def _needs_fix(context: keys.KeyContext) -> str:
+    return "" if context.has_fix else "no finding comes with a fix"
+
+
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "launch",
+            (
+                keys.Key("submit", ("enter",), "launch", "Launch what is shown, then open the run.", 1, _can_launch),
+                keys.Key(
+                    "cluster", ("c",), "cluster", "Launch on the next cluster.", 2, keys.needs_clusters, quiet=True
+                ),
+                keys.Key("cluster_before", ("C",), "cluster", "Launch on the cluster before.", 0, keys.needs_clusters),
+                keys.Key("set", ("s",), "set", "Set a value: key.path=value.", 3),
+                keys.Key(
+                    "script",
+                    ("v",),
+                    "script",
+                    "Show the job script exactly as it would be submitted, or the review.",
+                    4,
+                ),
+                keys.Key(
+                    "fix", ("f",), "fix", "Apply the fix of the first finding that has one.", 5, _needs_fix, quiet=True
+                ),
+                keys.Key("edit", ("e",), "edit", "Edit the newest override.", 6, _needs_overrides, quiet=True),
+                keys.Key("drop", ("d",), "drop", "Drop the newest override.", 7, _needs_overrides, quiet=True),
+                keys.Key("filter", ("/",), "filter", "Show only presets with these words.", 8),
+                keys.Key("copy", ("y",), "copy", "Copy the commands, or the script where it is shown."),
+            ),
+        ),
+        keys.LIST,
+        keys.EVERYWHERE,
+    )
+)
+
+
 class LaunchScreen(CockpitScreen):
     """Presets on the left, the review of the chosen one on the right."""
 
-    SCOPE: ClassVar[Scope] = "launch"
+    KEYS: ClassVar[keys.KeyTable] = KEYS
 
     review: var[LaunchReview | None] = var(None, init=False)
 
@@ -162,11 +213,11 @@ class LaunchScreen(CockpitScreen):
 
     def do_set(self) -> None:
         """Type an override; a draft that was left is still there."""
-        self.ask("override", "set", self.draft, hint="key.path=value")
+        self.prompting.ask("override", "set", self.prompting.draft, hint="key.path=value")
 
     def do_edit(self) -> None:
         """Edit the newest override."""
-        self.ask("override", "set", self.overrides[-1], hint="key.path=value")
+        self.prompting.ask("override", "set", self.overrides[-1], hint="key.path=value")
 
     def do_cluster(self) -> None:
         """Launch on the next cluster."""
@@ -210,27 +261,24 @@ class LaunchScreen(CockpitScreen):
 
     def do_filter(self) -> None:
         """Type a filter."""
-        self.ask("filter", "/", self.presets.query_words, hint="words")
+        self.prompting.ask("filter", "/", self.presets.query_words, hint="words")
 
     def typed(self, purpose: str, text: str) -> None:
         """Filter while typing."""
         if purpose == "filter":
             self._narrow(text)
 
-    def answered(self, purpose: str, text: str) -> None:
+    def answer(self, purpose: str, text: str) -> str:
         """An override that has no proper form stays in the prompt."""
         text = text.strip()
         if purpose != "override" or not text:
-            super().answered(purpose, text)
-            return
+            return ""
         problem = override_problem(text)
-        if problem:
-            self.cockpit.say(problem, "warning")
-            return
-        self.close_prompt()
-        self.draft = ""
-        self.overrides = with_override(self.overrides, text)
-        self._changed(at_once=True)
+        if not problem:
+            self.prompting.draft = ""
+            self.overrides = with_override(self.overrides, text)
+            self._changed(at_once=True)
+        return problem
 
     def left(self, purpose: str) -> None:
         """A draft is kept; a filter is cleared."""

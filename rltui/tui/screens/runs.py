@@ -8,7 +8,8 @@ from textual.containers import Container
 from textual.reactive import var
 
 from rltui.tui import keys, messages
-from rltui.tui.screens.acting import ActingScreen
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.screens.run_actions import ACT, RunActions, nodes_of
 from rltui.tui.views import clusters as cluster_views
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.run_panes import LogTail, OverviewPane
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
     from textual.widget import Widget
 
-    from rltui.tui.keys import KeyContext, Scope
+    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.spans import Span
@@ -39,11 +40,59 @@ def table_rows(num_runs: int, body_height: int) -> int:
     return max(3, min(num_runs + 1, body_height * 2 // 5))
 
 
-class RunsScreen(ActingScreen, inherit_bindings=False):
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "runs",
+            (
+                keys.Key("open", ("enter",), "open", "Open the selected run.", 1, keys.needs_run),
+                keys.Key(
+                    "launch",
+                    ("n",),
+                    "launch",
+                    "Choose a preset and a cluster, look at it, and launch it.",
+                    2,
+                    keys.may_change,
+                ),
+                keys.Key(
+                    "filter",
+                    ("/",),
+                    "filter",
+                    "Show only runs with these words; state: algo: cluster: name a field.",
+                    6,
+                ),
+                keys.Key(
+                    "answer", ("a",), "answer", "Answer the cluster that needs you.", 5, keys.needs_question, quiet=True
+                ),
+                keys.Key(
+                    "next_cluster", ("]",), "cluster", "Show the runs of the next cluster only.", 0, keys.needs_clusters
+                ),
+                keys.Key(
+                    "previous_cluster",
+                    ("[",),
+                    "cluster",
+                    "Show the runs of the cluster before.",
+                    0,
+                    keys.needs_clusters,
+                ),
+                keys.Key("clusters", ("C",), "clusters", "The clusters: which are away, and which need you."),
+                keys.Key("copy", ("y",), "copy", "Copy the id of the selected run.", 0, keys.needs_run),
+            ),
+        ),
+        ACT,
+        keys.LIST,
+        keys.EVERYWHERE,
+    ),
+    back="quit",
+)
+
+
+class RunsScreen(CockpitScreen, inherit_bindings=False):
     """The list of runs."""
 
-    SCOPE: ClassVar[Scope] = "runs"
+    KEYS: ClassVar[keys.KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "runs"
+    PARTS = (RunActions,)
 
     snapshot: var[RunsSnapshot] = var(RunsSnapshot(), init=False)
 
@@ -87,7 +136,8 @@ class RunsScreen(ActingScreen, inherit_bindings=False):
             if self.cockpit.pictures.runs.taken_at:
                 self.table.show(self.snapshot, len(self._clusters) > 1)
             self.tick()
-        super().receive(message)
+        elif isinstance(message, messages.WhyFetched):
+            self.part(RunActions).take_why(message.report)
 
     def tick(self) -> None:
         """Ages grow, also those of clusters that are away."""
@@ -168,7 +218,7 @@ class RunsScreen(ActingScreen, inherit_bindings=False):
         return keys.KeyContext(
             readonly=self.cockpit.readonly,
             run_state=run.state if run is not None else "",
-            num_nodes=len(self.nodes),
+            num_nodes=len(nodes_of(run, self.cockpit)),
             num_clusters=len(self._clusters),
             needs_you=bool(pictures.needs_you),
         )
@@ -194,7 +244,7 @@ class RunsScreen(ActingScreen, inherit_bindings=False):
 
     def do_launch(self) -> None:
         """Open the launch screen."""
-        self.cockpit.open_launch()
+        self.cockpit.open("launch")
 
     def do_next_cluster(self) -> None:
         """Show the runs of the next cluster only, and of all behind the last."""
@@ -212,7 +262,7 @@ class RunsScreen(ActingScreen, inherit_bindings=False):
 
     def do_clusters(self) -> None:
         """Open the list of clusters."""
-        self.cockpit.open_clusters()
+        self.cockpit.open("clusters")
 
     def do_answer(self) -> None:
         """Answer the cluster that needs somebody."""
@@ -234,7 +284,7 @@ class RunsScreen(ActingScreen, inherit_bindings=False):
 
     def do_filter(self) -> None:
         """Type a filter."""
-        self.ask("filter", "/", self.table.query_words, hint="words, state:running, cluster:name, why:oom")
+        self.prompting.ask("filter", "/", self.table.query_words, hint="words, state:running, cluster:name, why:oom")
 
     def typed(self, purpose: str, text: str) -> None:
         """Filter while typing."""
