@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 TWICE_WITHIN_S = 2.0
 MAX_COPY_CHARS = 100_000
+CONSOLES = ("linux", "vt100", "vt220")
+"""Terminals whose fonts have no braille."""
 
 
 class CockpitApp(App[int], inherit_bindings=False):
@@ -75,7 +77,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         no_colour = "NO_COLOR" in os.environ
         # With native colours Textual's filter for NO_COLOR takes all colour away; without, it would only make greys.
         super().__init__(ansi_color=True if no_colour else None)
-        self.glyphs = alphabet(ascii_only)
+        self.glyphs = alphabet(ascii_only or os.environ.get("TERM") in CONSOLES)
         self.readonly = readonly
         self.paused = False
         self.launch_cluster = ""
@@ -201,7 +203,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     def on_launched(self, message: messages.Launched) -> None:
         """Open the run that was launched, if the launch screen still waits for it."""
         self.say(f"launched {message.run_id}")
-        if isinstance(self.screen, screen_class("launch")):
+        if isinstance(self.top, screen_class("launch")):
             self._open_run(message.run_id)
 
     # --- from place to place

@@ -44,6 +44,10 @@ class Host(Protocol):
     def screen(self) -> Any:
         """The screen that takes the keys."""
 
+    @property
+    def top(self) -> Any:
+        """The screen on top that is no dialog; None under one, and while the cockpit is being closed."""
+
     def push_screen(self, screen: Any, callback: Any = None) -> Any:
         """Put a dialog over the screen; its answer goes to ``callback``."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.tui.messages import Ask
-from rltui.tui.screens.base import CockpitScreen
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -52,7 +51,7 @@ class Questions:
         A modal that opens late could take a key that was meant for the screen below it.
         """
         asked, self._open = self._open, None
-        if asked == (message.ask, self._app.screen) and isinstance(self._app.screen, CockpitScreen):
+        if self._app.top is not None and asked == (message.ask, self._app.top):
             self._confirm(message.ask, message.preview)
 
     def _confirm(self, ask: Ask, preview: ActionPreview) -> None:
@@ -62,7 +61,7 @@ class Questions:
             if answer == "yes":
                 self._app.controller.act(ask, preview)
                 self._app.say(f"{ask.words} {self._app.glyphs.ellipsis}")
-            elif answer == "edit" and isinstance(self._app.screen, CockpitScreen):
-                self._app.screen.ask_changes(Ask("edit", ask.run_id, preview.overrides, preview.exclude))
+            elif answer == "edit" and self._app.top is not None:
+                self._app.top.ask_changes(Ask("edit", ask.run_id, preview.overrides, preview.exclude))
 
         self._app.push_screen(ConfirmScreen(ask, preview), answered)

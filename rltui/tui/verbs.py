@@ -33,7 +33,7 @@ def obey(app: Host, text: str) -> None:
         _tab(app, verb, argument)
     elif verb in _DIRECT and (argument or verb in ("clusters", "quit")):
         _DIRECT[verb](app, argument)
-    elif verb == "launch" and not app.readonly:
+    elif verb == "launch":
         app.open("launch", argument)
     elif verb:
         _press(app, commands.KEY_OF.get(verb, verb))

@@ -46,14 +46,7 @@ KEYS = keys.KeyTable(
             "runs",
             (
                 keys.Key("open", ("enter",), "open", "Open the selected run.", 1, keys.needs_run),
-                keys.Key(
-                    "launch",
-                    ("n",),
-                    "launch",
-                    "Choose a preset and a cluster, look at it, and launch it.",
-                    2,
-                    keys.may_change,
-                ),
+                keys.Key("launch", ("n",), "launch", "Choose a preset and a cluster, look at it, and launch it.", 2),
                 keys.Key(
                     "filter",
                     ("/",),

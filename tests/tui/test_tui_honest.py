@@ -1,0 +1,84 @@
+"""What is shown adds up, says all of a reason, and does not alarm where nothing is wrong."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from canned_runs import RUNS, snapshot
+from pictures import cockpit, press
+
+from rltui.tui.app import CockpitApp
+from rltui.tui.glyphs import ASCII, UNICODE
+from rltui.tui.views import overview, parts, queues, stage, tabs
+from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, QueueSnapshot, StatusSnapshot
+
+TIMES = {
+    "time/total": 20.0,
+    "time/generate": 8.0,
+    "time/teacher": 4.0,
+    "time/critic": 3.0,
+    "time/measure": 2.0,
+    "time/train": 1.0,
+    "time/engine_idle": 6.0,
+}
+
+
+def test_the_bars_of_a_step_add_up_with_phases_that_nobody_named() -> None:
+    found = parts.step_parts(TIMES)
+    assert [word for word, _ in found] == ["generate", "train", "critic", "measure", "teacher", "other"]
+    assert sum(seconds for _, seconds in found) == pytest.approx(TIMES["time/total"])
+    shares = [int(row.plain.split()[-1].rstrip("%")) for row in parts.step_rows(TIMES, 60, UNICODE)]
+    assert sum(shares) == pytest.approx(100, abs=3)
+
+
+def test_the_speed_of_a_run_is_the_same_series_in_the_list_and_beside_it() -> None:
+    picture = snapshot(RUNS[0])
+    series = {name: values for name, values in picture.metrics.series.items() if "tokens" in name}
+    assert len(series) == 2
+    text = "\n".join(line.plain for line in overview.overview(picture, 80, 30, UNICODE, ()))
+    assert "learner tok/s" in text
+    assert "actor tok/s" not in text
+
+
+def test_an_ended_run_has_neither_dead_actors_in_red_nor_queues() -> None:
+    run = next(run for run in RUNS if run.state == "finished")
+    dead = tuple(
+        ActorSnapshot(actor_id=str(n), class_name="Engine", name=f"engine {n}", state="DEAD", death_cause="exited")
+        for n in range(3)
+    )
+    status = StatusSnapshot(queues=(QueueSnapshot(name="Prompt Queue", current=0, maxsize=32),))
+    picture = msgspec.structs.replace(snapshot(run), actors=dead, status=status)
+    rows = tabs.actors(picture, 80, UNICODE)
+    assert not any(role == "bad" for row in rows for _, role in row.spans)
+    assert "the run has ended" in rows[0].plain
+    text = "\n".join(row.plain for row in queues.tab(picture, 80, UNICODE))
+    assert "prompt" not in text
+    assert "the run has ended" in text
+    failed = msgspec.structs.replace(picture, summary=next(run for run in RUNS if run.state == "failed"))
+    assert any(role == "bad" for row in tabs.actors(failed, 80, UNICODE) for _, role in row.spans)
+
+
+def test_the_reason_of_a_failure_is_told_to_its_end() -> None:
+    reason = "CUDA out of memory in engine 3 on nid010798: 61.2 GiB wanted by the KV cache, 58.9 GiB free of 95.6 GiB"
+    run = next(run for run in RUNS if run.state == "failed")
+    run = msgspec.structs.replace(run, end=EndSnapshot(outcome="failed", exit_code=1, reason=reason))
+    text = " ".join(" ".join(row.plain.split()) for row in stage.verdict(run, 60, UNICODE))
+    assert reason in text
+    whole = overview.overview(snapshot(run), 80, 24, UNICODE, ())
+    assert "58.9 GiB free of 95.6 GiB" in " ".join(" ".join(row.plain.split()) for row in whole)
+
+
+def test_a_console_without_braille_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fake_cockpit import FakeCockpit
+
+    monkeypatch.setenv("TERM", "linux")
+    assert CockpitApp(FakeCockpit()).glyphs is ASCII
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert CockpitApp(FakeCockpit()).glyphs is UNICODE
+
+
+async def test_a_readonly_cockpit_opens_launch_and_refuses_to_launch() -> None:
+    async with cockpit(readonly=True) as pilot:
+        await press(pilot, "n")
+        assert pilot.app.screen.crumbs()[0] == "launch"
+        assert "read-only" in pilot.app.screen.KEYS.find("submit").off(pilot.app.screen.key_context())
