@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 TWICE_WITHIN_S = 2.0
 MAX_COPY_CHARS = 100_000
+MAX_NOTICES = 3
+"""Notifications at a time: more would hide what they are about."""
 CONSOLES = ("linux", "vt100", "vt220")
 """Terminals whose fonts have no braille."""
 
@@ -100,7 +102,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Choose the colours before the first frame."""
         for each in theme.THEMES:
             self.register_theme(each)
-        self.theme = theme.MONO if self._no_colour else theme.DARK
+        self.theme = theme.MONO if self._no_colour else theme.remembered()
 
     def on_mount(self) -> None:
         """Begin to read."""
@@ -277,6 +279,16 @@ class CockpitApp(App[int], inherit_bindings=False):
         if text and text not in self._said and self.screen_stack:
             self._said[text] = now + self.NOTIFICATION_TIMEOUT
             self.notify(text, severity=severity, markup=False)
+            self.call_later(self._keep_few_notices)
+
+    def _keep_few_notices(self) -> None:
+        for old in list(self._notifications)[:-MAX_NOTICES]:
+            self._unnotify(old)
+
+    def hush(self) -> None:
+        """Take the notifications away; what is said again is shown again."""
+        self._said.clear()
+        self.clear_notifications()
 
     def toggle_pause(self) -> None:
         """Stop drawing, or start again with the newest pictures."""

@@ -54,6 +54,9 @@ class Host(Protocol):
     def say(self, text: str, severity: Severity = "information") -> None:
         """Show a notification."""
 
+    def hush(self) -> None:
+        """Take the notifications away."""
+
     def copy(self, text: str, what: str) -> None:
         """Copy to the terminal's clipboard."""
 

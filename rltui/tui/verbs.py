@@ -40,7 +40,11 @@ def obey(app: Host, text: str) -> None:
 
 
 def _theme(app: Host, name: str) -> None:
-    app.theme = theme.NAMES.get(name, app.theme)
+    if name not in theme.NAMES:
+        app.say(f"there is no theme {name!r}: {', '.join(theme.NAMES)}", "warning")
+        return
+    app.theme = theme.NAMES[name]
+    app.say(theme.remember(name), "warning")
 
 
 def _connect(app: Host, name: str) -> None:

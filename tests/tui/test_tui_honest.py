@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from canned_runs import RUNS, snapshot
-from pictures import cockpit, press
+from canned_runs import NOW, RUNS, snapshot
+from pictures import cockpit, enter, flushed, press, screen_text
 
+from rltui.tui import commands, formats, theme
 from rltui.tui.app import CockpitApp
 from rltui.tui.glyphs import ASCII, UNICODE
-from rltui.tui.views import overview, parts, queues, stage, tabs
+from rltui.tui.views import overview, parts, queues, runs, stage, tabs
 from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, QueueSnapshot, StatusSnapshot
 
 TIMES = {
@@ -82,3 +83,61 @@ async def test_a_readonly_cockpit_opens_launch_and_refuses_to_launch() -> None:
         await press(pilot, "n")
         assert pilot.app.screen.crumbs()[0] == "launch"
         assert "read-only" in pilot.app.screen.KEYS.find("submit").off(pilot.app.screen.key_context())
+
+
+async def test_the_newest_failure_is_two_keys_away_and_times_are_told() -> None:
+    async with cockpit(size=(100, 24)) as pilot:
+        screen = pilot.app.screen
+        assert "AGE" in screen_text(pilot)
+        await press(pilot, "t")
+        assert "STARTED" in screen_text(pilot)
+        assert formats.moment(screen.table.selected.created_at) in screen_text(pilot)
+        await press(pilot, "F")
+        ends = [run.end.at for run in screen.table.rows]
+        assert ends == sorted(ends, reverse=True)
+        assert {run.state for run in screen.table.rows} == {"failed"}
+        await press(pilot, "!")
+        assert pilot.app.screen.run_id == screen.table.rows[0].run_id
+
+
+async def test_the_list_is_sorted_by_shifted_letters_and_escape_sorts_as_before() -> None:
+    async with cockpit() as pilot:
+        table = pilot.app.screen.table
+        before = list(table.rows)
+        await press(pilot, "R")
+        rewards = [run.reward for run in table.rows if run.reward is not None]
+        assert rewards == sorted(rewards, reverse=True)
+        assert table.rows != before
+        await press(pilot, "escape")
+        assert table.rows == before
+
+
+@pytest.mark.parametrize(("query", "fits"), [("since:2h", True), ("since:30m", False), ("since:soon", True)])
+def test_a_filter_by_time(query: str, fits: bool) -> None:
+    run = next(run for run in RUNS if run.state == "finished")
+    run = msgspec.structs.replace(run, created_at=NOW - 90_000, end=EndSnapshot(outcome="finished", at=NOW - 4000))
+    assert runs.matches(run, query, NOW) is fits
+
+
+async def test_notices_are_few_and_go_with_escape() -> None:
+    async with cockpit() as pilot:
+        for number in range(5):
+            pilot.app.say(f"notice {number}\n" + "more\n" * 9, "error")
+        await flushed(pilot)
+        assert len(pilot.app._notifications) <= 3
+        await press(pilot, "escape")
+        assert not pilot.app._notifications
+
+
+def test_an_unknown_command_names_the_nearest_only() -> None:
+    problem = commands.parse("lanch x").problem
+    assert "launch" in problem
+    assert len(problem) < 80
+
+
+async def test_the_theme_is_kept_for_the_next_start() -> None:
+    async with cockpit() as pilot:
+        await enter(pilot, ":theme light\n")
+        assert pilot.app.theme == theme.LIGHT
+    async with cockpit() as pilot:
+        assert pilot.app.theme == theme.LIGHT

@@ -74,6 +74,8 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
         if reason:
             self.cockpit.say(reason, "warning")
             return
+        if key_id == "escape":
+            self.cockpit.hush()
         name = f"do_{key_id}"
         do: Callable[[], None] = getattr(next(doer for doer in self._doers if hasattr(doer, name)), name)
         do()

@@ -51,7 +51,7 @@ KEYS = keys.KeyTable(
                     "filter",
                     ("/",),
                     "filter",
-                    "Show only runs with these words; state: algo: cluster: name a field.",
+                    "Show only runs with these words; state: algo: cluster: why: name a field, since:2h a time.",
                     6,
                 ),
                 keys.Key(
@@ -69,6 +69,12 @@ KEYS = keys.KeyTable(
                     keys.needs_clusters,
                 ),
                 keys.Key("clusters", ("C",), "clusters", "The clusters: which are away, and which need you."),
+                keys.Key("failures", ("F",), "failures", "Only runs that failed, the one that failed last first."),
+                keys.Key("times", ("t",), "times", "Show since when runs are there, or day and hour."),
+                keys.Key("sort_age", ("A",), "by age", "Sort by age, as at first: the newest on top."),
+                keys.Key("sort_ended", ("E",), "by end", "Sort by end: what ended last on top."),
+                keys.Key("sort_reward", ("R",), "by reward", "Sort by reward, the highest on top."),
+                keys.Key("sort_speed", ("T",), "by tok/s", "Sort by tokens a second, the most on top."),
                 keys.Key("copy", ("y",), "copy", "Copy the id of the selected run.", 0, keys.needs_run),
             ),
         ),
@@ -80,12 +86,53 @@ KEYS = keys.KeyTable(
 )
 
 
+class SortKeys:
+    """What the shifted letters do: sort the list.
+
+    Args:
+        screen: Has the list.
+    """
+
+    def __init__(self, screen: RunsScreen) -> None:
+        self._screen = screen
+
+    def _sort(self, order: str) -> None:
+        self._screen.table.sort_by(order)
+        self._screen.table.go_to(0)
+        self._screen.moved()
+
+    def do_sort_age(self) -> None:
+        """The newest on top."""
+        self._sort("")
+
+    def do_sort_ended(self) -> None:
+        """What ended last on top."""
+        self._sort("ended")
+
+    def do_sort_reward(self) -> None:
+        """The highest reward on top."""
+        self._sort("reward")
+
+    def do_sort_speed(self) -> None:
+        """The most tokens a second on top."""
+        self._sort("tok/s")
+
+    def do_times(self) -> None:
+        """Since when, or day and hour."""
+        self._screen.table.toggle_times()
+
+    def do_failures(self) -> None:
+        """Only what failed, the latest on top."""
+        self._screen.table.narrow("state:failed")
+        self._sort("ended")
+
+
 class RunsScreen(CockpitScreen, inherit_bindings=False):
     """The list of runs."""
 
     KEYS: ClassVar[keys.KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "runs"
-    PARTS = (RunActions,)
+    PARTS = (RunActions, SortKeys)
 
     snapshot: var[RunsSnapshot] = var(RunsSnapshot(), init=False)
 
@@ -221,6 +268,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         shown, runs = len(self.table.rows), self.snapshot.runs
         words, glyphs = self.table.query_words, self.cockpit.glyphs
         spans: list[Span] = [(f"{shown} of {len(runs)} ", "text"), (f"/{words}  ", "match")] if words else []
+        spans += [(f"by {self.table.order}  ", "accent")] if self.table.order else []
         spans += [(f"{self.table.cluster} only  ", "accent")] if self.table.cluster else []
         spans += view.totals(runs, glyphs)
         now = self.cockpit.wall_clock()
@@ -270,14 +318,17 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self.cockpit.leave()
 
     def do_escape(self) -> None:
-        """Clear the filter, then show all clusters again."""
+        """Clear the filter with its order, then show all clusters again."""
+        self.table.sort_by("")
         if not self.table.query_words and self.table.cluster:
             self.table.narrow_to("")
         self._narrow("")
 
     def do_filter(self) -> None:
         """Type a filter."""
-        self.prompting.ask("filter", "/", self.table.query_words, hint="words, state:running, cluster:name, why:oom")
+        self.prompting.ask(
+            "filter", "/", self.table.query_words, hint="words, state:running, since:2h, cluster:name, why:oom"
+        )
 
     def typed(self, purpose: str, text: str) -> None:
         """Filter while typing."""
