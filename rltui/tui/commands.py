@@ -86,12 +86,13 @@ def complete(text: str, arguments: Mapping[str, Sequence[str]]) -> str:
     """
     verb, space, start = text.partition(" ")
     if not space:
-        return _extend(verb, list(VERBS), finish=" ")
+        return extend(verb, list(VERBS), finish=" ")
     choices = list(arguments.get(VERBS.get(verb, ""), ()))
-    return f"{verb} {_extend(start, choices, finish='')}"
+    return f"{verb} {extend(start, choices, finish='')}"
 
 
-def _extend(start: str, choices: Sequence[str], finish: str) -> str:
+def extend(start: str, choices: Sequence[str], finish: str) -> str:
+    """``start`` made longer as far as all ``choices`` that begin with it agree; a single one is finished off."""
     fitting = [choice for choice in choices if choice.startswith(start)]
     if len(fitting) == 1:
         return fitting[0] + finish

@@ -8,7 +8,7 @@ from textual.containers import Container
 from textual.reactive import var
 
 from rltui.tui import keys, messages
-from rltui.tui.overrides import override_problem, with_override
+from rltui.tui.overrides import complete_override, override_problem, with_override
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.widgets.launch_panes import PresetList, ReviewPane, ScriptPane
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 SETTLE_S = 0.03
 """Seconds that the cursor rests before the preset under it is checked."""
+
+TYPED_SETTLE_S = 0.12
+"""Seconds that the fingers rest before what they typed is checked."""
 
 SIDE_BY_SIDE_FROM = 160
 """Width from which review and script are both in sight."""
@@ -95,6 +98,8 @@ class LaunchScreen(CockpitScreen):
         self.overrides: tuple[str, ...] = ()
         self.with_script = False
         self._wished = preset
+        self._typing = ""
+        """The override that is being typed, once it has its form."""
         self._asked: tuple[str, tuple[str, ...], str] = ("", (), "")
         self._reviewed: PresetSummary | None = None
         self._settling: Timer | None = None
@@ -130,7 +135,7 @@ class LaunchScreen(CockpitScreen):
     def moved(self) -> None:
         """Another preset: what was set for the one before does not fit it."""
         if self.presets.selected != self._reviewed:
-            self.overrides = ()
+            self.overrides, self._typing = (), ""
             self._changed()
 
     def _changed(self, at_once: bool = False) -> None:
@@ -148,12 +153,26 @@ class LaunchScreen(CockpitScreen):
     def _check(self) -> None:
         preset = self.presets.selected
         if preset is not None:
-            self._asked = (preset.name, self.overrides, self.cluster)
+            self._asked = (preset.name, self._tried, self.cluster)
             self.cockpit.controller.ask_review(*self._asked)
+
+    @property
+    def _tried(self) -> tuple[str, ...]:
+        """What is set, with what is being typed."""
+        return with_override(self.overrides, self._typing) if self._typing else self.overrides
+
+    def _try(self, text: str) -> None:
+        """Check what is being typed, as if it were set; what was found before stays in sight until then."""
+        typing = "" if override_problem(text) else text.strip()
+        if typing != self._typing:
+            self._typing = typing
+            if self._settling is not None:
+                self._settling.stop()
+            self._settling = self.set_timer(TYPED_SETTLE_S, self._check)
 
     def _show(self) -> None:
         pending = self.review is None
-        self.review_pane.show(self.presets.selected, self.review, self.overrides, pending, self.cockpit.readonly)
+        self.review_pane.show(self.presets.selected, self.review, self._tried, pending, self.cockpit.readonly)
         self.script_pane.show(self.review)
         self.tick()
 
@@ -213,11 +232,11 @@ class LaunchScreen(CockpitScreen):
 
     def do_set(self) -> None:
         """Type an override; a draft that was left is still there."""
-        self.prompting.ask("override", "set", self.prompting.draft, hint="key.path=value")
+        self.prompting.ask("override", "set", self.prompting.draft, "key.path=value, tab completes", complete_override)
 
     def do_edit(self) -> None:
         """Edit the newest override."""
-        self.prompting.ask("override", "set", self.overrides[-1], hint="key.path=value")
+        self.prompting.ask("override", "set", self.overrides[-1], "key.path=value, tab completes", complete_override)
 
     def do_cluster(self) -> None:
         """Launch on the next cluster."""
@@ -264,9 +283,11 @@ class LaunchScreen(CockpitScreen):
         self.prompting.ask("filter", "/", self.presets.query_words, hint="words")
 
     def typed(self, purpose: str, text: str) -> None:
-        """Filter while typing."""
+        """Filter and check while typing."""
         if purpose == "filter":
             self._narrow(text)
+        elif purpose == "override":
+            self._try(text)
 
     def answer(self, purpose: str, text: str) -> str:
         """An override that has no proper form stays in the prompt."""
@@ -275,7 +296,7 @@ class LaunchScreen(CockpitScreen):
             return ""
         problem = override_problem(text)
         if not problem:
-            self.prompting.draft = ""
+            self.prompting.draft, self._typing = "", ""
             self.overrides = with_override(self.overrides, text)
             self._changed(at_once=True)
         return problem
@@ -284,6 +305,9 @@ class LaunchScreen(CockpitScreen):
         """A draft is kept; a filter is cleared."""
         if purpose == "filter":
             self._narrow("")
+        elif purpose == "override" and self._typing:
+            self._typing = ""
+            self._changed(at_once=True)
 
     def _narrow(self, words: str) -> None:
         self.presets.narrow(words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Protocol
 
-from rltui.tui.overrides import override_problem
+from rltui.tui.overrides import complete_override, override_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +100,9 @@ class Prompting:
     def ask_changes(self, ask: Ask) -> None:
         """Ask which keys a resubmission is to change; its preview follows."""
         self._changing = ask
-        self.ask("changes", "resubmit with", shlex.join(ask.overrides), hint="key.path=value …  enter previews")
+        self.ask(
+            "changes", "resubmit with", shlex.join(ask.overrides), "key.path=value …  enter previews", complete_override
+        )
 
     def _changes(self, text: str) -> None:
         ask = self._changing
