@@ -107,6 +107,15 @@ def seconds(value: float | None) -> str:
     return f"{value:.1f} s" if value < 99.95 else f"{value:.0f} s"
 
 
+def size(num_bytes: float) -> str:
+    """Bytes in at most six characters: ``412 B``, ``9.4 kB``, ``165 MB``."""
+    for limit, unit in ((1e3, "B"), (1e6, "kB"), (1e9, "MB")):
+        if num_bytes < limit * 0.9995:
+            value = num_bytes / limit * 1e3
+            return f"{value:.1f} {unit}" if value < 9.95 and unit != "B" else f"{value:.0f} {unit}"
+    return f"{num_bytes / 1e9:.1f} GB"
+
+
 def gib(value: float) -> str:
     """Memory in GiB in at most four characters."""
     return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"

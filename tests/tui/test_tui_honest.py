@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 from canned_runs import NOW, RUNS, snapshot
-from pictures import cockpit, enter, flushed, press, screen_text
+from fake_cockpit import FakeCockpit
+from pictures import cockpit, enter, flushed, notices, press, screen_text, settled, until_text
 
-from rltui.tui import commands, formats, theme
+from rltui.tui import commands, formats, logtext, theme
 from rltui.tui.app import CockpitApp
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.views import overview, parts, queues, runs, stage, tabs
-from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, QueueSnapshot, StatusSnapshot
+from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, QueueSnapshot, RunSnapshot, StatusSnapshot
 
 TIMES = {
     "time/total": 20.0,
@@ -70,8 +71,6 @@ def test_the_reason_of_a_failure_is_told_to_its_end() -> None:
 
 
 def test_a_console_without_braille_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fake_cockpit import FakeCockpit
-
     monkeypatch.setenv("TERM", "linux")
     assert CockpitApp(FakeCockpit()).glyphs is ASCII
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -141,3 +140,38 @@ async def test_the_theme_is_kept_for_the_next_start() -> None:
         assert pilot.app.theme == theme.LIGHT
     async with cockpit() as pilot:
         assert pilot.app.theme == theme.LIGHT
+
+
+@pytest.mark.parametrize(
+    ("lines", "end_bytes", "tail"),
+    [
+        (("x" * 99,) * 2000, 165_000_000, True),
+        (("x" * 199,) * 1310, 400_000, True),
+        (("x" * 99,) * 1000, 100_000, False),
+        (("x" * 299,) * 1500, 450_000, False),
+        ((), 0, False),
+    ],
+)
+def test_whether_a_log_is_seen_from_its_beginning(lines: tuple[str, ...], end_bytes: int, tail: bool) -> None:
+    assert logtext.is_tail(lines, end_bytes) is tail
+
+
+async def test_a_search_in_the_end_of_a_long_log_says_that_it_is_no_more() -> None:
+    class LongLog(FakeCockpit):
+        def watch(self, run_id: str, log: str = "") -> RunSnapshot:
+            picture = super().watch(run_id, log)
+            return msgspec.structs.replace(picture, log=msgspec.structs.replace(picture.log, offset=165_000_000))
+
+    async with cockpit(LongLog(), open_run=RUNS[0].run_id) as pilot:
+        await settled(pilot)
+        await press(pilot, "6")
+        await until_text(pilot, "end of 165 MB")
+        await enter(pilot, "/no-such-word\n")
+        await until_text(pilot, "in this part")
+        assert "only the last" in notices(pilot)
+        assert "grep -rn no-such-word" in notices(pilot)
+
+
+@pytest.mark.parametrize(("num_bytes", "words"), [(0, "0 B"), (9_400, "9.4 kB"), (165e6, "165 MB"), (1.2e9, "1.2 GB")])
+def test_sizes(num_bytes: float, words: str) -> None:
+    assert formats.size(num_bytes) == words

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
 from textual.reactive import var
 
+from rltui.onnode import rundir
 from rltui.tui import formats, keys, messages
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.log_keys import LogKeys
@@ -19,7 +21,7 @@ from rltui.tui.widgets.bars import TabBar
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import LogPane
 from rltui.tui.widgets.run_panes import OverviewPane
-from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import ALL_LOGS, RunSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -244,6 +246,17 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         """Search while typing."""
         if purpose == "search":
             self.in_log(lambda pane: pane.search(text))
+
+    def answer(self, purpose: str, text: str) -> str:
+        """A search that found nothing in a part of the log says so, and how to search all of it."""
+        pane, run = self.log_pane, self.target
+        if purpose == "search" and pane is not None and run is not None:
+            pane.search(text)
+            if pane.not_seen:
+                name = "" if self.log_name == ALL_LOGS else self.log_name or rundir.OUT_LOG
+                command = shlex.join(["grep", "-rn", text, f"{rundir.attempt_folder(run.path, run.attempt)}/{name}"])
+                self.cockpit.say(f"{pane.not_seen}\nall of it, on {run.cluster}: {command}", "warning")
+        return ""
 
     def left(self, purpose: str) -> None:
         """Leaving the search clears it."""
