@@ -11,7 +11,8 @@ from pictures import cockpit, enter, flushed, notices, press, screen_text, settl
 from rltui.tui import commands, formats, logtext, theme
 from rltui.tui.app import CockpitApp
 from rltui.tui.glyphs import ASCII, UNICODE
-from rltui.tui.views import overview, parts, queues, runs, stage, tabs
+from rltui.tui.views import charts, overview, parts, queues, runs, stage, tabs
+from rltui.watch.runs import RATES
 from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, QueueSnapshot, RunSnapshot, StatusSnapshot
 
 TIMES = {
@@ -37,6 +38,7 @@ def test_the_speed_of_a_run_is_the_same_series_in_the_list_and_beside_it() -> No
     picture = snapshot(RUNS[0])
     series = {name: values for name, values in picture.metrics.series.items() if "tokens" in name}
     assert len(series) == 2
+    assert charts.SPEEDS == RATES
     text = "\n".join(line.plain for line in overview.overview(picture, 80, 30, UNICODE, ()))
     assert "learner tok/s" in text
     assert "actor tok/s" not in text

@@ -8,7 +8,6 @@ from msgspec import structs
 
 from rltui.tui.compose import EXTRA, Section, abreast, stack
 from rltui.tui.views import actors, charts, hosts, parts, queues, stage
-from rltui.watch.runs import RATES
 from rltui.watch.snapshots import StatusSnapshot
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def _curves(snapshot: RunSnapshot, glyphs: Glyphs, wanted: int) -> tuple[Section
 
 def _speed(snapshot: RunSnapshot) -> str:
     """The series behind TOK/S of the list of runs."""
-    return next((name for name in RATES if name in snapshot.metrics.series), RATES[0])
+    return next((name for name in charts.SPEEDS if name in snapshot.metrics.series), charts.SPEEDS[0])
 
 
 def _has_curves(snapshot: RunSnapshot) -> bool:
@@ -115,7 +114,7 @@ def _three_columns(snapshot: RunSnapshot, glyphs: Glyphs) -> list[Section]:
     middle = [reward, tokens] if _has_curves(snapshot) else []
     middle += [
         charts.series_section(snapshot, name, glyphs, 2, wanted=8)
-        for name in RATES
+        for name in charts.SPEEDS
         if name != _speed(snapshot) and name in snapshot.metrics.series
     ]
     if charts.LEARNER_MFU in snapshot.metrics.series:
