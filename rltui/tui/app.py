@@ -11,13 +11,14 @@ import time
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
+from textual.app import App
 from textual.binding import Binding, BindingType
 
-from rltui.tui import messages, theme
+from rltui.tui import commands, messages, theme, verbs
 from rltui.tui.controller import Controller
 from rltui.tui.glyphs import alphabet
-from rltui.tui.opening import OpeningApp, Severity
 from rltui.tui.pictures import Pictures
+from rltui.tui.places import screen_class
 from rltui.tui.questions import Questions
 from rltui.tui.refresh import attention
 from rltui.tui.screens.base import CockpitScreen
@@ -30,15 +31,20 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from rltui.service.cockpit import Cockpit
-    from rltui.tui.messages import CockpitMessage
+    from rltui.tui.host import Severity
+    from rltui.tui.messages import Ask, CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.views.bars import Health
 
 TWICE_WITHIN_S = 2.0
 MAX_COPY_CHARS = 100_000
+MAX_NOTICES = 3
+"""Notifications at a time: more would hide what they are about."""
+CONSOLES = ("linux", "vt100", "vt220")
+"""Terminals whose fonts have no braille."""
 
 
-class CockpitApp(OpeningApp, inherit_bindings=False):
+class CockpitApp(App[int], inherit_bindings=False):
     """The cockpit.
 
     Args:
@@ -73,7 +79,7 @@ class CockpitApp(OpeningApp, inherit_bindings=False):
         no_colour = "NO_COLOR" in os.environ
         # With native colours Textual's filter for NO_COLOR takes all colour away; without, it would only make greys.
         super().__init__(ansi_color=True if no_colour else None)
-        self.glyphs = alphabet(ascii_only)
+        self.glyphs = alphabet(ascii_only or os.environ.get("TERM") in CONSOLES)
         self.readonly = readonly
         self.paused = False
         self.launch_cluster = ""
@@ -82,7 +88,7 @@ class CockpitApp(OpeningApp, inherit_bindings=False):
         self.questions = Questions(self)
         self.wall_clock = wall_clock
         self._clock = clock
-        self._key_at = clock()
+        self._last_key_s = clock()
         self._open_at_start = open_run
         self._no_colour = no_colour
         self._said: dict[str, float] = {}
@@ -96,7 +102,7 @@ class CockpitApp(OpeningApp, inherit_bindings=False):
         """Choose the colours before the first frame."""
         for each in theme.THEMES:
             self.register_theme(each)
-        self.theme = theme.MONO if self._no_colour else theme.DARK
+        self.theme = theme.MONO if self._no_colour else theme.remembered()
 
     def on_mount(self) -> None:
         """Begin to read."""
@@ -110,7 +116,7 @@ class CockpitApp(OpeningApp, inherit_bindings=False):
     async def on_event(self, event: events.Event) -> None:
         """A key means that somebody is here."""
         if isinstance(event, events.Key):
-            self._key_at = self._clock()
+            self._last_key_s = self._clock()
             self._attend()
         await super().on_event(event)
 
@@ -119,7 +125,7 @@ class CockpitApp(OpeningApp, inherit_bindings=False):
         self._attend()
 
     def _attend(self) -> None:
-        self.controller.attend(attention(self.app_focus, self._clock() - self._key_at))
+        self.controller.attend(attention(self.app_focus, self._clock() - self._last_key_s))
 
     def _tick(self) -> None:
         self._attend()
@@ -198,11 +204,66 @@ class CockpitApp(OpeningApp, inherit_bindings=False):
 
     def on_launched(self, message: messages.Launched) -> None:
         """Open the run that was launched, if the launch screen still waits for it."""
-        from rltui.tui.screens.launch import LaunchScreen
-
         self.say(f"launched {message.run_id}")
-        if isinstance(self.top, LaunchScreen):
-            self._open(message.run_id)
+        if isinstance(self.top, screen_class("launch")):
+            self._open_run(message.run_id)
+
+    # --- from place to place
+
+    @property
+    def top(self) -> CockpitScreen | None:
+        """The screen on top; None under a dialog, and when an answer comes while the cockpit is being closed."""
+        screen = self.screen_stack[-1] if self.screen_stack else None
+        return screen if isinstance(screen, CockpitScreen) else None
+
+    def open(self, place: str, *args: object) -> None:
+        """Open a screen of the table of places, instead of one of the same kind that is on top."""
+        kind = screen_class(place)
+        if isinstance(self.screen, kind):
+            self.pop_screen()
+        self.push_screen(kind(*args))  # type: ignore[arg-type]
+
+    def open_run(self, name: str, tab: int = 0) -> None:
+        """Open a run by id or the beginning of one, at a tab."""
+        run_id = commands.resolve(name, self.pictures.ids)
+        if run_id:
+            self._open_run(run_id, tab)
+        else:
+            self.say(commands.no_run(name), "warning")
+
+    def _open_run(self, run_id: str, tab: int = 0) -> None:
+        while self.top is not None and not isinstance(self.top, RunsScreen):
+            self.pop_screen()
+        self.open("run", run_id, self.pictures.summary(run_id), self.pictures.run(run_id), tab)
+
+    def open_evidence(self, run_id: str, name: str, line: int) -> None:
+        """Open the log of a run at a line, in the run's own screen if that is below."""
+        from rltui.tui.screens.run import RunScreen
+
+        below = self.screen_stack[-2] if len(self.screen_stack) > 1 else None
+        if isinstance(below, RunScreen) and below.run_id == run_id:
+            self.pop_screen()
+            screen = below
+        else:
+            screen = RunScreen(run_id, self.pictures.summary(run_id), self.pictures.run(run_id))
+            self.push_screen(screen)
+        screen.open_evidence(name, line)
+
+    def obey(self, text: str) -> None:
+        """Do what was typed behind ``:``."""
+        verbs.obey(self, text)
+
+    def complete(self, text: str) -> str:
+        """Complete what is typed behind ``:``."""
+        return verbs.complete(self, text)
+
+    def ask(self, ask: Ask) -> None:
+        """Ask what an action would do; its confirmation opens when that is known."""
+        self.questions.ask(ask)
+
+    def forget_question(self) -> None:
+        """The user turned to something else than what was asked."""
+        self.questions.forget()
 
     # --- what screens ask
 
@@ -218,6 +279,16 @@ class CockpitApp(OpeningApp, inherit_bindings=False):
         if text and text not in self._said and self.screen_stack:
             self._said[text] = now + self.NOTIFICATION_TIMEOUT
             self.notify(text, severity=severity, markup=False)
+            self.call_later(self._keep_few_notices)
+
+    def _keep_few_notices(self) -> None:
+        for old in list(self._notifications)[:-MAX_NOTICES]:
+            self._unnotify(old)
+
+    def hush(self) -> None:
+        """Take the notifications away; what is said again is shown again."""
+        self._said.clear()
+        self.clear_notifications()
 
     def toggle_pause(self) -> None:
         """Stop drawing, or start again with the newest pictures."""

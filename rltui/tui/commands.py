@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ VERBS: dict[str, str] = {
     "cancel": "run",
     "resubmit": "run",
     "exclude": "",
-    "memory": "",
+    "less-memory": "",
     "edit": "",
     "actions": "",
     "gpus": "run",
@@ -38,7 +39,7 @@ NEEDS_ARGUMENT = ("open", "theme", "connect")
 ABBREVIATIONS = {"q": "quit"}
 """What fingers type, though it begins several verbs."""
 
-KEY_OF = {"memory": "lower_memory", "keys": "help"}
+KEY_OF = {"less-memory": "lower_memory", "keys": "help"}
 """Verbs that do what the key with another id does."""
 
 TABS = ("gpus", "actors", "queues", "metrics", "logs", "events")
@@ -62,12 +63,18 @@ def parse(text: str) -> Command:
     fitting = [verb for verb in VERBS if verb.startswith(words[0])]
     verb = words[0] if words[0] in VERBS else fitting[0] if len(fitting) == 1 else ""
     if not verb:
-        return Command(problem=f"no command {words[0]!r}: there are {', '.join(VERBS)}")
+        return Command(problem=f"no command {words[0]!r}{_near(words[0])}")
     if len(words) > 2 or (len(words) == 2 and not VERBS[verb]):
         return Command(problem=f"{verb} takes {'one ' + VERBS[verb] if VERBS[verb] else 'nothing'}")
     if len(words) == 1 and verb in NEEDS_ARGUMENT:
         return Command(problem=f"{verb} what? Name a {VERBS[verb]}")
     return Command(verb, words[1] if len(words) == 2 else "")
+
+
+def _near(word: str) -> str:
+    """The few verbs that may have been meant."""
+    near = [verb for verb in VERBS if verb.startswith(word)] or difflib.get_close_matches(word, VERBS, n=3, cutoff=0.5)
+    return f": {', '.join(near[:4])}?" if near else ": tab after its first letter completes one, ? lists the keys"
 
 
 def complete(text: str, arguments: Mapping[str, Sequence[str]]) -> str:
@@ -79,12 +86,13 @@ def complete(text: str, arguments: Mapping[str, Sequence[str]]) -> str:
     """
     verb, space, start = text.partition(" ")
     if not space:
-        return _extend(verb, list(VERBS), finish=" ")
+        return extend(verb, list(VERBS), finish=" ")
     choices = list(arguments.get(VERBS.get(verb, ""), ()))
-    return f"{verb} {_extend(start, choices, finish='')}"
+    return f"{verb} {extend(start, choices, finish='')}"
 
 
-def _extend(start: str, choices: Sequence[str], finish: str) -> str:
+def extend(start: str, choices: Sequence[str], finish: str) -> str:
+    """``start`` made longer as far as all ``choices`` that begin with it agree; a single one is finished off."""
     fitting = [choice for choice in choices if choice.startswith(start)]
     if len(fitting) == 1:
         return fitting[0] + finish
@@ -102,3 +110,8 @@ def resolve(name: str, known: Sequence[str]) -> str:
         return name
     fitting = [choice for choice in known if choice.startswith(name)]
     return fitting[0] if len(fitting) == 1 else ""
+
+
+def no_run(name: str) -> str:
+    """What to say where no run, or more than one, fits a name."""
+    return f"no run is named {name!r}, or several begin so\npress / to look for it in the list"

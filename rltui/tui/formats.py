@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import time
 
 MISSING = "–"
 
@@ -41,6 +43,20 @@ def duration(seconds: float | None) -> str:
         return f"{total // 3600}h{total % 3600 // 60:02d}"
     days, hours = total // 86400, total % 86400 // 3600
     return f"{days}d{hours:02d}h" if days < 10 else f"{min(days, 9999)}d"
+
+
+def moment(at: float) -> str:
+    """A time by the clock of this machine's time zone, in eleven characters: ``11-23 06:28``."""
+    return time.strftime("%m-%d %H:%M", time.localtime(at)) if at > 0 and math.isfinite(at) else MISSING
+
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def span_s(text: str) -> float | None:
+    """Seconds of a span of time as typed: ``90m``, ``2h``, ``3d``, ``1w``; None where it is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip().lower())
+    return float(found[1]) * _UNITS_S[found[2]] if found else None
 
 
 def ago(seconds: float) -> str:
@@ -89,6 +105,15 @@ def seconds(value: float | None) -> str:
     if value < 0.0995:
         return f"{value * 1000:.0f} ms"
     return f"{value:.1f} s" if value < 99.95 else f"{value:.0f} s"
+
+
+def size(num_bytes: float) -> str:
+    """Bytes in at most six characters: ``412 B``, ``9.4 kB``, ``165 MB``."""
+    for limit, unit in ((1e3, "B"), (1e6, "kB"), (1e9, "MB")):
+        if num_bytes < limit * 0.9995:
+            value = num_bytes / limit * 1e3
+            return f"{value:.1f} {unit}" if value < 9.95 and unit != "B" else f"{value:.0f} {unit}"
+    return f"{num_bytes / 1e9:.1f} GB"
 
 
 def gib(value: float) -> str:

@@ -1,8 +1,9 @@
-"""Keys: what one is, and what the table of them says of a screen. The table itself is ``key_table.py``."""
+"""Keys: what one is, and the table of them that each screen brings: footer, help, palette and menu come from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -10,35 +11,8 @@ if TYPE_CHECKING:
 
     from rltui.tui.glyphs import Glyphs
 
-Scope = Literal["everywhere", "list", "runs", "run", "act", "launch", "why", "clusters", "confirm", "pick", "help"]
-
-STACKS: dict[Scope, tuple[Scope, ...]] = {
-    "runs": ("runs", "act", "list", "everywhere"),
-    "run": ("run", "act", "list", "everywhere"),
-    "launch": ("launch", "list", "everywhere"),
-    "why": ("why", "list", "everywhere"),
-    "clusters": ("clusters", "list", "everywhere"),
-    "confirm": ("confirm", "list"),
-    "pick": ("pick", "list"),
-    "help": ("help", "list"),
-}
-"""Scopes whose keys work on each screen, its own first."""
-
-SCOPE_TITLES: dict[Scope, str] = {
-    "everywhere": "everywhere",
-    "list": "moving",
-    "runs": "runs",
-    "run": "one run",
-    "act": "acting on a run, always previewed first",
-    "launch": "launch",
-    "why": "why",
-    "clusters": "clusters",
-    "confirm": "confirm",
-    "pick": "choosing from a list",
-    "help": "help",
-}
-
 MAX_HINTS = 9
+QUIT_HELP = "Quit from anywhere. Runs go on."
 
 
 class KeyContext(NamedTuple):
@@ -77,11 +51,10 @@ class Key:
     """One key.
 
     Attributes:
-        id: The screen's method ``do_<id>`` is what it does.
+        id: The method ``do_<id>`` of the screen, or of one of its parts, is what it does.
         keys: Characters, or Textual's names of keys that type none; the first one is shown.
         label: One word for the footer.
         help: One sentence for the help page.
-        scope: Where it works.
         hint: Place in the footer, 1 first; 0 keeps it out.
         off: Gives the reason why the key cannot act, or an empty string.
         quiet: Leave the key out of the footer while it is off, instead of striking it.
@@ -91,10 +64,16 @@ class Key:
     keys: tuple[str, ...]
     label: str
     help: str
-    scope: Scope
     hint: int = 0
     off: Callable[[KeyContext], str] = can_always
     quiet: bool = False
+
+
+class KeyGroup(NamedTuple):
+    """Keys that belong together, with their title on the help page."""
+
+    title: str
+    keys: tuple[Key, ...]
 
 
 _SHOWN = {"escape": "esc", "pagedown": "pgdn", "pageup": "pgup", "left": "←", "right": "→"}
@@ -114,35 +93,84 @@ def shown(key: str, glyphs: Glyphs) -> str:
     return special.get(key) or _SHOWN.get(key, key)
 
 
-def table() -> tuple[Key, ...]:
-    """All keys."""
-    from rltui.tui.key_table import KEYS
+@dataclass(frozen=True)
+class KeyTable:
+    """All keys of one screen.
 
-    return KEYS
+    Attributes:
+        groups: Its keys, its own first.
+        back: What the footer calls going back.
+    """
+
+    groups: tuple[KeyGroup, ...]
+    back: str = ""
+
+    @cached_property
+    def keys(self) -> tuple[Key, ...]:
+        """All keys."""
+        return tuple(key for group in self.groups for key in group.keys)
+
+    def find(self, key_id: str) -> Key:
+        """A key by id."""
+        return next(key for key in self.keys if key.id == key_id)
+
+    def pressed(self, name: str, character: str | None) -> Key | None:
+        """A key by Textual's name for it, or by the character it types."""
+        return next((key for key in self.keys if name in key.keys or character in key.keys), None)
+
+    def hints(self, context: KeyContext, glyphs: Glyphs) -> list[Hint]:
+        """Keys of the footer, the most useful first, at most ``MAX_HINTS``."""
+        ranked = sorted((key for key in self.keys if key.hint), key=lambda key: key.hint)
+        judged = [(key, bool(key.off(context))) for key in ranked]
+        shown_keys = [(key, off) for key, off in judged if not (off and key.quiet)][:MAX_HINTS]
+        return [Hint(shown(key.keys[0], glyphs), self._label(key), off) for key, off in shown_keys]
+
+    def _label(self, key: Key) -> str:
+        return self.back if self.back and key.id == "back" else key.label
 
 
-def keys_of(screen: Scope) -> list[Key]:
-    """Keys that work on a screen, its own first."""
-    return [key for scope in STACKS[screen] for key in table() if key.scope == scope]
+def needs_run(context: KeyContext) -> str:
+    """Off where no run is selected."""
+    return "" if context.run_state else "no run is selected"
 
 
-def find(screen: Scope, key_id: str) -> Key:
-    """The key of a screen by id."""
-    return next(key for key in keys_of(screen) if key.id == key_id)
+def may_change(context: KeyContext) -> str:
+    """Off in a cockpit that only shows."""
+    return "this cockpit is read-only" if context.readonly else ""
 
 
-def pressed(screen: Scope, name: str, character: str | None) -> Key | None:
-    """The key of a screen by Textual's name for it, or by the character it types."""
-    return next((key for key in keys_of(screen) if name in key.keys or character in key.keys), None)
+def needs_clusters(context: KeyContext) -> str:
+    """Off where there is one cluster only."""
+    return "" if context.num_clusters > 1 else "there is one cluster only: rltui setup adds another"
 
 
-def hints(screen: Scope, context: KeyContext, glyphs: Glyphs) -> list[Hint]:
-    """Keys of the footer, the most useful first, at most ``MAX_HINTS``."""
-    ranked = sorted((key for key in keys_of(screen) if key.hint), key=lambda key: key.hint)
-    judged = [(key, bool(key.off(context))) for key in ranked]
-    shown_keys = [(key, off) for key, off in judged if not (off and key.quiet)]
-    return [Hint(shown(key.keys[0], glyphs), _label(screen, key), off) for key, off in shown_keys[:MAX_HINTS]]
+def needs_question(context: KeyContext) -> str:
+    """Off where no cluster asks for anything."""
+    return "" if context.needs_you else "no cluster waits for an answer"
 
 
-def _label(screen: Scope, key: Key) -> str:
-    return "quit" if screen == "runs" and key.id == "back" else key.label
+LIST = KeyGroup(
+    "moving",
+    (
+        Key("down", ("j", "down"), "down", "Down."),
+        Key("up", ("k", "up"), "up", "Up."),
+        Key("page_down", ("ctrl+d", "pagedown"), "page down", "A page down."),
+        Key("page_up", ("ctrl+u", "pageup"), "page up", "A page up."),
+        Key("first", ("g", "home"), "first", "To the first line."),
+        Key("last", ("G", "end"), "last", "To the last line."),
+    ),
+)
+"""Keys that move in a list."""
+
+EVERYWHERE = KeyGroup(
+    "everywhere",
+    (
+        Key("pause", ("p",), "pause", "Stop and start drawing; data are collected all the while.", 11),
+        Key("command", (":",), "command", "Type a command; tab completes it.", 8),
+        Key("palette", ("ctrl+p",), "palette", "All that can be done here, by name."),
+        Key("help", ("?",), "help", "This page.", 9),
+        Key("back", ("q",), "back", "Back; on the list of runs, quit. Runs go on.", 10),
+        Key("escape", ("escape",), "clear", "Clear a filter or a search, or go back."),
+    ),
+)
+"""Keys of every screen that is no dialog. ``ctrl+c`` twice quits from anywhere; it is the application's own."""

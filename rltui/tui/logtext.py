@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.tui.spans import clean, clip
+from rltui.watch.logs import FIRST_BYTES, MAX_LINES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,22 @@ def dropped(old: Sequence[str], new: Sequence[str]) -> int:
         if kept <= len(new) and old[shift] == new[0] and old[-1] == new[kept - 1] and old[shift:] == new[:kept]:
             return shift
     return len(old)
+
+
+WHOLE_SHARE = 0.9
+"""Share of a log's bytes that its lines make up where all of them were read: colour codes are not counted."""
+
+
+def is_tail(lines: Sequence[str], end_bytes: int) -> bool:
+    """Whether lines come before the first of ``lines``.
+
+    Args:
+        lines: What is known of a log, up to its end.
+        end_bytes: Byte offset of its end; 0: unknown.
+    """
+    if len(lines) >= MAX_LINES:
+        return True
+    return end_bytes > FIRST_BYTES and sum(len(text) + 1 for text in lines) < WHOLE_SHARE * end_bytes
 
 
 def hits(lines: Sequence[str], words: str) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rltui.tui.commands import extend
+
 
 def with_override(overrides: tuple[str, ...], new: str) -> tuple[str, ...]:
     """``overrides`` with ``new`` at the end; an older one of the same key goes."""
@@ -15,3 +17,26 @@ def override_problem(text: str) -> str:
     if not equals or not key.strip():
         return "an override is key.path=value, such as train.steps=100"
     return "" if value.strip() else f"{key.strip()} has no value"
+
+
+def keys_that_fit(text: str) -> list[str]:
+    """Keys of a layout that the last part of a dotted key may become."""
+    from rltui.layout.convert import known_keys
+    from rltui.layout.schema import Layout
+
+    section, _, last = text.rpartition(".")
+    path = tuple(section.split(".")) if section else ()
+    return [name for name in known_keys(Layout, path) if name.startswith(last)]
+
+
+def complete_override(text: str) -> str:
+    """``text`` with the key of its last word made longer as far as it is certain; values are left alone."""
+    before, space, word = text.rpartition(" ")
+    if "=" in word:
+        return text
+    section, dot, last = word.rpartition(".")
+    name = extend(last, keys_that_fit(word), finish="")
+    whole = f"{section}{dot}{name}"
+    if keys_that_fit(word) == [name]:
+        whole += "." if keys_that_fit(f"{whole}.") else "="
+    return f"{before}{space}{whole}"

@@ -9,19 +9,22 @@ from rltui.tui.picking import PickItem
 
 if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
-    from rltui.tui.keys import KeyContext, Scope
-
-MOVING = "list"
+    from rltui.tui.keys import KeyContext, KeyGroup, KeyTable
 
 
-def key_items(screen: Scope, context: KeyContext, glyphs: Glyphs) -> list[PickItem]:
+def key_items(table: KeyTable, context: KeyContext, glyphs: Glyphs) -> list[PickItem]:
     """All keys of a screen but those that only move, with the reason where one cannot act."""
-    return [_item(key, context, glyphs) for key in keys.keys_of(screen) if key.scope != MOVING and key.id != "palette"]
+    return [
+        _item(key, context, glyphs)
+        for group in table.groups
+        for key in group.keys
+        if group is not keys.LIST and key.id != "palette"
+    ]
 
 
-def action_items(screen: Scope, context: KeyContext, glyphs: Glyphs) -> list[PickItem]:
-    """The keys of a screen that act on a run."""
-    return [_item(key, context, glyphs) for key in keys.keys_of(screen) if key.scope == "act" and key.id != "actions"]
+def action_items(group: KeyGroup, context: KeyContext, glyphs: Glyphs) -> list[PickItem]:
+    """The keys of a group, without the one that opens their menu."""
+    return [_item(key, context, glyphs) for key in group.keys if key.id != "actions"]
 
 
 def _item(key: keys.Key, context: KeyContext, glyphs: Glyphs) -> PickItem:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from rltui.service.cockpit import ActionPreview
-    from rltui.tui.app import CockpitApp
+    from rltui.tui.host import Host
     from rltui.tui.messages import PreviewFetched
     from rltui.tui.screens.confirm import Answer
 
@@ -22,7 +22,7 @@ class Questions:
         app: The application.
     """
 
-    def __init__(self, app: CockpitApp) -> None:
+    def __init__(self, app: Host) -> None:
         self._app = app
         self._open: tuple[Ask, Screen[object]] | None = None
 

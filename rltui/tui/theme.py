@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from textual.theme import Theme
 
+from rltui.errors import RltuiError
+from rltui.paths import ensure_private, state_dir
+
 DARK = "rltui-dark"
 LIGHT = "rltui-light"
 MONO = "rltui-mono"
@@ -98,5 +101,25 @@ THEMES: tuple[Theme, ...] = (
     ),
 )
 
+KEPT_IN = "theme"
+"""File of the state directory with the word of the theme that was chosen last."""
+
 NAMES = {"dark": DARK, "light": LIGHT, "mono": MONO}
 """Words of the ``:theme`` command → themes."""
+
+
+def remembered() -> str:
+    """The theme that was chosen last; the dark one where none was, or where the file cannot be read."""
+    try:
+        return NAMES.get((state_dir() / KEPT_IN).read_text(encoding="utf-8").strip(), DARK)
+    except (OSError, UnicodeDecodeError):
+        return DARK
+
+
+def remember(word: str) -> str:
+    """Keep the word of a theme for the next start; what comes back is why it could not be kept."""
+    try:
+        (ensure_private(state_dir()) / KEPT_IN).write_text(word, encoding="utf-8")
+    except (OSError, RltuiError) as error:
+        return f"the theme is not kept: {error}"
+    return ""

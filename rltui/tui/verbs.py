@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING
 from rltui.tui import commands, keys, theme
 from rltui.tui.messages import Ask
 from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.screens.run_actions import ACT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rltui.tui.app import CockpitApp
+    from rltui.tui.host import Host
     from rltui.tui.messages import Action
+    from rltui.watch.snapshots import RunSummary
 
 
-def complete(app: CockpitApp, text: str) -> str:
+def complete(app: Host, text: str) -> str:
     """Complete a command with the runs, clusters and themes there are."""
     clusters = [cluster.name for cluster in app.pictures.clusters]
     return commands.complete(text, {"run": app.pictures.ids, "cluster": clusters, "theme": list(theme.NAMES)})
 
 
-def obey(app: CockpitApp, text: str) -> None:
+def obey(app: Host, text: str) -> None:
     """Do a command, or say why it cannot be done."""
     command = commands.parse(text)
     verb, argument = command.verb, command.argument
@@ -31,66 +33,72 @@ def obey(app: CockpitApp, text: str) -> None:
         _tab(app, verb, argument)
     elif verb in _DIRECT and (argument or verb in ("clusters", "quit")):
         _DIRECT[verb](app, argument)
-    elif verb == "launch" and not app.readonly:
-        app.open_launch(argument)
+    elif verb == "launch":
+        app.open("launch", argument)
     elif verb:
         _press(app, commands.KEY_OF.get(verb, verb))
 
 
-def _theme(app: CockpitApp, name: str) -> None:
-    app.theme = theme.NAMES.get(name, app.theme)
+def _theme(app: Host, name: str) -> None:
+    if name not in theme.NAMES:
+        app.say(f"there is no theme {name!r}: {', '.join(theme.NAMES)}", "warning")
+        return
+    app.theme = theme.NAMES[name]
+    app.say(theme.remember(name), "warning")
 
 
-def _connect(app: CockpitApp, name: str) -> None:
+def _connect(app: Host, name: str) -> None:
     if name in [cluster.name for cluster in app.pictures.clusters]:
         app.controller.connect(name)
     else:
         app.say(f"there is no cluster {name!r}: :clusters lists them", "warning")
 
 
-def _why(app: CockpitApp, name: str) -> None:
+def _why(app: Host, name: str) -> None:
     run_id = commands.resolve(name, app.pictures.ids)
     if run_id:
-        app.open_why(run_id)
+        app.open("why", run_id)
     else:
-        app.say(no_run(name), "warning")
+        app.say(commands.no_run(name), "warning")
 
 
-def _tab(app: CockpitApp, tab: str, name: str) -> None:
+def _tab(app: Host, tab: str, name: str) -> None:
     """Open a tab of the run that is named, else of the one that is open or selected."""
-    from rltui.tui.screens.acting import ActingScreen
     from rltui.tui.screens.run import RunScreen
     from rltui.tui.screens.run_tabs import NUMBERS
 
-    if not name and isinstance(app.top, RunScreen):
-        app.top.open_tab(NUMBERS[tab])
+    if not name and isinstance(app.screen, RunScreen):
+        app.screen.open_tab(NUMBERS[tab])
         return
-    if not name and isinstance(app.top, ActingScreen) and app.top.target is not None:
-        name = app.top.target.run_id
+    target: RunSummary | None = getattr(app.screen, "target", None)
+    if not name and target is not None:
+        name = target.run_id
     run_id = commands.resolve(name, app.pictures.ids) if name else ""
     if run_id:
         app.open_run(run_id, NUMBERS[tab])
     else:
-        app.say(no_run(name), "warning")
+        app.say(commands.no_run(name), "warning")
 
 
-def _question(app: CockpitApp, action: Action, name: str) -> None:
+def _question(app: Host, action: Action, name: str) -> None:
     run_id = commands.resolve(name, app.pictures.ids)
     run = app.pictures.summary(run_id)
     context = keys.KeyContext(readonly=app.readonly, run_state=run.state if run is not None else "")
-    reason = keys.find("runs", action).off(context) if run is not None else no_run(name)
+    reason = (
+        next(key for key in ACT.keys if key.id == action).off(context) if run is not None else commands.no_run(name)
+    )
     if reason:
         app.say(reason, "warning")
     else:
-        app.questions.ask(Ask(action, run_id))
+        app.ask(Ask(action, run_id))
 
 
-_DIRECT: dict[str, Callable[[CockpitApp, str], None]] = {
+_DIRECT: dict[str, Callable[[Host, str], None]] = {
     "open": lambda app, name: app.open_run(name),
     "why": _why,
     "theme": _theme,
     "connect": _connect,
-    "clusters": lambda app, _: app.open_clusters(),
+    "clusters": lambda app, _: app.open("clusters"),
     "quit": lambda app, _: app.leave(),
     "cancel": lambda app, name: _question(app, "cancel", name),
     "resubmit": lambda app, name: _question(app, "resubmit", name),
@@ -98,14 +106,9 @@ _DIRECT: dict[str, Callable[[CockpitApp, str], None]] = {
 """Verbs that need no key of the present screen."""
 
 
-def no_run(name: str) -> str:
-    """What to say where no run, or more than one, fits a name."""
-    return f"no run is named {name!r}, or several begin so\npress / to look for it in the list"
-
-
-def _press(app: CockpitApp, verb: str) -> None:
+def _press(app: Host, verb: str) -> None:
     screen = app.screen
-    if isinstance(screen, CockpitScreen) and any(key.id == verb for key in keys.keys_of(screen.SCOPE)):
+    if isinstance(screen, CockpitScreen) and any(key.id == verb for key in screen.KEYS.keys):
         screen.act(verb)
     else:
         app.say(f"{verb} cannot be done here: esc goes back", "warning")

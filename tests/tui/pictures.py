@@ -14,6 +14,8 @@ from textual.geometry import Size
 from textual.keys import _character_to_key
 
 from rltui.tui.app import CockpitApp
+from rltui.tui.screens.launch import LaunchScreen
+from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.runs import RunsScreen
 
 if TYPE_CHECKING:
@@ -114,9 +116,9 @@ def _answered(app: CockpitApp) -> bool:
     if isinstance(screen, RunsScreen):
         run = screen.table.selected
         return run is None or app.pictures.run(run.run_id) is not None
-    if screen.SCOPE == "run":
+    if isinstance(screen, RunScreen):
         return app.pictures.run(screen.run_id) is not None
-    return screen.SCOPE != "launch" or screen.review is not None
+    return not isinstance(screen, LaunchScreen) or screen.review is not None
 
 
 def screen_lines(pilot: Pilot[int]) -> list[str]:

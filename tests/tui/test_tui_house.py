@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -103,3 +104,27 @@ def test_the_state_colours_stay_apart_without_red_and_green(name: str) -> None:
     for index, one in enumerate(points):
         for other in points[index + 1 :]:
             assert max(abs(one[0] - other[0]), abs(one[1] - other[1])) >= 20
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of the cockpit that a file imports, for its types alone as well."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(text(path))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return names
+
+
+def test_no_file_of_the_cockpit_imports_itself_around_a_corner() -> None:
+    files = {"rltui.tui." + ".".join(path.relative_to(TUI).with_suffix("").parts): path for path in SOURCES}
+    imports = {name: imported(path) & set(files) - {name} for name, path in files.items()}
+
+    def reached(start: str) -> set[str]:
+        found, todo = set[str](), [start]
+        while todo:
+            new = imports[todo.pop()] - found
+            found |= new
+            todo += new
+        return found
+
+    assert [name for name in files if name in reached(name)] == []

@@ -8,11 +8,13 @@ import pytest
 from textual.events import Key
 from textual.keys import _character_to_key
 
-from rltui.tui import key_table, keys
+from rltui.tui import keys
 from rltui.tui.glyphs import ASCII, UNICODE
+from rltui.tui.places import PLACES, screen_class
 from rltui.tui.screens.clusters import ClustersScreen
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.help import HelpScreen, help_lines
+from rltui.tui.screens.keyed import Moving
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.pick import PickScreen
 from rltui.tui.screens.run import RunScreen
@@ -40,53 +42,56 @@ CONTEXTS = [
 ]
 
 
-@pytest.mark.parametrize("screen", keys.STACKS)
-def test_no_key_stands_twice_on_a_screen(screen: keys.Scope) -> None:
-    used = Counter(name for key in keys.keys_of(screen) for name in key.keys)
+@pytest.mark.parametrize("screen", SCREENS)
+def test_no_key_stands_twice_on_a_screen(screen: str) -> None:
+    used = Counter(name for key in SCREENS[screen].KEYS.keys for name in key.keys)
     assert [name for name, times in used.items() if times > 1] == []
 
 
-@pytest.mark.parametrize("screen", keys.STACKS)
-def test_no_id_stands_twice_on_a_screen(screen: keys.Scope) -> None:
-    used = Counter(key.id for key in keys.keys_of(screen))
+@pytest.mark.parametrize("screen", SCREENS)
+def test_no_id_stands_twice_on_a_screen(screen: str) -> None:
+    used = Counter(key.id for key in SCREENS[screen].KEYS.keys)
     assert [key_id for key_id, times in used.items() if times > 1] == []
 
 
-@pytest.mark.parametrize("screen", [screen for screen in keys.STACKS if screen != "help"])
-def test_every_key_does_something(screen: keys.Scope) -> None:
-    missing = [key.id for key in keys.keys_of(screen) if not hasattr(SCREENS[screen], f"do_{key.id}")]
-    assert missing == []
+@pytest.mark.parametrize("screen", SCREENS)
+def test_every_key_does_something(screen: str) -> None:
+    kind = SCREENS[screen]
+    doers = (kind, *kind.PARTS, Moving)
+    tabs = {f"tab_{tab.id}" for tab in TABS} if kind is RunScreen else set()
+    missing = [key.id for key in kind.KEYS.keys if not any(hasattr(doer, f"do_{key.id}") for doer in doers)]
+    assert set(missing) == tabs, "the digits do what their tabs are called"
 
 
-@pytest.mark.parametrize("screen", keys.STACKS)
-def test_keys_are_found_by_name_or_character(screen: keys.Scope) -> None:
-    for key in keys.keys_of(screen):
+@pytest.mark.parametrize("screen", SCREENS)
+def test_keys_are_found_by_name_or_character(screen: str) -> None:
+    for key in SCREENS[screen].KEYS.keys:
         for name in key.keys:
             event = Key(_character_to_key(name) if len(name) == 1 else name, name if len(name) == 1 else None)
-            assert keys.pressed(screen, event.key, event.character) is key
-    assert keys.pressed(screen, "f12", None) is None
+            assert SCREENS[screen].KEYS.pressed(event.key, event.character) is key
+    assert SCREENS[screen].KEYS.pressed("f12", None) is None
 
 
 def test_every_tab_has_its_digit() -> None:
-    digits = {key.id.removeprefix("tab_"): key.keys[0] for key in key_table.KEYS if key.id.startswith("tab_")}
+    digits = {key.id.removeprefix("tab_"): key.keys[0] for key in RunScreen.KEYS.keys if key.id.startswith("tab_")}
     assert digits == {tab.id: str(number) for number, tab in enumerate(TABS, start=1)}
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-@pytest.mark.parametrize("screen", keys.STACKS)
-def test_the_footer_fits_one_line(screen: keys.Scope, context: keys.KeyContext) -> None:
-    hints = keys.hints(screen, context, UNICODE)
+@pytest.mark.parametrize("screen", SCREENS)
+def test_the_footer_fits_one_line(screen: str, context: keys.KeyContext) -> None:
+    hints = SCREENS[screen].KEYS.hints(context, UNICODE)
     assert len(hints) <= keys.MAX_HINTS
     for width in (10, 40, 80, 200):
         assert width_of(footer(hints, width).spans) <= width
     assert len(footer(hints, 80).spans) >= 2 * min(len(hints), 7), "seven hints fit eighty columns"
 
 
-@pytest.mark.parametrize("screen", keys.STACKS)
+@pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
-def test_the_help_has_every_key(screen: keys.Scope, glyphs: object) -> None:
-    page = "\n".join(line.plain for line in help_lines(screen, 100, glyphs))
-    for key in keys.keys_of(screen):
+def test_the_help_has_every_key(screen: str, glyphs: object) -> None:
+    page = "\n".join(line.plain for line in help_lines(SCREENS[screen].KEYS, 100, glyphs))
+    for key in SCREENS[screen].KEYS.keys:
         assert key.help.split()[0] in page
         assert all(keys.shown(name, glyphs) in page for name in key.keys)
 
@@ -110,7 +115,8 @@ def test_the_help_has_every_key(screen: keys.Scope, glyphs: object) -> None:
         ("pick", "mark", keys.KeyContext(), "one line"),
         ("run", "wall", keys.KeyContext(tab="logs"), "for the GPUs"),
         ("runs", "resubmit", keys.KeyContext(run_state="lost"), ""),
-        ("runs", "launch", keys.KeyContext(readonly=True), "read-only"),
+        ("runs", "launch", keys.KeyContext(readonly=True), ""),
+        ("launch", "submit", keys.KeyContext(review="ready", readonly=True), "read-only"),
         ("launch", "submit", keys.KeyContext(review="pending"), "still checking"),
         ("launch", "submit", keys.KeyContext(review="errors"), "errors"),
         ("launch", "submit", keys.KeyContext(review="none"), "no preset"),
@@ -119,7 +125,11 @@ def test_the_help_has_every_key(screen: keys.Scope, glyphs: object) -> None:
         ("run", "next_hit", keys.KeyContext(tab="logs"), "/ starts"),
     ],
 )
-def test_a_key_that_is_off_says_why(screen: keys.Scope, key_id: str, context: keys.KeyContext, reason: str) -> None:
-    said = keys.find(screen, key_id).off(context)
+def test_a_key_that_is_off_says_why(screen: str, key_id: str, context: keys.KeyContext, reason: str) -> None:
+    said = SCREENS[screen].KEYS.find(key_id).off(context)
     assert reason in said
     assert bool(reason) == bool(said)
+
+
+def test_every_place_can_be_opened() -> None:
+    assert {place: screen_class(place) for place in PLACES} == {place: SCREENS[place] for place in PLACES}

@@ -8,7 +8,8 @@ from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, notices, press, screen_text, settled, until, until_text
 
 from rltui.errors import UsageError
-from rltui.tui.screens.launch import LaunchScreen, override_problem, with_override
+from rltui.tui.overrides import complete_override, override_problem, with_override
+from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.runs import RunsScreen
 
@@ -192,7 +193,7 @@ async def test_two_enters_launch_once() -> None:
 async def test_readonly_shows_but_does_not_launch() -> None:
     fake = FakeCockpit()
     async with cockpit(fake, readonly=True) as pilot:
-        pilot.app.open_launch()
+        pilot.app.open("launch")
         await until_text(pilot, "read-only: cannot launch")
         await enter(pilot, "\n")
         await until(pilot, lambda: "read-only" in notices(pilot), "the reason")
@@ -227,3 +228,38 @@ def test_the_form_of_an_override(text: str, problem: str) -> None:
 def test_a_newer_override_of_a_key_replaces_the_older() -> None:
     assert with_override(("a=1", "b=2"), "a=3") == ("b=2", "a=3")
     assert with_override((), "a=[1, 2]") == ("a=[1, 2]",)
+
+
+async def test_what_is_typed_is_checked_before_enter_and_forgotten_with_escape() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        screen = await launching(pilot)
+        await enter(pilot, "strian.steps=5")
+        await until_text(pilot, "did you mean train.steps?")
+        assert screen.prompt is not None
+        assert screen.overrides == ()
+        assert not launches(fake)
+        await press(pilot, "escape")
+        await until_text(pilot, "nothing to say against it")
+        assert screen.review.overrides == ()
+
+
+async def test_tab_completes_keys_of_a_layout() -> None:
+    async with cockpit() as pilot:
+        screen = await launching(pilot)
+        await enter(pilot, "sroles.rollout.mem\t")
+        await until(pilot, lambda: screen.prompt.text == "roles.rollout.memory_utilization=", "the key")
+
+
+@pytest.mark.parametrize(
+    ("text", "completed"),
+    [
+        ("train.st", "train.steps="),
+        ("roles.ro", "roles.rollout."),
+        ("train.steps=1", "train.steps=1"),
+        ("train.steps=1 lengths.resp", "train.steps=1 lengths.response="),
+        ("no.such", "no.such"),
+    ],
+)
+def test_completion_of_overrides(text: str, completed: str) -> None:
+    assert complete_override(text) == completed

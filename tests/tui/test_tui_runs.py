@@ -145,13 +145,14 @@ async def test_readonly_changes_nothing_and_says_so() -> None:
     fake = FakeCockpit()
     async with cockpit(fake, readonly=True) as pilot:
         await until_text(pilot, "read-only")
-        await enter(pilot, "crn")
-        for command in (f"cancel {FIRST}", "launch"):
-            await press(pilot, ":")
-            await enter(pilot, command + "\n")
+        await enter(pilot, f"cr:cancel {FIRST}\n")
         assert isinstance(pilot.app.screen, RunsScreen)
         assert "this cockpit is read-only" in notices(pilot)
-    assert {call[0] for call in fake.calls} <= {"runs", "watch"}
+        await press(pilot, "n")
+        await settled(pilot)
+        await press(pilot, "escape", "n", "enter")
+        assert "this cockpit is read-only" in notices(pilot)
+    assert {call[0] for call in fake.calls} <= {"runs", "watch", "presets", "review"}
 
 
 @pytest.mark.parametrize("failing", ["preview_cancel", "cancel"])
@@ -322,15 +323,17 @@ async def test_pasted_text_is_no_keys() -> None:
 async def test_hostile_names_are_text() -> None:
     async with cockpit(FakeCockpit(all_runs=HOSTILE_RUNS), size=(120, 30)) as pilot:
         await until_text(pilot, "[red]markup[/red]-[@click=app.quit]x[/]")
+        said = ""
         for _ in HOSTILE_RUNS:
             await press(pilot, "y", "j")
+            said += notices(pilot)
         await settled(pilot)
         text = screen_text(pilot)
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert "日本語" in text
         assert pilot.app.return_code is None
-        assert "copied the run id: [red]markup" in notices(pilot)
+        assert "copied the run id: [red]markup" in said
 
 
 async def test_ascii_only_draws_nothing_else() -> None:

@@ -10,6 +10,7 @@ from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, NOW, RUNS, gpu_hosts, snapsho
 from rltui.tui import progress
 from rltui.tui.glyphs import ASCII, UNICODE, Glyphs
 from rltui.tui.screens.help import help_lines
+from rltui.tui.screens.run import RunScreen
 from rltui.tui.spans import Line, clean, width_of
 from rltui.tui.views import actors, bars, gpus, hosts, launch, overview, queues, runs, tabs
 from rltui.tui.views.confirm import confirm_lines
@@ -219,7 +220,7 @@ def test_every_kind_of_role_has_a_letter_that_the_legend_and_the_help_explain() 
     told = hosts.legend(Owners(members[::-1]))
     assert told == " · L learner · E engine · R reference · C critic · T teacher · W reward"
     for width in (40, 80):
-        text = [row.plain for row in help_lines("run", width, UNICODE)]
+        text = [row.plain for row in help_lines(RunScreen.KEYS, width, UNICODE)]
         assert all(len(row.rstrip()) <= width for row in text)
         assert all(any(f" {letter} {name}" in row for row in text) for letter, name in ROLE_NAMES.items())
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from rltui.service.cockpit import ClusterSummary
-    from rltui.tui.keys import KeyContext, Scope
+    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.spans import Line
 
@@ -68,10 +68,27 @@ class ClusterList(ListPane):
         return [line((f" reading the profiles {self.glyphs.ellipsis}", "dim"))]
 
 
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "clusters",
+            (
+                keys.Key(
+                    "answer", ("a", "enter"), "answer", "Answer what the cluster asks for.", 1, keys.needs_question
+                ),
+                keys.Key("copy", ("y",), "copy", "Copy why the cluster is away.", 2),
+            ),
+        ),
+        keys.LIST,
+        keys.EVERYWHERE,
+    )
+)
+
+
 class ClustersScreen(CockpitScreen, inherit_bindings=False):
     """All clusters of the user's profiles."""
 
-    SCOPE: ClassVar[Scope] = "clusters"
+    KEYS: ClassVar[keys.KeyTable] = KEYS
 
     def __init__(self) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from textual.containers import Container
 
 from rltui.tui import keys
-from rltui.tui.screens.keyed import DialogScreen
+from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.views import confirm as view
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.tui.widgets.pane import Pane
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from rltui.service.cockpit import ActionPreview
-    from rltui.tui.keys import Scope
     from rltui.tui.messages import Ask
     from rltui.tui.spans import Line
 
@@ -72,10 +71,33 @@ class _Buttons(Pane):
         return [view.buttons(self._problem, self._can_edit, self._text.below, self.size.width, self.glyphs)]
 
 
-class ConfirmScreen(DialogScreen[Answer], inherit_bindings=False):
+def _can_confirm(context: keys.KeyContext) -> str:
+    return context.problem
+
+
+def _can_edit(context: keys.KeyContext) -> str:
+    return "" if context.can_edit else "there is nothing to edit in it"
+
+
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "confirm",
+            (
+                keys.Key("yes", ("y",), "do it", "Do what is shown.", 1, _can_confirm),
+                keys.Key("no", ("n", "escape", "q", "enter"), "no", "Leave everything as it is.", 2),
+                keys.Key("edit", ("e",), "edit", "Edit the changes first.", 3, _can_edit, quiet=True),
+            ),
+        ),
+        keys.LIST,
+    )
+)
+
+
+class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
     """Asks before an action. Its target is that of the preview, whatever happens to the list behind it."""
 
-    SCOPE: ClassVar[Scope] = "confirm"
+    KEYS: ClassVar[keys.KeyTable] = KEYS
 
     def __init__(self, ask: Ask, preview: ActionPreview) -> None:
         super().__init__()
@@ -110,8 +132,7 @@ class ConfirmScreen(DialogScreen[Answer], inherit_bindings=False):
         """The preview decides."""
         return keys.KeyContext(problem=self._problem, can_edit=self._can_edit)
 
-    @property
-    def pane(self) -> ListPane:
+    def mover(self) -> ListPane:
         """What scrolls."""
         return self._text
 

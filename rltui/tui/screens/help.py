@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from rltui.tui import keys
-from rltui.tui.screens.keyed import DialogScreen
+from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.spans import BLANK, Line, line, pad, rule, wrapped
 from rltui.tui.states import RUN_STATES
 from rltui.tui.widgets.list_pane import ListPane
@@ -17,22 +17,20 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from rltui.tui.glyphs import Glyphs
-    from rltui.tui.keys import Scope
     from rltui.tui.spans import Span
 
 KEYS_WIDTH = 22
 
 
-def help_lines(screen: Scope, width: int, glyphs: Glyphs) -> list[Line]:
+def help_lines(table: keys.KeyTable, width: int, glyphs: Glyphs) -> list[Line]:
     """Keys by scope, the screen's own first, then the signs."""
     lines: list[Line] = []
-    for scope in keys.STACKS[screen]:
-        lines.append(rule([(keys.SCOPE_TITLES[scope], "title")], [], width, glyphs))
-        for key in keys.table():
-            if key.scope == scope:
-                lines += _entry("  ".join(keys.shown(name, glyphs) for name in key.keys), key.help, width)
-        if scope == "everywhere":
-            lines += _entry("ctrl+c ctrl+c", "Quit from anywhere. Runs go on.", width)
+    for group in table.groups:
+        lines.append(rule([(group.title, "title")], [], width, glyphs))
+        for key in group.keys:
+            lines += _entry("  ".join(keys.shown(name, glyphs) for name in key.keys), key.help, width)
+        if group is keys.EVERYWHERE:
+            lines += _entry("ctrl+c ctrl+c", keys.QUIT_HELP, width)
         lines.append(BLANK)
     lines.append(rule([("signs", "title")], [], width, glyphs))
     signs: list[Span] = [
@@ -56,9 +54,9 @@ class _HelpPane(ListPane):
 
     has_cursor = False
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, table: keys.KeyTable) -> None:
         super().__init__(id="help")
-        self._scope = scope
+        self._table = table
 
     def head(self) -> Sequence[Line]:
         return [line((" rltui", "title"), (f" {self.glyphs.crumb} help", "text"), ("   esc closes", "dim")), BLANK]
@@ -70,24 +68,31 @@ class _HelpPane(ListPane):
         return self._all()[index]
 
     def _all(self) -> Sequence[Line]:
-        return help_lines(self._scope, self.size.width, self.glyphs)
+        return help_lines(self._table, self.size.width, self.glyphs)
 
 
-class HelpScreen(DialogScreen[None], inherit_bindings=False):
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup("help", (keys.Key("close", ("escape", "q", "?", "enter"), "close", "Close the help.", 1),)),
+        keys.LIST,
+    )
+)
+
+
+class HelpScreen(KeyedScreen[None], inherit_bindings=False):
     """All keys of a screen."""
 
-    SCOPE: ClassVar[Scope] = "help"
+    KEYS: ClassVar[keys.KeyTable] = KEYS
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, table: keys.KeyTable) -> None:
         super().__init__()
-        self._pane = _HelpPane(scope)
+        self._pane = _HelpPane(table)
 
     def compose(self) -> ComposeResult:
         """The page."""
         yield self._pane
 
-    @property
-    def pane(self) -> ListPane:
+    def mover(self) -> ListPane:
         """The page."""
         return self._pane
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from textual.events import Key
 from textual.screen import Screen, ScreenResultType
@@ -12,20 +12,38 @@ from rltui.tui import keys
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rltui.tui.app import CockpitApp
-    from rltui.tui.keys import Scope
+    from rltui.tui.host import Host
+    from rltui.tui.keys import KeyTable
     from rltui.tui.widgets.list_pane import ListPane
+
+Part = TypeVar("Part")
 
 
 class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
-    """A screen whose keys are those of the table.
+    """A screen with a table of keys: each calls ``do_<id>`` of the screen, or of the first part that has it.
 
     Keys are taken here and not by Textual's bindings: those are carried out by the application after a round through
     two queues, so that of keys typed fast the second could be taken by a screen or a prompt that the first one left.
     """
 
-    SCOPE: ClassVar[Scope]
+    KEYS: ClassVar[KeyTable]
+    PARTS: ClassVar[tuple[Callable[..., object], ...]] = ()
+    """What else knows what keys do; each is made with the screen."""
+
     AUTO_FOCUS: ClassVar[str | None] = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._doers: list[object] = [self, *(part(self) for part in self.PARTS), Moving(self)]
+
+    def part(self, kind: type[Part]) -> Part:
+        """One of the parts."""
+        return next(doer for doer in self._doers if isinstance(doer, kind))
+
+    @property
+    def cockpit(self) -> Host:
+        """The application."""
+        return cast("Host", self.app)
 
     @property
     def on_top(self) -> bool:
@@ -44,57 +62,86 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
 
     def takes(self, event: Key) -> bool:
         """Act on a key of the table; whether it was one."""
-        key = keys.pressed(self.SCOPE, event.key, event.character)
+        key = self.KEYS.pressed(event.key, event.character)
         if key is not None:
             self.act(key.id)
         return key is not None
 
     def act(self, key_id: str) -> None:
-        """Do what a key of the table stands for."""
-        raise NotImplementedError
-
-
-class DialogScreen(KeyedScreen[ScreenResultType], inherit_bindings=False):
-    """A screen over another one, with one list that the moving keys move."""
-
-    @property
-    def pane(self) -> ListPane:
-        """The list."""
-        raise NotImplementedError
+        """Do what a key of the table stands for, or say why it cannot be done."""
+        self.cockpit.forget_question()
+        reason = self.KEYS.find(key_id).off(self.key_context())
+        if reason:
+            self.cockpit.say(reason, "warning")
+            return
+        if key_id == "escape":
+            self.cockpit.hush()
+        name = f"do_{key_id}"
+        do: Callable[[], None] = getattr(next(doer for doer in self._doers if hasattr(doer, name)), name)
+        do()
+        self.tick()
 
     def key_context(self) -> keys.KeyContext:
         """What decides which keys can act."""
-        return keys.KeyContext()
+        return keys.KeyContext(readonly=self.cockpit.readonly)
 
-    def act(self, key_id: str) -> None:
-        """Do what a key of the table stands for, or say why it cannot be done."""
-        reason = keys.find(self.SCOPE, key_id).off(self.key_context())
-        if reason:
-            cast("CockpitApp", self.app).say(reason, "warning")
+    def tick(self) -> None:
+        """Bring up to date what depends on the time or on the last key."""
+
+    def mover(self) -> ListPane | None:
+        """The list that the moving keys move."""
+        return None
+
+    def pager(self) -> ListPane | None:
+        """The list that the page keys move."""
+        return self.mover()
+
+    def moved(self) -> None:
+        """The cursor is on another row; what depends on it is painted in the same frame."""
+
+    def on_cursor_moved(self) -> None:
+        """The mouse has moved a cursor."""
+        self.moved()
+
+
+class Moving:
+    """What the moving keys do.
+
+    Args:
+        screen: Says which list they move.
+    """
+
+    def __init__(self, screen: KeyedScreen[Any]) -> None:
+        self._screen = screen
+
+    def _move(self, step: Callable[[ListPane], None], pane: ListPane | None) -> None:
+        if pane is None:
             return
-        do: Callable[[], None] = getattr(self, f"do_{key_id}")
-        do()
+        before = pane.cursor
+        step(pane)
+        if pane.cursor != before:
+            self._screen.moved()
 
     def do_down(self) -> None:
-        """A line down."""
-        self.pane.move(1)
+        """One row down."""
+        self._move(lambda pane: pane.move(1), self._screen.mover())
 
     def do_up(self) -> None:
-        """A line up."""
-        self.pane.move(-1)
+        """One row up."""
+        self._move(lambda pane: pane.move(-1), self._screen.mover())
+
+    def do_first(self) -> None:
+        """To the first row."""
+        self._move(lambda pane: pane.go_to(0), self._screen.mover())
+
+    def do_last(self) -> None:
+        """To the last row."""
+        self._move(lambda pane: pane.go_to_end(), self._screen.mover())
 
     def do_page_down(self) -> None:
         """A page down."""
-        self.pane.page(1)
+        self._move(lambda pane: pane.page(1), self._screen.pager())
 
     def do_page_up(self) -> None:
         """A page up."""
-        self.pane.page(-1)
-
-    def do_first(self) -> None:
-        """To the first line."""
-        self.pane.go_to(0)
-
-    def do_last(self) -> None:
-        """To the last line."""
-        self.pane.go_to_end()
+        self._move(lambda pane: pane.page(-1), self._screen.pager())

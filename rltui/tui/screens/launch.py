@@ -8,7 +8,7 @@ from textual.containers import Container
 from textual.reactive import var
 
 from rltui.tui import keys, messages
-from rltui.tui.overrides import override_problem, with_override
+from rltui.tui.overrides import complete_override, override_problem, with_override
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.widgets.launch_panes import PresetList, ReviewPane, ScriptPane
 
@@ -19,20 +19,74 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from rltui.service.cockpit import LaunchReview, PresetSummary
-    from rltui.tui.keys import KeyContext, Scope
+    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
 
 SETTLE_S = 0.03
 """Seconds that the cursor rests before the preset under it is checked."""
 
+TYPED_SETTLE_S = 0.12
+"""Seconds that the fingers rest before what they typed is checked."""
+
 SIDE_BY_SIDE_FROM = 160
 """Width from which review and script are both in sight."""
+
+
+def _can_launch(context: keys.KeyContext) -> str:
+    reasons = {
+        "none": "no preset is selected",
+        "pending": "still checking: wait for the findings",
+        "errors": "errors stand in the way: see the findings",
+        "ready": "",
+    }
+    return keys.may_change(context) or reasons[context.review]
+
+
+def _needs_overrides(context: keys.KeyContext) -> str:
+    return "" if context.has_overrides else "there is no override yet: s sets one"
+
+
+def _needs_fix(context: keys.KeyContext) -> str:
+    return "" if context.has_fix else "no finding comes with a fix"
+
+
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "launch",
+            (
+                keys.Key("submit", ("enter",), "launch", "Launch what is shown, then open the run.", 1, _can_launch),
+                keys.Key(
+                    "cluster", ("c",), "cluster", "Launch on the next cluster.", 2, keys.needs_clusters, quiet=True
+                ),
+                keys.Key("cluster_before", ("C",), "cluster", "Launch on the cluster before.", 0, keys.needs_clusters),
+                keys.Key("set", ("s",), "set", "Set a value: key.path=value.", 3),
+                keys.Key(
+                    "script",
+                    ("v",),
+                    "script",
+                    "Show the job script exactly as it would be submitted, or the review.",
+                    4,
+                ),
+                keys.Key(
+                    "fix", ("f",), "fix", "Apply the fix of the first finding that has one.", 5, _needs_fix, quiet=True
+                ),
+                keys.Key("edit", ("e",), "edit", "Edit the newest override.", 6, _needs_overrides, quiet=True),
+                keys.Key("drop", ("d",), "drop", "Drop the newest override.", 7, _needs_overrides, quiet=True),
+                keys.Key("filter", ("/",), "filter", "Show only presets with these words.", 8),
+                keys.Key("copy", ("y",), "copy", "Copy the commands, or the script where it is shown."),
+            ),
+        ),
+        keys.LIST,
+        keys.EVERYWHERE,
+    )
+)
 
 
 class LaunchScreen(CockpitScreen):
     """Presets on the left, the review of the chosen one on the right."""
 
-    SCOPE: ClassVar[Scope] = "launch"
+    KEYS: ClassVar[keys.KeyTable] = KEYS
 
     review: var[LaunchReview | None] = var(None, init=False)
 
@@ -44,6 +98,8 @@ class LaunchScreen(CockpitScreen):
         self.overrides: tuple[str, ...] = ()
         self.with_script = False
         self._wished = preset
+        self._typing = ""
+        """The override that is being typed, once it has its form."""
         self._asked: tuple[str, tuple[str, ...], str] = ("", (), "")
         self._reviewed: PresetSummary | None = None
         self._settling: Timer | None = None
@@ -79,7 +135,7 @@ class LaunchScreen(CockpitScreen):
     def moved(self) -> None:
         """Another preset: what was set for the one before does not fit it."""
         if self.presets.selected != self._reviewed:
-            self.overrides = ()
+            self.overrides, self._typing = (), ""
             self._changed()
 
     def _changed(self, at_once: bool = False) -> None:
@@ -97,12 +153,26 @@ class LaunchScreen(CockpitScreen):
     def _check(self) -> None:
         preset = self.presets.selected
         if preset is not None:
-            self._asked = (preset.name, self.overrides, self.cluster)
+            self._asked = (preset.name, self._tried, self.cluster)
             self.cockpit.controller.ask_review(*self._asked)
+
+    @property
+    def _tried(self) -> tuple[str, ...]:
+        """What is set, with what is being typed."""
+        return with_override(self.overrides, self._typing) if self._typing else self.overrides
+
+    def _try(self, text: str) -> None:
+        """Check what is being typed, as if it were set; what was found before stays in sight until then."""
+        typing = "" if override_problem(text) else text.strip()
+        if typing != self._typing:
+            self._typing = typing
+            if self._settling is not None:
+                self._settling.stop()
+            self._settling = self.set_timer(TYPED_SETTLE_S, self._check)
 
     def _show(self) -> None:
         pending = self.review is None
-        self.review_pane.show(self.presets.selected, self.review, self.overrides, pending, self.cockpit.readonly)
+        self.review_pane.show(self.presets.selected, self.review, self._tried, pending, self.cockpit.readonly)
         self.script_pane.show(self.review)
         self.tick()
 
@@ -162,11 +232,11 @@ class LaunchScreen(CockpitScreen):
 
     def do_set(self) -> None:
         """Type an override; a draft that was left is still there."""
-        self.ask("override", "set", self.draft, hint="key.path=value")
+        self.prompting.ask("override", "set", self.prompting.draft, "key.path=value, tab completes", complete_override)
 
     def do_edit(self) -> None:
         """Edit the newest override."""
-        self.ask("override", "set", self.overrides[-1], hint="key.path=value")
+        self.prompting.ask("override", "set", self.overrides[-1], "key.path=value, tab completes", complete_override)
 
     def do_cluster(self) -> None:
         """Launch on the next cluster."""
@@ -210,32 +280,34 @@ class LaunchScreen(CockpitScreen):
 
     def do_filter(self) -> None:
         """Type a filter."""
-        self.ask("filter", "/", self.presets.query_words, hint="words")
+        self.prompting.ask("filter", "/", self.presets.query_words, hint="words")
 
     def typed(self, purpose: str, text: str) -> None:
-        """Filter while typing."""
+        """Filter and check while typing."""
         if purpose == "filter":
             self._narrow(text)
+        elif purpose == "override":
+            self._try(text)
 
-    def answered(self, purpose: str, text: str) -> None:
+    def answer(self, purpose: str, text: str) -> str:
         """An override that has no proper form stays in the prompt."""
         text = text.strip()
         if purpose != "override" or not text:
-            super().answered(purpose, text)
-            return
+            return ""
         problem = override_problem(text)
-        if problem:
-            self.cockpit.say(problem, "warning")
-            return
-        self.close_prompt()
-        self.draft = ""
-        self.overrides = with_override(self.overrides, text)
-        self._changed(at_once=True)
+        if not problem:
+            self.prompting.draft, self._typing = "", ""
+            self.overrides = with_override(self.overrides, text)
+            self._changed(at_once=True)
+        return problem
 
     def left(self, purpose: str) -> None:
         """A draft is kept; a filter is cleared."""
         if purpose == "filter":
             self._narrow("")
+        elif purpose == "override" and self._typing:
+            self._typing = ""
+            self._changed(at_once=True)
 
     def _narrow(self, words: str) -> None:
         self.presets.narrow(words)

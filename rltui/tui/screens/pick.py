@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
 
 from rltui.tui import keys
-from rltui.tui.screens.keyed import DialogScreen
+from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.spans import Line, cell_width, line, pad, rule
 from rltui.tui.widgets.list_pane import ListPane
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.events import Key
 
-    from rltui.tui.app import CockpitApp
-    from rltui.tui.keys import Scope
     from rltui.tui.picking import PickItem
     from rltui.tui.spans import Span
 
@@ -82,10 +80,29 @@ class PickList(ListPane):
         return [line(("  nothing fits", "dim"))]
 
 
-class PickScreen(DialogScreen[tuple[str, ...]], inherit_bindings=False):
+def _can_mark(context: keys.KeyContext) -> str:
+    return "" if context.marking else "one line is chosen here, with enter"
+
+
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "choosing from a list",
+            (
+                keys.Key("choose", ("enter",), "choose", "Choose the line, or all that are marked.", 1),
+                keys.Key("mark", ("space",), "mark", "Mark the line, or take its mark away.", 2, _can_mark, quiet=True),
+                keys.Key("close", ("escape", "q"), "close", "Choose nothing.", 3),
+            ),
+        ),
+        keys.LIST,
+    )
+)
+
+
+class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
     """A list over the screen; what is chosen comes back as ids, none where it was closed."""
 
-    SCOPE: ClassVar[Scope] = "pick"
+    KEYS: ClassVar[keys.KeyTable] = KEYS
 
     def __init__(self, title: str, items: Sequence[PickItem], *, marking: bool = False, hint: str = "") -> None:
         super().__init__()
@@ -115,8 +132,7 @@ class PickScreen(DialogScreen[tuple[str, ...]], inherit_bindings=False):
         """Whether lines can be marked."""
         return keys.KeyContext(marking=self._marking)
 
-    @property
-    def pane(self) -> ListPane:
+    def mover(self) -> ListPane:
         """What scrolls."""
         return self.pick_list
 
@@ -139,7 +155,7 @@ class PickScreen(DialogScreen[tuple[str, ...]], inherit_bindings=False):
         if self.pick_list.marked:
             self.dismiss(tuple(one.id for one in self.pick_list.all_items if one.id in self.pick_list.marked))
         elif item is not None and item.off:
-            cast("CockpitApp", self.app).say(item.off, "warning")
+            self.cockpit.say(item.off, "warning")
         elif item is not None:
             self.dismiss((item.id,))
 
@@ -168,7 +184,7 @@ class PaletteScreen(PickScreen, inherit_bindings=False):
         elif event.character is not None and event.character.isprintable():
             self._narrow(self.typed + event.character)
         else:
-            return DialogScreen.takes(self, event)
+            return KeyedScreen.takes(self, event)
         return True
 
     def _narrow(self, words: str) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
 from textual.reactive import var
 
+from rltui.onnode import rundir
 from rltui.tui import formats, keys, messages
-from rltui.tui.screens.run_log import LogKeysScreen
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.screens.log_keys import LogKeys
+from rltui.tui.screens.run_actions import ACT, RunActions, nodes_of
 from rltui.tui.screens.run_tabs import NUMBERS, TABS
 from rltui.tui.spans import clip
 from rltui.tui.views import stage
@@ -16,14 +21,14 @@ from rltui.tui.widgets.bars import TabBar
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import LogPane
 from rltui.tui.widgets.run_panes import OverviewPane
-from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import ALL_LOGS, RunSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from textual.widget import Widget
 
-    from rltui.tui.keys import KeyContext, Scope
+    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.screens.run_tabs import TabPane
@@ -32,16 +37,83 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import LogFile, LogPart, RunSummary
 
 
-class RunScreen(LogKeysScreen, inherit_bindings=False):
+def _in_log(context: keys.KeyContext) -> str:
+    return "" if context.tab == "logs" else "this key is for the log: 6 opens it"
+
+
+def _in_gpus(context: keys.KeyContext) -> str:
+    return "" if context.tab == "gpus" else "this key is for the GPUs: 2 opens them"
+
+
+def _needs_search(context: keys.KeyContext) -> str:
+    return "" if context.searching else "nothing is searched: / starts a search of the log"
+
+
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "one run",
+            (
+                keys.Key("tab_overview", ("1",), "overview", "Everything at once."),
+                keys.Key("tab_gpus", ("2",), "GPUs", "Every node: GPUs with their roles, CPU, memory, processes."),
+                keys.Key("tab_actors", ("3",), "actors", "Ray actors: state, node, process, restarts, why they died."),
+                keys.Key(
+                    "tab_queues", ("4",), "queues", "Queues of the trainer and of the scheduler, weight versions."
+                ),
+                keys.Key("tab_metrics", ("5",), "metrics", "Where a step goes, and every series as a chart."),
+                keys.Key("tab_logs", ("6",), "logs", "The logs of all nodes: scroll, follow, search."),
+                keys.Key("tab_events", ("7",), "events", "What happened to the attempt, and when."),
+                keys.Key("next_tab", ("]", "right", "l", "tab"), "next tab", "Go to the next tab.", 1),
+                keys.Key("previous_tab", ("[", "left", "h", "shift+tab"), "tab before", "Go to the tab before."),
+                keys.Key(
+                    "wall", ("v",), "view", "GPUs: one line a node, or every GPU and process.", 2, _in_gpus, quiet=True
+                ),
+                keys.Key(
+                    "choose_log", ("o",), "which log", "Choose a log, or all of them together.", 2, _in_log, quiet=True
+                ),
+                keys.Key("follow", ("f",), "follow", "Stay at the end of the log.", 3, _in_log, quiet=True),
+                keys.Key("search", ("/",), "search", "Search the log.", 6),
+                keys.Key("next_hit", ("n",), "next hit", "Go to the next hit of the search.", 0, _needs_search),
+                keys.Key("previous_hit", ("N",), "hit before", "Go to the hit before.", 0, _needs_search),
+                keys.Key("pan_left", ("<",), "pan left", "Move long log lines to the left.", 0, _in_log),
+                keys.Key("pan_right", (">",), "pan right", "Move long log lines to the right.", 0, _in_log),
+                keys.Key(
+                    "copy", ("y",), "copy", "Copy the run's id; in the log, the line of the hit or the last one shown."
+                ),
+            ),
+        ),
+        ACT,
+        keys.LIST,
+        keys.EVERYWHERE,
+    )
+)
+
+
+class TabKeys:
+    """What the digits do: open a tab.
+
+    Args:
+        screen: Has the tabs.
+    """
+
+    def __init__(self, screen: RunScreen) -> None:
+        for tab in TABS:
+            setattr(self, f"do_tab_{tab.id}", partial(screen.open_tab, NUMBERS[tab.id]))
+
+
+class RunScreen(CockpitScreen, inherit_bindings=False):
     """The open run."""
 
-    SCOPE: ClassVar[Scope] = "run"
+    KEYS: ClassVar[keys.KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "run"
+    PARTS = (RunActions, LogKeys, TabKeys)
 
     snapshot: var[RunSnapshot | None] = var(None, init=False)
 
     def __init__(self, run_id: str, summary: RunSummary | None, known: RunSnapshot | None, tab: int = 0) -> None:
         super().__init__(run_id)
+        self.log_name = ""
+        self.in_log = self.part(LogKeys).in_log
         self.tab_bar = TabBar([tab.title for tab in TABS])
         self._first_tab = tab
         self._panes: dict[int, TabPane] = {0: TABS[0].pane()}
@@ -85,7 +157,8 @@ class RunScreen(LogKeysScreen, inherit_bindings=False):
             self._show_part(message.part)
         elif isinstance(message, messages.RequestFailed):
             self.in_log(lambda pane: pane.expect_nothing())
-        super().receive(message)
+        elif isinstance(message, messages.WhyFetched):
+            self.part(RunActions).take_why(message.report)
 
     @property
     def target(self) -> RunSummary | None:
@@ -139,7 +212,7 @@ class RunScreen(LogKeysScreen, inherit_bindings=False):
             run_state=self.snapshot.summary.state if self.snapshot is not None else "",
             tab=self.tab,
             searching=self.tab == "logs" and pane is not None and bool(pane.words),
-            num_nodes=len(self.nodes),
+            num_nodes=len(nodes_of(self.target, self.cockpit)),
             num_clusters=1,
         )
 
@@ -169,33 +242,26 @@ class RunScreen(LogKeysScreen, inherit_bindings=False):
         """The tab to the left."""
         self.open_tab(self.tab_bar.current - 1)
 
-    def do_tab_overview(self) -> None:
-        """Everything at once."""
-        self.open_tab(NUMBERS["overview"])
+    def typed(self, purpose: str, text: str) -> None:
+        """Search while typing."""
+        if purpose == "search":
+            self.in_log(lambda pane: pane.search(text))
 
-    def do_tab_gpus(self) -> None:
-        """All nodes."""
-        self.open_tab(NUMBERS["gpus"])
+    def answer(self, purpose: str, text: str) -> str:
+        """A search that found nothing in a part of the log says so, and how to search all of it."""
+        pane, run = self.log_pane, self.target
+        if purpose == "search" and pane is not None and run is not None:
+            pane.search(text)
+            if pane.not_seen:
+                name = "" if self.log_name == ALL_LOGS else self.log_name or rundir.OUT_LOG
+                command = shlex.join(["grep", "-rn", text, f"{rundir.attempt_folder(run.path, run.attempt)}/{name}"])
+                self.cockpit.say(f"{pane.not_seen}\nall of it, on {run.cluster}: {command}", "warning")
+        return ""
 
-    def do_tab_actors(self) -> None:
-        """Ray's actors."""
-        self.open_tab(NUMBERS["actors"])
-
-    def do_tab_queues(self) -> None:
-        """All queues."""
-        self.open_tab(NUMBERS["queues"])
-
-    def do_tab_metrics(self) -> None:
-        """All series."""
-        self.open_tab(NUMBERS["metrics"])
-
-    def do_tab_logs(self) -> None:
-        """The logs."""
-        self.open_tab(NUMBERS["logs"])
-
-    def do_tab_events(self) -> None:
-        """What happened."""
-        self.open_tab(NUMBERS["events"])
+    def left(self, purpose: str) -> None:
+        """Leaving the search clears it."""
+        if purpose == "search":
+            self.in_log(lambda pane: pane.search(""))
 
     def do_copy(self) -> None:
         """Copy the run's id, or a line of the log."""

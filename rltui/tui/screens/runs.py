@@ -8,7 +8,8 @@ from textual.containers import Container
 from textual.reactive import var
 
 from rltui.tui import keys, messages
-from rltui.tui.screens.acting import ActingScreen
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.screens.run_actions import ACT, RunActions, nodes_of
 from rltui.tui.views import clusters as cluster_views
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.run_panes import LogTail, OverviewPane
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
     from textual.widget import Widget
 
-    from rltui.tui.keys import KeyContext, Scope
+    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.spans import Span
@@ -39,11 +40,99 @@ def table_rows(num_runs: int, body_height: int) -> int:
     return max(3, min(num_runs + 1, body_height * 2 // 5))
 
 
-class RunsScreen(ActingScreen, inherit_bindings=False):
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "runs",
+            (
+                keys.Key("open", ("enter",), "open", "Open the selected run.", 1, keys.needs_run),
+                keys.Key("launch", ("n",), "launch", "Choose a preset and a cluster, look at it, and launch it.", 2),
+                keys.Key(
+                    "filter",
+                    ("/",),
+                    "filter",
+                    "Show only runs with these words; state: algo: cluster: why: name a field, since:2h a time.",
+                    6,
+                ),
+                keys.Key(
+                    "answer", ("a",), "answer", "Answer the cluster that needs you.", 5, keys.needs_question, quiet=True
+                ),
+                keys.Key(
+                    "next_cluster", ("]",), "cluster", "Show the runs of the next cluster only.", 0, keys.needs_clusters
+                ),
+                keys.Key(
+                    "previous_cluster",
+                    ("[",),
+                    "cluster",
+                    "Show the runs of the cluster before.",
+                    0,
+                    keys.needs_clusters,
+                ),
+                keys.Key("clusters", ("C",), "clusters", "The clusters: which are away, and which need you."),
+                keys.Key("failures", ("F",), "failures", "Only runs that failed, the one that failed last first."),
+                keys.Key("times", ("t",), "times", "Show since when runs are there, or day and hour."),
+                keys.Key("sort_age", ("A",), "by age", "Sort by age, as at first: the newest on top."),
+                keys.Key("sort_ended", ("E",), "by end", "Sort by end: what ended last on top."),
+                keys.Key("sort_reward", ("R",), "by reward", "Sort by reward, the highest on top."),
+                keys.Key("sort_speed", ("T",), "by tok/s", "Sort by tokens a second, the most on top."),
+                keys.Key("copy", ("y",), "copy", "Copy the id of the selected run.", 0, keys.needs_run),
+            ),
+        ),
+        ACT,
+        keys.LIST,
+        keys.EVERYWHERE,
+    ),
+    back="quit",
+)
+
+
+class SortKeys:
+    """What the shifted letters do: sort the list.
+
+    Args:
+        screen: Has the list.
+    """
+
+    def __init__(self, screen: RunsScreen) -> None:
+        self._screen = screen
+
+    def _sort(self, order: str) -> None:
+        self._screen.table.sort_by(order)
+        self._screen.table.go_to(0)
+        self._screen.moved()
+
+    def do_sort_age(self) -> None:
+        """The newest on top."""
+        self._sort("")
+
+    def do_sort_ended(self) -> None:
+        """What ended last on top."""
+        self._sort("ended")
+
+    def do_sort_reward(self) -> None:
+        """The highest reward on top."""
+        self._sort("reward")
+
+    def do_sort_speed(self) -> None:
+        """The most tokens a second on top."""
+        self._sort("tok/s")
+
+    def do_times(self) -> None:
+        """Since when, or day and hour."""
+        self._screen.table.toggle_times()
+
+    def do_failures(self) -> None:
+        """Only what failed, the latest on top."""
+        self._screen.table.narrow("state:failed")
+        self._sort("ended")
+
+
+class RunsScreen(CockpitScreen, inherit_bindings=False):
     """The list of runs."""
 
-    SCOPE: ClassVar[Scope] = "runs"
+    KEYS: ClassVar[keys.KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "runs"
+    PARTS = (RunActions, SortKeys)
 
     snapshot: var[RunsSnapshot] = var(RunsSnapshot(), init=False)
 
@@ -87,7 +176,8 @@ class RunsScreen(ActingScreen, inherit_bindings=False):
             if self.cockpit.pictures.runs.taken_at:
                 self.table.show(self.snapshot, len(self._clusters) > 1)
             self.tick()
-        super().receive(message)
+        elif isinstance(message, messages.WhyFetched):
+            self.part(RunActions).take_why(message.report)
 
     def tick(self) -> None:
         """Ages grow, also those of clusters that are away."""
@@ -168,7 +258,7 @@ class RunsScreen(ActingScreen, inherit_bindings=False):
         return keys.KeyContext(
             readonly=self.cockpit.readonly,
             run_state=run.state if run is not None else "",
-            num_nodes=len(self.nodes),
+            num_nodes=len(nodes_of(run, self.cockpit)),
             num_clusters=len(self._clusters),
             needs_you=bool(pictures.needs_you),
         )
@@ -178,6 +268,7 @@ class RunsScreen(ActingScreen, inherit_bindings=False):
         shown, runs = len(self.table.rows), self.snapshot.runs
         words, glyphs = self.table.query_words, self.cockpit.glyphs
         spans: list[Span] = [(f"{shown} of {len(runs)} ", "text"), (f"/{words}  ", "match")] if words else []
+        spans += [(f"by {self.table.order}  ", "accent")] if self.table.order else []
         spans += [(f"{self.table.cluster} only  ", "accent")] if self.table.cluster else []
         spans += view.totals(runs, glyphs)
         now = self.cockpit.wall_clock()
@@ -194,7 +285,7 @@ class RunsScreen(ActingScreen, inherit_bindings=False):
 
     def do_launch(self) -> None:
         """Open the launch screen."""
-        self.cockpit.open_launch()
+        self.cockpit.open("launch")
 
     def do_next_cluster(self) -> None:
         """Show the runs of the next cluster only, and of all behind the last."""
@@ -212,7 +303,7 @@ class RunsScreen(ActingScreen, inherit_bindings=False):
 
     def do_clusters(self) -> None:
         """Open the list of clusters."""
-        self.cockpit.open_clusters()
+        self.cockpit.open("clusters")
 
     def do_answer(self) -> None:
         """Answer the cluster that needs somebody."""
@@ -227,14 +318,17 @@ class RunsScreen(ActingScreen, inherit_bindings=False):
         self.cockpit.leave()
 
     def do_escape(self) -> None:
-        """Clear the filter, then show all clusters again."""
+        """Clear the filter with its order, then show all clusters again."""
+        self.table.sort_by("")
         if not self.table.query_words and self.table.cluster:
             self.table.narrow_to("")
         self._narrow("")
 
     def do_filter(self) -> None:
         """Type a filter."""
-        self.ask("filter", "/", self.table.query_words, hint="words, state:running, cluster:name, why:oom")
+        self.prompting.ask(
+            "filter", "/", self.table.query_words, hint="words, state:running, since:2h, cluster:name, why:oom"
+        )
 
     def typed(self, purpose: str, text: str) -> None:
         """Filter while typing."""

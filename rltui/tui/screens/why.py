@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from rltui.service.cockpit import WhyRemedy
-    from rltui.tui.keys import KeyContext, Scope
+    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.spans import Span
 
@@ -24,10 +24,42 @@ END_FILE = "end.json"
 """What the attempt's end is quoted as: it is no log."""
 
 
+def _can_apply(context: keys.KeyContext) -> str:
+    return keys.may_change(context) or ("" if context.has_fix else "no remedy here can be applied from the cockpit")
+
+
+def _leads_somewhere(context: keys.KeyContext) -> str:
+    return "" if context.can_open else "this line leads nowhere"
+
+
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "why",
+            (
+                keys.Key(
+                    "open",
+                    ("enter",),
+                    "open",
+                    "Evidence: go to that line in the log. A remedy: preview it.",
+                    1,
+                    _leads_somewhere,
+                ),
+                keys.Key("fix", ("f",), "fix", "Preview the best remedy of this cause.", 2, _can_apply),
+                keys.Key("again", ("r",), "look again", "Read the logs again.", 3),
+                keys.Key("copy", ("y",), "copy", "Copy the line under the cursor.", 4),
+            ),
+        ),
+        keys.LIST,
+        keys.EVERYWHERE,
+    )
+)
+
+
 class WhyScreen(CockpitScreen, inherit_bindings=False):
     """The answer to `!`."""
 
-    SCOPE: ClassVar[Scope] = "why"
+    KEYS: ClassVar[keys.KeyTable] = KEYS
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
@@ -109,7 +141,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
             self.cockpit.say("this cockpit is read-only", "warning")
             return
         action: messages.Action = "exclude" if fix.exclude and not fix.overrides else "edit"
-        self.cockpit.questions.ask(Ask(action, self.run_id, fix.overrides, fix.exclude))
+        self.cockpit.ask(Ask(action, self.run_id, fix.overrides, fix.exclude))
 
     def do_fix(self) -> None:
         """Preview the best remedy of the cause under the cursor."""

@@ -63,8 +63,8 @@ def _actor_name(width: int) -> int:
     return max(10, min(40, width - others))
 
 
-def actor_row(actor: ActorSnapshot, width: int, glyphs: Glyphs) -> Line:
-    """One actor: role, class and name, state, node, process, restarts."""
+def actor_row(actor: ActorSnapshot, width: int, glyphs: Glyphs, ended: bool = False) -> Line:
+    """One actor: role, class and name, state, node, process, restarts; of an ended run nothing of it is alarming."""
     look = actor_look(actor.state)
     label = f"{actor.class_name} {actor.name}" if actor.name and actor.name != actor.class_name else actor.class_name
     letter = role_letter(actor.class_name) or glyphs.dot
@@ -73,7 +73,7 @@ def actor_row(actor: ActorSnapshot, width: int, glyphs: Glyphs) -> Line:
     spans: list[Span] = [
         (f" {letter} ", "text"),
         (pad(clip_middle(label, name_width, glyphs.ellipsis), name_width), "text"),
-        (f" {pad(state, 11)}", look.role),
+        (f" {pad(state, 11)}", "dim" if ended else look.role),
         (f" {pad(clip_middle(actor.node, 12, glyphs.ellipsis), 12)}" if width >= NODE_FROM else "", "dim"),
         (f" {actor.pid or formats.MISSING:>8}", "dim"),
     ]
@@ -82,10 +82,10 @@ def actor_row(actor: ActorSnapshot, width: int, glyphs: Glyphs) -> Line:
     return Line(tuple(spans))
 
 
-def actor_rows(actor: ActorSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
+def actor_rows(actor: ActorSnapshot, width: int, glyphs: Glyphs, ended: bool = False) -> list[Line]:
     """One actor, and below it why it died."""
-    rows = [actor_row(actor, width, glyphs)]
-    if actor.death_cause:
+    rows = [actor_row(actor, width, glyphs, ended)]
+    if actor.death_cause and not ended:
         rows.append(line((f"     {clip(actor.death_cause, max(0, width - 5), glyphs.ellipsis)}", "bad")))
     return rows
 

@@ -21,6 +21,9 @@ REWARD = "reward"
 TOKENS = "actor_tokens_per_second"
 LEARNER_TOKENS = "learner_tokens_per_second_step"
 
+SPEEDS = (LEARNER_TOKENS, TOKENS)
+"""What can stand for a run's speed, best first: ``rltui.watch.runs.RATES``, which costs 20 ms to import at start-up."""
+
 LEARNER_MFU, ACTOR_MFU, ACTOR_MBU = "learner_mfu", "actor_mfu", "actor_mbu"
 """Percent of the GPUs' peak arithmetic (MFU) and memory bandwidth (MBU)."""
 

@@ -62,8 +62,13 @@ def _curves(snapshot: RunSnapshot, glyphs: Glyphs, wanted: int) -> tuple[Section
     rates = snapshot.summary.tokens_per_second_history
     return (
         charts.series_section(snapshot, charts.REWARD, glyphs, 2, wanted),
-        charts.series_section(snapshot, charts.TOKENS, glyphs, 2, wanted, fallback=rates),
+        charts.series_section(snapshot, _speed(snapshot), glyphs, 2, wanted, fallback=rates),
     )
+
+
+def _speed(snapshot: RunSnapshot) -> str:
+    """The series behind TOK/S of the list of runs."""
+    return next((name for name in charts.SPEEDS if name in snapshot.metrics.series), charts.SPEEDS[0])
 
 
 def _has_curves(snapshot: RunSnapshot) -> bool:
@@ -106,8 +111,12 @@ def _three_columns(snapshot: RunSnapshot, glyphs: Glyphs) -> list[Section]:
         hosts.gpu_section(snapshot, glyphs, rank=0),
         hosts.host_section(snapshot, glyphs, rank=1, processes=8),
     ]
-    learner = charts.series_section(snapshot, charts.LEARNER_TOKENS, glyphs, 2, wanted=8)
-    middle = [reward, tokens, learner] if _has_curves(snapshot) else []
+    middle = [reward, tokens] if _has_curves(snapshot) else []
+    middle += [
+        charts.series_section(snapshot, name, glyphs, 2, wanted=8)
+        for name in charts.SPEEDS
+        if name != _speed(snapshot) and name in snapshot.metrics.series
+    ]
     if charts.LEARNER_MFU in snapshot.metrics.series:
         middle.append(charts.series_section(snapshot, charts.LEARNER_MFU, glyphs, 2, wanted=6))
     right = [

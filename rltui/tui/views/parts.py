@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.tui import braille, formats
 from rltui.tui.compose import Section
-from rltui.tui.spans import Line, clip, line, pad
+from rltui.tui.spans import Line, cell_width, clip, line, pad
+from rltui.tui.views import step_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,26 +17,37 @@ if TYPE_CHECKING:
     from rltui.tui.spans import Role, Span
     from rltui.watch.snapshots import RunSnapshot
 
-PHASES = (("generate", "time/generate"), ("train", "time/train"), ("sync", "time/weight_sync"), ("save", "time/saving"))
-"""Parts of a step: the word shown and its metric."""
-
 _TROUBLE = re.compile(
     r"\b(?:error|exception|traceback|fatal|out of memory|killed|uncorrectable)\b|Error\b", re.IGNORECASE
 )
 _CARE = re.compile(r"\b(?:warn(?:ing)?|preempt(?:ed|ion)?|retry(?:ing)?|throttl\w*)\b", re.IGNORECASE)
 
 
+OTHER_FROM = 0.02
+"""Share of a step from which what no phase explains is a row of its own."""
+
+
+def step_parts(latest: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The phases of the last step with their seconds; what the total has beyond them is the last one."""
+    found = [(step_time.word(name), latest[name]) for name in step_time.phase_names(latest)]
+    found = [(word, value) for word, value in found if value > 0 and formats.is_number(value)]
+    total = latest.get(step_time.TOTAL, 0.0)
+    rest = total - sum(value for _, value in found)
+    return [*found, (step_time.REST, rest)] if found and rest > OTHER_FROM * total else found
+
+
 def step_rows(latest: Mapping[str, float], width: int, glyphs: Glyphs) -> list[Line]:
-    """Where the time of the last step went, one bar a phase."""
-    total = latest.get("time/total") or sum(latest.get(name, 0.0) for _, name in PHASES)
+    """Where the time of the last step went, one bar a phase; the bars add up to the step."""
+    found = step_parts(latest)
+    total = max(latest.get(step_time.TOTAL, 0.0), sum(value for _, value in found))
+    size = max((cell_width(word) for word, _ in found), default=0)
+    size = min(max(9, size), max(9, width // 3))
     rows = []
-    for word, name in PHASES:
-        value = latest.get(name)
-        if not value or not formats.is_number(value) or not total:
-            continue
-        full, empty = braille.bar(value / total, max(4, min(32, width - 24)), glyphs)
+    for word, value in found:
+        full, empty = braille.bar(value / total, max(4, min(32, width - 15 - size)), glyphs)
         tail = f"{formats.seconds(value):>7}{value / total * 100:4.0f}%"
-        rows.append(line((f" {word:<9}", "dim"), (full, "bar"), (empty, "rule"), (tail, "text")))
+        name = pad(clip(word, size, glyphs.ellipsis), size)
+        rows.append(line((f" {name}", "dim"), (full, "bar"), (empty, "rule"), (tail, "text")))
     return rows
 
 

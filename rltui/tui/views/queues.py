@@ -8,6 +8,7 @@ from rltui.tui import braille, formats
 from rltui.tui.compose import Section
 from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, wrapped
 from rltui.watch.pending import reason_words, start_words
+from rltui.watch.snapshots import StatusSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rltui.cluster.jobs import JobSnapshot
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
-    from rltui.watch.snapshots import RunSnapshot, StatusSnapshot
+    from rltui.watch.snapshots import RunSnapshot
 
 
 def queue_rows(status: StatusSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
@@ -80,10 +81,13 @@ def tab(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
     if job is not None:
         lines += [*job_rows(job, snapshot.taken_at, width), BLANK]
     status = snapshot.status
+    if not snapshot.summary.is_live:
+        status = StatusSnapshot()
     if status.problem:
         lines += wrapped(status.problem, width, " ", "attention")
     if not status.queues and status.learner_weight_version is None:
-        words = "no queues of the trainer yet: they appear when it trains"
+        ended = "the run has ended, and its queues with it"
+        words = "no queues of the trainer yet: they appear when it trains" if snapshot.summary.is_live else ended
         return [*lines, rule([("trainer", "title")], [], width, glyphs), *wrapped(words, width, " ", "dim")]
     phase = f"{status.phase} for {formats.duration(snapshot.taken_at - status.phase_since)}" if status.phase else ""
     if status.noted_at:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable  # noqa: TC003 (columns and orders are typed by it when they are made)
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rltui.tui import braille, formats, progress
 from rltui.tui.spans import BLANK, Line, cell_width, clip, clip_middle, line, pad
@@ -12,11 +13,15 @@ from rltui.tui.states import RUN_STATES, run_look
 from rltui.watch.pending import is_stuck, pending_short, waiting_job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
     from rltui.watch.snapshots import RunsSnapshot, RunSummary
+
+
+Times = Literal["age", "date"]
+"""How times are shown: since when, or on which day and at what hour."""
 
 
 class Column(NamedTuple):
@@ -26,20 +31,31 @@ class Column(NamedTuple):
     width: int
     right: bool
     shown_from: int
-    value: Callable[[RunSummary, Glyphs], str]
+    value: Callable[[RunSummary, Glyphs, float], str]
+    """Takes the run, the alphabet and the time now."""
     role: Role = "text"
     if_several: bool = False
     """Shown only where there is more than one cluster."""
     gives_way: bool = False
     """Left out where the clusters need its cells."""
+    times: Times | None = None
+    """Shown only where times are shown in this way."""
 
 
-def _steps(summary: RunSummary) -> str:
+def _steps(summary: RunSummary, *_: object) -> str:
     step, steps = summary.stage.step, summary.stage.steps
     return formats.MISSING if step is None or not steps else f"{step}/{steps}"
 
 
-def _spark(summary: RunSummary, glyphs: Glyphs) -> str:
+def _shape(summary: RunSummary, glyphs: Glyphs, _: float) -> str:
+    return formats.shape(summary.nodes, summary.gpus_per_node, glyphs.times)
+
+
+def _age(summary: RunSummary, _: Glyphs, now: float) -> str:
+    return formats.duration(now - summary.created_at) if now and summary.created_at else formats.MISSING
+
+
+def _spark(summary: RunSummary, glyphs: Glyphs, _: float) -> str:
     values = [value for value in summary.tokens_per_second_history if math.isfinite(value)]
     # A steady rate would be eight full blocks on a scale from zero: twice the swing is shown, never below zero.
     low = max(0.0, 2 * min(values) - max(values)) if values else 0.0
@@ -47,13 +63,15 @@ def _spark(summary: RunSummary, glyphs: Glyphs) -> str:
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("ALGO", 5, False, 72, lambda run, _: run.algorithm.upper(), "dim", gives_way=True),
-    Column("N×G", 5, False, 58, lambda run, glyphs: formats.shape(run.nodes, run.gpus_per_node, glyphs.times), "dim"),
-    Column("CLUSTER", 10, False, 78, lambda run, _: run.cluster, "dim", if_several=True),
-    Column("STEP", 9, True, 48, lambda run, _: _steps(run)),
-    Column("TOK/S", 5, True, 64, lambda run, _: formats.count(run.tokens_per_second)),
+    Column("ALGO", 5, False, 72, lambda run, *_: run.algorithm.upper(), "dim", gives_way=True),
+    Column("N×G", 5, False, 62, _shape, "dim", gives_way=True),
+    Column("CLUSTER", 10, False, 78, lambda run, *_: run.cluster, "dim", if_several=True),
+    Column("STEP", 9, True, 48, _steps),
+    Column("TOK/S", 5, True, 64, lambda run, *_: formats.count(run.tokens_per_second)),
     Column("10 MIN", 8, False, 92, _spark, "bar"),
-    Column("REWARD", 6, True, 84, lambda run, _: formats.reward(run.reward)),
+    Column("REWARD", 6, True, 84, lambda run, *_: formats.reward(run.reward)),
+    Column("AGE", 5, True, 66, _age, "dim", times="age"),
+    Column("STARTED", 11, False, 58, lambda run, *_: formats.moment(run.created_at), "dim", times="date"),
 )
 
 STATE_LEAST = 11
@@ -68,17 +86,17 @@ class Plan(NamedTuple):
     state: int
 
 
-def plan(width: int, longest_name: int, several_clusters: bool = False) -> Plan:
+def plan(width: int, longest_name: int, several_clusters: bool = False, times: Times = "age") -> Plan:
     """Which columns are shown, and how wide the name and the state may be."""
-    columns = tuple(column for column in COLUMNS if _is_shown(column, width, several_clusters))
+    columns = tuple(column for column in COLUMNS if _is_shown(column, width, several_clusters, times))
     room = width - 2 - sum(column.width + 1 for column in columns)
     state = STATE_LEAST if width < 72 else max(STATE_LEAST, min(56, room * 11 // 20))
     name = max(6, min(longest_name, room - state - 1))
     return Plan(name, columns, max(0, room - name - 1))
 
 
-def _is_shown(column: Column, width: int, several_clusters: bool) -> bool:
-    if column.if_several and not several_clusters:
+def _is_shown(column: Column, width: int, several_clusters: bool, times: Times) -> bool:
+    if (column.if_several and not several_clusters) or column.times not in (None, times):
         return False
     return width >= column.shown_from + (20 if column.gives_way and several_clusters else 0)
 
@@ -113,7 +131,7 @@ def row(
         (pad(clip_middle(summary.run_id, layout.name, glyphs.ellipsis), layout.name), "text"),
     ]
     for column in layout.columns:
-        text = pad(column.value(summary, glyphs), column.width, column.right)
+        text = pad(column.value(summary, glyphs, now), column.width, column.right)
         spans.append((f" {text}", column.role if summary.is_live else "dim"))
     state = f"{look.ascii_glyph if glyphs.ascii_only else look.glyph} {progress.state_word(summary, look.word)}"
     room = layout.state - cell_width(state) - 2
@@ -146,8 +164,19 @@ def cluster_names(runs: Sequence[RunSummary], profiles: Sequence[str]) -> tuple[
     return tuple(dict.fromkeys((*profiles, *(run.cluster for run in runs))))
 
 
-def matches(summary: RunSummary, query: str) -> bool:
-    """Whether a run fits a filter: every word must occur in it; ``state:``, ``algo:`` and ``cluster:`` name a field."""
+def latest(summary: RunSummary) -> float:
+    """When something last became of a run: its end, else its beginning."""
+    return max(summary.created_at, summary.end.at if summary.end is not None else 0.0)
+
+
+def matches(summary: RunSummary, query: str, now: float = 0.0) -> bool:
+    """Whether a run fits a filter: every word must occur in it; ``state:``, ``algo:``, ``cluster:`` … name a field.
+
+    Args:
+        summary: The run.
+        query: The filter; ``since:2h`` keeps runs that began or ended in these two hours.
+        now: Epoch seconds, for ``since:``.
+    """
     fields = {
         "state": summary.state,
         "algo": summary.algorithm,
@@ -158,12 +187,25 @@ def matches(summary: RunSummary, query: str) -> bool:
     everything = " ".join([summary.run_id, summary.failure, *fields.values()]).lower()
     for word in query.lower().split():
         name, colon, value = word.partition(":")
-        if colon and name in fields:
+        if colon and name == "since":
+            within_s = formats.span_s(value)
+            if within_s is not None and latest(summary) < now - within_s:
+                return False
+        elif colon and name in fields:
             if value not in fields[name].lower():
                 return False
         elif word not in everything:
             return False
     return True
+
+
+ORDERS: dict[str, Callable[[RunSummary], float]] = {
+    "age": lambda run: -run.created_at,
+    "ended": lambda run: -latest(run) if run.end is not None else math.inf,
+    "reward": lambda run: -run.reward if formats.is_number(run.reward) and run.reward is not None else math.inf,
+    "tok/s": lambda run: -(run.tokens_per_second or 0.0),
+}
+"""Orders of the list → what stands first has the least of."""
 
 
 def totals(runs: Sequence[RunSummary], glyphs: Glyphs) -> tuple[Span, ...]:

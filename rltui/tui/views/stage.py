@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 from rltui.tui import braille, formats, progress
 from rltui.tui.compose import Section
-from rltui.tui.spans import Line, cell_width, clip, cut, line, width_of
+from rltui.tui.spans import Line, cell_width, clip, cut, line, width_of, wrapped
 from rltui.tui.states import run_look
 
 if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
     from rltui.watch.snapshots import RunSnapshot, RunSummary
+
+
+REASON_CELLS = 70
+"""Cells for which a section asks for rows for the reason of an end: what it is given decides how it is wrapped."""
 
 
 def state_spans(summary: RunSummary, glyphs: Glyphs) -> tuple[Span, ...]:
@@ -86,9 +90,8 @@ def verdict(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
     glyph = look.ascii_glyph if glyphs.ascii_only else look.glyph
     reason = progress.end_words(summary)
     code = f" (exit {summary.end.exit_code})" if summary.end.exit_code and "exit" not in reason else ""
-    rows = [
-        line((f" {glyph} {look.word}", look.role), (f"  {clip(reason + code, width - 14, glyphs.ellipsis)}", "text"))
-    ]
+    mark = f" {glyph} {look.word}  "
+    rows = wrapped(reason + code or " ", width, "", "text", mark=(mark, look.role))
     if summary.failure:
         rows.append(line((f"   {summary.failure}", "bad"), ("  ! ", "key"), ("shows evidence and remedies", "dim")))
     return rows
@@ -117,7 +120,7 @@ def section(snapshot: RunSnapshot, glyphs: Glyphs, left: tuple[Span, ...]) -> Se
         extra = verdict(summary, width, glyphs) + roles_line(summary, width, glyphs)
         return [rail(summary, width, glyphs), step_bar(snapshot, width, glyphs), *extra][:height]
 
-    rows = 2 + len(verdict(summary, 80, glyphs)) + len(roles_line(summary, 80, glyphs))
+    rows = 2 + len(verdict(summary, REASON_CELLS, glyphs)) + len(roles_line(summary, 80, glyphs))
     spent = progress.elapsed_s(summary, snapshot.taken_at)
     right: tuple[Span, ...] = ((formats.duration(spent), "dim"),) if spent is not None else ()
     job = summary.job

@@ -34,6 +34,13 @@ MOST_PHASES = 4
 BLANK_CELL: Span = (" ", "text")
 
 
+def phase_names(series: Iterable[str]) -> list[str]:
+    """Metrics that are phases of a step, in their order; times beside or inside of these are none."""
+    known = set(series)
+    others = sorted(n for n in known if n.startswith("time/") and n not in (*FIRST, *BESIDE, TOTAL))
+    return [*(name for name in FIRST if name in known), *others]
+
+
 class Phase(NamedTuple):
     """One phase: its word, and its seconds in each column."""
 
@@ -43,9 +50,7 @@ class Phase(NamedTuple):
 
 def phases(metrics: MetricsSnapshot, columns: int) -> list[Phase]:
     """The phases of a step over ``columns``; what the total has beyond them is the rest."""
-    names = [name for name in FIRST if name in metrics.series]
-    names += sorted(n for n in metrics.series if n.startswith("time/") and n not in (*FIRST, *BESIDE, TOTAL))
-    found = [Phase(_word(name), _filled(metrics.series[name], columns)) for name in names]
+    found = [Phase(word(name), _filled(metrics.series[name], columns)) for name in phase_names(metrics.series)]
     shown = [phase for phase in found if any(phase.seconds)][:MOST_PHASES]
     if TOTAL in metrics.series:
         total = _filled(metrics.series[TOTAL], columns)
@@ -55,7 +60,8 @@ def phases(metrics: MetricsSnapshot, columns: int) -> list[Phase]:
     return shown
 
 
-def _word(name: str) -> str:
+def word(name: str) -> str:
+    """The word for a phase."""
     word = name.removeprefix("time/")
     return SHORT_NAMES.get(word, word)
 

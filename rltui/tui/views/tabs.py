@@ -34,9 +34,13 @@ def actors(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
     """All actors, by role and name."""
     if not snapshot.actors:
         return wrapped("no actors: they appear when Ray is up, and go with it", width, " ", "dim")
-    return [
-        row for actor in actor_views.in_order(snapshot.actors) for row in actor_views.actor_rows(actor, width, glyphs)
+    went_well = snapshot.summary.state in ("finished", "cancelled")
+    rows = [
+        row
+        for actor in actor_views.in_order(snapshot.actors)
+        for row in actor_views.actor_rows(actor, width, glyphs, ended=went_well)
     ]
+    return [*wrapped("the run has ended, and its actors with it", width, " ", "dim"), *rows] if went_well else rows
 
 
 def metrics_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.tui import logtext
+from rltui.tui import formats, logtext
 from rltui.tui.spans import Line, line, rule
 from rltui.tui.views.parts import log_role
 from rltui.tui.widgets.list_pane import ListPane
@@ -32,6 +32,7 @@ class LogPane(ListPane):
         self._name = ""
         self._expected = ""
         self._tail: LogSnapshot | None = None
+        self._is_tail = False
         self.words = ""
         self.hit: int | None = None
         self._pan = 0
@@ -48,6 +49,7 @@ class LogPane(ListPane):
             return
         if self._name != snapshot.log.name:
             self._name, before, self.following = snapshot.log.name, (), True
+        self._is_tail = logtext.is_tail(self.lines, snapshot.log.offset)
         gone = logtext.dropped(before, self.lines)
         self._hits = logtext.hits(self.lines, self.words)
         self.hit = None if self.hit is None or self.hit < gone else self.hit - gone
@@ -114,6 +116,13 @@ class LogPane(ListPane):
         self.repaint()
         return len(self._hits)
 
+    @property
+    def not_seen(self) -> str:
+        """Why a search that found nothing is no answer for the whole log; empty where it is one."""
+        if self._hits or not self.words or not self._is_tail or self.part is not None:
+            return ""
+        return f"only the last {len(self.lines)} lines are searched here, and {self.words!r} is not in them"
+
     def step(self, step: int, from_line: int | None = None) -> None:
         """Go to the next hit (1) or the one before (-1)."""
         at = from_line if from_line is not None else self.hit if self.hit is not None else self.top
@@ -140,8 +149,12 @@ class LogPane(ListPane):
         left: list[Span] = [(self._title(), "title")]
         if self.words:
             left += [(f" {glyphs.dot} ", "dim"), (self.words, "match"), (f" {len(self._hits)} lines", "dim")]
+            if not self._hits and self._is_tail:
+                left.append((" in this part", "attention"))
         last = min(len(self.lines), self.top + self.room)
         where = f"{last}/{len(self.lines)}"
+        if self._is_tail and self.part is None and self._tail is not None:
+            where += f" {glyphs.dot} end of {formats.size(self._tail.offset) if self._tail.offset else 'the logs'}"
         right: tuple[Span, ...] = ((f"{where}  ", "dim"), ("follow", "ok") if self.following else ("f follows", "dim"))
         if self.part is not None:
             right = (("f back to the end", "dim"),)

@@ -90,7 +90,7 @@ class Prompt(Horizontal):
         hint: str = "",
         complete: Callable[[str], str] | None = None,
     ) -> None:
-        super().__init__(id="prompt")
+        super().__init__()
         self.closed = False
         self._ready = False
         self._owner = owner
@@ -107,7 +107,9 @@ class Prompt(Horizontal):
         yield self._input
 
     def on_mount(self) -> None:
-        """Take the keys, first those that were typed before the prompt stood."""
+        """Take the keys, first those that were typed before the prompt stood; one that was left already takes none."""
+        if self.closed:
+            return
         self.screen.set_focus(self._input)
         self._ready = True
         for event in self._early:

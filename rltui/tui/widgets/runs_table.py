@@ -25,6 +25,8 @@ class RunsTable(ListPane):
         self.query_words = ""
         self.cluster = ""
         self.rows: list[RunSummary] = []
+        self.order = ""
+        self.times: view.Times = "age"
         self._several = False
         self._away: Mapping[str, float] = {}
         self._now = 0.0
@@ -69,13 +71,25 @@ class RunsTable(ListPane):
         self.query_words = words
         self._select()
 
+    def sort_by(self, order: str) -> None:
+        """Another order of ``view.ORDERS``; empty: as the services give them, the newest first."""
+        self.order = order
+        self._select()
+
+    def toggle_times(self) -> None:
+        """Show since when, or day and hour."""
+        self.times = "date" if self.times == "age" else "age"
+        self.repaint()
+
     def _select(self) -> None:
         chosen = self.selected.run_id if self.selected is not None else None
         self.rows = [
             run
             for run in self._snapshot.runs
-            if self.cluster in ("", run.cluster) and view.matches(run, self.query_words)
+            if self.cluster in ("", run.cluster) and view.matches(run, self.query_words, self._snapshot.taken_at)
         ]
+        if self.order:
+            self.rows.sort(key=view.ORDERS[self.order])
         ids = [run.run_id for run in self.rows]
         if chosen in ids:
             self.cursor = ids.index(chosen)
@@ -95,7 +109,7 @@ class RunsTable(ListPane):
 
     def _plan(self) -> view.Plan:
         longest = max((len(run.run_id) for run in self.rows), default=3)
-        return view.plan(self.size.width, max(14, min(longest, 40)), self._several and not self.cluster)
+        return view.plan(self.size.width, max(14, min(longest, 40)), self._several and not self.cluster, self.times)
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""

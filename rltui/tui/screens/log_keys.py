@@ -2,46 +2,67 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from rltui.tui.screens.acting import ActingScreen
 from rltui.tui.screens.run_tabs import NUMBERS
 from rltui.tui.views.log_choice import log_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from textual.app import App
+
+    from rltui.tui.host import Host
+    from rltui.tui.screens.prompting import Prompting
     from rltui.tui.widgets.log_pane import LogPane
     from rltui.watch.snapshots import LogFile
 
 
-class LogKeysScreen(ActingScreen, inherit_bindings=False):
+class HasLog(Protocol):
     """A screen with a log.
 
     Attributes:
         log_name: Which log is wanted, as in ``LogSnapshot``.
+        prompting: Where one types what is searched.
     """
 
-    log_name = ""
+    log_name: str
+    prompting: Prompting
+
+    @property
+    def app(self) -> App[object]:
+        """The application, for dialogs."""
+
+    @property
+    def cockpit(self) -> Host:
+        """The application, as screens see it."""
 
     @property
     def log_pane(self) -> LogPane | None:
         """The log's pane, once it was opened."""
-        raise NotImplementedError
 
     @property
     def log_files(self) -> tuple[LogFile, ...]:
         """The logs there are."""
-        raise NotImplementedError
 
     def open_tab(self, index: int) -> None:
         """Show a tab."""
-        raise NotImplementedError
+
+
+class LogKeys:
+    """What the keys of the log do.
+
+    Args:
+        screen: Has the log.
+    """
+
+    def __init__(self, screen: HasLog) -> None:
+        self._screen = screen
 
     def in_log(self, act: Callable[[LogPane], object]) -> None:
         """Do something with the log's pane, if it was opened."""
-        if self.log_pane is not None:
-            act(self.log_pane)
+        if self._screen.log_pane is not None:
+            act(self._screen.log_pane)
 
     def do_choose_log(self) -> None:
         """Choose which log is shown."""
@@ -50,10 +71,12 @@ class LogKeysScreen(ActingScreen, inherit_bindings=False):
         def chosen(ids: tuple[str, ...] | None) -> None:
             if ids:
                 self.in_log(lambda pane: pane.leave_part())
-                self.log_name = ids[0]
-                self.cockpit.controller.watch_log(self.log_name)
+                self._screen.log_name = ids[0]
+                self._screen.cockpit.controller.watch_log(self._screen.log_name)
 
-        self.app.push_screen(PickScreen("which log", log_items(self.log_files, self.log_name)), chosen)
+        self._screen.app.push_screen(
+            PickScreen("which log", log_items(self._screen.log_files, self._screen.log_name)), chosen
+        )
 
     def do_follow(self) -> None:
         """Stay at the end of the log, or stop doing so."""
@@ -77,15 +100,6 @@ class LogKeysScreen(ActingScreen, inherit_bindings=False):
 
     def do_search(self) -> None:
         """Search the log."""
-        self.open_tab(NUMBERS["logs"])
-        self.ask("search", "/", self.log_pane.words if self.log_pane is not None else "", hint="words in the log")
-
-    def typed(self, purpose: str, text: str) -> None:
-        """Search while typing."""
-        if purpose == "search":
-            self.in_log(lambda pane: pane.search(text))
-
-    def left(self, purpose: str) -> None:
-        """Leaving the search clears it."""
-        if purpose == "search":
-            self.in_log(lambda pane: pane.search(""))
+        self._screen.open_tab(NUMBERS["logs"])
+        words = self._screen.log_pane.words if self._screen.log_pane is not None else ""
+        self._screen.prompting.ask("search", "/", words, hint="words in the log")

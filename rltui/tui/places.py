@@ -1,0 +1,25 @@
+"""The screens that can be opened: a new one is its file and a line here. Each is imported when first opened."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+PLACES: dict[str, str] = {
+    "runs": "RunsScreen",
+    "run": "RunScreen",
+    "launch": "LaunchScreen",
+    "why": "WhyScreen",
+    "clusters": "ClustersScreen",
+    "help": "HelpScreen",
+}
+"""Module below ``rltui.tui.screens`` → the class of its screen."""
+
+
+def screen_class(place: str) -> type[Screen[None]]:
+    """The class of a screen."""
+    found: type[Screen[None]] = getattr(import_module(f"rltui.tui.screens.{place}"), PLACES[place])
+    return found

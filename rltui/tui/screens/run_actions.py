@@ -1,0 +1,168 @@
+"""What can be done with a run, from the list and from its own screen alike: always asked about first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from rltui.tui import keys
+from rltui.tui.messages import Action, Ask
+from rltui.tui.palette import action_items
+from rltui.tui.views.nodes import known_nodes, node_items
+from rltui.watch.snapshots import LIVE_STATES
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+    from rltui.service.cockpit import WhyReport
+    from rltui.tui.host import Host
+    from rltui.tui.keys import KeyContext
+    from rltui.tui.screens.pick import PickScreen
+    from rltui.watch.snapshots import RunSummary
+
+
+def _can_act(context: keys.KeyContext) -> str:
+    return keys.may_change(context) or keys.needs_run(context)
+
+
+def _can_cancel(context: keys.KeyContext) -> str:
+    ended = "" if context.run_state in LIVE_STATES else f"nothing to cancel: the run is {context.run_state} already"
+    return _can_act(context) or ended
+
+
+def _can_exclude(context: keys.KeyContext) -> str:
+    unknown = "" if context.num_nodes else "the run's nodes are not known: there is none to keep away from"
+    return _can_act(context) or unknown
+
+
+ACT = keys.KeyGroup(
+    "acting on a run, always previewed first",
+    (
+        keys.Key("why", ("!",), "why", "Why it died or stands still: causes, evidence, remedies.", 3, keys.needs_run),
+        keys.Key("actions", ("x",), "act", "A menu of all actions, with the reason where one cannot be done.", 4),
+        keys.Key("cancel", ("c",), "cancel", "Cancel the run.", 5, _can_cancel),
+        keys.Key("resubmit", ("r",), "resubmit", "Start a new attempt from the newest checkpoint.", 0, _can_act),
+        keys.Key("exclude", ("e",), "exclude", "Resubmit without some of its nodes.", 0, _can_exclude),
+        keys.Key("lower_memory", ("m",), "less memory", "Resubmit with a lower memory peak.", 0, _can_act),
+        keys.Key("edit", ("s",), "edit", "Resubmit with changes: key.path=value.", 0, _can_act),
+    ),
+)
+
+
+class HasRun(Protocol):
+    """A screen on which a run is selected or open."""
+
+    @property
+    def target(self) -> RunSummary | None:
+        """The run that actions are for."""
+
+    @property
+    def app(self) -> App[object]:
+        """The application, for dialogs."""
+
+    @property
+    def cockpit(self) -> Host:
+        """The application, as screens see it."""
+
+    @property
+    def on_top(self) -> bool:
+        """Whether this is the screen that takes the keys."""
+
+    def act(self, key_id: str) -> None:
+        """Do what a key of the table stands for."""
+
+    def ask_changes(self, ask: Ask) -> None:
+        """Ask which keys a resubmission is to change."""
+
+    def key_context(self) -> KeyContext:
+        """What decides which keys can act."""
+
+
+def nodes_of(run: RunSummary | None, host: Host) -> tuple[str, ...]:
+    """Nodes of a run, as far as they are known by name."""
+    return known_nodes(run, host.pictures.run(run.run_id)) if run is not None else ()
+
+
+class RunActions:
+    """What the keys of ``ACT`` do.
+
+    Args:
+        screen: Says which run they are for.
+    """
+
+    def __init__(self, screen: HasRun) -> None:
+        self._screen = screen
+        self._picking: tuple[str, PickScreen] | None = None
+        """The run whose nodes are being picked, and where."""
+
+    def _ask(self, action: Action) -> None:
+        if self._screen.target is not None:
+            self._screen.cockpit.ask(Ask(action, self._screen.target.run_id))
+
+    def do_cancel(self) -> None:
+        """Ask what cancelling would do."""
+        self._ask("cancel")
+
+    def do_resubmit(self) -> None:
+        """Ask what resubmitting would do."""
+        self._ask("resubmit")
+
+    def do_lower_memory(self) -> None:
+        """Ask what would lower the memory peak."""
+        self._ask("lower_memory")
+
+    def do_edit(self) -> None:
+        """Type what a resubmission is to change."""
+        if self._screen.target is not None:
+            self._screen.ask_changes(Ask("edit", self._screen.target.run_id))
+
+    def do_why(self) -> None:
+        """Say why it died or stands still."""
+        if self._screen.target is not None:
+            self._screen.cockpit.open("why", self._screen.target.run_id)
+
+    def do_actions(self) -> None:
+        """A menu of all of these."""
+        from rltui.tui.screens.pick import PickScreen
+
+        run = self._screen.target
+        items = action_items(ACT, self._screen.key_context(), self._screen.cockpit.glyphs)
+
+        def chosen(ids: tuple[str, ...] | None) -> None:
+            if ids and self._screen.on_top and self._screen.target is not None and run is not None:
+                # the list below may have moved while the menu was open
+                if self._screen.target.run_id == run.run_id:
+                    self._screen.act(ids[0])
+                else:
+                    self._screen.cockpit.say("the list has changed: nothing was done", "warning")
+
+        self._screen.app.push_screen(PickScreen(run.run_id if run is not None else "actions", items), chosen)
+
+    def do_exclude(self) -> None:
+        """Pick the nodes that a resubmission keeps away from; the one that a diagnosis names comes first."""
+        from rltui.tui.screens.pick import PickScreen
+
+        run = self._screen.target
+        if run is None:
+            return
+        report = self._screen.cockpit.pictures.why(run.run_id)
+        screen = PickScreen(
+            f"keep away from which node of {run.run_id}",
+            node_items(nodes_of(run, self._screen.cockpit), report),
+            marking=True,
+        )
+        self._picking = (run.run_id, screen)
+
+        def chosen(ids: tuple[str, ...] | None) -> None:
+            self._picking = None
+            if ids:
+                self._screen.cockpit.ask(Ask("exclude", run.run_id, exclude=ids))
+
+        self._screen.app.push_screen(screen, chosen)
+        if report is None:
+            self._screen.cockpit.controller.ask_why(run.run_id)
+
+    def take_why(self, report: WhyReport) -> None:
+        """A diagnosis is there: its nodes come first in a picker that is open."""
+        if self._picking is not None and self._picking[0] == report.run_id:
+            nodes = nodes_of(self._screen.target, self._screen.cockpit)
+            self._picking[1].pick_list.show(node_items(nodes, report))

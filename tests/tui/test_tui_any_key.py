@@ -1,0 +1,75 @@
+"""No key ends the cockpit, whatever Textual calls it: it looks methods up by the names of keys."""
+
+from __future__ import annotations
+
+import string
+from typing import TYPE_CHECKING
+
+import pytest
+from fake_cockpit import FakeCockpit
+from pictures import cockpit, flushed, press
+from textual.keys import Keys
+
+from rltui.cluster.prompts import Field, Question
+from rltui.tui.messages import Ask
+from rltui.tui.picking import PickItem
+from rltui.tui.screens.confirm import ConfirmScreen
+from rltui.tui.screens.door import DoorScreen
+from rltui.tui.screens.pick import PaletteScreen, PickScreen
+from rltui.tui.screens.runs import RunsScreen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rltui.tui.app import CockpitApp
+
+PRINTABLE = [char for char in string.printable if char.isprintable()] + list("äß€あ")
+NAMED = sorted({key.value for key in Keys} - {"ctrl+c"})
+ITEMS = [PickItem("one", "one"), PickItem("two", "two")]
+QUESTION = Question(kind="password", title="hpc", instructions=(), fields=(Field(text="Password:", echo=False),))
+
+OPEN: dict[str, Callable[[CockpitApp], object]] = {
+    "runs": lambda app: None,
+    "run": lambda app: app.open_run(app.pictures.ids[0]),
+    "log": lambda app: app.open_run(app.pictures.ids[0], 5),
+    "launch": lambda app: app.open("launch"),
+    "why": lambda app: app.open("why", app.pictures.ids[0]),
+    "clusters": lambda app: app.open("clusters"),
+    "confirm": lambda app: app.push_screen(
+        ConfirmScreen(Ask("cancel", app.pictures.ids[0]), FakeCockpit().preview_cancel(app.pictures.ids[0]))
+    ),
+    "pick": lambda app: app.push_screen(PickScreen("which", ITEMS, marking=True)),
+    "palette": lambda app: app.push_screen(PaletteScreen("do", ITEMS)),
+    "help": lambda app: app.open("help", RunsScreen.KEYS),
+    "door": lambda app: app.push_screen(DoorScreen("hpc", QUESTION)),
+    "prompt": lambda app: app.screen.act("filter"),
+}
+
+
+@pytest.mark.parametrize("place", OPEN)
+async def test_no_key_ends_the_cockpit(place: str) -> None:
+    async with cockpit() as pilot:
+        app = pilot.app
+
+        async def open_anew() -> None:
+            while len(app.screen_stack) > 1:
+                app.pop_screen()
+            app.screen.prompting.close()
+            OPEN[place](app)
+            await flushed(pilot)
+
+        await open_anew()
+        table = getattr(app.screen, "KEYS", None)
+        doing = {name for key in table.keys for name in key.keys} if table is not None else set()
+        await press(pilot, *(key for key in (*PRINTABLE, *NAMED) if key not in doing and key != "enter"))
+        for key in sorted(doing - {"q"} if place == "runs" else doing):
+            await open_anew()
+            await press(pilot, key)
+        await open_anew()
+        assert app.is_running
+
+
+async def test_a_prompt_is_left_and_opened_again_within_one_burst() -> None:
+    async with cockpit() as pilot:
+        await press(pilot, *(["/", "escape"] * 5), "/", "o", "p", "d")
+        assert pilot.app.screen.table.query_words == "opd"

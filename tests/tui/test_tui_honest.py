@@ -1,0 +1,179 @@
+"""What is shown adds up, says all of a reason, and does not alarm where nothing is wrong."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from canned_runs import NOW, RUNS, snapshot
+from fake_cockpit import FakeCockpit
+from pictures import cockpit, enter, flushed, notices, press, screen_text, settled, until_text
+
+from rltui.tui import commands, formats, logtext, theme
+from rltui.tui.app import CockpitApp
+from rltui.tui.glyphs import ASCII, UNICODE
+from rltui.tui.views import charts, overview, parts, queues, runs, stage, tabs
+from rltui.watch.runs import RATES
+from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, QueueSnapshot, RunSnapshot, StatusSnapshot
+
+TIMES = {
+    "time/total": 20.0,
+    "time/generate": 8.0,
+    "time/teacher": 4.0,
+    "time/critic": 3.0,
+    "time/measure": 2.0,
+    "time/train": 1.0,
+    "time/engine_idle": 6.0,
+}
+
+
+def test_the_bars_of_a_step_add_up_with_phases_that_nobody_named() -> None:
+    found = parts.step_parts(TIMES)
+    assert [word for word, _ in found] == ["generate", "train", "critic", "measure", "teacher", "other"]
+    assert sum(seconds for _, seconds in found) == pytest.approx(TIMES["time/total"])
+    shares = [int(row.plain.split()[-1].rstrip("%")) for row in parts.step_rows(TIMES, 60, UNICODE)]
+    assert sum(shares) == pytest.approx(100, abs=3)
+
+
+def test_the_speed_of_a_run_is_the_same_series_in_the_list_and_beside_it() -> None:
+    picture = snapshot(RUNS[0])
+    series = {name: values for name, values in picture.metrics.series.items() if "tokens" in name}
+    assert len(series) == 2
+    assert charts.SPEEDS == RATES
+    text = "\n".join(line.plain for line in overview.overview(picture, 80, 30, UNICODE, ()))
+    assert "learner tok/s" in text
+    assert "actor tok/s" not in text
+
+
+def test_an_ended_run_has_neither_dead_actors_in_red_nor_queues() -> None:
+    run = next(run for run in RUNS if run.state == "finished")
+    dead = tuple(
+        ActorSnapshot(actor_id=str(n), class_name="Engine", name=f"engine {n}", state="DEAD", death_cause="exited")
+        for n in range(3)
+    )
+    status = StatusSnapshot(queues=(QueueSnapshot(name="Prompt Queue", current=0, maxsize=32),))
+    picture = msgspec.structs.replace(snapshot(run), actors=dead, status=status)
+    rows = tabs.actors(picture, 80, UNICODE)
+    assert not any(role == "bad" for row in rows for _, role in row.spans)
+    assert "the run has ended" in rows[0].plain
+    text = "\n".join(row.plain for row in queues.tab(picture, 80, UNICODE))
+    assert "prompt" not in text
+    assert "the run has ended" in text
+    failed = msgspec.structs.replace(picture, summary=next(run for run in RUNS if run.state == "failed"))
+    assert any(role == "bad" for row in tabs.actors(failed, 80, UNICODE) for _, role in row.spans)
+
+
+def test_the_reason_of_a_failure_is_told_to_its_end() -> None:
+    reason = "CUDA out of memory in engine 3 on nid010798: 61.2 GiB wanted by the KV cache, 58.9 GiB free of 95.6 GiB"
+    run = next(run for run in RUNS if run.state == "failed")
+    run = msgspec.structs.replace(run, end=EndSnapshot(outcome="failed", exit_code=1, reason=reason))
+    text = " ".join(" ".join(row.plain.split()) for row in stage.verdict(run, 60, UNICODE))
+    assert reason in text
+    whole = overview.overview(snapshot(run), 80, 24, UNICODE, ())
+    assert "58.9 GiB free of 95.6 GiB" in " ".join(" ".join(row.plain.split()) for row in whole)
+
+
+def test_a_console_without_braille_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "linux")
+    assert CockpitApp(FakeCockpit()).glyphs is ASCII
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert CockpitApp(FakeCockpit()).glyphs is UNICODE
+
+
+async def test_a_readonly_cockpit_opens_launch_and_refuses_to_launch() -> None:
+    async with cockpit(readonly=True) as pilot:
+        await press(pilot, "n")
+        assert pilot.app.screen.crumbs()[0] == "launch"
+        assert "read-only" in pilot.app.screen.KEYS.find("submit").off(pilot.app.screen.key_context())
+
+
+async def test_the_newest_failure_is_two_keys_away_and_times_are_told() -> None:
+    async with cockpit(size=(100, 24)) as pilot:
+        screen = pilot.app.screen
+        assert "AGE" in screen_text(pilot)
+        await press(pilot, "t")
+        assert "STARTED" in screen_text(pilot)
+        assert formats.moment(screen.table.selected.created_at) in screen_text(pilot)
+        await press(pilot, "F")
+        ends = [run.end.at for run in screen.table.rows]
+        assert ends == sorted(ends, reverse=True)
+        assert {run.state for run in screen.table.rows} == {"failed"}
+        await press(pilot, "!")
+        assert pilot.app.screen.run_id == screen.table.rows[0].run_id
+
+
+async def test_the_list_is_sorted_by_shifted_letters_and_escape_sorts_as_before() -> None:
+    async with cockpit() as pilot:
+        table = pilot.app.screen.table
+        before = list(table.rows)
+        await press(pilot, "R")
+        rewards = [run.reward for run in table.rows if run.reward is not None]
+        assert rewards == sorted(rewards, reverse=True)
+        assert table.rows != before
+        await press(pilot, "escape")
+        assert table.rows == before
+
+
+@pytest.mark.parametrize(("query", "fits"), [("since:2h", True), ("since:30m", False), ("since:soon", True)])
+def test_a_filter_by_time(query: str, fits: bool) -> None:
+    run = next(run for run in RUNS if run.state == "finished")
+    run = msgspec.structs.replace(run, created_at=NOW - 90_000, end=EndSnapshot(outcome="finished", at=NOW - 4000))
+    assert runs.matches(run, query, NOW) is fits
+
+
+async def test_notices_are_few_and_go_with_escape() -> None:
+    async with cockpit() as pilot:
+        for number in range(5):
+            pilot.app.say(f"notice {number}\n" + "more\n" * 9, "error")
+        await flushed(pilot)
+        assert len(pilot.app._notifications) <= 3
+        await press(pilot, "escape")
+        assert not pilot.app._notifications
+
+
+def test_an_unknown_command_names_the_nearest_only() -> None:
+    problem = commands.parse("lanch x").problem
+    assert "launch" in problem
+    assert len(problem) < 80
+
+
+async def test_the_theme_is_kept_for_the_next_start() -> None:
+    async with cockpit() as pilot:
+        await enter(pilot, ":theme light\n")
+        assert pilot.app.theme == theme.LIGHT
+    async with cockpit() as pilot:
+        assert pilot.app.theme == theme.LIGHT
+
+
+@pytest.mark.parametrize(
+    ("lines", "end_bytes", "tail"),
+    [
+        (("x" * 99,) * 2000, 165_000_000, True),
+        (("x" * 199,) * 1310, 400_000, True),
+        (("x" * 99,) * 1000, 100_000, False),
+        (("x" * 299,) * 1500, 450_000, False),
+        ((), 0, False),
+    ],
+)
+def test_whether_a_log_is_seen_from_its_beginning(lines: tuple[str, ...], end_bytes: int, tail: bool) -> None:
+    assert logtext.is_tail(lines, end_bytes) is tail
+
+
+async def test_a_search_in_the_end_of_a_long_log_says_that_it_is_no_more() -> None:
+    class LongLog(FakeCockpit):
+        def watch(self, run_id: str, log: str = "") -> RunSnapshot:
+            picture = super().watch(run_id, log)
+            return msgspec.structs.replace(picture, log=msgspec.structs.replace(picture.log, offset=165_000_000))
+
+    async with cockpit(LongLog(), open_run=RUNS[0].run_id) as pilot:
+        await settled(pilot)
+        await press(pilot, "6")
+        await until_text(pilot, "end of 165 MB")
+        await enter(pilot, "/no-such-word\n")
+        await until_text(pilot, "in this part")
+        assert "only the last" in notices(pilot)
+        assert "grep -rn no-such-word" in notices(pilot)
+
+
+@pytest.mark.parametrize(("num_bytes", "words"), [(0, "0 B"), (9_400, "9.4 kB"), (165e6, "165 MB"), (1.2e9, "1.2 GB")])
+def test_sizes(num_bytes: float, words: str) -> None:
+    assert formats.size(num_bytes) == words
