@@ -54,6 +54,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         other_gpus: GPUs of anything else, such as reward models.
         together: GPUs of trainer and engines, where the sum is known and the parts are not.
         settings: Values by dotted key of a layout.
+        unsure: Keys of a layout, or their sections, that stand for something else there or are not known.
         notes: What could not be mapped, or was taken for granted.
     """
 
@@ -77,6 +78,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     other_gpus: int | None = 0
     together: int | None = None
     settings: dict[str, Any] = {}
+    unsure: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
