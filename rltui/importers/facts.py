@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from rltui.importers.values import total
+from rltui.importers.values import HOLE, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,6 +109,24 @@ def mapped(source: Settings, table: Mapping[str, tuple[str, Kind]]) -> dict[str,
         if value is not None:
             found[key] = value
     return found
+
+
+def on_megatron(*pipelines: int | None) -> tuple[str, ...]:
+    """What a layout is not sure of where Megatron trains: its recomputation and its own sharing of states.
+
+    Args:
+        pipelines: Ways of cutting a model for which a layout has no word; one that is not 1 takes data-parallel ranks.
+    """
+    words = ["gradient_checkpointing", "zero_stage", "sequence_parallel"]
+    if any(size != 1 for size in pipelines):
+        words.append("tensor_parallel")
+    return tuple(f"roles.{role}.{word}" for role in ("learner", "critic") for word in words)
+
+
+def first_of(text: str) -> str:
+    """The first of a list of files written as ``[a, b]``; empty where it is not known."""
+    first = text.strip("[]").split(",")[0].strip(" '\"")
+    return "" if HOLE in first else first
 
 
 def uncounted(source: Settings, counted: tuple[str, ...]) -> int | None:

@@ -1,4 +1,4 @@
-"""What a user says of a script's open ends: ``hardware.gpus_per_node=8`` of a layout, ``NNODES=4`` of its environment."""
+"""What a user says of a script's open ends: a layout's ``hardware.nodes=2``, or ``NNODES=2`` of its environment."""
 
 from __future__ import annotations
 

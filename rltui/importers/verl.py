@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_overrides
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks, uncounted
+from rltui.importers.facts import Facts, Kind, Teacher, first_of, mapped, on_megatron, remarks, uncounted
 from rltui.importers.values import HOLE, product, quotient, to_bool, total
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ _COUNTED = (
     "reward.",
     "data.",
 )
+_ULYSSES = (f"{_ACTOR}.ulysses_sequence_parallel_size", f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size")
+_ENGINE_CUTS = ("pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size")
 _OVERRIDE = re.compile(r"\+{0,2}[a-z_]+(?:\.\w+)+=")
 _TABLE: Mapping[str, tuple[str, Kind]] = {
     "data.train_batch_size": ("train.prompts_per_step", "int"),
@@ -45,6 +47,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "data.max_prompt_length": ("lengths.prompt", "int"),
     "data.max_response_length": ("lengths.response", "int"),
     "data.train_files": ("data.train", "text"),
+    "data.val_files": ("data.eval", "text"),
     "actor_rollout_ref.model.enable_gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
     "actor_rollout_ref.model.lora_rank": ("roles.learner.lora_rank", "int"),
     f"{_ACTOR}.ulysses_sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
@@ -159,6 +162,7 @@ def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Fa
         teacher=_teacher(source),
         other_gpus=total(_reward_pool(source), uncounted(source, _COUNTED)),
         settings=settings,
+        unsure=_unsure(source),
         notes=(*notes, *_parallel_notes(source), *variant.notes, *remarks(source)),
     )
 
@@ -290,12 +294,38 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
     found.setdefault("lengths.prompt", 512)
     found.setdefault("lengths.response", 512)
     found.setdefault("train.prompts_per_step", 1024)
-    files = str(found.get("data.train", ""))
-    if files.startswith("["):
-        found["data.train"] = files.strip("[]").split(",")[0].strip(" '\"")
-    if HOLE in str(found.get("data.train", "")) or to_bool(files) is not None:
-        found.pop("data.train", None)
+    if budget := _budget(source):
+        found["lengths.pack"] = budget
+    for key in ("data.train", "data.eval"):
+        files = first_of(str(found.pop(key, "")))
+        if files and to_bool(files) is None:
+            found[key] = files
     return found
+
+
+def _budget(source: Settings) -> int | None:
+    """Tokens of a pass, which the ranks of one sequence share; None where passes are counted in rows."""
+    if not source.flag(f"{_ACTOR}.use_dynamic_bsz"):
+        return None
+    ranks = source.integer(*_ULYSSES, default=1) if not _on_megatron(source, _ACTOR) else 1
+    context = source.integer(f"{_ACTOR}.megatron.context_parallel_size", default=1)
+    return product(source.integer(f"{_ACTOR}.ppo_max_token_len_per_gpu", default=16384), ranks, context)
+
+
+def _unsure(source: Settings) -> tuple[str, ...]:
+    """Roles whose memory a layout's words do not tell: Megatron's cuts, and strategies that are not FSDP."""
+    keys: list[str] = []
+    for role, prefix in (("learner", _ACTOR), ("critic", "critic")):
+        strategy = source.text(f"{prefix}.strategy", "model_engine", default="fsdp")
+        if _on_megatron(source, prefix) or "fsdp" not in strategy:
+            keys.extend(on_megatron(source.integer(f"{prefix}.megatron.pipeline_model_parallel_size", default=1)))
+        elif source.flag(f"{prefix}.use_dynamic_bsz") is None:
+            keys.append(f"roles.{role}.micro_batch")
+    if any(source.integer(f"{_ROLLOUT}.{cut}", default=1) != 1 for cut in _ENGINE_CUTS) or source.has(
+        f"{_ROLLOUT}.quantization"
+    ):
+        keys.append("roles.rollout")
+    return tuple(keys)
 
 
 def _trained(source: Settings, role: str, prefixes: tuple[str, str], trainer: int | None) -> dict[str, Any]:
