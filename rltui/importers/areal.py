@@ -194,7 +194,7 @@ def _settings(source: Settings) -> dict[str, Any]:
     found["roles.learner.zero_stage"] = 3
     if "lengths.pack" not in found and source.integer("actor.mb_spec.n_mbs", default=1) == 1:
         found["roles.learner.micro_batch"] = 0
-    return _DEFAULTS | found
+    return {**_DEFAULTS, **found}
 
 
 def _unsure(trainer: Allocation | None) -> tuple[str, ...]:

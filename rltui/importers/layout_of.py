@@ -98,7 +98,7 @@ def _token_budget(flat: dict[str, Any]) -> None:
 def _without_words(flat: dict[str, Any], unsure: list[str], assumed: list[str]) -> None:
     """What other systems do and the layout's own trainers do not."""
     # data and local models lie on the machine that the script was written for, not on this one
-    unsure.append("data.train")
+    unsure.extend(("data.train", "data.eval"))
     unsure.extend(key for key, value in flat.items() if key.endswith(".model") and str(value)[:1] in "/.~$")
     size, per_node = flat["roles.rollout.tensor_parallel"], flat["hardware.gpus_per_node"]
     if size > per_node:

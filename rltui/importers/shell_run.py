@@ -16,13 +16,14 @@ from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_children import Child, child_of
 from rltui.importers.shell_conditions import truth
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
+from rltui.importers.shell_guards import ends_in_error, variables_of
 from rltui.importers.shell_joins import joined
 from rltui.importers.shell_lexer import ScriptError
 from rltui.importers.slurm_lines import read_slurm
 from rltui.importers.values import HOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 Value = str | tuple[str, ...]
 MAX_STEPS = 20_000
@@ -31,26 +32,6 @@ MAX_ROUNDS = 8
 _ARGUMENTS = re.compile(r"\$#|\$\{#\}|\$\{?1|^getopts\b")
 ENVIRONMENTS = frozenset({"activate", "conda.sh", ".bashrc", ".bash_profile", ".profile", ".env"})
 GPU_WORDS = frozenset({"gpu", "cuda", "nvidia"})
-
-
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
-
-
-def _words_of(nodes: syntax.Block) -> Iterator[str]:
-    """Words of the tests in ``nodes``."""
-    for node in nodes:
-        if isinstance(node, syntax.Command):
-            yield from node.words
-        elif isinstance(node, syntax.AndOr):
-            yield from _words_of((node.left, node.right))
-
-
-def _ends(body: syntax.Block) -> bool:
-    """Whether a branch ends the script with an error."""
-    last = body[-1] if body else None
-    if isinstance(last, syntax.Group):
-        return _ends(last.body)
-    return isinstance(last, syntax.Command) and last.words[:1] == ("exit",) and last.words[1:2] != ("0",)
 
 
 class Started(Struct, frozen=True):
@@ -211,10 +192,9 @@ class _Follower:
 
     def demands(self, tests: syntax.Block, body: syntax.Block) -> bool:
         """Whether ``body`` ends a script for want of a variable that ``tests`` look at; it is then taken to be set."""
-        if not _ends(body):
+        if not ends_in_error(body):
             return False
-        words = " ".join(_words_of(tests))
-        wanting = {name for name in _VARIABLE.findall(words) if not self.variables.get(name)}
+        wanting = {name for name in variables_of(tests) if not self.variables.get(name)}
         self.variables.update(dict.fromkeys(wanting, HOLE))
         return bool(wanting)
 

@@ -176,7 +176,7 @@ def _settings(source: Settings) -> dict[str, Any]:
     if source.flag("trainer.policy.fsdp_config.cpu_offload"):
         found["roles.learner.offload"] = "all"
     found["roles.learner.zero_stage"] = 3
-    return _DEFAULTS | found
+    return {**_DEFAULTS, **found}
 
 
 def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:

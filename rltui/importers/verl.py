@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rltui.importers import variants
+from rltui.importers import variants, verl_teachers
 from rltui.importers.arguments import Settings, from_flags, from_overrides
-from rltui.importers.facts import Facts, Kind, Teacher, first_of, mapped, on_megatron, remarks, uncounted
+from rltui.importers.facts import Facts, Kind, first_of, mapped, on_megatron, remarks, uncounted
 from rltui.importers.values import HOLE, product, quotient, to_bool, total
 
 if TYPE_CHECKING:
@@ -129,11 +129,11 @@ def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Fa
     tensor_parallel = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size")
     pipeline = source.integer(f"{_ROLLOUT}.pipeline_model_parallel_size", default=1)
     replicas = source.integer(f"{_ROLLOUT}.data_parallel_size", default=1)
-    teacher = _teacher(source)
+    teacher = verl_teachers.teacher(source)
     if separate:
         nodes, per_node = _both_pools((nodes, per_node), _own_pool(source))
         asked = total(asked, rollout)
-    elif teacher and teacher.gpus and (on_one := _both_pools((nodes, per_node), _teacher_machine(source))[1]):
+    elif teacher and teacher.gpus and (on_one := _both_pools((nodes, per_node), verl_teachers.machine(source))[1]):
         # a node that is full already is left as it is: that Ray must hold more than it says is for the check to find
         per_node = on_one if on_one <= _GPUS_OF_A_NODE and nodes == 1 else per_node
     on_slurm = script.slurm.gpus
@@ -224,37 +224,6 @@ def _both_pools(
     if nodes == own_nodes and together is not None and together <= _GPUS_OF_A_NODE:
         return nodes, together
     return (total(nodes, own_nodes), per_node) if per_node == own_per_node else (None, None)
-
-
-def _teacher(source: Settings) -> Teacher | None:
-    """The teacher's pool, which verl adds on top of the trainer's."""
-    if source.flag("distillation.enabled") is False:
-        return None
-    names = [name for name in source.values if name.startswith("distillation.teacher_model")]
-    models = [name for name in names if name.endswith("model_path")]
-    sizes = [name for name in names if name.endswith("tensor_model_parallel_size")]
-    return Teacher(
-        model=source.text(models[0]) if models else "",
-        gpus=_teacher_pool(source),
-        tensor_parallel=source.integer(sizes[0]) if len({source.integer(name) for name in sizes}) == 1 else None,
-    )
-
-
-def _teacher_pool(source: Settings) -> int | None:
-    """GPUs of the teacher; 0 where it sits on the trainer's, as it did when it had no pool of its own."""
-    elder = "distillation.teacher_model"
-    if source.has(f"{elder}.enable_resource_pool"):
-        apart = source.flag(f"{elder}.enable_resource_pool")
-        nodes, per_node = source.integer(f"{elder}.nnodes", default=1), source.integer(f"{elder}.n_gpus_per_node")
-        return 0 if apart is False else product(nodes, per_node) if apart else None
-    return product(*_teacher_machine(source))
-
-
-def _teacher_machine(source: Settings) -> tuple[int | None, int | None]:
-    """Nodes and GPUs a node of the teacher's own pool."""
-    if not source.has("distillation.nnodes", "distillation.n_gpus_per_node"):
-        return None, None
-    return source.integer("distillation.nnodes", default=1), source.integer("distillation.n_gpus_per_node", default=8)
 
 
 def _reward_pool(source: Settings) -> int | None:
