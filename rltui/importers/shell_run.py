@@ -16,6 +16,7 @@ from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_children import Child, child_of
 from rltui.importers.shell_conditions import truth
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
+from rltui.importers.shell_guards import ends_in_error, variables_of
 from rltui.importers.shell_joins import joined
 from rltui.importers.shell_lexer import ScriptError
 from rltui.importers.slurm_lines import read_slurm
@@ -147,6 +148,8 @@ class _Follower:
             return
         verdict = self.verdict(node.left)
         tested = self.is_test(node.left)
+        if tested and (verdict is not False) == (node.operator == "&&") and self.demands((node.left,), (node.right,)):
+            return
         if verdict is None and tested:
             self.branches([(node.right,), ()])
         elif (verdict is not False) == (node.operator == "&&"):
@@ -178,7 +181,7 @@ class _Follower:
         for test, body in node.branches:
             self.tests_commands(test)
             verdict = self.verdict(test[-1]) if test else True
-            if verdict is False:
+            if verdict is False or (verdict and self.demands(test, body)):
                 continue
             possible.append(body)
             if verdict:
@@ -186,6 +189,14 @@ class _Follower:
         else:
             possible.append(())
         self.branches(possible)
+
+    def demands(self, tests: syntax.Block, body: syntax.Block) -> bool:
+        """Whether ``body`` ends a script for want of a variable that ``tests`` look at; it is then taken to be set."""
+        if not ends_in_error(body):
+            return False
+        wanting = {name for name in variables_of(tests) if not self.variables.get(name)}
+        self.variables.update(dict.fromkeys(wanting, HOLE))
+        return bool(wanting)
 
     def tests_commands(self, test: syntax.Block) -> None:
         """Follow what a condition runs; a Ray cluster may be started there."""
@@ -203,7 +214,7 @@ class _Follower:
                     return
             return
         for patterns, body in node.arms:
-            if body and GPU_WORDS.intersection(patterns):
+            if GPU_WORDS.intersection(patterns):
                 self.notes.append(f"the branch for {patterns[0]!r} is taken; which device there is shows only in a run")
                 self.block(body)
                 return

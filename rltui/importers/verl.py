@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rltui.importers import variants
+from rltui.importers import variants, verl_teachers
 from rltui.importers.arguments import Settings, from_flags, from_overrides
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks, uncounted
+from rltui.importers.facts import Facts, Kind, first_of, mapped, on_megatron, remarks, uncounted
 from rltui.importers.values import HOLE, product, quotient, to_bool, total
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ _COUNTED = (
     "reward.",
     "data.",
 )
+_ULYSSES = (f"{_ACTOR}.ulysses_sequence_parallel_size", f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size")
+_ENGINE_CUTS = ("pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size")
 _OVERRIDE = re.compile(r"\+{0,2}[a-z_]+(?:\.\w+)+=")
 _TABLE: Mapping[str, tuple[str, Kind]] = {
     "data.train_batch_size": ("train.prompts_per_step", "int"),
@@ -45,6 +47,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "data.max_prompt_length": ("lengths.prompt", "int"),
     "data.max_response_length": ("lengths.response", "int"),
     "data.train_files": ("data.train", "text"),
+    "data.val_files": ("data.eval", "text"),
     "actor_rollout_ref.model.enable_gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
     "actor_rollout_ref.model.lora_rank": ("roles.learner.lora_rank", "int"),
     f"{_ACTOR}.ulysses_sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
@@ -126,9 +129,13 @@ def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Fa
     tensor_parallel = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size")
     pipeline = source.integer(f"{_ROLLOUT}.pipeline_model_parallel_size", default=1)
     replicas = source.integer(f"{_ROLLOUT}.data_parallel_size", default=1)
+    teacher = verl_teachers.teacher(source)
     if separate:
         nodes, per_node = _both_pools((nodes, per_node), _own_pool(source))
         asked = total(asked, rollout)
+    elif teacher and teacher.gpus and (on_one := _both_pools((nodes, per_node), verl_teachers.machine(source))[1]):
+        # a node that is full already is left as it is: that Ray must hold more than it says is for the check to find
+        per_node = on_one if on_one <= _GPUS_OF_A_NODE and nodes == 1 else per_node
     on_slurm = script.slurm.gpus
     variant = variants.verl(source, algorithm)
     settings = _settings(source, trainer) | variant.found
@@ -156,9 +163,10 @@ def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Fa
         critic="own" if split else "shared" if algorithm == "ppo" else "none",
         critic_gpus=_half(nodes, per_node) if split else 0,
         reference=bool(source.flag(f"{_ACTOR}.use_kl_loss") or source.flag("algorithm.use_kl_in_reward")),
-        teacher=_teacher(source),
+        teacher=teacher,
         other_gpus=total(_reward_pool(source), uncounted(source, _COUNTED)),
         settings=settings,
+        unsure=_unsure(source),
         notes=(*notes, *_parallel_notes(source), *variant.notes, *remarks(source)),
     )
 
@@ -218,34 +226,6 @@ def _both_pools(
     return (total(nodes, own_nodes), per_node) if per_node == own_per_node else (None, None)
 
 
-def _teacher(source: Settings) -> Teacher | None:
-    """The teacher's pool, which verl adds on top of the trainer's."""
-    if source.flag("distillation.enabled") is False:
-        return None
-    names = [name for name in source.values if name.startswith("distillation.teacher_model")]
-    models = [name for name in names if name.endswith("model_path")]
-    sizes = [name for name in names if name.endswith("tensor_model_parallel_size")]
-    return Teacher(
-        model=source.text(models[0]) if models else "",
-        gpus=_teacher_pool(source),
-        tensor_parallel=source.integer(sizes[0]) if len({source.integer(name) for name in sizes}) == 1 else None,
-    )
-
-
-def _teacher_pool(source: Settings) -> int | None:
-    """GPUs of the teacher; 0 where it sits on the trainer's, as it did when it had no pool of its own."""
-    elder = "distillation.teacher_model"
-    if source.has(f"{elder}.enable_resource_pool"):
-        apart = source.flag(f"{elder}.enable_resource_pool")
-        nodes, per_node = source.integer(f"{elder}.nnodes", default=1), source.integer(f"{elder}.n_gpus_per_node")
-        return 0 if apart is False else product(nodes, per_node) if apart else None
-    if not source.has("distillation.nnodes", "distillation.n_gpus_per_node"):
-        return None
-    return product(
-        source.integer("distillation.nnodes", default=1), source.integer("distillation.n_gpus_per_node", default=8)
-    )
-
-
 def _reward_pool(source: Settings) -> int | None:
     """GPUs of a reward model with a pool of its own."""
     gpus: int | None = 0
@@ -290,12 +270,40 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
     found.setdefault("lengths.prompt", 512)
     found.setdefault("lengths.response", 512)
     found.setdefault("train.prompts_per_step", 1024)
-    files = str(found.get("data.train", ""))
-    if files.startswith("["):
-        found["data.train"] = files.strip("[]").split(",")[0].strip(" '\"")
-    if HOLE in str(found.get("data.train", "")) or to_bool(files) is not None:
-        found.pop("data.train", None)
+    if budget := _budget(source):
+        found["lengths.pack"] = budget
+    for key in ("data.train", "data.eval"):
+        files = first_of(str(found.pop(key, "")))
+        if files and to_bool(files) is None:
+            found[key] = files
     return found
+
+
+def _budget(source: Settings) -> int | None:
+    """Tokens of a pass, which the ranks of one sequence share; None where passes are counted in rows."""
+    if not source.flag(f"{_ACTOR}.use_dynamic_bsz"):
+        return None
+    ranks = source.integer(*_ULYSSES, default=1) if not _on_megatron(source, _ACTOR) else 1
+    context = source.integer(f"{_ACTOR}.megatron.context_parallel_size", default=1)
+    return product(source.integer(f"{_ACTOR}.ppo_max_token_len_per_gpu", default=16384), ranks, context)
+
+
+def _unsure(source: Settings) -> tuple[str, ...]:
+    """Roles whose memory a layout's words do not tell: Megatron's cuts, and strategies that are not FSDP."""
+    keys: list[str] = []
+    for role, prefix in (("learner", _ACTOR), ("critic", "critic")):
+        strategy = source.text(f"{prefix}.strategy", "model_engine", default="fsdp")
+        elsewhere = (f"{prefix}.engine.", f"{prefix}.veomni", "actor@", "critic@")
+        other_engine = "fsdp" not in strategy or any(name.startswith(elsewhere) for name in source.values)
+        if other_engine or _on_megatron(source, prefix):
+            keys.extend(on_megatron(source.integer(f"{prefix}.megatron.pipeline_model_parallel_size", default=1)))
+        elif source.flag(f"{prefix}.use_dynamic_bsz") is None:
+            keys.append(f"roles.{role}.micro_batch")
+    if any(source.integer(f"{_ROLLOUT}.{cut}", default=1) != 1 for cut in _ENGINE_CUTS) or source.has(
+        f"{_ROLLOUT}.quantization"
+    ):
+        keys.append("roles.rollout")
+    return tuple(keys)
 
 
 def _trained(source: Settings, role: str, prefixes: tuple[str, str], trainer: int | None) -> dict[str, Any]:

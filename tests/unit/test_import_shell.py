@@ -10,7 +10,7 @@ from rltui.importers.arguments import from_flags, from_overrides
 from rltui.importers.shell_lexer import ScriptError
 from rltui.importers.shell_run import read_shell
 from rltui.importers.slurm_lines import read_slurm
-from rltui.importers.values import HOLE
+from rltui.importers.values import HOLE, HOLES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,3 +154,23 @@ def test_overrides_of_hydra() -> None:
 def test_sbatch_lines(lines: str, nodes: int | None, per_node: int | None, card: str) -> None:
     job = read_slurm(lines)
     assert (job.nodes, job.gpus_per_node, job.gpu) == (nodes, per_node, card)
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        'if [ -z "${BASE:-}" ]; then\n  echo no\n  exit 1\nfi',
+        '[ -z "$BASE" ] && exit 1',
+        '[ -n "${BASE:-}" ] || { echo no; exit 1; }',
+        'BASE=${BASE:-}\nif [[ -z "${BASE}" ]]; then exit 1; fi',
+    ],
+)
+def test_a_variable_that_a_script_demands_is_taken_to_be_set(guard: str) -> None:
+    reading = read_shell(f'{guard}\npython train.py --path "$BASE/x" --n 2\n')
+    assert [command.words[-2:] for command in reading.commands if "train.py" in command.words] == [("--n", "2")]
+    assert HOLE in reading.commands[-1].words[3]
+
+
+def test_an_array_that_is_read_stands_for_words_that_are_not_known() -> None:
+    (command,) = read_shell('read -ra ARGS <<< "$(tool)"\npython train.py --colocate ${ARGS[@]}\n').commands
+    assert command.words[-1].startswith(HOLES)
