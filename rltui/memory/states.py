@@ -115,6 +115,9 @@ def gathered_gib(
     item = states.compute if base_bytes is None else min(states.compute, base_bytes)
     if sharding.backend in ("fsdp", "fsdp1"):
         return {"gathered": _fsdp_bytes(model, states, sharding, item, trained=trained) / GIB}
+    if trained and not states.gradients:
+        # The optimizer steps inside the backward pass: one gradient at a time, the largest is the LM head's.
+        return {"buffers": states.compute * model.vocab * model.hidden / GIB}
     if sharding.backend != "deepspeed":
         return {}
     parts = {}
@@ -131,18 +134,21 @@ def _fsdp_bytes(model: Architecture, states: States, sharding: Sharding, item: f
     count = count_parameters(model)
     routed = count.routed / model.experts.layers if model.experts else 0.0
     layer = (count.largest_layer - routed) / sharding.tensor_parallel + routed / sharding.expert_split
-    ends = (count.embedding + count.head) / sharding.tensor_parallel
+    embedding, head = count.embedding / sharding.tensor_parallel, count.head / sharding.tensor_parallel
     if sharding.pipeline_parallel > 1:
         # A stage keeps its weights whole between micro-batches, and adds up whole float32 gradients.
         part = slice_of(model, sharding)
         return part.whole * (item + (4 if trained else 0))
     layers = FSDP_GATHERED_LAYERS if sharding.backend == "fsdp" else FSDP1_GATHERED_LAYERS
-    gathered = item * layers * layer + states.compute * ends
+    gathered = item * layers * layer + (states.compute * layer if trained else 0.0)
     if item < states.compute:
         # The matrix that is multiplied with is dequantised whole.
         matrix = model.hidden * max(model.query_dim, *routed_widths(model)[:2]) / sharding.tensor_parallel
         gathered += states.compute * matrix
-    return gathered + (states.compute * (layer + count.embedding / sharding.tensor_parallel) if trained else 0.0)
+    copies = 2 if trained else 1
+    if sharding.ends_apart:
+        return max(gathered, states.compute * copies * max(embedding, head))
+    return gathered + states.compute * (copies * embedding + head)
 
 
 def adapter_parameters(model: Architecture, adapter: Adapter) -> int:
