@@ -88,7 +88,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
         hpz: ZeRO++ secondary partition (``zero_hpz_partition_size``); 1: none.
         offload: What lives in host memory.
         ends_apart: Whether FSDP gathers embedding and LM head as units of their own, each in its turn (torchtune's
-            ``custom_sharded_layers``), and not with the root unit, which stays gathered until the backward pass is over.
+            ``custom_sharded_layers``), and not with the root unit, which stays gathered until the backward pass ends.
     """
 
     gpus: int = 1

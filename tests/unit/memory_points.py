@@ -1,4 +1,4 @@
-"""Measured peaks and caches that others published, and what is estimated for each: shared by tests and the truth report.
+"""Measured peaks and caches that others published, and what is estimated for each: for the tests and the truth report.
 
 The tables name torch's reserved or allocated memory (grades A and B), or what an author read off nvidia-smi and rounded
 (grade C), with the source of every row.
@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rltui.hardware.models import known_model
 from rltui.memory import Workload, estimate_training
-from rltui.memory.estimate import RoleEstimate
 from rltui.memory.recipes import RECIPES
+
+if TYPE_CHECKING:
+    from rltui.memory.estimate import RoleEstimate
 
 FOLDER = Path(__file__).parent
 Row = dict[str, str]

@@ -34,7 +34,8 @@ def vllm_tokens(name: str, tensor_parallel: int, length: int, in_flight: int) ->
     if model.latent:
         full: Any = MLAAttentionSpec(num_kv_heads=1, head_size=model.latent.kv_rank + model.latent.rope_dim, **size)
     else:
-        full = FullAttentionSpec(num_kv_heads=heads, head_size=model.head_dim, **size)
+        wide = max(1, -(-(model.global_kv_heads or model.kv_heads) // tensor_parallel))
+        full = FullAttentionSpec(num_kv_heads=wide, head_size=model.global_head_dim or model.head_dim, **size)
     specs = {f"full.{i}": full for i in range(layers.full_layers)}
     if layers.sliding_layers:
         window = SlidingWindowSpec(
@@ -59,7 +60,9 @@ def vllm_tokens(name: str, tensor_parallel: int, length: int, in_flight: int) ->
     return int(blocks / needed * length)
 
 
-@pytest.mark.parametrize("name", ["Qwen3-8B", "DeepSeek-V3", "Gemma-3-27B", "gpt-oss-120b", "Olmo-3-1025-7B"])
+@pytest.mark.parametrize(
+    "name", ["Qwen3-8B", "DeepSeek-V3", "Gemma-3-27B", "gpt-oss-120b", "Olmo-3-1025-7B", "gemma-4-31B"]
+)
 def test_tokens_are_vllms_to_the_token(name: str) -> None:
     model = known_model(name)
     assert model is not None
