@@ -18,8 +18,8 @@ class Experts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         shared_ffn: Width of all shared experts of a layer together; every token visits them.
         shared_gate: Whether a gate of ``hidden`` weights scales the shared expert.
         bias: Whether experts and router have biases (gpt-oss).
-        routing_bias: Whether each expert has a number of its own in the router: a load-balancing bias that is stored but
-            not trained (DeepSeek-V3), or a scale (Gemma 4).
+        routing_bias: Whether the router has a number for each expert: a load-balancing bias that is stored but not
+            trained (DeepSeek-V3), or a scale (Gemma 4).
         latent: Width that routed experts work on where it is not ``hidden``: each such layer then projects its input
             down and their output up again (Nemotron 3 Super); 0: it is ``hidden``.
     """
@@ -107,7 +107,7 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         mlp_layers: Layers with a dense feed-forward network where they are not simply all without experts; 0: they are.
         sliding_window: Tokens that a sliding-window layer can see.
         sliding_layers: Layers with a sliding window.
-        global_head_dim: Width of a head in softmax layers without a window, where it is another one (Gemma 4); 0: it is not.
+        global_head_dim: Width of a head in softmax layers without a window, where it differs (Gemma 4); 0: it does not.
         global_kv_heads: Key and value heads of those layers; 0: as many as elsewhere.
         shared_kv: Whether keys and values of those layers come from one projection.
         max_position: Longest sequence of the published model, in tokens.

@@ -223,9 +223,7 @@ def _caveat(config: Config, text: Config, model_type: str) -> str:
     doubts = [] if model_type in TRAITS else [f"type {model_type or 'unnamed'!r} is read as a Llama-like model"]
     if tower := unknown_tower(config):
         doubts.append(f"the tower of type {tower!r} is not counted")
-    if TRAITS.get(model_type) is _GEMMA4 and (
-        text.get("num_kv_shared_layers") or text.get("hidden_size_per_layer_input")
-    ):
+    if text.get("num_kv_shared_layers") or text.get("hidden_size_per_layer_input"):
         doubts.append("per-layer embeddings and layers that share keys are not counted")
     return ", ".join(doubts)
 

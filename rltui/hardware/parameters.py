@@ -74,6 +74,7 @@ def count_parameters(model: Architecture) -> ParameterCount:
     idle = expert_layers * (experts - (model.experts.top_k if model.experts else 0)) * expert
     head = (0 if model.tied else embedding) + (model.vocab if model.head_bias else 0)
     dense = model.dense_layers * dense_layer + expert_layers * shared
+    widest = max(mixer, wide, linear) + max(dense_layer, experts * expert + shared + router)
     return ParameterCount(
         embedding=embedding,
         head=head,
@@ -83,9 +84,7 @@ def count_parameters(model: Architecture) -> ParameterCount:
         norms=norms,
         vision=model.vision_params,
         active=embedding + head + attention + dense + routed + norms - idle,
-        largest_layer=max(mixer, wide, linear)
-        + max(dense_layer, experts * expert + shared + router)
-        + model.norms * norm,
+        largest_layer=widest + model.norms * norm,
     )
 
 

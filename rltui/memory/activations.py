@@ -53,7 +53,8 @@ def routed_widths(model: Architecture) -> tuple[int, int, int]:
     experts = model.experts
     if experts is None:
         return 0, model.ffn, 0
-    return experts.top_k * experts.ffn + experts.shared_ffn, model.ffn, experts.top_k * model.hidden
+    sent = experts.top_k * (experts.latent or model.hidden)
+    return experts.top_k * experts.ffn + experts.shared_ffn, model.ffn, sent
 
 
 def recomputed_layer_bytes(model: Architecture, *, trained: bool = True) -> float:

@@ -101,4 +101,4 @@ RECIPES: dict[str, Recipe] = {
 }
 """By system. torchtitan compiles its loss since April 2025; litgpt with FSDP has backend ``fsdp`` and ZeRO stage 3.
 ``transformers plain`` is its Trainer without DeepSpeed and FSDP: weights are trained in the numbers in which they were
-loaded, and on several cards without a launcher (``device_map``) layers are spread as in a pipeline of one micro-batch."""
+loaded, and on several cards without a launcher (``device_map``) layers are spread: a pipeline of one micro-batch."""

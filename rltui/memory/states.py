@@ -162,7 +162,8 @@ def adapter_parameters(model: Architecture, adapter: Adapter) -> int:
         if experts is not None and experts.shared_ffn:
             total += experts.layers * model.mlp_matrices * (hidden + experts.shared_ffn)
     if adapter.targets == "all" and experts is not None:
-        total += experts.layers * experts.count * model.mlp_matrices * (hidden + experts.ffn)
+        width = experts.latent or hidden
+        total += experts.layers * experts.count * model.mlp_matrices * (width + experts.ffn)
     return adapter.rank * total
 
 
