@@ -98,7 +98,21 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _from_file(path: Path) -> Architecture:
+def hub_model(name: str) -> Architecture:
+    """Return the architecture of ``hf:ORG/NAME``: of its cached ``config.json``, the table's, or of the fetched file.
+
+    Raises:
+        UsageError: The file cannot be had, or describes an architecture that is not understood.
+    """
+    from rltui.hardware.hub import PREFIX, cached_config, fetched_config
+
+    repo = name.removeprefix(PREFIX)
+    cached = cached_config(repo)
+    known = known_model(repo) if cached is None else None
+    return known or _from_file(cached or fetched_config(repo), repo.rsplit("/", 1)[-1])
+
+
+def _from_file(path: Path, name: str = "") -> Architecture:
     from rltui.hardware.checkpoint_index import settle, stored_parameters
     from rltui.hardware.hf_config import architecture_from_config
 
@@ -115,5 +129,5 @@ def _from_file(path: Path) -> Architecture:
         raise UsageError(
             f"{path} is not a JSON object: {error}.", "Name the folder of a Hugging Face model."
         ) from error
-    model = architecture_from_config(config, name=path.parent.name or str(path), where=str(path))
+    model = architecture_from_config(config, name=name or path.parent.name or str(path), where=str(path))
     return settle(model, stored_parameters(path.parent, config))

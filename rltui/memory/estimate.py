@@ -111,6 +111,45 @@ class EngineEstimate(Struct, frozen=True, kw_only=True):
     scoring_gib: float = 0.0
 
 
+class HostEstimate(Struct, frozen=True, kw_only=True):
+    """One node's needs.
+
+    Attributes:
+        ram_parts_gib: Host memory by cause.
+        shm_gib: Of it, what must fit /dev/shm.
+    """
+
+    ram_parts_gib: Parts
+    shm_gib: float
+
+    @property
+    def ram_gib(self) -> float:
+        """Host memory in all."""
+        return sum(self.ram_parts_gib.values())
+
+
+class LayoutEstimate(Struct, frozen=True, kw_only=True):
+    """Memory of all roles of a layout.
+
+    Attributes:
+        roles: One estimate a role; empty where nothing can be said.
+        engines: What each engine's GPUs hold.
+        host: The fullest node's host memory; None where nothing can be said.
+        checkpoint_gib: One checkpoint on disk; None where the model is not known.
+        notes: What is not known, and what the nearest known is.
+    """
+
+    roles: tuple[RoleEstimate, ...] = ()
+    engines: tuple[EngineEstimate, ...] = ()
+    host: HostEstimate | None = None
+    checkpoint_gib: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def role(self, name: str) -> RoleEstimate | None:
+        """The estimate of the role called ``name``."""
+        return next((role for role in self.roles if role.role == name), None)
+
+
 def verdict(peak_gib: float, capacity_gib: float | None) -> Verdict:
     """Whether ``peak_gib`` fits a card of ``capacity_gib``."""
     if capacity_gib is None:

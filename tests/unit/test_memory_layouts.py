@@ -21,7 +21,7 @@ from rltui.memory import estimate_layout
 from rltui.memory.bars import lines
 from rltui.memory.estimate import GIB
 from rltui.memory.host import checkpoint_gib, estimate_host, export_gib
-from rltui.memory.layouts import as_json
+from rltui.memory.json_form import as_json
 from rltui.memory.settings import DEEPSPEED_BF16, FP32, Sharding
 
 LAYOUTS = Path(__file__).parents[2] / "layouts"
