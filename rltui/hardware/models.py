@@ -17,6 +17,16 @@ _VARIANT = re.compile(
 )
 """Words in names that say how a model was trained, dated or stored, not what shape it has."""
 
+MXFP4_BYTES = 0.53125
+"""Bytes of a weight in mxfp4: 4 bits, and 8 bits of scale for 32 of them (Open Compute Project, MX formats 1.0)."""
+
+_STORED = (
+    (re.compile(r"-(fp8|w8a8|int8|8bit)(?=-|$)"), 1.0),
+    (re.compile(r"-nvfp4(?=-|$)"), 0.5625),  # 8 bits of scale for 16 weights
+    (re.compile(r"-(awq|gptq-int4|int4|w4a16|4bit)(?=-|$)"), 0.53),  # 16 bits of scale and a zero for 128
+)
+"""Bytes of a weight of the layers, by the word in a published name that says how they are stored."""
+
 CONFIG_BYTES_MAX = 4 * 2**20
 """A larger ``config.json`` is not one."""
 
@@ -58,6 +68,18 @@ def known_model(name: str) -> Architecture | None:
     size or family is never taken instead.
     """
     return _exact_names().get(_plain(name)) or _family_names().get(_family(name))
+
+
+def stored_bytes(name: str) -> tuple[float, float] | None:
+    """Bytes of a weight of the layers, and of routed experts, of the published checkpoint ``name``; None: 16 bits.
+
+    gpt-oss is published with its experts in mxfp4 and all else in 16 bits.
+    """
+    plain = _plain(name)
+    found = next((size for words, size in _STORED if words.search(plain)), None)
+    if found is not None:
+        return found, found
+    return (2.0, MXFP4_BYTES) if plain.startswith("gpt-oss-") and "bf16" not in plain else None
 
 
 def nearest_models(name: str, count: int = 3) -> list[str]:

@@ -29,9 +29,6 @@ GRAPH_GIB = 0.25
 GRAPH_LAYER_GIB = 0.045
 """CUDA graphs: 0.8 GiB for 28 layers, 2.2 for 36 and 3.2 for 64 in logs; they grow with the number of layers."""
 
-MXFP4_BYTES = 0.53125
-"""Bytes of a weight in mxfp4: 4 bits, and 8 bits of scale for 32 of them (Open Compute Project, MX formats 1.0)."""
-
 PADDED_WEIGHTS = 1.002
 """Loaded weights over the parameters' bytes: padded vocabulary, norms and rotary tables."""
 

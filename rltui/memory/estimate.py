@@ -43,6 +43,13 @@ class Moment(Struct, frozen=True, kw_only=True):
         """What torch's allocator reserves: all but the context."""
         return self.total_gib - self.parts_gib.get("context", 0.0)
 
+    @property
+    def own_gib(self) -> float:
+        """What torch of that role's own process holds: neither a context nor what others hold on the card."""
+        parts = self.parts_gib.items()
+        own = (size for part, size in parts if not part.endswith((" beside", "context")) and part[:8] != "trainer ")
+        return sum(own)
+
 
 class RoleEstimate(Struct, frozen=True, kw_only=True):
     """Memory of one role on each of its GPUs.

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, to_builtins
 
 from rltui.hardware.kv_cache import kv_layers
+from rltui.hardware.models import MXFP4_BYTES
 from rltui.hardware.parameters import count_parameters
-from rltui.memory.engine import MXFP4_BYTES, estimate_engine, vllm_batching, weights_gib
+from rltui.memory.engine import estimate_engine, vllm_batching, weights_gib
 from rltui.memory.estimate import GIB
 from rltui.memory.host import checkpoint_gib
 from rltui.memory.knobs import valid_tensor_parallel

@@ -41,7 +41,7 @@ def score() -> Score:
     """Errors by grade, and verdicts that are wrong, over all points."""
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
-    noes = [row["id"] for row in MEASURED if _verdict(row) == "no"]
+    refused = [row["id"] for row in MEASURED if _verdict(row) == "no"]
     fits = [row["id"] for row in OUT_OF_MEMORY if _verdict(row) == "fits"]
     return Score(
         predictor="memory",
@@ -51,7 +51,7 @@ def score() -> Score:
             Figure("grade A: within 15 % (%)", _percent(_within(a)), 98.3, True, len(a)),
             Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 3.6, False, len(every)),
             Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 89.4, True, len(every)),
-            Figure("runs that fit, called 'no' (%)", _percent(len(noes) / len(MEASURED)), 2.1, False, len(MEASURED)),
+            Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 2.1, False, len(MEASURED)),
             Figure("runs out of memory, called 'fits'", len(fits), 0, False, len(OUT_OF_MEMORY)),
         ),
         worst=tuple(_worst()),

@@ -333,3 +333,13 @@ def test_a_transformers_teacher_holds_activations_and_neither_cache_nor_all_logi
     assert crowded is not None
     assert crowded.verdict == "no"
     assert crowded.knob == "roles.learner.micro_batch=16"
+
+
+def test_a_teacher_is_served_as_its_checkpoint_is_stored() -> None:
+    text = (LAYOUTS / "opd" / "text-8.yaml").read_text()
+    stored, plain = (
+        estimate_layout(load_text(text, "opd", [f"roles.teacher.model=Qwen/Qwen3-14B{word}"]).layout)
+        for word in ("-FP8", "")
+    )
+    weights = [next(e.weights_gib for e in each.engines if e.role == "teacher") for each in (stored, plain)]
+    assert weights[0] == pytest.approx(weights[1] / 2, rel=0.1)  # embedding and head stay in 16 bits
