@@ -62,7 +62,8 @@ def estimate_host(
     if sharding.offload in ("optimizer", "all"):
         trained = trained_parameters(model, adapter, freeze_vision=freeze_vision)
         moved = trained * (states.master + states.moments + 4)
-        moved += total * states.weights if sharding.offload == "all" else 0.0
+        stored = states.weights if adapter is None else adapter.base_bytes
+        moved += total * stored if sharding.offload == "all" else 0.0
         offloaded = moved / sharding.replicas * learners * PINNED_BUFFER
     parts = {
         "processes": PROCESS_GIB * processes + RAY_GIB,

@@ -161,10 +161,16 @@ def adapter_parameters(model: Architecture, adapter: Adapter) -> int:
         total += model.mlp_matrices * (hidden + model.ffn) * model.dense_layers
         if experts is not None and experts.shared_ffn:
             total += experts.layers * model.mlp_matrices * (hidden + experts.shared_ffn)
-    if adapter.targets == "all" and experts is not None:
-        width = experts.latent or hidden
-        total += experts.layers * experts.count * model.mlp_matrices * (width + experts.ffn)
-    return adapter.rank * total
+    return adapter.rank * total + routed_adapter_parameters(model, adapter)
+
+
+def routed_adapter_parameters(model: Architecture, adapter: Adapter) -> int:
+    """Parameters of the adapters on routed experts."""
+    experts = model.experts
+    if adapter.targets != "all" or experts is None:
+        return 0
+    width = experts.latent or model.hidden
+    return adapter.rank * experts.layers * experts.count * model.mlp_matrices * (width + experts.ffn)
 
 
 def trained_parameters(model: Architecture, adapter: Adapter | None = None, *, freeze_vision: bool = False) -> int:
@@ -181,14 +187,19 @@ def frozen_gib(model: Architecture, part: Slice, adapter: Adapter, sharding: Sha
     base = part.shard if sharding.zero_stage == 3 else part.whole
     ends = (count.embedding + count.head) / count.total * base
     end_bytes = max(2.0, adapter.base_bytes)
-    split = sharding.tensor_parallel * sharding.pipeline_parallel * max(1, sharding.expert_parallel)
-    trained = adapter_parameters(model, adapter) / split
-    ranks = sharding.replicas if sharding.zero_stage == 3 else 1
+    routed = routed_adapter_parameters(model, adapter)
+    split = Slice(
+        shared=(adapter_parameters(model, adapter) - routed) / (sharding.tensor_parallel * sharding.pipeline_parallel),
+        routed=routed / (sharding.expert_split * sharding.pipeline_parallel),
+        shared_ranks=sharding.replicas,
+        routed_ranks=sharding.expert_replicas,
+    )
+    trained = split.shard if sharding.zero_stage == 3 else split.whole
     states, kept = adapter.states, adapter.states.resident
     if sharding.offload in ("optimizer", "all"):
         kept = 0.0 if sharding.offload == "all" else states.weights
         kept += 0.0 if sharding.zero_stage >= 2 else states.gradients
     return {
         "weights": 0.0 if sharding.offload == "all" else ((base - ends) * adapter.base_bytes + ends * end_bytes) / GIB,
-        "adapters": trained / ranks * kept / GIB,
+        "adapters": trained * kept / GIB,
     }
