@@ -102,20 +102,11 @@ def estimate_moments(layout: Layout) -> dict[str, Any]:
     found = estimate_layout(layout)
     roles = {
         "engine" if role.role == "rollout" else role.role: {
-            moment.moment: {
-                "total_gib": moment.total_gib,
-                "torch_gib": sum(size for part, size in moment.parts_gib.items() if _is_own_tensors(part)),
-            }
-            for moment in role.moments
+            moment.moment: {"total_gib": moment.total_gib, "torch_gib": moment.own_gib} for moment in role.moments
         }
         for role in found.roles
     }
     return {"roles": roles, "notes": list(found.notes)}
-
-
-def _is_own_tensors(part: str) -> bool:
-    """Whether a part of an estimate is what torch of that role's own process holds."""
-    return part != "context" and not part.endswith(" beside") and not part.startswith("trainer ")
 
 
 def _higher(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:

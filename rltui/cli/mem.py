@@ -2,30 +2,88 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, print_json, print_lines
+from rltui.cli.output import add_cluster, add_json, print_json, print_lines, talk
+from rltui.errors import UsageError
+from rltui.hardware.gpus import find_gpu, nearest_gpus
+from rltui.hardware.hub import CONFIG, PREFIX
+from rltui.hardware.models import find_model, hub_model
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
+from rltui.memory import measured, model_sheet
 from rltui.memory.bars import lines
-from rltui.memory.layouts import as_json, estimate_layout
+from rltui.memory.json_form import as_json
+from rltui.memory.layouts import estimate_layout
 
 if TYPE_CHECKING:
     import argparse
 
+    from rltui.hardware.architecture import Architecture
+    from rltui.layout.schema import Layout
+    from rltui.memory.estimate import LayoutEstimate
+
+CARD = "H100-SXM-80GB"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("layout", metavar="PRESET|FILE")
+    parser.add_argument("layout", metavar="PRESET|FILE|hf:ORG/NAME|config.json")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
+    parser.add_argument("--gpu", default=CARD, metavar="CARD", help=f"card on which a model by itself fits ({CARD})")
+    parser.add_argument("--measured", action="store_true", help="also what earlier runs like it took, and how far off")
+    add_cluster(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the table; 1 where a role does not fit its card."""
-    estimate = estimate_layout(load_layout(resolve(options.layout), options.overrides).layout)
+    model = _model(options.layout)
+    if model is not None:
+        return _sheet(options, model)
+    layout = load_layout(resolve(options.layout), options.overrides).layout
+    estimate = estimate_layout(layout)
+    found = _measured(options.cluster, layout, estimate) if options.measured else ()
     if options.json:
-        print_json(as_json(estimate))
+        print_json({**as_json(estimate), **({"measured": found} if options.measured else {})})
     else:
-        print_lines(lines(estimate))
+        print_lines([*lines(estimate), *measured.lines(found)])
+        if options.measured and not found:
+            talk(f"No run of this family on {options.cluster} has measured its memory on a card yet.")
     return 1 if any(role.verdict == "no" for role in estimate.roles) else 0
+
+
+def _measured(cluster: str, layout: Layout, estimate: LayoutEstimate) -> tuple[measured.Correction, ...]:
+    """What earlier runs of the layout's family on ``cluster`` say of its estimate."""
+    from rltui.service.all_clusters import open_clusters
+    from rltui.service.memory_peaks import family_peaks
+
+    with open_clusters(cluster) as clusters:
+        return measured.corrections(estimate, family_peaks(clusters.context(cluster), layout))
+
+
+def _model(word: str) -> Architecture | None:
+    """The model that ``word`` names: one of the hub, a ``config.json`` or the folder of one; None: it is a layout."""
+    if word.startswith(PREFIX):
+        return hub_model(word)
+    path = Path(word).expanduser()
+    return find_model(str(path.absolute())) if path.name == CONFIG or (path / CONFIG).is_file() else None
+
+
+def _sheet(options: argparse.Namespace, model: Architecture) -> int:
+    if options.overrides:
+        raise UsageError(
+            f"{options.overrides[0]!r} changes a layout, and {options.layout} is a model.",
+            "For a run of it: rltui mem PRESET roles.learner.model=FOLDER, with the folder of its config.json.",
+        )
+    gpu = find_gpu(options.gpu)
+    if gpu is None:
+        near = " or ".join(nearest_gpus(options.gpu))
+        raise UsageError(f"The card {options.gpu!r} is not known.", f"Did you mean {near}?" if near else "")
+    sheet = model_sheet.model_sheet(model, gpu)
+    if options.json:
+        print_json(model_sheet.as_json(sheet))
+    else:
+        print_lines(model_sheet.lines(sheet))
+    return 0

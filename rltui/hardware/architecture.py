@@ -18,7 +18,10 @@ class Experts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         shared_ffn: Width of all shared experts of a layer together; every token visits them.
         shared_gate: Whether a gate of ``hidden`` weights scales the shared expert.
         bias: Whether experts and router have biases (gpt-oss).
-        routing_bias: Whether each expert has a load-balancing bias that is stored but not trained (DeepSeek-V3).
+        routing_bias: Whether the router has a number for each expert: a load-balancing bias that is stored but not
+            trained (DeepSeek-V3), or a scale (Gemma 4).
+        latent: Width that routed experts work on where it is not ``hidden``: each such layer then projects its input
+            down and their output up again (Nemotron 3 Super); 0: it is ``hidden``.
     """
 
     layers: int
@@ -29,6 +32,7 @@ class Experts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shared_gate: bool = False
     bias: bool = False
     routing_bias: bool = False
+    latent: int = 0
 
 
 class LatentAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +44,8 @@ class LatentAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         rope_dim: Width per head that carries positions; its key part is cached beside the latent vector.
         nope_dim: Width per head of queries and keys without positions.
         value_dim: Width per head of values.
+        index_heads: Heads of the indexer that chooses the tokens to attend to (DeepSeek-V3.2, GLM-5); 0: all are.
+        index_dim: Width of an index head; one such key a token and layer is cached.
     """
 
     kv_rank: int
@@ -47,6 +53,8 @@ class LatentAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rope_dim: int = 64
     nope_dim: int = 128
     value_dim: int = 128
+    index_heads: int = 0
+    index_dim: int = 0
 
 
 class LinearAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,8 +104,12 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         norms: Norms in each layer.
         norm_bias: Whether norms have biases (LayerNorm).
         attention_layers: Layers with softmax attention where they are not simply all that are not linear; 0: they are.
+        mlp_layers: Layers with a dense feed-forward network where they are not simply all without experts; 0: they are.
         sliding_window: Tokens that a sliding-window layer can see.
         sliding_layers: Layers with a sliding window.
+        global_head_dim: Width of a head in softmax layers without a window, where it differs (Gemma 4); 0: it does not.
+        global_kv_heads: Key and value heads of those layers; 0: as many as elsewhere.
+        shared_kv: Whether keys and values of those layers come from one projection.
         max_position: Longest sequence of the published model, in tokens.
         vision_params: Parameters of towers and projectors beside the language model.
         experts: The experts, if there are any.
@@ -128,8 +140,12 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     norms: int = 2
     norm_bias: bool = False
     attention_layers: int = 0
+    mlp_layers: int = 0
     sliding_window: int = 0
     sliding_layers: int = 0
+    global_head_dim: int = 0
+    global_kv_heads: int = 0
+    shared_kv: bool = False
     max_position: int = 0
     vision_params: int = 0
     experts: Experts | None = None
@@ -158,4 +174,4 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Layers with a dense feed-forward network."""
         if not self.ffn:
             return 0
-        return self.layers - (self.experts.layers if self.experts else 0)
+        return self.mlp_layers or self.layers - (self.experts.layers if self.experts else 0)

@@ -54,6 +54,7 @@ _QWEN2 = Traits(qkv_bias=True, output_bias=False)
 _QWEN3 = Traits(qk_norm="head")
 _QWEN3_NEXT = Traits(qk_norm="head", gated_query=True, shared_gate=True)
 _GEMMA3 = Traits(tied=True, qk_norm="head", norms=4, window_pattern=6)
+_GEMMA4 = Traits(tied=True, qk_norm="head", norms=4, routing_bias=True)
 _OLMO2 = Traits(qk_norm="full")
 _DEEPSEEK = Traits(output_bias=True, routing_bias=True)
 _LLAMA = Traits()
@@ -61,17 +62,24 @@ _LLAMA = Traits()
 TRAITS: dict[str, Traits] = {
     "deepseek_v2": Traits(),
     "deepseek_v3": _DEEPSEEK,
+    "deepseek_v32": _DEEPSEEK,
     "gemma": Traits(tied=True),
     "gemma2": Traits(tied=True, norms=4, window_pattern=2),
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
+    "gemma4": _GEMMA4,
+    "gemma4_text": _GEMMA4,
+    "gemma4_unified_text": _GEMMA4,
     "glm4": Traits(output_bias=False, norms=4),
     "glm4_moe": Traits(output_bias=False, routing_bias=True),
+    "glm4_moe_lite": _DEEPSEEK,
     "glm4v_moe_text": Traits(output_bias=False, routing_bias=True),
+    "glm_moe_dsa": _DEEPSEEK,
     "gpt_oss": Traits(biased_experts=True, window_pattern=2, qkv_bias=True),
     "granite": _LLAMA,
     "kimi_k2": _DEEPSEEK,
     "llama": _LLAMA,
+    "minimax_m2": Traits(qk_norm="full", routing_bias=True),
     "mistral": Traits(qkv_bias=False, output_bias=False, window_pattern=-1),
     "mixtral": Traits(qkv_bias=False, output_bias=False, experts_everywhere=True, window_pattern=-1),
     "nemotron_h": Traits(norms=1, routing_bias=True),
@@ -97,6 +105,9 @@ TRAITS: dict[str, Traits] = {
     "seed_oss": Traits(output_bias=False),
     "smollm3": _LLAMA,
 }
+
+
+_LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
 
 
 class _Reader:
@@ -128,8 +139,10 @@ class _Reader:
         return default if value is None else bool(value)
 
     def kinds(self) -> list[str]:
-        """Kind of each layer, where the config lists them."""
-        kinds = self.get("layer_types", "layers_block_type")
+        """Kind of each layer, where the config lists them or, as Nemotron-H does, writes a letter for each."""
+        kinds = self.get("layer_types", "layers_block_type", "hybrid_override_pattern")
+        if isinstance(kinds, str):
+            kinds = [_LETTERS.get(letter, letter) for letter in kinds]
         return [str(kind) for kind in kinds] if isinstance(kinds, list) else []
 
 
@@ -171,18 +184,28 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         sinks=model_type == "gpt_oss",
         mlp_matrices=2 if read.get("mlp_hidden_act") == "relu2" else 3,
         mlp_bias=read.flag("mlp_bias"),
-        norms=traits.norms,
-        attention_layers=sum("attention" in kind for kind in read.kinds()) if model_type == "nemotron_h" else 0,
+        norms=traits.norms + (4 if read.flag("enable_moe_block") else 0),  # three more, and the router's scales
+        attention_layers=_attention_layers(read, model_type),
+        mlp_layers=read.kinds().count("mlp") if model_type == "nemotron_h" else 0,
         sliding_window=window,
         sliding_layers=sliding_layers,
+        global_head_dim=read.count("global_head_dim", default=512 if traits is _GEMMA4 else 0),
+        global_kv_heads=read.count("num_global_key_value_heads", default=0) if read.flag("attention_k_eq_v") else 0,
+        shared_kv=read.flag("attention_k_eq_v"),
         max_position=read.count("max_position_embeddings", default=0),
         vision_params=tower_parameters(config, hidden),
         experts=experts,
         latent=_latent(read),
         linear=_linear(read, layers, model_type),
         source=where,
-        caveat=_caveat(config, model_type),
+        caveat=_caveat(config, text, model_type),
     )
+
+
+def _attention_layers(read: _Reader, model_type: str) -> int:
+    if model_type != "nemotron_h":
+        return 0
+    return sum("attention" in kind and "linear" not in kind for kind in read.kinds())
 
 
 def _text_config(config: Config) -> Config:
@@ -196,10 +219,12 @@ def _text_config(config: Config) -> Config:
     return config
 
 
-def _caveat(config: Config, model_type: str) -> str:
+def _caveat(config: Config, text: Config, model_type: str) -> str:
     doubts = [] if model_type in TRAITS else [f"type {model_type or 'unnamed'!r} is read as a Llama-like model"]
     if tower := unknown_tower(config):
         doubts.append(f"the tower of type {tower!r} is not counted")
+    if text.get("num_kv_shared_layers") or text.get("hidden_size_per_layer_input"):
+        doubts.append("per-layer embeddings and layers that share keys are not counted")
     return ", ".join(doubts)
 
 
@@ -209,19 +234,26 @@ def _qk_norm(read: _Reader, traits: Traits) -> Any:
 
 def _dense_width(read: _Reader, traits: Traits, experts: Experts | None, layers: int) -> int:
     """Width of the dense networks, 0 where every layer has experts (or layers are one thing only)."""
-    if experts is not None and (traits.experts_everywhere or experts.layers == layers or traits.norms == 1):
+    if experts is not None and (traits.experts_everywhere or experts.layers == layers):
+        return 0
+    if traits.norms == 1 and "mlp" not in read.kinds():
         return 0
     return read.count("intermediate_size", "ffn_hidden_size")
 
 
 def _experts(read: _Reader, traits: Traits, layers: int) -> Experts | None:
     count = read.count("num_experts", "n_routed_experts", "num_local_experts", default=0)
-    if count < 2:
+    if count < 2 or (traits.norms == 1 and "moe" not in read.kinds()):
         return None
     ffn = read.count("moe_intermediate_size", "intermediate_size")
     shared = read.count("moe_shared_expert_intermediate_size", "shared_expert_intermediate_size", default=0)
+    if read.flag("enable_moe_block"):  # Gemma 4 has its dense network beside the experts, as others a shared one
+        shared = read.count("intermediate_size")
+    networks = read.get("mlp_layer_types")
     if "moe" in "".join(read.kinds()):
         with_experts = read.kinds().count("moe")
+    elif isinstance(networks, list):
+        with_experts = networks.count("sparse")
     else:
         first, step = read.count("first_k_dense_replace", default=0), read.count("decoder_sparse_step", default=1)
         only = read.get("mlp_only_layers")
@@ -233,12 +265,13 @@ def _experts(read: _Reader, traits: Traits, layers: int) -> Experts | None:
     return Experts(
         layers=with_experts,
         count=count,
-        top_k=read.count("num_experts_per_tok", "num_experts_per_token", default=1),
+        top_k=read.count("num_experts_per_tok", "num_experts_per_token", "top_k_experts", default=1),
         ffn=ffn,
         shared_ffn=shared or ffn * read.count("n_shared_experts", default=0),
         shared_gate=traits.shared_gate,
         bias=traits.biased_experts,
         routing_bias=traits.routing_bias,
+        latent=read.count("moe_latent_size", default=0),
     )
 
 
@@ -252,6 +285,8 @@ def _latent(read: _Reader) -> LatentAttention | None:
         rope_dim=read.count("qk_rope_head_dim"),
         nope_dim=read.count("qk_nope_head_dim"),
         value_dim=read.count("v_head_dim"),
+        index_heads=read.count("index_n_heads", default=0),
+        index_dim=read.count("index_head_dim", default=0),
     )
 
 
@@ -259,7 +294,7 @@ def _linear(read: _Reader, layers: int, model_type: str) -> LinearAttention | No
     if model_type == "nemotron_h":
         return LinearAttention(
             kind="mamba",
-            layers=read.kinds().count("mamba"),
+            layers=read.kinds().count("mamba") + read.kinds().count("linear_attention"),
             key_heads=read.count("n_groups"),
             value_heads=read.count("mamba_num_heads"),
             key_dim=read.count("ssm_state_size"),

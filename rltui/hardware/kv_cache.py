@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture
+    from rltui.hardware.architecture import Architecture, LatentAttention
+
+SCALED = 128
+"""Numbers in fp8 that share a scale."""
 
 
 class KvLayers(Struct, frozen=True, kw_only=True):
@@ -18,6 +21,7 @@ class KvLayers(Struct, frozen=True, kw_only=True):
         sliding_layers: Layers that keep a window.
         window: Tokens of the window.
         layer_token_bytes: Bytes of one token in one layer on one GPU.
+        full_token_bytes: The same in a layer that keeps every token.
         linear_layers: Layers with a state of fixed size.
         linear_state_bytes: Bytes of one such state on one GPU.
     """
@@ -26,19 +30,22 @@ class KvLayers(Struct, frozen=True, kw_only=True):
     sliding_layers: int
     window: int
     layer_token_bytes: int
+    full_token_bytes: int
     linear_layers: int
     linear_state_bytes: int
 
     @property
     def token_bytes(self) -> int:
         """Bytes of one more token of a sequence that is shorter than the window."""
-        return (self.full_layers + self.sliding_layers) * self.layer_token_bytes
+        return self.full_layers * self.full_token_bytes + self.sliding_layers * self.layer_token_bytes
 
     def sequence_bytes(self, tokens: int) -> int:
         """Bytes of one sequence of ``tokens`` tokens, without the rounding to blocks."""
         seen = min(tokens, self.window) if self.sliding_layers else 0
-        growing = self.full_layers * tokens + self.sliding_layers * seen
-        return growing * self.layer_token_bytes + self.linear_layers * self.linear_state_bytes
+        growing = self.full_layers * tokens * self.full_token_bytes
+        return (
+            growing + self.sliding_layers * seen * self.layer_token_bytes + self.linear_layers * self.linear_state_bytes
+        )
 
 
 def kv_layers(model: Architecture, tensor_parallel: int = 1, item_bytes: float = 2) -> KvLayers:
@@ -53,19 +60,39 @@ def kv_layers(model: Architecture, tensor_parallel: int = 1, item_bytes: float =
         item_bytes: Bytes of a number in the cache: 2 for bf16, 1 for fp8.
     """
     if model.latent is not None:
-        layer_token_bytes = (model.latent.kv_rank + model.latent.rope_dim) * item_bytes
+        layer_token_bytes = full_token_bytes = latent_token_bytes(model.latent, item_bytes)
     else:
-        heads = max(1, -(-model.kv_heads // tensor_parallel))
-        layer_token_bytes = 2 * heads * model.head_dim * item_bytes
+        layer_token_bytes = _heads_token_bytes(model.kv_heads, model.head_dim, tensor_parallel, item_bytes)
+        heads, width = model.global_kv_heads or model.kv_heads, model.global_head_dim or model.head_dim
+        full_token_bytes = _heads_token_bytes(heads, width, tensor_parallel, item_bytes)
     sliding = min(model.sliding_layers, model.softmax_layers)
     return KvLayers(
         full_layers=model.softmax_layers - sliding,
         sliding_layers=sliding,
         window=model.sliding_window,
         layer_token_bytes=int(layer_token_bytes),
+        full_token_bytes=int(full_token_bytes),
         linear_layers=model.linear.layers if model.linear else 0,
         linear_state_bytes=_linear_state_bytes(model, tensor_parallel),
     )
+
+
+def _heads_token_bytes(heads: int, width: int, tensor_parallel: int, item_bytes: float) -> float:
+    return 2 * max(1, -(-heads // tensor_parallel)) * width * item_bytes
+
+
+def latent_token_bytes(latent: LatentAttention, item_bytes: float) -> float:
+    """Bytes of one token in one layer: the latent vector with its positions, and the indexer's key where there is one.
+
+    vLLM keeps index keys in fp8 with a float32 scale for 128 numbers (``DeepseekV32IndexerCache``), and beside an
+    indexer an fp8 latent vector with float32 scales too and its positions in 16 bits (``fp8_ds_mla``: 656 bytes).
+    """
+    vector: float = (latent.kv_rank + latent.rope_dim) * item_bytes
+    if not latent.index_dim:
+        return vector
+    if item_bytes < 2:
+        vector = latent.kv_rank + latent.kv_rank // SCALED * 4 + 2 * latent.rope_dim
+    return vector + latent.index_dim + latent.index_dim // SCALED * 4
 
 
 def kv_bytes_per_token(model: Architecture, tensor_parallel: int = 1, item_bytes: float = 2) -> int:

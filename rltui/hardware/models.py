@@ -19,6 +19,16 @@ _VARIANT = re.compile(
 )
 """Words in names that say how a model was trained, dated or stored, not what shape it has."""
 
+MXFP4_BYTES = 0.53125
+"""Bytes of a weight in mxfp4: 4 bits, and 8 bits of scale for 32 of them (Open Compute Project, MX formats 1.0)."""
+
+_STORED = (
+    (re.compile(r"-(fp8|w8a8|int8|8bit)(?=-|$)"), 1.0),
+    (re.compile(r"-nvfp4(?=-|$)"), 0.5625),  # 8 bits of scale for 16 weights
+    (re.compile(r"-(awq|gptq-int4|int4|w4a16|4bit)(?=-|$)"), 0.53),  # 16 bits of scale and a zero for 128
+)
+"""Bytes of a weight of the layers, by the word in a published name that says how they are stored."""
+
 CONFIG_BYTES_MAX = 4 * 2**20
 """A larger ``config.json`` is not one."""
 
@@ -64,6 +74,18 @@ def known_model(name: str) -> Architecture | None:
     return model if model is None or positions is None else replace(model, max_position=positions)
 
 
+def stored_bytes(name: str) -> tuple[float, float] | None:
+    """Bytes of a weight of the layers, and of routed experts, of the published checkpoint ``name``; None: 16 bits.
+
+    gpt-oss is published with its experts in mxfp4 and all else in 16 bits.
+    """
+    plain = _plain(name)
+    found = next((size for words, size in _STORED if words.search(plain)), None)
+    if found is not None:
+        return found, found
+    return (2.0, MXFP4_BYTES) if plain.startswith("gpt-oss-") and "bf16" not in plain else None
+
+
 def nearest_models(name: str, count: int = 3) -> list[str]:
     """Names of the table that are spelt like ``name``, best first."""
     import difflib
@@ -102,7 +124,21 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _from_file(path: Path) -> Architecture:
+def hub_model(name: str) -> Architecture:
+    """Return the architecture of ``hf:ORG/NAME``: of its cached ``config.json``, the table's, or of the fetched file.
+
+    Raises:
+        UsageError: The file cannot be had, or describes an architecture that is not understood.
+    """
+    from rltui.hardware.hub import PREFIX, cached_config, fetched_config
+
+    repo = name.removeprefix(PREFIX)
+    cached = cached_config(repo)
+    known = known_model(repo) if cached is None else None
+    return known or _from_file(cached or fetched_config(repo), repo.rsplit("/", 1)[-1])
+
+
+def _from_file(path: Path, name: str = "") -> Architecture:
     from rltui.hardware.checkpoint_index import settle, stored_parameters
     from rltui.hardware.hf_config import architecture_from_config
 
@@ -119,5 +155,5 @@ def _from_file(path: Path) -> Architecture:
         raise UsageError(
             f"{path} is not a JSON object: {error}.", "Name the folder of a Hugging Face model."
         ) from error
-    model = architecture_from_config(config, name=path.parent.name or str(path), where=str(path))
+    model = architecture_from_config(config, name=name or path.parent.name or str(path), where=str(path))
     return settle(model, stored_parameters(path.parent, config))

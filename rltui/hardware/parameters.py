@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture, LinearAttention
+    from rltui.hardware.architecture import Architecture, LatentAttention, LinearAttention
 
 
 class ParameterCount(Struct, frozen=True, kw_only=True):
@@ -60,7 +60,10 @@ def count_parameters(model: Architecture) -> ParameterCount:
     """
     embedding = model.vocab * model.hidden
     mixer, linear = attention_layer(model), linear_layer(model.hidden, model.linear) if model.linear else 0
-    attention = mixer * model.softmax_layers + (linear * model.linear.layers if model.linear else 0)
+    whole = model.softmax_layers - model.sliding_layers if model.global_head_dim else 0
+    wide = global_attention_layer(model) if whole else 0
+    attention = mixer * (model.softmax_layers - whole) + wide * whole
+    attention += linear * model.linear.layers if model.linear else 0
     expert, shared, router = (expert_parameters(model), shared_expert(model), router_parameters(model))
     expert_layers = model.experts.layers if model.experts else 0
     experts = model.experts.count if model.experts else 0
@@ -71,6 +74,7 @@ def count_parameters(model: Architecture) -> ParameterCount:
     idle = expert_layers * (experts - (model.experts.top_k if model.experts else 0)) * expert
     head = (0 if model.tied else embedding) + (model.vocab if model.head_bias else 0)
     dense = model.dense_layers * dense_layer + expert_layers * shared
+    widest = max(mixer, wide, linear) + max(dense_layer, experts * expert + shared + router)
     return ParameterCount(
         embedding=embedding,
         head=head,
@@ -80,7 +84,7 @@ def count_parameters(model: Architecture) -> ParameterCount:
         norms=norms,
         vision=model.vision_params,
         active=embedding + head + attention + dense + routed + norms - idle,
-        largest_layer=max(mixer, linear) + max(dense_layer, experts * expert + shared + router) + model.norms * norm,
+        largest_layer=widest + model.norms * norm,
     )
 
 
@@ -94,11 +98,25 @@ def attention_layer(model: Architecture) -> int:
         queries = hidden * rank + rank + rank * model.heads * per_head if rank else hidden * model.heads * per_head
         down = hidden * (latent.kv_rank + latent.rope_dim) + latent.kv_rank
         up = latent.kv_rank * model.heads * (latent.nope_dim + latent.value_dim)
-        return queries + down + up + model.heads * latent.value_dim * hidden
+        return queries + down + up + model.heads * latent.value_dim * hidden + indexer_parameters(hidden, latent)
     matrices = hidden * query * (2 if model.gated_query else 1) + 2 * hidden * kv + query * hidden
     biases = (query + 2 * kv if model.qkv_bias else 0) + (hidden if model.output_bias else 0)
     norms = {"": 0, "head": 2 * model.head_dim, "full": query + kv}[model.qk_norm]
     return matrices + biases + norms + (model.heads if model.sinks else 0)
+
+
+def global_attention_layer(model: Architecture) -> int:
+    """Parameters of one attention without a window, where its heads have a width of their own."""
+    same = structs.replace(
+        model, head_dim=model.global_head_dim, kv_heads=model.global_kv_heads or model.kv_heads, global_head_dim=0
+    )
+    return attention_layer(same) - (same.hidden * same.kv_dim if model.shared_kv else 0)
+
+
+def indexer_parameters(hidden: int, latent: LatentAttention) -> int:
+    """Parameters of one layer's indexer: queries, one key with its norm, and a weight for each head."""
+    heads, width = latent.index_heads, latent.index_dim
+    return latent.q_rank * heads * width + hidden * (width + heads) + 2 * width if heads else 0
 
 
 def linear_layer(hidden: int, linear: LinearAttention) -> int:
@@ -125,15 +143,16 @@ def expert_parameters(model: Architecture) -> int:
     if experts is None:
         return 0
     bias = (model.mlp_matrices - 1) * experts.ffn + model.hidden if experts.bias else 0
-    return model.mlp_matrices * model.hidden * experts.ffn + bias
+    return model.mlp_matrices * (experts.latent or model.hidden) * experts.ffn + bias
 
 
 def shared_expert(model: Architecture) -> int:
-    """Parameters of the shared experts of one layer."""
+    """Parameters of the shared experts of one layer, and of the projections to the routed ones' width and back."""
     experts = model.experts
     if experts is None:
         return 0
-    return model.mlp_matrices * model.hidden * experts.shared_ffn + (model.hidden if experts.shared_gate else 0)
+    gate = model.hidden if experts.shared_gate else 0
+    return model.mlp_matrices * model.hidden * experts.shared_ffn + gate + 2 * model.hidden * experts.latent
 
 
 def router_parameters(model: Architecture) -> int:

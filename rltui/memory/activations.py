@@ -26,9 +26,14 @@ weighting. Read off prime-rl 30B-A3B."""
 SELECTIVE_KEPT = 0.29
 """Share of the matrix products' outputs that torchtitan's op-level checkpointing keeps. Read off its 8B rows."""
 
-HEAD_BYTES: dict[Head, float] = {"full": 17.0, "compiled": 8.0, "streamed": 4.0, "chunked": 0.0, "none": 0.0}
+HEAD_BYTES: dict[Head, float] = {"full": 17.0, "compiled": 8.0, "streamed": 3.0, "chunked": 0.0, "none": 0.0}
 """Bytes of one logit. ``full`` is 2 (16 bits) + 4 (float32) + 4 (log-softmax) + 4 + 2 (gradients), and one more as read
-off prime-rl's SFT path. ``streamed`` is 16-bit logits and their 16-bit gradient."""
+off prime-rl's SFT path. ``streamed`` is 2 (16 bits; a chunk's gradient comes as its logits go) and, of one chunk in
+eight, 4 (float32) + 4 (log-softmax): torchtune's ``CEWithChunkedOutputLoss``."""
+
+LOGITS_GO_FIRST: tuple[Head, ...] = ("streamed",)
+"""Heads whose logits are gone before a layer is recomputed, and whose system grows its allocator's segments in place
+(``expandable_segments``), so that the layer gets their memory. Of other heads the allocator keeps the blocks."""
 
 CHUNKED_HEAD_GIB = 0.3
 """One chunk of logits in float32 and its gradient, where they are never all there."""
@@ -48,7 +53,8 @@ def routed_widths(model: Architecture) -> tuple[int, int, int]:
     experts = model.experts
     if experts is None:
         return 0, model.ffn, 0
-    return experts.top_k * experts.ffn + experts.shared_ffn, model.ffn, experts.top_k * model.hidden
+    sent = experts.top_k * (experts.latent or model.hidden)
+    return experts.top_k * experts.ffn + experts.shared_ffn, model.ffn, sent
 
 
 def recomputed_layer_bytes(model: Architecture, *, trained: bool = True) -> float:

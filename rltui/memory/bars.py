@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rltui.memory.estimate import EngineEstimate, Moment, RoleEstimate
-    from rltui.memory.host import HostEstimate
-    from rltui.memory.layouts import LayoutEstimate
+    from rltui.memory.estimate import EngineEstimate, HostEstimate, LayoutEstimate, Moment, RoleEstimate
 
 WIDTH = 16
 """Cells of a bar: a whole card."""

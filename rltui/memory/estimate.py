@@ -43,6 +43,13 @@ class Moment(Struct, frozen=True, kw_only=True):
         """What torch's allocator reserves: all but the context."""
         return self.total_gib - self.parts_gib.get("context", 0.0)
 
+    @property
+    def own_gib(self) -> float:
+        """What torch of that role's own process holds: neither a context nor what others hold on the card."""
+        parts = self.parts_gib.items()
+        own = (size for part, size in parts if not part.endswith((" beside", "context")) and part[:8] != "trainer ")
+        return sum(own)
+
 
 class RoleEstimate(Struct, frozen=True, kw_only=True):
     """Memory of one role on each of its GPUs.
@@ -109,6 +116,45 @@ class EngineEstimate(Struct, frozen=True, kw_only=True):
     max_concurrency: float | None
     budget_gib: float | None
     scoring_gib: float = 0.0
+
+
+class HostEstimate(Struct, frozen=True, kw_only=True):
+    """One node's needs.
+
+    Attributes:
+        ram_parts_gib: Host memory by cause.
+        shm_gib: Of it, what must fit /dev/shm.
+    """
+
+    ram_parts_gib: Parts
+    shm_gib: float
+
+    @property
+    def ram_gib(self) -> float:
+        """Host memory in all."""
+        return sum(self.ram_parts_gib.values())
+
+
+class LayoutEstimate(Struct, frozen=True, kw_only=True):
+    """Memory of all roles of a layout.
+
+    Attributes:
+        roles: One estimate a role; empty where nothing can be said.
+        engines: What each engine's GPUs hold.
+        host: The fullest node's host memory; None where nothing can be said.
+        checkpoint_gib: One checkpoint on disk; None where the model is not known.
+        notes: What is not known, and what the nearest known is.
+    """
+
+    roles: tuple[RoleEstimate, ...] = ()
+    engines: tuple[EngineEstimate, ...] = ()
+    host: HostEstimate | None = None
+    checkpoint_gib: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def role(self, name: str) -> RoleEstimate | None:
+        """The estimate of the role called ``name``."""
+        return next((role for role in self.roles if role.role == name), None)
 
 
 def verdict(peak_gib: float, capacity_gib: float | None) -> Verdict:

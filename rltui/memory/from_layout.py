@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from rltui.hardware.models import stored_bytes
 from rltui.layout.roles import accumulates_in_float32, effective_stage, has_8_bit_moments
 from rltui.memory import settings as s
 from rltui.memory.engine import (
@@ -171,6 +172,9 @@ def teacher_engine(layout: Layout, teacher: Teacher, model: Architecture, gpu: G
 
 def _vllm(layout: Layout, role: Rollout | Teacher, model: Architecture, gpu: Gpu | None, name: str) -> EngineEstimate:
     item = ITEM_BYTES[role.precision]
+    # A teacher serves its checkpoint as it is stored; rollouts serve what the learner sends.
+    stored = stored_bytes(layout.roles.teacher.model) if name == "teacher" and layout.roles.teacher else None
+    layers, experts = stored or (item, item)
     settings = s.EngineSettings(
         tensor_parallel=role.tensor_parallel,
         memory_utilization=role.memory_utilization,
@@ -178,7 +182,8 @@ def _vllm(layout: Layout, role: Rollout | Teacher, model: Architecture, gpu: Gpu
         max_num_seqs=getattr(role, "max_concurrency", 0) or ENGINE_SEQUENCES,
         max_num_batched_tokens=TEACHER_BATCHED_TOKENS if name == "teacher" else vllm_batching(gpu, server=False).tokens,
         concurrent_batches=2,  # vLLM schedules one step ahead
-        weight_bytes=item,
+        weight_bytes=layers,
+        expert_weight_bytes=experts,
         kv_bytes=item,
         graphs=not getattr(role, "enforce_eager", False),
     )

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from rltui.hardware.parameters import count_parameters
-from rltui.memory.estimate import GIB
+from rltui.memory.estimate import GIB, HostEstimate
 from rltui.memory.states import trained_parameters
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
-    from rltui.memory.estimate import Parts
     from rltui.memory.settings import Adapter, Sharding, States
 
 PROCESS_GIB = 3.0
@@ -29,23 +26,6 @@ SHM_PER_PROCESS_GIB = 1.0
 
 SHM_RAY_GIB = 2.0
 """Ray's object store with the samples of a step."""
-
-
-class HostEstimate(Struct, frozen=True, kw_only=True):
-    """One node's needs.
-
-    Attributes:
-        ram_parts_gib: Host memory by cause.
-        shm_gib: Of it, what must fit /dev/shm.
-    """
-
-    ram_parts_gib: Parts
-    shm_gib: float
-
-    @property
-    def ram_gib(self) -> float:
-        """Host memory in all."""
-        return sum(self.ram_parts_gib.values())
 
 
 def estimate_host(
@@ -82,7 +62,8 @@ def estimate_host(
     if sharding.offload in ("optimizer", "all"):
         trained = trained_parameters(model, adapter, freeze_vision=freeze_vision)
         moved = trained * (states.master + states.moments + 4)
-        moved += total * states.weights if sharding.offload == "all" else 0.0
+        stored = states.weights if adapter is None else adapter.base_bytes
+        moved += total * stored if sharding.offload == "all" else 0.0
         offloaded = moved / sharding.replicas * learners * PINNED_BUFFER
     parts = {
         "processes": PROCESS_GIB * processes + RAY_GIB,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rltui.memory.estimate import EngineEstimate, RoleEstimate
-    from rltui.memory.host import HostEstimate
-    from rltui.memory.layouts import LayoutEstimate
+    from rltui.memory.estimate import EngineEstimate, HostEstimate, LayoutEstimate, RoleEstimate
 
 SCHEMA = 1
 

@@ -67,10 +67,14 @@ def _uniform(layers: KvLayers, pool_bytes: float, max_model_len: int, in_flight_
 
 
 def _kinds(layers: KvLayers, max_model_len: int, in_flight: int, block_tokens: int) -> list[tuple[int, int]]:
-    """Layers of each kind with the pages that one sequence needs in one of them."""
+    """Layers of each kind with the pages that one sequence needs in one of them.
+
+    Pages have equal bytes: layers that take less for a token put more tokens into one.
+    """
     block = _block_of(layers, block_tokens)
+    full_block = block * max(1, layers.layer_token_bytes // max(1, layers.full_token_bytes))
     kinds = [
-        (layers.full_layers, -(-max_model_len // block)),
+        (layers.full_layers, -(-max_model_len // full_block)),
         (layers.sliding_layers, _window_pages(layers.window, max_model_len, in_flight, block)),
         (layers.linear_layers, 1),
     ]

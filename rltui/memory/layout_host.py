@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from rltui.memory.from_layout import learner_training, sharding_of, states_of
-from rltui.memory.host import PROCESS_GIB, SHM_PER_PROCESS_GIB, HostEstimate, estimate_host
+from rltui.memory.host import PROCESS_GIB, SHM_PER_PROCESS_GIB, estimate_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rltui.hardware.architecture import Architecture
     from rltui.layout.schema import Layout
+    from rltui.memory.estimate import HostEstimate
     from rltui.placement.result import Seat
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
-from rltui.memory.estimate import CUDA_CONTEXT_GIB, EngineEstimate, Moment, RoleEstimate
+from rltui.memory.estimate import CUDA_CONTEXT_GIB, EngineEstimate, LayoutEstimate, Moment, RoleEstimate
 from rltui.memory.from_layout import (
     SYNC_BUCKET_GIB,
     Training,
@@ -19,9 +19,7 @@ from rltui.memory.from_layout import (
     states_of,
     teacher_engine,
 )
-from rltui.memory.host import HostEstimate, checkpoint_gib
-from rltui.memory.json_form import SCHEMA as SCHEMA
-from rltui.memory.json_form import as_json as as_json
+from rltui.memory.host import checkpoint_gib
 from rltui.memory.knobs import engine_knob
 from rltui.memory.layout_host import fullest_node
 from rltui.memory.sharing import Tenant, share
@@ -33,32 +31,11 @@ if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
     from rltui.layout.schema import Layout, Rollout, Teacher
+    from rltui.memory.estimate import HostEstimate
     from rltui.placement.result import Placement
 
 ENGINE_ERROR = 0.05
 """KV tokens of logged engines lie within this share of the estimate where activations had to be estimated."""
-
-
-class LayoutEstimate(Struct, frozen=True, kw_only=True):
-    """Memory of all roles of a layout.
-
-    Attributes:
-        roles: One estimate a role; empty where nothing can be said.
-        engines: What each engine's GPUs hold.
-        host: The fullest node's host memory; None where nothing can be said.
-        checkpoint_gib: One checkpoint on disk; None where the model is not known.
-        notes: What is not known, and what the nearest known is.
-    """
-
-    roles: tuple[RoleEstimate, ...] = ()
-    engines: tuple[EngineEstimate, ...] = ()
-    host: HostEstimate | None = None
-    checkpoint_gib: float | None = None
-    notes: tuple[str, ...] = ()
-
-    def role(self, name: str) -> RoleEstimate | None:
-        """The estimate of the role called ``name``."""
-        return next((role for role in self.roles if role.role == name), None)
 
 
 def estimate_layout(layout: Layout) -> LayoutEstimate:

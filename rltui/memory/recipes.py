@@ -24,6 +24,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
         base_bytes: Bytes of a frozen parameter under LoRA.
         sync: How weights go to engines.
         hpz: ZeRO++ secondary partition.
+        ends_apart: Whether embedding and LM head are units of their own for FSDP.
     """
 
     backend: s.Backend
@@ -34,6 +35,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     base_bytes: float = 2.0
     sync: s.WeightSync = s.WeightSync()
     hpz: int = 1
+    ends_apart: bool = False
 
     def sharding(self, gpus: int, tensor: int = 1, pipeline: int = 1, context: int = 1, expert: int = 1) -> s.Sharding:
         """Sharding over ``gpus`` with these degrees of tensor, pipeline, context and expert parallelism."""
@@ -46,6 +48,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
             pipeline_parallel=pipeline,
             context_parallel=context,
             expert_parallel=expert,
+            ends_apart=self.ends_apart,
         )
 
     def adapter(self, rank: int, targets: Literal["attention", "linear", "all"] = "linear") -> s.Adapter:
@@ -75,12 +78,27 @@ RECIPES: dict[str, Recipe] = {
     "verl": Recipe(
         backend="fsdp", zero_stage=3, states=s.FSDP_FP32_FOREACH, kernels="eager", head="compiled", base_bytes=4.0
     ),
-    "torchtune": Recipe(backend="plain", zero_stage=0, states=s.BF16_ADAM_8BIT_FUSED, kernels="fused", head="streamed"),
+    "torchtune": Recipe(
+        backend="plain",
+        zero_stage=0,
+        states=s.BF16_ADAM_8BIT_FUSED,
+        kernels="fused",
+        head="streamed",
+        ends_apart=True,
+    ),
+    "torchtune distributed": Recipe(
+        backend="fsdp", zero_stage=3, states=s.PURE_BF16, kernels="fused", head="streamed", ends_apart=True
+    ),
     "litgpt": Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full"),
     "megatron": Recipe(backend="megatron", zero_stage=1, states=s.MEGATRON_BF16, kernels="fused", head="compiled"),
     "transformers": Recipe(backend="deepspeed", zero_stage=3, states=s.DEEPSPEED_BF16, kernels="eager", head="full"),
     "transformers fsdp": Recipe(
         backend="fsdp1", zero_stage=3, states=s.FSDP_FP32_FOREACH, kernels="eager", head="full"
     ),
+    "transformers plain": Recipe(
+        backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full"
+    ),
 }
-"""By system. torchtitan compiles its loss since April 2025; litgpt with FSDP has backend ``fsdp`` and ZeRO stage 3."""
+"""By system. torchtitan compiles its loss since April 2025; litgpt with FSDP has backend ``fsdp`` and ZeRO stage 3.
+``transformers plain`` is its Trainer without DeepSpeed and FSDP: weights are trained in the numbers in which they were
+loaded, and on several cards without a launcher (``device_map``) layers are spread: a pipeline of one micro-batch."""

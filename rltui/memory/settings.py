@@ -87,6 +87,8 @@ class Sharding(Struct, frozen=True, kw_only=True):
         expert_parallel: GPUs that divide the experts.
         hpz: ZeRO++ secondary partition (``zero_hpz_partition_size``); 1: none.
         offload: What lives in host memory.
+        ends_apart: Whether FSDP gathers embedding and LM head as units of their own, each in its turn (torchtune's
+            ``custom_sharded_layers``), and not with the root unit, which stays gathered until the backward pass ends.
     """
 
     gpus: int = 1
@@ -98,6 +100,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
     expert_parallel: int = 1
     hpz: int = 1
     offload: Literal["", "moments", "optimizer", "all"] = ""
+    ends_apart: bool = False
 
     @property
     def replicas(self) -> int:
@@ -150,8 +153,8 @@ class Workload(Struct, frozen=True, kw_only=True):
             matrix products are kept too; ``none``: nothing is recomputed.
         kernels: ``fused`` (compiled, Megatron, Liger) or ``eager`` (transformers as it is), which keeps more.
         head: How log-probabilities come from logits. ``full``: float32 cross-entropy; ``compiled``: the compiler fuses
-            it; ``streamed``: 16-bit logits and their gradient, float32 in small chunks; ``chunked``: never all logits;
-            ``none``: the model has no LM head.
+            it; ``streamed``: 16-bit logits whose place their gradients take, float32 in one chunk of eight;
+            ``chunked``: never all logits (Liger's fused loss too); ``none``: the model has no LM head.
         mask: Whether attention takes a padding mask, which is as large as length × length.
         reference: Frozen models of the same size that are on the card too (DPO, KL).
         pipeline_micro_batches: Micro-batches of one step through a pipeline.

@@ -115,6 +115,9 @@ def gathered_gib(
     item = states.compute if base_bytes is None else min(states.compute, base_bytes)
     if sharding.backend in ("fsdp", "fsdp1"):
         return {"gathered": _fsdp_bytes(model, states, sharding, item, trained=trained) / GIB}
+    if trained and not states.gradients:
+        # The optimizer steps inside the backward pass: one gradient at a time, the largest is the LM head's.
+        return {"buffers": states.compute * model.vocab * model.hidden / GIB}
     if sharding.backend != "deepspeed":
         return {}
     parts = {}
@@ -131,18 +134,21 @@ def _fsdp_bytes(model: Architecture, states: States, sharding: Sharding, item: f
     count = count_parameters(model)
     routed = count.routed / model.experts.layers if model.experts else 0.0
     layer = (count.largest_layer - routed) / sharding.tensor_parallel + routed / sharding.expert_split
-    ends = (count.embedding + count.head) / sharding.tensor_parallel
+    embedding, head = count.embedding / sharding.tensor_parallel, count.head / sharding.tensor_parallel
     if sharding.pipeline_parallel > 1:
         # A stage keeps its weights whole between micro-batches, and adds up whole float32 gradients.
         part = slice_of(model, sharding)
         return part.whole * (item + (4 if trained else 0))
     layers = FSDP_GATHERED_LAYERS if sharding.backend == "fsdp" else FSDP1_GATHERED_LAYERS
-    gathered = item * layers * layer + states.compute * ends
+    gathered = item * layers * layer + (states.compute * layer if trained else 0.0)
     if item < states.compute:
         # The matrix that is multiplied with is dequantised whole.
         matrix = model.hidden * max(model.query_dim, *routed_widths(model)[:2]) / sharding.tensor_parallel
         gathered += states.compute * matrix
-    return gathered + (states.compute * (layer + count.embedding / sharding.tensor_parallel) if trained else 0.0)
+    copies = 2 if trained else 1
+    if sharding.ends_apart:
+        return max(gathered, states.compute * copies * max(embedding, head))
+    return gathered + states.compute * (copies * embedding + head)
 
 
 def adapter_parameters(model: Architecture, adapter: Adapter) -> int:
@@ -155,9 +161,16 @@ def adapter_parameters(model: Architecture, adapter: Adapter) -> int:
         total += model.mlp_matrices * (hidden + model.ffn) * model.dense_layers
         if experts is not None and experts.shared_ffn:
             total += experts.layers * model.mlp_matrices * (hidden + experts.shared_ffn)
-    if adapter.targets == "all" and experts is not None:
-        total += experts.layers * experts.count * model.mlp_matrices * (hidden + experts.ffn)
-    return adapter.rank * total
+    return adapter.rank * total + routed_adapter_parameters(model, adapter)
+
+
+def routed_adapter_parameters(model: Architecture, adapter: Adapter) -> int:
+    """Parameters of the adapters on routed experts."""
+    experts = model.experts
+    if adapter.targets != "all" or experts is None:
+        return 0
+    width = experts.latent or model.hidden
+    return adapter.rank * experts.layers * experts.count * model.mlp_matrices * (width + experts.ffn)
 
 
 def trained_parameters(model: Architecture, adapter: Adapter | None = None, *, freeze_vision: bool = False) -> int:
@@ -174,14 +187,19 @@ def frozen_gib(model: Architecture, part: Slice, adapter: Adapter, sharding: Sha
     base = part.shard if sharding.zero_stage == 3 else part.whole
     ends = (count.embedding + count.head) / count.total * base
     end_bytes = max(2.0, adapter.base_bytes)
-    split = sharding.tensor_parallel * sharding.pipeline_parallel * max(1, sharding.expert_parallel)
-    trained = adapter_parameters(model, adapter) / split
-    ranks = sharding.replicas if sharding.zero_stage == 3 else 1
+    routed = routed_adapter_parameters(model, adapter)
+    split = Slice(
+        shared=(adapter_parameters(model, adapter) - routed) / (sharding.tensor_parallel * sharding.pipeline_parallel),
+        routed=routed / (sharding.expert_split * sharding.pipeline_parallel),
+        shared_ranks=sharding.replicas,
+        routed_ranks=sharding.expert_replicas,
+    )
+    trained = split.shard if sharding.zero_stage == 3 else split.whole
     states, kept = adapter.states, adapter.states.resident
     if sharding.offload in ("optimizer", "all"):
         kept = 0.0 if sharding.offload == "all" else states.weights
         kept += 0.0 if sharding.zero_stage >= 2 else states.gradients
     return {
         "weights": 0.0 if sharding.offload == "all" else ((base - ends) * adapter.base_bytes + ends * end_bytes) / GIB,
-        "adapters": trained / ranks * kept / GIB,
+        "adapters": trained * kept / GIB,
     }

@@ -8,6 +8,7 @@ from rltui.hardware.parameters import count_parameters
 from rltui.memory.activations import (
     CHUNKED_HEAD_GIB,
     HEAD_BYTES,
+    LOGITS_GO_FIRST,
     forward_layer_bytes,
     kept_layer_bytes,
     mask_bytes,
@@ -167,6 +168,8 @@ def _backward(
         "layer": recomputed_layer_bytes(model, trained=adapter is None) * tokens / GIB,
         "logits": _logits_gib(model, sharding, workload),
     }
+    if workload.head in LOGITS_GO_FIRST:
+        parts[min("layer", "logits", key=parts.__getitem__)] = 0.0
     if not workload.accumulates and "gradients" in parts:
         # Gradients come while activations go: the larger of the two is there, not both.
         parts["gradients"] -= min(parts["gradients"], parts["activations"] + parts["logits"])

@@ -20,7 +20,7 @@ from rltui.plan.throughput import step_time, train_s
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rltui.memory.layouts import LayoutEstimate
+    from rltui.memory.estimate import LayoutEstimate
     from rltui.plan.request import Request
     from rltui.plan.setup import EngineChoice, Placement
 

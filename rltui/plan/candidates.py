@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rltui.hardware.architecture import Architecture
-    from rltui.memory.estimate import RoleEstimate
-    from rltui.memory.layouts import LayoutEstimate
+    from rltui.memory.estimate import LayoutEstimate, RoleEstimate
     from rltui.plan.request import Request
 
 ZERO_STAGES: tuple[Literal[2], Literal[3]] = (2, 3)

@@ -30,6 +30,11 @@ LINEAR = {
     "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
     "shared_expert_intermediate_size": 40, "head_dim": 32,
 }  # fmt: skip
+NEMOTRON = {
+    "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1,
+    "moe_shared_expert_intermediate_size": 40, "mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 16,
+    "n_groups": 2, "head_dim": 16, "layers_block_type": ["mamba", "moe", "attention", "mlp"],
+}  # fmt: skip
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("llama", "Llama", {}),
     ("llama", "Llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
@@ -52,6 +57,11 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("gpt_oss", "GptOss", {"num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 16}),
     ("seed_oss", "SeedOss", {"attention_bias": True, "head_dim": 16}),
     ("granite", "Granite", {}),
+    ("deepseek_v32", "DeepseekV32", {**LATENT, "index_n_heads": 4, "index_head_dim": 16}),
+    ("glm_moe_dsa", "GlmMoeDsa", {**LATENT, "index_n_heads": 4, "index_head_dim": 16}),
+    ("glm4_moe_lite", "Glm4MoeLite", LATENT),
+    ("nemotron_h", "NemotronH", {**NEMOTRON, "moe_latent_size": 16}),
+    ("nemotron_h", "NemotronH", {**NEMOTRON, "layers_block_type": ["mamba", "mlp", "attention", "mlp"]}),
 ]
 TOWERS = {
     "Qwen2.5-VL-7B": (

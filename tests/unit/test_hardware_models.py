@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rltui.errors import UsageError
-from rltui.hardware.models import find_model, known_model, nearest_models
+from rltui.hardware.models import find_model, known_model, nearest_models, stored_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,3 +136,19 @@ def test_checkpoint_settles_what_the_config_leaves_open(
     assert model is not None
     assert caveat in model.caveat if caveat else model.caveat == ""
     assert model.vision_params == vision
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        ("Qwen/Qwen3-8B", None),
+        ("Qwen/Qwen3-235B-A22B-FP8", (1.0, 1.0)),
+        ("Qwen/Qwen2.5-72B-Instruct-AWQ", (0.53, 0.53)),
+        ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4", (0.53, 0.53)),
+        ("nvidia/Qwen3-30B-A3B-NVFP4", (0.5625, 0.5625)),
+        ("openai/gpt-oss-120b", (2.0, 0.53125)),
+        ("unsloth/gpt-oss-120b-BF16", None),
+    ],
+)
+def test_published_names_say_how_weights_are_stored(name: str, stored: tuple[float, float] | None) -> None:
+    assert stored_bytes(name) == stored

@@ -88,6 +88,22 @@ PUBLISHED = {
 }
 """Parameters in the safetensors index of each checkpoint, as Hugging Face shows them."""
 
+BUILT = {
+    "Qwen3.5-9B": 8_953_803_264,
+    "Qwen3.5-27B": 26_895_998_464,
+    "Qwen3.5-122B-A10B": 122_111_526_912,
+    "Qwen3.5-397B-A17B": 396_346_350_336,
+    "gemma-4-31B": 30_697_345_280,
+    "gemma-4-26B-A4B": 25_233_141_760,
+    "DeepSeek-V3.2": 671_877_929_216 + 58 * 256,
+    "GLM-5": 743_911_199_232 + 75 * 256,
+    "GLM-4.7-Flash": 29_943_390_976 + 46 * 64,
+    "MiniMax-M2": 228_689_748_992 + 62 * 256,
+    "Nemotron-3-Super-120B-A12B": 120_668_687_360 + 40 * 512,
+}
+"""Text parameters of the model that transformers 5.19 builds of the configuration, and the load-balancing numbers that
+it keeps as buffers: experts of each layer that has some."""
+
 
 ACTIVE = {
     # Text parameters that one token meets, from the models' own reports: 3.3, 22, 37 and 32 billion.
@@ -103,6 +119,13 @@ def test_count_is_the_published_one_to_the_digit(name: str, parameters: int) -> 
     model = known_model(name)
     assert model is not None
     assert count_parameters(model).total == parameters
+
+
+@pytest.mark.parametrize(("name", "parameters"), BUILT.items())
+def test_text_parameters_are_those_of_transformers_own_model(name: str, parameters: int) -> None:
+    model = known_model(name)
+    assert model is not None
+    assert count_parameters(model).text == parameters
 
 
 @pytest.mark.parametrize(("name", "parameters"), ACTIVE.items())

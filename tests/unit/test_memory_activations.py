@@ -92,7 +92,7 @@ def test_backward_adds_up_by_hand() -> None:
     assert moment.torch_gib == pytest.approx(moment.total_gib - moment.parts_gib["context"])
 
 
-@pytest.mark.parametrize(("head", "bytes_a_logit"), [("full", 17), ("compiled", 8), ("streamed", 4), ("none", 0)])
+@pytest.mark.parametrize(("head", "bytes_a_logit"), [("full", 17), ("compiled", 8), ("streamed", 3), ("none", 0)])
 def test_logits_by_how_the_head_is_computed(head: str, bytes_a_logit: int) -> None:
     parts = backward(s.Workload(tokens=1000, head=head)).parts_gib  # type: ignore[arg-type]
     assert parts["logits"] == pytest.approx(bytes_a_logit * VOCAB * 1000 / GIB)
@@ -104,8 +104,15 @@ def test_chunked_head_does_not_grow() -> None:
 
 
 def test_only_the_responses_logits_count_where_only_they_are_asked_for() -> None:
-    parts = backward(s.Workload(tokens=1000, head_tokens=250, head="streamed")).parts_gib
-    assert parts["logits"] == pytest.approx(4 * VOCAB * 250 / GIB)
+    parts = backward(s.Workload(tokens=1000, head_tokens=250, head="compiled")).parts_gib
+    assert parts["logits"] == pytest.approx(8 * VOCAB * 250 / GIB)
+
+
+@pytest.mark.parametrize(("head_tokens", "there", "gone"), [(1000, "logits", "layer"), (100, "layer", "logits")])
+def test_logits_that_go_first_leave_their_memory_to_the_layer(head_tokens: int, there: str, gone: str) -> None:
+    parts = backward(s.Workload(tokens=1000, head_tokens=head_tokens, head="streamed")).parts_gib
+    assert parts[there] > 0
+    assert parts[gone] == 0
 
 
 def test_tensor_and_context_parallelism_divide_activations_and_logits() -> None:

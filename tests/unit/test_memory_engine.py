@@ -8,7 +8,7 @@ import pytest
 
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.kv_cache import kv_layers
-from rltui.hardware.models import known_model
+from rltui.hardware.models import known_model, stored_bytes
 from rltui.memory import EngineSettings, estimate_engine, estimate_training
 from rltui.memory import settings as s
 from rltui.memory.colocated import wake_up_moments
@@ -206,3 +206,12 @@ def test_engine_wakes_beside_the_trainer_and_its_cache_after_it_left() -> None:
 def test_batching_that_vllm_takes_by_itself(card: str, server: bool, expected: tuple[int, int]) -> None:
     batching = vllm_batching(find_gpu(card), server=server)
     assert (batching.sequences, batching.tokens) == expected
+
+
+@pytest.mark.parametrize(("name", "published_gib"), [("gpt-oss-20b", 12.8), ("gpt-oss-120b", 60.8)])
+def test_mxfp4_experts_take_what_the_checkpoint_takes(name: str, published_gib: float) -> None:
+    model, stored = known_model(name), stored_bytes(name)
+    assert model is not None
+    assert stored is not None
+    settings = EngineSettings(weight_bytes=stored[0], expert_weight_bytes=stored[1])
+    assert weights_gib(model, settings) == pytest.approx(published_gib, rel=0.005)

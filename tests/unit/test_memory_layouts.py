@@ -21,8 +21,8 @@ from rltui.memory import estimate_layout
 from rltui.memory.bars import lines
 from rltui.memory.estimate import GIB
 from rltui.memory.host import checkpoint_gib, estimate_host, export_gib
-from rltui.memory.layouts import as_json
-from rltui.memory.settings import DEEPSPEED_BF16, FP32, Sharding
+from rltui.memory.json_form import as_json
+from rltui.memory.settings import DEEPSPEED_BF16, FP32, Adapter, Sharding
 
 LAYOUTS = Path(__file__).parents[2] / "layouts"
 BASE: dict[str, Any] = {
@@ -333,3 +333,25 @@ def test_a_transformers_teacher_holds_activations_and_neither_cache_nor_all_logi
     assert crowded is not None
     assert crowded.verdict == "no"
     assert crowded.knob == "roles.learner.micro_batch=16"
+
+
+def test_a_teacher_is_served_as_its_checkpoint_is_stored() -> None:
+    text = (LAYOUTS / "opd" / "text-8.yaml").read_text()
+    stored, plain = (
+        estimate_layout(load_text(text, "opd", [f"roles.teacher.model=Qwen/Qwen3-14B{word}"]).layout)
+        for word in ("-FP8", "")
+    )
+    weights = [next(e.weights_gib for e in each.engines if e.role == "teacher") for each in (stored, plain)]
+    assert weights[0] / weights[1] == pytest.approx(0.553, abs=0.002)  # embedding and head stay in 16 bits
+
+
+def test_a_quantised_base_is_offloaded_as_it_is_stored() -> None:
+    model = find_model("Llama-2-70B")
+    assert model is not None
+    whole, packed = (
+        estimate_host(
+            model, Sharding(gpus=2, offload="all"), DEEPSPEED_BF16, learners=2, adapter=Adapter(base_bytes=size)
+        ).ram_parts_gib["offload"]
+        for size in (2.0, 0.516)
+    )
+    assert whole - packed == pytest.approx(1.5 * (2.0 - 0.516) * count_parameters(model).total / GIB)

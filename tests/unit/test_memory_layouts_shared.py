@@ -14,13 +14,13 @@ from rltui.hardware.parameters import count_parameters
 from rltui.layout.load import load_layout, load_text
 from rltui.layout.presets import preset_files, resolve
 from rltui.memory import estimate_layout
-from rltui.memory.layouts import LayoutEstimate, as_json
+from rltui.memory.json_form import as_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rltui.layout.schema import Layout
-    from rltui.memory.estimate import RoleEstimate
+    from rltui.memory.estimate import LayoutEstimate, RoleEstimate
 
 SHARED = """
 layout: 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from rltui.hardware.architecture import Architecture, Experts
 from rltui.hardware.models import known_model
@@ -189,3 +190,39 @@ def test_offload_takes_the_states_of_adapters_and_a_frozen_base_off_the_card(
     ranks = 4 if stage == 3 else 1
     assert parts["weights"] * GIB == pytest.approx(base * PARAMETERS / ranks)
     assert parts["adapters"] * GIB == pytest.approx(adapters * adapter_parameters(DENSE, adapter) / ranks)
+
+
+def test_units_of_their_own_are_gathered_in_their_turn() -> None:
+    """torchtune's ``custom_sharded_layers``: with layers, neither end; for the loss, the larger of them."""
+    model = known_model("Llama-3.1-8B")
+    assert model is not None
+    count = count_parameters(model)
+    root, apart = (
+        gathered_gib(model, s.PURE_BF16, s.Sharding(gpus=8, backend="fsdp", ends_apart=ends), trained=False)["gathered"]
+        for ends in (False, True)
+    )
+    assert root - apart == pytest.approx(2 * (count.embedding + count.head) / GIB)
+    small = structs.replace(model, layers=1, ffn=64)
+    alone = gathered_gib(small, s.PURE_BF16, s.Sharding(gpus=8, backend="fsdp", ends_apart=True), trained=True)[
+        "gathered"
+    ]
+    assert alone == pytest.approx(2 * 2 * count.head / GIB)  # with its gradient
+
+
+def test_step_inside_the_backward_pass_holds_one_gradient() -> None:
+    model = known_model("Llama-3.1-8B")
+    assert model is not None
+    plain = s.Sharding(backend="plain", zero_stage=0)
+    held = gathered_gib(model, s.BF16_ADAM_8BIT_FUSED, plain, trained=True)
+    assert held == {"buffers": pytest.approx(2 * 128256 * 4096 / GIB)}
+    assert gathered_gib(model, s.BF16_ADAM_8BIT_FUSED, plain, trained=False) == {}
+
+
+def test_adapters_on_experts_are_cut_as_the_experts_are() -> None:
+    """Expert parallelism cuts them, tensor parallelism those outside: each once, not one by the other."""
+    sharding = s.Sharding(gpus=8, backend="megatron", zero_stage=1, tensor_parallel=4, expert_parallel=2)
+    adapter = s.Adapter(rank=8, targets="all", states=s.MEGATRON_BF16)
+    outside = adapter_parameters(SPARSE, s.Adapter(rank=8))
+    routed = adapter_parameters(SPARSE, adapter) - outside
+    held = frozen_gib(SPARSE, slice_of(SPARSE, sharding), adapter, sharding)["adapters"]
+    assert held == pytest.approx(18 * (outside / 4 + routed / 2) / GIB)

@@ -23,28 +23,39 @@ def vllm_tokens(name: str, tensor_parallel: int, length: int, in_flight: int) ->
     """Tokens that vLLM makes of 20 GiB."""
     import torch
     from vllm.v1.core import kv_cache_utils
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec, SlidingWindowSpec
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, MLAAttentionSpec, SlidingWindowSpec
     from vllm.v1.kv_cache_layout import KVCacheLayout
 
     model = known_model(name)
     assert model is not None
     layers = kv_layers(model, tensor_parallel)
     heads = max(1, -(-model.kv_heads // tensor_parallel))
-    size: dict[str, Any] = {"block_size": 16, "dtype": torch.bfloat16}
+    # A page of attention is made as large as a linear layer's state, in steps of 16 tokens.
+    steps = max(1, -(-layers.linear_state_bytes // (16 * layers.layer_token_bytes)))
+    size: dict[str, Any] = {"block_size": 16 * steps, "dtype": torch.bfloat16}
     if model.latent:
         full: Any = MLAAttentionSpec(num_kv_heads=1, head_size=model.latent.kv_rank + model.latent.rope_dim, **size)
     else:
-        full = FullAttentionSpec(num_kv_heads=heads, head_size=model.head_dim, **size)
+        wide = max(1, -(-(model.global_kv_heads or model.kv_heads) // tensor_parallel))
+        full = FullAttentionSpec(num_kv_heads=wide, head_size=model.global_head_dim or model.head_dim, **size)
     specs = {f"full.{i}": full for i in range(layers.full_layers)}
     if layers.sliding_layers:
         window = SlidingWindowSpec(
             num_kv_heads=heads, head_size=model.head_dim, sliding_window=model.sliding_window, **size
         )
         specs |= {f"window.{i}": window for i in range(layers.sliding_layers)}
+    if layers.linear_layers:
+        state = {"shapes": ((layers.linear_state_bytes // 4,),), "dtypes": (torch.float32,)}
+        linear = MambaSpec(block_size=length, page_size_padded=full.page_size_bytes, **state)
+        specs |= {f"linear.{i}": linear for i in range(layers.linear_layers)}
     config: Any = SimpleNamespace(
         model_config=SimpleNamespace(max_model_len=length),
         parallel_config=SimpleNamespace(decode_context_parallel_size=1, prefill_context_parallel_size=1),
-        cache_config=SimpleNamespace(get_resolved_kv_cache_layout=lambda: KVCacheLayout.LBHNC),
+        cache_config=SimpleNamespace(
+            get_resolved_kv_cache_layout=lambda: KVCacheLayout.LBHNC,
+            mamba_cache_mode="none",
+            enable_prefix_caching=False,
+        ),
         scheduler_config=SimpleNamespace(disable_hybrid_kv_cache_manager=False),
         attention_config=SimpleNamespace(hisparse_config=None),
         max_in_flight_tokens=in_flight,
@@ -59,7 +70,11 @@ def vllm_tokens(name: str, tensor_parallel: int, length: int, in_flight: int) ->
     return int(blocks / needed * length)
 
 
-@pytest.mark.parametrize("name", ["Qwen3-8B", "DeepSeek-V3", "Gemma-3-27B", "gpt-oss-120b", "Olmo-3-1025-7B"])
+ATTENTION = ("Qwen3-8B", "DeepSeek-V3", "Gemma-3-27B", "gpt-oss-120b", "Olmo-3-1025-7B", "gemma-4-31B")
+HYBRID = ("Qwen3.5-27B", "Qwen3.5-35B-A3B", "Nemotron-3-Nano-30B-A3B", "Nemotron-3-Super-120B-A12B")
+
+
+@pytest.mark.parametrize("name", [*ATTENTION, *HYBRID])
 def test_tokens_are_vllms_to_the_token(name: str) -> None:
     model = known_model(name)
     assert model is not None

@@ -12,8 +12,9 @@ from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.memory_fix import cure, cure_engine
 from rltui.errors import UsageError
 from rltui.hardware.models import find_model
+from rltui.memory.estimate import LayoutEstimate
 from rltui.memory.from_layout import ENGINE_SEQUENCES
-from rltui.memory.layouts import LayoutEstimate, estimate_roles, host_of
+from rltui.memory.layouts import estimate_roles, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

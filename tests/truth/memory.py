@@ -1,0 +1,79 @@
+"""What memory estimates are worth: against peaks and caches that others measured and published.
+
+``tests/unit/test_memory_points.csv`` has the points with their sources; ``tests/unit/memory_points.py`` makes the
+estimates by each system's recipe.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from pathlib import Path
+
+from score import Figure, Score
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+
+from memory_points import MEASURED, OUT_OF_MEMORY, RUNS, Row, error, estimate
+
+WORST = 8
+CARD_GIB = 79.18
+"""What a card of 80 GB offers: the rows of grade C name no other."""
+
+REASONS = {
+    "M036": "the code of five months later; what changed is not known",
+    "M127": "a dataset's longest sample sets the peak, not the longest that is allowed",
+    "M136": "attention with soft-capped scores keeps them; not modelled",
+    "M212": "ms-swift's offloaded optimizer leaves something on the card that is not known",
+    "M248": "DPO with an offloaded optimizer; what stays on the card is not known",
+    "M249": "DPO: what the reference's pass keeps is not modelled",
+    "M263": "Megatron's communicators and dispatch buffers are not modelled",
+    "M288": "read off nvidia-smi: blocks that the allocator keeps are in it",
+    "M290": "DPO with an offloaded optimizer; what stays on the card is not known",
+    "M318": "the length of the packed rows is an upper bound",
+    "H92": "the length in the source is two rows of 2,048; its configuration has one",
+    "H96": "what the first FSDP keeps of an offloaded shard is not modelled",
+}
+"""Why a point is far off, as far as it is known."""
+
+
+def score() -> Score:
+    """Errors by grade, and verdicts that are wrong, over all points."""
+    a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
+    every = sorted(abs(error(row)) for row in MEASURED)
+    refused = [row["id"] for row in MEASURED if _verdict(row) == "no"]
+    fits = [row["id"] for row in OUT_OF_MEMORY if _verdict(row) == "fits"]
+    return Score(
+        predictor="memory",
+        figures=(
+            Figure("grade A: median error (%)", _percent(statistics.median(a)), 2.6, False, len(a)),
+            Figure("grade A: ninth tenth of errors (%)", _percent(a[int(0.9 * len(a))]), 7.4, False, len(a)),
+            Figure("grade A: within 15 % (%)", _percent(_within(a)), 98.3, True, len(a)),
+            Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 3.6, False, len(every)),
+            Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 90.4, True, len(every)),
+            Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 2.1, False, len(MEASURED)),
+            Figure("runs out of memory, called 'fits'", len(fits), 0, False, len(OUT_OF_MEMORY)),
+        ),
+        worst=tuple(_worst()),
+    )
+
+
+def _verdict(row: Row) -> str:
+    return estimate({**row, "capacity_gib": row["capacity_gib"] or str(CARD_GIB)}).verdict
+
+
+def _percent(share: float) -> float:
+    return round(100 * share, 1)
+
+
+def _within(errors: list[float]) -> float:
+    return sum(size <= 0.15 for size in errors) / len(errors)
+
+
+def _worst() -> list[tuple[str, str]]:
+    rows = [row for row in RUNS if row["measured_gib"] != "OOM"]
+    furthest = sorted(rows, key=lambda row: -abs(error(row)))[:WORST]
+    return [
+        (f"{row['id']} ({row['system']}, {row['model']}): {error(row):+.0%}", REASONS.get(row["id"], "not known"))
+        for row in furthest
+    ]

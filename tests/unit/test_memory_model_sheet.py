@@ -1,0 +1,71 @@
+"""``rltui mem`` of a model by itself: its figures, and where it fits."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.cli.main import main
+from rltui.hardware.gpus import find_gpu
+from rltui.hardware.models import known_model
+from rltui.memory.model_sheet import ModelSheet, model_sheet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def sheet(name: str, card: str = "H100-SXM-80GB") -> ModelSheet:
+    model, gpu = known_model(name), find_gpu(card)
+    assert model is not None
+    assert gpu is not None
+    return model_sheet(model, gpu)
+
+
+def test_figures_of_a_dense_model() -> None:
+    found = sheet("Qwen3-8B")
+    assert found.parameters == 8_190_735_360
+    assert found.weights_gib["16 bits"] == pytest.approx(15.28, rel=0.01)  # vLLM's log: 15.27
+    assert found.token_bytes == 147_456
+    assert found.sequence_gib[32768] == pytest.approx(4.5)
+    assert 131072 not in found.sequence_gib  # longer than it was made for
+
+
+def test_states_of_training_decide_the_gpus() -> None:
+    full, lora, engine = sheet("Qwen3-8B").fits
+    assert (full.what, full.gpus) == ("full training", 2)
+    assert (lora.what, lora.gpus) == ("LoRA", 1)
+    assert (engine.what, engine.gpus) == ("engine", 1)
+
+
+def test_a_model_too_large_for_one_node_says_so() -> None:
+    assert sheet("GLM-5").fits[2].gpus is None
+
+
+def test_window_and_state_are_no_tokens() -> None:
+    gemma, nemotron = sheet("gemma-4-31B"), sheet("Nemotron-3-Super-120B-A12B")
+    assert gemma.sequence_gib[131072] < gemma.token_bytes * 131072 / 2**30 / 4
+    assert nemotron.sequence_gib[8192] > nemotron.token_bytes * 8192 / 2**30
+
+
+def test_verb_takes_a_config_and_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {
+        "model_type": "llama", "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "intermediate_size": 8192, "num_hidden_layers": 16, "vocab_size": 128256, "tie_word_embeddings": True,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for word in (tmp_path, tmp_path / "config.json"):
+        assert main(["mem", str(word), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["parameters"] == 1_235_814_400
+
+
+def test_verb_of_a_known_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mem", "hf:Qwen/Qwen3-8B"]) == 0
+    assert "8.19 B parameters" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--gpu", "H1000"], ["train.steps=3"]])
+def test_what_does_not_go_with_a_model_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mem", "hf:Qwen/Qwen3-8B", *words]) == 2
+    assert "rltui:" in capsys.readouterr().err
