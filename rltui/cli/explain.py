@@ -5,8 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from rltui.check.live import LIVE_REGISTRY
-from rltui.check.run import REGISTRY
+from rltui.check.catalog import RULES
 from rltui.cli.output import print_lines
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.report import story as cause_story
@@ -14,8 +13,6 @@ from rltui.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-
-RULES = {**REGISTRY, **LIVE_REGISTRY}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

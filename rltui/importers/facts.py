@@ -55,6 +55,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         together: GPUs of trainer and engines, where the sum is known and the parts are not.
         settings: Values by dotted key of a layout.
         notes: What could not be mapped, or was taken for granted.
+        source: The training's settings under the framework's own names.
     """
 
     dialect: str
@@ -78,6 +79,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     together: int | None = None
     settings: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
+    source: Settings | None = None
 
     @property
     def needed_gpus(self) -> int | None:
@@ -106,6 +108,7 @@ def mapped(source: Settings, table: Mapping[str, tuple[str, Kind]]) -> dict[str,
             value = source.flag(name)
         if value is not None:
             found[key] = value
+            source.names[key] = name
     return found
 
 

@@ -108,6 +108,7 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
         teacher=taught,
         other_gpus=gym,
         together=cluster,
+        source=source.cut() if missing else source,
         settings=_settings(source),
         notes=(
             *(f"defaults: {file} is not there, so what it sets is not known" for file in missing),

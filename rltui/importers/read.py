@@ -91,7 +91,11 @@ def import_text(text: str, path: Path) -> Imported:
     Raises:
         UsageError: Not readable, or no training system that is known.
     """
-    facts, notes = _facts(text, path)
+    return imported(*read_facts(text, path), path)
+
+
+def imported(facts: Facts, notes: Sequence[str], path: Path) -> Imported:
+    """The layout and the numbers that follow from what a script says."""
     layout: dict[str, Any] | None = None
     assumed: list[str] = []
     try:
@@ -124,7 +128,12 @@ def _lines(notes: Sequence[str]) -> tuple[str, ...]:
     return (*unique[:MAX_NOTES], f"and {len(unique) - MAX_NOTES} more")
 
 
-def _facts(text: str, path: Path) -> tuple[Facts, tuple[str, ...]]:
+def read_facts(text: str, path: Path) -> tuple[Facts, tuple[str, ...]]:
+    """What a script given as ``text`` says, and remarks on how it was read.
+
+    Raises:
+        UsageError: Not readable, or no training system that is known.
+    """
     ending = path.suffix.lower()
     if ending == ".toml":
         return _from_toml(text, path), ()

@@ -88,7 +88,7 @@ def from_script(script: Script) -> list[Facts]:
         elif "generation" in entry:
             found.append(_generation(source))
         else:
-            found.append(_facts(script, source, entry, not is_entry(entry) or _own_config(behind)))
+            found.append(_facts(script, source, entry, behind))
     return found
 
 
@@ -113,7 +113,21 @@ def _own_config(behind: list[str]) -> bool:
     return any(not _CONFIG.search(name.strip("'\"")) for name in names)
 
 
-def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Facts:
+def _as_started(source: Settings, entry: str, behind: list[str]) -> Settings | None:
+    """The settings as verl's own start-up check sees them; None where a program of its experiments has another.
+
+    What the command does not set is known only of verl's own configurations.
+    """
+    if "experimental" in entry:
+        return None
+    config = from_flags(behind).text("config_name")
+    backend = {"actor_rollout_ref.actor.strategy": ["megatron"]} if "megatron" in config else {}
+    started = source.cut() if not is_entry(entry) or _own_config(behind) else source
+    return started.over(backend) if backend else started
+
+
+def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> Facts:
+    own_config = not is_entry(entry) or _own_config(behind)
     nodes = source.integer("trainer.nnodes", default=None if own_config else 1)
     per_node = source.integer("trainer.n_gpus_per_node", default=None if own_config else 8)
     # a count of 0 comes from a machine that the script alone does not show, such as ``NODES - 1``
@@ -158,6 +172,7 @@ def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Fa
         reference=bool(source.flag(f"{_ACTOR}.use_kl_loss") or source.flag("algorithm.use_kl_in_reward")),
         teacher=_teacher(source),
         other_gpus=total(_reward_pool(source), uncounted(source, _COUNTED)),
+        source=_as_started(source, entry, behind),
         settings=settings,
         notes=(*notes, *_parallel_notes(source), *variant.notes, *remarks(source)),
     )
