@@ -42,7 +42,7 @@ answer is exit code 3. What nobody could tell is not checked.
 run.sh`. It is asked these rules for the layout that it comes to, and its own system's start-up assertions, the codes
 F101 to F999, read from that system's validation at the commit that is named. Findings stand at the script's own line
 and setting, and fixes are in its own words. What the script leaves open is not asserted; a script of which no layout
-can be made has a note L002. `--set key=value` gives a setting that the script leaves open, `--gpu NAME` the card.
+can be made has the warning L002. `--set key=value` gives a setting that the script leaves open, `--gpu NAME` the card.
 
 This page is printed by `rltui explain --markdown`."""
 

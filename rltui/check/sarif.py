@@ -17,7 +17,7 @@ _GITHUB = {"error": "error", "warning": "warning", "note": "notice"}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _OTHER = {
     "L001": "The file is not a layout that can be read.",
-    "L002": "No layout can be made of a script, so only its own system's assertions were asked.",
+    "L002": "No layout can be made of a script, so the rules about layouts were not asked.",
 }
 
 

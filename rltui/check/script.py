@@ -14,14 +14,16 @@ from rltui.check.findings import Finding
 from rltui.check.frameworks import BY_DIALECT, MODULES
 from rltui.check.frameworks.terms import Asked
 from rltui.check.run import SEVERITIES, Report, check_text
+from rltui.errors import UsageError
 from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import imported, read_facts
 from rltui.importers.source import read_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from rltui.check.frameworks.assertion import Framework
     from rltui.importers.facts import Facts
     from rltui.importers.read import Imported
 
@@ -29,26 +31,44 @@ FRAMEWORKS = {module.FRAMEWORK.dialect: module.FRAMEWORK for module in MODULES}
 
 
 def check_script(path: Path, overrides: Sequence[str] = ()) -> Report:
-    """Check the launch script or foreign configuration at ``path``.
+    """Check the launch script or foreign configuration at ``path``; never raises for what is wrong with it.
 
     Args:
         path: The script; nothing in it is run.
-        overrides: Layout keys for what the script leaves open, such as ``hardware.gpu=H100``.
-
-    Raises:
-        UsageError: Not readable, or no training system that is known.
+        overrides: Layout keys for what the script leaves open, such as ``hardware.gpu=H100-SXM-80GB``.
     """
-    text = read_source(path)
-    facts, notes = read_facts(text, path)
+    try:
+        text = read_source(path)
+    except UsageError as error:
+        return _unreadable(path, error)
+    return check_script_text(text, path, overrides)
+
+
+def check_script_text(text: str, path: Path, overrides: Sequence[str] = ()) -> Report:
+    """``check_script`` for a script given as ``text``; ``path`` says where it stands."""
+    try:
+        facts, notes = read_facts(text, path)
+    except UsageError as error:
+        return _unreadable(path, error)
     found = imported(facts, notes, path)
     place = _places(text, str(path))
     asserted = _asserted(facts, place)
     if found.layout is None:
-        return Report(file=str(path), findings=(*asserted, _no_layout(found, str(path))))
+        return Report(file=str(path), findings=_sorted((*asserted, _no_layout(found, str(path)))))
     report = check_text(as_yaml(found.layout), str(path), overrides)
     own = (_in_words_of(finding, facts, place) for finding in report.findings)
-    findings = sorted((*asserted, *own), key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
-    return replace(report, findings=tuple(findings))
+    return replace(report, findings=_sorted((*asserted, *own)))
+
+
+def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code)))
+
+
+def _unreadable(path: Path, error: UsageError) -> Report:
+    message = error.message.removeprefix(f"{path}").lstrip(": ")
+    hint = f" ({error.hint})" if error.hint else ""
+    finding = Finding(code="L001", severity="error", message=message + hint, file=str(path))
+    return Report(file=str(path), findings=(finding,), readable=False)
 
 
 def _asserted(facts: Facts, place: Callable[[str], tuple[str, int]]) -> list[Finding]:
@@ -69,14 +89,23 @@ def _no_layout(found: Imported, name: str) -> Finding:
 
 def _in_words_of(finding: Finding, facts: Facts, place: Callable[[str], tuple[str, int]]) -> Finding:
     """``finding`` at the script's own setting, where the layout's key is that setting as it stands."""
-    names = facts.source.names if facts.source else {}
-    file, line = place(names.get(finding.key, ""))
     framework = FRAMEWORKS.get(facts.dialect)
+    names = _names(facts, framework)
+    file, line = place(names.get(finding.key, ""))
     pairs = [word.partition("=") for word in finding.fix]
     fix = finding.fix
     if framework and all(key in names for key, _, _ in pairs):
         fix = tuple(framework.spelled(names[key], value) for key, _, value in pairs)
     return replace(finding, key=names.get(finding.key, finding.key), file=file, line=line, fix=fix)
+
+
+def _names(facts: Facts, framework: Framework | None) -> dict[str, str]:
+    """The script's settings by the keys of a layout that have their value as it stands."""
+    if facts.source is None or framework is None:
+        return {}
+    set_ = facts.source.values
+    found = {key: next((name for name in names if name in set_), "") for key, names in framework.names.items()}
+    return {key: name for key, name in (found | facts.source.names).items() if name}
 
 
 def _places(text: str, name: str) -> Callable[[str], tuple[str, int]]:

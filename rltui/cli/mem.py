@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, print_json, print_lines
-from rltui.layout.load import load_layout
-from rltui.layout.presets import resolve
+from rltui.cli.sources import add_source, load, said
 from rltui.memory.bars import lines
 from rltui.memory.layouts import as_json, estimate_layout
 
@@ -16,14 +15,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("layout", metavar="PRESET|FILE")
-    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    add_source(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the table; 1 where a role does not fit its card."""
-    estimate = estimate_layout(load_layout(resolve(options.layout), options.overrides).layout)
+    estimate = estimate_layout(load(options.layout, [*options.overrides, *said(options)]).layout)
     if options.json:
         print_json(as_json(estimate))
     else:

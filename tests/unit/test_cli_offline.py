@@ -158,3 +158,57 @@ def test_check_on_a_cluster_needs_its_name_and_knows_the_profile(
     assert main(["check", "local/grpo-tiny", "--cluster", "alps9", "slurm.time=02:00:00"]) == 1
     assert "S611" in capsys.readouterr().out
     assert main(["check", "local/grpo-tiny", "--cluster", "alps9", "slurm.time=01:00:00"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["draw", "local/none", "--json"], 2, "No preset or layout file"),
+        (["explain", "P999", "--json"], 2, "There is no code 'P999'"),
+        (["check", "--json"], 2, "required: FILE"),
+        (["check", TINY, "--fix", "--write", "a.b=1", "--format", "json"], 2, "--write needs --fix"),
+        (["launch", TINY, "--cluster", "moon", "--json"], 2, "There is no cluster 'moon'"),
+    ],
+)
+def test_errors_under_json_are_json_of_one_shape(
+    capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str
+) -> None:
+    found, out, err = run(capsys, *words)
+    error = json.loads(out)["error"]
+    assert error.keys() == {"message", "hint", "exit_code"}
+    assert found == code == error["exit_code"]
+    assert said in error["message"]
+    assert said in err
+
+
+def test_a_crash_under_json_is_json_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("rltui.cli.draw.draw", lambda *_: 1 // 0)
+    code, out, _ = run(capsys, "draw", TINY, "--json")
+    assert (code, json.loads(out)["error"]["exit_code"]) == (70, 70)
+
+
+def test_draw_and_explain_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = json.loads(run(capsys, "draw", TINY, "--json")[1])
+    assert drawn["placement"]["seats"][0]["role"] == "learner"
+    assert "┃ L0 ┃" in drawn["drawing"][0]
+    listed = json.loads(run(capsys, "explain", "--json")[1])
+    assert {"P101", "F101", "S612"} <= {rule["code"] for rule in listed["rules"]}
+    assert "nccl_timeout" in {cause["id"] for cause in listed["causes"]}
+    assert json.loads(run(capsys, "explain", "p105", "--json")[1])["code"] == "P105"
+    assert "What helps" in json.loads(run(capsys, "explain", "nccl_timeout", "--json")[1])["story"]
+
+
+def test_a_layout_for_gpus_is_refused_on_a_machine_without_a_card(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rltui.onnode.preflight.list_gpus", lambda: (0, "there is no nvidia-smi"))
+    code, out, _ = run(capsys, "check", "opd/text-8", "--cluster", "local")
+    assert code == 1
+    assert "H411" in out
+    assert "8 GPUs a node; nodes of local have 0" in out
+    assert run(capsys, "check", TINY, "--cluster", "local")[0] == 0
+    monkeypatch.setattr("rltui.onnode.preflight.list_gpus", lambda: (8, ""))
+    assert "H411" not in run(capsys, "check", "opd/text-8", "--cluster", "local")[1]

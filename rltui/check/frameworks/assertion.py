@@ -10,7 +10,7 @@ from rltui.check.frameworks.terms import Setting, met
 from rltui.check.rule import Rule, Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rltui.check.findings import Severity
     from rltui.check.frameworks.terms import Asked, Condition, Number, Term
@@ -57,16 +57,19 @@ class Framework(Struct, frozen=True):
         source: Address and commit that the table was read from.
         spelling: How a setting is written on its command line, with ``key`` and ``value``.
         dashes: Whether names have dashes there where the settings have underscores.
+        names: Keys of a layout that have the value of a setting as it stands, beside those that the importer maps.
     """
 
     dialect: str
     source: str
     spelling: str = "{key}={value}"
     dashes: bool = False
+    names: Mapping[str, tuple[str, ...]] = {}
 
     def spelled(self, key: str, value: object) -> str:
         """A setting as the framework's command line has it."""
-        return self.spelling.format(key=key.replace("_", "-") if self.dashes else key, value=value)
+        spelled = self.spelling.format(key=key.replace("_", "-") if self.dashes else key, value=value)
+        return spelled.removesuffix("=")  # a bare switch
 
     def rules(self, table: Sequence[Assertion]) -> tuple[Rule, ...]:
         """The rows of a table as rules of the check, whose stories say where the framework has them."""
