@@ -10,6 +10,7 @@ from rltui.check import rules as _rules
 from rltui.check.arithmetic import Arithmetic, lines, resolve
 from rltui.check.findings import Finding
 from rltui.check.rule import REGISTRY, Subject
+from rltui.check.unsure import settled
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import LoadedLayout, load_layout, load_text
 from rltui.placement.draw import draw
@@ -83,7 +84,8 @@ def check_layout(loaded: LoadedLayout) -> Report:
     """Ask every rule about a loaded layout."""
     placement = place(loaded.layout)
     subject = Subject(loaded, placement)
-    found = [finding for rule in REGISTRY.values() for finding in rule.findings(subject)]
+    unsure = loaded.layout.unsure
+    found = [settled(finding, unsure) for rule in REGISTRY.values() for finding in rule.findings(subject)]
     found.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
     return Report(
         file=loaded.document.name,

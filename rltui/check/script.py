@@ -30,24 +30,25 @@ if TYPE_CHECKING:
 FRAMEWORKS = {module.FRAMEWORK.dialect: module.FRAMEWORK for module in MODULES}
 
 
-def check_script(path: Path, overrides: Sequence[str] = ()) -> Report:
+def check_script(path: Path, overrides: Sequence[str] = (), given: Sequence[str] = ()) -> Report:
     """Check the launch script or foreign configuration at ``path``; never raises for what is wrong with it.
 
     Args:
         path: The script; nothing in it is run.
-        overrides: Layout keys for what the script leaves open, such as ``hardware.gpu=H100-SXM-80GB``.
+        overrides: Changes to the layout that it comes to, ``key.path=value``.
+        given: What the script leaves open, as ``import_file`` takes it.
     """
     try:
         text = read_source(path)
     except UsageError as error:
         return _unreadable(path, error)
-    return check_script_text(text, path, overrides)
+    return check_script_text(text, path, overrides, given)
 
 
-def check_script_text(text: str, path: Path, overrides: Sequence[str] = ()) -> Report:
+def check_script_text(text: str, path: Path, overrides: Sequence[str] = (), given: Sequence[str] = ()) -> Report:
     """``check_script`` for a script given as ``text``; ``path`` says where it stands."""
     try:
-        facts, notes = read_facts(text, path)
+        facts, notes = read_facts(text, path, given)
     except UsageError as error:
         return _unreadable(path, error)
     found = imported(facts, notes, path)

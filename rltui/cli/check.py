@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if options.write and (not options.fix or STDIN in sources or overrides):
         raise UsageError("--write needs --fix, files, and no overrides.", "rltui check --fix --write my.yaml")
     on_cluster = _on_cluster(options.cluster, options.live)
-    reports = [on_cluster(_check(source, [*overrides, *said(options)])) for source in sources]
+    reports = [on_cluster(_check(source, overrides, said(options))) for source in sources]
     if options.fix:
         reports = [_fix(report, options.write, on_cluster) for report in reports]
     _print(reports, "json" if options.json else options.format)
@@ -93,7 +93,7 @@ def _print(reports: Sequence[Report], form: str) -> None:
             print_lines(as_github(reports))
 
 
-def _check(source: str, overrides: list[str]) -> Report:
+def _check(source: str, overrides: list[str], given: list[str]) -> Report:
     if source == STDIN:
         from rltui.layout.document import MAX_BYTES, decode
         from rltui.layout.errors import LayoutError
@@ -104,16 +104,16 @@ def _check(source: str, overrides: list[str]) -> Report:
         except LayoutError as error:
             raise UsageError(str(error)) from error
         if not is_script_text(text, Path("<stdin>")):
-            return check_text(text, "<stdin>", overrides)
+            return check_text(text, "<stdin>", [*given, *overrides])
         from rltui.check.script import check_script_text
 
-        return check_script_text(text, Path("<stdin>"), overrides)
+        return check_script_text(text, Path("<stdin>"), overrides, given)
     path = find(source)
     if not is_script(path):
-        return check_file(path, overrides)
+        return check_file(path, [*given, *overrides])
     from rltui.check.script import check_script
 
-    return check_script(path, overrides)
+    return check_script(path, overrides, given)
 
 
 def _fix(report: Report, write: bool, on_cluster: Callable[[Report], Report]) -> Report:

@@ -32,8 +32,8 @@ def run(options: argparse.Namespace) -> int:
             "Name two layouts, or one layout and overrides.",
             "rltui diff verl-ppo/ppo-1x4-standard verl-ppo/ppo-1x4-split",
         )
-    a = load(sources[0], said(options)).layout
-    b = load(sources[-1], [*said(options), *overrides]).layout
+    a = load(sources[0], (), said(options)).layout
+    b = load(sources[-1], overrides, said(options)).layout
     found = diff(a, b)
     if options.json:
         print_json({"schema": 1, "a": sources[0], "b": sources[-1], "overrides": overrides, "differences": found})

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the picture; 1 where a role finds no place."""
-    layout = load(options.layout, [*options.overrides, *said(options)]).layout
+    layout = load(options.layout, options.overrides, said(options)).layout
     placement = place(layout)
     lines = draw(layout, placement)
     if options.json:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rltui.cli.output import add_json, print_json, print_lines, talk
+from rltui.cli.sources import add_open, said
 from rltui.errors import UsageError
 from rltui.importers.facts import NO_PLACE
 from rltui.importers.layout_of import as_yaml
@@ -23,12 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("file", metavar="FILE", help="a launch script (shell, Slurm) or a YAML or TOML configuration")
     parser.add_argument("--output", metavar="LAYOUT.yaml", help="write the layout there; a file that is there stays")
+    add_open(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the layout, and on stderr what could not be mapped."""
-    imported = import_file(options.file)
+    imported = import_file(options.file, said(options))
     report = _checked(imported)
     if options.output:
         _write(Path(options.output), imported)

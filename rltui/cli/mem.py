@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the table; 1 where a role does not fit its card."""
-    estimate = estimate_layout(load(options.layout, [*options.overrides, *said(options)]).layout)
+    estimate = estimate_layout(load(options.layout, options.overrides, said(options)).layout)
     if options.json:
         print_json(as_json(estimate))
     else:

@@ -23,6 +23,7 @@ SCRIPT_ENDINGS = (".sh", ".bash", ".sbatch", ".slurm", ".toml")
 _LAYOUT_ENDINGS = (".yaml", ".yml")
 _OF_A_LAYOUT = re.compile(r"^(?:layout|base)\s*:", re.MULTILINE)
 _MAX_BYTES = 1 << 20
+_SET = "what a script leaves open: a layout's key (hardware.gpus_per_node=8) or a variable of its (NNODES=4)"
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:
@@ -34,12 +35,12 @@ def add_source(parser: argparse.ArgumentParser) -> None:
 
 def add_open(parser: argparse.ArgumentParser) -> None:
     """Declare ``--set`` and ``--gpu``, which say what a launch script leaves open."""
-    parser.add_argument("--set", action="append", default=[], metavar="key=value", help="what a script leaves open")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=_SET)
     parser.add_argument("--gpu", metavar="NAME", help="the card, where a script does not say it: H100-SXM-80GB")
 
 
 def said(options: argparse.Namespace) -> list[str]:
-    """The overrides that ``--set`` and ``--gpu`` stand for."""
+    """What ``--set`` and ``--gpu`` say; of a layout file they are overrides."""
     return [*options.set, *([f"hardware.gpu={options.gpu}"] if options.gpu else [])]
 
 
@@ -84,8 +85,13 @@ def is_script_text(text: str, path: Path) -> bool:
     return True
 
 
-def load(word: str, overrides: Sequence[str] = ()) -> LoadedLayout:
+def load(word: str, overrides: Sequence[str] = (), given: Sequence[str] = ()) -> LoadedLayout:
     """The layout that ``word`` means; for a script, the one that it comes to.
+
+    Args:
+        word: A preset's name or a file.
+        overrides: Changes to the layout, ``key.path=value``.
+        given: The words of ``said``: what a script leaves open.
 
     Raises:
         LayoutError: A layout that cannot be read.
@@ -93,11 +99,11 @@ def load(word: str, overrides: Sequence[str] = ()) -> LoadedLayout:
     """
     path = find(word)
     if not is_script(path):
-        return load_layout(path, overrides)
+        return load_layout(path, [*given, *overrides])
     from rltui.importers.layout_of import as_yaml
     from rltui.importers.read import import_file
 
-    found = import_file(path)
+    found = import_file(path, given)
     if found.layout is None:
         reason = found.unmapped[0].removeprefix("layout: ") if found.unmapped else "it says too little"
         raise UsageError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.facts import Facts, Kind, mapped, on_megatron, remarks
 from rltui.importers.values import product, total
 
 if TYPE_CHECKING:
@@ -43,6 +43,12 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "stats_logger.wandb.project": ("tracking.project", "text"),
 }
 
+_DEFAULTS: Mapping[str, Any] = {
+    "roles.learner.gradient_checkpointing": False,
+    "roles.rollout.memory_utilization": 0.9,
+}
+"""What AReaL takes where a configuration is silent (``areal.api.cli_args``)."""
+
 
 class Allocation(Struct, frozen=True):
     """One part of an allocation; sizes are None where the text is not understood."""
@@ -51,6 +57,7 @@ class Allocation(Struct, frozen=True):
     gpus: int | None
     data: int | None = None
     tensor: int | None = None
+    pipeline: int | None = None
 
     @property
     def generates(self) -> bool:
@@ -73,7 +80,7 @@ def read_allocation(text: str) -> Allocation:
         return Allocation(backend, None)
     numbers = {name: int(count) for name, count in factors.items()}
     gpus = product(*(numbers.get(name, 1) for name in "dptc"))
-    return Allocation(backend, gpus, numbers.get("d", 1), numbers.get("t", 1))
+    return Allocation(backend, gpus, numbers.get("d", 1), numbers.get("t", 1), numbers.get("p", 1))
 
 
 def is_config(values: dict[str, Any]) -> bool:
@@ -114,6 +121,7 @@ def from_config(values: dict[str, Any]) -> Facts:
         other_gpus=total(others, _own(source, "teacher")),
         source=source,
         settings=_settings(source),
+        unsure=_unsure(trainer),
         notes=remarks(source),
     )
 
@@ -185,5 +193,12 @@ def _settings(source: Settings) -> dict[str, Any]:
     if "grpo.clip_low" in found:
         found.setdefault("grpo.clip_high", found["grpo.clip_low"])
     found["roles.learner.zero_stage"] = 3
-    found.setdefault("lengths.prompt", 1024)
-    return found
+    if "lengths.pack" not in found and source.integer("actor.mb_spec.n_mbs", default=1) == 1:
+        found["roles.learner.micro_batch"] = 0
+    return _DEFAULTS | found
+
+
+def _unsure(trainer: Allocation | None) -> tuple[str, ...]:
+    """Trainers that are not FSDP keep and share states in ways for which a layout has no word."""
+    backend = trainer.backend if trainer else ""
+    return () if backend in ("", "fsdp") else on_megatron(trainer.pipeline if trainer else None)

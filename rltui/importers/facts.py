@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from rltui.importers.values import total
+from rltui.importers.values import HOLE, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +54,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         other_gpus: GPUs of anything else, such as reward models.
         together: GPUs of trainer and engines, where the sum is known and the parts are not.
         settings: Values by dotted key of a layout.
+        unsure: Keys of a layout, or their sections, that stand for something else there or are not known.
         notes: What could not be mapped, or was taken for granted.
         source: The training's settings under the framework's own names.
     """
@@ -78,6 +79,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     other_gpus: int | None = 0
     together: int | None = None
     settings: dict[str, Any] = {}
+    unsure: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     source: Settings | None = None
 
@@ -110,6 +112,24 @@ def mapped(source: Settings, table: Mapping[str, tuple[str, Kind]]) -> dict[str,
             found[key] = value
             source.names[key] = name
     return found
+
+
+def on_megatron(*pipelines: int | None) -> tuple[str, ...]:
+    """What a layout is not sure of where Megatron trains: its recomputation and its own sharing of states.
+
+    Args:
+        pipelines: Ways of cutting a model for which a layout has no word; one that is not 1 takes data-parallel ranks.
+    """
+    words = ["gradient_checkpointing", "zero_stage", "sequence_parallel"]
+    if any(size != 1 for size in pipelines):
+        words.append("tensor_parallel")
+    return tuple(f"roles.{role}.{word}" for role in ("learner", "critic") for word in words)
+
+
+def first_of(text: str) -> str:
+    """The first of a list of files written as ``[a, b]``; empty where it is not known."""
+    first = text.strip("[]").split(",")[0].strip(" '\"")
+    return "" if HOLE in first else first
 
 
 def uncounted(source: Settings, counted: tuple[str, ...]) -> int | None:

@@ -38,6 +38,8 @@ _SECTIONS = (
     *ALGORITHMS,
     "data",
 )
+_KNOBS = ("roles.learner.micro_batch", "roles.learner.gradient_checkpointing")
+"""What memory turns on, and what a layout takes to be 0 or off where a script may mean something else."""
 _SHARED, _CRITIC = "shared", "critic"
 
 
@@ -68,14 +70,44 @@ def layout_of(facts: Facts, name: str) -> tuple[dict[str, Any], list[str]]:
     for key in ("train.prompts_per_step", "train.samples_per_prompt", "lengths.prompt", "lengths.response"):
         if flat.get(key, 1) < 1:
             del flat[key]
+    unsure = [*facts.unsure, *(key for key in _KNOBS if key not in flat and not flat.get("lengths.pack"))]
     for key, value, reason in _REQUIRED:
         if key not in flat:
             flat[key] = value
+            unsure.append(key)
             assumed.append(f"{key}: {value} is assumed; {reason}")
+    _token_budget(flat)
+    _without_words(flat, unsure, assumed)
+    flat["unsure"] = list(dict.fromkeys(unsure))
     flat["data.reward"] = "none" if facts.algorithm == "opd" else "math"
     assumed.append(f"data.reward: {flat['data.reward']!r} is assumed; rewards are code in other systems")
     values = _nested(flat)
     return _without_refused(values, assumed), assumed
+
+
+def _token_budget(flat: dict[str, Any]) -> None:
+    """A budget of tokens for a pass is one packed row; a sample that is longer has a pass of its own."""
+    if not flat.get("lengths.pack"):
+        return
+    flat["lengths.pack"] = max(flat["lengths.pack"], flat["lengths.prompt"] + flat["lengths.response"])
+    flat["roles.learner.micro_batch"] = 1
+    if "roles.critic.pool" in flat:
+        flat["roles.critic.micro_batch"] = 1
+
+
+def _without_words(flat: dict[str, Any], unsure: list[str], assumed: list[str]) -> None:
+    """What other systems do and the layout's own trainers do not."""
+    # data and local models lie on the machine that the script was written for, not on this one
+    unsure.append("data.train")
+    unsure.extend(key for key, value in flat.items() if key.endswith(".model") and str(value)[:1] in "/.~$")
+    size, per_node = flat["roles.rollout.tensor_parallel"], flat["hardware.gpus_per_node"]
+    if size > per_node:
+        unsure.extend(("roles.rollout", "roles.learner.gpus"))
+        assumed.append(f"roles.rollout.tensor_parallel: {size} GPUs an engine, over nodes of {per_node}")
+    if "roles.learner.pool" in flat and flat.pop("train.async_steps", 0):
+        assumed.append("train.async_steps: left out; engines and learner share their GPUs and take turns here")
+    if "data.eval" not in flat and flat.pop("data.eval_every", 0):
+        assumed.append("data.eval_every: left out; the script does not say on what in words that are known")
 
 
 def _name(text: str) -> str:

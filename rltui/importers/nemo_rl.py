@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.facts import Facts, Kind, mapped, on_megatron, remarks
 from rltui.importers.nemo_teachers import distils, teacher
 from rltui.importers.values import product, quotient, total
 
@@ -110,6 +110,7 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
         together=cluster,
         source=source.cut() if missing else source,
         settings=_settings(source),
+        unsure=_unsure(source, colocated),
         notes=(
             *(f"defaults: {file} is not there, so what it sets is not known" for file in missing),
             *_notes(source),
@@ -206,13 +207,56 @@ def _settings(source: Settings) -> dict[str, Any]:
         found["train.optimizer_steps"] = steps
     if source.flag("grpo.async_grpo.enabled", default=False) is not True:
         found.pop("train.async_steps", None)
-    length = source.integer("policy.max_total_sequence_length")
-    if length:
-        found.setdefault("lengths.prompt", length)
-        found.setdefault("lengths.response", length)
-        found["lengths.response"] = max(1, min(found["lengths.response"], length))
+    found |= _lengths(source, found)
+    if source.flag(f"{prefix}.cpu_offload"):
+        found["roles.learner.offload"] = "all"
+    if source.flag(f"{prefix}.lora_cfg.enabled") and (rank := source.integer(f"{prefix}.lora_cfg.dim")):
+        found["roles.learner.lora_rank"] = rank
     found["roles.learner.zero_stage"] = 3
     return found
+
+
+def _lengths(source: Settings, found: dict[str, Any]) -> dict[str, int]:
+    """Prompt, response and tokens of a pass: one total bounds prompt and response together.
+
+    Recipes write the same total as the bound of each, so half of it is taken for each where neither is below it.
+    """
+    whole = source.integer("policy.max_total_sequence_length")
+    if not whole or whole < 2:
+        return {}
+    prompt, response = (min(found.get(f"lengths.{part}", whole), whole) for part in ("prompt", "response"))
+    if prompt + response > whole:
+        response = response if response < whole else whole - prompt if prompt < whole else whole // 2
+        prompt = whole - response
+    lengths = {"lengths.prompt": prompt, "lengths.response": response}
+    for way in ("sequence_packing", "dynamic_batching"):
+        if source.flag(f"policy.{way}.enabled"):
+            rows = source.integer("policy.train_micro_batch_size", default=1) or 1
+            budget = source.integer(f"policy.{way}.train_mb_tokens")
+            lengths["lengths.pack"] = budget or whole * rows
+    return lengths
+
+
+def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:
+    """Megatron's and automodel's cuts, colocated roles that leave the card in turns, engines of few bits."""
+    keys: list[str] = []
+    if source.flag("policy.megatron_cfg.enabled"):
+        keys.extend(on_megatron(source.integer("policy.megatron_cfg.pipeline_model_parallel_size", default=1)))
+    elif (
+        source.flag("policy.automodel_cfg.enabled")
+        or source.integer("policy.dtensor_cfg.expert_parallel_size", default=1) != 1
+    ):
+        keys.extend(on_megatron())
+    if colocated:
+        keys.append("roles.rollout.pool")
+    engine = f"{_GENERATION}.vllm_cfg"
+    cuts = (source.integer(f"{engine}.{cut}_parallel_size", default=1) for cut in ("pipeline", "expert"))
+    if source.text(f"{engine}.precision", default="bfloat16") != "bfloat16" or any(cut != 1 for cut in cuts):
+        keys.append("roles.rollout")
+    whole = source.integer("policy.max_total_sequence_length")
+    if whole and source.integer(f"{_GENERATION}.max_new_tokens", default=whole) == whole:
+        keys.extend(("lengths.prompt", "lengths.response"))
+    return tuple(keys)
 
 
 def _notes(source: Settings) -> list[str]:

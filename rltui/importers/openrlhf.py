@@ -173,9 +173,19 @@ def _settings(source: Settings) -> dict[str, Any]:
     if len(bounds) == 2:
         low, high = (from_flags(["--x", str(bound)]).number("x") for bound in bounds)
         found |= {} if low is None or high is None else {"grpo.clip_low": low, "grpo.clip_high": high}
-    found.setdefault("lengths.prompt", 1024)
-    found.setdefault("lengths.response", 1024)
-    return found
+    dotted = any("." in name for name in source.values)
+    if source.flag("use_dynamic_batch", "train.dynamic_batch_enable"):
+        budget = source.integer("train_max_tokens_per_gpu", "train.max_tokens_per_gpu", default=16192)
+        if ranks := product(budget, source.integer("ring_attn_size", "ds.ring_attn_size", default=1)):
+            found["lengths.pack"] = ranks
+    elif not source.has("micro_train_batch_size", "train.micro_batch_size"):
+        found["roles.learner.micro_batch"] = 1 if dotted else 4
+    found.setdefault("roles.learner.gradient_checkpointing", False)
+    whole = source.integer("data.max_len", default=2048 if dotted else None)
+    if whole and whole > 1:
+        response = min(found.get("lengths.response", whole // 2), whole - 1)
+        found |= {"lengths.response": response, "lengths.prompt": found.get("lengths.prompt", whole - response)}
+    return {"lengths.prompt": 1024, "lengths.response": 1024} | found
 
 
 def _notes(everything: bool | None, asynchronous: bool | None) -> list[str]:

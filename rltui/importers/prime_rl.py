@@ -19,6 +19,7 @@ _SIZES = (
     "deployment.num_infer_replicas", "inference.deployment.type", "inference.parallel.tp", "inference.parallel.dp",
 )  # fmt: skip
 """What decides about GPUs; a file that this one builds on may set any of them."""
+_RESPONSES = ("orchestrator.train.sampling.max_completion_tokens", "orchestrator.sampling.max_tokens")
 _TABLE: Mapping[str, tuple[str, Kind]] = {
     "max_steps": ("train.steps", "int"),
     "trainer.optim.lr": ("train.learning_rate", "float"),
@@ -86,6 +87,7 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
         other_gpus=_other_gpus(source, per_node if several else 0),
         source=source.cut() if missing else source,
         settings=_settings(source),
+        unsure=_unsure(source),
         notes=(
             *(f"toml_files: {file} is not there, so what it sets is not known" for file in missing),
             *remarks(source),
@@ -172,4 +174,22 @@ def _settings(source: Settings) -> dict[str, Any]:
         found.pop("slurm.time", None)
     found["roles.learner.zero_stage"] = 3
     found.setdefault("train.learning_rate", 1e-6)
+    found.setdefault("roles.rollout.memory_utilization", 0.9)
+    # rows of seq_len tokens pass one by one, each with its prompt and response
+    whole = found.setdefault("lengths.pack", 2048)
+    found["roles.learner.gradient_checkpointing"] = True
+    if found.get("lengths.response", whole) < whole:
+        found["lengths.prompt"] = whole - found["lengths.response"]
+    elif whole > 1:
+        found |= {"lengths.prompt": whole // 2, "lengths.response": whole - whole // 2}
     return found
+
+
+def _unsure(source: Settings) -> tuple[str, ...]:
+    """What a layout's words do not tell of the trainer's memory and of how prompts and responses share a row."""
+    keys = [] if source.has(*_RESPONSES) else ["lengths.prompt", "lengths.response"]
+    if any((source.integer(f"trainer.model.{cut}", default=1) or 1) > 1 for cut in ("ep", "tp", "dp_replicate")):
+        keys.append("roles.learner")
+    if not source.has("trainer.model.optim_cpu_offload", "trainer.model.full_offload"):
+        keys.append("roles.learner.offload")
+    return tuple(keys)

@@ -30,13 +30,14 @@ from rltui.importers.arguments import from_mapping
 from rltui.importers.config import interpolated, read_toml, read_yaml, toml_chain, with_defaults
 from rltui.importers.facts import Facts
 from rltui.importers.layout_of import Unmappable, layout_of
+from rltui.importers.overrides import given, read_overrides
 from rltui.importers.python_launcher import from_python
 from rltui.importers.script import Script, read_script, servers
 from rltui.importers.source import read_source
 from rltui.importers.values import printable, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 # the generic launchers come last: they start the programs of the others too
 SHELL_DIALECTS = (open_instruct, easyr1, verl, openrlhf, slime, skyrl, swift, llama_factory, configured, trl)
@@ -71,27 +72,34 @@ class Imported(Struct, frozen=True, kw_only=True):
     unmapped: tuple[str, ...]
 
 
-def import_file(path: str | Path) -> Imported:
+def import_file(path: str | Path, overrides: Sequence[str] = ()) -> Imported:
     """Read the launch script or configuration at ``path``; nothing in it is run, sourced or fetched.
 
+    Args:
+        path: The file.
+        overrides: What the script leaves open, or is to be taken otherwise: ``hardware.gpus_per_node=8`` of the layout,
+            ``NNODES=4`` of the script's environment. They count before the layout is judged complete.
+
     Raises:
-        UsageError: Not readable, or no training system that is known.
+        UsageError: Not readable, no training system that is known, or an override that is neither.
     """
     path = Path(path)
     try:
-        return import_text(read_source(path), path)
+        return import_text(read_source(path), path, overrides)
     except UsageError as error:
         place = "" if str(path) in error.message else f"{path}: "
         raise UsageError(printable(place + error.message), error.hint) from error
 
 
-def import_text(text: str, path: Path) -> Imported:
+def import_text(text: str, path: Path, overrides: Sequence[str] = ()) -> Imported:
     """Read a launch script given as ``text``; ``path`` says where it stands, for files that it builds on.
+
+    ``overrides`` are as for ``import_file``.
 
     Raises:
         UsageError: Not readable, or no training system that is known.
     """
-    return imported(*read_facts(text, path), path)
+    return imported(*read_facts(text, path, overrides), path)
 
 
 def imported(facts: Facts, notes: Sequence[str], path: Path) -> Imported:
@@ -128,12 +136,18 @@ def _lines(notes: Sequence[str]) -> tuple[str, ...]:
     return (*unique[:MAX_NOTES], f"and {len(unique) - MAX_NOTES} more")
 
 
-def read_facts(text: str, path: Path) -> tuple[Facts, tuple[str, ...]]:
-    """What a script given as ``text`` says, and remarks on how it was read.
+def read_facts(text: str, path: Path, overrides: Sequence[str] = ()) -> tuple[Facts, tuple[str, ...]]:
+    """What a script given as ``text`` says, and remarks on how it was read; ``overrides`` are as for ``import_file``.
 
     Raises:
         UsageError: Not readable, or no training system that is known.
     """
+    beside = read_overrides(overrides)
+    facts, notes = _facts(text, path, beside.environ)
+    return given(facts, beside.settings), notes
+
+
+def _facts(text: str, path: Path, environ: Mapping[str, str]) -> tuple[Facts, tuple[str, ...]]:
     ending = path.suffix.lower()
     if ending == ".toml":
         return _from_toml(text, path), ()
@@ -148,7 +162,7 @@ def read_facts(text: str, path: Path) -> tuple[Facts, tuple[str, ...]]:
             f"{path} is a {ending} file; launch scripts (shell, Slurm) and YAML or TOML configurations are read.",
             "Name the script that starts the training.",
         )
-    script = read_script(text, path)
+    script = read_script(text, path, environ)
     return _from_script(script), script.reading.notes
 
 

@@ -15,7 +15,7 @@ from rltui.importers.slurm_lines import SlurmJob, read_slurm
 from rltui.importers.values import HOLE, is_known, product, to_int
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
 _GPU_LINES = re.compile(r"#SBATCH.*(?:gpu|gres|nodes|-N|-n|-G).*")
@@ -59,14 +59,14 @@ class Script(Struct, frozen=True):
         return found
 
 
-def read_script(text: str, path: Path) -> Script:
-    """Read a shell script without running it.
+def read_script(text: str, path: Path, environ: Mapping[str, str] | None = None) -> Script:
+    """Read a shell script without running it; ``environ`` are variables that it would find set.
 
     Raises:
         ScriptError: Not a script that can be read.
     """
     slurm = read_slurm(text)
-    reading = read_shell(text, slurm.environ, lambda name: read_beside(name, path))
+    reading = read_shell(text, {**slurm.environ, **(environ or {})}, lambda name: read_beside(name, path))
     if not slurm.present:
         slurm = _submitted(reading)
     return Script(path, reading, slurm)

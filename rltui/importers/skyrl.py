@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.importers.arguments import Settings, from_overrides
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks, uncounted
+from rltui.importers.facts import Facts, Kind, Teacher, first_of, mapped, on_megatron, remarks, uncounted
 from rltui.importers.values import product, quotient, total
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "generator.sampling_params.max_generate_length": ("lengths.response", "int"),
     "trainer.policy.sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
     "trainer.policy.megatron_config.tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
+    "trainer.gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
     "trainer.policy.model.lora.rank": ("roles.learner.lora_rank", "int"),
     "trainer.micro_train_batch_size_per_gpu": ("roles.learner.micro_batch", "int"),
     f"{_ENGINE}.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
@@ -44,6 +45,16 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "trainer.critic.optimizer_config.lr": ("roles.critic.learning_rate", "float"),
     "trainer.fully_async.max_staleness_steps": ("train.async_steps", "int"),
 }
+
+_DEFAULTS: Mapping[str, Any] = {
+    "train.prompts_per_step": 1024,
+    "train.samples_per_prompt": 5,
+    "lengths.prompt": 512,
+    "lengths.response": 1024,
+    "roles.learner.gradient_checkpointing": True,
+    "roles.rollout.memory_utilization": 0.8,
+}
+"""What SkyRL takes where a command is silent (``skyrl.train.config``)."""
 
 
 def from_script(script: Script) -> list[Facts]:
@@ -88,6 +99,7 @@ def _facts(script: Script, source: Settings) -> Facts:
         other_gpus=uncounted(source, ("trainer.", "generator.")),
         source=source,
         settings=_settings(source),
+        unsure=_unsure(source, colocated),
         notes=(*_notes(source), *remarks(source)),
     )
     return _with_machine(script, facts, (nodes, per_node))
@@ -148,17 +160,31 @@ def _teacher(source: Settings) -> Teacher | None:
 def _settings(source: Settings) -> dict[str, Any]:
     found = mapped(source, _TABLE)
     batch = found.get("train.prompts_per_step")
-    if steps := quotient(batch, source.integer("trainer.policy_mini_batch_size")):
+    if steps := quotient(batch or 1024, source.integer("trainer.policy_mini_batch_size", default=256)):
         found["train.optimizer_steps"] = steps
     if source.flag("trainer.algorithm.use_kl_loss", default=True) is False:
         found["grpo.kl_coefficient"] = 0.0
-    files = source.text("data.train_data").strip("[]").split(",")[0].strip(" '\"")
-    if files:
-        found["data.train"] = files
+    for key, name in (("data.train", "data.train_data"), ("data.eval", "data.val_data")):
+        if files := first_of(source.text(name)):
+            found[key] = files
+    budget = source.integer("trainer.max_tokens_per_microbatch", default=-1)
+    if budget and budget > 0:
+        found["lengths.pack"] = budget
+    elif not source.has("trainer.micro_train_batch_size_per_gpu"):
+        found["roles.learner.micro_batch"] = 1
     if found.get("checkpoint.every", 0) < 0:
         found["checkpoint.every"] = 0
+    if source.flag("trainer.policy.fsdp_config.cpu_offload"):
+        found["roles.learner.offload"] = "all"
     found["roles.learner.zero_stage"] = 3
-    return found
+    return _DEFAULTS | found
+
+
+def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:
+    """Megatron's cuts; and that colocated roles leave the card while the engines generate."""
+    megatron = source.text("trainer.strategy", default="fsdp") == "megatron"
+    pipeline = source.integer("trainer.policy.megatron_config.pipeline_model_parallel_size", default=1)
+    return (*(on_megatron(pipeline) if megatron else ()), *(("roles.rollout.pool",) if colocated else ()))
 
 
 def _notes(source: Settings) -> list[str]:

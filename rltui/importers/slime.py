@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from rltui.importers.arguments import Settings, from_flags
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks, uncounted
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks, uncounted
 from rltui.importers.script import ray_gpus, servers
-from rltui.importers.values import product, quotient, total
+from rltui.importers.values import HOLE, product, quotient, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,6 +103,7 @@ def from_flags_of(script: Script, source: Settings) -> Facts:
         other_gpus=others,
         source=source,
         settings=_settings(source),
+        unsure=_unsure(source, colocated),
         notes=(*_notes(source), *remarks(source, "--")),
     )
 
@@ -182,9 +183,24 @@ def _settings(source: Settings) -> dict[str, Any]:
         found["train.optimizer_steps"] = steps
     # Megatron's distributed optimizer, which slime switches on, shards what ZeRO stage 1 does
     found["roles.learner.zero_stage"] = 1
-    if not source.flag("use_dynamic_batch_size"):
-        found.pop("lengths.pack", None)
-    return found
+    budget = product(found.pop("lengths.pack", None), source.integer("context_parallel_size", default=1))
+    if source.flag("use_dynamic_batch_size") and budget:
+        found["lengths.pack"] = budget
+    else:
+        found.setdefault("roles.learner.micro_batch", 1)
+    if files := source.words("eval_prompt_data"):
+        found["data.eval"] = str(files[-1])
+    return {key: value for key, value in found.items() if not (key == "data.eval" and HOLE in value)}
+
+
+def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:
+    """Megatron's cuts, colocated roles that leave the card in turns, engines with attention parallel over data."""
+    keys = [*on_megatron(source.integer("pipeline_model_parallel_size", default=1))]
+    if colocated:
+        keys.append("roles.rollout.pool")
+    if source.flag("sglang_enable_dp_attention") is not False or source.has("sglang_ep_size", "sglang_dp_size"):
+        keys.append("roles.rollout")
+    return tuple(keys)
 
 
 def _notes(source: Settings) -> list[str]:

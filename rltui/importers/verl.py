@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_overrides
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks, uncounted
+from rltui.importers.facts import Facts, Kind, Teacher, first_of, mapped, on_megatron, remarks, uncounted
 from rltui.importers.values import HOLE, product, quotient, to_bool, total
+from rltui.importers.verl_others import generation, supervised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,8 @@ _COUNTED = (
     "reward.",
     "data.",
 )
+_ULYSSES = (f"{_ACTOR}.ulysses_sequence_parallel_size", f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size")
+_ENGINE_CUTS = ("pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size")
 _OVERRIDE = re.compile(r"\+{0,2}[a-z_]+(?:\.\w+)+=")
 _TABLE: Mapping[str, tuple[str, Kind]] = {
     "data.train_batch_size": ("train.prompts_per_step", "int"),
@@ -45,6 +48,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "data.max_prompt_length": ("lengths.prompt", "int"),
     "data.max_response_length": ("lengths.response", "int"),
     "data.train_files": ("data.train", "text"),
+    "data.val_files": ("data.eval", "text"),
     "actor_rollout_ref.model.enable_gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
     "actor_rollout_ref.model.lora_rank": ("roles.learner.lora_rank", "int"),
     f"{_ACTOR}.ulysses_sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
@@ -84,9 +88,9 @@ def from_script(script: Script) -> list[Facts]:
         if not any(name.startswith(("actor_rollout_ref.", "trainer.", "data.", "model.")) for name in source.values):
             continue
         if "sft" in entry or any("sft" in word for word in words[: len(words) - len(behind)]):
-            found.append(_supervised(script, source, from_flags(words[: len(words) - len(behind)])))
+            found.append(supervised(script, source, from_flags(words[: len(words) - len(behind)])))
         elif "generation" in entry:
-            found.append(_generation(source))
+            found.append(generation(source))
         else:
             found.append(_facts(script, source, entry, behind))
     return found
@@ -174,6 +178,7 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
         other_gpus=total(_reward_pool(source), uncounted(source, _COUNTED)),
         source=_as_started(source, entry, behind),
         settings=settings,
+        unsure=_unsure(source),
         notes=(*notes, *_parallel_notes(source), *variant.notes, *remarks(source)),
     )
 
@@ -305,12 +310,38 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
     found.setdefault("lengths.prompt", 512)
     found.setdefault("lengths.response", 512)
     found.setdefault("train.prompts_per_step", 1024)
-    files = str(found.get("data.train", ""))
-    if files.startswith("["):
-        found["data.train"] = files.strip("[]").split(",")[0].strip(" '\"")
-    if HOLE in str(found.get("data.train", "")) or to_bool(files) is not None:
-        found.pop("data.train", None)
+    if budget := _budget(source):
+        found["lengths.pack"] = budget
+    for key in ("data.train", "data.eval"):
+        files = first_of(str(found.pop(key, "")))
+        if files and to_bool(files) is None:
+            found[key] = files
     return found
+
+
+def _budget(source: Settings) -> int | None:
+    """Tokens of a pass, which the ranks of one sequence share; None where passes are counted in rows."""
+    if not source.flag(f"{_ACTOR}.use_dynamic_bsz"):
+        return None
+    ranks = source.integer(*_ULYSSES, default=1) if not _on_megatron(source, _ACTOR) else 1
+    context = source.integer(f"{_ACTOR}.megatron.context_parallel_size", default=1)
+    return product(source.integer(f"{_ACTOR}.ppo_max_token_len_per_gpu", default=16384), ranks, context)
+
+
+def _unsure(source: Settings) -> tuple[str, ...]:
+    """Roles whose memory a layout's words do not tell: Megatron's cuts, and strategies that are not FSDP."""
+    keys: list[str] = []
+    for role, prefix in (("learner", _ACTOR), ("critic", "critic")):
+        strategy = source.text(f"{prefix}.strategy", "model_engine", default="fsdp")
+        if _on_megatron(source, prefix) or "fsdp" not in strategy:
+            keys.extend(on_megatron(source.integer(f"{prefix}.megatron.pipeline_model_parallel_size", default=1)))
+        elif source.flag(f"{prefix}.use_dynamic_bsz") is None:
+            keys.append(f"roles.{role}.micro_batch")
+    if any(source.integer(f"{_ROLLOUT}.{cut}", default=1) != 1 for cut in _ENGINE_CUTS) or source.has(
+        f"{_ROLLOUT}.quantization"
+    ):
+        keys.append("roles.rollout")
+    return tuple(keys)
 
 
 def _trained(source: Settings, role: str, prefixes: tuple[str, str], trainer: int | None) -> dict[str, Any]:
@@ -338,45 +369,4 @@ def _on_megatron(source: Settings, prefix: str) -> bool:
     """Whether an actor or critic is Megatron's, which recomputes nothing unless it is told to."""
     return "megatron" in source.text(f"{prefix}.strategy") or any(
         name.startswith(f"{prefix}.megatron.") for name in source.values
-    )
-
-
-def _supervised(script: Script, source: Settings, launcher: Settings) -> Facts:
-    """Fine-tuning under torchrun: every process trains, nothing generates."""
-    nodes = launcher.integer("nnodes", default=source.integer("trainer.nnodes", default=1))
-    per_node = launcher.integer("nproc_per_node", default=source.integer("trainer.n_gpus_per_node"))
-    asked = product(nodes, per_node)
-    return Facts(
-        dialect=NAME,
-        algorithm="sft",
-        model=source.text("model.path", "model.partial_pretrain"),
-        colocated=False,
-        nodes=nodes,
-        gpus_per_node=per_node,
-        declared_gpus=_declared(asked, script.slurm.gpus),
-        trainer_gpus=asked,
-        rollout_gpus=0,
-        notes=remarks(source),
-    )
-
-
-def _generation(source: Settings) -> Facts:
-    """Generation only: there are engines and no trainer."""
-    nodes = source.integer("trainer.nnodes", default=1)
-    per_node = source.integer("trainer.n_gpus_per_node", default=8)
-    asked = product(nodes, per_node)
-    size = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size", "rollout.tensor_model_parallel_size")
-    return Facts(
-        dialect=NAME,
-        algorithm="generation",
-        model=source.text("actor_rollout_ref.model.path", "model.path"),
-        colocated=True,
-        nodes=nodes,
-        gpus_per_node=per_node,
-        declared_gpus=asked,
-        trainer_gpus=asked,
-        rollout_gpus=asked,
-        rollout_tp=size,
-        rollout_engines=quotient(asked, size),
-        notes=("generation only: the same GPUs are counted for trainer and engines", *remarks(source)),
     )

@@ -63,6 +63,10 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     deadlines: Deadlines = field(default_factory=Deadlines)
     tracking: Tracking = field(default_factory=Tracking)
     slurm: Slurm = field(default_factory=Slurm)
+    unsure: Annotated[
+        list[Text],
+        Meta(description="Keys that an import could not settle; an error about them is a note.", max_length=200),
+    ] = field(default_factory=list)
 
     def slots_of(self, role: str) -> int:
         """GPUs (or CPU slots) that ``role`` works on, its own or its pool's; 0 where the layout has no such role.

@@ -63,11 +63,14 @@ def test_every_assertion_has_a_mistake_and_a_source() -> None:
     assert all("https://github.com/" in rule.story for rule in FRAMEWORK_RULES.values())
 
 
-def test_the_score_counts_a_miss_and_an_alarm() -> None:
+def test_the_score_counts_a_miss_and_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = CASES[0].healthy
+    wrong = Case("verl", "F101", sound, CASES[0].broken)  # planted the wrong way round
+    monkeypatch.setattr("mistakes.BASES", {"verl": BASES["verl"]})
+    monkeypatch.setattr("mistakes.CASES", (CASES[0], wrong))
     found, alarms = score().figures
-    assert (found.value, alarms.value) == (100.0, 0.0)
-    assert found.held
-    assert found.cases > 100
+    assert (found.value, found.held, found.cases) == (50.0, False, 2)
+    assert (round(alarms.value), alarms.held, alarms.cases) == (33, False, 3)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.code}-{case.base}")

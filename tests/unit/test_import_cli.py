@@ -168,3 +168,34 @@ def test_toml_that_is_not_prime_rls(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_defaults_in_a_circle_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", str(FIXTURES / "nemo" / "circle-a.yaml")]) == 2
     assert "circle" in capsys.readouterr().err
+
+
+def _open_script(tmp_path: Path) -> str:
+    path = tmp_path / "open.sh"
+    path.write_text(
+        "python3 -m verl.trainer.main_ppo trainer.nnodes=$NNODES trainer.n_gpus_per_node=$GPUS "
+        "algorithm.adv_estimator=grpo actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.rollout.n=8 "
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=2\n"
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "said", [["NNODES=2", "GPUS=4"], ["hardware.nodes=2", "hardware.gpus_per_node=4"], ["NNODES=2", "GPUS=8", "GPUS=4"]]
+)
+def test_what_a_script_leaves_open_can_be_given(
+    said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = _open_script(tmp_path)
+    assert main(["import", script]) == 1
+    capsys.readouterr()
+    words = [part for word in said for part in ("--set", word)]
+    assert main(["import", script, "--gpu", "H100", *words]) == 0
+    layout = load_text(capsys.readouterr().out, "stdout").layout
+    assert (layout.hardware.nodes, layout.hardware.gpus_per_node, layout.hardware.gpu) == (2, 4, "H100")
+    assert layout.num_engines == 4
+
+
+def test_an_override_that_is_no_key_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", _open_script(tmp_path), "--set", "hardware.nodez=2"]) == 2
+    assert "hardware.nodez" in capsys.readouterr().err

@@ -161,7 +161,7 @@ def test_slurm_lines_give_partition_time_and_card() -> None:
 def test_references_reach_through_bases_and_parents() -> None:
     layout = layout_in("nemo/grpo-8b-4n8g-apart.yaml").layout
     assert layout.roles.learner.model == "Qwen/Qwen3-8B"
-    assert (layout.lengths.prompt, layout.lengths.response) == (512, 512)
+    assert (layout.lengths.prompt, layout.lengths.response) == (256, 256)
     assert (layout.train.async_steps, layout.train.learning_rate) == (1, 5e-6)
     assert layout.data.train == "example-sums"
 

@@ -1,0 +1,38 @@
+"""What a layout is not sure of is never an error, and only that."""
+
+from __future__ import annotations
+
+import pytest
+
+from rltui.check.findings import Finding
+from rltui.check.unsure import settled
+
+
+@pytest.mark.parametrize(
+    ("code", "key", "unsure", "severity"),
+    [
+        ("M301", "roles.learner", ["roles.learner.micro_batch"], "note"),
+        ("M301", "roles.learner", ["roles.rollout"], "error"),
+        ("M303", "roles.rollout.memory_utilization", ["roles.rollout"], "note"),
+        ("M303", "roles.rollout.memory_utilization", ["roles.learner.micro_batch"], "error"),
+        ("M306", "roles.rollout.memory_utilization", ["roles.learner.offload"], "note"),
+        ("B210", "lengths.pack", ["lengths.prompt"], "note"),
+        ("B212", "train.prompts_per_step", ["roles.learner.zero_stage", "train.steps", "data.train"], "error"),
+        ("B229", "roles.learner.zero_stage", ["roles.learner.zero_stage"], "note"),
+        ("D508", "data.train", ["data.train"], "note"),
+        ("D508", "roles.learner.model", ["data.train"], "error"),
+        ("P101", "hardware.nodes", ["hardware"], "note"),
+        ("P101", "hardware.nodes", [], "error"),
+    ],
+)
+def test_an_error_about_what_is_not_sure_is_a_note(code: str, key: str, unsure: list[str], severity: str) -> None:
+    finding = Finding(code=code, severity="error", message="so it is", key=key, fix=("train.steps=1",))
+    found = settled(finding, unsure)
+    assert found.severity == severity
+    assert ("unknown" in found.message) == (severity == "note")
+    assert bool(found.fix) == (severity == "error")
+
+
+def test_a_warning_stays_one() -> None:
+    finding = Finding(code="M302", severity="warning", message="tight", key="roles.learner")
+    assert settled(finding, ["roles.learner"]) == finding
