@@ -118,6 +118,47 @@ def test_bash_accepts_the_completion_script(capsys: pytest.CaptureFixture[str]) 
     subprocess.run(["bash", "-n"], input=script.encode(), check=True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("sources", {TINY, "opd/text-8", "roles.learner.gpus=", "train.prompts_per_step=", "hardware.gpu="}),
+        ("codes", {"B201", "F101", "S612", "nccl_timeout"}),
+        ("clusters", {"local"}),
+        ("runs", set()),
+    ],
+)
+def test_completion_knows_the_words_that_there_are_now(
+    capsys: pytest.CaptureFixture[str], kind: str, expected: set[str]
+) -> None:
+    words = run(capsys, "completion", "--words", kind)[1].split()
+    assert expected <= set(words)
+    assert len(words) == len(set(words))
+
+
+def test_bash_completes_presets_keys_codes_and_clusters(capsys: pytest.CaptureFixture[str]) -> None:
+    script = run(capsys, "completion", "bash")[1]
+    program = f'rltui() {{ "{sys.executable}" -m rltui "$@"; }}\n'
+    asked = """
+    try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _shtab_rltui; echo "${COMPREPLY[@]}"; }
+    try rltui check local/grpo-t
+    try rltui check roles.learner.lora_r
+    try rltui explain F10
+    try rltui check --cluster loc
+    """
+    done = subprocess.run(["bash"], input=program + script + asked, capture_output=True, text=True, check=True)
+    presets, keys, codes, clusters = done.stdout.splitlines()
+    assert TINY in presets.split()
+    assert keys == "roles.learner.lora_rank="
+    assert {"F101", "F109"} <= set(codes.split())
+    assert clusters == "local"
+
+
+def test_completion_without_a_shell_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "completion")
+    assert code == 2
+    assert "source <(rltui completion bash)" in err
+
+
 def test_the_cockpit_refuses_what_is_no_terminal() -> None:
     done = subprocess.run([sys.executable, "-m", "rltui"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 2
