@@ -66,15 +66,15 @@ def _on_cluster(name: str | None, live: bool) -> Callable[[Report], Report]:
 
     profile = load_profiles().get(name)
     facts = None
-    if live:
+    if profile.scheduler == "local":
+        from rltui.service.machine import machine_facts
+
+        facts = machine_facts()
+    elif live:
         from rltui.cluster.prompts import TerminalPrompter
         from rltui.service.live_facts import live_facts
 
         facts = live_facts(profile, TerminalPrompter())
-    elif profile.scheduler == "local":
-        from rltui.service.live_facts import machine_facts
-
-        facts = machine_facts()
     return lambda report: check_on(report, profile, facts)
 
 

@@ -17,6 +17,7 @@ from rltui.service.submit import submit_attempt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rltui.cluster.facts import ClusterFacts
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
     from rltui.service.context import Context
@@ -72,9 +73,9 @@ def advised(report: Report, profile: Profile) -> Report:
     """
     from rltui.check.live import LIVE_REGISTRY, check_on
 
-    found = check_on(report, profile)
     if profile.scheduler == "local":
-        return found
+        return check_on(report, profile, _machine(report))
+    found = check_on(report, profile)
     findings = tuple(
         structs.replace(finding, severity="warning")
         if finding.code in LIVE_REGISTRY and finding.severity == "error"
@@ -82,6 +83,14 @@ def advised(report: Report, profile: Profile) -> Report:
         for finding in found.findings
     )
     return structs.replace(found, findings=findings)
+
+
+def _machine(report: Report) -> ClusterFacts | None:
+    """This machine's GPUs, where the layout wants any: the driver takes a moment to list them."""
+    from rltui.service.machine import machine_facts
+
+    wants_any = report.loaded is not None and not report.loaded.layout.hardware.on_cpu
+    return machine_facts() if wants_any else None
 
 
 def launchable(report: Report) -> Report:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rltui.cluster.facts import ClusterFacts, NodeFacts
+from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.open_transport import open_transport
-from rltui.cluster.profile import LOCAL
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 
@@ -38,22 +36,10 @@ def live_facts(profile: Profile, prompter: Prompter) -> ClusterFacts:
     try:
         home = relay.hello().home
         facts = gather_facts(relay) if profile.scheduler == "slurm" else ClusterFacts()
-        facts = machine_facts() if profile.scheduler == "local" and not profile.host else facts
         free = _free_gib(relay, _absolute(profile.run_root, home)) if profile.run_root else None
         return replace(facts, run_root_free_gib=free, cached_models=_cached(relay, profile, home))
     finally:
         relay.close()
-
-
-def machine_facts() -> ClusterFacts:
-    """This machine as a cluster of one node: its cores, its host memory and the GPUs that its driver lists."""
-    from rltui.onnode.preflight import list_gpus
-
-    gpus, _ = list_gpus()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return ClusterFacts(
-        nodes=(NodeFacts(name=LOCAL, state="idle", gpus=gpus, cpus=os.cpu_count() or 0, memory_gib=memory),)
-    )
 
 
 def _absolute(path: str, home: str) -> PurePosixPath:

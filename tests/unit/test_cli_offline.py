@@ -245,11 +245,14 @@ def test_draw_and_explain_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_layout_for_gpus_is_refused_on_a_machine_without_a_card(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rltui.onnode.preflight.list_gpus", lambda: (0, "there is no nvidia-smi"))
+    monkeypatch.setenv("RLTUI_LOCAL_GPUS", "0")
+    code, out, err = run(capsys, "launch", "opd/text-8")
+    assert code == 1
+    assert "H411" in out + err
     code, out, _ = run(capsys, "check", "opd/text-8", "--cluster", "local")
     assert code == 1
     assert "H411" in out
     assert "8 GPUs a node; nodes of local have 0" in out
     assert run(capsys, "check", TINY, "--cluster", "local")[0] == 0
-    monkeypatch.setattr("rltui.onnode.preflight.list_gpus", lambda: (8, ""))
+    monkeypatch.setenv("RLTUI_LOCAL_GPUS", "8")
     assert "H411" not in run(capsys, "check", "opd/text-8", "--cluster", "local")[1]
