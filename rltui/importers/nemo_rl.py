@@ -57,6 +57,14 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
 }
 
 
+def builds_on(values: dict[str, Any], name: str) -> bool:
+    """Whether a configuration called ``name`` only changes others, which its ``defaults`` name as files."""
+    defaults = values.get("defaults")
+    files = defaults if isinstance(defaults, list) else [defaults]
+    plain = all(isinstance(file, str) and file.endswith((".yaml", ".yml")) for file in files)
+    return plain and bool(_algorithm({}, [], name))
+
+
 def is_recipe(values: dict[str, Any]) -> bool:
     """Whether a configuration is NeMo-RL's: it has a policy and a cluster, or builds on a file that may."""
     policy = values.get("policy")

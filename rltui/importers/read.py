@@ -182,7 +182,7 @@ _KNOWN = (
 
 def _from_yaml(text: str, path: Path) -> Facts:
     own = read_yaml(text, str(path))
-    if nemo_rl.is_recipe(own):
+    if nemo_rl.is_recipe(own) or nemo_rl.builds_on(own, path.name):
         values, missing = with_defaults(own, path)
         return nemo_rl.from_config(interpolated(values), missing, path.name)
     if areal.is_config(own):

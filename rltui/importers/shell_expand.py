@@ -67,8 +67,10 @@ class Scope:
         if name in ("@", "*"):
             return tuple(self.arguments or ())
         value = self.variables.get(name)
+        if value == HOLE or (value is None and self.unread):
+            return (f"{HOLES}{name}",)
         if value is None:
-            return (f"{HOLES}{name}",) if self.unread else ()
+            return ()
         return value if isinstance(value, tuple) else (value,)
 
 

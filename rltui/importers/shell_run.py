@@ -22,7 +22,7 @@ from rltui.importers.slurm_lines import read_slurm
 from rltui.importers.values import HOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Value = str | tuple[str, ...]
 MAX_STEPS = 20_000
@@ -31,6 +31,26 @@ MAX_ROUNDS = 8
 _ARGUMENTS = re.compile(r"\$#|\$\{#\}|\$\{?1|^getopts\b")
 ENVIRONMENTS = frozenset({"activate", "conda.sh", ".bashrc", ".bash_profile", ".profile", ".env"})
 GPU_WORDS = frozenset({"gpu", "cuda", "nvidia"})
+
+
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
+
+
+def _words_of(nodes: syntax.Block) -> Iterator[str]:
+    """Words of the tests in ``nodes``."""
+    for node in nodes:
+        if isinstance(node, syntax.Command):
+            yield from node.words
+        elif isinstance(node, syntax.AndOr):
+            yield from _words_of((node.left, node.right))
+
+
+def _ends(body: syntax.Block) -> bool:
+    """Whether a branch ends the script with an error."""
+    last = body[-1] if body else None
+    if isinstance(last, syntax.Group):
+        return _ends(last.body)
+    return isinstance(last, syntax.Command) and last.words[:1] == ("exit",) and last.words[1:2] != ("0",)
 
 
 class Started(Struct, frozen=True):
@@ -147,6 +167,8 @@ class _Follower:
             return
         verdict = self.verdict(node.left)
         tested = self.is_test(node.left)
+        if tested and (verdict is not False) == (node.operator == "&&") and self.demands((node.left,), (node.right,)):
+            return
         if verdict is None and tested:
             self.branches([(node.right,), ()])
         elif (verdict is not False) == (node.operator == "&&"):
@@ -178,7 +200,7 @@ class _Follower:
         for test, body in node.branches:
             self.tests_commands(test)
             verdict = self.verdict(test[-1]) if test else True
-            if verdict is False:
+            if verdict is False or (verdict and self.demands(test, body)):
                 continue
             possible.append(body)
             if verdict:
@@ -186,6 +208,15 @@ class _Follower:
         else:
             possible.append(())
         self.branches(possible)
+
+    def demands(self, tests: syntax.Block, body: syntax.Block) -> bool:
+        """Whether ``body`` ends a script for want of a variable that ``tests`` look at; it is then taken to be set."""
+        if not _ends(body):
+            return False
+        words = " ".join(_words_of(tests))
+        wanting = {name for name in _VARIABLE.findall(words) if not self.variables.get(name)}
+        self.variables.update(dict.fromkeys(wanting, HOLE))
+        return bool(wanting)
 
     def tests_commands(self, test: syntax.Block) -> None:
         """Follow what a condition runs; a Ray cluster may be started there."""
@@ -203,7 +234,7 @@ class _Follower:
                     return
             return
         for patterns, body in node.arms:
-            if body and GPU_WORDS.intersection(patterns):
+            if GPU_WORDS.intersection(patterns):
                 self.notes.append(f"the branch for {patterns[0]!r} is taken; which device there is shows only in a run")
                 self.block(body)
                 return

@@ -144,9 +144,13 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
     tensor_parallel = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size")
     pipeline = source.integer(f"{_ROLLOUT}.pipeline_model_parallel_size", default=1)
     replicas = source.integer(f"{_ROLLOUT}.data_parallel_size", default=1)
+    teacher = _teacher(source)
     if separate:
         nodes, per_node = _both_pools((nodes, per_node), _own_pool(source))
         asked = total(asked, rollout)
+    elif teacher and teacher.gpus and (on_one := _both_pools((nodes, per_node), _teacher_machine(source))[1]):
+        # a node that is full already is left as it is: that Ray must hold more than it says is for the check to find
+        per_node = on_one if on_one <= _GPUS_OF_A_NODE and nodes == 1 else per_node
     on_slurm = script.slurm.gpus
     variant = variants.verl(source, algorithm)
     settings = _settings(source, trainer) | variant.found
@@ -174,7 +178,7 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
         critic="own" if split else "shared" if algorithm == "ppo" else "none",
         critic_gpus=_half(nodes, per_node) if split else 0,
         reference=bool(source.flag(f"{_ACTOR}.use_kl_loss") or source.flag("algorithm.use_kl_in_reward")),
-        teacher=_teacher(source),
+        teacher=teacher,
         other_gpus=total(_reward_pool(source), uncounted(source, _COUNTED)),
         source=_as_started(source, entry, behind),
         settings=settings,
@@ -259,11 +263,14 @@ def _teacher_pool(source: Settings) -> int | None:
         apart = source.flag(f"{elder}.enable_resource_pool")
         nodes, per_node = source.integer(f"{elder}.nnodes", default=1), source.integer(f"{elder}.n_gpus_per_node")
         return 0 if apart is False else product(nodes, per_node) if apart else None
+    return product(*_teacher_machine(source))
+
+
+def _teacher_machine(source: Settings) -> tuple[int | None, int | None]:
+    """Nodes and GPUs a node of the teacher's own pool."""
     if not source.has("distillation.nnodes", "distillation.n_gpus_per_node"):
-        return None
-    return product(
-        source.integer("distillation.nnodes", default=1), source.integer("distillation.n_gpus_per_node", default=8)
-    )
+        return None, None
+    return source.integer("distillation.nnodes", default=1), source.integer("distillation.n_gpus_per_node", default=8)
 
 
 def _reward_pool(source: Settings) -> int | None:
@@ -333,7 +340,9 @@ def _unsure(source: Settings) -> tuple[str, ...]:
     keys: list[str] = []
     for role, prefix in (("learner", _ACTOR), ("critic", "critic")):
         strategy = source.text(f"{prefix}.strategy", "model_engine", default="fsdp")
-        if _on_megatron(source, prefix) or "fsdp" not in strategy:
+        elsewhere = (f"{prefix}.engine.", f"{prefix}.veomni", "actor@", "critic@")
+        other_engine = "fsdp" not in strategy or any(name.startswith(elsewhere) for name in source.values)
+        if other_engine or _on_megatron(source, prefix):
             keys.extend(on_megatron(source.integer(f"{prefix}.megatron.pipeline_model_parallel_size", default=1)))
         elif source.flag(f"{prefix}.use_dynamic_bsz") is None:
             keys.append(f"roles.{role}.micro_batch")
