@@ -7,9 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from rltui.errors import UsageError
 from rltui.hardware.architecture import Architecture
+from rltui.hardware.positions import own_positions
 
 _VARIANT = re.compile(
     r"-(instruct|base|it|chat|pt|hf|thinking|think|sft|dpo|rlvr|preview|\d{4}|fp8|bf16|fp16|awq|gptq|gguf|int[48]"
@@ -55,9 +57,11 @@ def known_model(name: str) -> Architecture | None:
     """Return the architecture of the published model ``name``, or None.
 
     Organisation, case and words such as ``-Instruct``, ``-2507`` or ``-FP8`` do not change a shape. A shape of another
-    size or family is never taken instead.
+    size or family is never taken instead. How many positions it has is the checkpoint's own.
     """
-    return _exact_names().get(_plain(name)) or _family_names().get(_family(name))
+    model = _exact_names().get(_plain(name)) or _family_names().get(_family(name))
+    positions = own_positions(_plain(name))
+    return model if model is None or positions is None else replace(model, max_position=positions)
 
 
 def nearest_models(name: str, count: int = 3) -> list[str]:

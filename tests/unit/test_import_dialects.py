@@ -87,7 +87,8 @@ def test_the_gpus_of_toml_files(name: str) -> None:
 
 
 def test_every_fixture_is_expected_to_be_something() -> None:
-    files = {str(path.relative_to(FIXTURES)) for path in FIXTURES.rglob("*.*")}
+    # the tables of gate/ are scripts in the making, which tests/truth/import_scripts.py judges
+    files = {str(path.relative_to(FIXTURES)) for path in FIXTURES.rglob("*.*") if path.parent.name != "gate"}
     assert files == EXPECTED.keys() | TOML.keys() | {
         "nemo/base.yaml",
         "nemo/circle-a.yaml",
