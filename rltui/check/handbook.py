@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from rltui.check.catalog import RULES
 from rltui.check.live import LIVE_REGISTRY
-from rltui.check.run import REGISTRY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +15,7 @@ FAMILIES = {
     "B": "Batch arithmetic and algorithm",
     "D": "Data, model and rewards",
     "E": "Engines and tensor parallelism",
+    "F": "Start-up assertions of other systems",
     "H": "Host and card",
     "M": "Memory",
     "P": "Placement and pools",
@@ -37,13 +38,19 @@ with every problem's file, line and key, and exit code 2.
 itself what it has right now (three calls to Slurm, one look at the disk and the model cache). A cluster that does not
 answer is exit code 3. What nobody could tell is not checked.
 
+`FILE` may be a launch script or configuration of another system as well (`docs/importing.md` names them): `rltui check
+run.sh`. It is asked these rules for the layout that it comes to, and its own system's start-up assertions, the codes
+F101 to F999, read from that system's validation at the commit that is named. Findings stand at the script's own line
+and setting, and fixes are in its own words. What the script leaves open is not asserted; a script of which no layout
+can be made has the warning L002. `--set key=value` gives a setting that the script leaves open, `--gpu NAME` the card.
+
 This page is printed by `rltui explain --markdown`."""
 
 
 def markdown() -> Iterator[str]:
     """The page's lines."""
     yield _OPENING
-    rules = sorted((*REGISTRY.values(), *LIVE_REGISTRY.values()), key=lambda rule: rule.code)
+    rules = sorted(RULES.values(), key=lambda rule: rule.code)
     for family, members in groupby(rules, key=lambda rule: rule.code[0]):
         yield f"\n## {family}: {FAMILIES.get(family, family)}"
         for rule in members:

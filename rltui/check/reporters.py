@@ -21,7 +21,7 @@ def as_text(report: Report) -> Iterator[str]:
     yield _verdict(report)
     for finding in report.findings:
         yield from _finding_lines(finding)
-    if report.readable:
+    if report.loaded:
         yield ""
         yield from (f"  {line}" for line in (*report.drawing, "", *report.arithmetic_lines))
 
@@ -29,7 +29,7 @@ def as_text(report: Report) -> Iterator[str]:
 def _verdict(report: Report) -> str:
     counts = {kind: sum(finding.severity == kind for finding in report.findings) for kind in GLYPHS}
     if not report.readable:
-        return f"✗ {report.file}: not a layout that can be read"
+        return f"✗ {report.file}: cannot be read as a layout or a launch script"
     parts = [f"{number} {kind}{'s' if number != 1 else ''}" for kind, number in counts.items() if number]
     return f"{'✓' if report.ok else '✗'} {report.file}: {', '.join(parts) or 'no findings'}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
 
 _LONG_NUMBER = re.compile(r"\d{10,}")
+
+
+class Placed(Protocol):
+    """What rules look at knows where its keys stand."""
+
+    @property
+    def place(self) -> Callable[[str], tuple[str, int]]:
+        """File and line of a key."""
 
 
 class Trouble(Struct, frozen=True):
@@ -43,6 +51,10 @@ class Subject(Struct, frozen=True):
         """The typed layout."""
         return self.loaded.layout
 
+    def place(self, key: str) -> tuple[str, int]:
+        """File and line of a key."""
+        return self.loaded.place(key)
+
     @property
     def unit(self) -> str:
         """What a slot is, for people."""
@@ -58,10 +70,10 @@ class Rule(Struct, frozen=True):
     story: str
     predicate: Any
 
-    def findings(self, subject: Subject) -> Iterator[Finding]:
+    def findings(self, subject: Placed) -> Iterator[Finding]:
         """What this rule has to say about ``subject``."""
         for trouble in self.predicate(subject):
-            file, line = subject.loaded.place(trouble.key)
+            file, line = subject.place(trouble.key)
             yield Finding(
                 code=self.code,
                 severity=self.severity,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import rltui
-from rltui.check.rule import REGISTRY
+from rltui.check.catalog import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 _GITHUB = {"error": "error", "warning": "warning", "note": "notice"}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-UNREADABLE = "L001"
+_OTHER = {
+    "L001": "The file is not a layout that can be read.",
+    "L002": "No layout can be made of a script, so the rules about layouts were not asked.",
+}
 
 
 def as_sarif(reports: Sequence[Report]) -> dict[str, Any]:
@@ -28,8 +31,8 @@ def as_sarif(reports: Sequence[Report]) -> dict[str, Any]:
 
 
 def _rule(code: str) -> dict[str, Any]:
-    rule = REGISTRY.get(code)
-    title = rule.title if rule else "The file is not a layout that can be read."
+    rule = RULES.get(code)
+    title = rule.title if rule else _OTHER.get(code, "")
     described: dict[str, Any] = {"id": code, "shortDescription": {"text": title}}
     if rule and rule.story:
         described["fullDescription"] = {"text": " ".join(rule.story.split())}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltui.check.reporters import as_json, as_text
 from rltui.check.run import Report, check_file, check_text
 from rltui.cli.output import add_json, print_json, print_lines, talk
+from rltui.cli.sources import add_open, find, is_override, is_script, is_script_text, said
 from rltui.errors import UsageError
-from rltui.layout.presets import resolve
 
 if TYPE_CHECKING:
     import argparse
@@ -20,7 +21,10 @@ STDIN = "-"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("words", nargs="+", metavar="FILE|PRESET|key=value", help="layouts ('-': stdin), and overrides")
+    parser.add_argument(
+        "words", nargs="+", metavar="FILE|PRESET|SCRIPT|key=value", help="what to check ('-': stdin), and overrides"
+    )
+    add_open(parser)
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
     parser.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text", help="default: text")
     parser.add_argument("--fix", action="store_true", help="show what would settle errors and warnings")
@@ -32,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check every layout; the exit code is the worst of them."""
-    overrides = [word for word in options.words if "=" in word and not word.endswith((".yaml", ".yml"))]
+    overrides = [word for word in options.words if is_override(word)]
     sources = [word for word in options.words if word not in overrides]
     if not sources:
         raise UsageError("Name at least one layout.", "rltui check local/grpo-tiny")
     if options.write and (not options.fix or STDIN in sources or overrides):
         raise UsageError("--write needs --fix, files, and no overrides.", "rltui check --fix --write my.yaml")
     on_cluster = _on_cluster(options.cluster, options.live)
-    reports = [on_cluster(_check(source, overrides)) for source in sources]
+    reports = [on_cluster(_check(source, overrides, said(options))) for source in sources]
     if options.fix:
         reports = [_fix(report, options.write, on_cluster) for report in reports]
     _print(reports, "json" if options.json else options.format)
@@ -62,7 +66,11 @@ def _on_cluster(name: str | None, live: bool) -> Callable[[Report], Report]:
 
     profile = load_profiles().get(name)
     facts = None
-    if live:
+    if profile.scheduler == "local":
+        from rltui.service.machine import machine_facts
+
+        facts = machine_facts()
+    elif live:
         from rltui.cluster.prompts import TerminalPrompter
         from rltui.service.live_facts import live_facts
 
@@ -85,23 +93,31 @@ def _print(reports: Sequence[Report], form: str) -> None:
             print_lines(as_github(reports))
 
 
-def _check(source: str, overrides: list[str]) -> Report:
+def _check(source: str, overrides: list[str], given: list[str]) -> Report:
     if source == STDIN:
         from rltui.layout.document import MAX_BYTES, decode
         from rltui.layout.errors import LayoutError
 
         data = sys.stdin.buffer.read(MAX_BYTES + 1)
         try:
-            return check_text(decode(data, "<stdin>"), "<stdin>", overrides)
+            text = decode(data, "<stdin>")
         except LayoutError as error:
             raise UsageError(str(error)) from error
-    return check_file(resolve(source), overrides)
+        if not is_script_text(text, Path("<stdin>")):
+            return check_text(text, "<stdin>", [*given, *overrides])
+        from rltui.check.script import check_script_text
+
+        return check_script_text(text, Path("<stdin>"), overrides, given)
+    path = find(source)
+    if not is_script(path):
+        return check_file(path, [*given, *overrides])
+    from rltui.check.script import check_script
+
+    return check_script(path, overrides, given)
 
 
 def _fix(report: Report, write: bool, on_cluster: Callable[[Report], Report]) -> Report:
     """Say, and with ``write`` do, what settles the report's findings; returns the report of what is then there."""
-    from pathlib import Path
-
     from rltui.check.fix import apply, collect
     from rltui.layout.document import read_text
 
@@ -115,6 +131,10 @@ def _fix(report: Report, write: bool, on_cluster: Callable[[Report], Report]) ->
     if not write:
         return report
     path = Path(report.file)
+    if is_script(path):
+        raise UsageError(
+            f"{path} is a script, which rltui does not edit.", "Write the settings above into it yourself."
+        )
     edited = apply(read_text(path), report.file, found.words)
     try:
         path.write_text(edited, encoding="utf-8")

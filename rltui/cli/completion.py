@@ -3,23 +3,104 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
 from rltui.cli.output import print_lines
 from rltui.cli.verbs import VERBS, load
+from rltui.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BASH_SOURCES = """
+_rltui_sources() {
+  compgen -W "$(rltui completion --words sources)" -- $1
+  compgen -f -- $1
+}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    """Declare the shell, and what the printed script asks at each press of tab."""
+    parser.add_argument("shell", nargs="?", choices=("bash", "zsh", "tcsh"))
+    parser.add_argument("--words", choices=sorted(_WORDS), help="the words that there are now, as the script asks")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print a completion script: ``source <(rltui completion bash)``."""
+    if options.words:
+        print_lines(_WORDS[options.words]())
+        return 0
+    if not options.shell:
+        raise UsageError("Name a shell.", "source <(rltui completion bash)")
     import shtab
 
     parser = argparse.ArgumentParser(prog="rltui")
     verbs = parser.add_subparsers()
     for verb in VERBS:
-        load(verb).add_arguments(verbs.add_parser(verb.name, help=verb.help))
+        own = verbs.add_parser(verb.name, help=verb.help)
+        load(verb).add_arguments(own)
+        for action in own._actions:
+            if kind := _kind(action):
+                action.complete = _completed(kind)  # type: ignore[attr-defined]  # read by shtab
     print_lines([shtab.complete(parser, options.shell)])
     return 0
+
+
+def _kind(action: argparse.Action) -> str:
+    """Which words an argument takes, by its name and what stands for it in the help; empty: shtab's own choice."""
+    if action.dest in ("cluster", "code"):
+        return f"{action.dest}s"
+    shown = action.metavar if isinstance(action.metavar, str) else ""
+    return "sources" if "PRESET" in shown else "runs" if shown == "RUN" else ""
+
+
+def _completed(kind: str) -> Any:
+    """How a shell asks for the words of a kind; bash adds files to presets and keys."""
+    import shtab
+
+    command = shtab.cmd(f"rltui completion --words {kind}")
+    if kind == "sources" and isinstance(command, dict):
+        return {**command, "bash": "_rltui_sources", "preamble": {"bash": _BASH_SOURCES}}
+    return command
+
+
+def _sources() -> Iterator[str]:
+    """Presets, and the keys of a layout with the sign that follows them."""
+    from rltui.layout.convert import known_keys
+    from rltui.layout.presets import preset_files
+    from rltui.layout.schema import Layout
+
+    yield from (name for name, _ in preset_files())
+
+    def keys(path: tuple[str, ...]) -> Iterator[str]:
+        for name in known_keys(Layout, path):
+            below = list(keys((*path, name)))
+            yield from below or [".".join((*path, name)) + "="]
+
+    yield from keys(())
+
+
+def _codes() -> Iterator[str]:
+    from rltui.check.catalog import RULES
+    from rltui.diagnose.index import CAUSES
+
+    yield from sorted(RULES)
+    yield from sorted(CAUSES)
+
+
+def _clusters() -> Iterator[str]:
+    from rltui.cluster.profiles import load_profiles
+
+    yield from sorted(load_profiles().by_name)
+
+
+def _runs() -> Iterator[str]:
+    """Runs as last seen on each cluster; no cluster is asked, for a press of tab must not wait."""
+    from rltui.paths import cache_dir
+    from rltui.service.last_rows import LastRows
+
+    for name in _clusters():
+        yield from (run.run_id for run in LastRows(cache_dir(), name).last().runs)
+
+
+_WORDS = {"sources": _sources, "codes": _codes, "clusters": _clusters, "runs": _runs}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, columns, print_json, print_lines
+from rltui.cli.sources import add_open, is_override, load, said
 from rltui.errors import UsageError
 from rltui.layout.diff import ABSENT, diff
-from rltui.layout.load import load_layout
-from rltui.layout.presets import resolve
 
 if TYPE_CHECKING:
     import argparse
@@ -18,22 +17,23 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument(
-        "words", nargs="+", metavar="PRESET|FILE|key=value", help="two layouts, or one and what to change in it"
+        "words", nargs="+", metavar="PRESET|FILE|SCRIPT|key=value", help="two layouts, or one and what to change in it"
     )
+    add_open(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the keys that differ; overrides apply to the second layout."""
-    overrides = [word for word in options.words if "=" in word and not word.endswith((".yaml", ".yml"))]
+    overrides = [word for word in options.words if is_override(word)]
     sources = [word for word in options.words if word not in overrides]
     if len(sources) not in (1, 2) or (len(sources) == 1 and not overrides):
         raise UsageError(
             "Name two layouts, or one layout and overrides.",
             "rltui diff verl-ppo/ppo-1x4-standard verl-ppo/ppo-1x4-split",
         )
-    a = load_layout(resolve(sources[0])).layout
-    b = load_layout(resolve(sources[-1]), overrides).layout
+    a = load(sources[0], (), said(options)).layout
+    b = load(sources[-1], overrides, said(options)).layout
     found = diff(a, b)
     if options.json:
         print_json({"schema": 1, "a": sources[0], "b": sources[-1], "overrides": overrides, "differences": found})

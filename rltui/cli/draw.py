@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import print_lines
-from rltui.layout.load import load_layout
-from rltui.layout.presets import resolve
+from rltui.cli.output import add_json, print_json, print_lines
+from rltui.cli.sources import add_source, load, said
 from rltui.placement.draw import draw
 from rltui.placement.simulate import place
 
@@ -16,13 +15,17 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("layout", metavar="PRESET|FILE")
-    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    add_source(parser)
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the picture."""
-    layout = load_layout(resolve(options.layout), options.overrides).layout
+    """Print the picture; 1 where a role finds no place."""
+    layout = load(options.layout, options.overrides, said(options)).layout
     placement = place(layout)
-    print_lines(draw(layout, placement))
+    lines = draw(layout, placement)
+    if options.json:
+        print_json({"schema": 1, "layout": layout.name, "placement": placement, "drawing": lines})
+    else:
+        print_lines(lines)
     return 1 if placement.homeless else 0

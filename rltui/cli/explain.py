@@ -5,9 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from rltui.check.live import LIVE_REGISTRY
-from rltui.check.run import REGISTRY
-from rltui.cli.output import print_lines
+from rltui.check.catalog import RULES
+from rltui.cli.output import add_json, print_json, print_lines
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.report import story as cause_story
 from rltui.errors import UsageError
@@ -15,13 +14,14 @@ from rltui.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-RULES = {**REGISTRY, **LIVE_REGISTRY}
+    from rltui.check.rule import Rule
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("code", nargs="?", help="such as P101 or nccl_timeout; without it, all are listed")
     parser.add_argument("--markdown", action="store_true", help="print all stories of checks as one page")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -30,22 +30,42 @@ def run(options: argparse.Namespace) -> int:
         from rltui.check.handbook import markdown
 
         print_lines(markdown())
-        return 0
-    if not options.code:
-        print_lines(f"{rule.code}  {rule.severity:<7}  {rule.title}" for rule in sorted(RULES.values(), key=_code))
-        width = max(map(len, CAUSES))
-        print_lines(["", *(f"{cause.id:<{width}}  {cause.title}" for _, cause in sorted(CAUSES.items()))])
-        return 0
-    if options.code.lower() in CAUSES:
-        print_lines(cause_story(options.code.lower()))
-        return 0
-    rule = RULES.get(options.code.upper())
-    if rule is None:
+    elif not options.code:
+        _list(options.json)
+    elif options.code.lower() in CAUSES:
+        _cause(options.code.lower(), options.json)
+    elif options.code.upper() in RULES:
+        _rule(RULES[options.code.upper()], options.json)
+    else:
         raise UsageError(f"There is no code {options.code[:40]!r}.", "`rltui explain` lists them all.")
-    story = textwrap.wrap(" ".join(rule.story.split()), 80)
-    print_lines([f"{rule.code} ({rule.severity}): {rule.title}", *(["", *story] if story else [])])
     return 0
 
 
-def _code(rule: object) -> str:
-    return str(getattr(rule, "code", ""))
+def _list(as_json: bool) -> None:
+    rules = sorted(RULES.values(), key=lambda rule: rule.code)
+    causes = [cause for _, cause in sorted(CAUSES.items())]
+    if as_json:
+        told = [{"code": rule.code, "severity": rule.severity, "title": rule.title} for rule in rules]
+        print_json({"schema": 1, "rules": told, "causes": [{"id": one.id, "title": one.title} for one in causes]})
+        return
+    width = max(map(len, CAUSES))
+    print_lines(f"{rule.code}  {rule.severity:<7}  {rule.title}" for rule in rules)
+    print_lines(["", *(f"{cause.id:<{width}}  {cause.title}" for cause in causes)])
+
+
+def _cause(name: str, as_json: bool) -> None:
+    lines = cause_story(name)
+    if as_json:
+        print_json({"schema": 1, "id": name, "title": CAUSES[name].title, "story": "\n".join(lines)})
+    else:
+        print_lines(lines)
+
+
+def _rule(rule: Rule, as_json: bool) -> None:
+    story = " ".join(rule.story.split())
+    if as_json:
+        told = {"code": rule.code, "severity": rule.severity, "title": rule.title, "story": story}
+        print_json({"schema": 1, **told})
+        return
+    wrapped = textwrap.wrap(story, 80)
+    print_lines([f"{rule.code} ({rule.severity}): {rule.title}", *(["", *wrapped] if wrapped else [])])

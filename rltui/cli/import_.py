@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rltui.cli.output import add_json, print_json, print_lines, talk
+from rltui.cli.sources import add_open, said
 from rltui.errors import UsageError
 from rltui.importers.facts import NO_PLACE
 from rltui.importers.layout_of import as_yaml
@@ -23,22 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("file", metavar="FILE", help="a launch script (shell, Slurm) or a YAML or TOML configuration")
     parser.add_argument("--output", metavar="LAYOUT.yaml", help="write the layout there; a file that is there stays")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="what the script leaves open: a layout's key (hardware.gpus_per_node=8) or a variable of its (NNODES=4)",
-    )
-    parser.add_argument("--gpu", metavar="CARD", help="the card that it runs on, such as H100; as --set hardware.gpu=")
+    add_open(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the layout, and on stderr what could not be mapped."""
-    card = [f"hardware.gpu={options.gpu}"] if options.gpu else []
-    imported = import_file(options.file, (*options.overrides, *card))
+    imported = import_file(options.file, said(options))
     report = _checked(imported)
     if options.output:
         _write(Path(options.output), imported)

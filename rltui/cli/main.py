@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import rltui
-from rltui.cli.verbs import BY_NAME, EXIT_CODES, VERBS, run_verb
+from rltui.cli.verbs import BY_NAME, EXIT_CODES, VERBS, run_verb, wants_json
 from rltui.errors import RltuiError, UsageError
 
 if TYPE_CHECKING:
@@ -26,20 +26,31 @@ def run() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Run rltui with ``argv`` (without the program's name) and return its exit code."""
+    words = list(argv)
     try:
-        return _dispatch(list(argv))
+        return _dispatch(words)
     except RltuiError as error:
         sys.stderr.write(f"rltui: {error}\n")
-        return error.exit_code
+        return _told(words, error.exit_code, error.message, error.hint)
     except KeyboardInterrupt:
         sys.stderr.write("rltui: interrupted; runs go on (`rltui ps` lists them)\n")
-        return INTERRUPTED
+        return _told(words, INTERRUPTED, "interrupted", "Runs go on; `rltui ps` lists them.")
     except BrokenPipeError:
         # the reader (head, less) has gone; a second failing flush at exit must not print a traceback
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 (the outermost edge: the terminal gets one line, the file everything)
-        return _report_crash(error)
+        return _told(words, _report_crash(error), f"{type(error).__name__}: {str(error)[:200]}")
+
+
+def _told(words: Sequence[str], exit_code: int, message: str, hint: str = "") -> int:
+    """An error as a program that asked for JSON reads it, on stdout; the words for people are on stderr as always."""
+    if wants_json(words):
+        import json
+
+        error = {"message": message, "hint": hint, "exit_code": exit_code}
+        sys.stdout.write(json.dumps({"schema": 1, "error": error}, ensure_ascii=False) + "\n")
+    return exit_code
 
 
 def _dispatch(argv: list[str]) -> int:

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_cluster, add_json, print_json, print_lines, talk
+from rltui.cli.sources import add_source, load, said
 from rltui.errors import UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.hub import CONFIG, PREFIX
 from rltui.hardware.models import find_model, hub_model
-from rltui.layout.load import load_layout
-from rltui.layout.presets import resolve
 from rltui.memory import measured, model_sheet
 from rltui.memory.bars import lines
 from rltui.memory.json_form import as_json
@@ -29,9 +28,7 @@ CARD = "H100-SXM-80GB"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("layout", metavar="PRESET|FILE|hf:ORG/NAME|config.json")
-    parser.add_argument("overrides", nargs="*", metavar="key=value")
-    parser.add_argument("--gpu", default=CARD, metavar="CARD", help=f"card on which a model by itself fits ({CARD})")
+    add_source(parser, "PRESET|FILE|SCRIPT|hf:ORG/NAME|config.json")
     parser.add_argument("--measured", action="store_true", help="also what earlier runs like it took, and how far off")
     add_cluster(parser)
     add_json(parser)
@@ -42,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     model = _model(options.layout)
     if model is not None:
         return _sheet(options, model)
-    layout = load_layout(resolve(options.layout), options.overrides).layout
+    layout = load(options.layout, options.overrides, said(options)).layout
     estimate = estimate_layout(layout)
     found = _measured(options.cluster, layout, estimate) if options.measured else ()
     if options.json:
@@ -77,10 +74,11 @@ def _sheet(options: argparse.Namespace, model: Architecture) -> int:
             f"{options.overrides[0]!r} changes a layout, and {options.layout} is a model.",
             "For a run of it: rltui mem PRESET roles.learner.model=FOLDER, with the folder of its config.json.",
         )
-    gpu = find_gpu(options.gpu)
+    card = options.gpu or CARD
+    gpu = find_gpu(card)
     if gpu is None:
-        near = " or ".join(nearest_gpus(options.gpu))
-        raise UsageError(f"The card {options.gpu!r} is not known.", f"Did you mean {near}?" if near else "")
+        near = " or ".join(nearest_gpus(card))
+        raise UsageError(f"The card {card!r} is not known.", f"Did you mean {near}?" if near else "")
     sheet = model_sheet.model_sheet(model, gpu)
     if options.json:
         print_json(model_sheet.as_json(sheet))

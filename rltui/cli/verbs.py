@@ -7,7 +7,7 @@ import gc
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from msgspec import Struct
 
@@ -86,6 +86,25 @@ class Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, width=_columns() - 2)
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are JSON where JSON is asked for, as all others are."""
+
+    words: Sequence[str] = ()
+
+    def error(self, message: str) -> NoReturn:
+        """End with the cause and the usage, exit code 2."""
+        if wants_json(self.words):
+            from rltui.errors import UsageError
+
+            raise UsageError(f"{self.prog}: {message}", f"`{self.prog} --help` tells more.")
+        super().error(message)
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether the words of a command ask for JSON, before anything has parsed them."""
+    return "--json" in words or "--format=json" in words or "--format json" in " ".join(words)
+
+
 def _columns() -> int:
     words = os.environ.get("COLUMNS", "")
     if words.isdigit() and int(words) > 20:
@@ -108,9 +127,9 @@ def load(verb: Verb) -> VerbModule:
             gc.enable()
 
 
-def parser_for(verb: Verb, module: VerbModule) -> argparse.ArgumentParser:
+def parser_for(verb: Verb, module: VerbModule) -> Parser:
     """The parser of one verb."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"rltui {verb.name}",
         description=f"{verb.help[0].upper()}{verb.help[1:]}.",
         epilog=EXIT_CODES,
@@ -124,4 +143,6 @@ def parser_for(verb: Verb, module: VerbModule) -> argparse.ArgumentParser:
 def run_verb(verb: Verb, words: Sequence[str]) -> int:
     """Parse ``words`` and run the verb."""
     module = load(verb)
-    return module.run(parser_for(verb, module).parse_intermixed_args(list(words)))
+    parser = parser_for(verb, module)
+    parser.words = words
+    return module.run(parser.parse_intermixed_args(list(words)))

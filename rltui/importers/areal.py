@@ -119,6 +119,7 @@ def from_config(values: dict[str, Any]) -> Facts:
         reference=isinstance(values.get("ref"), dict) and source.number("actor.kl_ctl", default=0.0) != 0.0,
         reference_gpus=_own(source, "ref"),
         other_gpus=total(others, _own(source, "teacher")),
+        source=source,
         settings=_settings(source),
         unsure=_unsure(trainer),
         notes=remarks(source),

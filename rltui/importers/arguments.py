@@ -34,6 +34,20 @@ class Settings:
         self.is_open = is_open
         self.is_cut = is_cut
         self.used: set[str] = set()
+        self.names: dict[str, str] = {}
+        """Keys of a layout whose value is that of a setting as it stands, with the setting's name."""
+
+    def cut(self) -> Settings:
+        """The same settings, where a file that was not read may set others."""
+        other = Settings(self.values, self.is_open, is_cut=True)
+        other.names = self.names
+        return other
+
+    def over(self, defaults: Mapping[str, Sequence[object]]) -> Settings:
+        """The same settings over ``defaults``."""
+        other = Settings({**defaults, **self.values}, self.is_open, self.is_cut)
+        other.names = self.names
+        return other
 
     def has(self, *names: str) -> bool:
         """Whether one of the names is set."""

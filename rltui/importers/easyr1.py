@@ -87,6 +87,7 @@ def _facts(source: Settings, missing: str) -> Facts:
         rollout_engines=quotient(gpus, size),
         critic="shared" if algorithm == "ppo" else "none",
         reference=not source.flag("algorithm.disable_kl"),
+        source=source,
         settings=_mapped(source),
         notes=(
             *([f"{missing} is not beside the script, so what it sets is not known"] if missing else []),

@@ -56,6 +56,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         settings: Values by dotted key of a layout.
         unsure: Keys of a layout, or their sections, that stand for something else there or are not known.
         notes: What could not be mapped, or was taken for granted.
+        source: The training's settings under the framework's own names.
     """
 
     dialect: str
@@ -80,6 +81,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     settings: dict[str, Any] = {}
     unsure: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    source: Settings | None = None
 
     @property
     def needed_gpus(self) -> int | None:
@@ -108,6 +110,7 @@ def mapped(source: Settings, table: Mapping[str, tuple[str, Kind]]) -> dict[str,
             value = source.flag(name)
         if value is not None:
             found[key] = value
+            source.names[key] = name
     return found
 
 

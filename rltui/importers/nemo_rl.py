@@ -116,6 +116,7 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
         teacher=taught,
         other_gpus=gym,
         together=cluster,
+        source=source.cut() if missing else source,
         settings=_settings(source),
         unsure=_unsure(source, colocated),
         notes=(

@@ -127,6 +127,7 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
         rollout_tp=tensor_parallel,
         rollout_engines=engines,
         reference=bool(source.flag("load_ref_policy", default=True) and source.number("beta", default=0.05)),
+        source=source,
         settings=_settings(source) | variant.found,
         notes=(*notes, *variant.notes, *remarks(source, "--")),
     )

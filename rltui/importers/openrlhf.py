@@ -104,6 +104,7 @@ def _facts(script: Script, source: Settings) -> Facts:
         reference=extra["holds_reference"] == 1,
         reference_gpus=extra["ref"],
         other_gpus=extra["reward"],
+        source=source,
         settings=variant.found | _settings(source),
         notes=(*_notes(everything, asynchronous), *variant.notes, *remarks(source, "--")),
     )

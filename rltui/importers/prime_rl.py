@@ -85,6 +85,7 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
         rollout_tp=size if generates else None,
         rollout_engines=engines if generates else None,
         other_gpus=_other_gpus(source, per_node if several else 0),
+        source=source.cut() if missing else source,
         settings=_settings(source),
         unsure=_unsure(source),
         notes=(

@@ -99,9 +99,11 @@ def import_text(text: str, path: Path, overrides: Sequence[str] = ()) -> Importe
     Raises:
         UsageError: Not readable, or no training system that is known.
     """
-    beside = read_overrides(overrides)
-    facts, notes = _facts(text, path, beside.environ)
-    facts = given(facts, beside.settings)
+    return imported(*read_facts(text, path, overrides), path)
+
+
+def imported(facts: Facts, notes: Sequence[str], path: Path) -> Imported:
+    """The layout and the numbers that follow from what a script says."""
     layout: dict[str, Any] | None = None
     assumed: list[str] = []
     try:
@@ -132,6 +134,17 @@ def _lines(notes: Sequence[str]) -> tuple[str, ...]:
     if len(unique) <= MAX_NOTES:
         return tuple(unique)
     return (*unique[:MAX_NOTES], f"and {len(unique) - MAX_NOTES} more")
+
+
+def read_facts(text: str, path: Path, overrides: Sequence[str] = ()) -> tuple[Facts, tuple[str, ...]]:
+    """What a script given as ``text`` says, and remarks on how it was read; ``overrides`` are as for ``import_file``.
+
+    Raises:
+        UsageError: Not readable, or no training system that is known.
+    """
+    beside = read_overrides(overrides)
+    facts, notes = _facts(text, path, beside.environ)
+    return given(facts, beside.settings), notes
 
 
 def _facts(text: str, path: Path, environ: Mapping[str, str]) -> tuple[Facts, tuple[str, ...]]:

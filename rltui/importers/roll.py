@@ -84,6 +84,7 @@ def from_config(values: dict[str, Any]) -> Facts:
         teacher=_teacher(source, _beyond(teacher, main, critic, reference)) if algorithm == "opd" else None,
         other_gpus=_beyond(rewards, main, critic, reference, teacher),
         together=_count(main),
+        source=source,
         settings=_settings(source, trainer_role, engine_role),
         notes=remarks(source),
     )

@@ -97,6 +97,7 @@ def _facts(script: Script, source: Settings) -> Facts:
         reference_gpus=_group(source, "ref") if own_reference else 0,
         teacher=_teacher(source),
         other_gpus=uncounted(source, ("trainer.", "generator.")),
+        source=source,
         settings=_settings(source),
         unsure=_unsure(source, colocated),
         notes=(*_notes(source), *remarks(source)),

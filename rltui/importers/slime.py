@@ -101,6 +101,7 @@ def from_flags_of(script: Script, source: Settings) -> Facts:
         reference=bool(source.flag("use_kl_loss")),
         teacher=teacher,
         other_gpus=others,
+        source=source,
         settings=_settings(source),
         unsure=_unsure(source, colocated),
         notes=(*_notes(source), *remarks(source, "--")),

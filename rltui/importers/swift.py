@@ -75,6 +75,7 @@ def _facts(script: Script, command: Started, method: str, behind: list[str]) -> 
         reference=generates and (source.number("beta", default=0.04) or 0.0) > 0,
         teacher=_teacher(source) if kind == "gkd" else None,
         other_gpus=others,
+        source=source,
         settings=mapped(source, _TABLE) | variant.found | ({"roles.rollout.engine": "hf"} if mode == "none" else {}),
         notes=(*variant.notes, *_notes(mode), *remarks(source, "--")),
     )

@@ -110,6 +110,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
         rollout_engines=quotient(rollout, tensor) if on_engine else None,
         other_gpus=others,
         reference=(source.number("beta", default=0.0) or 0.0) > 0,
+        source=source,
         settings=trained_states(script, config, machine, source)
         | _settings(source)
         | (_batch(source, trainer) if algorithm == "grpo" else {})

@@ -9,6 +9,7 @@ from rltui.importers import variants, verl_teachers
 from rltui.importers.arguments import Settings, from_flags, from_overrides
 from rltui.importers.facts import Facts, Kind, first_of, mapped, on_megatron, remarks, uncounted
 from rltui.importers.values import HOLE, product, quotient, to_bool, total
+from rltui.importers.verl_others import generation, supervised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,11 +88,11 @@ def from_script(script: Script) -> list[Facts]:
         if not any(name.startswith(("actor_rollout_ref.", "trainer.", "data.", "model.")) for name in source.values):
             continue
         if "sft" in entry or any("sft" in word for word in words[: len(words) - len(behind)]):
-            found.append(_supervised(script, source, from_flags(words[: len(words) - len(behind)])))
+            found.append(supervised(script, source, from_flags(words[: len(words) - len(behind)])))
         elif "generation" in entry:
-            found.append(_generation(source))
+            found.append(generation(source))
         else:
-            found.append(_facts(script, source, entry, not is_entry(entry) or _own_config(behind)))
+            found.append(_facts(script, source, entry, behind))
     return found
 
 
@@ -116,7 +117,21 @@ def _own_config(behind: list[str]) -> bool:
     return any(not _CONFIG.search(name.strip("'\"")) for name in names)
 
 
-def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Facts:
+def _as_started(source: Settings, entry: str, behind: list[str]) -> Settings | None:
+    """The settings as verl's own start-up check sees them; None where a program of its experiments has another.
+
+    What the command does not set is known only of verl's own configurations.
+    """
+    if "experimental" in entry:
+        return None
+    config = from_flags(behind).text("config_name")
+    backend = {"actor_rollout_ref.actor.strategy": ["megatron"]} if "megatron" in config else {}
+    started = source.cut() if not is_entry(entry) or _own_config(behind) else source
+    return started.over(backend) if backend else started
+
+
+def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> Facts:
+    own_config = not is_entry(entry) or _own_config(behind)
     nodes = source.integer("trainer.nnodes", default=None if own_config else 1)
     per_node = source.integer("trainer.n_gpus_per_node", default=None if own_config else 8)
     # a count of 0 comes from a machine that the script alone does not show, such as ``NODES - 1``
@@ -165,6 +180,7 @@ def _facts(script: Script, source: Settings, entry: str, own_config: bool) -> Fa
         reference=bool(source.flag(f"{_ACTOR}.use_kl_loss") or source.flag("algorithm.use_kl_in_reward")),
         teacher=teacher,
         other_gpus=total(_reward_pool(source), uncounted(source, _COUNTED)),
+        source=_as_started(source, entry, behind),
         settings=settings,
         unsure=_unsure(source),
         notes=(*notes, *_parallel_notes(source), *variant.notes, *remarks(source)),
@@ -331,45 +347,4 @@ def _on_megatron(source: Settings, prefix: str) -> bool:
     """Whether an actor or critic is Megatron's, which recomputes nothing unless it is told to."""
     return "megatron" in source.text(f"{prefix}.strategy") or any(
         name.startswith(f"{prefix}.megatron.") for name in source.values
-    )
-
-
-def _supervised(script: Script, source: Settings, launcher: Settings) -> Facts:
-    """Fine-tuning under torchrun: every process trains, nothing generates."""
-    nodes = launcher.integer("nnodes", default=source.integer("trainer.nnodes", default=1))
-    per_node = launcher.integer("nproc_per_node", default=source.integer("trainer.n_gpus_per_node"))
-    asked = product(nodes, per_node)
-    return Facts(
-        dialect=NAME,
-        algorithm="sft",
-        model=source.text("model.path", "model.partial_pretrain"),
-        colocated=False,
-        nodes=nodes,
-        gpus_per_node=per_node,
-        declared_gpus=_declared(asked, script.slurm.gpus),
-        trainer_gpus=asked,
-        rollout_gpus=0,
-        notes=remarks(source),
-    )
-
-
-def _generation(source: Settings) -> Facts:
-    """Generation only: there are engines and no trainer."""
-    nodes = source.integer("trainer.nnodes", default=1)
-    per_node = source.integer("trainer.n_gpus_per_node", default=8)
-    asked = product(nodes, per_node)
-    size = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size", "rollout.tensor_model_parallel_size")
-    return Facts(
-        dialect=NAME,
-        algorithm="generation",
-        model=source.text("actor_rollout_ref.model.path", "model.path"),
-        colocated=True,
-        nodes=nodes,
-        gpus_per_node=per_node,
-        declared_gpus=asked,
-        trainer_gpus=asked,
-        rollout_gpus=asked,
-        rollout_tp=size,
-        rollout_engines=quotient(asked, size),
-        notes=("generation only: the same GPUs are counted for trainer and engines", *remarks(source)),
     )

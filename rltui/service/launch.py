@@ -86,6 +86,8 @@ def advised(report: Report, profile: Profile, facts: ClusterFacts | None = None)
     """
     from rltui.check.live import check_on
 
+    if profile.scheduler == "local":
+        return check_on(report, profile, _machine(report))
     found = check_on(report, profile, facts)
     named = report.loaded.layout.slurm.partition if report.loaded else ""
     own = named in ("", profile.partition, *profile.partitions)
@@ -93,8 +95,6 @@ def advised(report: Report, profile: Profile, facts: ClusterFacts | None = None)
     def is_certain(code: str) -> bool:
         return own if code in LIMITS_OF_PARTITION else facts is not None or code not in LIVE_REGISTRY
 
-    if profile.scheduler == "local":
-        return found
     findings = tuple(
         one if one.severity != "error" or is_certain(one.code) else structs.replace(one, severity="warning")
         for one in found.findings
@@ -146,6 +146,14 @@ def asked(context: Context, report: Report) -> Report:
     except SlurmUnansweredError:  # then it takes no job either, and says why
         return advised(report, profile)
     return advised(report, profile, with_login_facts(client, profile, report.loaded.layout, facts))
+
+
+def _machine(report: Report) -> ClusterFacts | None:
+    """This machine's GPUs, where the layout wants any: the driver takes a moment to list them."""
+    from rltui.service.machine import machine_facts
+
+    wants_any = report.loaded is not None and not report.loaded.layout.hardware.on_cpu
+    return machine_facts() if wants_any else None
 
 
 def launchable(report: Report) -> Report:

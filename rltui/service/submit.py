@@ -99,7 +99,7 @@ def submit_attempt(
         job_id=job_id,
         cluster=cluster.name,
         path=f"{cluster.run_root}/{run_id}",
-        partition=layout.slurm.partition or cluster.profile.partition,
+        partition=work.slurm.partition or cluster.profile.partition,
     )
 
 

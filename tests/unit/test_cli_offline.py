@@ -118,6 +118,47 @@ def test_bash_accepts_the_completion_script(capsys: pytest.CaptureFixture[str]) 
     subprocess.run(["bash", "-n"], input=script.encode(), check=True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("sources", {TINY, "opd/text-8", "roles.learner.gpus=", "train.prompts_per_step=", "hardware.gpu="}),
+        ("codes", {"B201", "F101", "S612", "nccl_timeout"}),
+        ("clusters", {"local"}),
+        ("runs", set()),
+    ],
+)
+def test_completion_knows_the_words_that_there_are_now(
+    capsys: pytest.CaptureFixture[str], kind: str, expected: set[str]
+) -> None:
+    words = run(capsys, "completion", "--words", kind)[1].split()
+    assert expected <= set(words)
+    assert len(words) == len(set(words))
+
+
+def test_bash_completes_presets_keys_codes_and_clusters(capsys: pytest.CaptureFixture[str]) -> None:
+    script = run(capsys, "completion", "bash")[1]
+    program = f'rltui() {{ "{sys.executable}" -m rltui "$@"; }}\n'
+    asked = """
+    try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _shtab_rltui; echo "${COMPREPLY[@]}"; }
+    try rltui check local/grpo-t
+    try rltui check roles.learner.lora_r
+    try rltui explain F10
+    try rltui check --cluster loc
+    """
+    done = subprocess.run(["bash"], input=program + script + asked, capture_output=True, text=True, check=True)
+    presets, keys, codes, clusters = done.stdout.splitlines()
+    assert TINY in presets.split()
+    assert keys == "roles.learner.lora_rank="
+    assert {"F101", "F109"} <= set(codes.split())
+    assert clusters == "local"
+
+
+def test_completion_without_a_shell_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "completion")
+    assert code == 2
+    assert "source <(rltui completion bash)" in err
+
+
 def test_the_cockpit_refuses_what_is_no_terminal() -> None:
     done = subprocess.run([sys.executable, "-m", "rltui"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 2
@@ -158,3 +199,60 @@ def test_check_on_a_cluster_needs_its_name_and_knows_the_profile(
     assert main(["check", "local/grpo-tiny", "--cluster", "alps9", "slurm.time=02:00:00"]) == 1
     assert "S611" in capsys.readouterr().out
     assert main(["check", "local/grpo-tiny", "--cluster", "alps9", "slurm.time=01:00:00"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["draw", "local/none", "--json"], 2, "No preset or layout file"),
+        (["explain", "P999", "--json"], 2, "There is no code 'P999'"),
+        (["check", "--json"], 2, "required: FILE"),
+        (["check", TINY, "--fix", "--write", "a.b=1", "--format", "json"], 2, "--write needs --fix"),
+        (["launch", TINY, "--cluster", "moon", "--json"], 2, "There is no cluster 'moon'"),
+    ],
+)
+def test_errors_under_json_are_json_of_one_shape(
+    capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str
+) -> None:
+    found, out, err = run(capsys, *words)
+    error = json.loads(out)["error"]
+    assert error.keys() == {"message", "hint", "exit_code"}
+    assert found == code == error["exit_code"]
+    assert said in error["message"]
+    assert said in err
+
+
+def test_a_crash_under_json_is_json_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("rltui.cli.draw.draw", lambda *_: 1 // 0)
+    code, out, _ = run(capsys, "draw", TINY, "--json")
+    assert (code, json.loads(out)["error"]["exit_code"]) == (70, 70)
+
+
+def test_draw_and_explain_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = json.loads(run(capsys, "draw", TINY, "--json")[1])
+    assert drawn["placement"]["seats"][0]["role"] == "learner"
+    assert "┃ L0 ┃" in drawn["drawing"][0]
+    listed = json.loads(run(capsys, "explain", "--json")[1])
+    assert {"P101", "F101", "S612"} <= {rule["code"] for rule in listed["rules"]}
+    assert "nccl_timeout" in {cause["id"] for cause in listed["causes"]}
+    assert json.loads(run(capsys, "explain", "p105", "--json")[1])["code"] == "P105"
+    assert "What helps" in json.loads(run(capsys, "explain", "nccl_timeout", "--json")[1])["story"]
+
+
+def test_a_layout_for_gpus_is_refused_on_a_machine_without_a_card(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLTUI_LOCAL_GPUS", "0")
+    code, out, err = run(capsys, "launch", "opd/text-8")
+    assert code == 1
+    assert "H411" in out + err
+    code, out, _ = run(capsys, "check", "opd/text-8", "--cluster", "local")
+    assert code == 1
+    assert "H411" in out
+    assert "8 GPUs a node; nodes of local have 0" in out
+    assert run(capsys, "check", TINY, "--cluster", "local")[0] == 0
+    monkeypatch.setenv("RLTUI_LOCAL_GPUS", "8")
+    assert "H411" not in run(capsys, "check", "opd/text-8", "--cluster", "local")[1]

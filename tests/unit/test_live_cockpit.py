@@ -137,7 +137,8 @@ def test_a_review_has_the_script_of_its_cluster() -> None:
         live.close()
 
 
-def test_a_review_knows_what_the_profile_of_its_cluster_accepts() -> None:
+def test_a_review_knows_what_the_profile_of_its_cluster_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLTUI_LOCAL_GPUS", "8")  # what stands in the way is not this machine's lack of a card
     config_dir().mkdir(parents=True)
     config_dir().joinpath("clusters.yaml").write_text("hpc: {scheduler: slurm, max_time: '01:00:00'}\n")
     live = LiveCockpit()

@@ -1,0 +1,12 @@
+"""Start-up assertions of other systems, a table a framework, as rules over the settings of a script.
+
+A code is stable for ever. Read from the frameworks' own validation at the commits that the tables name, and said in
+our words; a value that a script leaves open, or whose default differs between versions, makes an assertion silent.
+"""
+
+from __future__ import annotations
+
+from rltui.check.frameworks import areal, nemo_rl, open_instruct, openrlhf, prime_rl, skyrl, slime, trl, verl
+
+MODULES = (verl, slime, trl, openrlhf, skyrl, prime_rl, nemo_rl, open_instruct, areal)
+BY_DIALECT = {module.FRAMEWORK.dialect: module.FRAMEWORK.rules(module.TABLE) for module in MODULES}

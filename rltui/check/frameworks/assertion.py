@@ -1,0 +1,203 @@
+"""A framework's start-up assertion as a row of a table, and a table as rules of the check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.check.frameworks.terms import Setting, met
+from rltui.check.rule import Rule, Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from rltui.check.findings import Severity
+    from rltui.check.frameworks.terms import Asked, Condition, Number, Term
+
+MAX_TRIES = 4096
+"""Values that are tried for a fix; a batch is a few thousand at most."""
+
+
+class Assertion(Struct, frozen=True, kw_only=True):
+    """One row.
+
+    Attributes:
+        code: Stable code, such as F101.
+        title: What is wrong, in a sentence.
+        where: File and function of the framework that asserts it.
+        fails: Whether a script is known to break it.
+        says: The sentence with the script's numbers.
+        key: The setting that is the first to look at.
+        fixes: Values to try for ``key``, nearest first; the first that no longer fails is proposed.
+        when: Conditions under which the framework asserts it.
+        severity: ``error`` where the framework stops; ``warning`` where it goes on with something else.
+    """
+
+    code: str
+    title: str
+    where: str
+    fails: Callable[[Asked], bool]
+    says: Callable[[Asked], str]
+    key: Setting
+    fixes: Callable[[Asked], Iterator[Number]] = lambda _: iter(())
+    when: tuple[Condition, ...] = ()
+    severity: Severity = "error"
+
+    def broken(self, asked: Asked) -> bool:
+        """Whether the framework is known to refuse the script by this row."""
+        return met(self.when, asked) and self.fails(asked)
+
+
+class Framework(Struct, frozen=True):
+    """Whose assertions a table has.
+
+    Attributes:
+        dialect: The importer's name for it.
+        source: Address and commit that the table was read from.
+        spelling: How a setting is written on its command line, with ``key`` and ``value``.
+        dashes: Whether names have dashes there where the settings have underscores.
+        names: Keys of a layout that have the value of a setting as it stands, beside those that the importer maps.
+    """
+
+    dialect: str
+    source: str
+    spelling: str = "{key}={value}"
+    dashes: bool = False
+    names: Mapping[str, tuple[str, ...]] = {}
+
+    def spelled(self, key: str, value: object) -> str:
+        """A setting as the framework's command line has it."""
+        spelled = self.spelling.format(key=key.replace("_", "-") if self.dashes else key, value=value)
+        return spelled.removesuffix("=")  # a bare switch
+
+    def rules(self, table: Sequence[Assertion]) -> tuple[Rule, ...]:
+        """The rows of a table as rules of the check, whose stories say where the framework has them."""
+        return tuple(self._rule(row, table) for row in table)
+
+    def _rule(self, row: Assertion, table: Sequence[Assertion]) -> Rule:
+        def predicate(asked: Asked) -> Iterator[Trouble]:
+            if row.broken(asked):
+                name = row.key.name(asked)
+                value = _settling(row, table, asked, name)
+                yield Trouble(row.says(asked), name, () if value is None else (self.spelled(name, value),))
+
+        stops = "stops at its start" if row.severity == "error" else "goes on"
+        story = f"{self.dialect} {stops}: {row.where}\n({self.source})."
+        return Rule(row.code, row.severity, row.title, story, predicate)
+
+
+def _settling(row: Assertion, table: Sequence[Assertion], asked: Asked, name: str) -> Number | None:
+    """The first value of a row's setting that settles it and breaks no other row that held."""
+    held = [other for other in table if not other.broken(asked)]
+    for value in row.fixes(asked):
+        changed = asked.with_setting(name, value)
+        if not row.broken(changed) and not any(other.broken(changed) for other in held):
+            return value
+    return None
+
+
+def multiple(
+    code: str, title: str, where: str, parts: tuple[Term, Term], change: Setting, when: tuple[Condition, ...] = ()
+) -> Assertion:
+    """The first of two numbers must be a multiple of the second."""
+    whole, part = parts
+
+    def fails(asked: Asked) -> bool:
+        a, b = whole.value(asked), part.value(asked)
+        return a is not None and b is not None and b > 0 and a % b != 0
+
+    def says(asked: Asked) -> str:
+        return f"{whole.described(asked)} cannot be divided by {part.described(asked)}"
+
+    return Assertion(
+        code=code, title=title, where=where, fails=fails, says=says, key=change, fixes=_nearest(change), when=when
+    )
+
+
+def at_least(
+    code: str,
+    title: str,
+    where: str,
+    parts: tuple[Term, Term],
+    change: Setting,
+    when: tuple[Condition, ...] = (),
+    severity: Severity = "error",
+) -> Assertion:
+    """The first of two numbers must not be smaller than the second."""
+    large, small = parts
+
+    def fails(asked: Asked) -> bool:
+        a, b = large.value(asked), small.value(asked)
+        return a is not None and b is not None and a < b
+
+    def says(asked: Asked) -> str:
+        return f"{large.described(asked)} is below {small.described(asked)}"
+
+    def fixes(asked: Asked) -> Iterator[Number]:
+        other = small if change is large else large
+        bound = other.value(asked)
+        if bound is not None and change in parts:
+            yield bound
+        else:
+            yield from _nearest(change)(asked)
+
+    return Assertion(
+        code=code,
+        title=title,
+        where=where,
+        fails=fails,
+        says=says,
+        key=change,
+        fixes=fixes,
+        when=when,
+        severity=severity,
+    )
+
+
+def equal(
+    code: str, title: str, where: str, parts: tuple[Term, Term], change: Setting, when: tuple[Condition, ...] = ()
+) -> Assertion:
+    """Two numbers must be the same."""
+    left, right = parts
+
+    def fails(asked: Asked) -> bool:
+        a, b = left.value(asked), right.value(asked)
+        return a is not None and b is not None and a != b
+
+    def says(asked: Asked) -> str:
+        return f"{left.described(asked)} is not {right.described(asked)}"
+
+    return Assertion(
+        code=code, title=title, where=where, fails=fails, says=says, key=change, fixes=_nearest(change), when=when
+    )
+
+
+def never(
+    code: str, title: str, where: str, when: tuple[Condition, ...], change: Setting, fix: Number | str | None = None
+) -> Assertion:
+    """The conditions must not be met together; ``fix`` is the value of ``change`` that ends it."""
+
+    def fails(asked: Asked) -> bool:
+        return met(when, asked)
+
+    def says(_: Asked) -> str:
+        return f"{title[:1].lower()}{title[1:].rstrip('.')}"
+
+    def fixes(_: Asked) -> Iterator[Number]:
+        if fix is not None:
+            yield fix  # type: ignore[misc]  # a word such as True is as good a value
+
+    return Assertion(code=code, title=title, where=where, fails=fails, says=says, key=change, fixes=fixes, when=())
+
+
+def _nearest(change: Setting) -> Callable[[Asked], Iterator[Number]]:
+    """Values of a setting upwards from what it is, then downwards to 1."""
+
+    def values(asked: Asked) -> Iterator[Number]:
+        now = change.value(asked)
+        if now is not None:
+            yield from range(int(now) + 1, int(now) + MAX_TRIES)
+            yield from range(int(now) - 1, 0, -1)
+
+    return values

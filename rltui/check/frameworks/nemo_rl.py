@@ -1,0 +1,192 @@
+"""What NeMo-RL asserts in its set-up and when it shards the first batch."""
+
+from __future__ import annotations
+
+from rltui.check.frameworks.assertion import Framework, at_least, equal, multiple, never
+from rltui.check.frameworks.terms import Constant, Fact, Setting, above, either, exactly, fact, off, on, one_of
+
+FRAMEWORK = Framework(
+    "nemo-rl",
+    "https://github.com/NVIDIA-NeMo/RL/tree/7ea279abf",
+    names={
+        "hardware.nodes": ("cluster.num_nodes",),
+        "hardware.gpus_per_node": ("cluster.gpus_per_node",),
+        "roles.learner.model": ("policy.model_name",),
+        "roles.rollout.tensor_parallel": ("policy.generation.vllm_cfg.tensor_parallel_size",),
+    },
+)
+
+_SETUP, _SHARDS = "nemo_rl/algorithms/grpo.py, setup", "nemo_rl/distributed/batched_data_dict.py, shard_by_batch_size"
+_POLICY, _VLLM = (
+    "nemo_rl/models/policy/lm_policy.py, Policy.__init__",
+    "nemo_rl/models/generation/vllm/vllm_generation.py",
+)
+_GENERATION = "policy.generation"
+_RESOURCES = f"{_GENERATION}.colocated.resources"
+
+_GPUS = Fact("trainer_gpus", "GPUs of the policy")
+_ONE = Constant(1)
+_PROMPTS = Setting("grpo.num_prompts_per_step", "distillation.num_prompts_per_step", "ppo.num_prompts_per_step")
+_SAMPLES = Setting(
+    "grpo.num_generations_per_prompt", "distillation.num_generations_per_prompt", "ppo.num_generations_per_prompt"
+)
+_GLOBAL, _MICRO = Setting("policy.train_global_batch_size"), Setting("policy.train_micro_batch_size")
+_NODES, _PER_NODE = Setting("cluster.num_nodes"), Setting("cluster.gpus_per_node")
+_OWN_NODES, _OWN_GPUS = Setting(f"{_RESOURCES}.num_nodes"), Setting(f"{_RESOURCES}.gpus_per_node")
+_TENSOR = Setting(f"{_GENERATION}.vllm_cfg.tensor_parallel_size", default=1)
+_PIPELINE = Setting(f"{_GENERATION}.vllm_cfg.pipeline_parallel_size", default=1)
+_CUT_DTENSOR = Setting("policy.dtensor_cfg.tensor_parallel_size", default=1) * Setting(
+    "policy.dtensor_cfg.context_parallel_size", default=1
+)
+_CUT_MEGATRON = (
+    Setting("policy.megatron_cfg.tensor_model_parallel_size", default=1)
+    * Setting("policy.megatron_cfg.pipeline_model_parallel_size", default=1)
+    * Setting("policy.megatron_cfg.context_parallel_size", default=1)
+)
+_ON_MEGATRON, _ON_DTENSOR = on("policy.megatron_cfg.enabled"), on("policy.dtensor_cfg.enabled")
+_ROWS = (off("policy.dynamic_batching.enabled"), off("policy.sequence_packing.enabled"))
+_RL = either(fact("algorithm", "grpo"), fact("algorithm", "opd"), fact("algorithm", "ppo"))
+_APART = off(f"{_GENERATION}.colocated.enabled", default=None)
+_ON_VLLM = one_of(f"{_GENERATION}.backend", "vllm")
+_ALONE = fact("other_gpus", 0)  # whether a gym's nodes are among the cluster's or beside them is the launcher's choice
+_ASYNC = on("grpo.async_grpo.enabled")
+
+TABLE = (
+    multiple(
+        "F701",
+        "The samples of a step are no multiple of the global batch.",
+        _SHARDS,
+        (_PROMPTS * _SAMPLES, _GLOBAL),
+        _GLOBAL,
+        (_RL, off("grpo.use_dynamic_sampling"), off("env.nemo_gym.enabled")),
+    ),
+    multiple(
+        "F702",
+        "The global batch does not divide over DTensor's data-parallel ranks.",
+        _SHARDS,
+        (_GLOBAL, _GPUS // _CUT_DTENSOR),
+        _GLOBAL,
+        (_RL, _ON_DTENSOR, off("policy.megatron_cfg.enabled"), *_ROWS),
+    ),
+    multiple(
+        "F703",
+        "The global batch does not divide over Megatron's data-parallel ranks and their micro-batches.",
+        _SHARDS,
+        (_GLOBAL, _GPUS // _CUT_MEGATRON * _MICRO),
+        _GLOBAL,
+        (_RL, _ON_MEGATRON, *_ROWS),
+    ),
+    multiple(
+        "F704",
+        "DTensor's parallel sizes do not divide the policy's GPUs.",
+        _POLICY,
+        (_GPUS, _CUT_DTENSOR),
+        _PER_NODE,
+        (_RL, _ON_DTENSOR, off("policy.megatron_cfg.enabled"), _ALONE),
+    ),
+    multiple(
+        "F705",
+        "Megatron's parallel sizes do not divide the policy's GPUs.",
+        _POLICY,
+        (_GPUS, _CUT_MEGATRON),
+        _PER_NODE,
+        (_RL, _ON_MEGATRON, _ALONE),
+    ),
+    never(
+        "F706",
+        "Two training backends are enabled.",
+        _POLICY,
+        (_ON_MEGATRON, _ON_DTENSOR),
+        Setting("policy.dtensor_cfg.enabled"),
+        "false",
+    ),
+    multiple(
+        "F707",
+        "The engines' GPUs are no multiple of an engine's.",
+        _VLLM,
+        (Fact("rollout_gpus", "GPUs of the engines"), _TENSOR * _PIPELINE),
+        Setting(f"{_GENERATION}.vllm_cfg.tensor_parallel_size"),
+        (_RL, _ON_VLLM),
+    ),
+    never(
+        "F708",
+        "Pipeline parallelism of the engines needs the asynchronous engine.",
+        _VLLM,
+        (_RL, _ON_VLLM, above(_PIPELINE, 1), off(f"{_GENERATION}.vllm_cfg.async_engine")),
+        Setting(f"{_GENERATION}.vllm_cfg.async_engine"),
+        "true",
+    ),
+    never(
+        "F709",
+        "Asynchronous training needs the asynchronous engine.",
+        "nemo_rl/algorithms/grpo.py, async_grpo_train",
+        (_ASYNC, _ON_VLLM, off(f"{_GENERATION}.vllm_cfg.async_engine")),
+        Setting(f"{_GENERATION}.vllm_cfg.async_engine"),
+        "true",
+    ),
+    never(
+        "F710",
+        "Asynchronous training needs the correction of importance sampling.",
+        "nemo_rl/algorithms/grpo.py, async_grpo_train",
+        (_ASYNC, off("loss_fn.use_importance_sampling_correction", default=None)),
+        Setting("loss_fn.use_importance_sampling_correction"),
+        "true",
+    ),
+    equal(
+        "F711",
+        "The ratio is to be exactly that of the policy, which takes one optimizer step a rollout.",
+        _SETUP,
+        (_GLOBAL, _PROMPTS * _SAMPLES),
+        _GLOBAL,
+        (_RL, on("loss_fn.force_on_policy_ratio")),
+    ),
+    equal(
+        "F712",
+        "Engines with nodes of their own must take them whole.",
+        _SETUP,
+        (_OWN_GPUS, _PER_NODE),
+        _OWN_GPUS,
+        (_RL, _APART, above(_NODES, 1)),
+    ),
+    at_least(
+        "F713",
+        "Engines take all GPUs of the node, and leave none to the policy.",
+        _SETUP,
+        (_PER_NODE, _OWN_GPUS + _ONE),
+        _OWN_GPUS,
+        (_RL, _APART, exactly(_NODES, 1)),
+    ),
+    at_least(
+        "F714",
+        "Engines take all nodes, and leave none to the policy.",
+        _SETUP,
+        (_NODES, _OWN_NODES + _ONE),
+        _OWN_NODES,
+        (_RL, _APART, above(_NODES, 1)),
+    ),
+    never(
+        "F715",
+        "Rows are to be packed and batched by length at once.",
+        _SHARDS,
+        (on("policy.sequence_packing.enabled"), on("policy.dynamic_batching.enabled")),
+        Setting("policy.dynamic_batching.enabled"),
+        "false",
+    ),
+    never(
+        "F716",
+        "A multiplied batch needs dynamic sampling.",
+        _SETUP,
+        (above(Setting("grpo.batch_multiplier"), 1), off("grpo.use_dynamic_sampling")),
+        Setting("grpo.batch_multiplier"),
+        1,
+    ),
+    at_least(
+        "F717",
+        "The engine's length is below that of a whole sample.",
+        "nemo_rl/experience/rollouts.py, a warning there too",
+        (Setting(f"{_GENERATION}.vllm_cfg.max_model_len"), Setting("policy.max_total_sequence_length")),
+        Setting(f"{_GENERATION}.vllm_cfg.max_model_len"),
+        (_RL, _ON_VLLM),
+        severity="warning",
+    ),
+)

@@ -1,0 +1,144 @@
+"""What OpenRLHF's ``train_ppo_ray`` asserts before its first step, by underscored and by dotted names."""
+
+from __future__ import annotations
+
+from rltui.check.frameworks.assertion import Framework, at_least, equal, multiple, never
+from rltui.check.frameworks.terms import Constant, Fact, Setting, above, absent, either, fact, off, on, one_of
+
+FRAMEWORK = Framework(
+    "openrlhf",
+    "https://github.com/OpenRLHF/OpenRLHF/tree/3c3be623",
+    "--{key}={value}",
+    names={
+        "roles.learner.model": ("pretrain", "actor.model_name_or_path"),
+        "roles.rollout.engines": ("vllm_num_engines", "vllm.num_engines"),
+        "roles.rollout.tensor_parallel": ("vllm_tensor_parallel_size", "vllm.tensor_parallel_size"),
+    },
+)
+
+_MAIN = "openrlhf/cli/train_ppo_ray.py"
+_STRATEGY = "DeepSpeed's batch check, with openrlhf/utils/deepspeed/deepspeed.py"
+
+_GPUS = Fact("trainer_gpus", "GPUs of the actor")
+_PROMPTS = Setting("rollout_batch_size", "rollout.batch_size")
+_SAMPLES = Setting("n_samples_per_prompt", "rollout.n_samples_per_prompt", default=1)
+_ROLLOUT_MICRO = Setting("micro_rollout_batch_size", "rollout.micro_batch_size")
+_BATCH = Setting("train_batch_size", "train.batch_size")
+_MICRO = Setting("micro_train_batch_size", "train.micro_batch_size")
+_RING = Setting("ring_attn_size", "ds.ring_attn_size", default=1)
+_TENSOR = Setting("ds_tensor_parallel_size", "ds.tensor_parallel_size", default=1)
+_ENGINES = Setting("vllm_num_engines", "vllm.num_engines")
+_ENGINE_GPUS = Setting("vllm_tensor_parallel_size", "vllm.tensor_parallel_size", default=1)
+_GENERATED = Setting("vllm_generate_batch_size", "rollout.vllm_generate_batch_size")
+_REFERENCE_GPUS = Setting("ref_num_gpus_per_node", "ref.num_gpus_per_node")
+_REFERENCE = Setting("ref_num_nodes", "ref.num_nodes", default=1) * _REFERENCE_GPUS
+_RANKS = _GPUS // (_RING * _TENSOR)
+
+_RL = either(fact("algorithm", "grpo"), fact("algorithm", "ppo"))
+_SYNC = off("async_train", "train.async_enable")
+_ALL = on("colocate_all_models", "train.colocate_all")
+_ROWS = off("use_dynamic_batch", "train.dynamic_batch_enable")
+_GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
+_NO_REWARD = absent(
+    "remote_rm_url", "reward.remote_url", "agent_func_path", "train.agent_func_path", "train.agent_path"
+)
+
+TABLE = (
+    at_least(
+        "F401",
+        "There are fewer batches of samples than ranks of the actor.",
+        f"{_MAIN}, at its end",
+        (_PROMPTS * _SAMPLES // _ROLLOUT_MICRO, _RANKS),
+        _PROMPTS,
+        (_RL,),
+    ),
+    multiple(
+        "F402",
+        "The training batch does not divide over the actor's ranks and their micro-batches.",
+        _STRATEGY,
+        (_BATCH, _MICRO * _RANKS),
+        _BATCH,
+        (_RL, _ROWS),
+    ),
+    equal(
+        "F403",
+        "All models share their GPUs, but engines and actor have different numbers of them.",
+        f"{_MAIN}, train",
+        (_ENGINES * _ENGINE_GPUS, _GPUS),
+        _ENGINES,
+        (_RL, _ALL, _SYNC, above(_ENGINES, 0)),
+    ),
+    at_least(
+        "F404",
+        "The estimator compares the samples of a prompt with each other, and there is one.",
+        _MAIN,
+        (_SAMPLES, Constant(2)),
+        _SAMPLES,
+        (_RL, either(one_of("advantage_estimator", *_GROUPED), one_of("algo.advantage.estimator", *_GROUPED))),
+    ),
+    never(
+        "F405",
+        "Engines are to sleep while the training goes on beside them.",
+        _MAIN,
+        (_RL, on("async_train", "train.async_enable"), on("vllm_enable_sleep", "vllm.enable_sleep"), _ALL),
+        Setting("vllm_enable_sleep", "vllm.enable_sleep"),
+    ),
+    never(
+        "F406",
+        "Partial rollouts need asynchronous training.",
+        _MAIN,
+        (_RL, on("partial_rollout", "train.partial_rollout_enable"), absent("async_train", "train.async_enable")),
+        Setting("async_train", "train.async_enable"),
+        "",
+    ),
+    never(
+        "F407",
+        "Groups are to be filtered by a reward that nothing outside the trainer gives.",
+        _MAIN,
+        (_RL, on("dynamic_filtering", "algo.dynamic_filtering_enable"), _NO_REWARD),
+        Setting("remote_rm_url", "reward.remote_url"),
+    ),
+    at_least(
+        "F408",
+        "Groups of one sample cannot be filtered by their rewards.",
+        _MAIN,
+        (_SAMPLES, Constant(2)),
+        _SAMPLES,
+        (_RL, on("dynamic_filtering", "algo.dynamic_filtering_enable")),
+    ),
+    at_least(
+        "F409",
+        "More prompts are generated than a rollout takes, which only asynchronous training can keep.",
+        _MAIN,
+        (_PROMPTS, _GENERATED),
+        _GENERATED,
+        (_RL, _SYNC, off("dynamic_filtering", "algo.dynamic_filtering_enable")),
+    ),
+    never(
+        "F410",
+        "Packed samples need engines.",
+        _MAIN,
+        (_RL, on("packing_samples", "ds.packing_samples"), absent("vllm_num_engines", "vllm.num_engines")),
+        _ENGINES,
+    ),
+    multiple(
+        "F411",
+        "Ring attention and tensor parallelism do not divide the actor's GPUs.",
+        _STRATEGY,
+        (_GPUS, _RING * _TENSOR),
+        _RING,
+        (_RL,),
+    ),
+    equal(
+        "F412",
+        "Actor and reference share their GPUs, and are of different sizes.",
+        f"{_MAIN}, train",
+        (_REFERENCE, _GPUS),
+        _REFERENCE_GPUS,
+        (
+            _RL,
+            either(_ALL, on("colocate_actor_ref", "train.colocate_actor_ref")),
+            above(Setting("init_kl_coef", "algo.kl.init_coef", default=0.01), 0),
+        ),
+    ),
+)

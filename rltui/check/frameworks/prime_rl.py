@@ -1,0 +1,101 @@
+"""What prime-rl's configuration refuses before anything starts."""
+
+from __future__ import annotations
+
+from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
+from rltui.check.frameworks.terms import Fact, Setting, absent, either, fact, given, on, one_of
+
+FRAMEWORK = Framework(
+    "prime-rl",
+    "https://github.com/PrimeIntellect-ai/prime-rl/tree/559b44772",
+    names={
+        "roles.learner.model": ("model.name",),
+        "roles.rollout.tensor_parallel": ("inference.parallel.tp", "inference.vllm.tensor_parallel_size"),
+    },
+)
+
+_CONFIGS = "packages/prime-rl-configs/src/prime_rl/configs"
+
+_BATCH = Setting("orchestrator.batch_size")
+_GROUP = Setting("orchestrator.group_size", "orchestrator.rollouts_per_example")
+_TRAIN, _INFER = Setting("deployment.num_train_gpus", default=1), Setting("deployment.num_infer_gpus", default=1)
+_NODES = Setting("deployment.num_train_nodes")
+_TENSOR = Setting("inference.vllm.tensor_parallel_size", "inference.parallel.tp")
+_ONE_NODE = one_of("deployment.type", "single_node", default="single_node")
+_SEVERAL = one_of("deployment.type", "multi_node")
+_RL = either(fact("algorithm", "grpo"), fact("algorithm", "opd"))
+_TRAINER_LENGTH, _LENGTH = Setting("trainer.model.seq_len"), Setting("orchestrator.seq_len")
+
+TABLE = (
+    multiple(
+        "F601",
+        "The batch does not hold whole groups.",
+        f"{_CONFIGS}/orchestrator.py, resolve_batching",
+        (_BATCH, _GROUP),
+        _BATCH,
+    ),
+    never(
+        "F602",
+        "The batch is counted in samples and in tokens.",
+        f"{_CONFIGS}/orchestrator.py, resolve_batching",
+        (given("orchestrator.batch_size"), given("orchestrator.token_batch_size")),
+        Setting("orchestrator.token_batch_size"),
+    ),
+    at_least(
+        "F603",
+        "Trainer and engines take more GPUs than the node has.",
+        f"{_CONFIGS}/rl.py, validate_gpu_count",
+        (Setting("deployment.gpus_per_node", default=8), _TRAIN + _INFER),
+        _TRAIN,
+        (_RL, _ONE_NODE, given("deployment.num_train_gpus", "deployment.num_infer_gpus")),
+    ),
+    multiple(
+        "F604",
+        "Tensor parallelism does not divide the engines' GPUs.",
+        f"{_CONFIGS}/rl.py, auto_setup_deployment",
+        (_INFER, _TENSOR),
+        _TENSOR,
+        (_RL, _ONE_NODE, given("deployment.num_infer_gpus")),
+    ),
+    multiple(
+        "F605",
+        "Training nodes do not divide into groups of FSDP.",
+        f"{_CONFIGS}/rl.py, auto_setup_deployment",
+        (_NODES, Setting("deployment.nodes_per_fsdp_group")),
+        _NODES,
+        (_SEVERAL,),
+    ),
+    never(
+        "F606",
+        "The optimizer is to be offloaded by FSDP and by the trainer itself.",
+        f"{_CONFIGS}/trainer.py, cpu_offload_mutual_exclusion",
+        (
+            on("trainer.model.fsdp_cpu_offload"),
+            either(on("trainer.model.optim_cpu_offload"), on("trainer.model.full_offload")),
+        ),
+        Setting("trainer.model.optim_cpu_offload"),
+        "false",
+    ),
+    at_least(
+        "F607",
+        "The trainer takes shorter samples than the orchestrator makes.",
+        "prime_rl/utils/validation.py, validate_shared_seq_len",
+        (_TRAINER_LENGTH, _LENGTH),
+        _TRAINER_LENGTH,
+        (absent("seq_len"),),
+    ),
+    never(
+        "F608",
+        "A learning rate that ends at a step needs to know the last one.",
+        f"{_CONFIGS}/trainer.py, validate_scheduler",
+        (one_of("trainer.scheduler.type", "cosine"), absent("max_steps", "trainer.max_steps")),
+        Setting("max_steps"),
+    ),
+    multiple(
+        "F609",
+        "Context parallelism does not divide the trainer's GPUs.",
+        f"{_CONFIGS}/rl.py, auto_setup_deployment",
+        (Fact("trainer_gpus", "GPUs of the trainer"), Setting("trainer.model.cp", default=1)),
+        Setting("trainer.model.cp"),
+    ),
+)

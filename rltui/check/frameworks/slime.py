@@ -1,0 +1,179 @@
+"""What slime (and miles, which is made from it) asserts before its first step."""
+
+from __future__ import annotations
+
+from rltui.check.frameworks.assertion import Framework, at_least, equal, multiple, never
+from rltui.check.frameworks.terms import Constant, Fact, Setting, above, absent, exactly, fact, given, off, on, one_of
+
+FRAMEWORK = Framework(
+    "slime",
+    "https://github.com/THUDM/slime/tree/624b824a8",
+    "--{key}={value}",
+    dashes=True,
+    names={
+        "roles.learner.model": ("hf_checkpoint",),
+        "roles.rollout.tensor_parallel": ("rollout_num_gpus_per_engine",),
+    },
+)
+
+_ARGUMENTS = "slime/utils/arguments.py, slime_validate_args"
+_SCHEDULE = "slime/utils/dp_schedule.py, build_dp_schedule"
+
+_GPUS = Fact("trainer_gpus", "GPUs of the actor")
+_PROMPTS = Setting("rollout_batch_size")
+_SAMPLES = Setting("n_samples_per_prompt", default=1)
+_GLOBAL = Setting("global_batch_size")
+_STEPS = Setting("num_steps_per_rollout")
+_MICRO = Setting("micro_batch_size", default=1)
+_ENGINE = Setting("rollout_num_gpus_per_engine", default=1)
+_CUT = (
+    Setting("tensor_model_parallel_size", default=1)
+    * Setting("pipeline_model_parallel_size", default=1)
+    * Setting("context_parallel_size", default=1)
+)
+_OVERSAMPLED = Setting("over_sampling_batch_size")
+_CONTEXT, _PROMPT = Setting("rollout_max_context_len"), Setting("rollout_max_prompt_len")
+_TRAINS = off("debug_rollout_only")
+
+TABLE = (
+    equal(
+        "F201",
+        "The global batch is not what the steps of a rollout make it.",
+        _ARGUMENTS,
+        (_GLOBAL, _PROMPTS * _SAMPLES // _STEPS),
+        _GLOBAL,
+        (given("num_steps_per_rollout"),),
+    ),
+    at_least(
+        "F202",
+        "Over-sampling draws fewer prompts than a rollout needs.",
+        _ARGUMENTS,
+        (_OVERSAMPLED, _PROMPTS),
+        _OVERSAMPLED,
+    ),
+    at_least(
+        "F203",
+        "A rollout has fewer samples than one optimizer step takes.",
+        _SCHEDULE,
+        (_PROMPTS * _SAMPLES, _GLOBAL),
+        _GLOBAL,
+        (_TRAINS, absent("num_steps_per_rollout", "custom_convert_samples_to_train_data_path")),
+    ),
+    multiple(
+        "F204",
+        "The global batch does not divide over the data-parallel ranks and their micro-batches.",
+        _SCHEDULE,
+        (_GLOBAL, _GPUS // _CUT * _MICRO),
+        _GLOBAL,
+        (
+            _TRAINS,
+            off("use_dynamic_batch_size"),
+            off("use_dynamic_global_batch_size"),
+            off("calculate_per_token_loss"),
+            given("micro_batch_size"),
+        ),
+    ),
+    multiple(
+        "F205",
+        "Megatron's parallel sizes do not divide the actor's GPUs.",
+        "Megatron-LM, initialize_model_parallel",
+        (_GPUS, _CUT),
+        Setting("actor_num_gpus_per_node"),
+        (_TRAINS,),
+    ),
+    never(
+        "F206",
+        "KL is penalized in the reward and in the loss.",
+        _ARGUMENTS,
+        (above(Setting("kl_coef", default=0), 0), above(Setting("kl_loss_coef", default=0), 0)),
+        Setting("kl_coef"),
+        0,
+    ),
+    never(
+        "F207",
+        "REINFORCE++ without normalized advantages.",
+        _ARGUMENTS,
+        (
+            one_of("advantage_estimator", "reinforce_plus_plus", "reinforce_plus_plus_baseline"),
+            absent("normalize_advantages"),
+        ),
+        Setting("normalize_advantages"),
+        "",
+    ),
+    never(
+        "F208",
+        "Truncated importance sampling is asked for while the engine's log-probs are taken as the old ones.",
+        _ARGUMENTS,
+        (on("use_rollout_logprobs"), on("use_tis")),
+        Setting("use_tis"),
+    ),
+    never(
+        "F209",
+        "Dynamic batches have no token budget.",
+        _ARGUMENTS,
+        (on("use_dynamic_batch_size"), absent("max_tokens_per_gpu")),
+        Setting("max_tokens_per_gpu"),
+    ),
+    never(
+        "F210",
+        "Nothing says how long to train: neither rollouts nor epochs.",
+        _ARGUMENTS,
+        (absent("num_rollout"), absent("num_epoch"), given("rollout_batch_size")),
+        Setting("num_rollout"),
+    ),
+    at_least(
+        "F211",
+        "Prompts may fill the whole context, so that no token is generated.",
+        _ARGUMENTS,
+        (_CONTEXT, _PROMPT + Constant(1)),
+        _CONTEXT,
+    ),
+    never(
+        "F212",
+        "Checkpoints are to be saved nowhere.",
+        _ARGUMENTS,
+        (given("save_interval"), absent("save")),
+        Setting("save"),
+    ),
+    never(
+        "F213",
+        "Distillation does not say where its teacher is.",
+        _ARGUMENTS,
+        (on("use_opd"), absent("opd_type")),
+        Setting("opd_type"),
+    ),
+    never(
+        "F214",
+        "A teacher is loaded by the trainer, and served by SGLang too.",
+        _ARGUMENTS,
+        (on("use_opd"), one_of("opd_type", "sglang"), given("opd_teacher_load")),
+        Setting("opd_teacher_load"),
+    ),
+    multiple(
+        "F215",
+        "The engines' GPUs are no multiple of an engine's.",
+        "slime/ray/rollout.py, start_rollout_servers",
+        (Fact("rollout_gpus", "GPUs of the engines"), _ENGINE),
+        _ENGINE,
+        (above(Fact("rollout_gpus", "GPUs"), 0), absent("sglang_config")),
+    ),
+    never(
+        "F216",
+        "SGLang is to split its data without attention in parallel over data.",
+        "slime/backends/sglang_utils/arguments.py, sglang_validate_args",
+        (
+            above(Setting("sglang_dp_size", "sglang_data_parallel_size", default=1), 1),
+            absent("sglang_enable_dp_attention"),
+        ),
+        Setting("sglang_enable_dp_attention"),
+        "",
+    ),
+    never(
+        "F217",
+        "Rollouts are greedy: a temperature of zero is no policy to learn from.",
+        _ARGUMENTS,
+        (exactly(Setting("rollout_temperature"), 0), _TRAINS, fact("dialect", "slime")),
+        Setting("rollout_temperature"),
+        1,
+    ),
+)

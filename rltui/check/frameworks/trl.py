@@ -1,0 +1,112 @@
+"""What TRL's GRPOConfig and GRPOTrainer assert before the first step."""
+
+from __future__ import annotations
+
+from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
+from rltui.check.frameworks.terms import Constant, Fact, Setting, absent, fact, given, off, on, one_of
+
+FRAMEWORK = Framework(
+    "trl",
+    "https://github.com/huggingface/trl/tree/f2cd57710",
+    "--{key}={value}",
+    names={
+        "roles.learner.model": ("model_name_or_path",),
+        "roles.rollout.tensor_parallel": ("vllm_tensor_parallel_size",),
+    },
+)
+
+_CONFIG = "trl/trainer/grpo_config.py, GRPOConfig.__post_init__"
+_VLLM = "trl/generation/vllm_generation.py, VLLMGeneration._init_vllm"
+
+_GRPO = fact("algorithm", "grpo")
+_PROCESSES = Fact("trainer_gpus", "training processes")
+_ROWS = Setting("per_device_train_batch_size")
+_ACCUMULATED = Setting("gradient_accumulation_steps", default=1)
+_ROUNDS = Setting("steps_per_generation")
+_GENERATED = Setting("generation_batch_size")
+_GROUP = Setting("num_generations")
+_TENSOR = Setting("vllm_tensor_parallel_size", default=1)
+_LENGTH = Setting("vllm_max_model_length", "vllm_max_model_len")
+
+TABLE = (
+    multiple(
+        "F301",
+        "The samples of a generation do not make whole groups.",
+        _CONFIG,
+        (_ROWS * _PROCESSES * _ACCUMULATED, _GROUP),
+        _GROUP,
+        (_GRPO, absent("steps_per_generation"), absent("generation_batch_size")),
+    ),
+    multiple(
+        "F302",
+        "The samples of a generation do not make whole groups.",
+        _CONFIG,
+        (_ROWS * _PROCESSES * _ROUNDS, _GROUP),
+        _GROUP,
+        (_GRPO, absent("generation_batch_size")),
+    ),
+    multiple(
+        "F303",
+        "The samples of a generation do not make whole groups.",
+        _CONFIG,
+        (_GENERATED, _GROUP),
+        _GROUP,
+        (_GRPO, absent("steps_per_generation")),
+    ),
+    multiple(
+        "F304",
+        "The generation batch is no multiple of the rows of all processes.",
+        _CONFIG,
+        (_GENERATED, _ROWS * _PROCESSES),
+        _GENERATED,
+        (_GRPO, absent("steps_per_generation")),
+    ),
+    never(
+        "F305",
+        "Samples of a generation are set twice, as a batch and as steps.",
+        _CONFIG,
+        (_GRPO, given("generation_batch_size"), given("steps_per_generation")),
+        _ROUNDS,
+    ),
+    at_least(
+        "F306",
+        "A group of one sample has no advantage.",
+        _CONFIG,
+        (_GROUP, Constant(2)),
+        _GROUP,
+        (_GRPO,),
+    ),
+    multiple(
+        "F307",
+        "vLLM's tensor parallelism does not divide the training processes that it shares GPUs with.",
+        _VLLM,
+        (_PROCESSES, _TENSOR),
+        _TENSOR,
+        (_GRPO, on("use_vllm"), one_of("vllm_mode", "colocate")),
+    ),
+    multiple(
+        "F308",
+        "The rows of an evaluation do not make whole groups.",
+        _CONFIG,
+        (Setting("per_device_eval_batch_size") * _PROCESSES, Setting("num_generations_eval", "num_generations")),
+        Setting("per_device_eval_batch_size"),
+        (_GRPO, one_of("eval_strategy", "steps", "epoch")),
+    ),
+    never(
+        "F309",
+        "The batch is to be found by trying, which breaks groups.",
+        _CONFIG,
+        (_GRPO, on("auto_find_batch_size")),
+        Setting("auto_find_batch_size"),
+        "False",
+    ),
+    at_least(
+        "F310",
+        "The engine's length is below prompt and response together.",
+        "vLLM's own limit",
+        (_LENGTH, Setting("max_prompt_length") + Setting("max_completion_length")),
+        _LENGTH,
+        (_GRPO, on("use_vllm"), off("use_transformers_paged")),
+        severity="warning",
+    ),
+)

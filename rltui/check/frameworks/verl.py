@@ -1,0 +1,214 @@
+"""What verl asserts before its first step: batch arithmetic, parallel sizes and lengths."""
+
+from __future__ import annotations
+
+from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
+from rltui.check.frameworks.terms import (
+    Constant,
+    Fact,
+    Heads,
+    Setting,
+    above,
+    absent,
+    either,
+    exactly,
+    given,
+    neither,
+    off,
+    on,
+    one_of,
+    under,
+)
+
+FRAMEWORK = Framework(
+    "verl",
+    "https://github.com/volcengine/verl/tree/b178a3cd5",
+    names={
+        "roles.rollout.tensor_parallel": ("actor_rollout_ref.rollout.tensor_model_parallel_size",),
+        "roles.learner.model": ("actor_rollout_ref.model.path",),
+        "hardware.nodes": ("trainer.nnodes",),
+        "hardware.gpus_per_node": ("trainer.n_gpus_per_node",),
+    },
+)
+
+_ACTOR, _ROLLOUT, _CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic"
+_VALIDATE = "verl/utils/config.py, validate_config"
+_CONFIGS = "verl/workers/config/actor.py, ActorConfig"
+_WORKERS = "verl/workers/fsdp_workers.py, ActorRolloutRefWorker"
+
+_GPUS = Fact("trainer_gpus", "GPUs of the trainer")
+_BATCH = Setting("data.train_batch_size")
+_SAMPLES = Setting(f"{_ROLLOUT}.n", default=1)
+_MINI = Setting(f"{_ACTOR}.ppo_mini_batch_size")
+_MICRO = Setting(f"{_ACTOR}.ppo_micro_batch_size_per_gpu")
+_OLD_MICRO = Setting(f"{_ACTOR}.ppo_micro_batch_size")
+_ULYSSES = Setting(
+    f"{_ACTOR}.ulysses_sequence_parallel_size", f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size", default=1
+)
+_CRITIC_ULYSSES = Setting(f"{_CRITIC}.ulysses_sequence_parallel_size", default=1)
+_CRITIC_MINI = Setting(f"{_CRITIC}.ppo_mini_batch_size")
+_TENSOR = Setting(f"{_ROLLOUT}.tensor_model_parallel_size")
+_DATA = Setting(f"{_ROLLOUT}.data_parallel_size", default=1)
+_EXPERT = Setting(f"{_ROLLOUT}.expert_parallel_size")
+_PROMPT, _RESPONSE = Setting("data.max_prompt_length"), Setting("data.max_response_length")
+_MODEL_LENGTH = Setting(f"{_ROLLOUT}.max_model_len")
+_CUT = (
+    Setting(f"{_ACTOR}.megatron.tensor_model_parallel_size", default=1)
+    * Setting(f"{_ACTOR}.megatron.pipeline_model_parallel_size", default=1)
+    * Setting(f"{_ACTOR}.megatron.context_parallel_size", default=1)
+)
+
+_ROWS = off(f"{_ACTOR}.use_dynamic_bsz")
+_MEGATRON = either(one_of(f"{_ACTOR}.strategy", "megatron", default="fsdp"), under(f"{_ACTOR}.megatron."))
+_FSDP = either(one_of(f"{_ACTOR}.strategy", "fsdp", "fsdp2"), neither(given(f"{_ACTOR}.strategy"), _MEGATRON))
+_BATCHED = above(_BATCH, 0)  # asynchronous programs set it to 0, where it means something else
+
+TABLE = (
+    multiple(
+        "F101",
+        "The samples of a step do not divide over verl's GPUs.",
+        _VALIDATE,
+        (_BATCH * _SAMPLES, _GPUS),
+        _BATCH,
+        (_ROWS, _FSDP, _BATCHED),
+    ),
+    at_least(
+        "F102",
+        "The mini-batch is larger than the batch.",
+        f"{_CONFIGS}.validate",
+        (_BATCH, _MINI),
+        _MINI,
+        (_ROWS, _BATCHED),
+    ),
+    at_least(
+        "F103",
+        "The mini-batch leaves a rank without a sample.",
+        _WORKERS,
+        (_MINI * _SAMPLES // (_GPUS // _ULYSSES), Constant(1)),
+        _MINI,
+        (_ROWS, _FSDP),
+    ),
+    multiple(
+        "F104",
+        "A rank's share of the mini-batch is no multiple of its micro-batch.",
+        _WORKERS,
+        (_MINI * _SAMPLES // (_GPUS // _ULYSSES), _MICRO),
+        _MICRO,
+        (_ROWS, _FSDP),
+    ),
+    multiple(
+        "F105",
+        "The actor's Ulysses size does not divide the model's attention heads.",
+        "verl/models/transformers/monkey_patch.py, apply_monkey_patch",
+        (Heads(), _ULYSSES),
+        _ULYSSES,
+    ),
+    multiple(
+        "F106",
+        "The actor's Ulysses size does not divide the trainer's GPUs.",
+        _WORKERS,
+        (_GPUS, _ULYSSES),
+        _ULYSSES,
+        (_FSDP,),
+    ),
+    never(
+        "F107",
+        "Ulysses sequence parallelism is on while padding is kept.",
+        "verl/workers/config/actor.py, FSDPActorConfig",
+        (above(_ULYSSES, 1), off("actor_rollout_ref.model.use_remove_padding", default=True), _FSDP),
+        Setting("actor_rollout_ref.model.use_remove_padding"),
+        "True",
+    ),
+    never(
+        "F108",
+        "The micro-batch is set under its old name and its new one.",
+        _CONFIGS,
+        (given(*_OLD_MICRO.names), given(*_MICRO.names), _ROWS),
+        _OLD_MICRO,
+        "null",
+    ),
+    multiple(
+        "F109",
+        "The mini-batch is no multiple of the micro-batch of all GPUs.",
+        f"{_CONFIGS}.validate",
+        (_MINI, _OLD_MICRO),
+        _OLD_MICRO,
+        (_ROWS,),
+    ),
+    at_least(
+        "F110",
+        "The micro-batch of all GPUs leaves a GPU without a row.",
+        f"{_CONFIGS}.validate",
+        (_OLD_MICRO * _ULYSSES, _GPUS),
+        _OLD_MICRO,
+        (_ROWS,),
+    ),
+    multiple(
+        "F111",
+        "Tensor parallelism of the engines does not divide the GPUs that they share with the trainer.",
+        f"{_WORKERS}._build_rollout",
+        (_GPUS, _TENSOR * _DATA),
+        _TENSOR,
+        (on("actor_rollout_ref.hybrid_engine", default=True),),
+    ),
+    multiple(
+        "F112",
+        "Megatron's parallel sizes do not divide the trainer's GPUs.",
+        _VALIDATE,
+        (_GPUS, _CUT),
+        Setting("trainer.n_gpus_per_node"),
+        (_MEGATRON,),
+    ),
+    multiple(
+        "F113",
+        "The samples of a step do not divide over Megatron's replicas and micro-batches.",
+        _VALIDATE,
+        (_BATCH * _SAMPLES, _GPUS // _CUT * _MICRO),
+        _BATCH,
+        (_ROWS, _MEGATRON, _BATCHED),
+    ),
+    at_least(
+        "F114",
+        "The engine's length is below prompt and response together.",
+        "verl/workers/rollout, the engines' own limit",
+        (_MODEL_LENGTH, _PROMPT + _RESPONSE),
+        _MODEL_LENGTH,
+        severity="warning",
+    ),
+    multiple(
+        "F115",
+        "Expert parallelism of the engines is not tensor times data parallelism.",
+        "verl/workers/config/rollout.py, RolloutConfig",
+        (_TENSOR * _DATA, _EXPERT),
+        _EXPERT,
+        (above(_EXPERT, 1),),
+    ),
+    at_least(
+        "F116",
+        "The critic's mini-batch is larger than the batch.",
+        "verl/workers/config/critic.py, CriticConfig.validate",
+        (_BATCH, _CRITIC_MINI),
+        _CRITIC_MINI,
+        (
+            off(f"{_CRITIC}.use_dynamic_bsz", f"{_ACTOR}.use_dynamic_bsz"),
+            _BATCHED,
+            one_of("algorithm.adv_estimator", "gae", default="gae"),
+        ),
+    ),
+    never(
+        "F117",
+        "Validation is to sample at a temperature of zero.",
+        _VALIDATE,
+        (on(f"{_ROLLOUT}.val_kwargs.do_sample"), exactly(Setting(f"{_ROLLOUT}.temperature"), 0)),
+        Setting(f"{_ROLLOUT}.val_kwargs.do_sample"),
+        "False",
+    ),
+    multiple(
+        "F118",
+        "The critic's Ulysses size does not divide the model's attention heads.",
+        "verl/models/transformers/monkey_patch.py, apply_monkey_patch",
+        (Heads(), _CRITIC_ULYSSES),
+        _CRITIC_ULYSSES,
+        (one_of("algorithm.adv_estimator", "gae", default="gae"), absent("critic.model.path")),
+    ),
+)

@@ -1,0 +1,127 @@
+"""Checking a launch script of another system as it stands: its layout by our rules, its settings by its framework's.
+
+Findings name the script's own file, line, setting and fix wherever the setting is known from which they follow.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from rltui.check.findings import Finding
+from rltui.check.frameworks import BY_DIALECT, MODULES
+from rltui.check.frameworks.terms import Asked
+from rltui.check.run import SEVERITIES, Report, check_text
+from rltui.errors import UsageError
+from rltui.importers.layout_of import as_yaml
+from rltui.importers.read import imported, read_facts
+from rltui.importers.source import read_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from rltui.check.frameworks.assertion import Framework
+    from rltui.importers.facts import Facts
+    from rltui.importers.read import Imported
+
+FRAMEWORKS = {module.FRAMEWORK.dialect: module.FRAMEWORK for module in MODULES}
+
+
+def check_script(path: Path, overrides: Sequence[str] = (), given: Sequence[str] = ()) -> Report:
+    """Check the launch script or foreign configuration at ``path``; never raises for what is wrong with it.
+
+    Args:
+        path: The script; nothing in it is run.
+        overrides: Changes to the layout that it comes to, ``key.path=value``.
+        given: What the script leaves open, as ``import_file`` takes it.
+    """
+    try:
+        text = read_source(path)
+    except UsageError as error:
+        return _unreadable(path, error)
+    return check_script_text(text, path, overrides, given)
+
+
+def check_script_text(text: str, path: Path, overrides: Sequence[str] = (), given: Sequence[str] = ()) -> Report:
+    """``check_script`` for a script given as ``text``; ``path`` says where it stands."""
+    try:
+        facts, notes = read_facts(text, path, given)
+    except UsageError as error:
+        return _unreadable(path, error)
+    found = imported(facts, notes, path)
+    place = _places(text, str(path))
+    asserted = _asserted(facts, place)
+    if found.layout is None:
+        return Report(file=str(path), findings=_sorted((*asserted, _no_layout(found, str(path)))))
+    report = check_text(as_yaml(found.layout), str(path), overrides)
+    own = (_in_words_of(finding, facts, place) for finding in report.findings)
+    return replace(report, findings=_sorted((*asserted, *own)))
+
+
+def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code)))
+
+
+def _unreadable(path: Path, error: UsageError) -> Report:
+    message = error.message.removeprefix(f"{path}").lstrip(": ")
+    hint = f" ({error.hint})" if error.hint else ""
+    finding = Finding(code="L001", severity="error", message=message + hint, file=str(path))
+    return Report(file=str(path), findings=(finding,), readable=False)
+
+
+def _asserted(facts: Facts, place: Callable[[str], tuple[str, int]]) -> list[Finding]:
+    """What the framework itself would refuse."""
+    if facts.source is None:
+        return []
+    asked = Asked(facts.source, facts, place)
+    return [finding for rule in BY_DIALECT.get(facts.dialect, ()) for finding in rule.findings(asked)]
+
+
+def _no_layout(found: Imported, name: str) -> Finding:
+    """Why the rules about layouts could not be asked, and what would let them."""
+    reason = found.unmapped[0].removeprefix("layout: ") if found.unmapped else "no layout can be made of it"
+    return Finding(
+        code="L002", severity="note", message=f"only {found.dialect}'s own assertions were asked: {reason}", file=name
+    )
+
+
+def _in_words_of(finding: Finding, facts: Facts, place: Callable[[str], tuple[str, int]]) -> Finding:
+    """``finding`` at the script's own setting, where the layout's key is that setting as it stands."""
+    framework = FRAMEWORKS.get(facts.dialect)
+    names = _names(facts, framework)
+    file, line = place(names.get(finding.key, ""))
+    pairs = [word.partition("=") for word in finding.fix]
+    fix = finding.fix
+    if framework and all(key in names for key, _, _ in pairs):
+        fix = tuple(framework.spelled(names[key], value) for key, _, value in pairs)
+    return replace(finding, key=names.get(finding.key, finding.key), file=file, line=line, fix=fix)
+
+
+def _names(facts: Facts, framework: Framework | None) -> dict[str, str]:
+    """The script's settings by the keys of a layout that have their value as it stands."""
+    if facts.source is None or framework is None:
+        return {}
+    set_ = facts.source.values
+    found = {key: next((name for name in names if name in set_), "") for key, names in framework.names.items()}
+    return {key: name for key, name in (found | facts.source.names).items() if name}
+
+
+def _places(text: str, name: str) -> Callable[[str], tuple[str, int]]:
+    """What finds the line of a setting: the last line that sets it, for the last of several wins; 0 where none does."""
+    lines = [line.partition("#")[0] if line.lstrip().startswith("#") else line for line in text.splitlines()]
+
+    def place(key: str) -> tuple[str, int]:
+        if not key:
+            return name, 0
+        dashed = re.escape(key).replace("_", "[-_]")
+        last = re.escape(key.rsplit(".", 1)[-1])
+        for pattern in (rf"(?<![\w.-])(?:\+*|--?){dashed}(?=[\s=\"']|$)", rf"^\s*{last}\s*[:=]"):
+            found = [number for number, line in enumerate(lines, 1) if re.search(pattern, line)]
+            if found and (len(found) == 1 or "(?<!" in pattern):
+                return name, found[-1]
+        return name, 0
+
+    return place
