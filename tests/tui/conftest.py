@@ -18,6 +18,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-snapshots", action="store_true", help="write the pictures of tests/tui/snapshots anew")
 
 
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test makes the cockpit remember, such as its theme, is not there for the next."""
+    monkeypatch.setenv("RLTUI_STATE_DIR", str(tmp_path / "state"))
+
+
 @pytest.fixture
 def matches_picture(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str, str], None]:
     """Compare a normalised SVG with the stored one; with --update-snapshots, store it."""

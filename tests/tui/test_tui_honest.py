@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 from canned_runs import NOW, RUNS, snapshot
@@ -14,6 +16,9 @@ from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.views import charts, overview, parts, queues, runs, stage, tabs
 from rltui.watch.runs import RATES
 from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, QueueSnapshot, RunSnapshot, StatusSnapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TIMES = {
     "time/total": 20.0,
@@ -136,7 +141,8 @@ def test_an_unknown_command_names_the_nearest_only() -> None:
     assert len(problem) < 80
 
 
-async def test_the_theme_is_kept_for_the_next_start() -> None:
+async def test_the_theme_is_kept_for_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLTUI_STATE_DIR", str(tmp_path))
     async with cockpit() as pilot:
         await enter(pilot, ":theme light\n")
         assert pilot.app.theme == theme.LIGHT
