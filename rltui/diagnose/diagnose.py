@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.diagnose.judge import judge
+from rltui.diagnose.ranking import rank
 from rltui.diagnose.scan import Scanner
 
 if TYPE_CHECKING:
@@ -19,4 +19,4 @@ def diagnose(sources: Iterable[Source]) -> tuple[Diagnosis, ...]:
     scanner = Scanner()
     for source in sources:
         scanner.scan(source)
-    return judge(scanner.notebook)
+    return rank(scanner.matches)

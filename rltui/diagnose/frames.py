@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from rltui.diagnose.context import Context
     from rltui.diagnose.lines import Line
-    from rltui.diagnose.spots import Spot
 
 MOST_FRAME_LINES = 240
 MOST_LINES_TO_FRAME = 12
@@ -44,23 +44,23 @@ _PART_OF_TRACEBACK = re.compile(
 )
 
 
-def frames_of(spot: Spot) -> tuple[Frame, ...]:
-    """Return the frames of the traceback that ends (or, in a report that quotes the error first, begins) at ``spot``.
+def frames_of(context: Context) -> tuple[Frame, ...]:
+    """Return the frames of the traceback that ends (or, where the error is quoted first, begins) at ``context``.
 
     The innermost frame is the last one.
     """
-    lines = _traceback_lines(spot)
+    lines = _traceback_lines(context)
     if lines:
         return _parse(list(reversed(lines)))
-    return _parse([line for line in spot.after(60) if _same_stream(line, spot.line)])
+    return _parse([line for line in context.after(60) if _same_stream(line, context.line)])
 
 
-def _traceback_lines(spot: Spot) -> list[Line]:
+def _traceback_lines(context: Context) -> list[Line]:
     """Lines of the same process that end in this one, nearest first; empty where none of them is a frame."""
     taken: list[Line] = []
     strangers, any_frame = 0, False
-    speaker = spot.line
-    for line in spot.before(MOST_FRAME_LINES):
+    speaker = context.line
+    for line in context.before(MOST_FRAME_LINES):
         if not taken and not any(speaker.stream):
             speaker = line  # native code writes without prefix, right after the lines of its process
         if not _same_stream(line, speaker):

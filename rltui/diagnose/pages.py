@@ -10,7 +10,7 @@ from rltui.diagnose.index import CAUSES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rltui.diagnose.causes import Cause
+    from rltui.diagnose.cause import Cause
 
 TIERS = {
     "site": "Slurm, kernel and hardware: they end processes, whatever these were doing",

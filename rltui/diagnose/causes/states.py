@@ -1,0 +1,26 @@
+"""Lines that are no cause, but that causes of several families take into account."""
+
+from __future__ import annotations
+
+from rltui.diagnose.wording import Wording
+
+STATES = {
+    "failed_end": (
+        Wording(
+            anchor="exit",
+            words=("exit", "exited", "exits"),
+            pattern=r"(?i)exited with exit code [1-9]|exit(?:ed|s)?(?: with)?(?: status| code)?[ :=]+(?:-?[1-9]\d*)\b",
+        ),
+        Wording(anchor="returned non-zero exit status"),
+        Wording(anchor="outcome", pattern=r"^outcome: (?:failed|lost)"),
+    ),
+    "training_done": (
+        Wording(
+            anchor="",
+            words=("metrics", "complete", "completed", "finished", "done"),
+            pattern=r"(?i)\bfinal validation metrics\b|\btraining (?:run )?(?:is |has )?(?:been )?(?:completed?|"
+            r"finished|done)\b",
+            unless=r"(?i)\bnot\b|before|until|error|fail",
+        ),
+    ),
+}
