@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.diagnose.wording import STATES
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -45,6 +47,11 @@ class Matches:
         if len(known) >= MOST_MATCHES:
             known.pop()
         known.append(match)
+
+    @property
+    def causes(self) -> set[str]:
+        """What was seen besides states."""
+        return self.by_cause.keys() - STATES
 
     def of(self, cause: str) -> Sequence[Match]:
         """Return the matches of one cause or state, oldest first."""

@@ -120,6 +120,8 @@ CAUSES = (
             *worded(
                 ("detected by watchdog at work", ""),
                 ("nccl work", r"(?i)timeout at NCCL work"),
+                ("nccl operations have failed or timed out", ""),
+                ("flight recorder dumps", r"(?i)timed out after waiting for \d+ ?ms flight recorder dumps"),
                 ("collective timeout", r"(?i)dump signal due to a collective timeout|due to (?:a )?collective timeout"),
                 (
                     "heartbeat",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.diagnose.cause import Cause
-from rltui.diagnose.frames import frames_of
+from rltui.diagnose.frames import frames_of, loose_frames_of
 from rltui.diagnose.torch_memory import foreign_gib, is_shared, memory_numbers
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import Hit, Reading, compiled, worded
@@ -164,6 +164,7 @@ FRAMES = (
         r"lm_head|logits\.float|logits = |compute_logits|ForCausalLMLoss|vocab_parallel|gather_log_probs|"
         r"fused_linear_cross_entropy|logits_to_logprobs",
     ),
+    FramesOf("cuda_oom_zero3_gather", r"\b_?all_?gather\b"),
     FramesOf("cuda_oom_logits", r"\bsoftmax\b", unless=r"attention|attn|_sdpa|router|gate|moe"),
     FramesOf("cuda_oom_fwd_bwd", r"reduce_bucket|allreduce_bucket|ipg_bucket|reduce_ipg", fields={"bucket": "yes"}),
     FramesOf(
@@ -201,7 +202,7 @@ def read_cuda_oom(hit: Hit) -> Reading | None:
         return Reading(0.9, "engine_load_oom", fields)
     if "cumem" in text or _WAKING.search(hit.context.line.text):
         return Reading(0.9, "oom_weight_sync", fields)
-    row = cause_by_frames(frames_of(hit.context))
+    row = cause_by_frames(frames_of(hit.context)) or cause_by_frames(loose_frames_of(hit.context))
     if row is not None:
         sure = 0.8 if row.pattern.startswith("forward") else 0.9
         return Reading(sure, row.cause, {**fields, **row.fields})

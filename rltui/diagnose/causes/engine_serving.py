@@ -151,7 +151,7 @@ CAUSES = (
                 ("fatal signal from worker processes", ""),
                 ("engine core process", r"Engine core process \S+ (?:died|failed)"),
                 ("engine core processes", r"Engine core processes \S+ (?:died|failed)"),
-                ("engine process", r"(?i)engine process (?:has )?died"),
+                ("process", r"(?i)(?:engine|server|scheduler) process (?:has )?(?:died|terminated unexpectedly)"),
                 ("please see the error messages above", r"Initialization failed\. Please see the error messages above"),
                 (
                     "please check the stack trace above",

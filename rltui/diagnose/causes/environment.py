@@ -8,7 +8,8 @@ from rltui.diagnose.wording import Wording, worded
 
 _OPTIONAL = (
     r"(?i)^\s*except |optional|skipp|fall(?:ing)? ?back|will not be available|(?<!can)not be used|disabled|ignor|"
-    r"^\W*(?:INFO|DEBUG|WARN(?:ING)?)\b|warnings?\.warn"
+    r"^\W*(?:INFO|DEBUG|WARN(?:ING)?)\b|warnings?\.warn|"
+    r"\b(?:using|use|with) .{0,40}\b(?:instead|own|native|default|bundled)\b|fallback"
 )
 
 CAUSES = (
@@ -21,7 +22,7 @@ CAUSES = (
             ("undefined symbol", r"undefined symbol: _Z\w+"),
             ("undefined symbol", r"undefined symbol: (?!p?nccl|_Z)\w+"),
             ("libc10", r"(?i)ImportError:.{0,80}libc10\w*\.so", "libc"),
-            ("libtorch", r"(?i)(?:ImportError|OSError):.{0,80}libtorch\w*\.so\S*: cannot open"),
+            ("libtorch", r"(?i)(?:ImportError|OSError):.{0,80}libtorch\w*\.so\S*: cannot open(?!.*Stale)"),
             ("binary incompatibility", ""),
             ("multiarray failed to import", ""),
             ("compiled with different cuda", ""),
@@ -84,6 +85,25 @@ CAUSES = (
                 ("cuda_home", r"(?:Error|Exception): CUDA_HOME (?:environment variable is not set|does not exist)"),
                 ("ninja is required to load", ""),
                 (
+                    "compiler",
+                    r"(?i)failed to find C compiler|no working C(?:\+\+)? compiler (?:found|was found)",
+                ),
+                (
+                    "nvcc",
+                    r"(?i)(?:could not|cannot|can't|failed to|unable to) (?:find|locate) (?:\S+ )?nvcc|nvcc was not "
+                    r"found",
+                ),
+                # somebody installed into the environment of a run, or removed from it
+                (
+                    "site-packages",
+                    r"(?:FileNotFoundError|OSError|ImportError): (?=.{0,300}/site-packages/)"
+                    r".{0,300}(?:No such file or directory|Stale file handle)",
+                    "site",
+                ),
+                ("invalidcxxcompiler", ""),
+                ("library dependencies are not installed", ""),
+                ("bad magic number in", r"ImportError: bad magic number in"),
+                (
                     "no such file or directory",
                     r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?:\S*/)?(?:nvcc|ninja|gcc|g\+\+|cc|"
                     r"git)'$",
@@ -101,7 +121,7 @@ CAUSES = (
                     r"command not found",
                 ),
                 confidence=0.85,
-                unless=_OPTIONAL + r"|libnccl|libc10|libtorch",
+                unless=_OPTIONAL + r"|libnccl|libc10|libtorch\S*: cannot open shared object file: No such",
             ),
             # vLLM only warns, and fails when it first needs a kernel; a host without a driver needs none
             Wording(

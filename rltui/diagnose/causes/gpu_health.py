@@ -141,6 +141,17 @@ CAUSES = (
                 "gsp nvrm",
             ),
             ("rminitadapter failed", ""),
+            (
+                "gsp",
+                r"NVRM.{0,120}(?:Cannot initialize GSP|GSP(?:-RM)? .{0,40}(?:timed? ?out|not respond|hang|crash|fail))",
+                "gsp nvrm",
+            ),
+            ("gsprmcontrol failed", ""),
+            (
+                "",
+                r"_kgspBootGspRm: .*cannot proceed|_kgspIsHeartbeatTimedOut|_kgspLogXid119",
+                "kgspbootgsprm kgspisheartbeattimedout kgsplogxid",
+            ),
             confidence=0.85,
         ),
         weigh=xid_119_gsp,
@@ -156,6 +167,12 @@ CAUSES = (
         detail="GPU {gpu}, Xid {xid}",
         tell="Xid 48, 64 and 95 are uncontained; 63 alone is a row marked for repair and 94 is contained in one "
         "process.",
+        wordings=worded(
+            ("nvrm", r"(?i)NVRM: .{0,80}uncorrectable (?:DRAM|SRAM|HBM|ECC|memory) error", "nvrm"),
+            ("remap", r"NVRM: .{0,120}row[ -]remap(?:per|ping)? (?:failure|failed)", "remap remapper remapping"),
+            confidence=0.85,
+            unless=r"Xid",
+        ),
         explains=frozenset({"ecc_uncorrectable", "gpu_diag_fail"}),
         remedies=_memory,
         wrong=("Excluding a node for correctable errors or a single Xid 63.",),

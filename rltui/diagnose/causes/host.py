@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rltui.diagnose.cause import Cause
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import STATES, Hit, Reading, Wording, worded
+from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ def host_oom(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
     verdict = surest(matches)
     if verdict is None or verdict.confidence > _KILLED:
         return verdict
-    others = set(all_matches.by_cause) - STATES - {"host_oom_slurm", "ray_actor_died", "engine_core_died"}
+    others = all_matches.causes - {"host_oom_slurm", "ray_actor_died", "engine_core_died"}
     return None if others else verdict
 
 

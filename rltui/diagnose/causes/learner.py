@@ -87,6 +87,10 @@ CAUSES = (
                 r"effective|generation|rollout)[ _]batch[ _]size.{0,160}(?:must be|should be|is not|not) (?:evenly )?"
                 r"divisible by",
             ),
+            (
+                "batch_size",
+                r"(?i)(?:mini|micro|train|global)_batch_size(?:_\w{1,20})? \S{1,12} (?:should|must) be (?:larg|great)er than",
+            ),
             confidence=0.9,
             unless=r"^\s*(?:assert|f['\"]|if) ",
         ),

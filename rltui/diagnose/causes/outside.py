@@ -55,6 +55,7 @@ CAUSES = (
             ("localtokennotfounderror", ""),
             ("is a gated repository", ""),
             ("hfhubhttperror", r"HfHubHTTPError: 40[13]\b"),
+            ("", r"(?i)(?:xet|CAS service|hf\.co).{0,200}\((?:401 Unauthorized|403 Forbidden)\)", "xet cas hf"),
             ("repository not found for url", ""),
             ("invalid credentials in authorization header", ""),
             (
@@ -124,6 +125,12 @@ CAUSES = (
                 confidence=0.9,
                 # the hub's client resumes a download that broke off, and raises another error when it gives up
                 unless=_RETRIED + r"|thrown while requesting|error while downloading from",
+            ),
+            *worded(
+                "cas service error",
+                ("xethub", r"(?i)(?:error sending request|failed|timed? ?out|dns error).{0,120}xethub\.hf\.co"),
+                confidence=0.9,
+                unless=_RETRIED + r"|\b(?:401|403|429)\b",  # causes of their own
             ),
             Wording(
                 anchor="thrown while requesting",

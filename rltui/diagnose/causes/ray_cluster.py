@@ -39,20 +39,23 @@ def read_head_reached(hit: Hit) -> Reading:
     return Reading(1.0)
 
 
+# who raises an error or ends itself does not reach the head later; who only logs it tries again
+_FINAL = re.compile(r"Check failed|^\s*[\w.]*(?:Error|Exception)\b|will terminate")
+
+
 def ray_head_unreachable(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
-    """Failed tries before a connection to the same address that came about are how every bring-up looks."""
+    """Failed tries before Ray was reached, or says that it runs, are how every bring-up looks."""
     reached = all_matches.of("ray_head_reached")
-    left = unless_followed_by(matches, reached, same="address")
     # where the log has no line with the address that was reached, it is the one that was tried just before
     nameless = [one for one in reached if "address" not in one.fields]
-    return surest(
-        [
-            one
-            for one in left
-            if "Check failed" in one.evidence.text  # a process that ends itself so does not reach it later
-            or not any(_soon_after(other, one, _NEXT_LINES) for other in nameless)
-        ]
-    )
+    final = [one for one in matches if _FINAL.search(one.evidence.text)]
+    tries = [
+        one
+        for one in unless_followed_by(matches, all_matches.of("ray_up"))
+        if one not in final and not any(_soon_after(other, one, _NEXT_LINES) for other in nameless)
+    ]
+    left = unless_followed_by([*final, *tries], reached, same="address")
+    return surest(sorted(left, key=lambda one: one.order))
 
 
 def _soon_after(one: Match, other: Match, lines: int = _SOON_LINES) -> bool:
@@ -102,6 +105,7 @@ CAUSES = (
                 ("global state", r"Timed out (?:while )?waiting for global state"),
                 ("nodes to start", r"(?i)timed out waiting for (?:the )?other nodes to start"),
                 ("head node to start", r"(?i)timed out waiting for (?:the )?head node to start"),
+                ("background srun", r"(?i)background srun '?ray-?_?head"),
                 ("node info", r"(?i)(?:no|failed to get|timed out waiting for) node info (?:found|for)"),
                 ("node_ip_address", r"(?i)can(?:'|no)t find a `?node_ip_address"),
                 confidence=0.85,
@@ -212,5 +216,18 @@ CAUSES = (
 )
 
 STATES = {
+    "ray_up": worded(
+        "ray runtime started",
+        ("autoscaler status", r"(?i)^=+ autoscaler status"),
+        ("started a local ray instance", ""),
+        ("ray", r"(?i)\bray (?:head|cluster|runtime)(?: node)? is (?:now )?(?:up|ready|running|healthy)\b"),
+        (
+            "",
+            r"(?i)\ball \d* ?(?:ray )?(?:nodes|workers|worker nodes) (?:have |are )?(?:joined|connected|ready|up|"
+            r"active)",
+            "nodes workers",
+        ),
+        ("submitted successfully", r"(?i)job .{1,80} submitted successfully"),
+    ),
     "ray_head_reached": (Wording(anchor="connected to ray cluster", check=read_head_reached),),
 }

@@ -32,6 +32,19 @@ _DEMAND = re.compile(r"\{[^{}]{1,300}\}")
 _GPU_NAMES = ("GPU", "NPU", "accelerator_type")
 
 
+_REMOVED = 0.62
+"""Confidence of wordings that a placement group is gone: whoever ended the run removes it as well."""
+
+
+def ray_pg_infeasible(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
+    """A group that was removed is news only where nothing says why the run ended."""
+    verdict = surest(matches)
+    if verdict is None or verdict.confidence > _REMOVED:
+        return verdict
+    others = all_matches.causes - {"ray_pg_infeasible", "ray_actor_died"}
+    return None if others else verdict
+
+
 def read_demand(hit: Hit) -> Reading | None:
     """A demand is infeasible if it is one at all: pinning shares and empty demands are not."""
     demand = hit.groups.get("demand", "")
@@ -273,11 +286,30 @@ CAUSES = (
                 ("parallel_size", r"(?i)tensor_parallel_size.{0,30}less than max local gpu count"),
                 ("no gpu available", r"(?i)node has no GPU available"),
                 ("cannot fit into any bundles", ""),
+                (
+                    "gpus",
+                    r"(?i)\b(?:not enough|insufficient|too few) (?:available |free |visible |total )?GPUs?\b"
+                    r"(?! memory| ram| blocks)|requires? (?:at least )?\d+ GPUs?,? but (?:only )?(?:got |found |have "
+                    r")?\d+",
+                    "gpus gpu",
+                ),
+                ("world size", r"(?i)world size \(\d+\) is larger than the number of available GPUs"),
+                ("resourceinsufficienterror", ""),
                 ("placement group", r"(?i)placement group was not ready within"),
                 ("is infeasible", r"(?i)(?:task|actor|bundle|resource request).{0,160}is infeasible"),
                 confidence=0.85,
             ),
             Wording(anchor="gettimeouterror", check=read_get_timeout),
+            Wording(
+                anchor="placementgroupremoved",
+                words=("taskplacementgroupremoved", "actorplacementgroupremoved"),
+                confidence=_REMOVED,
+            ),
+            Wording(
+                anchor="placement group",
+                pattern=r"(?i)placement group (?:backing this (?:task|actor) )?(?:has been|was) removed",
+                confidence=_REMOVED,
+            ),
             Wording(
                 anchor="waiting for creating a placement group",
                 pattern=r"Waiting for creating a placement group of specs for (?P<seconds>\d+) seconds",
@@ -285,6 +317,7 @@ CAUSES = (
             ),
             *worded(("bundles found no place", r"the \w+ bundles found no place within"), confidence=0.95),
         ),
+        weigh=ray_pg_infeasible,
         remedies=(
             Remedy(
                 id="compare-resources",
@@ -332,11 +365,12 @@ CAUSES = (
         id="ray_shm_too_small",
         tier="root",
         title="/dev/shm is too small for Ray's object store",
-        tell="Ray compares the configured store with /dev/shm, or falls back to /tmp.",
+        tell="Ray compares the configured store with /dev/shm, or its store fails to grow. That it takes /tmp instead "
+        "is "
+        "slow, and no failure.",
         wordings=worded(
             ("exceeds /dev/shm size", ""),
             ("exceeds the capacity of /dev/shm", ""),
-            ("/dev/shm has only", r"(?i)/dev/shm has only (?P<held>\d+) bytes"),
             ("plasma", r"(?i)plasma.{0,80}(?:no space left|failed to (?:allocate|create|mmap|extend))"),
             confidence=0.75,
         ),

@@ -161,6 +161,12 @@ CAUSES = (
                 unless=r"(?i)temporarily disabled|retrying",
                 confidence=0.95,
             ),
+            # NeMo RL's ray.sub, of the step of a worker
+            Wording(
+                anchor="background srun",
+                pattern=r"(?i)background srun '?(?P<reason>(?!ray-?_?head)[\w.-]+)'? died",
+                confidence=0.7,
+            ),
             Wording(
                 anchor="job credential",
                 pattern=r"(?i)(?:job credential expired|invalid job credential|job credential revoked)",
@@ -202,6 +208,8 @@ CAUSES = (
             ("pull access denied", ""),
             ("invalid image reference", ""),
             ("pull rate limit", r"(?i)reached your (?:unauthenticated )?pull rate limit"),
+            ("toomanyrequests", r"toomanyrequests: "),
+            ("registry", r"(?i)\[ERROR\].{0,200}registry.{0,200}(?:\b4(?:01|03|04|29)\b|error code)"),
             ("fatal", r"FATAL: +(?:.{0,40}(?:docker://|squashfs|bind path|mount ))"),
             confidence=0.9,
         ),
