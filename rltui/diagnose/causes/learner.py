@@ -89,7 +89,8 @@ CAUSES = (
             ),
             (
                 "batch_size",
-                r"(?i)(?:mini|micro|train|global)_batch_size(?:_\w{1,20})? \S{1,12} (?:should|must) be (?:larg|great)er than",
+                r"(?i)(?:mini|micro|train|global)_batch_size(?:_\w{1,20})? \S{1,12} (?:should|must) be "
+                r"(?:larger|greater) than",
             ),
             confidence=0.9,
             unless=r"^\s*(?:assert|f['\"]|if) ",
