@@ -18,6 +18,7 @@ from rltui.diagnose.causes import (
     outside,
     own,
     ray_cluster,
+    ray_memory,
     ray_tasks,
     slurm_end,
     slurm_start,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from rltui.diagnose.wording import Wording
 
 _FAMILIES = (
-    slurm_end, slurm_start, gpu_health, host, ray_tasks, ray_cluster, cuda_memory, engine_start, engine_serving,
-    collectives, nccl, learner, outside, environment, own,
+    slurm_end, slurm_start, gpu_health, host, ray_memory, ray_tasks, ray_cluster, cuda_memory, engine_start,
+    engine_serving, collectives, nccl, learner, outside, environment, own,
 )  # fmt: skip
 _WITH_STATES = (slurm_start, ray_tasks, ray_cluster, engine_serving, collectives, nccl, outside, states)
 

@@ -133,7 +133,7 @@ CAUSES = (
                 ("wait timeout", r"(?i)(?:nccl|DistBackendError|process group).{0,200}wait timeout after"),
                 ("collective", r"(?i)\bcollective\b.{0,80}\btimed out\b|\btimed out\b.{0,80}\bcollective\b"),
                 ("nccl", r"(?i)\bnccl (?:watchdog )?timeout\b"),
-                ("worknccl", r"WorkNCCL\(.{0,300}timed out in blocking wait"),
+                ("worknccl", r"WorkNCCL\(.{0,300}timed out (?:in blocking wait|after \d)"),
                 ("heartbeat of its watchdog", r"detected no heartbeat of its watchdog"),
                 ("dump debug info", r"(?i)after attempting to dump debug info, due to collective timeout"),
                 confidence=0.8,

@@ -101,6 +101,13 @@ CAUSES = (
                     "site",
                 ),
                 ("invalidcxxcompiler", ""),
+                ("fatal error", r"fatal error: [\w./-]+\.h(?:pp)?: No such file or directory"),
+                (
+                    "not found",
+                    r"\bsh: (?:line )?\d+: (?:gcc|g\+\+|cc|nvcc|ninja|make|cmake|git|python\d?|ray|torchrun|"
+                    r"uv): not found",
+                ),
+                ("partially initialized module", r"(?:Attribute|Import)Error: .{0,80}partially initialized module"),
                 ("library dependencies are not installed", ""),
                 ("bad magic number in", r"ImportError: bad magic number in"),
                 (

@@ -115,7 +115,7 @@ CAUSES = (
         detail="GPU {gpu}",
         tell="Xid 79, or 'fallen off the bus' without the word Xid; nvidia-smi then says that the GPU is lost.",
         wordings=worded(
-            ("fallen off the bus", ""),
+            ("off the bus", r"(?i)\b(?:fallen|fell|dropped) off the bus"),
             ("gpu is lost", r"(?i)GPU is lost"),
             ("device handle for gpu", r"(?i)unable to determine the device handle for gpu"),
             confidence=0.95,
@@ -147,6 +147,8 @@ CAUSES = (
                 "gsp nvrm",
             ),
             ("gsprmcontrol failed", ""),
+            ("gsp", r"(?i)\bGSP(?: firmware|-RM| task)?\b.{0,40}(?:not respond|stopped respond|heartbeat timed out)"),
+            ("issuerpcandwait", r"_issueRpcAndWait: .{0,40}fail"),
             (
                 "",
                 r"_kgspBootGspRm: .*cannot proceed|_kgspIsHeartbeatTimedOut|_kgspLogXid119",
@@ -210,6 +212,7 @@ CAUSES = (
             *worded(
                 ("illegal memory access", r"(?i)(?:CUDA|an) (?:error: )?.{0,20}illegal memory access"),
                 ("unspecified launch failure", ""),
+                ("device-side assert triggered", r"CUDA error: device-side assert triggered"),
                 ("cuda_exception", r"(?i)CUDA_EXCEPTION_\d+"),
                 ("misaligned address", r"(?i)CUDA error: misaligned address"),
                 ("illegal instruction", r"(?i)CUDA error: an illegal instruction"),

@@ -92,6 +92,12 @@ CAUSES = (
                 r"(?i)(?:mini|micro|train|global)_batch_size(?:_\w{1,20})? \S{1,12} (?:should|must) be "
                 r"(?:larger|greater) than",
             ),
+            (
+                "error: ",
+                r"(?i)(?:Assertion|Value)Error: .{0,100}(?:batch|prompts|generations|rollout).{0,120}"
+                r"(?:must (?:evenly )?divide\b|(?:must|should) be (?:evenly )?(?:divisible by|a multiple of))",
+                "divide divisible multiple",
+            ),
             confidence=0.9,
             unless=r"^\s*(?:assert|f['\"]|if) ",
         ),
