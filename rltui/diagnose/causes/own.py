@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause, exclude_node
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import worded
+from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Fields
@@ -26,6 +27,29 @@ _OURS = ("the rules of rltui, relative to the run's own history",)
 
 def _without_node(fields: Fields) -> tuple[Remedy, ...]:
     return (exclude_node(fields, "Leave the node out and resubmit."),)
+
+
+SILENCE_S = 3600
+"""A log that says nothing for this long before somebody cancels the job was not at work."""
+
+LONGEST_SILENCE_S = 3 * 86_400
+ZONE_STEP_S = 900
+"""Clocks of containers and of Slurm may differ by whole quarters of an hour; such a gap proves nothing."""
+
+_NEAR_S = 120
+
+
+def read_silence(hit: Hit) -> Reading | None:
+    """A job that was cancelled long after its last line hung: nothing else tells where there is no error line."""
+    last = next((line.time for line in hit.context.before(200) if line.time[:1] == "2"), "")
+    try:
+        before = datetime.fromisoformat(last[:19].replace("_", "T").replace(" ", "T"))
+    except ValueError:
+        return None
+    waited = (datetime.fromisoformat(hit.groups["at"]) - before).total_seconds()
+    if not SILENCE_S <= waited <= LONGEST_SILENCE_S or not _NEAR_S < waited % ZONE_STEP_S < ZONE_STEP_S - _NEAR_S:
+        return None
+    return Reading(0.65, fields={"silent": f"{waited:.0f}"})
 
 
 CAUSES = (
@@ -77,7 +101,8 @@ CAUSES = (
         tier="effect",
         title="The run stopped making steps",
         detail="none for {waited} s, where one takes {median} s",
-        tell="No line in metrics.jsonl for five times the median step and ten minutes. GPUs that wait in a "
+        tell="No line in metrics.jsonl for five times the median step and ten minutes, or no line at all in a log for "
+        "an hour before the job was cancelled. GPUs that wait in a "
         "collective show 100 % utilisation at little power; idle ones wait for the other side.",
         wordings=(
             *worded(
@@ -85,6 +110,19 @@ CAUSES = (
                 confidence=0.8,
             ),
             *worded(("idle for", r"^all GPUs of .{1,300} idle for \d+ s$"), confidence=0.5),
+            *worded(
+                (
+                    "timeout (",
+                    r"^Timeout "
+                    r"\(\d+:\d\d:\d\d\)!$",
+                ),
+                confidence=0.65,
+            ),  # faulthandler's, before its stacks
+            Wording(
+                anchor="cancelled at",
+                pattern=r"\*\*\* (?:JOB|STEP) .{1,80} CANCELLED AT (?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?! DUE)",
+                check=read_silence,
+            ),
         ),
         remedies=(_STACKS, _RESUME),
         wrong=(
