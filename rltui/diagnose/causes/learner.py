@@ -27,6 +27,12 @@ def read_loss_scale(hit: Hit) -> Reading | None:
     return Reading(0.85) if scale <= 1.0 else None
 
 
+def read_bare_assertion(hit: Hit) -> Reading | None:
+    """An assertion without words: the line of code that the traceback quotes compares or divides a batch size."""
+    code = "\n".join(line.text for line in hit.context.before(4) if line.text.lstrip().startswith("assert "))
+    return Reading(0.8) if re.search(r"batch.*(?:%|//|[<>=]=|[<>])", code) else None
+
+
 def read_size_mismatch(hit: Hit) -> Reading | None:
     """Any program can get sizes wrong; in the midst of loading, those of the checkpoint are meant."""
     around = hit.context.around(12, 0)
@@ -63,43 +69,51 @@ CAUSES = (
         tier="root",
         title="The batch sizes do not multiply up",
         detail="{batch} is not {micro} × {steps} × {world}",
-        tell="DeepSpeed wants global batch = micro batch × accumulation × ranks, all above zero.",
-        wordings=worded(
-            "train_batch_size is not equal to",
-            "check batch related parameters",
-            (
+        tell="DeepSpeed wants global batch = micro batch × accumulation × ranks, all above zero; other trainers assert "
+        "that one size divides another.",
+        wordings=(
+            Wording(anchor="assertionerror", pattern=r"^AssertionError:?$", check=read_bare_assertion),
+            *worded(
+                ("size", r"(?i)batch[-_ ]size \S{1,12} (?:is )?not (?:a )?multiple of"),
                 "train_batch_size is not equal to",
-                r"(?<!\d)(?P<batch>\d{1,9}) ?!= ?(?P<micro>\d+) ?\* ?(?P<steps>\d+) ?\* ?(?P<world>\d+)",
+                "check batch related parameters",
+                (
+                    "train_batch_size is not equal to",
+                    r"(?<!\d)(?P<batch>\d{1,9}) ?!= ?(?P<micro>\d+) ?\* ?(?P<steps>\d+) ?\* ?(?P<world>\d+)",
+                ),
+                (
+                    "has to be greater than 0",
+                    r"(?i)(?:micro batch size per gpu|train batch size|gradient accumulation steps): \d+ has to be "
+                    r"greater than 0",
+                ),
+                (
+                    "only support equal chunk",
+                    r"only support equal chunk\. Got size of DataProto (?P<batch>\d+) and chunk (?P<parts>\d+)",
+                ),
+                (
+                    "train_micro_batch_size_per_gpu",
+                    r"(?i)either train_batch_size or train_micro_batch_size_per_gpu needs",
+                ),
+                (
+                    "divisible",
+                    r"(?i)AssertionError.{0,40}(?:real_)?train_batch_size.{0,120}divisible|(?:global|train|mini|micro|"
+                    r"effective|generation|rollout)[ _]batch[ _]size.{0,160}(?:must be|should be|is not|not) "
+                    r"(?:evenly )?divisible by",
+                ),
+                (
+                    "batch_size",
+                    r"(?i)(?:mini|micro|train|global)_batch_size(?:_\w{1,20})? \S{1,12} (?:should|must) be "
+                    r"(?:larger|greater) than",
+                ),
+                (
+                    "error: ",
+                    r"(?i)(?:Assertion|Value)Error: .{0,100}(?:batch|prompts|generations|rollout).{0,120}"
+                    r"(?:must (?:evenly )?divide\b|(?:must|should) be (?:evenly )?(?:divisible by|a multiple of))",
+                    "divide divisible multiple",
+                ),
+                confidence=0.9,
+                unless=r"^\s*(?:assert|f['\"]|if) ",
             ),
-            (
-                "has to be greater than 0",
-                r"(?i)(?:micro batch size per gpu|train batch size|gradient accumulation steps): \d+ has to be greater "
-                r"than 0",
-            ),
-            (
-                "only support equal chunk",
-                r"only support equal chunk\. Got size of DataProto (?P<batch>\d+) and chunk (?P<parts>\d+)",
-            ),
-            ("train_micro_batch_size_per_gpu", r"(?i)either train_batch_size or train_micro_batch_size_per_gpu needs"),
-            (
-                "divisible",
-                r"(?i)AssertionError.{0,40}(?:real_)?train_batch_size.{0,120}divisible|(?:global|train|mini|micro|"
-                r"effective|generation|rollout)[ _]batch[ _]size.{0,160}(?:must be|should be|is not|not) (?:evenly )?"
-                r"divisible by",
-            ),
-            (
-                "batch_size",
-                r"(?i)(?:mini|micro|train|global)_batch_size(?:_\w{1,20})? \S{1,12} (?:should|must) be "
-                r"(?:larger|greater) than",
-            ),
-            (
-                "error: ",
-                r"(?i)(?:Assertion|Value)Error: .{0,100}(?:batch|prompts|generations|rollout).{0,120}"
-                r"(?:must (?:evenly )?divide\b|(?:must|should) be (?:evenly )?(?:divisible by|a multiple of))",
-                "divide divisible multiple",
-            ),
-            confidence=0.9,
-            unless=r"^\s*(?:assert|f['\"]|if) ",
         ),
         remedies=batch_remedies,
         wrong=("Changing two of the numbers at random: compute the third.",),
