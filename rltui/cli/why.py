@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
+    from rltui.diagnose.diagnose import Findings
     from rltui.diagnose.sources import Source
-    from rltui.diagnose.verdicts import Diagnosis
 
-NOTHING_FOUND = "No known cause of failure is in there. The first error in it is still worth reading."
+NOTHING_FOUND = "No known cause of failure is in there."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,18 +34,18 @@ def run(options: argparse.Namespace) -> int:
     """Say why it died; exits with 0 where nothing was found and 1 where something was."""
     if bool(options.run) == bool(options.log):
         raise UsageError("Name a run or give logs.", "rltui why RUN, or rltui why --log FILE…")
-    diagnoses, nothing = _of_logs(options.log) if options.log else _of_run(options.run, options.attempt)
-    _print(diagnoses, nothing, as_json=options.json)
-    return 1 if diagnoses else 0
+    findings, nothing = _of_logs(options.log) if options.log else _of_run(options.run, options.attempt)
+    _print(findings, nothing, as_json=options.json)
+    return 1 if findings.diagnoses else 0
 
 
-def _of_logs(names: Sequence[str]) -> tuple[tuple[Diagnosis, ...], str]:
-    from rltui.diagnose.diagnose import diagnose
+def _of_logs(names: Sequence[str]) -> tuple[Findings, str]:
+    from rltui.diagnose.diagnose import examine
 
     for name in names:
         if name != "-":
             _require_readable(name)
-    return diagnose(_sources(names)), ""
+    return examine(_sources(names)), ""
 
 
 def _require_readable(name: str) -> None:
@@ -69,25 +69,30 @@ def _sources(names: Sequence[str]) -> Iterator[Source]:
             yield stream_source(name, stream)
 
 
-def _of_run(word: str, attempt: int) -> tuple[tuple[Diagnosis, ...], str]:
+def _of_run(word: str, attempt: int) -> tuple[Findings, str]:
     from rltui.service.all_clusters import open_clusters
     from rltui.service.attempts import at_attempt
-    from rltui.service.why import diagnose_run, nothing_found
+    from rltui.service.why import examine_run, nothing_found
 
     with open_clusters() as clusters:
         context, run = clusters.find(word)
         run = at_attempt(context.cluster.client, run, attempt or run.attempt)
-        return diagnose_run(context, run), nothing_found(run)
+        return examine_run(context, run), nothing_found(run)
 
 
-def _print(diagnoses: Sequence[Diagnosis], nothing: str, *, as_json: bool) -> None:
-    from rltui.diagnose import report
+def _print(findings: Findings, nothing: str, *, as_json: bool) -> None:
+    from rltui.diagnose import first_exception, report
 
+    found, first = findings.diagnoses, findings.first_exception
     if as_json:
-        print_json(report.as_json(diagnoses))
-    elif diagnoses:
-        print_lines(report.as_text(diagnoses))
+        extra = {"first_exception": first_exception.as_json(first)} if first is not None else {}
+        print_json({**report.as_json(found), **extra})
+        return
+    if found:
+        print_lines(report.as_text(found))
     elif nothing:
         print_lines([nothing])
     else:
         talk(NOTHING_FOUND)
+    if first is not None:
+        print_lines(["", *first_exception.in_words(first)] if found else first_exception.in_words(first))

@@ -4,19 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.diagnose.judge import judge
+from msgspec import Struct
+
+from rltui.diagnose.first_exception import first_exception
+from rltui.diagnose.index import CAUSES
+from rltui.diagnose.ranking import rank
 from rltui.diagnose.scan import Scanner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rltui.diagnose.matches import Match
     from rltui.diagnose.sources import Source
     from rltui.diagnose.verdicts import Diagnosis
 
 
-def diagnose(sources: Iterable[Source]) -> tuple[Diagnosis, ...]:
-    """Return what is wrong according to ``sources``, causes first and consequences after them; empty: nothing."""
+class Findings(Struct, frozen=True):
+    """What is wrong, causes first and consequences after them, and the first exception where that says too little."""
+
+    diagnoses: tuple[Diagnosis, ...]
+    first_exception: Match | None = None
+
+
+def examine(sources: Iterable[Source]) -> Findings:
+    """Read ``sources``; where nothing was found but wrappers, the first exception says what they passed on."""
     scanner = Scanner()
     for source in sources:
         scanner.scan(source)
-    return judge(scanner.notebook)
+    diagnoses = rank(scanner.matches)
+    if any(CAUSES[one.id].tier != "wrapper" for one in diagnoses):
+        return Findings(diagnoses)
+    return Findings(diagnoses, first_exception(scanner.matches))
+
+
+def diagnose(sources: Iterable[Source]) -> tuple[Diagnosis, ...]:
+    """Return what is wrong according to ``sources``, causes first and consequences after them; empty: nothing."""
+    return examine(sources).diagnoses

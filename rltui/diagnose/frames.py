@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from rltui.diagnose.context import Context
     from rltui.diagnose.lines import Line
-    from rltui.diagnose.spots import Spot
 
 MOST_FRAME_LINES = 240
 MOST_LINES_TO_FRAME = 12
@@ -38,29 +38,45 @@ class Frame(Struct, frozen=True):
 _PLAIN = re.compile(r'File "(?P<path>[^"]{1,500})", line \d+(?:, in (?P<function>\S.{0,200}))?')
 _RICH = re.compile(r"^(?P<path>\S{0,500}\.py):\d+ in (?P<function>\S{1,200})")
 _REMOTE = re.compile(r"\b(?P<path>ray::[\w.]+?)\.?(?P<function>\w+)\(\)")
+_LOOSE = re.compile(
+    r"\.py(?::|\()\d+|(?:->|=>|[→➜↳»]) ?\S|^\s*(?:return|self\.)\b.*\(|^\s*\w[\w., ]* = [\w.]+\(|^\s+\w[\w.]*\(.*\)$"
+)
+_ADVICE = re.compile(r"If reserved |See documentation|GPU \d+ has a total|\(GPU \d+;")
 _PART_OF_TRACEBACK = re.compile(
     r"\s|[\^~]+$|$|ray::|❱|Traceback|During handling|The above exception|[╭╰]|--+>|\d+ [│|]|.{0,400}\.py:\d+ in |"
     r"Exception raised from"
 )
 
 
-def frames_of(spot: Spot) -> tuple[Frame, ...]:
-    """Return the frames of the traceback that ends (or, in a report that quotes the error first, begins) at ``spot``.
+def frames_of(context: Context) -> tuple[Frame, ...]:
+    """Return the frames of the traceback that ends (or, where the error is quoted first, begins) at ``context``.
 
     The innermost frame is the last one.
     """
-    lines = _traceback_lines(spot)
+    lines = _traceback_lines(context)
     if lines:
         return _parse(list(reversed(lines)))
-    return _parse([line for line in spot.after(60) if _same_stream(line, spot.line)])
+    return _parse([line for line in context.after(60) if _same_stream(line, context.line)])
 
 
-def _traceback_lines(spot: Spot) -> list[Line]:
+def loose_frames_of(context: Context) -> tuple[Frame, ...]:
+    """Return what stands for frames where there is no traceback, or none that says anything, outermost first.
+
+    Some write a call path in one line (``a.py:7 → step → adamw``), some name the function in the error's own line, and
+    some quote the lines of code without paths.
+    """
+    near = [*reversed(list(context.before(MOST_LINES_TO_FRAME))), *context.after(MOST_LINES_TO_FRAME)]
+    texts = [line.text for line in near if _same_stream(line, context.line) and _LOOSE.search(line.text)]
+    own = _ADVICE.split(context.line.text)[0]
+    return tuple(Frame(text.strip(), "") for text in (*texts, own))
+
+
+def _traceback_lines(context: Context) -> list[Line]:
     """Lines of the same process that end in this one, nearest first; empty where none of them is a frame."""
     taken: list[Line] = []
     strangers, any_frame = 0, False
-    speaker = spot.line
-    for line in spot.before(MOST_FRAME_LINES):
+    speaker = context.line
+    for line in context.before(MOST_FRAME_LINES):
         if not taken and not any(speaker.stream):
             speaker = line  # native code writes without prefix, right after the lines of its process
         if not _same_stream(line, speaker):

@@ -1,34 +1,73 @@
-"""All causes and signs, and the table by which the scan finds candidates."""
+"""All causes, and the table by which the scan finds the lines that may word one."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from rltui.diagnose import catalog, wordings
-from rltui.diagnose.signs import anchor_words, key_words
+from rltui.diagnose.causes import (
+    collectives,
+    cuda_memory,
+    engine_serving,
+    engine_start,
+    environment,
+    gpu_health,
+    host,
+    learner,
+    nccl,
+    outside,
+    own,
+    ray_cluster,
+    ray_memory,
+    ray_tasks,
+    slurm_end,
+    slurm_start,
+    states,
+)
+from rltui.diagnose.wording import anchor_words, key_words
 
 if TYPE_CHECKING:
-    from rltui.diagnose.causes import Cause
-    from rltui.diagnose.signs import Sign
+    from collections.abc import Iterator
 
-CAUSES: dict[str, Cause] = {cause.id: cause for cause in catalog.all_causes()}
-SIGNS: tuple[Sign, ...] = wordings.all_signs()
+    from rltui.diagnose.cause import Cause
+    from rltui.diagnose.wording import Wording
+
+_FAMILIES = (
+    slurm_end, slurm_start, gpu_health, host, ray_memory, ray_tasks, ray_cluster, cuda_memory, engine_start,
+    engine_serving, collectives, nccl, learner, outside, environment, own,
+)  # fmt: skip
+_WITH_STATES = (slurm_start, ray_tasks, ray_cluster, engine_serving, collectives, nccl, outside, states)
+
+CAUSES: dict[str, Cause] = {cause.id: cause for family in _FAMILIES for cause in family.CAUSES}
 
 
-class Lead(NamedTuple):
-    """A sign, and the words that a line must have for it to be possible."""
+class Rule(NamedTuple):
+    """A wording and what it stands for: a cause, or a state that causes take into account.
 
-    sign: Sign
+    ``needed``: the words that a line must have for it to be possible.
+    """
+
+    cause: str
+    wording: Wording
     needed: frozenset[bytes]
 
 
+def _rules() -> Iterator[Rule]:
+    worded = {cause.id: cause.wordings for cause in CAUSES.values()}
+    for entries in (worded, *(family.STATES for family in _WITH_STATES)):
+        for cause, wordings in entries.items():
+            for wording in wordings:
+                yield Rule(cause, wording, frozenset(word.encode() for word in anchor_words(wording)))
+
+
+RULES: tuple[Rule, ...] = tuple(_rules())
+
+
 @cache
-def leads_by_word() -> dict[bytes, tuple[Lead, ...]]:
-    """Return the signs that each key word may lead to."""
-    table: dict[bytes, list[Lead]] = {}
-    for sign in SIGNS:
-        lead = Lead(sign, frozenset(word.encode() for word in anchor_words(sign)))
-        for word in key_words(sign):
-            table.setdefault(word.encode(), []).append(lead)
-    return {word: tuple(leads) for word, leads in table.items()}
+def rules_by_word() -> dict[bytes, tuple[Rule, ...]]:
+    """Return the rules that each key word may lead to."""
+    table: dict[bytes, list[Rule]] = {}
+    for rule in RULES:
+        for word in key_words(rule.wording):
+            table.setdefault(word.encode(), []).append(rule)
+    return {word: tuple(rules) for word, rules in table.items()}

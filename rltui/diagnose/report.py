@@ -11,7 +11,7 @@ from rltui.diagnose.verdicts import SURE_ENOUGH
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rltui.diagnose.causes import Cause
+    from rltui.diagnose.cause import Cause
     from rltui.diagnose.verdicts import Diagnosis, Evidence, Remedy
 
 WIDTH = 80

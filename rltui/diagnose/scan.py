@@ -1,9 +1,9 @@
-"""One pass over a log of any size: finds the lines that any sign may match, and asks the signs.
+"""One pass over a log of any size: finds the lines that may word any cause, and asks the rules.
 
 Logs repeat themselves. So each block is first reduced to its words (everything but letters becomes a space), and lines
 that differ only in numbers become equal; a line whose words were seen before costs one look into a table. Only lines
-with a key word of some sign are cleaned and matched. Memory is bounded whatever the input: a window of the file, a
-bounded table, and a bounded number of sightings of each cause.
+with a key word of some rule are cleaned and matched. Memory is bounded whatever the input: a window of the file, a
+bounded table, and a bounded number of matches of each cause.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from rltui.diagnose.index import leads_by_word
+from rltui.diagnose.context import Context, LineBudget
+from rltui.diagnose.index import rules_by_word
 from rltui.diagnose.lines import clean, shows_data
+from rltui.diagnose.matches import Match, Matches
 from rltui.diagnose.metrics_watch import MetricsWatch
-from rltui.diagnose.signs import Sighting, is_possible, seen
-from rltui.diagnose.spots import Patience, Spot
 from rltui.diagnose.verdicts import Evidence
+from rltui.diagnose.wording import is_possible, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rltui.diagnose.index import Lead
+    from rltui.diagnose.index import Rule
     from rltui.diagnose.lines import Line
-    from rltui.diagnose.signs import Sign
     from rltui.diagnose.sources import Source
 
 BEHIND_BYTES = 1 << 16
@@ -41,9 +41,8 @@ PIECE_BYTES = 4096
 OVERLAP_BYTES = 512
 """A longer line is looked at in pieces, as if each were a line."""
 
-MOST_SIGHTINGS = 200
 MOST_FINDS = 20_000
-"""What was found so often in one log set is known, and its signs are asked no more."""
+"""What was found so often in one log set is known, and its rules are asked no more."""
 
 MOST_LINES_AROUND = 200_000
 MEMO_BYTES = 1 << 24
@@ -58,13 +57,13 @@ _METRIC_WORDS = frozenset((b"loss", b"norm", b"gradnorm"))
 _NOT_FINITE = frozenset((b"nan", b"inf", b"infinity"))
 
 
-class Candidate(NamedTuple):
-    """What lines with certain words may be: signs of causes, a step's metrics, metrics with NaN among them.
+class LineKind(NamedTuple):
+    """What lines with certain words may be: wordings of causes, a step's metrics, metrics with NaN among them.
 
-    ``is_tried``: whether a line with these words was looked at, and signs that cannot match any were left out.
+    ``is_tried``: whether a line with these words was looked at, and rules that cannot match any were left out.
     """
 
-    signs: tuple[Sign, ...]
+    rules: tuple[Rule, ...]
     is_metric: bool
     has_nan: bool
     is_tried: bool = False
@@ -79,34 +78,14 @@ class Extent(NamedTuple):
     is_last: bool
 
 
-class Notebook:
-    """What was seen so far in all sources.
-
-    Attributes:
-        sightings: By cause or state, oldest first; of more than ``MOST_SIGHTINGS`` the first ones and the last.
-        lines: Lines read of all sources.
-    """
-
-    def __init__(self) -> None:
-        self.sightings: dict[str, list[Sighting]] = {}
-        self.lines = 0
-
-    def note(self, sighting: Sighting) -> None:
-        """Add a sighting."""
-        known = self.sightings.setdefault(sighting.cause, [])
-        if len(known) >= MOST_SIGHTINGS:
-            known.pop()
-        known.append(sighting)
-
-
 class Scanner:
-    """Reads sources one after the other into one notebook."""
+    """Reads sources one after the other into one set of matches."""
 
     def __init__(self) -> None:
-        self.notebook = Notebook()
+        self.matches = Matches()
         self.found: Counter[str] = Counter()
-        """How often signs were found, by cause or state."""
-        self._memo: dict[bytes, Candidate | None] = {}
+        """How often rules matched, by cause or state."""
+        self._memo: dict[bytes, LineKind | None] = {}
         self._memo_bytes = 0
         self._sources = 0
 
@@ -118,13 +97,13 @@ class Scanner:
             for start in range(0, len(block), STEP_BYTES):
                 pass_.add(block[start : start + STEP_BYTES])
         pass_.finish()
-        self.notebook.lines += pass_.lines
+        self.matches.lines += pass_.lines
 
     def may_ask(self, cause: str) -> bool:
-        """Whether signs of ``cause`` are still worth their time."""
+        """Whether rules of ``cause`` are still worth their time."""
         return self.found[cause] < MOST_FINDS
 
-    def candidates(self, words_of_lines: Iterable[bytes]) -> dict[bytes, Candidate | None]:
+    def kinds(self, words_of_lines: Iterable[bytes]) -> dict[bytes, LineKind | None]:
         """Return what the lines may be, by their words; holds at least the given ones."""
         words_of_lines = set(words_of_lines)
         fresh = words_of_lines.difference(self._memo)
@@ -133,7 +112,7 @@ class Scanner:
         if self._memo_bytes > MEMO_BYTES:
             self._memo, self._memo_bytes = {}, 0
             fresh = words_of_lines
-        table = leads_by_word()
+        table = rules_by_word()
         keys = key_words_of_lines()
         for line in fresh:
             words = line.split()
@@ -141,30 +120,30 @@ class Scanner:
         self._memo_bytes += sum(map(len, fresh)) + 100 * len(fresh)
         return self._memo
 
-    def narrow(self, words: bytes, candidate: Candidate, lowered: str, text: str) -> None:
-        """Remember which signs are possible for lines with these words, now that one of them was seen."""
-        signs = tuple(sign for sign in candidate.signs if is_possible(sign, lowered, text))
-        useful = signs or candidate.is_metric
-        self._memo[words] = candidate._replace(signs=signs, is_tried=True) if useful else None
+    def narrow(self, words: bytes, kind: LineKind, lowered: str, text: str) -> None:
+        """Remember which rules are possible for lines with these words, now that one of them was seen."""
+        rules = tuple(rule for rule in kind.rules if is_possible(rule.wording, lowered, text))
+        useful = rules or kind.is_metric
+        self._memo[words] = kind._replace(rules=rules, is_tried=True) if useful else None
 
 
 @cache
 def key_words_of_lines() -> frozenset[bytes]:
     """Return the words without which a line is nothing to anybody."""
-    return frozenset(leads_by_word()) | _METRIC_WORDS
+    return frozenset(rules_by_word()) | _METRIC_WORDS
 
 
-def _classify(words_of_line: list[bytes], table: dict[bytes, tuple[Lead, ...]]) -> Candidate | None:
+def _classify(words_of_line: list[bytes], table: dict[bytes, tuple[Rule, ...]]) -> LineKind | None:
     words = frozenset(words_of_line)
     keys = table.keys() & words
     is_metric = not _METRIC_WORDS.isdisjoint(words)
     if not keys and not is_metric:
         return None
-    leads = {id(lead.sign): lead for key in sorted(keys) for lead in table[key]}
-    signs = tuple(lead.sign for lead in leads.values() if lead.needed <= words)
-    if not signs and not is_metric:
+    found = {id(rule): rule for key in sorted(keys) for rule in table[key]}
+    rules = tuple(rule for rule in found.values() if rule.needed <= words)
+    if not rules and not is_metric:
         return None
-    return Candidate(signs, is_metric, is_metric and not _NOT_FINITE.isdisjoint(words))
+    return LineKind(rules, is_metric, is_metric and not _NOT_FINITE.isdisjoint(words))
 
 
 class _Pass:
@@ -175,7 +154,7 @@ class _Pass:
         self.source = source
         self.scanner = scanner
         self.watch = MetricsWatch()
-        self.patience = Patience(MOST_LINES_AROUND)
+        self.budget = LineBudget(MOST_LINES_AROUND)
         self.window = b""
         self.done = 0
         """Bytes of the window that were looked at."""
@@ -210,52 +189,52 @@ class _Pass:
             starts = accumulate((len(words) + 1 for words in lines), initial=self.done)
             for number, (words, start) in enumerate(zip(lines, starts, strict=False), start=self.lines + 1):
                 # what was wanted at the start of the block may have been narrowed to nothing since
-                candidate = self.scanner.candidates([words])[words] if words in wanted else None
-                if candidate is not None:
-                    self._ask_line(candidate, words, Extent(start, start + len(words), number, is_last))
+                kind = self.scanner.kinds([words])[words] if words in wanted else None
+                if kind is not None:
+                    self._ask_line(kind, words, Extent(start, start + len(words), number, is_last))
         self.lines += len(lines) - 1
         self.done = limit
 
     def _wanted(self, lines: list[bytes]) -> set[bytes]:
         """Return which lines, by their words, have to be looked at; in most blocks of most logs there are none."""
         distinct = set(lines)
-        candidates = self.scanner.candidates(distinct)
-        found = {words: candidate for words in distinct if (candidate := candidates[words]) is not None}
+        kinds = self.scanner.kinds(distinct)
+        found = {words: kind for words in distinct if (kind := kinds[words]) is not None}
         # a value that is not finite is followed until finite ones come, so then all metrics matter
-        any_nan = self.watch.is_open or any(candidate.has_nan for candidate in found.values())
-        return {words for words, candidate in found.items() if candidate.signs or (any_nan and candidate.is_metric)}
+        any_nan = self.watch.is_open or any(kind.has_nan for kind in found.values())
+        return {words for words, kind in found.items() if kind.rules or (any_nan and kind.is_metric)}
 
-    def _ask_line(self, candidate: Candidate, words: bytes, extent: Extent) -> None:
+    def _ask_line(self, kind: LineKind, words: bytes, extent: Extent) -> None:
         raw = self.window[extent.start : extent.end]
         if len(raw) <= PIECE_BYTES and b"\r" not in raw[:-1]:
-            self._ask(candidate, words, raw, extent)
+            self._ask(kind, words, raw, extent)
             return
         for piece in _pieces(raw):
             words = _words_only(raw[piece])
-            of_piece = self.scanner.candidates([words])[words]
+            of_piece = self.scanner.kinds([words])[words]
             if of_piece is not None:
                 start, end = extent.start + piece.start, extent.start + piece.stop
                 self._ask(of_piece, words, raw[piece], extent._replace(start=start, end=end))
 
-    def _ask(self, candidate: Candidate, words: bytes, raw: bytes, extent: Extent) -> None:
-        possible = [sign for sign in candidate.signs if self.scanner.may_ask(sign.cause)]
-        if not possible and not candidate.is_metric:
+    def _ask(self, kind: LineKind, words: bytes, raw: bytes, extent: Extent) -> None:
+        possible = [rule for rule in kind.rules if self.scanner.may_ask(rule.cause)]
+        if not possible and not kind.is_metric:
             return
         line = clean(raw, extent.number)
         lowered = line.text.lower()
-        if not candidate.is_tried:
-            self.scanner.narrow(words, candidate, lowered, line.text)
-        if candidate.is_metric:
-            self.watch.feed(line, self.scanner.notebook.lines + extent.number)
-        spot = Spot(line, self.window, extent.start, extent.end, extent.is_last, self.patience)
-        signs = [sign for sign in possible if sign.anchor in lowered]
-        if not signs or shows_data(line.text):
+        if not kind.is_tried:
+            self.scanner.narrow(words, kind, lowered, line.text)
+        if kind.is_metric:
+            self.watch.feed(line, self.scanner.matches.lines + extent.number)
+        context = Context(line, self.window, extent.start, extent.end, extent.is_last, self.budget)
+        rules = [rule for rule in possible if rule.wording.anchor in lowered]
+        if not rules or shows_data(line.text):
             return
-        for sign in signs:
-            reading = seen(sign, spot)
+        for rule in rules:
+            reading = read(rule.wording, context)
             if reading is not None:
-                self.scanner.found[sign.cause] += 1
-                self._note(reading.cause, reading.confidence, line, reading.fields)
+                self.scanner.found[rule.cause] += 1
+                self._note(reading.cause or rule.cause, reading.confidence, line, reading.fields)
 
     def _note(self, cause: str, confidence: float, line: Line, fields: dict[str, str]) -> None:
         evidence = Evidence(
@@ -270,11 +249,11 @@ class _Pass:
             time=line.time,
             repeated=line.repeated,
         )
-        order = self.scanner.notebook.lines + line.number
-        sighting = Sighting(
+        order = self.scanner.matches.lines + line.number
+        match = Match(
             cause=cause, confidence=confidence, evidence=evidence, order=order, source=self.source, fields=fields
         )
-        self.scanner.notebook.note(sighting)
+        self.scanner.matches.note(match)
 
 
 def _words_only(text: bytes) -> bytes:

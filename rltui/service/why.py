@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rltui.cluster.relay_types import RelayError
-from rltui.diagnose.diagnose import diagnose
+from rltui.diagnose.diagnose import Findings, examine
 from rltui.diagnose.fitting import fitted
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.run_words import words_of
@@ -46,6 +46,11 @@ _BESIDE_THE_END = frozenset({"wrapper", "effect"})
 
 
 def diagnose_run(context: Context, run: RunSummary, *, quick: bool = False) -> tuple[Diagnosis, ...]:
+    """Return the diagnoses of ``examine_run``."""
+    return examine_run(context, run, quick=quick).diagnoses
+
+
+def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Findings:
     """Return what was wrong with the newest attempt of ``run``, causes first; remedies are in its layout's numbers.
 
     Args:
@@ -61,11 +66,12 @@ def diagnose_run(context: Context, run: RunSummary, *, quick: bool = False) -> t
     names = [entry.name for entry in client.list(attempt) if entry.type == "file"]
     picture = read_picture(client, run, names)
     logs = _logs(client, attempt, names, quick=quick)
-    found = diagnose([*(_log(client, attempt, name, quick) for name in logs), *_said_besides(picture)])
+    findings = examine([*(_log(client, attempt, name, quick) for name in logs), *_said_besides(picture)])
+    found, first = findings.diagnoses, findings.first_exception
     if picture.was_wanted:
-        found = tuple(one for one in found if CAUSES[one.id].tier not in _BESIDE_THE_END)
+        found, first = tuple(one for one in found if CAUSES[one.id].tier not in _BESIDE_THE_END), None
     layout = {} if quick else _layout(client, attempt)
-    return tuple(fitted(one, layout) for one in found) if layout else found
+    return Findings(tuple(fitted(one, layout) for one in found) if layout else found, first)
 
 
 def failure_word(diagnoses: Sequence[Diagnosis]) -> str:

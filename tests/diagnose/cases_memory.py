@@ -203,9 +203,12 @@ CASES = {
     "ray_shm_too_small": Case(
         has=(
             "ValueError: The configured object store size (30.0 GB) exceeds /dev/shm size (8.0 GB).",
+            "plasma/store.cc:120: plasma store failed to allocate memory: no space left in /dev/shm",
+        ),
+        looks_like=(
+            "object store memory 8.0 GB, /dev/shm size 64.0 GB",
             "WARNING: The object store is using /tmp instead of /dev/shm because /dev/shm has only 67108864 bytes "
             "available. This will harm performance!",
         ),
-        looks_like=("object store memory 8.0 GB, /dev/shm size 64.0 GB",),
     ),
 }

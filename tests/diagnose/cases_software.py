@@ -134,11 +134,17 @@ CASES = {
     ),
     "ds_batch_assert": Case(
         has=(
+            "    assert args.batch_size % len(devices) == 0\nAssertionError",
+            "AssertionError: batch-size 64 not multiple of GPU count 3",
             "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
             "gradient_acc_step * world_size 7 != 2 * 2 * 1",
             "AssertionError: Micro batch size per gpu: 0 has to be greater than 0",
         ),
-        looks_like=("train_batch_size 128 = micro_batch_per_gpu 2 * gradient_acc_step 8 * world_size 8",),
+        looks_like=(
+            "    assert len(names) > 1\nAssertionError",
+            "    assert args.batch_size % 8 == 0\nValueError: x",
+            "train_batch_size 128 = micro_batch_per_gpu 2 * gradient_acc_step 8 * world_size 8",
+        ),
     ),
     "nan_or_loss_scale": Case(
         has=(

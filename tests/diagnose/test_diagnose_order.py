@@ -6,7 +6,7 @@ import pytest
 from cases_hardware import watchdog
 from cases_memory import OOM, traceback
 
-from rltui.diagnose.causes import exclude_node
+from rltui.diagnose.cause import exclude_node
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.sources import text_source
 

@@ -10,9 +10,9 @@ import cases_software
 import pytest
 
 from rltui.diagnose.diagnose import diagnose
-from rltui.diagnose.index import CAUSES, SIGNS
-from rltui.diagnose.signs import STATES
+from rltui.diagnose.index import CAUSES, RULES
 from rltui.diagnose.sources import text_source
+from rltui.diagnose.wording import STATES
 
 CASES = {
     **cases_memory.CASES,
@@ -47,8 +47,8 @@ def test_every_cause_has_cases() -> None:
     assert all(case.has and case.looks_like for case in CASES.values())
 
 
-def test_every_sign_stands_for_a_cause_or_a_state() -> None:
-    assert {sign.cause for sign in SIGNS} <= set(CAUSES) | STATES
+def test_every_rule_stands_for_a_cause_or_a_state() -> None:
+    assert {rule.cause for rule in RULES} <= set(CAUSES) | STATES
 
 
 @pytest.mark.parametrize(("cause", "log"), HAS, ids=[cause for cause, _ in HAS])

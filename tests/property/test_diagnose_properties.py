@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from rltui.diagnose import report
 from rltui.diagnose.diagnose import diagnose
-from rltui.diagnose.index import CAUSES, SIGNS
+from rltui.diagnose.index import CAUSES, RULES, Rule
 from rltui.diagnose.lines import clean
 from rltui.diagnose.scan import PIECE_BYTES, STEP_BYTES
-from rltui.diagnose.signs import Sign, anchor_words, compiled, key_words
 from rltui.diagnose.sources import Source, decoded
+from rltui.diagnose.wording import anchor_words, compiled, key_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +47,8 @@ HOSTILE = (
     "%s%n",
     "$(reboot)",
 )
-WORDS = sorted({word for sign in SIGNS for word in (*key_words(sign), *anchor_words(sign))})
-ANCHORS = sorted({sign.anchor for sign in SIGNS})
+WORDS = sorted({word for rule in RULES for word in (*key_words(rule.wording), *anchor_words(rule.wording))})
+ANCHORS = sorted({rule.wording.anchor for rule in RULES})
 
 
 def hostile_line(source: random.Random) -> bytes:
@@ -128,13 +128,13 @@ SLOWEST_S = 0.5
 """Of one pattern on one piece of a line that was made to hurt; a quadratic one takes longer."""
 
 
-@pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: f"{sign.cause}:{sign.anchor}")
-def test_no_pattern_takes_for_ever(sign: Sign) -> None:
-    for filler in (*FILLERS, f"{sign.anchor} "):
-        text = f"{sign.anchor} {filler * (PIECE_BYTES // len(filler))} {sign.anchor}"
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.cause}:{rule.wording.anchor}")
+def test_no_pattern_takes_for_ever(rule: Rule) -> None:
+    for filler in (*FILLERS, f"{rule.wording.anchor} "):
+        text = f"{rule.wording.anchor} {filler * (PIECE_BYTES // len(filler))} {rule.wording.anchor}"
         began = time.process_time()
-        compiled(sign.pattern).search(text)
-        compiled(sign.unless).search(text)
+        compiled(rule.wording.pattern).search(text)
+        compiled(rule.wording.unless).search(text)
         assert time.process_time() - began < SLOWEST_S, filler
 
 
@@ -144,22 +144,26 @@ OPEN_ENDED = (
 )  # fmt: skip
 """Anchors whose patterns leave open where a word ends, which the systems do not."""
 
-CLOSED = [sign for sign in SIGNS if sign.pattern and sign.anchor not in OPEN_ENDED and len(sign.words) < 50]
+CLOSED = [
+    rule
+    for rule in RULES
+    if rule.wording.pattern and rule.wording.anchor not in OPEN_ENDED and len(rule.wording.words) < 50
+]
 
 
-@pytest.mark.parametrize("sign", CLOSED, ids=lambda sign: f"{sign.cause}:{sign.anchor}")
-def test_the_scan_misses_no_line_that_a_pattern_matches(sign: Sign) -> None:
-    """A line is looked at only if it holds a sign's words; so every text of a pattern has to hold them."""
+@pytest.mark.parametrize("rule", CLOSED, ids=lambda rule: f"{rule.cause}:{rule.wording.anchor}")
+def test_the_scan_misses_no_line_that_a_pattern_matches(rule: Rule) -> None:
+    """A line is looked at only if it holds a wording's words; so every text of a pattern has to hold them."""
     letters = st.characters(min_codepoint=32, max_codepoint=126)
-    texts = st.from_regex(GAPS.sub(" ", sign.pattern), fullmatch=True, alphabet=letters)
+    texts = st.from_regex(GAPS.sub(" ", rule.wording.pattern), fullmatch=True, alphabet=letters)
 
     @settings(max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(texts)
     def check(text: str) -> None:
         lowered = text.lower()
         words = set(re.findall("[a-z]+", lowered))
-        if sign.anchor in lowered:
-            assert words & set(key_words(sign))
-            assert anchor_words(sign) <= words
+        if rule.wording.anchor in lowered:
+            assert words & set(key_words(rule.wording))
+            assert anchor_words(rule.wording) <= words
 
     check()

@@ -56,6 +56,15 @@ def test_nothing_found_is_exit_0_and_talk_on_stderr() -> None:
     assert b"No known cause" in done.stderr
 
 
+def test_an_unknown_exception_is_shown_and_is_no_diagnosis() -> None:
+    log = b'Traceback (most recent call last):\n  File "a.py", line 3, in f\nKeyError: 4\n'
+    done = rltui("why", "--log", "-", stdin=log)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, b"The first exception is at -:3:")
+    document = json.loads(rltui("why", "--log", "-", "--json", stdin=log).stdout)
+    assert document["diagnoses"] == []
+    assert document["first_exception"] == {"file": "-", "line": 3, "text": "KeyError: 4", "frames": ["a.py:3 in f"]}
+
+
 def test_nothing_found_in_json() -> None:
     done = rltui("why", "--log", "-", "--json", stdin=b"")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"schema": 1, "diagnoses": []})

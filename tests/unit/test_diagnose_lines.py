@@ -7,10 +7,10 @@ import io
 
 import pytest
 
+from rltui.diagnose.context import Context, LineBudget
 from rltui.diagnose.frames import frames_of
 from rltui.diagnose.lines import clean
 from rltui.diagnose.sources import decoded, stream_source, text_source
-from rltui.diagnose.spots import Patience, Spot
 from rltui.watch.text import LINE_LIMIT
 
 ERROR = "ValueError: No available memory for the cache blocks."
@@ -60,11 +60,11 @@ def test_a_line_is_cut() -> None:
     assert len(clean(b"x" * 10**6, 1).text) == LINE_LIMIT
 
 
-def spot_at_end(text: str) -> Spot:
+def spot_at_end(text: str) -> Context:
     """Return the last line of ``text`` in its surroundings."""
     raw = text.encode()
     start = raw.rfind(b"\n") + 1
-    return Spot(clean(raw[start:], raw.count(b"\n") + 1), raw, start, len(raw), True, Patience(1000))
+    return Context(clean(raw[start:], raw.count(b"\n") + 1), raw, start, len(raw), True, LineBudget(1000))
 
 
 def test_frames_of_a_plain_traceback() -> None:

@@ -13,14 +13,14 @@ import pytest
 from rltui.diagnose import pages, report
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.fitting import current, fitted
-from rltui.diagnose.index import CAUSES, SIGNS
-from rltui.diagnose.signs import STATES, Reading, compiled
+from rltui.diagnose.index import CAUSES, RULES
 from rltui.diagnose.sources import text_source
 from rltui.diagnose.verdicts import Change, Diagnosis, Remedy
+from rltui.diagnose.wording import STATES, Reading, compiled
 from rltui.layout.schema import Layout
 
 if TYPE_CHECKING:
-    from rltui.diagnose.causes import Cause
+    from rltui.diagnose.cause import Cause
 
 NUMBERS = {
     "node": "n7", "gpu": "3", "held": "3664", "asked": "4096", "free_gib": "70.0", "total_gib": "79.1", "heads": "52",
@@ -84,7 +84,7 @@ def test_changes_are_of_keys_that_layouts_have(cause: Cause) -> None:
 
 def test_causes_refer_to_each_other_by_their_ids() -> None:
     assert all(cause.explains <= set(CAUSES) for cause in CAUSES.values())
-    states = {sign.cause for sign in SIGNS} - set(CAUSES)
+    states = {rule.cause for rule in RULES} - set(CAUSES)
     assert states <= STATES
 
 
@@ -104,11 +104,10 @@ def test_no_remedy_is_a_wrong_lever_of_the_guides() -> None:
 
 @pytest.mark.parametrize("cause", CAUSES.values(), ids=list(CAUSES))
 def test_patterns_compile_and_commands_are_shell_words(cause: Cause) -> None:
-    for sign in SIGNS:
-        if sign.cause == cause.id:
-            assert sign.anchor == sign.anchor.lower()
-            compiled(sign.pattern)
-            compiled(sign.unless)
+    for wording in cause.wordings:
+        assert wording.anchor == wording.anchor.lower()
+        compiled(wording.pattern)
+        compiled(wording.unless)
     for remedy in remedies(cause):
         assert not re.search(r"{\w+}", " ".join((remedy.summary, *remedy.commands)))
         for command in remedy.commands:

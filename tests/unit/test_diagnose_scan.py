@@ -9,7 +9,8 @@ import tracemalloc
 import pytest
 
 from rltui.diagnose.diagnose import diagnose
-from rltui.diagnose.scan import MOST_SIGHTINGS, STEP_BYTES, Scanner
+from rltui.diagnose.matches import MOST_MATCHES
+from rltui.diagnose.scan import STEP_BYTES, Scanner
 from rltui.diagnose.sources import Source, text_source
 
 ERROR = "ValueError: No available memory for the cache blocks."
@@ -58,12 +59,12 @@ def test_frames_before_the_edge_of_a_step_are_seen() -> None:
         assert diagnose([text_source("log", padding + oom + noise(2000))])[0].id == "cuda_oom_optimizer"
 
 
-def test_sightings_are_bounded_and_the_first_and_last_are_kept() -> None:
+def test_matches_are_bounded_and_the_first_and_last_are_kept() -> None:
     scanner = Scanner()
     scanner.scan(text_source("log", f"{ERROR}\n" * 5000))
-    sightings = scanner.notebook.sightings["engine_kv_no_blocks"]
-    assert len(sightings) == MOST_SIGHTINGS
-    assert (sightings[0].order, sightings[-1].order) == (1, 5000)
+    matches = scanner.matches.by_cause["engine_kv_no_blocks"]
+    assert len(matches) == MOST_MATCHES
+    assert (matches[0].order, matches[-1].order) == (1, 5000)
 
 
 def test_equal_words_with_other_numbers_are_judged_anew() -> None:

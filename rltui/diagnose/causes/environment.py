@@ -1,0 +1,160 @@
+"""The software itself: libraries that do not fit each other, or are not there."""
+
+from __future__ import annotations
+
+from rltui.diagnose.cause import Cause
+from rltui.diagnose.verdicts import Remedy
+from rltui.diagnose.wording import Wording, worded
+
+_OPTIONAL = (
+    r"(?i)^\s*except |optional|skipp|fall(?:ing)? ?back|will not be available|(?<!can)not be used|disabled|ignor|"
+    r"^\W*(?:INFO|DEBUG|WARN(?:ING)?)\b|warnings?\.warn|"
+    r"\b(?:using|use|with) .{0,40}\b(?:instead|own|native|default|bundled)\b|fallback"
+)
+
+CAUSES = (
+    Cause(
+        id="abi_mismatch",
+        tier="root",
+        title="A compiled extension does not fit this torch (or CUDA, or NumPy)",
+        tell="An undefined symbol such as _ZN3c10…, or versions that differ between build and run.",
+        wordings=worded(
+            ("undefined symbol", r"undefined symbol: _Z\w+"),
+            ("undefined symbol", r"undefined symbol: (?!p?nccl|_Z)\w+"),
+            ("libc10", r"(?i)ImportError:.{0,80}libc10\w*\.so", "libc"),
+            ("libtorch", r"(?i)(?:ImportError|OSError):.{0,80}libtorch\w*\.so\S*: cannot open(?!.*Stale)"),
+            ("binary incompatibility", ""),
+            ("multiarray failed to import", ""),
+            ("compiled with different cuda", ""),
+            (
+                "compiled with different",
+                r"(?i)compiled with different (?:CUDA|major)|PyTorch and \w+ were compiled "
+                r"with",
+            ),
+            ("mismatches the version that was used to compile", ""),
+            ("compiled using numpy 1", ""),
+            ("torchvision::nms does not exist", ""),
+            ("does not exist", r"(?i)operator \w+::\w+ does not exist"),
+            confidence=0.9,
+            # libraries try for symbols that newer drivers have, and do without
+            unless=r"(?i)^\s*except |NCCL INFO|\bdlv?sym failed",
+        ),
+        explains=frozenset({"env_import_broken"}),
+        remedies=(
+            Remedy(
+                id="matching-wheel",
+                summary="Install the wheel built for this torch, CUDA and C++ ABI, or build it again in this "
+                "environment.",
+                commands=(
+                    "python -c 'import torch; print(torch.__version__, torch.version.cuda, "
+                    "torch._C._GLIBCXX_USE_CXX11_ABI)'",
+                ),
+                safe="never",
+            ),
+        ),
+        wrong=("LD_PRELOAD of another libtorch.",),
+        sources=("Dao-AILab/flash-attention#853",),
+    ),
+    Cause(
+        id="env_import_broken",
+        tier="root",
+        title="The environment on this node lacks something",
+        detail="no module {module}",
+        tell="A missing module, command or library, or a C library older than the wheel needs; often on some "
+        "nodes only.",
+        wordings=(
+            *worded(
+                ("modulenotfounderror", r"ModuleNotFoundError: No module named ['\"](?P<module>[\w.]+)['\"]"),
+                ("importerror", r"ImportError: (?:cannot import name|No module named|attempted relative)"),
+                (
+                    "no module named",
+                    r"^\S*python[\d.]*: (?:No module named|Error while finding module specification) "
+                    r"\S+",
+                ),
+                ("glibc", r"version [`'\"]GLIBC(?:XX)?_[\d.]+'? not found", "glibc glibcxx"),
+                ("cxxabi", r"version [`'\"]CXXABI_[\d.]+'? not found"),
+                (
+                    "cannot open shared object file",
+                    r"(?i)(?:ImportError|OSError|error while loading shared libraries).{0,200}cannot open shared "
+                    r"object file",
+                ),
+                ("packagenotfounderror", ""),
+                ("distributionnotfound", ""),
+                ("failed to infer device type", ""),
+                ("seems to be not installed", ""),
+                ("cuda_home", r"(?:Error|Exception): CUDA_HOME (?:environment variable is not set|does not exist)"),
+                ("ninja is required to load", ""),
+                (
+                    "compiler",
+                    r"(?i)failed to find C compiler|no working C(?:\+\+)? compiler (?:found|was found)",
+                ),
+                (
+                    "nvcc",
+                    r"(?i)(?:could not|cannot|can't|failed to|unable to) (?:find|locate) (?:\S+ )?nvcc|nvcc was not "
+                    r"found",
+                ),
+                # somebody installed into the environment of a run, or removed from it
+                (
+                    "site-packages",
+                    r"(?:FileNotFoundError|OSError|ImportError): (?=.{0,300}/site-packages/)"
+                    r".{0,300}(?:No such file or directory|Stale file handle)",
+                    "site",
+                ),
+                ("invalidcxxcompiler", ""),
+                ("fatal error", r"fatal error: [\w./-]+\.h(?:pp)?: No such file or directory"),
+                (
+                    "not found",
+                    r"\bsh: (?:line )?\d+: (?:gcc|g\+\+|cc|nvcc|ninja|make|cmake|git|python\d?|ray|torchrun|"
+                    r"uv): not found",
+                ),
+                ("partially initialized module", r"(?:Attribute|Import)Error: .{0,80}partially initialized module"),
+                ("library dependencies are not installed", ""),
+                ("bad magic number in", r"ImportError: bad magic number in"),
+                (
+                    "no such file or directory",
+                    r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?:\S*/)?(?:nvcc|ninja|gcc|g\+\+|cc|"
+                    r"git)'$",
+                ),
+                ("normal functioning of this module", r"is required for a normal functioning of this module"),
+                (
+                    "versionconflict",
+                    r"pkg_resources\.(?:Contextual)?VersionConflict",
+                    "versionconflict contextualversionconflict",
+                ),
+                (
+                    "command not found",
+                    r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|module|uv|enroot|singularity|"
+                    r"apptainer): "
+                    r"command not found",
+                ),
+                confidence=0.85,
+                unless=_OPTIONAL + r"|libnccl|libc10|libtorch\S*: cannot open shared object file: No such",
+            ),
+            # vLLM only warns, and fails when it first needs a kernel; a host without a driver needs none
+            Wording(
+                anchor="failed to import from vllm._c",
+                pattern=r"(?i)failed to import from vllm\._C with (?:ImportError|ModuleNotFoundError)",
+                unless=r"libcuda\.so\.1:",
+                confidence=0.85,
+            ),
+            Wording(
+                anchor="importerror",
+                pattern=r"ImportError: .{0,200}(?:requires|is required|not installed|not found in your environment)",
+                unless=_OPTIONAL,
+                confidence=0.8,
+            ),
+            *worded(("install the trainers extra", r"cannot import .{1,200}; install the trainers extra")),
+        ),
+        remedies=(
+            Remedy(
+                id="same-environment",
+                summary="Activate (or install into) the same environment on every node; for GLIBC use a container "
+                "or a fitting build.",
+                commands=("which python; python -V; python -m pip list | sha256sum",),
+                safe="never",
+            ),
+        ),
+        wrong=("pip install --user: it leaks into every other environment.",),
+        sources=("vllm-project/vllm#6464",),
+    ),
+)

@@ -1,0 +1,326 @@
+"""The host: memory, disks, files, ports."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rltui.diagnose.cause import Cause
+from rltui.diagnose.matches import Verdict, surest
+from rltui.diagnose.verdicts import Remedy
+from rltui.diagnose.wording import Hit, Reading, Wording, worded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.diagnose.matches import Match, Matches
+_KILLED = 0.5
+"""Confidence of wordings that only say that a process was killed."""
+_PATH = re.compile(r"['\"‘“]((?:/|[A-Za-z]:\\)[^'\"’”]{1,300})['\"’”]|(?:^|\s)(/[\w.@+~/-]{2,300})")
+_PORT = re.compile(r"(?:\]|[\w.)'\"]):(\d{2,5})\b|[,(] ?(\d{2,5})\)|port[ =:]+(\d{2,5})", re.IGNORECASE)
+_RAY = re.compile(r"(?i)\bgcs|raylet|ray start|ray::|ray/_private|dashboard|redis|\bray\b.{0,40}port")
+
+
+def host_oom(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
+    """A process killed by signal 9 hints at memory only where nothing else says why it was ended."""
+    verdict = surest(matches)
+    if verdict is None or verdict.confidence > _KILLED:
+        return verdict
+    others = all_matches.causes - {"host_oom_slurm", "ray_actor_died", "engine_core_died"}
+    return None if others else verdict
+
+
+def read_no_space(hit: Hit) -> Reading | None:
+    """Which disk: shared memory is a matter of the loader's, the rest of disks."""
+    text = hit.context.line.text
+    if "slurmd" in text and "spool" in text:
+        return None  # the node's own disk: Slurm's matter
+    if re.search(r"/dev/shm|</torch_|psm_|shm_open", text):
+        return Reading(0.85, "dataloader_killed")
+    match = _PATH.search(text)
+    path = (match[1] or match[2]) if match else ""
+    return Reading(0.95, fields={"path": path} if path else {})
+
+
+def read_port(hit: Hit) -> Reading:
+    """Ray's own ports are a matter of two Rays on a node, others of two runs or of bad luck."""
+    text = hit.context.line.text
+    match = _PORT.search(text)
+    port = next((group for group in match.groups() if group), "") if match else ""
+    actor = hit.context.line.actor
+    cause = "ray_port_in_use" if _RAY.search(text) or actor in ("raylet", "gcs_server") else ""
+    return Reading(0.9, cause, {"port": port} if port else {})
+
+
+_WAS_FULL = r"host memory of (?P<node>[\w.-]+) was at \d+ % \(.{1,60}\) just before the end"
+
+CAUSES = (
+    Cause(
+        id="host_oom_slurm",
+        tier="site",
+        title="The job ran out of host memory and the kernel killed processes",
+        tell="slurmstepd counts oom-kill events, srun says Out Of Memory, sacct OUT_OF_MEMORY (exit 0:125 or "
+        "signal 9), or the kernel names the killed process. /dev/shm counts as memory too.",
+        wordings=(
+            *worded(
+                ("oom", r"(?i)detected \d+ oom[-_ ]?kill event", "oom oomkill"),
+                ("out of memory", r"(?:srun|slurmstepd): error:.{0,120}Out Of Memory"),
+                ("out_of_memory", r"(?:\b|\|)OUT_OF_MEMORY(?:\b|\|)"),
+                (
+                    "exceeded",
+                    r"(?i)exceeded (?:job|step) memory limit|step .{0,40}exceeded (?:virtual )?memory limit|exceeded "
+                    r"memory "
+                    r"limit \(",
+                ),
+                ("out of memory: kill", r"(?i)out of memory: kill(?:ed)? process", "memory"),
+                ("memory cgroup out of memory", ""),
+                ("oom-kill:constraint", ""),
+                ("invoked oom-killer", ""),
+                ("defaultcpuallocator", r"(?i)DefaultCPUAllocator: (?:can't|not enough) (?:allocate )?memory"),
+                (
+                    "cannot allocate memory",
+                    r"(?i)(?:Errno 12\]|OSError|RuntimeError|fork).{0,80}Cannot allocate "
+                    r"memory",
+                ),
+                ("std::bad_alloc", ""),
+                ("oomkilled", r"\bOOMKilled\b"),
+                ("oom killed", r"(?i)have been oom killed"),
+                ("unable to allocate", r"(?:MemoryError|ArrayMemoryError).{0,20}Unable to allocate [\d.]+ [KMGTP]iB"),
+                ("memoryerror", r"^(?:builtins\.)?MemoryError(?:: .{0,200})?$"),
+                ("out_of_me+", r"(?:^|[|\s])OUT_OF_ME\+"),
+                confidence=0.95,
+                unless=r"CUDA_ERROR|Detected 0 oom|partially swapped out|^(?:builtins\.)?MemoryError: .{0,40}(?:GPU|"
+                r"CUDA)",
+            ),
+            Wording(
+                anchor="killed",
+                pattern=r"slurm_script: line \d+: +\d+ Killed\b",
+                confidence=0.65,
+            ),
+            Wording(
+                anchor="sigkill",
+                pattern=r"(?i)(?:trainer|process|worker|child).{0,80}\bSIGKILL\b|Signal 9 \(SIGKILL\)",
+                # launchers end their own processes so, and say that they do
+                unless=r"(?i)potential root causes|possible causes|OOM killer|forcefully|\bsen(?:d|ding|"
+                r"t)\b.{0,40}SIGKILL",
+                confidence=0.5,
+            ),
+            Wording(
+                anchor="code",
+                words=("code", "exitcode"),
+                pattern=r"(?:exits with return code = |exit ?code ?: ?|exited with code )(?:-9|137)\b",
+                confidence=0.5,
+            ),
+            *worded(("just before the end", _WAS_FULL), confidence=0.7),
+        ),
+        weigh=host_oom,
+        explains=frozenset({"dataloader_killed", "ray_oom_kill"}),
+        remedies=(
+            Remedy(
+                id="more-host-memory",
+                summary="Ask for all memory of the node (or half as much again), with fewer loader and rollout "
+                "workers and less offload.",
+                commands=("sbatch --mem=0 …",),
+                safe="confirm",
+            ),
+        ),
+        wrong=("A smaller GPU micro batch: host memory is not the GPU's.",),
+        collect=(
+            "sacct's State and MaxRSS of the job's steps",
+            "dmesg of the node: the kernel names what it killed",
+            "df /dev/shm on the node",
+        ),
+        sources=("https://slurm.schedmd.com/sbatch.html#OPT_mem", "https://slurm.schedmd.com/cgroup.conf.html"),
+    ),
+    Cause(
+        id="dataloader_killed",
+        tier="root",
+        title="A data-loader worker was killed, most often for want of shared memory",
+        tell="Bus error means that /dev/shm is full; Killed means host memory.",
+        wordings=(
+            Wording(
+                anchor="dataloader worker",
+                pattern=r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) ?(?:is killed by signal|exited unexpectedly)",
+                confidence=0.95,
+            ),
+            *worded(
+                ("insufficient shared memory", ""),
+                ("bus error encountered in worker", ""),
+                (
+                    "shared memory",
+                    r"(?i)unable to (?:allocate|write|open|create) .{0,40}shared memory|dataloader.{0,80}out of "
+                    r"shared memory",
+                ),
+                ("unable to write to file </torch", ""),
+                (
+                    "bus error",
+                    r"(?i)^\W*(?:fatal python error: )?bus error(?: \(core dumped\))?|Signal: Bus error|task \d+: Bus "
+                    r"error",
+                ),
+                ("caught signal 7", ""),
+                ("/dev/shm", r"^(?:tmpfs|shm)\s.*\s(?:9[5-9]|100)% /dev/shm"),
+                confidence=0.8,
+                unless=r"Too many open files",
+            ),
+        ),
+        remedies=(
+            Remedy(
+                id="larger-shm",
+                summary="Halve the loader's workers, or give the container more shared memory and the job more memory.",
+                commands=("df -h /dev/shm", "docker run --shm-size=64g …"),
+                safe="auto",
+            ),
+        ),
+        wrong=("num_workers=0 for good: it starves the GPU.",),
+        sources=("https://docs.pytorch.org/docs/stable/multiprocessing.html#sharing-strategies",),
+    ),
+    Cause(
+        id="disk_quota",
+        tier="root",
+        title="A disk quota is used up",
+        detail="writing {path}",
+        tell="Errno 122. Often it is $HOME with its caches (Triton, HF, W&B), or the number of files, not the "
+        "run's own folder.",
+        wordings=worded(
+            ("quota exceeded", r"(?i)disk quota exceeded|quota exceeded.{0,40}(?:file|disk|block|inode)"),
+            ("errno 122", ""),
+            ("edquot", ""),
+            ("os error 122", ""),
+            confidence=0.95,
+        ),
+        remedies=(
+            Remedy(
+                id="move-caches",
+                summary="Put the caches on scratch.",
+                commands=(
+                    "export HF_HOME=<scratch>/hf TRITON_CACHE_DIR=<scratch>/triton VLLM_CACHE_ROOT=<scratch>/vllm",
+                    "export TMPDIR=<scratch>/tmp WANDB_DIR=<scratch>/wandb",
+                ),
+                safe="auto",
+            ),
+            Remedy(
+                id="delete-checkpoints",
+                summary="Delete the oldest checkpoints, after looking at the list.",
+                safe="confirm",
+            ),
+        ),
+        wrong=("df: it shows the file system, not your quota.",),
+        sources=("NOAA-EPIC/EAGLE#121",),
+    ),
+    Cause(
+        id="disk_full",
+        tier="root",
+        title="A disk is full or failed while writing",
+        detail="writing {path}",
+        tell="Errno 28, a failed PytorchStreamWriter, or an I/O error under torch.save. The path says which disk.",
+        wordings=(
+            Wording(
+                anchor="no space left on device",
+                unless=r"(?i)inotify|file watchers|NCCL WARN|shared memory segment",
+                check=read_no_space,
+            ),
+            Wording(anchor="errno 28", unless=r"(?i)inotify|no space left", check=read_no_space),
+            *worded(
+                ("pytorchstreamwriter failed", ""),
+                ("unexpected pos", r"inline_container\.cc.{0,40}unexpected pos \d+ vs"),
+                ("storagefull", ""),
+                ("os error 28", ""),
+                ("iostream error", r"basic_ios::clear: iostream error"),
+                ("enospc", r"\bENOSPC\b"),
+                (
+                    "input/output error",
+                    r"(?i)(?:errno 5\]|OSError|torch\.save|writ(?:e|ing)|"
+                    r"fwrite).{0,80}Input/output error",
+                ),
+                (
+                    "full",
+                    r"(?i)(?:error|fail\w*|cannot|can't|unable|abort\w*|exception|fatal|writ\w+).{0,120}\b(?:disk|"
+                    r"file ?system|"
+                    r"device|volume)(?: is)? full\b",
+                ),
+                confidence=0.85,
+                unless=r"(?i)inotify|file watchers|System limit|OutOfDiskError",
+            ),
+            *worded(
+                ("gib free", r"\((?P<path>/[^)]{1,300})\) has [\d.]+ GiB free, [\d.]+ (?:GiB )?are needed"),
+                (
+                    "a checkpoint needs about",
+                    r"a checkpoint needs about [\d.]+ GiB and (?P<path>\S{1,300}) has [\d.]+ GiB free",
+                ),
+                confidence=0.95,
+            ),
+        ),
+        explains=frozenset({"ray_disk_full", "ckpt_broken"}),
+        remedies=(
+            Remedy(
+                id="free-space",
+                summary="Free space on that file system, keep fewer checkpoints, and move caches and Ray's logs.",
+                commands=("df -h <path>", "df -i <path>"),
+                safe="confirm",
+            ),
+        ),
+        wrong=("Looking at free bytes only: a file system without free inodes says the same.",),
+        sources=("hkust-nlp/simpleRL-reason#19", "ray-project/ray#15595"),
+    ),
+    Cause(
+        id="too_many_open_files",
+        tier="root",
+        title="The limit of open files was reached",
+        tell="Errno 24; between processes of a data loader it shows as 'received 0 items of ancdata'.",
+        wordings=worded(
+            ("too many open files", ""),
+            ("errno 24]", ""),
+            ("0 items of ancdata", ""),
+            ("emfile", r"\bEMFILE\b"),
+            confidence=0.95,
+        ),
+        explains=frozenset({"dataloader_killed", "nccl_system_error"}),
+        remedies=(
+            Remedy(
+                id="raise-file-limit",
+                summary="Raise the soft limit to the hard one in the job script.",
+                commands=("ulimit -n $(ulimit -Hn)",),
+                safe="auto",
+            ),
+            Remedy(
+                id="fewer-loader-workers",
+                summary="Use fewer loader workers, or torch.multiprocessing.set_sharing_strategy('file_system').",
+                safe="confirm",
+            ),
+        ),
+        wrong=("Retrying: descriptors leak or are needed, they do not come back.",),
+        sources=("https://docs.pytorch.org/docs/stable/multiprocessing.html#sharing-strategies",),
+    ),
+    Cause(
+        id="port_in_use",
+        tier="root",
+        title="A TCP port is already taken",
+        detail="port {port}",
+        tell="Errno 98. Another run of yours on the node, or the time between choosing a port and using it.",
+        wordings=(
+            Wording(
+                anchor="address already in use",
+                pattern=r"(?i)address already in use",
+                check=read_port,
+            ),
+            Wording(anchor="eaddrinuse", check=read_port),
+            Wording(anchor="errno 98", check=read_port),
+            *worded(
+                ("failed to listen on any local network address", ""),
+                ("port", r"(?i)\bport \d{2,5} (?:is )?(?:already )?(?:in use|occupied|taken|being used)"),
+                confidence=0.85,
+                unless=r"(?i)trying (?:the )?(?:next|another|port \d+)|using (?:port )?\d+ instead|instead\b",
+            ),
+        ),
+        remedies=(
+            Remedy(
+                id="free-port",
+                summary="Derive ports from the job's id, or let the system choose (--rdzv-endpoint=localhost:0).",
+                commands=("export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))",),
+                safe="auto",
+            ),
+        ),
+        wrong=("Killing whatever holds the port: on a shared node it may be somebody's run.",),
+        sources=("https://docs.pytorch.org/docs/stable/elastic/run.html",),
+    ),
+)

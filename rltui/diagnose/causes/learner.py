@@ -1,0 +1,259 @@
+"""The trainer: batch arithmetic, numbers that are none, checkpoints."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rltui.diagnose.cause import Cause
+from rltui.diagnose.matches import Verdict, surest
+from rltui.diagnose.verdicts import Change, Remedy
+from rltui.diagnose.wording import Hit, Reading, Wording, worded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.diagnose.cause import Fields
+    from rltui.diagnose.matches import Match, Matches
+
+
+def read_loss_scale(hit: Hit) -> Reading | None:
+    """A dynamic scaler starts at 2^16 or 2^32 and halves until it fits; below 1 there is nothing left to halve."""
+    text = hit.groups.get("scale") or hit.groups.get("scale2") or ""
+    try:
+        scale = float(text.rstrip("."))
+    except ValueError:
+        return None
+    return Reading(0.85) if scale <= 1.0 else None
+
+
+def read_bare_assertion(hit: Hit) -> Reading | None:
+    """An assertion without words: the line of code that the traceback quotes compares or divides a batch size."""
+    code = "\n".join(line.text for line in hit.context.before(4) if line.text.lstrip().startswith("assert "))
+    return Reading(0.8) if re.search(r"batch.*(?:%|//|[<>=]=|[<>])", code) else None
+
+
+def read_size_mismatch(hit: Hit) -> Reading | None:
+    """Any program can get sizes wrong; in the midst of loading, those of the checkpoint are meant."""
+    around = hit.context.around(12, 0)
+    return Reading(0.8) if re.search(r"\b_?load_(?:\w+_)?(?:checkpoint|state_dict)\b", around) else None
+
+
+def nan_or_loss_scale(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
+    """What somebody says in words, or what the metrics show over the steps."""
+    return surest([*matches, *all_matches.of("nan_metric")])
+
+
+def batch_remedies(fields: Fields) -> tuple[Remedy, ...]:
+    """From the numbers: a world size that did not arrive, or the nearest batch that can be divided."""
+    numbers = [int(fields.get(name, "0")) for name in ("batch", "micro", "steps", "world")]
+    batch, micro, steps, world = numbers
+    unit = micro * steps
+    if not all(numbers) or max(numbers) > 10**9:
+        words = "Make the global batch micro batch × accumulation × ranks, with at least one sample each."
+    elif batch % unit == 0:
+        words = (
+            f"{batch} / ({micro} × {steps}) is {batch // unit}, but DeepSpeed counts {world} ranks: the launcher's "
+            f"world "
+            "size did not reach it."
+        )
+    else:
+        legal = max(unit * world, round(batch / (unit * world)) * unit * world)
+        words = f"Take {legal} as the global batch, the nearest multiple of {micro} × {steps} × {world}."
+    return (Remedy(id="legal-batch", summary=words, safe="auto"),)
+
+
+CAUSES = (
+    Cause(
+        id="ds_batch_assert",
+        tier="root",
+        title="The batch sizes do not multiply up",
+        detail="{batch} is not {micro} × {steps} × {world}",
+        tell="DeepSpeed wants global batch = micro batch × accumulation × ranks, all above zero; other trainers assert "
+        "that one size divides another.",
+        wordings=(
+            Wording(anchor="assertionerror", pattern=r"^AssertionError:?$", check=read_bare_assertion),
+            *worded(
+                ("size", r"(?i)batch[-_ ]size \S{1,12} (?:is )?not (?:a )?multiple of"),
+                "train_batch_size is not equal to",
+                "check batch related parameters",
+                (
+                    "train_batch_size is not equal to",
+                    r"(?<!\d)(?P<batch>\d{1,9}) ?!= ?(?P<micro>\d+) ?\* ?(?P<steps>\d+) ?\* ?(?P<world>\d+)",
+                ),
+                (
+                    "has to be greater than 0",
+                    r"(?i)(?:micro batch size per gpu|train batch size|gradient accumulation steps): \d+ has to be "
+                    r"greater than 0",
+                ),
+                (
+                    "only support equal chunk",
+                    r"only support equal chunk\. Got size of DataProto (?P<batch>\d+) and chunk (?P<parts>\d+)",
+                ),
+                (
+                    "train_micro_batch_size_per_gpu",
+                    r"(?i)either train_batch_size or train_micro_batch_size_per_gpu needs",
+                ),
+                (
+                    "divisible",
+                    r"(?i)AssertionError.{0,40}(?:real_)?train_batch_size.{0,120}divisible|(?:global|train|mini|micro|"
+                    r"effective|generation|rollout)[ _]batch[ _]size.{0,160}(?:must be|should be|is not|not) "
+                    r"(?:evenly )?divisible by",
+                ),
+                (
+                    "batch_size",
+                    r"(?i)(?:mini|micro|train|global)_batch_size(?:_\w{1,20})? \S{1,12} (?:should|must) be "
+                    r"(?:larger|greater) than",
+                ),
+                (
+                    "error: ",
+                    r"(?i)(?:Assertion|Value)Error: .{0,100}(?:batch|prompts|generations|rollout).{0,120}"
+                    r"(?:must (?:evenly )?divide\b|(?:must|should) be (?:evenly )?(?:divisible by|a multiple of))",
+                    "divide divisible multiple",
+                ),
+                confidence=0.9,
+                unless=r"^\s*(?:assert|f['\"]|if) ",
+            ),
+        ),
+        remedies=batch_remedies,
+        wrong=("Changing two of the numbers at random: compute the third.",),
+        sources=("https://www.deepspeed.ai/docs/config-json/#batch-size-related-parameters", "OpenRLHF/OpenRLHF#346"),
+    ),
+    Cause(
+        id="nan_or_loss_scale",
+        tier="root",
+        title="The training lost its numbers: NaN, or fp16 scaling at its minimum",
+        detail="{metric} is {value} for {length} steps",
+        tell="NaN in three steps in a row or in the loss, or a loss scale that cannot fall further. A single NaN "
+        "of grad_norm in mixed precision, and a scale that is still searching, are normal.",
+        wordings=(
+            *worded(
+                ("loss scale already at minimum", ""),
+                ("loss scale", r"(?i)minimum loss scale reached|loss scale (?:is|has) (?:reached|below) (?:the )?min"),
+                ("loss is nan", r"(?i)loss is nan"),
+                ("found", r"(?i)found (?:NaN|inf) in (?:local )?(?:grad|forward|loss)|found NaN in local", "nan inf"),
+                ("norm is", r"(?i)grad(?:ient)?[_ ]?norm is (?:not finite|nan|inf)\b", "nan inf finite"),
+                ("loss", r"(?i)loss (?:is|became|has become|diverged to) (?:nan|inf|not finite)\b", "nan inf finite"),
+                (
+                    "finite",
+                    r"(?i)(?:loss|grad(?:ient)?[_ ]?norm) is not finite|non-?finite (?:loss|"
+                    r"grad)",
+                    "finite nonfinite",
+                ),
+                ("returned nan values", r"returned nan values in its \d+th output"),
+                ("nan", r"probability tensor contains either `?inf`?, `?nan`?"),
+                confidence=0.85,
+                unless=r"(?i)if |\?|skip_nan|check_for_nan",
+            ),
+            Wording(
+                anchor="loss scale",
+                pattern=r"(?i)loss scale: (?P<scale>[\d.e+-]+), reducing to|reducing loss scale (?:to|from) "
+                r"(?P<scale2>[\d.e+-]+)",
+                check=read_loss_scale,
+            ),
+        ),
+        weigh=nan_or_loss_scale,
+        remedies=(
+            Remedy(
+                id="from-last-finite",
+                summary="Stop, and go on from the last checkpoint with finite numbers in bf16 and at half the "
+                "learning rate.",
+                changes=(
+                    Change("roles.learner.precision", "set", "bf16"),
+                    Change("train.learning_rate", "times", 0.5),
+                ),
+                safe="confirm",
+            ),
+            Remedy(
+                id="check-batch",
+                summary="Look at the batch of that step: empty responses, a micro batch above the mini batch, "
+                "wrong masks.",
+                safe="never",
+            ),
+        ),
+        wrong=("Clipping harder: NaN stays NaN.", "Waiting: a skipped step learns nothing."),
+        sources=("verl-project/verl#2505", "hiyouga/LlamaFactory#251"),
+    ),
+    Cause(
+        id="ckpt_broken",
+        tier="root",
+        title="A checkpoint is damaged, or does not fit the model or the number of ranks",
+        tell="'central directory' or a bad header mean a file that was cut while it was written; 'size mismatch' "
+        "and missing keys mean another layout.",
+        wordings=(
+            Wording(
+                anchor="must match the size of tensor b",
+                check=read_size_mismatch,
+            ),
+            *worded(
+                ("pytorchstreamreader failed", ""),
+                ("failed finding central directory", ""),
+                ("unexpected eof", r"(?i)unexpected EOF, expected \d+ more bytes"),
+                (
+                    "safetensor",
+                    r"(?i)SafetensorError: Error while deserializing|safetensors?.{0,80}(?:HeaderTooLarge|"
+                    r"HeaderTooSmall|"
+                    r"InvalidHeader\w*|MetadataIncompleteBuffer|incomplete metadata)",
+                    "safetensor safetensors safetensorerror",
+                ),
+                ("deserializing header", ""),
+                ("size mismatch for", r"size mismatch for \S+: copying a param"),
+                ("loading state_dict", r"Error\(s\) in loading state_dict"),
+                (
+                    "unpickling",
+                    r"UnpicklingError: (?:invalid load key|pickle data was truncated|unpickling stack underflow)",
+                    "unpicklingerror",
+                ),
+                ("ran out of input", r"EOFError: Ran out of input"),
+                ("storage has wrong", r"storage has wrong (?:byte )?size"),
+                ("invalid magic number", ""),
+                ("state_dict_metadata[fqn]", ""),
+                ("checkpointingexception", ""),
+                ("unable to load weights from pytorch checkpoint file", ""),
+                ("find a valid checkpoint at", ""),
+                (
+                    "no such file or directory",
+                    r"FileNotFoundError: .{0,40}No such file or directory: ['\"].{0,300}(?:checkpoint|ckpt|"
+                    r"global_?step|"
+                    r"/step)[-_]?"
+                    r"\d*/.{0,200}\.(?:pt|pth|bin|safetensors|distcp|json)",
+                ),
+                ("missing key in checkpoint state_dict", ""),
+                ("checkpoint file is corrupt", ""),
+                ("did not match the model", r"(?i)checkpoint (?:module )?state did not match the model"),
+                ("size mismatch between saved", ""),
+                ("archive is corrupted", ""),
+                (
+                    "checkpoint",
+                    r"(?i)checkpoint.{0,120}(?:is (?:corrupt|incomplete|broken|damaged|truncated)|corrupted)|"
+                    r"corrupt(?:ed)? "
+                    r"checkpoint",
+                ),
+                (
+                    "checkpoint",
+                    r"(?i)checkpoint.{0,80}used a DP world size of \d+ but the current|world size .{0,80}does not "
+                    r"match.{0,60}checkpoint",
+                ),
+                ("unable to find latest file", ""),
+                ("file might be corrupted", ""),
+                confidence=0.9,
+                unless=r"^\s*except |DataLoader worker|(?i:corrupt\w*\?|no corrupt)",
+            ),
+            *worded(
+                ("fits no others", r"was written by \d+ (?:learner|critic)s with ZeRO-\d and fits no others"),
+                ("is marked complete", r"is marked complete, but .{1,80} is unreadable"),
+                confidence=0.95,
+            ),
+        ),
+        remedies=(
+            Remedy(
+                id="previous-checkpoint",
+                summary="Fall back to the checkpoint before, once it is verified; damaged ones were written as a "
+                "process died.",
+                safe="auto",
+            ),
+        ),
+        wrong=("strict=False: what does not fit is then left at random values, silently.",),
+        sources=("https://docs.pytorch.org/docs/stable/notes/serialization.html",),
+    ),
+)

@@ -1,0 +1,200 @@
+"""What only rltui can see: stages that last, steps that stop coming, nodes that fail the check, drifting numbers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rltui.diagnose.cause import Cause, exclude_node
+from rltui.diagnose.verdicts import Remedy
+from rltui.diagnose.wording import Hit, Reading, Wording, worded
+
+if TYPE_CHECKING:
+    from rltui.diagnose.cause import Fields
+_STACKS = Remedy(
+    id="dump-stacks",
+    summary="See where every process waits before you end it: py-spy, or the flight recorder of NCCL.",
+    commands=("py-spy dump --pid <pid>",),
+    safe="never",
+)
+_RESUME = Remedy(
+    id="resume",
+    summary="Cancel, and resubmit from the newest complete checkpoint: once, not in a loop.",
+    safe="confirm",
+)
+_OURS = ("the rules of rltui, relative to the run's own history",)
+
+
+def _without_node(fields: Fields) -> tuple[Remedy, ...]:
+    return (exclude_node(fields, "Leave the node out and resubmit."),)
+
+
+SILENCE_S = 3600
+"""A log that says nothing for this long before somebody cancels the job was not at work."""
+
+LONGEST_SILENCE_S = 3 * 86_400
+ZONE_STEP_S = 900
+"""Clocks of containers and of Slurm may differ by whole quarters of an hour; such a gap proves nothing."""
+
+_NEAR_S = 120
+
+
+def read_silence(hit: Hit) -> Reading | None:
+    """A job that was cancelled long after its last line hung: nothing else tells where there is no error line."""
+    last = next((line.time for line in hit.context.before(200) if line.time[:1] == "2"), "")
+    try:
+        before = datetime.fromisoformat(last[:19].replace("_", "T").replace(" ", "T"))
+    except ValueError:
+        return None
+    waited = (datetime.fromisoformat(hit.groups["at"]) - before).total_seconds()
+    if not SILENCE_S <= waited <= LONGEST_SILENCE_S or not _NEAR_S < waited % ZONE_STEP_S < ZONE_STEP_S - _NEAR_S:
+        return None
+    return Reading(0.65, fields={"silent": f"{waited:.0f}"})
+
+
+CAUSES = (
+    Cause(
+        id="preflight_failed",
+        tier="root",
+        title="A node failed the check before the start",
+        detail="{node}: {reason}",
+        tell="preflight.json names the node and what is wrong with it; Ray was not started.",
+        wordings=worded(
+            ("is bad:", r"^preflight: node (?P<node>[\w.-]+) is bad: (?P<reason>.+)"),
+            confidence=0.9,
+        ),
+        remedies=_without_node,
+        wrong=("Turning the check off: the run then fails later, with less to read.",),
+        sources=_OURS,
+    ),
+    Cause(
+        id="cancelled_by_other",
+        tier="site",
+        title="Somebody else cancelled the job",
+        detail="user {who}",
+        tell="The scheduler names another user than you; 0 is root, so an administrator or a script of the site.",
+        wordings=worded(
+            ("not by you", r"^the job was cancelled by user (?P<who>\S+), not by you"),
+            confidence=0.9,
+        ),
+        remedies=(Remedy(id="ask-site", summary="Ask the site why, before you resubmit.", safe="never"),),
+        wrong=("Resubmitting at once: what made them cancel it may still hold.",),
+        sources=("https://slurm.schedmd.com/sacct.html",),
+    ),
+    Cause(
+        id="stage_stuck",
+        tier="effect",
+        title="A stage takes much longer than it should",
+        detail="{stage} for {lasted} s, {missing}",
+        tell="stage.json says since when, and which node, bundle or role has not come.",
+        wordings=worded(
+            ("are usual", r"^stage (?P<stage>[\w-]+) lasted (?P<lasted>\d+) s, \d+ are usual: (?P<missing>.+)"),
+            confidence=0.75,
+        ),
+        remedies=(_STACKS, _RESUME),
+        wrong=("Waiting: each stage has a deadline after which nothing more is to be expected.",),
+        collect=("the log of the node or role that is missing", "ray status on the head"),
+        sources=_OURS,
+    ),
+    Cause(
+        id="run_stalled",
+        tier="effect",
+        title="The run stopped making steps",
+        detail="none for {waited} s, where one takes {median} s",
+        tell="No line in metrics.jsonl for five times the median step and ten minutes, or no line at all in a log for "
+        "an hour before the job was cancelled. GPUs that wait in a "
+        "collective show 100 % utilisation at little power; idle ones wait for the other side.",
+        wordings=(
+            *worded(
+                ("no new step for", r"^no new step for (?P<waited>\d+) s, a step takes (?P<median>\d+) s"),
+                confidence=0.8,
+            ),
+            *worded(("idle for", r"^all GPUs of .{1,300} idle for \d+ s$"), confidence=0.5),
+            *worded(
+                (
+                    "timeout (",
+                    r"^Timeout "
+                    r"\(\d+:\d\d:\d\d\)!$",
+                ),
+                confidence=0.65,
+            ),  # faulthandler's, before its stacks
+            Wording(
+                anchor="cancelled at",
+                pattern=r"\*\*\* (?:JOB|STEP) .{1,80} CANCELLED AT (?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?! DUE)",
+                check=read_silence,
+            ),
+        ),
+        remedies=(_STACKS, _RESUME),
+        wrong=(
+            "Judging by utilisation: a hanging collective shows 100 %.",
+            "A longer timeout: the step does not come.",
+        ),
+        collect=("py-spy dump of the learner and of one engine", "the queues: which one is empty, which one is full"),
+        sources=_OURS,
+    ),
+    Cause(
+        id="run_slowed",
+        tier="aside",
+        title="Training became much slower than it was",
+        detail="{now} tokens/s, {before} before",
+        tell="Tokens a second fell below half of the run's own early steps. Often it comes before a failure of "
+        "the network or of a node; longer responses are the harmless reason.",
+        wordings=worded(("throughput fell to", r"^throughput fell to (?P<now>\d+) tokens/s from (?P<before>\d+)")),
+        remedies=(
+            Remedy(id="look-at-nodes", summary="Compare the nodes: clocks, power, temperature, network.", safe="never"),
+        ),
+        wrong=("Comparing with other runs: lengths and layouts differ.",),
+        sources=_OURS,
+    ),
+    Cause(
+        id="weight_sync_slow",
+        tier="aside",
+        title="Handing over weights takes most of a step",
+        detail="{share} %",
+        tell="time/weight_sync is more than half of time/total over the last steps.",
+        wordings=worded(("handing over weights takes", r"^handing over weights takes (?P<share>\d+) % of a step")),
+        remedies=(Remedy(id="look-at-network", summary="See which interface the weights travel over.", safe="never"),),
+        wrong=("More engines: each of them needs the weights too.",),
+        sources=_OURS,
+    ),
+    Cause(
+        id="parity_growth",
+        tier="aside",
+        title="Trainer and engine disagree more and more on the same tokens",
+        detail="{now}, {before} before",
+        tell="parity_max_abs is five times what it was: weights that arrive late or not at all, or a precision "
+        "that does not bear what was learned.",
+        wordings=worded(
+            ("drift apart", r"^trainer and engine drift apart: .{1,40} differ by (?P<now>\S+), (?P<before>\S+) before"),
+            confidence=0.8,
+        ),
+        remedies=(
+            Remedy(
+                id="check-weight-version",
+                summary="Compare weight_version of trainer and engines; resume with a fresh engine.",
+                safe="never",
+            ),
+        ),
+        wrong=("Ignoring it: the policy then trains on samples of another one.",),
+        sources=_OURS,
+    ),
+    Cause(
+        id="no_learning_signal",
+        tier="aside",
+        title="All samples of every prompt get the same reward: nothing can be learned from them",
+        detail="for {steps} steps",
+        tell="zero_std_fraction is 1 for ten steps: rewards are all zero (sandbox down, format never met) or all one.",
+        wordings=worded(
+            ("got the same reward for", r"^all samples of every prompt got the same reward for (?P<steps>\d+) steps"),
+        ),
+        remedies=(
+            Remedy(
+                id="read-samples",
+                summary="Read some samples and their rewards, then the reward's own log.",
+                safe="never",
+            ),
+        ),
+        wrong=("Waiting: equal rewards have no gradient.", "A higher learning rate."),
+        sources=_OURS,
+    ),
+)

@@ -1,0 +1,233 @@
+"""Ray coming up: its head, its ports, its versions, its sockets."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rltui.diagnose.cause import Cause
+from rltui.diagnose.matches import Verdict, surest, unless_followed_by
+from rltui.diagnose.verdicts import Remedy
+from rltui.diagnose.wording import Hit, Reading, Wording, worded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.diagnose.matches import Match, Matches
+_SOON_LINES = 200
+_NEXT_LINES = 12
+
+
+def read_nested_srun(hit: Hit) -> Reading | None:
+    """Inside a batch job, srun makes steps; one that queues has lost its job's environment and asks for a new job."""
+    before = "\n".join(line.text for line in hit.context.before(6))
+    return Reading(0.65) if re.search(r"(?i)\bray start\b|\bIP head\b|starting (?:head|worker)", before) else None
+
+
+def read_node_info(hit: Hit) -> Reading | None:
+    """A node that starts asks the head for itself again and again, until the head knows it or time is up."""
+    after = "\n".join(line.text for line in hit.context.after(12))
+    return None if "Ray runtime started" in after else Reading(0.7)
+
+
+def read_head_reached(hit: Hit) -> Reading:
+    """Ray says that it is connected; to which address stands in the line before."""
+    for line in hit.context.before(3):
+        match = re.search(r"cluster at address: ([\w.:-]+?)\.*$", line.text)
+        if match is not None:
+            return Reading(1.0, fields={"address": match[1]})
+    return Reading(1.0)
+
+
+# who raises an error or ends itself does not reach the head later; who only logs it tries again
+_FINAL = re.compile(r"Check failed|^\s*[\w.]*(?:Error|Exception)\b|will terminate")
+
+
+def ray_head_unreachable(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
+    """Failed tries before Ray was reached, or says that it runs, are how every bring-up looks."""
+    reached = all_matches.of("ray_head_reached")
+    # where the log has no line with the address that was reached, it is the one that was tried just before
+    nameless = [one for one in reached if "address" not in one.fields]
+    final = [one for one in matches if _FINAL.search(one.evidence.text)]
+    tries = [
+        one
+        for one in unless_followed_by(matches, all_matches.of("ray_up"))
+        if one not in final and not any(_soon_after(other, one, _NEXT_LINES) for other in nameless)
+    ]
+    left = unless_followed_by([*final, *tries], reached, same="address")
+    return surest(sorted(left, key=lambda one: one.order))
+
+
+def _soon_after(one: Match, other: Match, lines: int = _SOON_LINES) -> bool:
+    return one.source == other.source and 0 <= one.order - other.order <= lines
+
+
+CAUSES = (
+    Cause(
+        id="ray_head_unreachable",
+        tier="root",
+        title="Ray's head did not answer",
+        detail="at {address}",
+        tell="Connections to the GCS fail. An address that begins with a colon was put together from an empty "
+        "variable; 'srun: job queued' inside a job means that a new job was asked for instead of a step.",
+        wordings=(
+            *worded(
+                (
+                    "failed to connect to gcs",
+                    r"(?i)failed to connect to GCS(?:.{0,40}address "
+                    r"(?P<address>[\w.:-]*\w))?",
+                ),
+                ("unable to connect to gcs", r"(?i)unable to connect to GCS(?: at (?P<address>[\w.:-]*\w))?"),
+                ("gcs", r"(?i)could not read .{0,60} from GCS|did GCS start successfully"),
+                ("reconnect to gcs", ""),
+                ("connect to ray cluster at", r"(?i)failed to connect to ray cluster at (?P<address>[\w.:-]*\w)"),
+                (
+                    "gcs",
+                    r"(?i)GCS (?:server )?(?:may have been killed|is (?:down|dead|unreachable)|has (?:failed|died))|"
+                    r"GCS "
+                    r"failed to (?:check|respond|start)",
+                ),
+                ("running ray instance", r"Could not find any running Ray instance"),
+                ("ray client connection timeout", ""),
+                ("connect to redis", r"(?i)(?:unable to|failed to|could not) connect to redis", "redis"),
+                ("current node timed out during startup", ""),
+                ("ray expects this ip", r"(?i)ray expects this IP to be either the GCS address or one of the Raylet"),
+                ("cluster id from gcs", r"(?i)failed to get cluster id from gcs"),
+                ("node_ip_address.json", r"(?i)timed out.{0,80}node_ip_address\.json"),
+                (
+                    "register worker",
+                    r"(?i)failed to register worker .{0,80}raylet|unable to register worker with "
+                    r"raylet",
+                ),
+                ("system config", r"(?i)failed to get (?:the )?system config"),
+                "failed to start gcs",
+                ("waiting for gcs", r"(?i)timed out (?:while )?waiting for GCS"),
+                ("global state", r"Timed out (?:while )?waiting for global state"),
+                ("nodes to start", r"(?i)timed out waiting for (?:the )?other nodes to start"),
+                ("head node to start", r"(?i)timed out waiting for (?:the )?head node to start"),
+                ("background srun", r"(?i)background srun '?ray-?_?head"),
+                ("node info", r"(?i)(?:no|failed to get|timed out waiting for) node info (?:found|for)"),
+                ("node_ip_address", r"(?i)can(?:'|no)t find a `?node_ip_address"),
+                confidence=0.85,
+            ),
+            Wording(
+                anchor="gcs cannot find the node",
+                check=read_node_info,
+            ),
+            Wording(
+                anchor="queued and waiting for resources",
+                pattern=r"srun: job \d+ queued and waiting for resources",
+                check=read_nested_srun,
+            ),
+            *worded(("ray did not come up on", r"Ray did not come up on (?P<address>[\w.-]+)")),
+        ),
+        weigh=ray_head_unreachable,
+        explains=frozenset({"ray_actor_died"}),
+        remedies=(
+            Remedy(
+                id="check-address",
+                summary="Print the head's address; take it from the interface that the nodes share, with a new port.",
+                commands=("ip -o -4 addr show", "ray start --head --node-ip-address=<address> --port=<port>"),
+                safe="auto",
+            ),
+        ),
+        wrong=("Longer sleeps between head and workers: wait for the port instead, with a deadline.",),
+        sources=("ModalMinds/MM-EUREKA#54", "ray-project/ray#43778"),
+    ),
+    Cause(
+        id="ray_port_in_use",
+        tier="root",
+        title="Another Ray on this node holds the port, so two clusters got mixed up",
+        tell="Session names that do not match, or a GCS that cannot bind its port.",
+        wordings=worded(
+            ("does not match persisted value", r"(?i)session name .{0,120}does not match persisted value"),
+            "failed to add any wildcard listeners",
+            ("no address added out of total", ""),
+            ("already running", r"(?i)ray is trying to start at .{0,80}but is already running"),
+            (
+                "port",
+                r"(?i)(?:ray|gcs|raylet|dashboard|redis|object.?manager|node.?manager).{0,120}(?:port \d+.{0,40}(?:in "
+                r"use|already used|occupied)|trying to use a port number)",
+            ),
+            ("failed to start the grpc server", ""),
+            ("check failed: server_", ""),
+            ("already occupied", r"(?i)failed to bind to \S+ because it's already occupied"),
+            ("failed to bind", r"(?i)(?:ray|gcs|raylet|redis).{0,80}failed to bind"),
+            confidence=0.9,
+        ),
+        explains=frozenset({"port_in_use", "ray_head_unreachable", "ray_version_mismatch", "ray_actor_died"}),
+        remedies=(
+            Remedy(
+                id="own-ports",
+                summary="Derive all of Ray's ports from the job's id, and test the bind first.",
+                safe="auto",
+            ),
+        ),
+        wrong=("ray stop --force on a shared node: it ends your other runs too.",),
+        sources=("https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations",),
+    ),
+    Cause(
+        id="ray_version_mismatch",
+        tier="root",
+        title="The Ray cluster was started with another Ray or Python",
+        tell="Ray prints both versions.",
+        wordings=worded(
+            ("version mismatch: the cluster was started with", ""),
+            ("versions differ between client and server", ""),
+            ("incompatible with server", r"(?i)client ray installation incompatible with server"),
+            ("version mismatch", r"(?i)(?:ray|python).{0,20}version mismatch"),
+            ("does not match", r"(?i)\bray\b.{0,40}version.{0,40}does not match"),
+            confidence=0.95,
+            unless=r"(?i)\bpatch version mismatch",  # a warning
+        ),
+        explains=frozenset({"ray_head_unreachable", "ray_actor_died"}),
+        remedies=(
+            Remedy(
+                id="same-environment",
+                summary="Activate the same environment in every step, and keep away from stale clusters with own "
+                "port and folder.",
+                safe="auto",
+            ),
+        ),
+        wrong=("RAY_IGNORE_VERSION_MISMATCH: workers then fail to register.",),
+        sources=("Unakar/Logic-RL#30",),
+    ),
+    Cause(
+        id="ray_socket_path",
+        tier="root",
+        title="The path of a Unix socket is too long",
+        tell="Linux allows 107 bytes, and Ray adds about 62 to its folder.",
+        wordings=worded(
+            ("af_unix path", r"(?i)AF_UNIX path (?:length cannot exceed|too long)"),
+            ("too long", r"(?i)(?:unix|socket).{0,60}path (?:name )?(?:is )?too long"),
+            confidence=0.95,
+        ),
+        remedies=(
+            Remedy(
+                id="short-tmpdir",
+                summary="Use a temporary folder of at most 40 bytes.",
+                commands=("export RAY_TMPDIR=/tmp/r$SLURM_JOB_ID TMPDIR=/tmp/r$SLURM_JOB_ID",),
+                safe="auto",
+            ),
+        ),
+        wrong=("A symbolic link to a long path: the kernel counts the path as written by Ray, which resolves it.",),
+        sources=("ray-project/ray#7945",),
+    ),
+)
+
+STATES = {
+    "ray_up": worded(
+        "ray runtime started",
+        ("autoscaler status", r"(?i)^=+ autoscaler status"),
+        ("started a local ray instance", ""),
+        ("ray", r"(?i)\bray (?:head|cluster|runtime)(?: node)? is (?:now )?(?:up|ready|running|healthy)\b"),
+        (
+            "",
+            r"(?i)\ball \d* ?(?:ray )?(?:nodes|workers|worker nodes) (?:have |are )?(?:joined|connected|ready|up|"
+            r"active)",
+            "nodes workers",
+        ),
+        ("submitted successfully", r"(?i)job .{1,80} submitted successfully"),
+    ),
+    "ray_head_reached": (Wording(anchor="connected to ray cluster", check=read_head_reached),),
+}

@@ -1,0 +1,238 @@
+"""What keeps a job, a step or a container from starting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.diagnose.cause import Cause
+from rltui.diagnose.matches import Verdict, surest, unless_followed_by
+from rltui.diagnose.verdicts import Remedy
+from rltui.diagnose.wording import Wording, worded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.diagnose.matches import Match, Matches
+
+# Slurm builds the names of limits from scope, resource and span.
+_LIMIT_NAMES = " ".join(
+    f"{scope}{resource}{span}"
+    for scope in ("assocgrp", "assocmax", "assocmin", "qosgrp", "qosmax", "qosmin")
+    for resource in (
+        "cpu", "gres", "mem", "memory", "node", "billing", "bb", "energy", "license", "jobs", "job", "submitjobs",
+        "submitjob", "wall", "wallduration", "tres", "unknown", "prio",
+    )
+    for span in (
+        "", "limit", "minutes", "minuteslimit", "runminutes", "runminuteslimit", "perjob", "perjoblimit", "peruser",
+        "peruserlimit", "pernode", "pernodelimit", "peraccount", "peraccountlimit", "minutesperjob",
+        "minutesperjoblimit", "notsatisfied", "threshlimit",
+    )
+)  # fmt: skip
+_REFUSALS = (
+    r"(?:sbatch|srun|salloc|error|_slurm_rpc_\w+|allocation failure|submission failed|allocate failed|"
+    r"Job submit)\b.{0,160}"
+    r"(?:Invalid (?:partition|account|qos|generic resource|job array|node name|feature|time limit|reservation|"
+    r"dependency)|"
+    r"No partition specified|group not permitted|Node count specification invalid|"
+    r"Requested (?:node|partition) configuration (?:is )?not available|Requested time limit is invalid|"
+    r"violates accounting/QOS policy|Access/permission denied|Required node not available|Memory required by task|"
+    r"More processors requested than permitted|CPU count (?:per node )?(?:can not|specification)|"
+    r"Unable to allocate resources|Job dependency problem|Pathname of a file|Batch script contains DOS|"
+    r"Job size specification needs|GRES.{0,40}invalid|Invalid --)"
+)
+
+
+def slurm_step_create(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
+    """A refusal counts; a retry only if it is said again ('still disabled') and no step came about after it.
+
+    srun says "temporarily disabled" at once and "still disabled" after a minute and more of waiting, and "Step created"
+    when the wait is over.
+    """
+    verdict = surest(matches)
+    if verdict is not None:
+        return verdict
+    waiting = unless_followed_by(all_matches.of("step_waiting"), all_matches.of("step_created"), same="job")
+    if any(one.fields["word"] == "still" for one in waiting) or len(waiting) >= 3:
+        return Verdict(confidence=0.75, matches=waiting)
+    return None
+
+
+CAUSES = (
+    Cause(
+        id="slurm_submit_reject",
+        tier="root",
+        title="Slurm refused the job as it was asked for",
+        tell="The client's error names what is wrong; a limit by name may stand in the line before the general one.",
+        wordings=(
+            Wording(
+                anchor="error",
+                pattern=_REFUSALS,
+                unless=r"create step|Task launch|Unable to contact|Socket timed out",
+                confidence=0.95,
+            ),
+            Wording(anchor="_slurm_rpc_", pattern=_REFUSALS, confidence=0.95),
+            Wording(anchor="allocation failure", pattern=_REFUSALS, confidence=0.9),
+            *worded(
+                ("error:", r"error: (?:QOS|Assoc)(?:Max|Grp|Min)\w+Limit", _LIMIT_NAMES),
+                (
+                    "batch job submission failed",
+                    r"Batch job submission failed: (?!Unable to contact|Socket timed out|Rate limit|I/O error)",
+                ),
+                (
+                    "fatal:",
+                    r"(?:sbatch|salloc|srun): fatal: (?:No |SLURM_|Invalid |Can't |Unable to (?:open|find|parse|read) "
+                    r"|--)",
+                ),
+                "this does not look like a batch script",
+                ("unrecognized option", r"(?:sbatch|srun|salloc): unrecognized option"),
+                (
+                    "sbatch: error",
+                    r"sbatch: error: (?:invalid|Invalid|unrecognized|Unable to open file|You must specify|Please "
+                    r"specify|"
+                    r".{0,60}(?:not allowed|required|exceeds))",
+                ),
+                confidence=0.9,
+            ),
+        ),
+        explains=frozenset({"slurm_pending"}),
+        remedies=(
+            Remedy(
+                id="fix-request",
+                summary="Change the field that is named; see which partitions, accounts, QOS and limits you have.",
+                commands=(
+                    "sinfo -o '%P %l %D %G %c %m'",
+                    "sacctmgr show assoc user=$USER format=account,partition,qos",
+                ),
+                safe="auto",
+            ),
+        ),
+        wrong=(
+            "Retrying: of all refusals only busy controllers pass by themselves.",
+            "$VAR in #SBATCH lines: not expanded.",
+        ),
+        sources=("https://slurm.schedmd.com/sbatch.html",),
+    ),
+    Cause(
+        id="slurm_pending",
+        tier="aside",
+        title="The job cannot start as it was asked for, or waits for a limit or node",
+        tell="Limits per job or of the partition never pass; limits of a group or user pass when other jobs end; "
+        "ReqNodeNotAvail is a node down or reserved, or a time limit that crosses a maintenance window.",
+        wordings=worded(
+            ("reqnodenotavail", ""),
+            ("dependencyneversatisfied", ""),
+            ("assoc", r"\bAssoc(?:Grp|Max|Min)\w+", _LIMIT_NAMES),
+            ("qos", r"\bQOS(?:Grp|Max|Min)\w+", _LIMIT_NAMES),
+            ("partitiontimelimit", r"(?:^|[\s(])Partition(?:Time|Node)Limit\b"),
+            ("partitionnodelimit", r"(?:^|[\s(])Partition(?:Time|Node)Limit\b"),
+            ("jobheldadmin", ""),
+            ("badconstraints", r"(?:^|[\s(])BadConstraints\b"),
+            ("nodes required for job", r"(?i)nodes required for job are down, drained or reserved"),
+            ("reserved for maintenance", ""),
+            ("partitiondown", r"(?:^|[\s(])Partition(?:Down|Inactive)\b", "partitiondown partitioninactive"),
+            ("invalid", r"(?:^|[\s(])Invalid(?:QOS|Account)\)?", "invalidqos invalidaccount"),
+            confidence=0.85,
+            unless=r"(?i)error:|submission failed",
+        ),
+        remedies=(
+            Remedy(
+                id="explain-pending",
+                summary="See what blocks, then change size, time or QOS.",
+                commands=("squeue --me --start", "scontrol show job <id>"),
+                safe="never",
+            ),
+        ),
+        wrong=(
+            "Waiting on a per-job limit: it never starts.",
+            "Cancelling for Resources or Priority: those are normal.",
+        ),
+        sources=("https://slurm.schedmd.com/job_reason_codes.html",),
+    ),
+    Cause(
+        id="slurm_step_create",
+        tier="root",
+        title="A job step could not be started inside the job",
+        detail="{reason}",
+        tell="srun cannot create its step. 'Temporarily disabled, retrying' with 'Step created' after it is normal.",
+        wordings=(
+            Wording(
+                anchor="unable to create step",
+                pattern=r"Unable to create step for job \S+: (?P<reason>.+)",
+                unless=r"(?i)temporarily disabled|retrying",
+                confidence=0.95,
+            ),
+            # NeMo RL's ray.sub, of the step of a worker
+            Wording(
+                anchor="background srun",
+                pattern=r"(?i)background srun '?(?P<reason>(?!ray-?_?head)[\w.-]+)'? died",
+                confidence=0.7,
+            ),
+            Wording(
+                anchor="job credential",
+                pattern=r"(?i)(?:job credential expired|invalid job credential|job credential revoked)",
+            ),
+        ),
+        weigh=slurm_step_create,
+        remedies=(
+            Remedy(
+                id="overlap-steps",
+                summary="Let steps share with --overlap, or give each its part with --exact; repeat --gres in the "
+                "step; start fewer at once.",
+                commands=("srun --overlap --gres=gpu:<n> …",),
+                safe="auto",
+            ),
+        ),
+        wrong=("More nodes: the step waits for what an earlier step of the same job holds.",),
+        sources=("https://slurm.schedmd.com/srun.html#OPT_overlap",),
+    ),
+    Cause(
+        id="container_start",
+        tier="root",
+        title="The container did not start",
+        tell="pyxis, enroot, Apptainer or docker say so; pyxis prints the reason in the lines after it.",
+        wordings=worded(
+            ("pyxis", r"error: pyxis:|pyxis: (?:couldn't|failed|child \d+ failed|container start failed)"),
+            ("enroot", r"(?i)enroot(?:-\w+)?: (?:failed|error)|\[ERROR\].{0,80}enroot"),
+            ("[error]", r"\[ERROR\] .{0,80}(?:squashfs|Invalid image|Could not .{0,40}(?:image|URI|registry))"),
+            ("[error]", r"\[ERROR\] No such file or directory: \S+\.sqsh\b"),
+            ("spank_pyxis", r"spank_pyxis.{0,60}failed"),
+            ("error response from daemon", r"(?i)error response from daemon"),
+            ("nvidia-container-cli", r"(?i)nvidia-container-cli: .{0,60}error"),
+            ("fatal:", r"FATAL: {2,}.{0,80}(?i:container|image|overlay|sif\b|oci)"),
+            ("container creation failed", ""),
+            ("retval", r"^ABORT {1,4}: Retval = [1-9]"),
+            ("oci runtime", r"(?i)OCI runtime.{0,40}failed"),
+            ("could not open image", ""),
+            ("manifest unknown", ""),
+            ("invalid reference format", ""),
+            ("pull access denied", ""),
+            ("invalid image reference", ""),
+            ("pull rate limit", r"(?i)reached your (?:unauthenticated )?pull rate limit"),
+            ("toomanyrequests", r"toomanyrequests: "),
+            ("registry", r"(?i)\[ERROR\].{0,200}registry.{0,200}(?:\b4(?:01|03|04|29)\b|error code)"),
+            ("fatal", r"FATAL: +(?:.{0,40}(?:docker://|squashfs|bind path|mount ))"),
+            confidence=0.9,
+        ),
+        explains=frozenset({"slurm_launch_failed", "disk_full"}),
+        remedies=(
+            Remedy(
+                id="fix-image",
+                summary="Check path (a .sqsh file needs / or ./ before it), credentials, and entrypoint "
+                "(--no-container-entrypoint).",
+                safe="auto",
+            ),
+        ),
+        wrong=("Another node: the same image fails everywhere, unless only one node says so.",),
+        sources=("https://github.com/NVIDIA/pyxis/wiki", "NVIDIA/pyxis#61"),
+    ),
+)
+
+STATES = {
+    "step_waiting": (
+        Wording(
+            anchor="step creation",
+            pattern=r"(?i)(?:job (?P<job>\d+) )?step creation (?P<word>temporarily|still) disabled",
+        ),
+    ),
+    "step_created": (Wording(anchor="step created", pattern=r"(?i)step created for (?:StepId=|job )?(?P<job>\d+)?"),),
+}

@@ -1,0 +1,29 @@
+"""Lines that are no cause, but that causes of several families take into account."""
+
+from __future__ import annotations
+
+from rltui.diagnose.first_exception import STATE as FIRST_EXCEPTION
+from rltui.diagnose.first_exception import read_traceback
+from rltui.diagnose.wording import Wording
+
+STATES = {
+    FIRST_EXCEPTION: (Wording(anchor="traceback (most recent call last)", check=read_traceback),),
+    "failed_end": (
+        Wording(
+            anchor="exit",
+            words=("exit", "exited", "exits"),
+            pattern=r"(?i)exited with exit code [1-9]|exit(?:ed|s)?(?: with)?(?: status| code)?[ :=]+(?:-?[1-9]\d*)\b",
+        ),
+        Wording(anchor="returned non-zero exit status"),
+        Wording(anchor="outcome", pattern=r"^outcome: (?:failed|lost)"),
+    ),
+    "training_done": (
+        Wording(
+            anchor="",
+            words=("metrics", "complete", "completed", "finished", "done"),
+            pattern=r"(?i)\bfinal validation metrics\b|\btraining (?:run )?(?:is |has )?(?:been )?(?:completed?|"
+            r"finished|done)\b",
+            unless=r"(?i)\bnot\b|before|until|error|fail",
+        ),
+    ),
+}

@@ -1,0 +1,134 @@
+"""From matches to diagnoses: one for each cause, causes before consequences, remedies as the evidence allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.diagnose.index import CAUSES
+from rltui.diagnose.matches import surest
+from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis, Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rltui.diagnose.cause import Cause
+    from rltui.diagnose.matches import Matches, Verdict
+    from rltui.diagnose.verdicts import Evidence
+
+MOST_EVIDENCE = 4
+LATE_LINES = 300
+"""Processes write at the same time: a consequence may be printed this many lines before its cause."""
+
+LEAST_CONFIDENCE = 0.4
+EXPLAINING = 0.65
+"""A cause that is less sure than this stands beside others, and explains none of them away."""
+
+_TIERS = ("site", "root", "effect", "aside", "wrapper")
+
+
+class Candidate(Struct, frozen=True):
+    """A cause with its verdict, before it is weighed against others."""
+
+    cause: Cause
+    verdict: Verdict
+
+    @property
+    def first(self) -> int:
+        """Order of the earliest line."""
+        return min(match.order for match in self.verdict.matches)
+
+    @property
+    def sources(self) -> set[int]:
+        """Indices of the sources with evidence."""
+        return {match.source for match in self.verdict.matches}
+
+
+def rank(matches: Matches) -> tuple[Diagnosis, ...]:
+    """Return the diagnoses that ``matches`` amount to, causes first; empty where nothing is wrong."""
+    candidates = [found for cause in CAUSES.values() if (found := _candidate(cause, matches)) is not None]
+    secondary = {found.cause.id for found in candidates if any(explains(other, found) for other in candidates)}
+    ranked = sorted(candidates, key=lambda found: _rank(found, found.cause.id in secondary))
+    return tuple(_diagnosis(found, found.cause.id in secondary) for found in ranked)
+
+
+def _candidate(cause: Cause, matches: Matches) -> Candidate | None:
+    own = matches.of(cause.id)
+    verdict = cause.weigh(own, matches) if cause.weigh else surest(own)
+    if verdict is None or verdict.confidence < LEAST_CONFIDENCE:
+        return None
+    return Candidate(cause, verdict)
+
+
+def explains(one: Candidate, other: Candidate) -> bool:
+    """Whether ``other`` is a consequence of ``one``, as far as kind and order tell."""
+    if one is other or one.verdict.confidence < EXPLAINING:
+        return False
+    if other.cause.id in one.cause.explains:
+        return True
+    if one.cause.id in other.cause.explains:
+        return False
+    tier, lesser = one.cause.tier, other.cause.tier
+    if lesser == "wrapper":  # of two frameworks that pass it on, the first is the nearer one
+        return tier != "wrapper" or _before(one, other)
+    if tier in ("aside", "wrapper", "effect"):
+        return lesser == "aside" and tier == "effect"
+    if lesser == "aside":
+        return True
+    if lesser == "effect":
+        return tier == "site" or _not_after(one, other)
+    return tier == "site" and lesser == "root" and _before(one, other)
+
+
+def _not_after(one: Candidate, other: Candidate) -> bool:
+    return one.first <= other.first + LATE_LINES or not one.sources & other.sources
+
+
+def _before(one: Candidate, other: Candidate) -> bool:
+    return one.first < other.first and bool(one.sources & other.sources)
+
+
+def _rank(found: Candidate, is_secondary: bool) -> tuple[bool, bool, int, int]:
+    unsure = found.verdict.confidence < SURE_ENOUGH
+    return (is_secondary, unsure, _TIERS.index(found.cause.tier), found.first)
+
+
+def _diagnosis(found: Candidate, is_secondary: bool) -> Diagnosis:
+    cause, verdict = found.cause, found.verdict
+    evidence = _evidence(verdict)
+    fields = {**_whereabouts(evidence), **verdict.fields}
+    return Diagnosis(
+        id=cause.id,
+        confidence=round(verdict.confidence, 2),
+        summary=cause.summary(fields),
+        secondary=is_secondary,
+        evidence=evidence,
+        remedies=cause.remedies_for(fields) if verdict.confidence >= SURE_ENOUGH else (_collect(cause),),
+    )
+
+
+def _evidence(verdict: Verdict) -> tuple[Evidence, ...]:
+    """The most telling line, then the earliest others that say something different."""
+    chosen: dict[str, Evidence] = {}
+    first, *rest = verdict.matches
+    for match in (first, *sorted(rest, key=lambda one: one.order)):
+        chosen.setdefault(match.evidence.text, match.evidence)
+    return tuple(list(chosen.values())[:MOST_EVIDENCE])
+
+
+def _whereabouts(evidence: Sequence[Evidence]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in evidence:
+        for name in ("node", "gpu", "rank"):
+            value = getattr(one, name)
+            if value:
+                found.setdefault(name, value)
+    return found
+
+
+def _collect(cause: Cause) -> Remedy:
+    wanted: Iterable[str] = cause.collect or ("the log from its beginning", "the logs of all ranks and nodes")
+    return Remedy(
+        id="collect-more", summary=f"Collect more before changing anything: {'; '.join(wanted)}.", safe="auto"
+    )

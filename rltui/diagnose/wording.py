@@ -1,0 +1,146 @@
+"""How logs word a cause: a literal anchor for speed, a pattern for certainty, a small check for the context."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from rltui.diagnose.context import Context
+    from rltui.diagnose.lines import Line
+
+
+STATES = frozenset({
+    "engine_exit_line", "engine_work_done", "failed_end", "nan_metric", "nccl_loaded", "nccl_position", "nccl_system",
+    "ray_head_reached", "ray_up", "step_created", "step_waiting", "thread_limit", "traceback",
+    "training_done", "wandb_back", "xid_halted",
+})  # fmt: skip
+"""What wordings may stand for besides causes: no causes themselves, but causes take them into account."""
+
+
+class Reading(Struct, frozen=True):
+    """What a check makes of a hit: how sure, of which cause where not the wording's own, and with what details."""
+
+    confidence: float
+    cause: str = ""
+    fields: dict[str, str] = {}
+
+
+class Hit(Struct, frozen=True):
+    """A line that a wording's pattern matched, with the lines around it."""
+
+    groups: dict[str, str]
+    """The pattern's named groups that took part."""
+    context: Context
+
+
+Check: TypeAlias = Callable[[Hit], "Reading | None"]
+
+
+class Wording(Struct, frozen=True, kw_only=True):
+    """One way in which systems word one cause.
+
+    Attributes:
+        anchor: Literal in lower case, found in every line that the pattern can match.
+        words: One of these stands as a whole word (a run of letters, in lower case) in every such line; the scan looks
+            for them first. Empty: the longest word of the anchor.
+        pattern: Regular expression on the cleaned line; empty where the anchor says it all. Case matters unless it
+            starts with ``(?i)``.
+        unless: Regular expression; a line that it matches does not count.
+        confidence: How far this line alone speaks for the cause.
+        check: Looks at the match in its context; None from it means "does not count".
+    """
+
+    anchor: str
+    words: tuple[str, ...] = ()
+    pattern: str = ""
+    unless: str = ""
+    confidence: float = 0.9
+    check: Check | None = None
+
+
+def worded(
+    *entries: tuple[str, ...] | str, confidence: float = 0.9, unless: str = "", check: Check | None = None
+) -> tuple[Wording, ...]:
+    """Return wordings from bare anchors, or from tuples of anchor, pattern and words (in one string)."""
+    rows = [(entry, "", "") if isinstance(entry, str) else (*entry, "", "")[:3] for entry in entries]
+    return tuple(
+        Wording(
+            anchor=anchor,
+            words=tuple(words.split()),
+            pattern=pattern,
+            unless=unless,
+            confidence=confidence,
+            check=check,
+        )
+        for anchor, pattern, words in rows
+    )
+
+
+def key_words(wording: Wording) -> tuple[str, ...]:
+    """Return the words by which the scan finds candidates for ``wording``: any of them."""
+    return wording.words or (max(anchor_words(wording), key=len),)
+
+
+def anchor_words(wording: Wording) -> frozenset[str]:
+    """Return the words that a line must have, all of them, for ``wording`` to be possible."""
+    return frozenset() if wording.words else frozenset(re.findall("[a-z]+", wording.anchor))
+
+
+_COUNTS = re.compile(r"\\d|\{\d*,?\d*\}")
+
+
+def depends_on_digits(wording: Wording) -> bool:
+    """Whether particular digits decide: of two lines that differ in their numbers only one may then match."""
+    return "(?P=" in wording.pattern or _has_digits(wording.anchor, wording.pattern)
+
+
+@lru_cache(maxsize=4096)
+def _has_digits(anchor: str, pattern: str) -> bool:
+    return any(letter.isdigit() for letter in _COUNTS.sub("", anchor + pattern))
+
+
+@lru_cache(maxsize=4096)
+def _letters(anchor: str) -> tuple[str, ...]:
+    return tuple(re.findall("[a-z]+", anchor))
+
+
+def is_possible(wording: Wording, lowered: str, text: str) -> bool:
+    """Whether ``wording`` may match lines like ``text`` (in lower case: ``lowered``) that have other numbers."""
+    if depends_on_digits(wording):
+        return all(letters in lowered for letters in _letters(wording.anchor))
+    return wording.anchor in lowered and (not wording.pattern or compiled(wording.pattern).search(text) is not None)
+
+
+@lru_cache(maxsize=4096)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Compile ``pattern`` when it is first needed: all of them at start-up would take longer than most scans."""
+    return re.compile(pattern)
+
+
+def _is_excused(unless: re.Pattern[str], line: Line) -> bool:
+    """Whether ``unless`` matches the line, as it is or with the level that its logger gave it put before it."""
+    return bool(unless.search(line.text) or (line.level and unless.search(f"{line.level} {line.text}")))
+
+
+def read(wording: Wording, context: Context) -> Reading | None:
+    """Return what ``wording`` makes of the line in ``context``, whose anchor is known to be there."""
+    text = context.line.text
+    if wording.unless and _is_excused(compiled(wording.unless), context.line):
+        return None
+    groups: dict[str, str] = {}
+    if wording.pattern:
+        match = compiled(wording.pattern).search(text)
+        if match is None:
+            return None
+        groups = {name: value for name, value in match.groupdict().items() if value is not None}
+    if wording.check is None:
+        return Reading(wording.confidence, fields=groups)
+    reading = wording.check(Hit(groups, context))
+    if reading is None:
+        return None
+    return Reading(reading.confidence, reading.cause, {**groups, **reading.fields})

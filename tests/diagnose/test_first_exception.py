@@ -1,0 +1,80 @@
+"""Where no rule knows the cause, the first exception is shown: the one inside the wrappers, with its own frames."""
+
+from __future__ import annotations
+
+import pytest
+
+from rltui.diagnose.diagnose import examine
+from rltui.diagnose.first_exception import as_json, in_words
+from rltui.diagnose.sources import text_source
+
+DRIVER = """\
+Traceback (most recent call last):
+  File "/root/run.py", line 33, in main
+    ray.get(runner.run.remote())
+  File "/opt/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 2858, in get
+    raise value.as_instanceof_cause()
+"""
+INSIDE = """\
+  File "/root/trainer.py", line 1177, in fit
+    assert labels.shape == (rows,)
+           ^^^^^^^^^^^^
+AssertionError: 8 labels for 6 rows
+"""
+RAY = f"{DRIVER}ray.exceptions.RayTaskError(AssertionError): ray::Runner.run() (pid=36, ip=10.0.0.2)\n{INSIDE}"
+PLAIN = f"Traceback (most recent call last):\n{INSIDE}"
+TORCHRUN = """\
+Traceback (most recent call last):
+  File "/opt/venv/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
+
+def found(log: str) -> dict[str, object]:
+    """Return the first exception of ``log`` as JSON; empty where there is none."""
+    first = examine([text_source("log", log)]).first_exception
+    return as_json(first) if first is not None else {}
+
+
+@pytest.mark.parametrize("log", [PLAIN, RAY, PLAIN + TORCHRUN, TORCHRUN + PLAIN, f"step 1\n{RAY}{PLAIN}"])
+def test_the_exception_inside_the_wrappers_is_the_one(log: str) -> None:
+    assert found(log)["text"] == "AssertionError: 8 labels for 6 rows"
+    assert found(log)["frames"][-1] == "/root/trainer.py:1177 in fit"  # type: ignore[index]
+
+
+def test_frames_of_libraries_are_left_out_where_there_are_others() -> None:
+    assert found(RAY)["frames"] == ["/root/run.py:33 in main", "/root/trainer.py:1177 in fit"]
+
+
+def test_processes_that_write_at_once_are_kept_apart() -> None:
+    lines = PLAIN.splitlines()
+    other = ["Traceback (most recent call last):", '  File "/root/b.py", line 1, in g', "KeyError: 4"]
+    mixed = [
+        f"[rank1]: {lines[0]}",
+        *(f"[rank2]: {line}" for line in other),
+        *(f"[rank1]: {line}" for line in lines[1:]),
+    ]
+    first = found("\n".join(mixed))
+    assert (first["rank"], first["text"], first["line"]) == ("1", "AssertionError: 8 labels for 6 rows", 8)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "all is well",
+        TORCHRUN,
+        f"Exception ignored in: <function Pool.__del__ at 0x7f>\n{PLAIN}",
+        f"{PLAIN}ValueError: No available memory for the cache blocks.",
+    ],
+    ids=["healthy", "only a wrapper", "on the way out", "a known cause"],
+)
+def test_there_is_none(log: str) -> None:
+    assert found(log) == {}
+
+
+def test_a_wrapper_alone_does_not_hide_it() -> None:
+    findings = examine([text_source("log", f"{PLAIN}RuntimeError: Engine core initialization failed.")])
+    assert [one.id for one in findings.diagnoses] == ["engine_core_died"]
+    assert findings.first_exception is not None
+    assert next(in_words(findings.first_exception)) == "The first exception is at log:5:"
