@@ -47,7 +47,7 @@ def evaluate(layout: Layout, model: str, folder: Path) -> dict[str, float]:
         raise ValueError("the layout has no evaluation set: data.eval=NAME")
     os.environ.update(engine_environment(layout.roles.rollout, layout.hardware.on_cpu))
     path = resolve_model(model, layout, lambda *_: None)
-    codec = Codec(path)
+    codec = Codec(path, layout.train.stop)
     engine = EngineActor(layout.roles.rollout, path, layout.lengths, 0)
 
     def ask(prompts: Sequence[EnginePrompt], settings: Callable[[int], SamplingSettings]) -> list[list[Completion]]:

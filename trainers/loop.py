@@ -8,23 +8,22 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from msgspec import structs
 
-from rltui.onnode import rundir
-from trainers.data.batch import join_columns, packing_efficiency, sampled, shard, split
+from trainers.data.batch import join_columns, packing_efficiency, shard, split
+from trainers.data.models import routes_to_experts
 from trainers.data.tasks import make_task
 from trainers.early import Early, expect_all
 from trainers.evaluations import Evaluations
 from trainers.idle import IdleClock
 from trainers.lookahead import Lookahead
-from trainers.metrics import check_numbers, check_parity, merge, rates, worst
+from trainers.metrics import check_numbers, merge, rates
+from trainers.proofs import prove_engines
 from trainers.reporting import Reporter
 from trainers.resuming import initial_state, restore
 from trainers.rewards.actors import RewardActors, make_judges
 from trainers.rewards.judge import judge
 from trainers.roles.engine import SamplingSettings, derive_seed
-from trainers.roles.fleet import ask
 from trainers.rollouts import Rollouts, sequences_per_engine
 from trainers.saving import Saver
 from trainers.staleness import Ages, staleness_metrics
@@ -34,6 +33,7 @@ from trainers.utilization import Lengths, yardstick
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from rltui.layout.schema import Layout
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
     from trainers.early import OnAnswer
-    from trainers.roles.calls import Role, RoleDiedError
+    from trainers.roles.calls import RoleDiedError
     from trainers.roles.engine import Completion
     from trainers.roles.fleet import Fleet
     from trainers.roles.tally import StepReport
@@ -61,7 +61,10 @@ class Loop(abc.ABC):
     Attributes:
         state: What a checkpoint must remember; that of the last whole step.
         memory_gib: Memory of each learner rank in the last step.
+        has_experts: Whether the policy routes tokens to experts.
     """
+
+    has_experts = False
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
         layout = session.layout
@@ -95,6 +98,7 @@ class Loop(abc.ABC):
         self.ages, self.idle = Ages(train.async_steps), IdleClock(self.rollouts.gate.busy_s)
         self.saver = Saver(session, fleet)
         self.state = initial_state(layout)
+        self.has_experts = routes_to_experts(codec.model_path)
         self.reporter = Reporter(session, fleet)
         session.board.watch_queues(
             {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
@@ -170,7 +174,8 @@ class Loop(abc.ABC):
                 temperature=train.temperature,
                 max_tokens=self.layout.lengths.response,
                 samples_per_prompt=train.samples_per_prompt,
-                stop_token_id=self.codec.stop_token_id,
+                stop_token_ids=self.codec.stop_token_ids,
+                stop_texts=self.codec.stop_texts,
                 seed=derive_seed(train.seed, step, drawn + chunk),
             )
             for chunk in range(self.rollouts.num_chunks(count))
@@ -198,8 +203,7 @@ class Loop(abc.ABC):
             restarted = self.fleet.restart([*gate.failures, *deaths])
             with contextlib.nullcontext() if in_flight else gate.held(self.check_others):
                 restarted += self.fleet.send_weights(version)
-                for engine in dict.fromkeys(restarted):
-                    self.prove(engine)
+                prove_engines(self, version, set(restarted))
         except StopRequestedError:
             return  # the run ends, and nobody asks the engines any more
         gate.mend()
@@ -215,24 +219,6 @@ class Loop(abc.ABC):
         with self.phase("weight_sync"):
             if version != self.state.weight_version or self.fleet.naps.asleep:
                 self.send_weights(version)
-
-    def prove(self, engine: Role) -> None:
-        """Compare an engine that was started again with the learners, on a sample of its own.
-
-        Raises:
-            TrainingError: It does not run the learners' weights.
-        """
-        [prompt] = self.task.prompts(self.state.cursor, 1)
-        [settings] = self.sampling(self.state.step, 0, 1)
-        asked = ask(engine, "generate", [prompt.request], settings)
-        [completions] = self.fleet.finish([asked], "proving its weights")
-        found = self.measure({"learner": "log_probs"}, [sampled(prompt, one) for one in completions])["learner"]
-        pairs = zip(found, completions, strict=True)
-        apart = worst(float(np.abs(seen - np.asarray(one.log_probs)).max()) for seen, one in pairs)
-        text = f"{engine.title} runs weight version {self.fleet.weight_versions[engine.name]} and goes on"
-        self.session.event(rundir.RESTART, f"{text}; {apart:.1e} apart from the learners", roles=self.fleet.map())
-        log.warning(text)
-        check_parity(f"{engine.title}, started again, and the learners", apart, self.layout)
 
     def rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""
@@ -282,7 +268,7 @@ class Loop(abc.ABC):
         reports: list[StepReport] = self.fleet.finish(begun, "training")
         metrics, self.memory_gib = merge(reports), [report.memory_gib for report in reports]
         metrics["packing_efficiency"] = packing
-        check_numbers(number, metrics, self.layout)
+        check_numbers(number, metrics, self.layout, has_experts=self.has_experts)
         return metrics
 
     def shards(

@@ -58,6 +58,10 @@ class Train(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool, Meta(description="Where rollouts run ahead, engines take new weights in the midst of a sample.")
     ] = False
     temperature: Annotated[PositiveFloat, Meta(description="Sampling temperature.")] = 1.0
+    stop: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=500)]],
+        Meta(description="Texts or special tokens that end an answer besides the model's end tokens; part of it."),
+    ] = field(default_factory=list)
     seed: Annotated[CountOrZero, Meta(description="Seed of prompts, sampling and initial weights.")] = 0
 
     @property

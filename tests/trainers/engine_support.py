@@ -92,7 +92,7 @@ def parity(
 
 
 def sampling(**changes: Any) -> SamplingSettings:
-    settings = {"temperature": 1.0, "max_tokens": 12, "samples_per_prompt": 4, "stop_token_id": STOP, "seed": 1}
+    settings = {"temperature": 1.0, "max_tokens": 12, "samples_per_prompt": 4, "stop_token_ids": (STOP,), "seed": 1}
     return SamplingSettings(**{**settings, **changes})
 
 

@@ -117,7 +117,7 @@ def test_sampling_ends_when_all_samples_have_stopped(loaded: EngineActor, monkey
     position = 5
     stop = first.token_ids[position]
     forwards.clear()
-    [stopped] = loaded.generate(random_prompts([5]), replace(settings, stop_token_id=stop))
+    [stopped] = loaded.generate(random_prompts([5]), replace(settings, stop_token_ids=(stop,)))
     hook.remove()
     expected = first.token_ids[: first.token_ids.index(stop) + 1]
     assert stopped.token_ids == expected

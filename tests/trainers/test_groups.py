@@ -112,7 +112,9 @@ def loop(*words: str) -> Any:
     settings = ["train.prompts_per_step=6", "train.samples_per_prompt=4", "grpo.active_sampling_limit=5"]
     made: Any = object.__new__(Grpo)
     made.layout = load_layout(LAYOUT, [*settings, *words]).layout
-    made.codec = type("Digits", (), {"stop_token_id": 2, "decode": staticmethod(lambda ids: str(list(ids)))})
+    made.codec = type(
+        "Digits", (), {"stop_token_ids": (2,), "stop_texts": (), "decode": staticmethod(lambda ids: str(list(ids)))}
+    )
     made.task = SortDigits(3, 0, lambda text: [3 + int(digit) if digit != ">" else 1 for digit in text])
     made.rollouts, made.state, made._durations, made.ages = Sampler(), TrainingState(), {}, Ages(0)
     train = made.layout.train

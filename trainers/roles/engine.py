@@ -50,15 +50,17 @@ class SamplingSettings:
         temperature: Divides the logits; at least 0.01, or 0 for the likeliest token each time (greedy).
         max_tokens: Longest completion, in tokens, the stop token included.
         samples_per_prompt: Completions of each prompt.
-        stop_token_id: A completion ends with this token, which is part of it.
+        stop_token_ids: A completion ends with any of these tokens, which is part of it.
         seed: The same seed, prompts, engine index and weights give the same completions.
+        stop_texts: A completion also ends with the token that completes any of these texts.
     """
 
     temperature: float
     max_tokens: int
     samples_per_prompt: int
-    stop_token_id: int
+    stop_token_ids: tuple[int, ...]
     seed: int
+    stop_texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.temperature and self.temperature < LOWEST_TEMPERATURE:
@@ -84,7 +86,7 @@ class Completion:
         prompt_index: Which of the prompts of the call it completes.
         token_ids: Sampled tokens, with the stop token if there was one.
         log_probs: Log-probability of each token in the distribution it was sampled from (at temperature).
-        finish_reason: ``stop``: the last token is the stop token; ``length``: it was cut.
+        finish_reason: ``stop``: the last token is a stop token or completes a stop text; ``length``: it was cut.
         weight_version: Version of the weights that sampled it; the first of them where they changed on the way.
         newest_version: Version of the weights that sampled its last token; -1: ``weight_version`` sampled all of it.
         staleness: Versions that the learner's weights were ahead of that when training on it began.

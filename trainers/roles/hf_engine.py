@@ -9,6 +9,7 @@ import torch
 
 from trainers.data.images import ImageReader
 from trainers.data.prompts import images_of, tokens_of
+from trainers.data.stops import Stops
 from trainers.roles.card import release_card
 from trainers.roles.engine import Completion, SamplingSettings
 from trainers.roles.vision import model_class
@@ -38,7 +39,7 @@ class HfEngine:
         index: Number of this engine.
 
     Raises:
-        ValueError: The layout asks for tensor parallelism.
+        ValueError: The layout asks for tensor parallelism, or passes arguments on to vLLM.
     """
 
     def __init__(self, rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> None:
@@ -47,7 +48,9 @@ class HfEngine:
                 f"roles.rollout.engine=hf runs on one GPU, but tensor_parallel is {rollout.tensor_parallel}: "
                 "set it to 1, or the engine to vllm"
             )
-        self._index = index
+        if rollout.engine_args:
+            raise ValueError("roles.rollout.engine_args are vLLM's arguments, but roles.rollout.engine=hf")
+        self._index, self._model_path = index, model_path
         self._limit = rollout.max_concurrency or MAX_SEQUENCES
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model = model_class(model_path).from_pretrained(model_path, dtype=DTYPES[rollout.precision])
@@ -60,20 +63,21 @@ class HfEngine:
     ) -> list[Completion]:
         """Sample completions, all of the first prompt first."""
         generator = torch.Generator(self._device).manual_seed(sampling.seed)
+        stops, cut = self._stops(sampling)
         completions: list[Completion] = []
         for start, stop, samples in batches(len(prompts), sampling.samples_per_prompt, self._limit):
             part = replace(sampling, samples_per_prompt=samples)
-            token_ids, log_probs, versions = self._sample(prompts[start:stop], part, generator, weight_version)
+            token_ids, log_probs, versions = self._sample(prompts[start:stop], part, generator, cut, weight_version)
             rows = zip(token_ids.tolist(), log_probs.tolist(), strict=True)
             for row, (tokens, values) in enumerate(rows):
                 prompt_index = start + row // samples
-                length = self._length(tokens, sampling.stop_token_id)
+                length = cut.length(tokens)
                 completions.append(
                     Completion(
                         prompt_index=prompt_index,
                         token_ids=tuple(tokens[:length]),
                         log_probs=tuple(values[:length]),
-                        finish_reason="stop" if tokens[length - 1] == sampling.stop_token_id else "length",
+                        finish_reason="stop" if stops.ends(tokens[:length]) else "length",
                         weight_version=versions[0],
                         newest_version=versions[length - 1],
                     )
@@ -124,6 +128,7 @@ class HfEngine:
         prompts: Sequence[EnginePrompt],
         sampling: SamplingSettings,
         generator: torch.Generator,
+        stops: Stops,
         version: Callable[[], int],
     ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
         """Return sampled tokens (int64), their log-probabilities (float32), each [sequences, steps], and the versions.
@@ -151,6 +156,7 @@ class HfEngine:
         )
         sampled: list[torch.Tensor] = []
         log_probs: list[torch.Tensor] = []
+        ends = torch.tensor(stops.token_ids, device=self._device)
         done = torch.zeros(len(logits), 1, dtype=torch.bool, device=self._device)
         for step in range(1, sampling.max_tokens + 1):
             all_log_probs = torch.log_softmax(logits[:, -1].float() / (sampling.temperature or 1.0), dim=-1)
@@ -160,9 +166,9 @@ class HfEngine:
                 token = torch.multinomial(all_log_probs.exp(), 1, generator=generator)
             sampled.append(token)
             log_probs.append(all_log_probs.gather(1, token))
-            done |= token == sampling.stop_token_id
-            if self._reader is not None:
-                done |= token == self._reader.token_id
+            done |= torch.isin(token, ends)
+            if stops.has_texts:
+                self._end_texts(stops, sampled, done)
             if step == sampling.max_tokens or bool(done.all()):
                 break
             seen = mask[:, : prompt_tokens + step] if padded else None
@@ -193,10 +199,22 @@ class HfEngine:
         )
         return inputs, *found
 
-    def _length(self, tokens: Sequence[int], stop_token_id: int) -> int:
-        """Tokens of a sample: up to its stop token, or up to a placeholder of images, which no model can read on."""
-        ends = {stop_token_id} if self._reader is None else {stop_token_id, self._reader.token_id}
-        return next((number for number, token in enumerate(tokens, 1) if token in ends), len(tokens))
+    def _stops(self, sampling: SamplingSettings) -> tuple[Stops, Stops]:
+        """What ends an answer; and what it is cut at, which is also a placeholder of images: no model can read on."""
+        placeholder = () if self._reader is None else (self._reader.token_id,)
+        texts, path = sampling.stop_texts, self._model_path
+        return (
+            Stops(sampling.stop_token_ids, texts, path),
+            Stops((*sampling.stop_token_ids, *placeholder), texts, path),
+        )
+
+    @staticmethod
+    def _end_texts(stops: Stops, sampled: list[torch.Tensor], done: torch.Tensor) -> None:
+        """Set ``done`` [sequences, 1] where the last of the ``sampled`` tokens ended a sequence."""
+        running = (~done[:, 0]).nonzero()[:, 0].tolist()
+        tail = torch.cat(sampled[-stops.tail_tokens :], dim=1)[running].tolist()
+        for row, tokens in zip(running, tail, strict=True):
+            done[row] = stops.ends(tokens)
 
     def _forward(
         self,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import difflib
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig
 from vllm import LLM, envs
+from vllm.engine.arg_utils import EngineArgs
 
 from trainers.data.prompts import images_of, tokens_of
+from trainers.data.stops import Stops
 from trainers.roles.vllm_images import VllmImages
 from trainers.roles.vllm_samples import VllmSamples
 from trainers.roles.vllm_weights import BACKEND, WORKER_EXTENSION
 from trainers.weights import WeightTransferError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
@@ -24,6 +27,16 @@ if TYPE_CHECKING:
     from trainers.weights import ParameterMeta, WeightGroup
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+ARGUMENT_OF = {
+    "precision": "dtype",
+    "tensor_parallel": "tensor_parallel_size",
+    "max_concurrency": "max_num_seqs",
+    "memory_utilization": "gpu_memory_utilization",
+    "sleep_while_training": "enable_sleep_mode",
+    "enforce_eager": "enforce_eager",
+}
+"""The argument of vLLM that each key of a rollout role decides; the other keys are about where and how many."""
 
 SLEEP_TAGS: dict[Part, str] = {"weights": "weights", "cache": "kv_cache"}
 """vLLM's words for what wakes up."""
@@ -54,7 +67,7 @@ class VllmEngine:
     """Whole weights that came so far; a version may come twice, and be other weights after a restart."""
 
     def __init__(self, rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> None:
-        self._index = index
+        self._index, self._model_path = index, model_path
         self._images = VllmImages(model_path, lengths) if lengths.images else None
         arguments = engine_arguments(rollout, model_path, lengths, on_cpu=not torch.cuda.is_available())
         self._llm = LLM(**(arguments | ({} if self._images is None else self._images.arguments())))
@@ -64,9 +77,10 @@ class VllmEngine:
         self, prompts: Sequence[EnginePrompt], sampling: SamplingSettings, weight_version: Callable[[], int]
     ) -> list[Completion]:
         """Sample completions, all of the first prompt first."""
-        stops = [sampling.stop_token_id] + ([] if self._images is None else [self._images.token_id])
+        stops = Stops(sampling.stop_token_ids, sampling.stop_texts, self._model_path)
+        placeholder = [] if self._images is None else [self._images.token_id]
         requests = [self._request(prompt) for prompt in prompts]
-        samples = VllmSamples(self._llm.llm_engine, requests, sampling, stops, self._salt())
+        samples = VllmSamples(self._llm.llm_engine, requests, sampling, stops, placeholder, self._salt())
         self._samples = samples
         try:
             completions = samples.run(weight_version)
@@ -152,12 +166,12 @@ def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu
         "generation_config": "vllm",
         # Log-probabilities after temperature, the convention of trainers.roles.engine.
         "logprobs_mode": "processed_logprobs",
-        "dtype": DTYPES[rollout.precision],
-        "tensor_parallel_size": rollout.tensor_parallel,
+        ARGUMENT_OF["precision"]: DTYPES[rollout.precision],
+        ARGUMENT_OF["tensor_parallel"]: rollout.tensor_parallel,
         # Named, because inside a placement group vLLM would choose Ray, and look for bundles of its own.
         "distributed_executor_backend": "uni" if rollout.tensor_parallel == 1 else "mp",
         "max_model_len": max_model_len,
-        "max_num_seqs": rollout.max_concurrency or MAX_SEQUENCES,
+        ARGUMENT_OF["max_concurrency"]: rollout.max_concurrency or MAX_SEQUENCES,
         "weight_transfer_config": {"backend": BACKEND},
         "worker_extension_cls": WORKER_EXTENSION,
     }
@@ -167,10 +181,32 @@ def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu
         arguments["kv_cache_memory_bytes"] = cpu_kv_cache_bytes(config, itemsize, max_model_len)
         arguments["enforce_eager"] = True
     else:
-        arguments["gpu_memory_utilization"] = rollout.memory_utilization
-        # On CPU vLLM refuses the setting, and takes the calls without doing anything.
-        arguments["enable_sleep_mode"] = rollout.sleep_while_training
-    return arguments
+        # On CPU vLLM refuses the second, and takes its calls without doing anything.
+        for key in ("memory_utilization", "sleep_while_training", "enforce_eager"):
+            arguments[ARGUMENT_OF[key]] = getattr(rollout, key)
+    check_own_arguments(rollout.engine_args, arguments)
+    return arguments | rollout.engine_args
+
+
+def check_own_arguments(own: Mapping[str, Any], ours: Collection[str]) -> None:
+    """Check what a layout passes on to vLLM against the installed version's arguments.
+
+    Args:
+        own: ``roles.rollout.engine_args``.
+        ours: Arguments that other keys of the layout, or this engine, decide.
+
+    Raises:
+        ValueError: vLLM has no such argument, or it is not the layout's to set.
+    """
+    known = {field.name for field in fields(EngineArgs)}
+    keys = {argument: f"roles.rollout.{key}" for key, argument in ARGUMENT_OF.items()}
+    for name in own:
+        if name in keys or name in ours:
+            instead = f"set {keys[name]}" if name in keys else "the engine depends on its own value"
+            raise ValueError(f"roles.rollout.engine_args has {name}: {instead}")
+        if name not in known:
+            near = ", ".join(difflib.get_close_matches(name, known)) or "see vLLM's EngineArgs"
+            raise ValueError(f"roles.rollout.engine_args has {name}, which this vLLM does not know: {near}")
 
 
 def cpu_kv_cache_bytes(config: Any, itemsize: int, max_model_len: int) -> int:

@@ -13,6 +13,8 @@ from trainers.roles.engine import Completion, SamplingSettings, derive_seed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from trainers.data.stops import Stops
+
 
 class VllmSamples:
     """Samples of some prompts, each a request of its own.
@@ -21,7 +23,8 @@ class VllmSamples:
         engine: vLLM's ``LLMEngine``, which has nothing else to do.
         prompts: vLLM's form of each prompt, a dict.
         sampling: How to sample.
-        stops: Tokens that end a sample.
+        stops: What ends a sample.
+        placeholder: Tokens that cut one: no model can read on.
         salt: Of the weights that are there, see ``renew``.
 
     Attributes:
@@ -29,9 +32,16 @@ class VllmSamples:
     """
 
     def __init__(
-        self, engine: Any, prompts: Sequence[dict[str, Any]], sampling: SamplingSettings, stops: list[int], salt: str
+        self,
+        engine: Any,
+        prompts: Sequence[dict[str, Any]],
+        sampling: SamplingSettings,
+        stops: Stops,
+        placeholder: Sequence[int],
+        salt: str,
     ) -> None:
-        self._engine, self._prompts, self._sampling, self._stops, self._salt = engine, prompts, sampling, stops, salt
+        self._engine, self._prompts, self._sampling, self._salt = engine, prompts, sampling, salt
+        self._stops, self._placeholder = stops, placeholder
         numbers = range(sampling.samples_per_prompt)
         self._samples = [Sample(prompt, number) for prompt in range(len(prompts)) for number in numbers]
         self._running = {sample.name: sample for sample in self._samples}
@@ -50,14 +60,18 @@ class VllmSamples:
                 self.step()
         finally:
             self._engine.abort_request(list(self._running))
-        return [sample.completion(self._sampling.stop_token_id) for sample in self._samples]
+        return [sample.completion(self._stops) for sample in self._samples]
 
     def step(self) -> None:
         """Let the engine make one step, and keep what it sampled."""
         for output in self._engine.step():
-            sample = self._running[output.request_id]
-            sample.take(output.outputs[0])
-            if output.finished:
+            sample = self._running.get(output.request_id)
+            if sample is None:
+                continue  # it was ended by a text while vLLM computed one more token
+            ended = sample.take(output.outputs[0], self._stops)
+            if ended and not output.finished:
+                self._engine.abort_request([sample.name])
+            if ended or output.finished:
                 del self._running[sample.name]
                 self.seen[sample.prompt_index] = output.prompt_token_ids
 
@@ -88,16 +102,16 @@ class VllmSamples:
         return SamplingParams(
             temperature=self._sampling.temperature,
             max_tokens=self._sampling.max_tokens,
-            # Only our stop token ends a sample, or a placeholder of images, as in the other engine.
-            stop_token_ids=self._stops,
+            # Only our stop tokens end a sample, or a placeholder of images, as in the other engine.
+            stop_token_ids=[*self._stops.token_ids, *self._placeholder],
             ignore_eos=True,
             logprobs=0,
             detokenize=False,
             # Without one, samples would depend on what ran before.
             seed=derive_seed(self._sampling.seed, sample.prompt_index) + sample.number,
-            # We hear of a sample's first token, and of all others at its end.
+            # We hear of a sample's first token, and of all others at its end; of each where one may end a text.
             output_kind=RequestOutputKind.DELTA,
-            stream_interval=self._sampling.max_tokens,
+            stream_interval=1 if self._stops.has_texts else self._sampling.max_tokens,
         )
 
 
@@ -124,20 +138,23 @@ class Sample:
         """Of its request."""
         return f"{self.prompt_index}.{self.number}"
 
-    def take(self, output: Any) -> None:
-        """Append what is new in vLLM's ``CompletionOutput``."""
-        self.token_ids += output.token_ids
-        pairs = zip(output.token_ids, output.logprobs, strict=True)
-        self.log_probs += [candidates[token].logprob for token, candidates in pairs]
-        self.versions = [int(span.version) for span in output.weight_versions or ()]
+    def take(self, output: Any, stops: Stops) -> bool:
+        """Append what is new in vLLM's ``CompletionOutput``, up to a text that ends it; returns whether one does."""
+        self.versions = [int(span.version) for span in output.weight_versions or ()] or self.versions
+        for token, candidates in zip(output.token_ids, output.logprobs, strict=True):
+            self.token_ids.append(token)
+            self.log_probs.append(candidates[token].logprob)
+            if stops.has_texts and stops.ends(self.token_ids):
+                return True
+        return False
 
-    def completion(self, stop_token_id: int) -> Completion:
+    def completion(self, stops: Stops) -> Completion:
         """The sample, at its end."""
         return Completion(
             prompt_index=self.prompt_index,
             token_ids=tuple(self.token_ids),
             log_probs=tuple(self.log_probs),
-            finish_reason="stop" if self.token_ids[-1] == stop_token_id else "length",
+            finish_reason="stop" if stops.ends(self.token_ids) else "length",
             weight_version=self.versions[0],
             newest_version=self.versions[-1],
         )
