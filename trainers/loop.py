@@ -24,7 +24,7 @@ from trainers.resuming import initial_state, restore
 from trainers.rewards.actors import RewardActors, make_judges
 from trainers.rewards.judge import judge
 from trainers.roles.engine import SamplingSettings, derive_seed
-from trainers.rollouts import Rollouts, sequences_per_engine
+from trainers.rollouts import Rollouts, sequences_per_engine, spare_samples
 from trainers.saving import Saver
 from trainers.staleness import Ages, staleness_metrics
 from trainers.stopping import StopRequestedError
@@ -81,10 +81,10 @@ class Loop(abc.ABC):
         self.rollouts = Rollouts(
             fleet.engines,
             train.prompts_per_step,
-            train.samples_per_prompt,
             fleet.deadlines.generate_s,
             ahead=train.async_steps,
-            sequences=sequences_per_engine(layout),
+            slots=sequences_per_engine(layout),
+            spare=spare_samples(layout),
         )
         self.lookahead = Lookahead(
             self.task,
@@ -163,23 +163,17 @@ class Loop(abc.ABC):
             prompts, groups = self.lookahead.collect(number, self.check)
         return prompts, self.ages.note(groups, self.state.weight_version)
 
-    def sampling(self, step: int, drawn: int, count: int) -> list[SamplingSettings]:
-        """Settings for each chunk of ``count`` prompts; a seed depends on the run's seed, the step and the chunk.
-
-        A draw has no more chunks than prompts, so counting on from ``drawn`` gives no chunk of a step another's seed.
-        """
+    def sampling(self, step: int) -> SamplingSettings:
+        """How step ``step`` samples; its seed depends on the run's and the step, and each prompt's on it."""
         train = self.layout.train
-        return [
-            SamplingSettings(
-                temperature=train.temperature,
-                max_tokens=self.layout.lengths.response,
-                samples_per_prompt=train.samples_per_prompt,
-                stop_token_ids=self.codec.stop_token_ids,
-                stop_texts=self.codec.stop_texts,
-                seed=derive_seed(train.seed, step, drawn + chunk),
-            )
-            for chunk in range(self.rollouts.num_chunks(count))
-        ]
+        return SamplingSettings(
+            temperature=train.temperature,
+            max_tokens=self.layout.lengths.response,
+            samples_per_prompt=train.samples_per_prompt,
+            stop_token_ids=self.codec.stop_token_ids,
+            stop_texts=self.codec.stop_texts,
+            seed=derive_seed(train.seed, step),
+        )
 
     def check(self) -> None:
         """Called while engines generate, which may take long: as ``check_others``, and has an engine died?"""
@@ -318,6 +312,7 @@ class Loop(abc.ABC):
         self.session.board.count_step(total_s, generate_s, prefill, decode, sum(map(len, groups)))
         self.session.board.update(staleness_histogram={str(age): count for age, count in ages.items()})
         found = rates(prefill + decode, total_s, durations, generate_s) | idle | staleness_metrics(ages)
+        found["engine_occupancy"] = self.rollouts.take_occupancy()
         if self.layout.train.takes_weights_in_flight:
             found["mixed_versions_fraction"] = mixed
         if self.yardstick is None:

@@ -40,7 +40,8 @@ def prove_engines(loop: Loop, version: int, restarted: Collection[Role]) -> None
     for engine in loop.fleet.engines:
         if engine not in restarted and not is_due:
             continue
-        apart = prove(loop, engine)
+        title = f"{engine.title}, started again," if engine in restarted else engine.title
+        apart = prove(loop, engine, title)
         if engine in restarted:
             text = f"{engine.title} runs weight version {version} and goes on"
             words = f"{text}; {apart.max_abs:.1e} apart from the learners"
@@ -48,14 +49,14 @@ def prove_engines(loop: Loop, version: int, restarted: Collection[Role]) -> None
             log.warning(text)
 
 
-def prove(loop: Loop, engine: Role) -> Apart:
-    """Compare an engine with the learners on samples of its own, which no step is trained on.
+def prove(loop: Loop, engine: Role, title: str) -> Apart:
+    """Compare an engine, called ``title``, with the learners on samples of its own, which no step is trained on.
 
     Raises:
         TrainingError: It does not run the learners' weights.
     """
     [prompt] = loop.task.prompts(loop.state.cursor, 1)
-    [settings] = loop.sampling(loop.state.step, 0, 1)
+    settings = loop.sampling(loop.state.step)
     settings = replace(settings, max_tokens=min(settings.max_tokens, PROOF_TOKENS))
     asked = ask(engine, "generate", [prompt.request], settings)
     [completions] = loop.fleet.finish([asked], "proving its weights")
@@ -63,5 +64,5 @@ def prove(loop: Loop, engine: Role) -> Apart:
     found = np.concatenate(loop.measure({"learner": "log_probs"}, samples)["learner"])
     said = np.concatenate([one.log_probs for one in completions])
     apart = apart_of(found, said)
-    check_parity(f"{engine.title} and the learners", apart, loop.layout, has_experts=loop.has_experts)
+    check_parity(f"{title} and the learners", apart, loop.layout, has_experts=loop.has_experts)
     return apart

@@ -87,7 +87,7 @@ def test_engines_prove_their_weights_now_and_then_where_rollouts_run_ahead(
         fleet=SimpleNamespace(engines=engines, map=list),
         session=SimpleNamespace(event=lambda *_, **__: None),
     )
-    prove = lambda _, engine: asked.append(engine.title) or Apart(0.0, 0.0)  # noqa: E731
+    prove = lambda _, engine, __: asked.append(engine.title) or Apart(0.0, 0.0)  # noqa: E731
     monkeypatch.setattr(proofs, "prove", prove)
     prove_engines(loop, version, {one for one in engines if one.title in restarted})
     assert asked == proven

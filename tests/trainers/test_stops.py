@@ -15,7 +15,7 @@ from rltui.layout.schema import Rollout
 from trainers.data.codec import Codec
 from trainers.data.stops import Stops
 from trainers.reporting import NEVER_ENDING_STEPS, Reporter
-from trainers.roles.engine import EngineActor
+from trainers.roles.engine import EngineActor, Request
 from trainers.roles.vllm_samples import VllmSamples
 
 if TYPE_CHECKING:
@@ -108,8 +108,9 @@ def test_each_end_token_and_text_ends_samples_of_vllm(
 ) -> None:
     engine = FakeVllm([5, 6, 7, 99, 8, 9])
     settings = sampling(max_tokens=6, stop_token_ids=ends, stop_texts=texts)
-    samples = VllmSamples(engine, [{"prompt_token_ids": [1]}], settings, Stops(ends, texts, str(folder)), (), "")
-    found = samples.run(lambda: None)
+    samples = VllmSamples(engine, slots=4)
+    samples.add(Request(3, [1], settings), {"prompt_token_ids": [1]}, Stops(ends, texts, str(folder)), "")
+    found = samples.run(0, lambda: None).answers[3]
     assert [one.token_ids for one in found] == [(5, 6, 7, 99, 8, 9)[:length]] * 4
     assert {one.finish_reason for one in found} == {"stop" if length < 6 else "length"}
     assert len(engine.aborted) == (4 if texts else 0)

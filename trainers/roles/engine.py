@@ -16,7 +16,7 @@ import importlib.util
 import os
 import socket
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trainers.roles.endings import family
@@ -51,7 +51,7 @@ class SamplingSettings:
         max_tokens: Longest completion, in tokens, the stop token included.
         samples_per_prompt: Completions of each prompt.
         stop_token_ids: A completion ends with any of these tokens, which is part of it.
-        seed: The same seed, prompts, engine index and weights give the same completions.
+        seed: The same seed, prompts and weights give the same completions.
         stop_texts: A completion also ends with the token that completes any of these texts.
     """
 
@@ -101,6 +101,38 @@ class Completion:
     staleness: int = 0
 
 
+@dataclass(frozen=True)
+class Request:
+    """One prompt for an engine that samples without barriers.
+
+    Attributes:
+        key: By which its answer is known.
+        prompt: As engines take it.
+        sampling: How, with the prompt's own seed; a sample's is that and its number.
+    """
+
+    key: int
+    prompt: EnginePrompt
+    sampling: SamplingSettings
+
+
+@dataclass
+class Streamed:
+    """What came of one call of ``EngineActor.stream``.
+
+    Attributes:
+        answers: The samples of each prompt that is done, by its key.
+        left: Samples that are still under way.
+        busy_slot_s: Seconds that samples were worked on, added up over samples.
+        span_s: Seconds that any was.
+    """
+
+    answers: dict[int, list[Completion]] = field(default_factory=dict)
+    left: int = 0
+    busy_slot_s: float = 0.0
+    span_s: float = 0.0
+
+
 def grouped(completions: Iterable[Completion], num_prompts: int) -> list[list[Completion]]:
     """The completions of each of the prompts of one call, in their order."""
     groups: list[list[Completion]] = [[] for _ in range(num_prompts)]
@@ -112,14 +144,19 @@ def grouped(completions: Iterable[Completion], num_prompts: int) -> list[list[Co
 class Engine(Protocol):
     """What an implementation must do; its constructor loads the model."""
 
-    def generate(
-        self, prompts: Sequence[EnginePrompt], sampling: SamplingSettings, weight_version: Callable[[], int]
-    ) -> list[Completion]:
-        """Sample completions, all of the first prompt first.
+    def stream(self, requests: Sequence[Request], low: int, weight_version: Callable[[], int]) -> Streamed:
+        """Take ``requests`` in, and sample them and what is under way until some of it is done.
 
-        ``weight_version`` is called before each decoding step; new weights may come while it lasts, and it returns the
-        version that is there then.
+        Args:
+            requests: Further prompts.
+            low: It may return when no more samples are under way, 0: when any prompt is done; an engine that cannot
+                take in prompts meanwhile ends all it can work on at once.
+            weight_version: Called before each decoding step; new weights may come while it lasts, and it returns the
+                version that is there then.
         """
+
+    def abandon(self) -> None:
+        """Forget what is under way."""
 
     def join_weight_group(self, group: WeightGroup, rank_offset: int) -> None:
         """Join ``group`` as ranks ``rank_offset`` and, with tensor parallelism, those after it; blocks."""
@@ -141,7 +178,7 @@ class EngineActor:
         rollout: The rollout role of the layout.
         model_path: Local folder (or Hugging Face name) of the initial weights, which count as version 0.
         lengths: Token limits of the layout.
-        index: Number of this engine; part of every seed, so that engines do not repeat each other's samples.
+        index: Number of this engine.
     """
 
     def __init__(self, rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> None:
@@ -152,6 +189,7 @@ class EngineActor:
         self._engine: Engine | None = None
         self._weight_version = 0
         self._unusable = ""
+        self._kept = Streamed()
         self._turns = Turns()
         self._asleep: set[Part] = set()
         self._has_weights = True
@@ -184,9 +222,47 @@ class EngineActor:
         check_lengths(prompts, sampling.max_tokens, self._lengths.prompt + self._lengths.response)
         if not prompts:
             return []
-        own = replace(sampling, seed=derive_seed(sampling.seed, self._index))
+        seeds = (derive_seed(sampling.seed, number) for number in range(len(prompts)))
+        # other keys than those of ``stream``, whose answers stay here until it is called
+        asked = [
+            Request(-1 - n, prompt, replace(sampling, seed=seed))
+            for n, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True))
+        ]
+        left, groups = {request.key for request in asked}, dict[int, list[Completion]]()
+        while left:
+            found = self._stream(asked, 0)
+            answers = found.answers
+            groups |= {key: samples for key, samples in answers.items() if key < 0}
+            self._kept.answers |= {key: samples for key, samples in answers.items() if key >= 0}
+            self._kept.left = found.left
+            asked, left = [], left - answers.keys()
+        return [replace(one, prompt_index=n) for n in range(len(prompts)) for one in groups[-1 - n]]
+
+    @measured("generate")
+    def stream(self, requests: list[Request], low: int) -> Streamed:
+        """Take ``requests`` in beside what is under way, and sample until some is done; see ``Engine.stream``.
+
+        Raises:
+            ValueError: A prompt is empty or too long for the layout's token limits; all that was under way is lost.
+            RuntimeError: The engine is not loaded, sleeps, or holds half-received weights.
+        """
+        limit = self._lengths.prompt + self._lengths.response
+        for request in requests:
+            check_lengths([request.prompt], request.sampling.max_tokens, limit)
+        kept, self._kept = self._kept, Streamed()
+        if kept.answers and not requests:
+            return kept
+        found = self._stream(requests, low)
+        return replace(found, answers=kept.answers | found.answers)
+
+    def _stream(self, requests: Sequence[Request], low: int) -> Streamed:
         with self._turns.sampling():  # weights that are just coming in are whole then
-            return self._awake().generate(prompts, own, self._version_now)
+            engine = self._awake()
+            try:
+                return engine.stream(requests, low, self._version_now)
+            except BaseException:
+                engine.abandon()
+                raise
 
     def _version_now(self) -> int:
         """The weights' version, when those that wait to come in have done so."""

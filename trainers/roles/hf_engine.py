@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from trainers.data.images import ImageReader
 from trainers.data.prompts import images_of, tokens_of
 from trainers.data.stops import Stops
 from trainers.roles.card import release_card
-from trainers.roles.engine import Completion, SamplingSettings
+from trainers.roles.engine import Completion, SamplingSettings, Streamed, derive_seed
 from trainers.roles.vision import model_class
 from trainers.weights import WeightReceiver, WeightTransferError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
-    from trainers.roles.engine import Part
+    from trainers.roles.engine import Part, Request
     from trainers.weights import ParameterMeta, WeightGroup
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -56,25 +60,57 @@ class HfEngine:
         model = model_class(model_path).from_pretrained(model_path, dtype=DTYPES[rollout.precision])
         self._model = model.to(self._device).eval().requires_grad_(False)
         self._receiver: WeightReceiver | None = None
+        self._waiting: list[Request] = []
         self._reader = ImageReader(model_path, lengths.images) if lengths.images else None
 
-    def generate(
-        self, prompts: Sequence[EnginePrompt], sampling: SamplingSettings, weight_version: Callable[[], int]
-    ) -> list[Completion]:
-        """Sample completions, all of the first prompt first."""
-        generator = torch.Generator(self._device).manual_seed(sampling.seed)
+    def stream(
+        self,
+        requests: Sequence[Request],
+        low: int,  # noqa: ARG002
+        weight_version: Callable[[], int],
+    ) -> Streamed:
+        """Sample as many of the prompts under way as it can work on at once, to the end of the longest."""
+        self._waiting += requests
+        if not self._waiting:
+            return Streamed()
+        first = self._waiting[0].sampling
+        alike = [request for request in self._waiting if replace(request.sampling, seed=first.seed) == first]
+        taken = alike[: max(1, self._limit // first.samples_per_prompt)]
+        began = time.monotonic()
+        groups, steps = self._generate(taken, weight_version)
+        span_s = time.monotonic() - began
+        self._waiting = [request for request in self._waiting if request not in taken]
+        tokens = sum(len(one.token_ids) for group in groups for one in group)
+        answers = {request.key: group for request, group in zip(taken, groups, strict=True)}
+        left = sum(request.sampling.samples_per_prompt for request in self._waiting)
+        return Streamed(answers, left, busy_slot_s=span_s * tokens / max(1, steps), span_s=span_s)
+
+    def abandon(self) -> None:
+        """Forget what is under way."""
+        self._waiting = []
+
+    def _generate(
+        self, requests: Sequence[Request], weight_version: Callable[[], int]
+    ) -> tuple[list[list[Completion]], int]:
+        """The samples of each of some prompts that are sampled alike; and steps of decoding that they took."""
+        sampling, prompts = requests[0].sampling, [request.prompt for request in requests]
         stops, cut = self._stops(sampling)
-        completions: list[Completion] = []
+        groups: list[list[Completion]] = [[] for _ in requests]
+        steps = 0
         for start, stop, samples in batches(len(prompts), sampling.samples_per_prompt, self._limit):
             part = replace(sampling, samples_per_prompt=samples)
-            token_ids, log_probs, versions = self._sample(prompts[start:stop], part, generator, cut, weight_version)
-            rows = zip(token_ids.tolist(), log_probs.tolist(), strict=True)
-            for row, (tokens, values) in enumerate(rows):
-                prompt_index = start + row // samples
+            numbered = [
+                (index, len(groups[index]) + number) for index in range(start, stop) for number in range(samples)
+            ]
+            seeds = [derive_seed(requests[index].sampling.seed, number) for index, number in numbered]
+            token_ids, log_probs, versions = self._sample(prompts[start:stop], part, seeds, cut, weight_version)
+            steps += token_ids.shape[1]
+            rows = zip(numbered, token_ids.tolist(), log_probs.tolist(), strict=True)
+            for (index, _), tokens, values in rows:
                 length = cut.length(tokens)
-                completions.append(
+                groups[index].append(
                     Completion(
-                        prompt_index=prompt_index,
+                        prompt_index=index,
                         token_ids=tuple(tokens[:length]),
                         log_probs=tuple(values[:length]),
                         finish_reason="stop" if stops.ends(tokens[:length]) else "length",
@@ -82,7 +118,7 @@ class HfEngine:
                         newest_version=versions[length - 1],
                     )
                 )
-        return completions
+        return groups, steps
 
     def join_weight_group(self, group: WeightGroup, rank_offset: int) -> None:
         """Join ``group`` as rank ``rank_offset``, leaving an earlier one."""
@@ -127,7 +163,7 @@ class HfEngine:
         self,
         prompts: Sequence[EnginePrompt],
         sampling: SamplingSettings,
-        generator: torch.Generator,
+        seeds: Sequence[int],
         stops: Stops,
         version: Callable[[], int],
     ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
@@ -163,7 +199,7 @@ class HfEngine:
             if sampling.is_greedy:
                 token = all_log_probs.argmax(dim=-1, keepdim=True)
             else:
-                token = torch.multinomial(all_log_probs.exp(), 1, generator=generator)
+                token = drawn(all_log_probs, uniform(seeds, step))
             sampled.append(token)
             log_probs.append(all_log_probs.gather(1, token))
             done |= torch.isin(token, ends)
@@ -233,6 +269,22 @@ class HfEngine:
             logits_to_keep=1,
             **images,
         )
+
+
+def uniform(seeds: Sequence[int], step: int) -> NDArray[np.float64]:
+    """A number in [0, 1) for each sequence at a decoding step, by its seed alone: SplitMix64 (Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        state = np.asarray(seeds, np.uint64) + np.uint64(step) * np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((state ^ (state >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+
+
+def drawn(log_probs: torch.Tensor, numbers: NDArray[np.float64]) -> torch.Tensor:
+    """A token [B, 1] for each row of ``log_probs`` [B, V], by the inverse of its distribution at ``numbers`` [B]."""
+    sums = log_probs.double().exp().cumsum(dim=-1)
+    at = torch.from_numpy(numbers).to(sums.device).unsqueeze(-1) * sums[:, -1:]
+    return torch.searchsorted(sums, at, right=True).clamp(max=log_probs.shape[-1] - 1)
 
 
 def batches(num_prompts: int, samples_per_prompt: int, limit: int) -> Iterator[tuple[int, int, int]]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
-    from trainers.roles.engine import Completion, Part, SamplingSettings
+    from trainers.roles.engine import Part, Request, Streamed
     from trainers.weights import ParameterMeta, WeightGroup
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -61,8 +61,7 @@ class VllmEngine:
         index: Number of this engine.
     """
 
-    _samples: VllmSamples | None = None
-    """Of the call that is under way."""
+    _is_paused = False
     _received = 0
     """Whole weights that came so far; a version may come twice, and be other weights after a restart."""
 
@@ -72,24 +71,20 @@ class VllmEngine:
         arguments = engine_arguments(rollout, model_path, lengths, on_cpu=not torch.cuda.is_available())
         self._llm = LLM(**(arguments | ({} if self._images is None else self._images.arguments())))
         self._llm.update_weight_version("0")
+        placeholder = () if self._images is None else (self._images.token_id,)
+        check = None if self._images is None else self._images.check
+        self._samples = VllmSamples(self._llm.llm_engine, arguments[ARGUMENT_OF["max_concurrency"]], placeholder, check)
 
-    def generate(
-        self, prompts: Sequence[EnginePrompt], sampling: SamplingSettings, weight_version: Callable[[], int]
-    ) -> list[Completion]:
-        """Sample completions, all of the first prompt first."""
-        stops = Stops(sampling.stop_token_ids, sampling.stop_texts, self._model_path)
-        placeholder = [] if self._images is None else [self._images.token_id]
-        requests = [self._request(prompt) for prompt in prompts]
-        samples = VllmSamples(self._llm.llm_engine, requests, sampling, stops, placeholder, self._salt())
-        self._samples = samples
-        try:
-            completions = samples.run(weight_version)
-        finally:
-            self._samples = None
-        if self._images is not None:
-            for number, prompt in enumerate(prompts):
-                self._images.check(tokens_of(prompt), samples.seen[number])
-        return completions
+    def stream(self, requests: Sequence[Request], low: int, weight_version: Callable[[], int]) -> Streamed:
+        """Take prompts in beside what is under way, and sample until some is done; vLLM refills its slots by itself."""
+        for request in requests:
+            stops = Stops(request.sampling.stop_token_ids, request.sampling.stop_texts, self._model_path)
+            self._samples.add(request, self._request(request.prompt), stops, self._salt())
+        return self._samples.run(low, weight_version)
+
+    def abandon(self) -> None:
+        """Forget what is under way."""
+        self._samples.abandon()
 
     def _request(self, prompt: EnginePrompt) -> dict[str, Any]:
         token_ids, images = tokens_of(prompt), images_of(prompt)
@@ -113,8 +108,8 @@ class VllmEngine:
         Raises:
             WeightTransferError: The learner's parameters are not the model's, or did not come.
         """
-        if self._samples is not None:
-            self._pause(self._samples)
+        if self._samples.are_under_way:
+            self._pause()
         described = [(meta.name, meta.dtype, list(meta.shape)) for meta in manifest]
         self._llm.start_weight_update()
         self._llm.update_weights({"update_info": {"manifest": described, "version": version}})
@@ -125,9 +120,11 @@ class VllmEngine:
         if self._images is not None:
             # What the old vision tower made of an image would be taken for the new one's.
             self._llm.llm_engine.reset_encoder_cache()
-        if self._samples is not None:
+        if self._samples.are_under_way:
             self._samples.renew(self._salt())
+        if self._is_paused:
             self._llm.wake_up(["scheduling"])
+            self._is_paused = False
 
     def _check_workers(self) -> None:
         """Raise what went wrong in a worker."""
@@ -139,13 +136,14 @@ class VllmEngine:
         """What tells KV blocks of the weights that are there from those of others, see ``VllmSamples.renew``."""
         return str(self._received)
 
-    def _pause(self, samples: VllmSamples) -> None:
+    def _pause(self) -> None:
         """Schedule nothing more; what is being computed comes to its end with the old weights, and counts as theirs."""
         self._llm.sleep(level=0, mode="keep")
+        self._is_paused = True
         if not envs.VLLM_ENABLE_V1_MULTIPROCESSING:
             # An engine in a process of its own does this by itself.
             for _ in range(self._llm.llm_engine.vllm_config.max_concurrent_batches):
-                samples.step()
+                self._samples.step()
 
     def sleep(self) -> None:
         """Drop weights and KV cache: keeping a copy of weights that the learner sends anyway would cost host memory."""
