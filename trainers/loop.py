@@ -25,6 +25,7 @@ from trainers.rewards.actors import RewardActors, make_judges
 from trainers.rewards.judge import judge
 from trainers.roles.engine import SamplingSettings, derive_seed
 from trainers.rollouts import Rollouts, sequences_per_engine, spare_samples
+from trainers.samples import SampleLog
 from trainers.saving import Saver
 from trainers.staleness import Ages, staleness_metrics
 from trainers.stopping import StopRequestedError
@@ -62,9 +63,11 @@ class Loop(abc.ABC):
         state: What a checkpoint must remember; that of the last whole step.
         memory_gib: Memory of each learner rank in the last step.
         has_experts: Whether the policy routes tokens to experts.
+        samples: Where some answers are written.
     """
 
     has_experts = False
+    samples: SampleLog | None = None
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
         layout = session.layout
@@ -100,6 +103,7 @@ class Loop(abc.ABC):
         self.state = initial_state(layout)
         self.has_experts = routes_to_experts(codec.model_path)
         self.reporter = Reporter(session, fleet)
+        self.samples = SampleLog(session.attempt, codec)
         session.board.watch_queues(
             {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
         )
@@ -217,7 +221,10 @@ class Loop(abc.ABC):
     def rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""
         parts = self.early_rewards.take(prompts)
-        return self.judged(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
+        found = self.judged(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
+        if self.samples is not None:
+            self.samples.write(self.state.step + 1, prompts, groups, found)
+        return found
 
     def expect(self, prompts: Sequence[Prompt]) -> OnAnswer:
         """What is to be called with answers to the prompts of a step as they come."""

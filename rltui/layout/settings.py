@@ -49,7 +49,18 @@ class Train(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     samples_per_prompt: Annotated[Count, Meta(description="Samples drawn for each prompt (the group size).")]
     learning_rate: Annotated[PositiveFloat, Meta(description="Learning rate after warm-up.")]
     warmup_steps: Annotated[CountOrZero, Meta(description="Steps over which the learning rate rises.")] = 0
+    schedule: Annotated[
+        Literal["constant", "linear", "cosine"],
+        Meta(description="How the learning rate falls from warm-up to the last step: not, or to learning_rate_floor."),
+    ] = "constant"
+    learning_rate_floor: Annotated[
+        Fraction, Meta(description="What the schedule ends at, as a share of learning_rate.")
+    ] = 0.0
     weight_decay: Annotated[NonNegativeFloat, Meta(description="AdamW weight decay.")] = 0.0
+    adam_beta1: Annotated[float, Meta(ge=0.0, lt=1.0, description="AdamW's decay of the mean of gradients.")] = 0.9
+    adam_beta2: Annotated[float, Meta(ge=0.0, lt=1.0, description="AdamW's decay of the mean of their squares.")] = (
+        0.999
+    )
     gradient_clip: Annotated[PositiveFloat, Meta(description="Largest gradient norm.")] = 1.0
     optimizer_steps: Annotated[Count, Meta(description="Optimizer steps made from the samples of one step.")] = 1
     epochs: Annotated[Count, Meta(description="Passes over the samples of one step.")] = 1

@@ -50,7 +50,9 @@ def runs_on(capability: str, built_for: Sequence[str]) -> bool:
 
 def _read(built_for: Sequence[str]) -> Tuple[Set[Tuple[int, int]], Set[Tuple[int, int]], Set[Tuple[int, int]]]:
     """Architectures with a letter, of machine code, and of PTX, as (major, minor)."""
-    exact, machine, portable = set(), set(), set()
+    exact: Set[Tuple[int, int]] = set()
+    machine: Set[Tuple[int, int]] = set()
+    portable: Set[Tuple[int, int]] = set()
     for name in built_for:
         match = re.match(r"(sm|compute)_(\d+)(\d)([a-z]?)$", name)
         if match:
