@@ -201,10 +201,12 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ]
     reward: Annotated[
-        Literal["exact", "coin", "math", "code", "http", "none"],
+        str,
         Meta(
-            description="'exact' compares texts, or has the task grade; 'coin' is a control; 'http' asks reward_url; "
-            "'none': the teacher's signal only."
+            pattern=r"^(exact|coin|math|code|http|none|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)\Z",
+            max_length=200,
+            description="exact compares texts, or has the task grade; math; code runs tests; coin is a control; http "
+            "asks reward_url; none: the teacher's signal only; or a function of your own, as package.module:function.",
         ),
     ] = "exact"
     reward_timeout_s: Annotated[PositiveFloat, Meta(description="Longest time for one answer, or of one request.")] = (

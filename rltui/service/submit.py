@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +21,7 @@ from rltui.onnode import rundir
 from rltui.runs.claims import note_submitted, settle_unstarted
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import job, make_attempt, make_run, plan_attempt, stage_code, write_run
+from rltui.runs.own_code import own_code
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
@@ -91,6 +93,8 @@ def attempt_files(cluster: Cluster, layout: Layout, attempt: Attempt, after_job:
     if after_job:
         told["after_job"] = after_job
     files = {rundir.LAYOUT: dump_layout(layout).encode(), rundir.JOB: msgspec.json.encode(told)}
+    if archive := own_code(layout, Path.cwd()):
+        files[rundir.OWN_CODE] = archive
     if cluster.profile.scheduler == "slurm":
         from rltui.runs.script import render_script
 
