@@ -20,7 +20,8 @@ from trainers.data.codec import Codec
 from trainers.data.models import resolve_model
 from trainers.evaluation import Evaluation
 from trainers.rewards.judge import judge, make_reward
-from trainers.roles.engine import EngineActor, engine_environment, grouped
+from trainers.roles.engine import EngineActor, grouped
+from trainers.roles.engine_environment import engine_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

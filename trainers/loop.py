@@ -63,11 +63,11 @@ class Loop(abc.ABC):
         state: What a checkpoint must remember; that of the last whole step.
         memory_gib: Memory of each learner rank in the last step.
         has_experts: Whether the policy routes tokens to experts.
-        samples: Where some answers are written.
+        sample_log: Where some answers are written.
     """
 
     has_experts = False
-    samples: SampleLog | None = None
+    sample_log: SampleLog | None = None
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
         layout = session.layout
@@ -103,7 +103,7 @@ class Loop(abc.ABC):
         self.state = initial_state(layout)
         self.has_experts = routes_to_experts(codec.model_path)
         self.reporter = Reporter(session, fleet)
-        self.samples = SampleLog(session.attempt, codec)
+        self.sample_log = SampleLog(session.attempt, codec)
         session.board.watch_queues(
             {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
         )
@@ -222,8 +222,8 @@ class Loop(abc.ABC):
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""
         parts = self.early_rewards.take(prompts)
         found = self.judged(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
-        if self.samples is not None:
-            self.samples.write(self.state.step + 1, prompts, groups, found)
+        if self.sample_log is not None:
+            self.sample_log.write(self.state.step + 1, prompts, groups, found)
         return found
 
     def expect(self, prompts: Sequence[Prompt]) -> OnAnswer:

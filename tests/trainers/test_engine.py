@@ -16,7 +16,9 @@ from engine_support import LENGTHS, build_model, manifest_of, parity, perturb, r
 
 from rltui.layout.schema import Rollout
 from trainers.roles import hf_engine
-from trainers.roles.engine import EngineActor, Request, check_lengths, derive_seed, engine_environment, resident_gib
+from trainers.roles.endings import resident_gib
+from trainers.roles.engine import EngineActor, Request, check_lengths, derive_seed
+from trainers.roles.engine_environment import engine_environment
 from trainers.roles.hf_engine import drawn, left_pad, uniform
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender, WeightTransferError, free_port
 

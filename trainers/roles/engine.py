@@ -10,7 +10,6 @@ those of temperature 1; nothing is trained on them.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import os
@@ -19,14 +18,14 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from trainers.roles.endings import family
+from trainers.roles.endings import resident_gib
 from trainers.roles.meter import measured
 from trainers.roles.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rltui.layout.schema import Lengths, Rollout, Teacher
+    from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
     from trainers.weights import ParameterMeta, WeightGroup
 
@@ -359,42 +358,6 @@ class EngineActor:
         return self._engine
 
 
-def engine_environment(role: Rollout | Teacher, on_cpu: bool | None = None) -> dict[str, str]:
-    """Return the environment variables that an engine's process needs from its start.
-
-    Args:
-        role: The rollout or teacher role of the layout.
-        on_cpu: Whether the engine's node has no GPU for it, as ``hardware.gpu: cpu`` says. None: whether this
-            process sees none, which is only right where this process and the engines have the same kind of node.
-    """
-    if on_cpu is None:
-        import torch
-
-        on_cpu = not torch.cuda.is_available()
-    variables = {"TOKENIZERS_PARALLELISM": "false"}
-    if on_cpu:
-        # Each slot is one CPU process; tiny models are slower with more threads, which wait for each other.
-        variables["OMP_NUM_THREADS"] = "1"
-    if role.engine == "vllm":
-        variables |= _vllm_environment(role.tensor_parallel, on_cpu)
-    return variables
-
-
-def _vllm_environment(tensor_parallel: int, on_cpu: bool) -> dict[str, str]:
-    variables = {
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-        # One worker runs inside the actor: no second process to start, and its end is the actor's end.
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0" if tensor_parallel == 1 else "1",
-    }
-    if on_cpu:
-        # Ray owns the cores, and vLLM's own binding would put every engine of a node on the same ones.
-        variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-        # Without this the first request for log-probabilities compiles a kernel for 15 s and needs a C++ compiler.
-        variables["TORCHDYNAMO_DISABLE"] = "1"
-    return variables
-
-
 def _build(rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> Engine:
     if rollout.engine == "hf":
         from trainers.roles.hf_engine import HfEngine
@@ -428,12 +391,3 @@ def check_lengths(prompts: Sequence[EnginePrompt], max_tokens: int, limit_tokens
 def derive_seed(*parts: int) -> int:
     """Return a 48-bit seed from ``parts``: neighbouring parts give unrelated seeds, on every machine the same."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=6).digest(), "big")
-
-
-def resident_gib(pid: int) -> float:
-    """Return the resident memory of process ``pid`` and its descendants, in GiB; what is gone counts for nothing."""
-    total = 0
-    for process in family(pid):
-        with contextlib.suppress(OSError):
-            total += int((process / "statm").read_text().split()[1])
-    return total * os.sysconf("SC_PAGE_SIZE") / 2**30
