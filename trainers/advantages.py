@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 STD_EPSILON = 1e-6
 """Keeps a group of equal rewards from dividing by zero."""
 
+VARIANCE_EPSILON = 1e-8
+"""The same where a whole batch is whitened; verl's, so that advantages are equal to its."""
+
 
 def group_advantages(rewards: torch.Tensor, kind: Literal["standard", "centered"]) -> torch.Tensor:
     """Advantages of GRPO: reward minus the group's mean, over the group's standard deviation.
@@ -123,4 +126,4 @@ def whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     chosen = values[mask]
     if chosen.numel() < 2:
         return values.masked_fill(~mask, 0.0)
-    return ((values - chosen.mean()) / (chosen.std() + STD_EPSILON)).masked_fill(~mask, 0.0)
+    return ((values - chosen.mean()) * (chosen.var() + VARIANCE_EPSILON).rsqrt()).masked_fill(~mask, 0.0)

@@ -43,7 +43,7 @@ def train(session: Session, make_loop: Callable[[Session, Fleet, Codec], Loop]) 
         threading.Thread(target=_import_torch, daemon=True).start()
         session.event("roles", "; ".join(role.title for role in fleet.roles), roles=fleet.map())
         _load(fleet, session)
-        loop = make_loop(session, fleet, Codec(model_paths["learner"]))
+        loop = make_loop(session, fleet, Codec(model_paths["learner"], session.layout.train.stop))
         loop.resume()
         log.info("training from step %d to %d", loop.state.step + 1, layout.train.steps)
         stages.show("training", step=loop.state.step)
@@ -178,4 +178,14 @@ def main(
         return 0
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stdout)
     log.setLevel(logging.INFO)
+    find_own_code(options.attempt)
     return run_attempt(options.attempt, algorithm, make_loop)
+
+
+def find_own_code(attempt: Path) -> None:
+    """Let this process and all that it starts import the user's Python that came with the attempt."""
+    archive = (attempt / rundir.OWN_CODE).absolute()
+    if archive.is_file():
+        paths = [os.environ.get("PYTHONPATH"), str(archive)]
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        sys.path.append(str(archive))

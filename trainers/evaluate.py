@@ -20,7 +20,8 @@ from trainers.data.codec import Codec
 from trainers.data.models import resolve_model
 from trainers.evaluation import Evaluation
 from trainers.rewards.judge import judge, make_reward
-from trainers.roles.engine import EngineActor, engine_environment, grouped
+from trainers.roles.engine import EngineActor, grouped
+from trainers.roles.engine_environment import engine_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +48,7 @@ def evaluate(layout: Layout, model: str, folder: Path) -> dict[str, float]:
         raise ValueError("the layout has no evaluation set: data.eval=NAME")
     os.environ.update(engine_environment(layout.roles.rollout, layout.hardware.on_cpu))
     path = resolve_model(model, layout, lambda *_: None)
-    codec = Codec(path)
+    codec = Codec(path, layout.train.stop)
     engine = EngineActor(layout.roles.rollout, path, layout.lengths, 0)
 
     def ask(prompts: Sequence[EnginePrompt], settings: Callable[[int], SamplingSettings]) -> list[list[Completion]]:

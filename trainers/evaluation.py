@@ -114,7 +114,8 @@ class Evaluation:
             temperature=self._layout.data.eval_temperature,
             max_tokens=self._layout.lengths.response,
             samples_per_prompt=self._layout.data.eval_samples,
-            stop_token_id=self._codec.stop_token_id,
+            stop_token_ids=self._codec.stop_token_ids,
+            stop_texts=self._codec.stop_texts,
             seed=derive_seed(EVALUATION_SEED, chunk),
         )
 

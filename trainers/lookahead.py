@@ -34,7 +34,7 @@ class Lookahead:
     Args:
         task: Where prompts come from.
         rollouts: What samples them.
-        sampling: Settings of each chunk, from (step, prompts that it drew before, prompts to draw).
+        sampling: Settings of a step, by its number.
         prompts_per_step: Prompts of each step.
         async_steps: Most steps to be ahead.
         last_step: The last step of the run.
@@ -45,7 +45,7 @@ class Lookahead:
         self,
         task: Any,
         rollouts: Any,
-        sampling: Callable[[int, int, int], list[SamplingSettings]],
+        sampling: Callable[[int], SamplingSettings],
         prompts_per_step: int,
         async_steps: int,
         last_step: int,
@@ -114,17 +114,16 @@ class Lookahead:
     ) -> tuple[list[Prompt], list[list[Completion]]]:
         """``count`` further prompts for ``step``, which drew ``drawn`` before, from behind all others'; sampled now."""
         prompts = self._task.prompts(self._take(count), count)
-        settings = self._sampling(step, drawn, count)
-        return prompts, self._rollouts.generate([prompt.request for prompt in prompts], settings, check)
+        asked = [prompt.request for prompt in prompts]
+        return prompts, self._rollouts.generate(asked, self._sampling(step), check, drawn)
 
     def _submit(self, step: int) -> None:
         start = self._starts.popleft() if self._starts else self._take(self._count)
         prepared, prompts = self._prepared
         if prepared != start:
             prompts = self._task.prompts(start, self._count)
-        settings = self._sampling(step, 0, self._count)
         on_answer = None if self._expect is None else self._expect(prompts)
-        ticket = self._rollouts.submit(step, [prompt.request for prompt in prompts], settings, on_answer)
+        ticket = self._rollouts.submit([prompt.request for prompt in prompts], self._sampling(step), on_answer)
         self._begun.append(_Submitted(step, start, prompts, ticket))
 
     def _take(self, count: int) -> int:

@@ -8,24 +8,24 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from msgspec import structs
 
-from rltui.onnode import rundir
-from trainers.data.batch import join_columns, packing_efficiency, sampled, shard, split
+from trainers.data.batch import join_columns, packing_efficiency, shard, split
+from trainers.data.models import routes_to_experts
 from trainers.data.tasks import make_task
 from trainers.early import Early, expect_all
 from trainers.evaluations import Evaluations
 from trainers.idle import IdleClock
 from trainers.lookahead import Lookahead
-from trainers.metrics import check_numbers, check_parity, merge, rates, worst
+from trainers.metrics import check_numbers, merge, rates
+from trainers.proofs import prove_engines
 from trainers.reporting import Reporter
 from trainers.resuming import initial_state, restore
 from trainers.rewards.actors import RewardActors, make_judges
 from trainers.rewards.judge import judge
 from trainers.roles.engine import SamplingSettings, derive_seed
-from trainers.roles.fleet import ask
-from trainers.rollouts import Rollouts, sequences_per_engine
+from trainers.rollouts import Rollouts, sequences_per_engine, spare_samples
+from trainers.samples import SampleLog
 from trainers.saving import Saver
 from trainers.staleness import Ages, staleness_metrics
 from trainers.stopping import StopRequestedError
@@ -34,6 +34,7 @@ from trainers.utilization import Lengths, yardstick
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from rltui.layout.schema import Layout
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
     from trainers.early import OnAnswer
-    from trainers.roles.calls import Role, RoleDiedError
+    from trainers.roles.calls import RoleDiedError
     from trainers.roles.engine import Completion
     from trainers.roles.fleet import Fleet
     from trainers.roles.tally import StepReport
@@ -61,7 +62,12 @@ class Loop(abc.ABC):
     Attributes:
         state: What a checkpoint must remember; that of the last whole step.
         memory_gib: Memory of each learner rank in the last step.
+        has_experts: Whether the policy routes tokens to experts.
+        sample_log: Where some answers are written.
     """
+
+    has_experts = False
+    sample_log: SampleLog | None = None
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
         layout = session.layout
@@ -78,10 +84,10 @@ class Loop(abc.ABC):
         self.rollouts = Rollouts(
             fleet.engines,
             train.prompts_per_step,
-            train.samples_per_prompt,
             fleet.deadlines.generate_s,
             ahead=train.async_steps,
-            sequences=sequences_per_engine(layout),
+            slots=sequences_per_engine(layout),
+            spare=spare_samples(layout),
         )
         self.lookahead = Lookahead(
             self.task,
@@ -95,7 +101,9 @@ class Loop(abc.ABC):
         self.ages, self.idle = Ages(train.async_steps), IdleClock(self.rollouts.gate.busy_s)
         self.saver = Saver(session, fleet)
         self.state = initial_state(layout)
+        self.has_experts = routes_to_experts(codec.model_path)
         self.reporter = Reporter(session, fleet)
+        self.sample_log = SampleLog(session.attempt, codec)
         session.board.watch_queues(
             {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
         )
@@ -159,22 +167,17 @@ class Loop(abc.ABC):
             prompts, groups = self.lookahead.collect(number, self.check)
         return prompts, self.ages.note(groups, self.state.weight_version)
 
-    def sampling(self, step: int, drawn: int, count: int) -> list[SamplingSettings]:
-        """Settings for each chunk of ``count`` prompts; a seed depends on the run's seed, the step and the chunk.
-
-        A draw has no more chunks than prompts, so counting on from ``drawn`` gives no chunk of a step another's seed.
-        """
+    def sampling(self, step: int) -> SamplingSettings:
+        """How step ``step`` samples; its seed depends on the run's and the step, and each prompt's on it."""
         train = self.layout.train
-        return [
-            SamplingSettings(
-                temperature=train.temperature,
-                max_tokens=self.layout.lengths.response,
-                samples_per_prompt=train.samples_per_prompt,
-                stop_token_id=self.codec.stop_token_id,
-                seed=derive_seed(train.seed, step, drawn + chunk),
-            )
-            for chunk in range(self.rollouts.num_chunks(count))
-        ]
+        return SamplingSettings(
+            temperature=train.temperature,
+            max_tokens=self.layout.lengths.response,
+            samples_per_prompt=train.samples_per_prompt,
+            stop_token_ids=self.codec.stop_token_ids,
+            stop_texts=self.codec.stop_texts,
+            seed=derive_seed(train.seed, step),
+        )
 
     def check(self) -> None:
         """Called while engines generate, which may take long: as ``check_others``, and has an engine died?"""
@@ -198,8 +201,7 @@ class Loop(abc.ABC):
             restarted = self.fleet.restart([*gate.failures, *deaths])
             with contextlib.nullcontext() if in_flight else gate.held(self.check_others):
                 restarted += self.fleet.send_weights(version)
-                for engine in dict.fromkeys(restarted):
-                    self.prove(engine)
+                prove_engines(self, version, set(restarted))
         except StopRequestedError:
             return  # the run ends, and nobody asks the engines any more
         gate.mend()
@@ -216,28 +218,13 @@ class Loop(abc.ABC):
             if version != self.state.weight_version or self.fleet.naps.asleep:
                 self.send_weights(version)
 
-    def prove(self, engine: Role) -> None:
-        """Compare an engine that was started again with the learners, on a sample of its own.
-
-        Raises:
-            TrainingError: It does not run the learners' weights.
-        """
-        [prompt] = self.task.prompts(self.state.cursor, 1)
-        [settings] = self.sampling(self.state.step, 0, 1)
-        asked = ask(engine, "generate", [prompt.request], settings)
-        [completions] = self.fleet.finish([asked], "proving its weights")
-        found = self.measure({"learner": "log_probs"}, [sampled(prompt, one) for one in completions])["learner"]
-        pairs = zip(found, completions, strict=True)
-        apart = worst(float(np.abs(seen - np.asarray(one.log_probs)).max()) for seen, one in pairs)
-        text = f"{engine.title} runs weight version {self.fleet.weight_versions[engine.name]} and goes on"
-        self.session.event(rundir.RESTART, f"{text}; {apart:.1e} apart from the learners", roles=self.fleet.map())
-        log.warning(text)
-        check_parity(f"{engine.title}, started again, and the learners", apart, self.layout)
-
     def rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""
         parts = self.early_rewards.take(prompts)
-        return self.judged(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
+        found = self.judged(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
+        if self.sample_log is not None:
+            self.sample_log.write(self.state.step + 1, prompts, groups, found)
+        return found
 
     def expect(self, prompts: Sequence[Prompt]) -> OnAnswer:
         """What is to be called with answers to the prompts of a step as they come."""
@@ -282,7 +269,7 @@ class Loop(abc.ABC):
         reports: list[StepReport] = self.fleet.finish(begun, "training")
         metrics, self.memory_gib = merge(reports), [report.memory_gib for report in reports]
         metrics["packing_efficiency"] = packing
-        check_numbers(number, metrics, self.layout)
+        check_numbers(number, metrics, self.layout, has_experts=self.has_experts)
         return metrics
 
     def shards(
@@ -332,6 +319,7 @@ class Loop(abc.ABC):
         self.session.board.count_step(total_s, generate_s, prefill, decode, sum(map(len, groups)))
         self.session.board.update(staleness_histogram={str(age): count for age, count in ages.items()})
         found = rates(prefill + decode, total_s, durations, generate_s) | idle | staleness_metrics(ages)
+        found["engine_occupancy"] = self.rollouts.take_occupancy()
         if self.layout.train.takes_weights_in_flight:
             found["mixed_versions_fraction"] = mixed
         if self.yardstick is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from trainers.ratios import importance_weight, surrogate
+from trainers.ratios import LOG_RATIO_BOUND, importance_weight, surrogate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,7 +154,7 @@ def kl_estimate(
         reference_log_probs: The same shape.
         kind: Which estimator.
     """
-    difference = (log_probs - reference_log_probs).clamp(-20.0, 20.0)  # exp of more overflows in float32 sums
+    difference = (log_probs - reference_log_probs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     if kind == "k1":
         return difference
     return difference.square() / 2 if kind == "k2" else torch.expm1(-difference) + difference
@@ -197,17 +197,16 @@ def aggregate(
     (Shao et al. 2024); ``dr_grpo``: the sum over all tokens, over samples times a constant length, so that no token's
     weight depends on how long its sample came out (Liu et al. 2025).
 
-    ``denominator`` stands for the number of tokens, of non-empty samples, or of non-empty samples times the limit of
-    response tokens in the whole global batch, so that the sum over micro-batches and ranks is that batch's mean;
+    ``denominator`` stands for the number of tokens, of non-empty samples, or of samples times the limit of response
+    tokens in the whole global batch, so that the sum over micro-batches and ranks is that batch's mean;
     without it, the numbers of ``mask`` itself are used, R being the limit.
     """
     weights = mask.to(values.dtype)
     tokens_per_sample = weights.sum(dim=1)
     total, count = (values * weights).sum(), tokens_per_sample.sum()
-    if aggregation != "token":
-        count = (tokens_per_sample > 0).sum().to(values.dtype)
     if aggregation == "sequence":
+        count = (tokens_per_sample > 0).sum().to(values.dtype)
         total = ((values * weights).sum(dim=1) / tokens_per_sample.clamp(min=1.0)).sum()
     if aggregation == "dr_grpo":
-        count = count * mask.shape[1]
+        count = values.new_tensor(mask.numel())  # constant, so samples without a token count too, as in TRL
     return total / (count.clamp(min=1.0) if denominator is None else denominator)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from trainers.data.batch import RowTensors
     from trainers.roles.forward import Scores
 
+DUAL_CLIP = 3.0
+"""Most that a ratio counts for where the advantage is negative (Ye et al. 2020), where no key of the layout says."""
+
 Objective: TypeAlias = "Callable[[Scores, RowTensors, float], PolicyLoss]"
 """(scores, rows, denominator of the mini-batch) to the loss of these rows."""
 
@@ -117,7 +120,7 @@ def _clipped(
         rows.columns[ENGINE_LOG_PROBS],
         advantages,
         rows.response_mask,
-        clip=Clip(clip, clip),
+        clip=Clip(clip, clip, dual=DUAL_CLIP),
         importance=Truncation(importance_cap),
         aggregation="token",
         denominator=denominator,

@@ -139,7 +139,7 @@ class Ppo(Loop):
         metrics = self._merged(reports["learner"], reports["critic"])
         micro_batch = self.layout.roles.learner.micro_batch
         metrics["packing_efficiency"] = packing_efficiency(shards["learner"], micro_batch)
-        check_numbers(number, metrics, self.layout)
+        check_numbers(number, metrics, self.layout, has_experts=self.has_experts)
         return metrics
 
     def _merged(self, learners: list[StepReport], critics: list[CriticReport]) -> dict[str, float]:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from rltui.layout.settings import Importance, Ratio
 
 
+LOG_RATIO_BOUND = 20.0
+"""Largest |log-ratio| that counts, as in verl: exp of more overflows in float32 once it meets an advantage."""
+
+
 @dataclass(frozen=True)
 class Clip:
     """How p / p_old is bounded.
@@ -58,7 +62,7 @@ def policy_ratio(log_probs: torch.Tensor, old_log_probs: torch.Tensor, mask: tor
     apart = (log_probs - old_log_probs).masked_fill(~mask, 0.0)
     if kind == "sequence":
         apart = _sample_mean(apart, mask).masked_fill(~mask, 0.0)
-    return apart.exp()
+    return apart.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
 
 
 def surrogate(
@@ -101,7 +105,7 @@ def importance_weight(
         apart = apart.sum(dim=1, keepdim=True).expand_as(apart)
     elif truncation.mode == "sequence_mean":
         apart = _sample_mean(apart, mask)
-    weight = apart.exp()
+    weight = apart.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
     limited = (weight > truncation.cap) & mask
     if truncation.mode == "mask":
         limited = limited | ((weight < truncation.low) & mask)

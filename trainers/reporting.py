@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from trainers.session import Session
 
 MEMORY_INTERVAL_S = 10.0
+NEVER_ENDING_STEPS = 3
+"""First steps in a row all of whose answers were cut after which the run is suspected to know no right end token."""
 BOARD_METRICS = (
     "parity_max_abs",
     "zero_std_fraction",
@@ -27,6 +30,8 @@ BOARD_METRICS = (
     "time/learner_idle",
     "time/weight_sync",
 )
+
+log = logging.getLogger("trainers")
 
 
 class Reporter:
@@ -41,12 +46,14 @@ class Reporter:
         self._session, self._fleet = session, fleet
         self._log = MetricsLog(str(session.attempt), session.layout.train.steps, session.tracker)
         self._engine_memory_gib, self._asked = 0.0, -math.inf
+        self._endless_steps = 0
         self._memory = MemoryLog(str(session.attempt), session.layout, fleet)
 
     def report(self, state: TrainingState, metrics: dict[str, float], memory_gib: Sequence[float]) -> None:
         """Report the step that led to ``state``, with the memory of each learner rank."""
         session = self._session
         self._memory.update()
+        self._warn_of_endless_answers(metrics)
         memory = {"engine_memory_gib": self._engine_memory()}
         self._log.record(state.step, {**metrics, **memory, "weight_version": state.weight_version})
         session.stages.show("training", step=state.step, progress=state.step / session.layout.train.steps)
@@ -67,6 +74,20 @@ class Reporter:
             ],
             **{name: metrics[name] for name in BOARD_METRICS if name in metrics},
         )
+
+    def _warn_of_endless_answers(self, metrics: Mapping[str, float]) -> None:
+        """Say once that no answer has ended by itself since the attempt began: most likely none can."""
+        if metrics.get("truncated_fraction", 0.0) < 1.0:
+            self._endless_steps = NEVER_ENDING_STEPS + 1
+        self._endless_steps += 1
+        if self._endless_steps == NEVER_ENDING_STEPS:
+            text = (
+                f"no answer of the first {NEVER_ENDING_STEPS} steps ended before lengths.response: if the model ends "
+                "its turns with another token than its configuration says, name it in train.stop; otherwise raise "
+                "lengths.response"
+            )
+            self._session.event("data", text)
+            log.warning(text)
 
     def note(self, step: int, metrics: Mapping[str, float]) -> None:
         """Report metrics that no step of this attempt brought, such as those of the evaluation before the first."""

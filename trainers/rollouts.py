@@ -1,15 +1,15 @@
-"""Prompts to the engines and their samples back: two bounded queues, and a feeder for each engine."""
+"""Prompts to the engines and their samples back, without barriers: an engine gets a prompt when slots are free."""
 
 from __future__ import annotations
 
+import itertools
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from trainers.gate import Gate
-from trainers.queues import BoundedQueue, QueueClosedError
+from trainers.dispatch import Dispatch, DispatchClosedError
 from trainers.roles.calls import POLL_S, Role, RoleDiedError, RoleError, call_all
-from trainers.roles.engine import grouped
+from trainers.roles.engine import Request, derive_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,102 +17,124 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from trainers.data.prompts import EnginePrompt
     from trainers.early import OnAnswer
-    from trainers.roles.engine import Completion, SamplingSettings
+    from trainers.roles.engine import Completion, SamplingSettings, Streamed
 
 SEQUENCES_PER_ENGINE = 256
-"""Most samples an engine is asked for at once, unless the layout says otherwise."""
+"""Samples an engine works on at once, unless the layout says otherwise."""
+SPARE_FRACTION = 0.25
+"""Samples that wait in an engine, as a share of its slots: they fill those that free up before we hear of it."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Ticket:
     """What ``Rollouts.submit`` gives and ``Rollouts.collect`` takes.
 
     Attributes:
-        lane: Of the result queue.
-        groups: The samples of each prompt, as far as they were collected.
-        chunks: Calls that are still to be collected.
-    """
-
-    lane: int
-    groups: list[list[Completion]] = field(repr=False)
-    chunks: int = 0
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Prompts that one engine answers in one call.
-
-    Attributes:
-        lane: Of the result queue.
-        first: Number of the first prompt in its ticket.
-        prompts: The prompts.
-        sampling: How they are sampled.
+        groups: The samples of each prompt, as far as they are there.
         on_answer: See ``Rollouts.submit``.
+        left: Prompts without samples.
+        failure: Why there will be no more.
     """
 
-    lane: int
-    first: int
-    prompts: list[EnginePrompt]
-    sampling: SamplingSettings
-    on_answer: OnAnswer | None = None
+    groups: list[list[Completion]] = field(repr=False)
+    on_answer: OnAnswer | None
+    left: int
+    failure: RoleError | None = None
+
+
+@dataclass(eq=False)
+class Asked:
+    """One prompt of a ticket on its way: ``place`` is its number there."""
+
+    ticket: Ticket
+    place: int
+    request: Request
+
+    @property
+    def samples(self) -> int:
+        """Samples that it takes."""
+        return self.request.sampling.samples_per_prompt
+
+
+@dataclass
+class Gauge:
+    """Prompts that wait, of ``maxsize`` at most."""
+
+    maxsize: int
+    read: Callable[[], int]
+
+    @property
+    def current(self) -> int:
+        """Prompts that wait now."""
+        return self.read()
 
 
 class Rollouts:
     """Feeds prompts to the engines and collects their samples.
 
-    Which engine answers which prompts is fixed, because an engine's number is part of its seeds: a step that is
-    repeated after a resume draws the same samples, where its weights are the same. An engine that dies keeps its feeder
-    waiting, with its work in hand, until ``gate.mend``.
+    A sample's seed comes from its step, prompt and number, so it does not matter which engine draws it, nor beside what
+    else: a step that is repeated after a resume draws the same, where its weights are the same. What an engine that
+    dies had under way goes to the others.
 
     Args:
         engines: The engines.
         prompts_per_step: Most prompts of one ticket.
-        samples_per_prompt: With ``sequences``, bounds the prompts of one call.
-        deadline_s: Most seconds for one call.
+        deadline_s: Most seconds that an engine may go without an answer.
         ahead: Most tickets that wait behind the one that is collected.
-        sequences: Most samples an engine is asked for at once.
+        slots: Samples that an engine works on at once.
+        spare: Samples that may wait in an engine; 0 where it takes nothing in before it is done with all it has.
 
     Attributes:
-        prompts: The prompt queue, a lane for each engine.
-        results: The result queue, a lane for each ticket under way.
-        gate: What the feeders pass before each call.
+        gate: Hands the prompts out.
+        prompts: How many wait for an engine.
+        results: How many were answered and wait to be collected.
     """
 
     def __init__(
         self,
         engines: Sequence[Role],
         prompts_per_step: int,
-        samples_per_prompt: int,
         deadline_s: float,
         ahead: int = 0,
-        sequences: int = SEQUENCES_PER_ENGINE,
+        slots: int = SEQUENCES_PER_ENGINE,
+        spare: int = 0,
     ) -> None:
         room = (ahead + 1) * prompts_per_step
-        self.prompts: BoundedQueue[Chunk] = BoundedQueue(room, lanes=len(engines))
-        self.results: BoundedQueue[tuple[Chunk, list[Completion] | RoleError]] = BoundedQueue(room, lanes=ahead + 2)
-        self.gate = Gate(len(engines))
-        self._engines, self._deadline_s, self._ahead = engines, deadline_s, ahead
-        self._chunk_prompts = prompts_per_chunk(prompts_per_step, samples_per_prompt, len(engines), sequences)
+        self.gate: Dispatch[Asked] = Dispatch(len(engines), slots, spare)
+        self.prompts = Gauge(room, lambda: self.gate.waiting)
+        self.results = Gauge(room, lambda: self._answered)
+        self._deadline_s, self._slots = deadline_s, slots
+        self._keys, self._changed, self._answered = itertools.count(), threading.Condition(), 0
+        self._busy_slot_s = self._span_s = 0.0
         for lane, engine in enumerate(engines):
             threading.Thread(target=self._feed, args=(lane, engine), name=f"feed {engine.name}", daemon=True).start()
 
     def submit(
         self,
-        step: int,
         prompts: Sequence[EnginePrompt],
-        sampling: Sequence[SamplingSettings],
+        sampling: SamplingSettings,
         on_answer: OnAnswer | None = None,
+        *,
+        drawn: int = 0,
+        first: bool = False,
     ) -> Ticket:
-        """Have every prompt sampled in its turn; at most ``ahead`` + 1 steps in a row are under way at once.
+        """Have every prompt sampled in its turn.
 
         Args:
-            step: Number of the training step.
             prompts: Each prompt, as engines take it.
-            sampling: Settings for each chunk of prompts, see ``num_chunks``.
-            on_answer: Called by a feeder as soon as a chunk was answered, with the number of its first prompt, how many
-                it has, and their completions.
+            sampling: How; its seed is the step's.
+            on_answer: Called by a feeder as soon as prompts were answered, with the number of the first, how many, and
+                their completions.
+            drawn: Prompts that the step has drawn before.
+            first: Before all that wait.
         """
-        return self._submit(step % (self._ahead + 1), prompts, sampling, on_answer)
+        ticket = Ticket([[] for _ in prompts], on_answer, len(prompts))
+        asked = []
+        for place, prompt in enumerate(prompts):
+            own = replace(sampling, seed=derive_seed(sampling.seed, drawn + place))
+            asked.append(Asked(ticket, place, Request(next(self._keys), prompt, own)))
+        self.gate.put(asked, first=first)
+        return ticket
 
     def collect(self, ticket: Ticket, check: Callable[[], None]) -> list[list[Completion]]:
         """The samples of each prompt of ``ticket``, when all are there.
@@ -124,88 +146,83 @@ class Rollouts:
         Raises:
             RoleError: An engine failed or did not answer in time. That one died is reported to the gate instead.
         """
-        while ticket.chunks:
-            chunk, completions = self._next_result(ticket.lane, check)
-            ticket.groups[chunk.first : chunk.first + len(chunk.prompts)] = grouped(completions, len(chunk.prompts))
-            ticket.chunks -= 1
+        while True:
+            check()
+            with self._changed:
+                if self._changed.wait_for(lambda: ticket.failure or not ticket.left, POLL_S):
+                    break
+        if ticket.failure is not None:
+            raise ticket.failure
+        with self._changed:
+            self._answered -= len(ticket.groups)
         return ticket.groups
 
     def generate(
-        self, prompts: Sequence[EnginePrompt], sampling: Sequence[SamplingSettings], check: Callable[[], None]
+        self, prompts: Sequence[EnginePrompt], sampling: SamplingSettings, check: Callable[[], None], drawn: int = 0
     ) -> list[list[Completion]]:
         """Sample every prompt now, before what was submitted for steps to come; arguments and errors as above."""
-        return self.collect(self._submit(self._ahead + 1, prompts, sampling, is_first=True), check)
+        return self.collect(self.submit(prompts, sampling, drawn=drawn, first=True), check)
 
-    def num_chunks(self, num_prompts: int) -> int:
-        """Calls that ``num_prompts`` prompts are cut into."""
-        return -(-num_prompts // self._chunk_prompts)
+    def take_occupancy(self) -> float:
+        """Share of the engines' slots that had a sample, in the time that engines had any since the last call."""
+        with self._changed:
+            busy, span, self._busy_slot_s, self._span_s = self._busy_slot_s, self._span_s, 0.0, 0.0
+        return busy / (span * self._slots) if span else 0.0
 
     def close(self) -> None:
         """End the feeders that wait for work."""
-        self.prompts.close()
-        self.results.close()
         self.gate.close()
 
-    def _submit(
-        self,
-        lane: int,
-        prompts: Sequence[EnginePrompt],
-        sampling: Sequence[SamplingSettings],
-        on_answer: OnAnswer | None = None,
-        *,
-        is_first: bool = False,
-    ) -> Ticket:
-        size = self._chunk_prompts
-        ticket = Ticket(lane, [[] for _ in prompts], self.num_chunks(len(prompts)))
-        for number, start in enumerate(range(0, len(prompts), size)):
-            part = list(prompts[start : start + size])
-            chunk = Chunk(lane, start, part, sampling[number], on_answer)
-            self.prompts.put(chunk, len(part), lane=number % len(self._engines), first=is_first)
-        return ticket
-
-    def _next_result(self, lane: int, check: Callable[[], None]) -> tuple[Chunk, list[Completion]]:
-        """The next answer; the wait is bounded by the deadline of the feeders' calls."""
-        while True:
-            check()
-            try:
-                chunk, answer = self.results.take(lane, timeout_s=POLL_S)
-            except TimeoutError:
-                continue
-            if isinstance(answer, RoleError):
-                raise answer
-            return chunk, answer
-
     def _feed(self, lane: int, engine: Role) -> None:
-        answer: list[Completion] | RoleError
+        under_way: dict[int, Asked] = {}
         try:
             while True:
-                chunk = self.prompts.take(lane)
+                new, low = self.gate.take(lane)
+                under_way |= {asked.request.key: asked for asked in new}
+                actor = engine.actor
+                call = (engine, actor.stream.remote([asked.request for asked in new], low))
                 try:
-                    answer = self._ask(lane, engine, chunk)
-                    if chunk.on_answer is not None:
-                        chunk.on_answer(chunk.first, len(chunk.prompts), answer)
+                    streamed: Streamed = call_all([call], self._deadline_s, "generating")[0]
+                except RoleDiedError as error:
+                    error.actor = actor  # by now, the role may have another one
+                    under_way.clear()
+                    self.gate.await_repair(lane, error)
                 except RoleError as error:
-                    answer = error
-                self.results.put((chunk, answer), len(chunk.prompts), chunk.lane)
-        except QueueClosedError:
+                    self._fail(lane, under_way, error)
+                else:
+                    self._deliver(lane, under_way, streamed)
+        except DispatchClosedError:
             return
 
-    def _ask(self, lane: int, engine: Role, chunk: Chunk) -> list[Completion]:
-        """The engine's answer to ``chunk``, from a process started later where the first one dies."""
-        while isinstance(answer := self._try(lane, engine, chunk), RoleDiedError):
-            self.gate.await_repair(lane, answer)
-        return answer
+    def _deliver(self, lane: int, under_way: dict[int, Asked], streamed: Streamed) -> None:
+        """Hand over the answers of one call, neighbouring prompts of a ticket together."""
+        answered = [(under_way.pop(key), samples) for key, samples in streamed.answers.items()]
+        answered.sort(key=lambda pair: (id(pair[0].ticket), pair[0].place))
+        for _, run in itertools.groupby(
+            enumerate(answered), key=lambda item: (id(item[1][0].ticket), item[1][0].place - item[0])
+        ):
+            part = [pair for _, pair in run]
+            ticket, start = part[0][0].ticket, part[0][0].place
+            if ticket.on_answer is not None:
+                told = [replace(one, prompt_index=number) for number, (_, group) in enumerate(part) for one in group]
+                ticket.on_answer(start, len(part), told)
+        with self._changed:
+            for asked, samples in answered:
+                asked.ticket.groups[asked.place] = [replace(one, prompt_index=asked.place) for one in samples]
+                asked.ticket.left -= 1
+            self._answered += len(answered)
+            self._busy_slot_s += streamed.busy_slot_s
+            self._span_s += streamed.span_s
+            self._changed.notify_all()
+        self.gate.done(lane, [asked for asked, _ in answered], streamed.left)
 
-    def _try(self, lane: int, engine: Role, chunk: Chunk) -> list[Completion] | RoleDiedError:
-        with self.gate.passing(lane):
-            actor = engine.actor
-            call = (engine, actor.generate.remote(chunk.prompts, chunk.sampling))
-            try:
-                answer: list[Completion] = call_all([call], self._deadline_s, "generating")[0]
-            except RoleDiedError as error:
-                error.actor = actor  # by now, the role may have another one
-                return error
-            return answer
+    def _fail(self, lane: int, under_way: dict[int, Asked], error: RoleError) -> None:
+        with self._changed:
+            for asked in under_way.values():
+                asked.ticket.failure = error
+            self._changed.notify_all()
+        self.gate.done(lane, list(under_way.values()))
+        under_way.clear()
 
 
 def prompts_per_chunk(
@@ -218,3 +235,10 @@ def prompts_per_chunk(
 def sequences_per_engine(layout: Layout) -> int:
     """Samples that an engine works on at once."""
     return layout.roles.rollout.max_concurrency or SEQUENCES_PER_ENGINE
+
+
+def spare_samples(layout: Layout) -> int:
+    """Samples that may wait in an engine: vLLM fills slots that free up, the other engine ends a batch first."""
+    if layout.roles.rollout.engine == "hf":
+        return 0
+    return max(layout.train.samples_per_prompt, int(SPARE_FRACTION * sequences_per_engine(layout)))

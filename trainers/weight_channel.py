@@ -7,6 +7,8 @@ have CUDA, gloo otherwise. Every wait has a deadline, and what is named when it 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import time
 from dataclasses import dataclass
@@ -17,10 +19,14 @@ import torch
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 BUCKET_BYTES = 2**30
 """Largest bucket, in bytes, unless a group says otherwise."""
+
+NCCL_ENVIRONMENT = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
+"""What torch reads when it makes a group: its watchdog and the watchdog's monitor report, and end no process. A peer
+that dies is the affair of whoever waits for it, with a deadline of its own."""
 
 _STORE_POLL_S = 0.02
 _WORK_POLL_S = 0.0001
@@ -200,6 +206,9 @@ class WeightChannel:
             if time.monotonic() > deadline:
                 raise WeightTransferError("timed out")
             time.sleep(_WORK_POLL_S)
+        # an operation that failed counts as completed too, and waiting for it raises nothing
+        if (error := work.exception()) is not None:
+            raise error
         work.wait()
 
 
@@ -209,13 +218,28 @@ def _device() -> str:
     return f"cuda {torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
 
 
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """``values`` in the environment of this process, for what reads them in the block."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
 def _form_group(backend: str, store: Any, rank: int, world_size: int, address: str, timeout_s: float) -> Any:
     prefixed = dist.PrefixStore(backend, store)
     if backend == "nccl":
         options = dist.ProcessGroupNCCL.Options()
-        # Beyond our own deadline, which names who is missing; NCCL's watchdog only ends the process.
+        # Calls return while a peer that died is still waited for, so that ``abort`` can come between.
+        options.config.blocking = 0
+        # Beyond our own deadline, which names who is missing.
         options._timeout = timedelta(seconds=2 * timeout_s)
-        return dist.ProcessGroupNCCL(prefixed, rank, world_size, options)
+        with _environment(NCCL_ENVIRONMENT):
+            return dist.ProcessGroupNCCL(prefixed, rank, world_size, options)
     options = dist.ProcessGroupGloo._Options()
     # By address: the default takes the host name's, which on many nodes is a loopback address.
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]

@@ -28,7 +28,12 @@ def _algorithm(layout: Layout) -> Iterator[str]:
     for name in (layout.data.train, layout.data.eval):
         if name.startswith("builtin/") and name not in TASKS:
             yield f"the task {name}"
-    if layout.data.reward not in REWARDS and not (layout.algorithm == "opd" and layout.data.reward == "none"):
+    own = ":" in layout.data.reward
+    if (
+        not own
+        and layout.data.reward not in REWARDS
+        and not (layout.algorithm == "opd" and layout.data.reward == "none")
+    ):
         yield f"the reward {layout.data.reward}"
 
 

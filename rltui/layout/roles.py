@@ -11,6 +11,7 @@ from rltui.layout.scalars import (
     Fraction,
     GuestPoolName,
     ModelName,
+    Name,
     NonNegativeFloat,
     PoolName,
     PositiveFloat,
@@ -124,6 +125,10 @@ class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     enforce_eager: Annotated[bool, Meta(description="No CUDA graphs: slower decoding, less memory.")] = False
     precision: Annotated[Precision, Meta(description="Precision the engine computes in.")] = "bf16"
     max_concurrency: Annotated[CountOrZero, Meta(description="Sequences in flight per engine; 0: vLLM's own.")] = 0
+    engine_args: Annotated[
+        dict[Name, bool | int | float | str],
+        Meta(description="Arguments of vLLM passed on as they are, such as max_num_batched_tokens: 8192."),
+    ] = field(default_factory=dict)
 
 
 class Reference(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

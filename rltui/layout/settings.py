@@ -49,7 +49,18 @@ class Train(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     samples_per_prompt: Annotated[Count, Meta(description="Samples drawn for each prompt (the group size).")]
     learning_rate: Annotated[PositiveFloat, Meta(description="Learning rate after warm-up.")]
     warmup_steps: Annotated[CountOrZero, Meta(description="Steps over which the learning rate rises.")] = 0
+    schedule: Annotated[
+        Literal["constant", "linear", "cosine"],
+        Meta(description="How the learning rate falls from warm-up to the last step: not, or to learning_rate_floor."),
+    ] = "constant"
+    learning_rate_floor: Annotated[
+        Fraction, Meta(description="What the schedule ends at, as a share of learning_rate.")
+    ] = 0.0
     weight_decay: Annotated[NonNegativeFloat, Meta(description="AdamW weight decay.")] = 0.0
+    adam_beta1: Annotated[float, Meta(ge=0.0, lt=1.0, description="AdamW's decay of the mean of gradients.")] = 0.9
+    adam_beta2: Annotated[float, Meta(ge=0.0, lt=1.0, description="AdamW's decay of the mean of their squares.")] = (
+        0.999
+    )
     gradient_clip: Annotated[PositiveFloat, Meta(description="Largest gradient norm.")] = 1.0
     optimizer_steps: Annotated[Count, Meta(description="Optimizer steps made from the samples of one step.")] = 1
     epochs: Annotated[Count, Meta(description="Passes over the samples of one step.")] = 1
@@ -58,6 +69,10 @@ class Train(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool, Meta(description="Where rollouts run ahead, engines take new weights in the midst of a sample.")
     ] = False
     temperature: Annotated[PositiveFloat, Meta(description="Sampling temperature.")] = 1.0
+    stop: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=500)]],
+        Meta(description="Texts or special tokens that end an answer besides the model's end tokens; part of it."),
+    ] = field(default_factory=list)
     seed: Annotated[CountOrZero, Meta(description="Seed of prompts, sampling and initial weights.")] = 0
 
     @property
@@ -186,10 +201,12 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ]
     reward: Annotated[
-        Literal["exact", "coin", "math", "code", "http", "none"],
+        str,
         Meta(
-            description="'exact' compares texts, or has the task grade; 'coin' is a control; 'http' asks reward_url; "
-            "'none': the teacher's signal only."
+            pattern=r"^(exact|coin|math|code|http|none|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)\Z",
+            max_length=200,
+            description="exact compares texts, or has the task grade; math; code runs tests; coin is a control; http "
+            "asks reward_url; none: the teacher's signal only; or a function of your own, as package.module:function.",
         ),
     ] = "exact"
     reward_timeout_s: Annotated[PositiveFloat, Meta(description="Longest time for one answer, or of one request.")] = (

@@ -15,7 +15,7 @@ import tempfile
 import time
 from typing import Any, Dict, List, Optional, Sequence
 
-from rltui.onnode import node_network, preflight, rundir
+from rltui.onnode import card_kernels, node_network, preflight, rundir
 from rltui.onnode.ray_process import SOCKET_BASE_LIMIT, host
 
 GIB = float(1 << 30)
@@ -65,6 +65,7 @@ def _look_at_gpus(found: Dict[str, Any], wanted: int) -> None:
         why = complaint or ("the job was given %d" % given if given < listed else "nvidia-smi lists no more")
         found["problems"].append("%d of %d GPUs: %s" % (found["gpus"], wanted, why))
     found["problems"].extend(gpu_problems())
+    found["problems"].extend(card_kernels.problems(preflight.compute_capabilities(), sys.executable))
     found["warnings"].extend(gpu_warnings())
 
 

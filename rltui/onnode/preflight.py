@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from typing import Any, Dict, List, Tuple
 
+from rltui.onnode import card_kernels
 from rltui.onnode.local_queue import Capacity
 
 GIB = 1 << 30
@@ -45,6 +46,21 @@ def list_gpus() -> Tuple[int, str]:
     return len(listed), said[-1][:200] if listing.returncode and said else ""
 
 
+def compute_capabilities() -> List[str]:
+    """Those of the GPUs that the driver lists, such as ``9.0``; none where it does not say."""
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=20,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return answer.stdout.decode("utf-8", "replace").split()
+
+
 def missing_gpus(wanted: int, there: int) -> List[str]:
     """Say what stops an attempt for more GPUs than this machine has; Ray would believe in all that it is told of."""
     if wanted <= there:
@@ -69,6 +85,8 @@ def problems(attempt: str, job: Dict[str, Any]) -> List[str]:
             "%s cannot import %s; install the trainers extra: pip install 'rltui[trainers]'"
             % (job["argv"][0], ", ".join(missing))
         )
+    elif int(job.get("ray", {}).get("gpus", 0)):
+        found.extend(card_kernels.problems(compute_capabilities(), job["argv"][0]))
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +21,7 @@ from rltui.onnode import rundir
 from rltui.runs.claims import note_submitted, withdraw
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import job, make_attempt, make_run, plan_attempt, stage_code, write_run
+from rltui.runs.own_code import own_code
 from rltui.runs.script_job import ScriptJob, script_files, script_job
 
 if TYPE_CHECKING:
@@ -115,6 +117,8 @@ def attempt_files(
         told, files = script_job(work, attempt, cluster.python), script_files(work, text)
     else:
         told, files = job(work, attempt, cluster.python), {rundir.LAYOUT: dump_layout(work).encode()}
+        if archive := own_code(work, Path.cwd()):
+            files[rundir.OWN_CODE] = archive
     if after_job:
         told["after_job"] = after_job
     files[rundir.JOB] = msgspec.json.encode(told)

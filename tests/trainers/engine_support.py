@@ -18,7 +18,8 @@ from ray._private.authentication_test_utils import reset_auth_token_state
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rltui.layout.schema import Lengths, Rollout
-from trainers.roles.engine import WEIGHTS_GROUP, Completion, EngineActor, SamplingSettings, engine_environment
+from trainers.roles.engine import WEIGHTS_GROUP, Completion, EngineActor, SamplingSettings
+from trainers.roles.engine_environment import engine_environment
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender, free_port
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def parity(
 
 
 def sampling(**changes: Any) -> SamplingSettings:
-    settings = {"temperature": 1.0, "max_tokens": 12, "samples_per_prompt": 4, "stop_token_id": STOP, "seed": 1}
+    settings = {"temperature": 1.0, "max_tokens": 12, "samples_per_prompt": 4, "stop_token_ids": (STOP,), "seed": 1}
     return SamplingSettings(**{**settings, **changes})
 
 

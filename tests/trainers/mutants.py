@@ -98,7 +98,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
             prompts = self.task.prompts(self.state.cursor + drawn, count or train.prompts_per_step)
             settings = SamplingSettings(
                 train.temperature, self.layout.lengths.response, train.samples_per_prompt,
-                self.codec.stop_token_id, derive_seed(train.seed, number, drawn),
+                self.codec.stop_token_ids, derive_seed(train.seed, number, drawn),
             )  # fmt: skip
             samples = fleet.engine.generate([list(p.token_ids) for p in prompts], settings)
             return prompts, self.ages.note(grouped(samples, len(prompts)), self.state.weight_version)

@@ -9,14 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from engine_support import LENGTHS, build_model, manifest_of, parity, perturb, random_prompts, sampling
 
 from rltui.layout.schema import Rollout
 from trainers.roles import hf_engine
-from trainers.roles.engine import EngineActor, check_lengths, derive_seed, engine_environment, resident_gib
-from trainers.roles.hf_engine import left_pad
+from trainers.roles.endings import resident_gib
+from trainers.roles.engine import EngineActor, Request, check_lengths, derive_seed
+from trainers.roles.engine_environment import engine_environment
+from trainers.roles.hf_engine import drawn, left_pad, uniform
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender, WeightTransferError, free_port
 
 if TYPE_CHECKING:
@@ -117,7 +120,7 @@ def test_sampling_ends_when_all_samples_have_stopped(loaded: EngineActor, monkey
     position = 5
     stop = first.token_ids[position]
     forwards.clear()
-    [stopped] = loaded.generate(random_prompts([5]), replace(settings, stop_token_id=stop))
+    [stopped] = loaded.generate(random_prompts([5]), replace(settings, stop_token_ids=(stop,)))
     hook.remove()
     expected = first.token_ids[: first.token_ids.index(stop) + 1]
     assert stopped.token_ids == expected
@@ -125,12 +128,44 @@ def test_sampling_ends_when_all_samples_have_stopped(loaded: EngineActor, monkey
     assert forwards == [(1, 5)] + [(1, 1)] * (len(expected) - 1)
 
 
-def test_engines_of_other_index_sample_otherwise(loaded: EngineActor, model_path: Path) -> None:
+def requests(seeds: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[Request]:
+    return [Request(n, prompts[n], sampling(seed=seed)) for n, seed in enumerate(seeds)]
+
+
+def test_a_sample_depends_on_its_seed_and_not_on_engine_or_company(loaded: EngineActor, model_path: Path) -> None:
     other = EngineActor(HF, str(model_path), LENGTHS, 1)
     other.load()
-    prompts = random_prompts([6])
-    assert loaded.generate(prompts, sampling()) == loaded.generate(prompts, sampling())
-    assert loaded.generate(prompts, sampling()) != other.generate(prompts, sampling())
+    prompts = random_prompts([6, 6, 9])
+    asked = requests([7, 8, 9], prompts)
+    together = loaded.stream(asked, 0).answers
+    assert together.keys() == {0, 1, 2}
+    assert len({one.token_ids for group in together.values() for one in group}) == 12
+    for request in asked:
+        alone = other.stream([request], 0).answers[request.key]
+        assert [one.token_ids for one in alone] == [one.token_ids for one in together[request.key]]
+    again = requests([7, 7, 9], [prompts[0], prompts[0], prompts[2]])
+    found = loaded.stream(again, 0).answers
+    assert [one.token_ids for one in found[0]] == [one.token_ids for one in found[1]]
+
+
+def test_answers_that_another_call_found_are_not_lost(loaded: EngineActor, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = random_prompts([5, 6])
+    loaded._engine._waiting += requests([1, 2], prompts)  # type: ignore[union-attr]
+    assert len(loaded.generate(prompts, sampling())) == 8
+    assert loaded.stream([], 0).answers.keys() == {0, 1}
+    assert loaded.stream([], 0).answers == {}
+
+
+def test_tokens_are_drawn_from_the_distribution_that_is_said() -> None:
+    log_probs = torch.log_softmax(torch.tensor([2.0, -50.0, 0.5, 1.0]), dim=-1)
+    numbers = uniform(range(200_000), 3)
+    assert 0.0 <= numbers.min() < numbers.max() < 1.0
+    assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.01
+    assert abs(np.corrcoef(numbers, uniform(range(200_000), 4))[0, 1]) < 0.01
+    tokens = drawn(log_probs.expand(len(numbers), -1), numbers)[:, 0]
+    shares = torch.bincount(tokens, minlength=4) / len(numbers)
+    torch.testing.assert_close(shares, log_probs.exp(), atol=0.005, rtol=0)
+    assert shares[1] == 0
 
 
 def test_half_precision_weights_are_converted_to_the_engines(own: EngineActor) -> None:

@@ -20,7 +20,7 @@ from trainers.early import Early
 from trainers.groups import Drawn, choose, next_draw
 from trainers.grpo import Grpo
 from trainers.lookahead import Lookahead
-from trainers.roles.engine import Completion
+from trainers.roles.engine import Completion, derive_seed
 from trainers.staleness import Ages
 
 if TYPE_CHECKING:
@@ -83,25 +83,23 @@ class Sampler:
     def __init__(self) -> None:
         self.seeds: list[int] = []
 
-    def num_chunks(self, num_prompts: int) -> int:
-        return -(-num_prompts // 2)
-
     def submit(
-        self, step: int, prompts: Sequence[Sequence[int]], sampling: Sequence[SamplingSettings], on_answer: Any = None
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, on_answer: Any = None, drawn: int = 0
     ) -> Any:
-        self.seeds += [settings.seed for settings in sampling]
-        return [self.group(prompt, sampling[i // 2]) for i, prompt in enumerate(prompts)]
+        seeds = [derive_seed(sampling.seed, drawn + i) for i in range(len(prompts))]
+        self.seeds += seeds
+        return [self.group(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
 
     def collect(self, ticket: Any, check: Any) -> list[list[Completion]]:
         return list(ticket)
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sequence[SamplingSettings], check: Any
+        self, prompts: Sequence[Sequence[int]], sampling: SamplingSettings, check: Any, drawn: int
     ) -> list[list[Completion]]:
-        return self.collect(self.submit(0, prompts, sampling), check)
+        return self.collect(self.submit(prompts, sampling, drawn=drawn), check)
 
-    def group(self, prompt: Sequence[int], settings: SamplingSettings) -> list[Completion]:
-        source = random.Random(f"{prompt}/{settings.seed}")
+    def group(self, prompt: Sequence[int], seed: int) -> list[Completion]:
+        source = random.Random(f"{prompt}/{seed}")
         right = source.random() < 0.3  # of the groups have a signal: some of their samples are right
         answers = [sorted(prompt[:-1]) if right and source.random() < 0.5 else [11] * 3 for _ in range(4)]
         return [Completion(0, (*a, 2), (-0.1,) * 4, "stop", 0) for a in answers]
@@ -112,7 +110,9 @@ def loop(*words: str) -> Any:
     settings = ["train.prompts_per_step=6", "train.samples_per_prompt=4", "grpo.active_sampling_limit=5"]
     made: Any = object.__new__(Grpo)
     made.layout = load_layout(LAYOUT, [*settings, *words]).layout
-    made.codec = type("Digits", (), {"stop_token_id": 2, "decode": staticmethod(lambda ids: str(list(ids)))})
+    made.codec = type(
+        "Digits", (), {"stop_token_ids": (2,), "stop_texts": (), "decode": staticmethod(lambda ids: str(list(ids)))}
+    )
     made.task = SortDigits(3, 0, lambda text: [3 + int(digit) if digit != ">" else 1 for digit in text])
     made.rollouts, made.state, made._durations, made.ages = Sampler(), TrainingState(), {}, Ages(0)
     train = made.layout.train

@@ -74,7 +74,7 @@ def test_every_step_has_the_canonical_metrics(learned: Learned) -> None:
         "parity_mean_abs", "mismatch_kl", "importance_limited_fraction",
         "learner_tokens_per_second_step", "actor_tokens_per_second", "time/total", "time/generate", "time/train",
         "time/weight_sync", "time/saving", "time/engine_idle", "time/learner_idle", "staleness_mean", "staleness_max",
-        "learner_memory_gib", "engine_memory_gib", "packing_efficiency",
+        "learner_memory_gib", "engine_memory_gib", "packing_efficiency", "engine_occupancy", "fresh_mismatch_kl",
     }  # fmt: skip
     assert all(set(line) == names for line in metrics)
     assert [line["weight_version"] for line in metrics] == list(range(1, STEPS + 1))

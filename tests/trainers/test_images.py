@@ -167,7 +167,7 @@ def samples_of(reader: ImageReader, model_path: str) -> tuple[list[Prompt], list
     ]
     layout = layout_of("roles.rollout.engine=hf", "lengths.images=32")
     engine = HfEngine(layout.roles.rollout, model_path, layout.lengths, index=0)
-    settings = SamplingSettings(temperature=0.7, max_tokens=6, samples_per_prompt=3, stop_token_id=2, seed=5)
+    settings = SamplingSettings(temperature=0.7, max_tokens=6, samples_per_prompt=3, stop_token_ids=(2,), seed=5)
     completions = engine.generate([p.request for p in prompts], settings, weight_version=lambda: 0)
     samples = [
         Sample(prompts[c.prompt_index].token_ids, c.token_ids, {"engine": c.log_probs}, prompts[c.prompt_index].images)
@@ -213,9 +213,8 @@ def test_a_placeholder_that_is_sampled_ends_the_sample_and_stands_for_no_image(
         both, one = (response_scores(model, r.tensors(CPU, reader), 1.0).log_probs for r in (rows, alone))
     assert torch.allclose(both[1, :2], one[0], atol=1e-5)
     engine = HfEngine(layout_of().roles.rollout, model_path, layout_of().lengths, index=0)
-    assert engine._length([5, reader.token_id, 6, 2], stop_token_id=2) == 2
-    assert engine._length([5, 2, reader.token_id], stop_token_id=2) == 2
-    assert engine._length([5, 6], stop_token_id=2) == 2
+    _, cut = engine._stops(SamplingSettings(1.0, 6, 1, (2,), 5))
+    assert [cut.length(ids) for ids in ([5, reader.token_id, 6, 2], [5, 2, reader.token_id], [5, 6])] == [2, 2, 2]
 
 
 def test_rows_that_no_rank_could_run_are_refused(reader: ImageReader, model_path: str) -> None:

@@ -54,7 +54,7 @@ def interrupt(path: Path, model: Any) -> list[Completion]:
         sender = WeightSender(group, timeout_s=WAIT_S)
         joined.result(WAIT_S)
         actor.stop_at = actor.asked + BEFORE + 1
-        sampled = threads.submit(actor.generate, PROMPTS, sampling(max_tokens=12))
+        sampled = threads.submit(actor.generate, PROMPTS, sampling(max_tokens=12, samples_per_prompt=32))
         wait_for(lambda: actor.asked == actor.stop_at, "the tokens before", WAIT_S)
         perturb(model, seed=1)
         received = threads.submit(actor.receive_weights, manifest, 7)

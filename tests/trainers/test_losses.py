@@ -196,3 +196,27 @@ def test_no_float32_copy_of_all_logits_ever_exists() -> None:
     assert log_probs.dtype == torch.float32
     assert logits.grad is not None
     assert 0 < watch.largest <= 2000
+
+
+def test_dr_grpo_divides_by_a_constant_whatever_samples_came_out_empty() -> None:
+    values, mask = torch.ones(3, 4), torch.tensor([[True] * 4, [True] * 2 + [False] * 2, [False] * 4])
+    assert float(aggregate(values, mask, "dr_grpo")) == 6 / (3 * 4)
+    assert float(aggregate(values, mask, "sequence")) == 1.0
+
+
+@pytest.mark.parametrize("apart", [1e3, -1e3])
+@pytest.mark.parametrize("ratio", ["token", "sequence", "cispo"])
+def test_no_log_ratio_makes_a_loss_that_is_out_of_proportion(ratio: str, apart: float) -> None:
+    log_probs, mask = torch.full((1, 3), -1.0, requires_grad=True), torch.ones(1, 3, dtype=torch.bool)
+    for advantage in (1.0, -1.0):
+        result = policy_loss(
+            log_probs, log_probs.detach() - apart, log_probs.detach() + apart, torch.full((1, 3), advantage), mask,
+            clip=Clip(0.2, 0.272, ratio=ratio, dual=3.0), importance=Truncation(2.0), aggregation="token",  # type: ignore[arg-type]
+        )  # fmt: skip
+        assert abs(float(result.loss.detach())) <= 2.0 * 3.0
+        unbounded = policy_loss(
+            log_probs, log_probs.detach() - apart, log_probs.detach(), torch.full((1, 3), advantage), mask,
+            clip=Clip(0.2, 0.272, ratio=ratio), importance=Truncation(2.0), aggregation="token",  # type: ignore[arg-type]
+        )  # fmt: skip
+        assert abs(float(unbounded.loss.detach())) <= 2.0 * math.exp(20.0)
+        assert bool(torch.autograd.grad(unbounded.loss, log_probs)[0].isfinite().all())

@@ -124,3 +124,12 @@ def test_whitened_values_have_mean_0_and_deviation_1_over_tokens() -> None:
     assert float(found[MASK].mean()) == pytest.approx(0.0, abs=1e-12)
     assert float(found[MASK].std()) == pytest.approx(1.0, abs=1e-5)
     assert float(found[~MASK].abs().sum()) == 0.0
+
+
+def test_whitening_is_verls_to_the_last_digits() -> None:
+    [values] = random_values(12)
+    count = MASK.sum()
+    mean = (values * MASK).sum() / count
+    variance = ((values - mean).square() * MASK).sum() / (count - 1)
+    expected = (values - mean) * torch.rsqrt(variance + 1e-8)
+    torch.testing.assert_close(whiten(values, MASK)[MASK], expected[MASK], atol=1e-12, rtol=0)

@@ -20,9 +20,9 @@ from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
 from trainers import stages as stages_module
 from trainers.metrics import MetricsLog, TrainingError, check_numbers, clock, merge, pace, sample_metrics, summary
-from trainers.queues import BoundedQueue
 from trainers.roles.engine import Completion
 from trainers.roles.tally import StepReport
+from trainers.rollouts import Gauge
 from trainers.stages import Stages
 from trainers.status import StatusBoard, StatusServer
 from trainers.stopping import Stop, StopRequestedError
@@ -44,6 +44,7 @@ def test_ranks_are_folded_by_what_the_numbers_mean() -> None:
         [
             report(loss=0.1, grad_norm=2.0, tokens=30, trained_tokens=10, clipped_tokens=2, limited_tokens=4,
                    entropy_sum=30.0, fresh_tokens=20, parity_abs_sum=6e-6, mismatch_kl_sum=2e-6,
+                   fresh_mismatch_kl_sum=1e-6,
                    parity_max_abs=1e-6, learning_rate=0.5, memory_gib=1.0),
             report(loss=0.2, grad_norm=2.0, tokens=10, trained_tokens=10, clipped_tokens=3, entropy_sum=50.0,
                    parity_max_abs=3e-6, learning_rate=0.5, memory_gib=2.0),
@@ -52,6 +53,7 @@ def test_ranks_are_folded_by_what_the_numbers_mean() -> None:
     assert merged == {
         "loss": pytest.approx(0.3), "grad_norm": 2.0, "clip_fraction": 0.25, "entropy": 2.0, "learning_rate": 0.5,
         "parity_mean_abs": pytest.approx(3e-7), "mismatch_kl": pytest.approx(5e-8),
+        "fresh_mismatch_kl": pytest.approx(5e-8),
         "importance_limited_fraction": 0.2, "parity_max_abs": 3e-6, "learner_memory_gib": 2.0,
     }  # fmt: skip
     broken = merge([report(fresh_tokens=1, parity_max_abs=1.0), report(parity_max_abs=math.nan)])
@@ -79,15 +81,29 @@ def test_sample_metrics() -> None:
         ({"loss": 0.0}, [], None),
         ({"loss": 0.0, "parity_max_abs": 0.5}, ["roles.rollout.precision=bf16"], None),
         ({"loss": 0.0, "parity_max_abs": 0.5}, ["roles.learner.precision=fp16"], None),
+        (
+            {"loss": 0.0, "parity_max_abs": 9.0, "fresh_mismatch_kl": 0.2},
+            ["roles.rollout.precision=bf16"],
+            r"of 0\.2 a",
+        ),
+        ({"loss": 0.0, "parity_max_abs": 9.0, "fresh_mismatch_kl": math.nan}, ["roles.rollout.precision=fp16"], "nan"),
     ],
 )
 def test_wrong_numbers_end_the_run(metrics: dict[str, float], words: list[str], message: str | None) -> None:
-    layout = load_layout(LAYOUT, words).layout
+    layout, metrics = load_layout(LAYOUT, words).layout, {"fresh_mismatch_kl": 0.0, **metrics}
     if message is None:
         check_numbers(9, metrics, layout)
     else:
         with pytest.raises(TrainingError, match=message):
             check_numbers(9, metrics, layout)
+
+
+def test_experts_are_bounded_by_their_mean() -> None:
+    layout = load_layout(LAYOUT, []).layout
+    metrics = {"loss": 0.0, "parity_max_abs": 0.3, "fresh_mismatch_kl": 1e-3}
+    check_numbers(9, metrics, layout, has_experts=True)
+    with pytest.raises(TrainingError, match="KL divergence"):
+        check_numbers(9, metrics | {"fresh_mismatch_kl": 0.2}, layout, has_experts=True)
 
 
 def test_pace_and_time_left() -> None:
@@ -134,9 +150,7 @@ def test_stage_file_is_written_seldom_but_never_late_at_a_change(
 
 def test_status_board_averages_the_newest_steps_and_counts_all() -> None:
     board = StatusBoard(load_layout(LAYOUT).layout)
-    queue: BoundedQueue[str] = BoundedQueue(32)
-    queue.put("x", 3)
-    board.watch_queues({"Prompt Queue": queue})
+    board.watch_queues({"Prompt Queue": Gauge(32, lambda: 3)})
     for _ in range(150):
         board.count_step(2.0, 0.5, 100, 400, 256)
     board.enter("train")

@@ -15,11 +15,12 @@ from trainer_support import wait_for
 
 from trainers import rollouts as rollouts_module
 from trainers.data.prompts import Prompt
+from trainers.dispatch import Dispatch
 from trainers.idle import IdleClock
 from trainers.lookahead import Lookahead
 from trainers.metrics import TrainingError
 from trainers.roles.calls import Role, RoleDiedError, RoleError
-from trainers.roles.engine import Completion, SamplingSettings
+from trainers.roles.engine import Completion, Request, SamplingSettings, Streamed
 from trainers.roles.restarts import LIMIT, WINDOW_S, Restarts
 from trainers.rollouts import Rollouts, prompts_per_chunk
 from trainers.staleness import Ages, staleness_metrics
@@ -41,23 +42,25 @@ class FakeEngine:
         self.at_work = 0
         self.calls: list[list[int]] = []
         self.trouble: list[Exception] = []
-        self.generate = SimpleNamespace(remote=lambda prompts, sampling: lambda: self._generate(prompts))
+        self.stream = SimpleNamespace(remote=lambda requests, low: lambda: self._stream(requests))
+        self.pending: list[tuple[Request, int]] = []
         self._source = source
 
-    def _generate(self, prompts: list[list[int]]) -> list[Completion]:
+    def _stream(self, requests: list[Request]) -> Streamed:
         if self.trouble:
             raise self.trouble.pop()
-        self.at_work += 1
-        version = self.version
+        self.pending += [(request, self.version) for request in requests]
+        self.at_work = len(self.pending)
         time.sleep(self._source.choice([0.0, 0.0, 0.001, 0.004]))
-        assert version == self.version, "weights changed while the engine was at work"
-        self.calls.append([prompt[0] for prompt in prompts])
-        self.at_work -= 1
-        return [
-            Completion(i, (prompt[0],), (-0.1,), "stop", version)
-            for i, prompt in enumerate(prompts)
-            for _ in range(SAMPLES)
-        ]
+        self._source.shuffle(self.pending)
+        done, self.pending = self.pending[:2], self.pending[2:]
+        assert all(version == self.version for _, version in done), "weights changed while the engine was at work"
+        self.calls.append([request.prompt[0] for request, _ in done])
+        self.at_work = len(self.pending)
+        return Streamed({
+            request.key: [Completion(0, (request.prompt[0],), (-0.1,), "stop", version)] * SAMPLES
+            for request, version in done
+        }, left=SAMPLES * len(self.pending))  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -80,13 +83,13 @@ class Run:
     def __init__(self, ahead: int, engines: int, prompts: int, steps: int, seed: int = 0) -> None:
         source = random.Random(seed)
         self.roles = [Role(f"engine {i}", FakeEngine(source), kind="engine") for i in range(engines)]
-        self.rollouts = Rollouts(self.roles, prompts, SAMPLES, 5.0, ahead=ahead, sequences=SAMPLES * 2)
+        self.rollouts = Rollouts(self.roles, prompts, 5.0, ahead=ahead, slots=SAMPLES * 2, spare=SAMPLES)
         self.task = Task()
         self.lookahead = Lookahead(self.task, self.rollouts, self.sampling, prompts, ahead, steps)
         self.version, self.ages, self._source = 0, Ages(ahead), source
 
-    def sampling(self, step: int, drawn: int, count: int) -> list[SamplingSettings]:
-        return [SamplingSettings(1.0, 4, SAMPLES, 2, step) for _ in range(self.rollouts.num_chunks(count))]
+    def sampling(self, step: int) -> SamplingSettings:
+        return SamplingSettings(1.0, 4, SAMPLES, (2,), step)
 
     def collect(self, step: int) -> tuple[list[int], dict[int, int]]:
         """Prompts of ``step``, checked to be those of its samples, and the staleness of these."""
@@ -193,31 +196,26 @@ def test_prompts_drawn_after_others_were_prepared_are_the_right_ones(run: Callab
     assert one.collect(3)[0] == [2, 3]
 
 
-def test_a_dead_engine_keeps_its_work_until_it_runs_again(run: Callable[..., Run]) -> None:
+def test_the_work_of_a_dead_engine_goes_to_the_others(run: Callable[..., Run]) -> None:
     one = run(1, 2, 4, 3)
     first, second = one.roles
     dead = first.actor
     dead.trouble.append(RoleDiedError(first, "engine 0 died"))
-    checks: list[list[RoleDiedError]] = []
-
-    def check() -> None:
-        failures = one.rollouts.gate.failures
-        if not failures:
-            return
-        checks.append(failures)
-        assert failures[0].role is first
-        one.rollouts.gate.mend()
-        assert one.rollouts.gate.failures == failures  # nothing has changed yet
-        wait_for(lambda: sum(map(len, second.actor.calls)) == 4, "the other engine, which goes on", WAIT_S)
-        first.become(Role("engine 0", FakeEngine(random.Random(1))))
-        one.rollouts.gate.mend()
-        assert not one.rollouts.gate.failures
-
-    _, groups = one.lookahead.collect(1, check)
+    _, groups = one.lookahead.collect(1, lambda: None)
     assert [[sample.token_ids[0] for sample in group] for group in groups] == [[i] * SAMPLES for i in range(4)]
-    assert len(checks) == 1
+    gate = one.rollouts.gate
+    wait_for(lambda: gate.failures, "the report of a death", WAIT_S)
+    [failure] = gate.failures
+    assert failure.role is first
+    gate.mend()
+    assert gate.failures == [failure]  # nothing has changed yet
+    wait_for(lambda: sum(map(len, second.actor.calls)) == 8, "the other engine, which does all", WAIT_S)
+    first.become(Role("engine 0", FakeEngine(random.Random(1))))
+    gate.mend()
+    assert not gate.failures
+    one.train()
+    assert one.collect(2)[0] == [4, 5, 6, 7]
     assert dead.calls == []
-    assert first.actor is not dead
 
 
 def test_a_death_that_was_mended_before_it_was_noticed_is_none(run: Callable[..., Run]) -> None:
@@ -236,33 +234,58 @@ def test_any_other_failure_ends_the_wait(run: Callable[..., Run]) -> None:
         one.collect(1)
 
 
-def test_a_hold_waits_for_work_and_lets_none_begin(run: Callable[..., Run]) -> None:
-    one = run(0, 1, 1, 1)
-    gate, begun, over = one.rollouts.gate, threading.Event(), threading.Event()
+class Item(SimpleNamespace):
+    """A prompt of some samples."""
 
-    def work() -> None:
-        with gate.passing(0):
-            begun.set()
-            time.sleep(0.05)
+
+def items(*samples: int) -> list[Any]:
+    return [Item(samples=count, number=number) for number, count in enumerate(samples)]
+
+
+def test_a_hold_waits_for_what_is_under_way_and_hands_nothing_out() -> None:
+    gate: Dispatch[Any] = Dispatch(1, slots=2)
+    gate.put(items(1, 1, 1))
+    new, low = gate.take(0)
+    assert (len(new), low) == (2, 1)  # it asks again when one is left
+    held, over, later = threading.Event(), threading.Event(), list[Any]()
+
+    def hold() -> None:
+        with gate.held(lambda: held.set()):
             over.set()
 
-    threading.Thread(target=work, daemon=True).start()
-    assert begun.wait(WAIT_S)
-    with gate.held(lambda: None):
-        assert over.is_set()
-        late = threading.Thread(target=work, daemon=True)
-        begun.clear()
-        late.start()
-        assert not begun.wait(0.05)
-    assert begun.wait(WAIT_S)
-    late.join(WAIT_S)
-    assert gate.busy_s()[0] >= 0.1
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    assert held.wait(WAIT_S)
+    gate.done(0, new[:1], left=1)
+    assert gate.take(0) == ([], 0)  # a slot is free, and stays so
+    assert not over.is_set()
+    gate.done(0, new[1:])
+    assert over.wait(WAIT_S)
+    holder.join(WAIT_S)
+    later += gate.take(0)[0]
+    assert [item.number for item in later] == [2]
+    assert gate.busy_s()[0] > 0
 
     def give_up() -> None:
         raise TimeoutError
 
-    with gate.passing(0), pytest.raises(TimeoutError), gate.held(give_up):
+    with pytest.raises(TimeoutError), gate.held(give_up):
         pass
+
+
+@pytest.mark.parametrize(
+    ("lanes", "slots", "spare", "counts", "taken"),
+    [
+        (1, 4, 0, [1] * 6, [4]), (1, 4, 2, [1] * 9, [6]), (2, 8, 4, [2] * 4, [2, 2]), (2, 2, 0, [8, 8], [1, 1]),
+        (3, 9, 0, [1] * 5, [2, 2, 1]),
+    ],
+)  # fmt: skip
+def test_engines_take_equal_shares_and_no_more_than_they_have_room_for(
+    lanes: int, slots: int, spare: int, counts: list[int], taken: list[int]
+) -> None:
+    gate: Dispatch[Any] = Dispatch(lanes, slots, spare)
+    gate.put(items(*counts))
+    assert [len(gate.take(lane)[0]) for lane in range(lanes)] == taken
 
 
 def test_engines_are_idle_for_what_they_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:

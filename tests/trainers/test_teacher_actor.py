@@ -13,7 +13,7 @@ from engine_support import HERE, ROOT, WAIT_S, build_model, own_ray, random_prom
 
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, join_columns, split
-from trainers.roles.engine import engine_environment
+from trainers.roles.engine_environment import engine_environment
 from trainers.roles.teacher import Teacher, TeacherScores
 
 if TYPE_CHECKING:

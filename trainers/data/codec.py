@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trainers.data.stops import end_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,15 +15,20 @@ if TYPE_CHECKING:
 class Codec:
     """The tokenizer of the model at ``model_path``, read without importing transformers.
 
+    Args:
+        model_path: Folder of the model.
+        stop: Texts that end a response besides the model's end tokens; an added token of the tokenizer counts as one.
+
     Attributes:
         model_path: Folder of the model.
-        stop_token_id: The token that ends a response.
+        stop_token_ids: Tokens that end a response.
+        stop_texts: Texts that do.
 
     Raises:
         ValueError: The model has no ``tokenizer.json``, or names no token that ends a response.
     """
 
-    def __init__(self, model_path: str) -> None:
+    def __init__(self, model_path: str, stop: Sequence[str] = ()) -> None:
         from tokenizers import Tokenizer
 
         self.model_path = model_path
@@ -30,7 +37,15 @@ class Codec:
         if not file.is_file():
             raise ValueError(f"{file} is missing; save the model's fast tokenizer beside its weights")
         self._tokenizer = Tokenizer.from_file(str(file))
-        self.stop_token_id = _stop_token_id(folder)
+        added = {token.content: number for number, token in self._tokenizer.get_added_tokens_decoder().items()}
+        named = (added[text] for text in stop if text in added)
+        self.stop_token_ids = tuple(dict.fromkeys((*end_tokens(folder, self._tokenizer), *named)))
+        self.stop_texts = tuple(text for text in stop if text not in added)
+
+    @property
+    def stop_token_id(self) -> int:
+        """The token that an answer is ended with where we write one: the tokenizer's own."""
+        return self.stop_token_ids[0]
 
     def encode(self, text: str) -> list[int]:
         """Token ids of ``text``, without special tokens."""
@@ -38,11 +53,9 @@ class Codec:
         return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of ``token_ids``, special tokens written out, up to the token that ends a response."""
-        ids = list(token_ids)
-        if self.stop_token_id in ids:
-            ids = ids[: ids.index(self.stop_token_id)]
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
+        """Text of ``token_ids``, special tokens written out, up to a token that ends a response."""
+        ids = takewhile(lambda token: token not in self.stop_token_ids, token_ids)
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False)
         return text
 
 
@@ -69,16 +82,3 @@ def check_same_tokens(learner_path: str, other_path: str, kind: str) -> None:
                 f"the {kind} has another tokenizer than the learner: token {token!r} is id {number} in {learner_path} "
                 f"and has {there} in {other_path}; choose models of one family"
             )
-
-
-def _stop_token_id(folder: Path) -> int:
-    """``eos_token_id`` of the generation config, or else of the model's; the first where there are several."""
-    for name in ("generation_config.json", "config.json"):
-        file = folder / name
-        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        stop = config.get("eos_token_id") or config.get("text_config", {}).get("eos_token_id")
-        if isinstance(stop, list) and stop:
-            stop = stop[0]
-        if isinstance(stop, int):
-            return stop
-    raise ValueError(f"neither generation_config.json nor config.json in {folder} has an eos_token_id")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +62,13 @@ def resolve_model(name: str, layout: Layout, progress: Callable[[str, float], No
         raise ValueError(f"there is no builtin model {name!r}; there are: {', '.join(BUILTIN)}")
     folder = Path(name).expanduser()
     return str(folder) if folder.is_dir() else _download(name)
+
+
+def routes_to_experts(model_path: str) -> bool:
+    """Whether the model in a folder sends tokens to some of its experts, by the names families give their number."""
+    config = json.loads((Path(model_path) / "config.json").read_text(encoding="utf-8"))
+    text = config.get("text_config", config)
+    return any((text.get(key) or 0) > 1 for key in ("num_experts", "num_local_experts", "n_routed_experts"))
 
 
 def cache_folder() -> Path:

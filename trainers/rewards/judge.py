@@ -67,6 +67,10 @@ def _make(data: Data, event: Callable[[str, str], None], workers: int, prove: bo
         from trainers.rewards.math import Math
 
         return Math(workers, timeout_s)
+    if ":" in data.reward:
+        from trainers.rewards.own import Own
+
+        return Own(data.reward, workers, timeout_s, event)
     if data.reward == "code":
         from trainers.rewards.canaries import ensure_contained
         from trainers.rewards.code import Code

@@ -22,10 +22,10 @@ class WorkerError(RuntimeError):
 
 
 class Worker:
-    """``python -m module``, which says a JSON line when it is ready and then answers each JSON line with one."""
+    """``python -m module arguments…``: says a JSON line when it is ready, and then answers each JSON line with one."""
 
-    def __init__(self, module: str) -> None:
-        self._module = module
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._module, self._arguments = module, arguments
         self._process: subprocess.Popen[str] | None = None
         self._said: queue.Queue[str] = queue.Queue()
 
@@ -57,7 +57,7 @@ class Worker:
             return self._process
         self.close()
         self._said = queue.Queue()
-        command = [sys.executable, "-m", self._module]
+        command = [sys.executable, "-m", self._module, *self._arguments]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -99,8 +99,8 @@ class Workers:
         WorkerError: They do not start.
     """
 
-    def __init__(self, module: str, count: int) -> None:
-        self._all = [Worker(module) for _ in range(count)]
+    def __init__(self, module: str, count: int, *arguments: str) -> None:
+        self._all = [Worker(module, *arguments) for _ in range(count)]
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="reward")
         self._free: queue.Queue[Worker] = queue.Queue()
         for worker in self._all:

@@ -19,7 +19,7 @@ from trainers.durable import files_of_rank, flush_to_disk
 from trainers.roles.card import own_threads
 from trainers.roles.engine import derive_seed
 from trainers.roles.meter import METER, measured, resident_now_gib
-from trainers.roles.optimizers import new_optimizer
+from trainers.roles.optimizers import learning_rate_factor, new_optimizer
 from trainers.roles.reference import TORCH_DTYPES
 from trainers.roles.reshard import load_resharded, reshard
 from trainers.roles.zero import deepspeed_config, forbid_compiling, full_shape
@@ -125,9 +125,8 @@ class DeepSpeedRank(abc.ABC):
     def _initialize(self, deepspeed: Any, torch: Any) -> None:
         model = self._load_model(torch)
         train, trained = self._layout.train, [one for one in model.parameters() if one.requires_grad]
-        optimizer = new_optimizer(self._role, trained, self._learning_rate, train.weight_decay)
-        warmup = max(1, train.warmup_steps)
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
+        optimizer = new_optimizer(self._role, trained, self._learning_rate, train)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(train, step))
         self._engine, *_ = deepspeed.initialize(
             model=model, optimizer=optimizer, lr_scheduler=scheduler, config=self._config(model.config, trained)
         )

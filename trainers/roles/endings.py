@@ -1,4 +1,4 @@
-"""Ending a process that answers no more, before another takes its place and its memory."""
+"""Processes and their descendants: what memory they hold, and ending those that answer no more."""
 
 from __future__ import annotations
 
@@ -51,6 +51,15 @@ def end_process(pid: int, deadline_s: float) -> bool:
             break
         time.sleep(POLL_S)
     return not left
+
+
+def resident_gib(pid: int) -> float:
+    """Return the resident memory of process ``pid`` and its descendants, in GiB; what is gone counts for nothing."""
+    total = 0
+    for process in family(pid):
+        with contextlib.suppress(OSError):
+            total += int((process / "statm").read_text().split()[1])
+    return total * os.sysconf("SC_PAGE_SIZE") / 2**30
 
 
 def _is_running(process: Path) -> bool:

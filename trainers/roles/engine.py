@@ -10,23 +10,22 @@ those of temperature 1; nothing is trained on them.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import os
 import socket
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from trainers.roles.endings import family
+from trainers.roles.endings import resident_gib
 from trainers.roles.meter import measured
 from trainers.roles.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rltui.layout.schema import Lengths, Rollout, Teacher
+    from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
     from trainers.weights import ParameterMeta, WeightGroup
 
@@ -50,15 +49,17 @@ class SamplingSettings:
         temperature: Divides the logits; at least 0.01, or 0 for the likeliest token each time (greedy).
         max_tokens: Longest completion, in tokens, the stop token included.
         samples_per_prompt: Completions of each prompt.
-        stop_token_id: A completion ends with this token, which is part of it.
-        seed: The same seed, prompts, engine index and weights give the same completions.
+        stop_token_ids: A completion ends with any of these tokens, which is part of it.
+        seed: The same seed, prompts and weights give the same completions.
+        stop_texts: A completion also ends with the token that completes any of these texts.
     """
 
     temperature: float
     max_tokens: int
     samples_per_prompt: int
-    stop_token_id: int
+    stop_token_ids: tuple[int, ...]
     seed: int
+    stop_texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.temperature and self.temperature < LOWEST_TEMPERATURE:
@@ -84,7 +85,7 @@ class Completion:
         prompt_index: Which of the prompts of the call it completes.
         token_ids: Sampled tokens, with the stop token if there was one.
         log_probs: Log-probability of each token in the distribution it was sampled from (at temperature).
-        finish_reason: ``stop``: the last token is the stop token; ``length``: it was cut.
+        finish_reason: ``stop``: the last token is a stop token or completes a stop text; ``length``: it was cut.
         weight_version: Version of the weights that sampled it; the first of them where they changed on the way.
         newest_version: Version of the weights that sampled its last token; -1: ``weight_version`` sampled all of it.
         staleness: Versions that the learner's weights were ahead of that when training on it began.
@@ -99,6 +100,38 @@ class Completion:
     staleness: int = 0
 
 
+@dataclass(frozen=True)
+class Request:
+    """One prompt for an engine that samples without barriers.
+
+    Attributes:
+        key: By which its answer is known.
+        prompt: As engines take it.
+        sampling: How, with the prompt's own seed; a sample's is that and its number.
+    """
+
+    key: int
+    prompt: EnginePrompt
+    sampling: SamplingSettings
+
+
+@dataclass
+class Streamed:
+    """What came of one call of ``EngineActor.stream``.
+
+    Attributes:
+        answers: The samples of each prompt that is done, by its key.
+        left: Samples that are still under way.
+        busy_slot_s: Seconds that samples were worked on, added up over samples.
+        span_s: Seconds that any was.
+    """
+
+    answers: dict[int, list[Completion]] = field(default_factory=dict)
+    left: int = 0
+    busy_slot_s: float = 0.0
+    span_s: float = 0.0
+
+
 def grouped(completions: Iterable[Completion], num_prompts: int) -> list[list[Completion]]:
     """The completions of each of the prompts of one call, in their order."""
     groups: list[list[Completion]] = [[] for _ in range(num_prompts)]
@@ -110,14 +143,19 @@ def grouped(completions: Iterable[Completion], num_prompts: int) -> list[list[Co
 class Engine(Protocol):
     """What an implementation must do; its constructor loads the model."""
 
-    def generate(
-        self, prompts: Sequence[EnginePrompt], sampling: SamplingSettings, weight_version: Callable[[], int]
-    ) -> list[Completion]:
-        """Sample completions, all of the first prompt first.
+    def stream(self, requests: Sequence[Request], low: int, weight_version: Callable[[], int]) -> Streamed:
+        """Take ``requests`` in, and sample them and what is under way until some of it is done.
 
-        ``weight_version`` is called before each decoding step; new weights may come while it lasts, and it returns the
-        version that is there then.
+        Args:
+            requests: Further prompts.
+            low: It may return when no more samples are under way, 0: when any prompt is done; an engine that cannot
+                take in prompts meanwhile ends all it can work on at once.
+            weight_version: Called before each decoding step; new weights may come while it lasts, and it returns the
+                version that is there then.
         """
+
+    def abandon(self) -> None:
+        """Forget what is under way."""
 
     def join_weight_group(self, group: WeightGroup, rank_offset: int) -> None:
         """Join ``group`` as ranks ``rank_offset`` and, with tensor parallelism, those after it; blocks."""
@@ -139,7 +177,7 @@ class EngineActor:
         rollout: The rollout role of the layout.
         model_path: Local folder (or Hugging Face name) of the initial weights, which count as version 0.
         lengths: Token limits of the layout.
-        index: Number of this engine; part of every seed, so that engines do not repeat each other's samples.
+        index: Number of this engine.
     """
 
     def __init__(self, rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> None:
@@ -150,6 +188,7 @@ class EngineActor:
         self._engine: Engine | None = None
         self._weight_version = 0
         self._unusable = ""
+        self._kept = Streamed()
         self._turns = Turns()
         self._asleep: set[Part] = set()
         self._has_weights = True
@@ -182,9 +221,47 @@ class EngineActor:
         check_lengths(prompts, sampling.max_tokens, self._lengths.prompt + self._lengths.response)
         if not prompts:
             return []
-        own = replace(sampling, seed=derive_seed(sampling.seed, self._index))
+        seeds = (derive_seed(sampling.seed, number) for number in range(len(prompts)))
+        # other keys than those of ``stream``, whose answers stay here until it is called
+        asked = [
+            Request(-1 - n, prompt, replace(sampling, seed=seed))
+            for n, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True))
+        ]
+        left, groups = {request.key for request in asked}, dict[int, list[Completion]]()
+        while left:
+            found = self._stream(asked, 0)
+            answers = found.answers
+            groups |= {key: samples for key, samples in answers.items() if key < 0}
+            self._kept.answers |= {key: samples for key, samples in answers.items() if key >= 0}
+            self._kept.left = found.left
+            asked, left = [], left - answers.keys()
+        return [replace(one, prompt_index=n) for n in range(len(prompts)) for one in groups[-1 - n]]
+
+    @measured("generate")
+    def stream(self, requests: list[Request], low: int) -> Streamed:
+        """Take ``requests`` in beside what is under way, and sample until some is done; see ``Engine.stream``.
+
+        Raises:
+            ValueError: A prompt is empty or too long for the layout's token limits; all that was under way is lost.
+            RuntimeError: The engine is not loaded, sleeps, or holds half-received weights.
+        """
+        limit = self._lengths.prompt + self._lengths.response
+        for request in requests:
+            check_lengths([request.prompt], request.sampling.max_tokens, limit)
+        kept, self._kept = self._kept, Streamed()
+        if kept.answers and not requests:
+            return kept
+        found = self._stream(requests, low)
+        return replace(found, answers=kept.answers | found.answers)
+
+    def _stream(self, requests: Sequence[Request], low: int) -> Streamed:
         with self._turns.sampling():  # weights that are just coming in are whole then
-            return self._awake().generate(prompts, own, self._version_now)
+            engine = self._awake()
+            try:
+                return engine.stream(requests, low, self._version_now)
+            except BaseException:
+                engine.abandon()
+                raise
 
     def _version_now(self) -> int:
         """The weights' version, when those that wait to come in have done so."""
@@ -281,42 +358,6 @@ class EngineActor:
         return self._engine
 
 
-def engine_environment(role: Rollout | Teacher, on_cpu: bool | None = None) -> dict[str, str]:
-    """Return the environment variables that an engine's process needs from its start.
-
-    Args:
-        role: The rollout or teacher role of the layout.
-        on_cpu: Whether the engine's node has no GPU for it, as ``hardware.gpu: cpu`` says. None: whether this
-            process sees none, which is only right where this process and the engines have the same kind of node.
-    """
-    if on_cpu is None:
-        import torch
-
-        on_cpu = not torch.cuda.is_available()
-    variables = {"TOKENIZERS_PARALLELISM": "false"}
-    if on_cpu:
-        # Each slot is one CPU process; tiny models are slower with more threads, which wait for each other.
-        variables["OMP_NUM_THREADS"] = "1"
-    if role.engine == "vllm":
-        variables |= _vllm_environment(role.tensor_parallel, on_cpu)
-    return variables
-
-
-def _vllm_environment(tensor_parallel: int, on_cpu: bool) -> dict[str, str]:
-    variables = {
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-        # One worker runs inside the actor: no second process to start, and its end is the actor's end.
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0" if tensor_parallel == 1 else "1",
-    }
-    if on_cpu:
-        # Ray owns the cores, and vLLM's own binding would put every engine of a node on the same ones.
-        variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-        # Without this the first request for log-probabilities compiles a kernel for 15 s and needs a C++ compiler.
-        variables["TORCHDYNAMO_DISABLE"] = "1"
-    return variables
-
-
 def _build(rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> Engine:
     if rollout.engine == "hf":
         from trainers.roles.hf_engine import HfEngine
@@ -350,12 +391,3 @@ def check_lengths(prompts: Sequence[EnginePrompt], max_tokens: int, limit_tokens
 def derive_seed(*parts: int) -> int:
     """Return a 48-bit seed from ``parts``: neighbouring parts give unrelated seeds, on every machine the same."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=6).digest(), "big")
-
-
-def resident_gib(pid: int) -> float:
-    """Return the resident memory of process ``pid`` and its descendants, in GiB; what is gone counts for nothing."""
-    total = 0
-    for process in family(pid):
-        with contextlib.suppress(OSError):
-            total += int((process / "statm").read_text().split()[1])
-    return total * os.sysconf("SC_PAGE_SIZE") / 2**30

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from trainers.data.images import ImageReader
 from trainers.data.prompts import images_of, tokens_of
+from trainers.data.stops import Stops
 from trainers.roles.card import release_card
-from trainers.roles.engine import Completion, SamplingSettings
+from trainers.roles.engine import Completion, SamplingSettings, Streamed, derive_seed
 from trainers.roles.vision import model_class
 from trainers.weights import WeightReceiver, WeightTransferError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
-    from trainers.roles.engine import Part
+    from trainers.roles.engine import Part, Request
     from trainers.weights import ParameterMeta, WeightGroup
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -38,7 +43,7 @@ class HfEngine:
         index: Number of this engine.
 
     Raises:
-        ValueError: The layout asks for tensor parallelism.
+        ValueError: The layout asks for tensor parallelism, or passes arguments on to vLLM.
     """
 
     def __init__(self, rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> None:
@@ -47,38 +52,73 @@ class HfEngine:
                 f"roles.rollout.engine=hf runs on one GPU, but tensor_parallel is {rollout.tensor_parallel}: "
                 "set it to 1, or the engine to vllm"
             )
-        self._index = index
+        if rollout.engine_args:
+            raise ValueError("roles.rollout.engine_args are vLLM's arguments, but roles.rollout.engine=hf")
+        self._index, self._model_path = index, model_path
         self._limit = rollout.max_concurrency or MAX_SEQUENCES
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model = model_class(model_path).from_pretrained(model_path, dtype=DTYPES[rollout.precision])
         self._model = model.to(self._device).eval().requires_grad_(False)
         self._receiver: WeightReceiver | None = None
+        self._waiting: list[Request] = []
         self._reader = ImageReader(model_path, lengths.images) if lengths.images else None
 
-    def generate(
-        self, prompts: Sequence[EnginePrompt], sampling: SamplingSettings, weight_version: Callable[[], int]
-    ) -> list[Completion]:
-        """Sample completions, all of the first prompt first."""
-        generator = torch.Generator(self._device).manual_seed(sampling.seed)
-        completions: list[Completion] = []
+    def stream(
+        self,
+        requests: Sequence[Request],
+        low: int,  # noqa: ARG002
+        weight_version: Callable[[], int],
+    ) -> Streamed:
+        """Sample as many of the prompts under way as it can work on at once, to the end of the longest."""
+        self._waiting += requests
+        if not self._waiting:
+            return Streamed()
+        first = self._waiting[0].sampling
+        alike = [request for request in self._waiting if replace(request.sampling, seed=first.seed) == first]
+        taken = alike[: max(1, self._limit // first.samples_per_prompt)]
+        began = time.monotonic()
+        groups, steps = self._generate(taken, weight_version)
+        span_s = time.monotonic() - began
+        self._waiting = [request for request in self._waiting if request not in taken]
+        tokens = sum(len(one.token_ids) for group in groups for one in group)
+        answers = {request.key: group for request, group in zip(taken, groups, strict=True)}
+        left = sum(request.sampling.samples_per_prompt for request in self._waiting)
+        return Streamed(answers, left, busy_slot_s=span_s * tokens / max(1, steps), span_s=span_s)
+
+    def abandon(self) -> None:
+        """Forget what is under way."""
+        self._waiting = []
+
+    def _generate(
+        self, requests: Sequence[Request], weight_version: Callable[[], int]
+    ) -> tuple[list[list[Completion]], int]:
+        """The samples of each of some prompts that are sampled alike; and steps of decoding that they took."""
+        sampling, prompts = requests[0].sampling, [request.prompt for request in requests]
+        stops, cut = self._stops(sampling)
+        groups: list[list[Completion]] = [[] for _ in requests]
+        steps = 0
         for start, stop, samples in batches(len(prompts), sampling.samples_per_prompt, self._limit):
             part = replace(sampling, samples_per_prompt=samples)
-            token_ids, log_probs, versions = self._sample(prompts[start:stop], part, generator, weight_version)
-            rows = zip(token_ids.tolist(), log_probs.tolist(), strict=True)
-            for row, (tokens, values) in enumerate(rows):
-                prompt_index = start + row // samples
-                length = self._length(tokens, sampling.stop_token_id)
-                completions.append(
+            numbered = [
+                (index, len(groups[index]) + number) for index in range(start, stop) for number in range(samples)
+            ]
+            seeds = [derive_seed(requests[index].sampling.seed, number) for index, number in numbered]
+            token_ids, log_probs, versions = self._sample(prompts[start:stop], part, seeds, cut, weight_version)
+            steps += token_ids.shape[1]
+            rows = zip(numbered, token_ids.tolist(), log_probs.tolist(), strict=True)
+            for (index, _), tokens, values in rows:
+                length = cut.length(tokens)
+                groups[index].append(
                     Completion(
-                        prompt_index=prompt_index,
+                        prompt_index=index,
                         token_ids=tuple(tokens[:length]),
                         log_probs=tuple(values[:length]),
-                        finish_reason="stop" if tokens[length - 1] == sampling.stop_token_id else "length",
+                        finish_reason="stop" if stops.ends(tokens[:length]) else "length",
                         weight_version=versions[0],
                         newest_version=versions[length - 1],
                     )
                 )
-        return completions
+        return groups, steps
 
     def join_weight_group(self, group: WeightGroup, rank_offset: int) -> None:
         """Join ``group`` as rank ``rank_offset``, leaving an earlier one."""
@@ -123,7 +163,8 @@ class HfEngine:
         self,
         prompts: Sequence[EnginePrompt],
         sampling: SamplingSettings,
-        generator: torch.Generator,
+        seeds: Sequence[int],
+        stops: Stops,
         version: Callable[[], int],
     ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
         """Return sampled tokens (int64), their log-probabilities (float32), each [sequences, steps], and the versions.
@@ -151,18 +192,19 @@ class HfEngine:
         )
         sampled: list[torch.Tensor] = []
         log_probs: list[torch.Tensor] = []
+        ends = torch.tensor(stops.token_ids, device=self._device)
         done = torch.zeros(len(logits), 1, dtype=torch.bool, device=self._device)
         for step in range(1, sampling.max_tokens + 1):
             all_log_probs = torch.log_softmax(logits[:, -1].float() / (sampling.temperature or 1.0), dim=-1)
             if sampling.is_greedy:
                 token = all_log_probs.argmax(dim=-1, keepdim=True)
             else:
-                token = torch.multinomial(all_log_probs.exp(), 1, generator=generator)
+                token = drawn(all_log_probs, uniform(seeds, step))
             sampled.append(token)
             log_probs.append(all_log_probs.gather(1, token))
-            done |= token == sampling.stop_token_id
-            if self._reader is not None:
-                done |= token == self._reader.token_id
+            done |= torch.isin(token, ends)
+            if stops.has_texts:
+                self._end_texts(stops, sampled, done)
             if step == sampling.max_tokens or bool(done.all()):
                 break
             seen = mask[:, : prompt_tokens + step] if padded else None
@@ -193,10 +235,22 @@ class HfEngine:
         )
         return inputs, *found
 
-    def _length(self, tokens: Sequence[int], stop_token_id: int) -> int:
-        """Tokens of a sample: up to its stop token, or up to a placeholder of images, which no model can read on."""
-        ends = {stop_token_id} if self._reader is None else {stop_token_id, self._reader.token_id}
-        return next((number for number, token in enumerate(tokens, 1) if token in ends), len(tokens))
+    def _stops(self, sampling: SamplingSettings) -> tuple[Stops, Stops]:
+        """What ends an answer; and what it is cut at, which is also a placeholder of images: no model can read on."""
+        placeholder = () if self._reader is None else (self._reader.token_id,)
+        texts, path = sampling.stop_texts, self._model_path
+        return (
+            Stops(sampling.stop_token_ids, texts, path),
+            Stops((*sampling.stop_token_ids, *placeholder), texts, path),
+        )
+
+    @staticmethod
+    def _end_texts(stops: Stops, sampled: list[torch.Tensor], done: torch.Tensor) -> None:
+        """Set ``done`` [sequences, 1] where the last of the ``sampled`` tokens ended a sequence."""
+        running = (~done[:, 0]).nonzero()[:, 0].tolist()
+        tail = torch.cat(sampled[-stops.tail_tokens :], dim=1)[running].tolist()
+        for row, tokens in zip(running, tail, strict=True):
+            done[row] = stops.ends(tokens)
 
     def _forward(
         self,
@@ -215,6 +269,22 @@ class HfEngine:
             logits_to_keep=1,
             **images,
         )
+
+
+def uniform(seeds: Sequence[int], step: int) -> NDArray[np.float64]:
+    """A number in [0, 1) for each sequence at a decoding step, by its seed alone: SplitMix64 (Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        state = np.asarray(seeds, np.uint64) + np.uint64(step) * np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((state ^ (state >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+
+
+def drawn(log_probs: torch.Tensor, numbers: NDArray[np.float64]) -> torch.Tensor:
+    """A token [B, 1] for each row of ``log_probs`` [B, V], by the inverse of its distribution at ``numbers`` [B]."""
+    sums = log_probs.double().exp().cumsum(dim=-1)
+    at = torch.from_numpy(numbers).to(sums.device).unsqueeze(-1) * sums[:, -1:]
+    return torch.searchsorted(sums, at, right=True).clamp(max=log_probs.shape[-1] - 1)
 
 
 def batches(num_prompts: int, samples_per_prompt: int, limit: int) -> Iterator[tuple[int, int, int]]:

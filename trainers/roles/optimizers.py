@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from rltui.layout.roles import has_8_bit_moments
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Critic, Learner
+    from rltui.layout.settings import Train
 
 
-def new_optimizer(role: Learner | Critic, parameters: list[Any], learning_rate: float, weight_decay: float) -> Any:
+def learning_rate_factor(train: Train, step: int) -> float:
+    """What the learning rate is multiplied by at optimizer step ``step``, counted from 0.
+
+    It rises linearly over the warm-up, and then stays, or falls linearly or as half a cosine until the last step.
+    """
+    warmup = max(1, train.warmup_steps)
+    last = train.steps * train.optimizer_steps * train.epochs
+    done = min(1.0, max(0.0, (step - warmup) / max(1, last - warmup)))
+    left = {"constant": 1.0, "linear": 1.0 - done, "cosine": (1.0 + math.cos(math.pi * done)) / 2}[train.schedule]
+    floor = train.learning_rate_floor
+    return min(1.0, (step + 1) / warmup) * (floor + (1.0 - floor) * left)
+
+
+def new_optimizer(role: Learner | Critic, parameters: list[Any], learning_rate: float, train: Train) -> Any:
     """AdamW over ``parameters``, as ``role`` wants it; DeepSpeed gives it float32 master weights to step on.
 
     Args:
         role: The role.
         parameters: What is trained.
         learning_rate: After warm-up.
-        weight_decay: Decoupled, a fraction of the weights for each unit of the learning rate.
+        train: For the decay of weights (decoupled, a fraction of them for each unit of the learning rate) and betas.
 
     Raises:
         ModuleNotFoundError: The role wants 8 bits, and bitsandbytes is not installed.
     """
+    betas = (train.adam_beta1, train.adam_beta2)
+    settings: dict[str, Any] = {"lr": learning_rate, "weight_decay": train.weight_decay, "betas": betas}
     if has_8_bit_moments(role):
-        return _eight_bit(parameters, learning_rate, weight_decay)
+        return _eight_bit(parameters, settings)
     import torch
 
     # in host memory the fused kernel goes over the states once, with all vector units, instead of a dozen times
     fused = True if role.offload != "none" else None
-    return torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=weight_decay, fused=fused)
+    return torch.optim.AdamW(parameters, **settings, fused=fused)
 
 
-def _eight_bit(parameters: list[Any], learning_rate: float, weight_decay: float) -> Any:
+def _eight_bit(parameters: list[Any], settings: dict[str, Any]) -> Any:
     """AdamW whose moments are stored in blocks of 256 bytes with a scale each (Dettmers et al. 2022)."""
     try:
         from bitsandbytes.optim import AdamW8bit
@@ -41,4 +58,4 @@ def _eight_bit(parameters: list[Any], learning_rate: float, weight_decay: float)
             "roles.learner.optimizer=adamw",
             name="bitsandbytes",
         ) from error
-    return AdamW8bit(parameters, lr=learning_rate, weight_decay=weight_decay)
+    return AdamW8bit(parameters, **settings)

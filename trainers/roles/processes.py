@@ -18,7 +18,8 @@ from trainers.placement import (
 from trainers.roles.calls import Role, RoleError, call_all
 from trainers.roles.critic import Critic
 from trainers.roles.endings import end_process
-from trainers.roles.engine import WEIGHTS_GROUP, EngineActor, engine_environment
+from trainers.roles.engine import WEIGHTS_GROUP, EngineActor
+from trainers.roles.engine_environment import engine_environment
 from trainers.roles.learner import Learner
 from trainers.roles.reference import Reference
 from trainers.roles.reward_worker import RewardWorker

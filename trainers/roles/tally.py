@@ -32,6 +32,7 @@ class StepReport:
         fresh_tokens: Those among ``tokens`` that the policy's own weights sampled.
         parity_abs_sum: Sum over ``fresh_tokens`` of |trainer - engine log-prob|, before the optimizer step.
         mismatch_kl_sum: Sum over ``tokens`` of the estimate k3 of KL(engine || trainer), likewise.
+        fresh_mismatch_kl_sum: The same over ``fresh_tokens``.
         parity_max_abs: Largest |trainer - engine log-prob| over ``fresh_tokens``, before the optimizer step.
         learning_rate: That of this step.
         overflow_steps: Optimizer steps that were not made because the gradient overflowed fp16.
@@ -52,6 +53,7 @@ class StepReport:
     fresh_tokens: int
     parity_abs_sum: float
     mismatch_kl_sum: float
+    fresh_mismatch_kl_sum: float
     parity_max_abs: float
     learning_rate: float
     overflow_steps: int
@@ -75,6 +77,7 @@ class Tally:
         self._parity: list[torch.Tensor] = []
         self._parity_sum: list[torch.Tensor] = []
         self._mismatch_kl: list[torch.Tensor] = []
+        self._fresh_mismatch_kl: list[torch.Tensor] = []
         self._grad_norms: list[float] = []
         self._skipped = 0
 
@@ -94,7 +97,9 @@ class Tally:
         apart = ((log_probs - engine) * fresh).abs()
         self._parity.append(apart.amax())
         self._parity_sum.append(apart.sum())
-        self._mismatch_kl.append((kl_estimate(engine, log_probs, "k3") * mask).sum())
+        mismatch_kl = kl_estimate(engine, log_probs, "k3")
+        self._mismatch_kl.append((mismatch_kl * mask).sum())
+        self._fresh_mismatch_kl.append((mismatch_kl * fresh).sum())
 
     def train(self, rows: RowTensors, result: PolicyLoss) -> None:
         """Count what the gradient was taken of."""
@@ -127,6 +132,7 @@ class Tally:
             fresh_tokens=int(_sum(self._fresh_tokens)),
             parity_abs_sum=_sum(self._parity_sum),
             mismatch_kl_sum=_sum(self._mismatch_kl),
+            fresh_mismatch_kl_sum=_sum(self._fresh_mismatch_kl),
             parity_max_abs=float(torch.stack(self._parity).amax()) if self._parity else 0.0,
             learning_rate=learning_rate,
             overflow_steps=self._skipped,

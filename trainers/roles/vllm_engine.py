@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import difflib
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig
 from vllm import LLM, envs
+from vllm.engine.arg_utils import EngineArgs
 
 from trainers.data.prompts import images_of, tokens_of
+from trainers.data.stops import Stops
 from trainers.roles.vllm_images import VllmImages
 from trainers.roles.vllm_samples import VllmSamples
 from trainers.roles.vllm_weights import BACKEND, WORKER_EXTENSION
 from trainers.weights import WeightTransferError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
-    from trainers.roles.engine import Completion, Part, SamplingSettings
+    from trainers.roles.engine import Part, Request, Streamed
     from trainers.weights import ParameterMeta, WeightGroup
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+ARGUMENT_OF = {
+    "precision": "dtype",
+    "tensor_parallel": "tensor_parallel_size",
+    "max_concurrency": "max_num_seqs",
+    "memory_utilization": "gpu_memory_utilization",
+    "sleep_while_training": "enable_sleep_mode",
+    "enforce_eager": "enforce_eager",
+}
+"""The argument of vLLM that each key of a rollout role decides; the other keys are about where and how many."""
 
 SLEEP_TAGS: dict[Part, str] = {"weights": "weights", "cache": "kv_cache"}
 """vLLM's words for what wakes up."""
@@ -48,34 +61,30 @@ class VllmEngine:
         index: Number of this engine.
     """
 
-    _samples: VllmSamples | None = None
-    """Of the call that is under way."""
+    _is_paused = False
     _received = 0
     """Whole weights that came so far; a version may come twice, and be other weights after a restart."""
 
     def __init__(self, rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> None:
-        self._index = index
+        self._index, self._model_path = index, model_path
         self._images = VllmImages(model_path, lengths) if lengths.images else None
         arguments = engine_arguments(rollout, model_path, lengths, on_cpu=not torch.cuda.is_available())
         self._llm = LLM(**(arguments | ({} if self._images is None else self._images.arguments())))
         self._llm.update_weight_version("0")
+        placeholder = () if self._images is None else (self._images.token_id,)
+        check = None if self._images is None else self._images.check
+        self._samples = VllmSamples(self._llm.llm_engine, arguments[ARGUMENT_OF["max_concurrency"]], placeholder, check)
 
-    def generate(
-        self, prompts: Sequence[EnginePrompt], sampling: SamplingSettings, weight_version: Callable[[], int]
-    ) -> list[Completion]:
-        """Sample completions, all of the first prompt first."""
-        stops = [sampling.stop_token_id] + ([] if self._images is None else [self._images.token_id])
-        requests = [self._request(prompt) for prompt in prompts]
-        samples = VllmSamples(self._llm.llm_engine, requests, sampling, stops, self._salt())
-        self._samples = samples
-        try:
-            completions = samples.run(weight_version)
-        finally:
-            self._samples = None
-        if self._images is not None:
-            for number, prompt in enumerate(prompts):
-                self._images.check(tokens_of(prompt), samples.seen[number])
-        return completions
+    def stream(self, requests: Sequence[Request], low: int, weight_version: Callable[[], int]) -> Streamed:
+        """Take prompts in beside what is under way, and sample until some is done; vLLM refills its slots by itself."""
+        for request in requests:
+            stops = Stops(request.sampling.stop_token_ids, request.sampling.stop_texts, self._model_path)
+            self._samples.add(request, self._request(request.prompt), stops, self._salt())
+        return self._samples.run(low, weight_version)
+
+    def abandon(self) -> None:
+        """Forget what is under way."""
+        self._samples.abandon()
 
     def _request(self, prompt: EnginePrompt) -> dict[str, Any]:
         token_ids, images = tokens_of(prompt), images_of(prompt)
@@ -99,8 +108,8 @@ class VllmEngine:
         Raises:
             WeightTransferError: The learner's parameters are not the model's, or did not come.
         """
-        if self._samples is not None:
-            self._pause(self._samples)
+        if self._samples.are_under_way:
+            self._pause()
         described = [(meta.name, meta.dtype, list(meta.shape)) for meta in manifest]
         self._llm.start_weight_update()
         self._llm.update_weights({"update_info": {"manifest": described, "version": version}})
@@ -111,9 +120,11 @@ class VllmEngine:
         if self._images is not None:
             # What the old vision tower made of an image would be taken for the new one's.
             self._llm.llm_engine.reset_encoder_cache()
-        if self._samples is not None:
+        if self._samples.are_under_way:
             self._samples.renew(self._salt())
+        if self._is_paused:
             self._llm.wake_up(["scheduling"])
+            self._is_paused = False
 
     def _check_workers(self) -> None:
         """Raise what went wrong in a worker."""
@@ -125,13 +136,14 @@ class VllmEngine:
         """What tells KV blocks of the weights that are there from those of others, see ``VllmSamples.renew``."""
         return str(self._received)
 
-    def _pause(self, samples: VllmSamples) -> None:
+    def _pause(self) -> None:
         """Schedule nothing more; what is being computed comes to its end with the old weights, and counts as theirs."""
         self._llm.sleep(level=0, mode="keep")
+        self._is_paused = True
         if not envs.VLLM_ENABLE_V1_MULTIPROCESSING:
             # An engine in a process of its own does this by itself.
             for _ in range(self._llm.llm_engine.vllm_config.max_concurrent_batches):
-                samples.step()
+                self._samples.step()
 
     def sleep(self) -> None:
         """Drop weights and KV cache: keeping a copy of weights that the learner sends anyway would cost host memory."""
@@ -152,12 +164,12 @@ def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu
         "generation_config": "vllm",
         # Log-probabilities after temperature, the convention of trainers.roles.engine.
         "logprobs_mode": "processed_logprobs",
-        "dtype": DTYPES[rollout.precision],
-        "tensor_parallel_size": rollout.tensor_parallel,
+        ARGUMENT_OF["precision"]: DTYPES[rollout.precision],
+        ARGUMENT_OF["tensor_parallel"]: rollout.tensor_parallel,
         # Named, because inside a placement group vLLM would choose Ray, and look for bundles of its own.
         "distributed_executor_backend": "uni" if rollout.tensor_parallel == 1 else "mp",
         "max_model_len": max_model_len,
-        "max_num_seqs": rollout.max_concurrency or MAX_SEQUENCES,
+        ARGUMENT_OF["max_concurrency"]: rollout.max_concurrency or MAX_SEQUENCES,
         "weight_transfer_config": {"backend": BACKEND},
         "worker_extension_cls": WORKER_EXTENSION,
     }
@@ -167,10 +179,32 @@ def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu
         arguments["kv_cache_memory_bytes"] = cpu_kv_cache_bytes(config, itemsize, max_model_len)
         arguments["enforce_eager"] = True
     else:
-        arguments["gpu_memory_utilization"] = rollout.memory_utilization
-        # On CPU vLLM refuses the setting, and takes the calls without doing anything.
-        arguments["enable_sleep_mode"] = rollout.sleep_while_training
-    return arguments
+        # On CPU vLLM refuses the second, and takes its calls without doing anything.
+        for key in ("memory_utilization", "sleep_while_training", "enforce_eager"):
+            arguments[ARGUMENT_OF[key]] = getattr(rollout, key)
+    check_own_arguments(rollout.engine_args, arguments)
+    return arguments | rollout.engine_args
+
+
+def check_own_arguments(own: Mapping[str, Any], ours: Collection[str]) -> None:
+    """Check what a layout passes on to vLLM against the installed version's arguments.
+
+    Args:
+        own: ``roles.rollout.engine_args``.
+        ours: Arguments that other keys of the layout, or this engine, decide.
+
+    Raises:
+        ValueError: vLLM has no such argument, or it is not the layout's to set.
+    """
+    known = {field.name for field in fields(EngineArgs)}
+    keys = {argument: f"roles.rollout.{key}" for key, argument in ARGUMENT_OF.items()}
+    for name in own:
+        if name in keys or name in ours:
+            instead = f"set {keys[name]}" if name in keys else "the engine depends on its own value"
+            raise ValueError(f"roles.rollout.engine_args has {name}: {instead}")
+        if name not in known:
+            near = ", ".join(difflib.get_close_matches(name, known)) or "see vLLM's EngineArgs"
+            raise ValueError(f"roles.rollout.engine_args has {name}, which this vLLM does not know: {near}")
 
 
 def cpu_kv_cache_bytes(config: Any, itemsize: int, max_model_len: int) -> int:

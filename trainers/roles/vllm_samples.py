@@ -1,65 +1,102 @@
-"""The samples of one call to a vLLM engine, which go on where new weights come in the midst of them."""
+"""The samples that a vLLM engine has under way, which go on where new weights come in the midst of them."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
-from trainers.roles.engine import Completion, SamplingSettings, derive_seed
+from trainers.data.prompts import tokens_of
+from trainers.roles.engine import Completion, Streamed, derive_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from trainers.data.stops import Stops
+    from trainers.roles.engine import Request
+
+STREAM_S = 0.25
+"""A call returns after so long at the latest, for the prompts that came meanwhile."""
+
 
 class VllmSamples:
-    """Samples of some prompts, each a request of its own.
+    """Samples of prompts that are under way, each a request of its own.
 
     Args:
         engine: vLLM's ``LLMEngine``, which has nothing else to do.
-        prompts: vLLM's form of each prompt, a dict.
-        sampling: How to sample.
-        stops: Tokens that end a sample.
-        salt: Of the weights that are there, see ``renew``.
-
-    Attributes:
-        seen: Token ids of each prompt as vLLM read it, by its number; there when its samples are.
+        slots: Samples that it works on at once; the others wait in it.
+        placeholder: Tokens that cut a sample: no model can read on.
+        check: Called with a prompt's tokens and those that vLLM read, where it may read others.
     """
 
     def __init__(
-        self, engine: Any, prompts: Sequence[dict[str, Any]], sampling: SamplingSettings, stops: list[int], salt: str
+        self,
+        engine: Any,
+        slots: int,
+        placeholder: Sequence[int] = (),
+        check: Callable[[Sequence[int], Sequence[int]], None] | None = None,
     ) -> None:
-        self._engine, self._prompts, self._sampling, self._stops, self._salt = engine, prompts, sampling, stops, salt
-        numbers = range(sampling.samples_per_prompt)
-        self._samples = [Sample(prompt, number) for prompt in range(len(prompts)) for number in numbers]
-        self._running = {sample.name: sample for sample in self._samples}
-        self.seen: dict[int, Sequence[int]] = {}
+        self._engine, self._slots, self._placeholder, self._check = engine, slots, placeholder, check
+        self._groups: dict[int, list[Sample]] = {}
+        self._running: dict[str, Sample] = {}
 
-    def run(self, give_way: Callable[[], Any]) -> list[Completion]:
-        """Sample all; all of the first prompt first.
+    @property
+    def are_under_way(self) -> bool:
+        """Whether any sample has not come to its end."""
+        return bool(self._running)
+
+    def add(self, request: Request, prompt: dict[str, Any], stops: Stops, salt: str) -> None:
+        """Take in the samples of one more prompt.
 
         Args:
+            request: What is asked.
+            prompt: vLLM's form of its prompt.
+            stops: What ends a sample.
+            salt: Of the weights that are there, see ``renew``.
+        """
+        numbers = range(request.sampling.samples_per_prompt)
+        self._groups[request.key] = [Sample(request, number, prompt, stops) for number in numbers]
+        self._begin(self._groups[request.key], salt)
+
+    def run(self, low: int, give_way: Callable[[], Any]) -> Streamed:
+        """Sample until some is done; see ``trainers.roles.engine.Engine.stream``.
+
+        Args:
+            low: Samples under way at which it returns, 0: when any prompt is done.
             give_way: Called before each step of the engine; new weights may come while it lasts.
         """
-        try:
-            self._add(self._samples)
-            while self._running:
-                give_way()
-                self.step()
-        finally:
-            self._engine.abort_request(list(self._running))
-        return [sample.completion(self._sampling.stop_token_id) for sample in self._samples]
+        found, ends_at = Streamed(), time.monotonic() + STREAM_S
+        while self._running:
+            give_way()
+            began, busy = time.monotonic(), min(len(self._running), self._slots)
+            self.step()
+            now = time.monotonic()
+            found.span_s += now - began
+            found.busy_slot_s += busy * (now - began)
+            enough = len(self._running) <= low if low else any(self._are_done(key) for key in self._groups)
+            if enough or now >= ends_at:
+                break
+        for key in [key for key in self._groups if self._are_done(key)]:
+            found.answers[key] = [sample.completion() for sample in self._groups.pop(key)]
+        found.left = len(self._running)
+        return found
 
     def step(self) -> None:
         """Let the engine make one step, and keep what it sampled."""
         for output in self._engine.step():
-            sample = self._running[output.request_id]
-            sample.take(output.outputs[0])
-            if output.finished:
+            sample = self._running.get(output.request_id)
+            if sample is None:
+                continue  # it was ended by a text while vLLM computed one more token
+            ended = sample.take(output.outputs[0])
+            if ended and not output.finished:
+                self._engine.abort_request([sample.name])
+            if ended or output.finished:
                 del self._running[sample.name]
-                self.seen[sample.prompt_index] = output.prompt_token_ids
+                if self._check is not None:
+                    self._check(tokens_of(sample.request.prompt), output.prompt_token_ids)
 
     def renew(self, salt: str) -> None:
         """Begin anew what has no token yet, since other weights came: the old may have read parts of its prompt.
@@ -70,34 +107,43 @@ class VllmSamples:
         Args:
             salt: Names the weights that came; no other weights of this engine had it.
         """
-        self._salt = salt
         untold = [sample for sample in self._running.values() if not sample.token_ids]
         self._engine.abort_request([sample.name for sample in untold])
-        self._add(untold)
+        self._begin(untold, salt)
 
-    def _add(self, samples: Iterable[Sample]) -> None:
+    def abandon(self) -> None:
+        """Forget all samples."""
+        self._engine.abort_request(list(self._running))
+        self._running.clear()
+        self._groups.clear()
+
+    def _are_done(self, key: int) -> bool:
+        return not any(sample.name in self._running for sample in self._groups[key])
+
+    def _begin(self, samples: Iterable[Sample], salt: str) -> None:
         rendered: dict[int, Any] = {}
         for sample in samples:
-            index = sample.prompt_index
-            if index not in rendered:
-                prompt = {**self._prompts[index], "cache_salt": self._salt}
-                (rendered[index],) = self._engine.renderer.render_cmpl([prompt])
-            self._engine.add_request(sample.name, rendered[index], self._parameters(sample))
+            key = sample.request.key
+            if key not in rendered:
+                (rendered[key],) = self._engine.renderer.render_cmpl([{**sample.prompt, "cache_salt": salt}])
+            self._running[sample.name] = sample
+            self._engine.add_request(sample.name, rendered[key], self._parameters(sample))
 
     def _parameters(self, sample: Sample) -> Any:
+        sampling, stops = sample.request.sampling, sample.stops
         return SamplingParams(
-            temperature=self._sampling.temperature,
-            max_tokens=self._sampling.max_tokens,
-            # Only our stop token ends a sample, or a placeholder of images, as in the other engine.
-            stop_token_ids=self._stops,
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_tokens,
+            # Only our stop tokens end a sample, or a placeholder of images, as in the other engine.
+            stop_token_ids=[*stops.token_ids, *self._placeholder],
             ignore_eos=True,
             logprobs=0,
             detokenize=False,
             # Without one, samples would depend on what ran before.
-            seed=derive_seed(self._sampling.seed, sample.prompt_index) + sample.number,
-            # We hear of a sample's first token, and of all others at its end.
+            seed=derive_seed(sampling.seed, sample.number),
+            # We hear of a sample's first token, and of all others at its end; of each where one may end a text.
             output_kind=RequestOutputKind.DELTA,
-            stream_interval=self._sampling.max_tokens,
+            stream_interval=1 if stops.has_texts else sampling.max_tokens,
         )
 
 
@@ -106,15 +152,19 @@ class Sample:
     """One sample on its way.
 
     Attributes:
-        prompt_index: Which prompt it completes.
+        request: What is asked.
         number: Which of that prompt's samples it is.
+        prompt: vLLM's form of the prompt.
+        stops: What ends it.
         token_ids: What vLLM told of so far.
         log_probs: Of these.
         versions: Of the weights that sampled it, oldest first; empty before its end.
     """
 
-    prompt_index: int
+    request: Request
     number: int
+    prompt: dict[str, Any]
+    stops: Stops
     token_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
@@ -122,22 +172,25 @@ class Sample:
     @property
     def name(self) -> str:
         """Of its request."""
-        return f"{self.prompt_index}.{self.number}"
+        return f"{self.request.key}.{self.number}"
 
-    def take(self, output: Any) -> None:
-        """Append what is new in vLLM's ``CompletionOutput``."""
-        self.token_ids += output.token_ids
-        pairs = zip(output.token_ids, output.logprobs, strict=True)
-        self.log_probs += [candidates[token].logprob for token, candidates in pairs]
-        self.versions = [int(span.version) for span in output.weight_versions or ()]
+    def take(self, output: Any) -> bool:
+        """Append what is new in vLLM's ``CompletionOutput``, up to a text that ends it; returns whether one does."""
+        self.versions = [int(span.version) for span in output.weight_versions or ()] or self.versions
+        for token, candidates in zip(output.token_ids, output.logprobs, strict=True):
+            self.token_ids.append(token)
+            self.log_probs.append(candidates[token].logprob)
+            if self.stops.has_texts and self.stops.ends(self.token_ids):
+                return True
+        return False
 
-    def completion(self, stop_token_id: int) -> Completion:
+    def completion(self) -> Completion:
         """The sample, at its end."""
         return Completion(
-            prompt_index=self.prompt_index,
+            prompt_index=0,
             token_ids=tuple(self.token_ids),
             log_probs=tuple(self.log_probs),
-            finish_reason="stop" if self.token_ids[-1] == stop_token_id else "length",
+            finish_reason="stop" if self.stops.ends(self.token_ids) else "length",
             weight_version=self.versions[0],
             newest_version=self.versions[-1],
         )

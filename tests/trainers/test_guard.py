@@ -1,0 +1,93 @@
+"""The guard of weights below fp32: a broken bucket stops a run, a whole one does not; also where rollouts run ahead."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from engine_support import LENGTHS, build_model, perturb, random_prompts, reference_log_probs, sampling
+from trainer_support import LAYOUT
+
+from rltui.layout.load import load_layout
+from rltui.layout.schema import Rollout
+from trainers import proofs
+from trainers.metrics import Apart, TrainingError, apart_of, check_parity
+from trainers.proofs import PROOF_INTERVAL, prove_engines
+from trainers.roles.calls import Role
+from trainers.roles.engine import EngineActor
+from trainers.weights import ParameterMeta, WeightGroup, WeightSender, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+pytestmark = pytest.mark.trainers
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def half_engine(folder: Path, precision: Any) -> EngineActor:
+    build_model().save_pretrained(folder)
+    actor = EngineActor(Rollout(engines=1, engine="hf", precision=precision), str(folder), LENGTHS, 0)
+    actor.load()
+    return actor
+
+
+def hand_over(actor: EngineActor, named: Iterable[tuple[str, torch.Tensor]], faulty: int | None) -> None:
+    """Send tensors in small buckets; the ``faulty``-th carries noise of the same size instead of its weights."""
+    sent = [(name, tensor.clone()) for name, tensor in named]
+    if faulty is not None:
+        name, tensor = sent[faulty]
+        sent[faulty] = (name, torch.randn_like(tensor.float()).to(tensor.dtype) * tensor.float().std())
+    group = WeightGroup("127.0.0.1", free_port(), 2, timeout_s=20.0)
+    manifest = [ParameterMeta.of(*pair) for pair in sent]
+    with ThreadPoolExecutor(1) as threads:
+        joined = threads.submit(lambda: (actor.join_weight_group(group, 1), actor.receive_weights(manifest, 1)))
+        sender = WeightSender(group, timeout_s=20.0)
+        sender.send(sent, 1)
+        joined.result(timeout=30)
+        sender.close()
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("faulty", [None, 1, 5])
+def test_a_corrupted_bucket_stops_a_run_in_half_precision(tmp_path: Path, precision: str, faulty: int | None) -> None:
+    learner = build_model()
+    perturb(learner, 3)
+    actor = half_engine(tmp_path, precision)
+    hand_over(actor, ((name, value.to(HALF[precision])) for name, value in learner.named_parameters()), faulty)
+    prompts = random_prompts([5, 9, 12, 30])
+    found = actor.generate(prompts, sampling(samples_per_prompt=16))
+    seen = [reference_log_probs(learner, prompts[one.prompt_index], one, 1.0).numpy() for one in found]
+    apart = apart_of(np.concatenate(seen), np.concatenate([one.log_probs for one in found]))
+    layout = load_layout(LAYOUT, [f"roles.{role}.precision={precision}" for role in ("learner", "rollout")]).layout
+    if faulty is None:
+        assert apart.kl < 1e-3
+        check_parity("engine 0", apart, layout)
+    else:
+        with pytest.raises(TrainingError, match="does not run the learner"):
+            check_parity("engine 0", apart, layout)
+
+
+@pytest.mark.parametrize(("async_steps", "version", "restarted", "proven"), [
+    (0, PROOF_INTERVAL, [], []), (2, PROOF_INTERVAL, [], ["engine", "other"]), (2, PROOF_INTERVAL + 1, [], []),
+    (2, PROOF_INTERVAL + 1, ["other"], ["other"]), (0, 3, ["engine"], ["engine"]), (2, 0, [], []),
+])  # fmt: skip
+def test_engines_prove_their_weights_now_and_then_where_rollouts_run_ahead(
+    async_steps: int, version: int, restarted: list[str], proven: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    engines = [Role("engine", None), Role("other", None)]
+    loop: Any = SimpleNamespace(
+        layout=load_layout(LAYOUT, [f"train.async_steps={async_steps}"]).layout,
+        fleet=SimpleNamespace(engines=engines, map=list),
+        session=SimpleNamespace(event=lambda *_, **__: None),
+    )
+    prove = lambda _, engine, __: asked.append(engine.title) or Apart(0.0, 0.0)  # noqa: E731
+    monkeypatch.setattr(proofs, "prove", prove)
+    prove_engines(loop, version, {one for one in engines if one.title in restarted})
+    assert asked == proven

@@ -1,0 +1,103 @@
+"""A user's own reward function: carried along, called in workers, and its faults cost its own answers only."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+from trainer_support import LAYOUT, ROOT
+
+from rltui.check.bundled import unsupported
+from rltui.errors import RltuiError
+from rltui.layout.errors import LayoutError
+from rltui.layout.load import load_layout
+from rltui.onnode import rundir
+from rltui.runs import own_code as own_code_module
+from rltui.runs.own_code import own_code
+from trainers.attempt import find_own_code
+from trainers.data.prompts import Prompt
+from trainers.rewards.answers import Answer
+from trainers.rewards.judge import make_reward
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.trainers
+
+SOURCE = """
+import os, time
+from .scale import FACTOR
+
+print("noise on stdout while it is imported")
+
+def grade(prompt, response, answer, row):
+    print("noise on stdout")
+    if response == "slow":
+        time.sleep(60)
+    if response == "dies":
+        os._exit(3)
+    if response == "nan":
+        return float("nan")
+    return FACTOR * (response == answer) + len(prompt) + row.get("bonus", 0)
+"""
+LAYOUT_OF = load_layout(LAYOUT, ["data.reward=graders.main:grade", "data.reward_timeout_s=3"]).layout
+
+
+@pytest.fixture
+def carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package in the archive of an attempt, which the process has found."""
+    package = tmp_path / "user" / "graders"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "main.py").write_text(SOURCE)
+    (package / "scale.py").write_text("FACTOR = 0.5\n")
+    archive = own_code(LAYOUT_OF, tmp_path / "user")
+    assert archive is not None
+    assert archive == own_code(LAYOUT_OF, tmp_path / "user")
+    (tmp_path / rundir.OWN_CODE).write_bytes(archive)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    find_own_code(tmp_path)
+    assert os.environ["PYTHONPATH"] == f"{ROOT}:{tmp_path / rundir.OWN_CODE}"
+
+
+@pytest.mark.usefixtures("carried")
+def test_it_is_called_with_texts_and_row_and_its_faults_earn_nothing() -> None:
+    events: list[tuple[str, str]] = []
+    reward = make_reward(LAYOUT_OF, lambda *words: events.append(words), workers=2)
+    asked = Prompt((1,), "42", "6*7", row={"bonus": 1, "picture": b"bytes stay here"})
+    said = ["42", "41", "slow", "dies", "nan", "42"]
+    assert reward.score([Answer(asked, text, True) for text in said]) == [4.5, 4.0, 0.0, 0.0, 0.0, 4.5]
+    assert len(events) == 1
+    broken = Prompt((1,), "42", "6*7", row={"bonus": "text"})
+    assert reward.score([Answer(broken, "42", True)]) == [0.0]
+    reward.close()
+
+
+def test_a_function_that_cannot_be_imported_is_named() -> None:
+    with pytest.raises(ValueError, match=r"the reward graders\.main:grade cannot start: .*No module named 'graders'"):
+        make_reward(LAYOUT_OF, lambda *_: None, workers=1)
+
+
+def test_only_what_is_named_and_there_is_carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert own_code(LAYOUT_OF, tmp_path) is None
+    (tmp_path / "graders.py").write_text("def grade(): pass\n")
+    (tmp_path / "other.py").write_text("secret\n")
+    assert own_code(load_layout(LAYOUT, []).layout, tmp_path) is None
+    archive = own_code(LAYOUT_OF, tmp_path)
+    assert archive is not None
+    (tmp_path / "x.zip").write_bytes(archive)
+    assert zipfile.ZipFile(tmp_path / "x.zip").namelist() == ["graders.py"]
+    monkeypatch.setattr(own_code_module, "MOST_BYTES", 3)
+    with pytest.raises(RltuiError, match="MiB of Python"):
+        own_code(LAYOUT_OF, tmp_path)
+
+
+def test_layouts_name_it_and_nothing_else() -> None:
+    assert not any("reward" in reason for reason in unsupported(LAYOUT_OF))
+    for wrong in ("exactly", "a:b:c", "../a:b", "a.b", ":f"):
+        with pytest.raises(LayoutError, match=r"package\.module:function"):
+            load_layout(LAYOUT, [f"data.reward={wrong}"])

@@ -1,0 +1,41 @@
+"""Answers of training steps, as lines that people can read."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rltui.onnode import rundir
+from trainers import samples as samples_module
+from trainers.data.prompts import Prompt
+from trainers.roles.engine import Completion
+from trainers.samples import KEPT_ANSWERS, SampleLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.trainers
+
+
+def test_some_answers_of_a_step_are_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(samples_module.time, "monotonic", lambda: now[0])
+    codec: Any = SimpleNamespace(decode=lambda ids: "".join(map(chr, ids)))
+    log = SampleLog(tmp_path, codec)
+    prompts = [Prompt((1,), text=f"{number}?", answer=str(number)) for number in range(20)]
+    groups = [
+        [Completion(n, (65, 66), (-1.0, -1.0), "stop", 7), Completion(n, (67,), (-1.0,), "stop", 7)] for n in range(20)
+    ]
+    for step in (1, 2):
+        log.write(step, prompts, groups, [[0.5, 0.0]] * 20)  # the second is too soon
+    now[0] += samples_module.INTERVAL_S
+    log.write(3, prompts[:1], groups[:1], [[1.0, 0.0]])
+    lines = [json.loads(line) for line in (tmp_path / rundir.SAMPLES).read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1] * KEPT_ANSWERS + [3]
+    assert lines[-1] == {
+        "step": 3, "prompt": "0?", "answer": "AB", "right_answer": "0", "reward": 1.0, "tokens": 2,
+        "finish_reason": "stop", "weight_version": 7,
+    }  # fmt: skip

@@ -1,0 +1,181 @@
+"""Which prompt goes to which engine, and when: as slots free up, unless the loop needs the engines for itself."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from trainers.roles.calls import POLL_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from trainers.roles.calls import RoleDiedError
+
+
+class DispatchClosedError(RuntimeError):
+    """Nobody asks engines for anything any more."""
+
+
+class Sized(Protocol):
+    """A prompt as far as it is dealt with here: ``samples`` are asked of it."""
+
+    @property
+    def samples(self) -> int:
+        """Samples that it takes."""
+
+
+Item = TypeVar("Item", bound=Sized)
+
+
+class Dispatch(Generic[Item]):
+    """One queue of prompts for all engines, and what each of them (its lane) has under way.
+
+    A lane takes prompts until it has its equal share of all that is to be done, ``most_samples`` at most.
+
+    Args:
+        lanes: Number of engines.
+        slots: Samples that an engine works on at once.
+        spare: Samples that may wait in it besides; it asks for more when half of them are left.
+    """
+
+    def __init__(self, lanes: int, slots: int, spare: int = 0) -> None:
+        self._changed = threading.Condition()
+        self._most, self._low = slots + spare, slots + spare // 2
+        self._waiting: deque[Item] = deque()
+        self._under_way: list[list[Item]] = [[] for _ in range(lanes)]
+        self._left = [0] * lanes
+        self._held = self._closed = False
+        self._since: dict[int, float] = {}
+        self._busy_s = [0.0] * lanes
+        self._failures: dict[int, RoleDiedError] = {}
+
+    def put(self, items: Sequence[Item], *, first: bool = False) -> None:
+        """Have ``items`` done, before all that wait if ``first``."""
+        with self._changed:
+            if first:
+                self._waiting.extendleft(reversed(items))
+            else:
+                self._waiting.extend(items)
+            self._changed.notify_all()
+
+    def take(self, lane: int) -> tuple[list[Item], int]:
+        """Wait until ``lane`` has something to do; what it has to do besides what it has under way.
+
+        Returns:
+            Further prompts; and how few samples it may have left before it asks again, 0: until any prompt is done.
+
+        Raises:
+            DispatchClosedError: The dispatch was closed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._under_way[lane] or self._may_take(lane))
+            self._raise_if_closed()
+            own, new = self._under_way[lane], []
+            while self._may_take(lane):
+                new.append(self._waiting.popleft())
+                own.append(new[-1])
+                self._left[lane] += new[-1].samples
+            self._since.setdefault(lane, time.monotonic())
+            return new, min(self._left[lane] - 1, self._low) if self._waiting and not self._held else 0
+
+    def done(self, lane: int, items: Collection[Item], left: int = 0) -> None:
+        """``lane`` has done ``items``, and has ``left`` samples of others under way."""
+        with self._changed:
+            self._left[lane] = left
+            self._under_way[lane] = [item for item in self._under_way[lane] if item not in items]
+            self._rest_if_idle(lane)
+            self._changed.notify_all()
+
+    def _may_take(self, lane: int) -> bool:
+        if self._held or not self._waiting or lane in self._failures:
+            return False
+        own = self._left[lane]
+        everything = _samples(self._waiting) + sum(self._left)
+        share = -(-everything // (len(self._under_way) - len(self._failures)))
+        return own == 0 or own + self._waiting[0].samples <= min(share, self._most)
+
+    def _rest_if_idle(self, lane: int) -> None:
+        if not self._under_way[lane] and lane in self._since:
+            self._busy_s[lane] += time.monotonic() - self._since.pop(lane)
+
+    @property
+    def waiting(self) -> int:
+        """Prompts that no engine has yet."""
+        with self._changed:
+            return len(self._waiting)
+
+    def await_repair(self, lane: int, error: RoleDiedError) -> None:
+        """Report that the engine of ``lane`` died, and wait until ``mend``, unless another runs in its place already.
+
+        What it had under way goes to whoever has room first.
+
+        Raises:
+            DispatchClosedError: The dispatch was closed.
+        """
+        with self._changed:
+            lost, self._under_way[lane], self._left[lane] = self._under_way[lane], [], 0
+            self._rest_if_idle(lane)
+            self._waiting.extendleft(reversed(lost))
+            if error.role.actor is error.actor:
+                self._failures[lane] = error
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._closed or lane not in self._failures)
+            self._raise_if_closed()
+
+    @property
+    def failures(self) -> list[RoleDiedError]:
+        """The deaths of engines that were reported and not mended."""
+        with self._changed:
+            return list(self._failures.values())
+
+    def mend(self) -> None:
+        """Let those go on whose engine runs again."""
+        with self._changed:
+            self._failures = {lane: error for lane, error in self._failures.items() if error.role.actor is error.actor}
+            self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def held(self, check: Callable[[], None]) -> Iterator[None]:
+        """Hand out nothing, and wait until no engine has anything under way.
+
+        Args:
+            check: Called at least every ``POLL_S``; what it raises ends the wait.
+        """
+        with self._changed:
+            self._held = True
+        try:
+            while not self._is_quiet():
+                check()
+            yield
+        finally:
+            with self._changed:
+                self._held = False
+                self._changed.notify_all()
+
+    def busy_s(self) -> list[float]:
+        """Seconds that each engine had something under way so far."""
+        now = time.monotonic()
+        with self._changed:
+            return [done + now - self._since.get(lane, now) for lane, done in enumerate(self._busy_s)]
+
+    def close(self) -> None:
+        """End all waiting."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _is_quiet(self) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not any(self._under_way), POLL_S)
+
+    def _raise_if_closed(self) -> None:
+        if self._closed:
+            raise DispatchClosedError
+
+
+def _samples(items: Collection[Sized]) -> int:
+    return sum(item.samples for item in items)

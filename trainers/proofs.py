@@ -1,0 +1,68 @@
+"""Engines prove that they run the learners' weights, where no sample that is trained on shows it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rltui.onnode import rundir
+from trainers.data.batch import sampled
+from trainers.metrics import apart_of, check_parity
+from trainers.roles.fleet import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from trainers.loop import Loop
+    from trainers.metrics import Apart
+    from trainers.roles.calls import Role
+
+PROOF_INTERVAL = 20
+"""Weight versions between two proofs of all engines where rollouts run ahead."""
+PROOF_TOKENS = 256
+"""Longest answer of a proof: enough for the mean, short enough to wait for."""
+
+log = logging.getLogger("trainers")
+
+
+def prove_engines(loop: Loop, version: int, restarted: Collection[Role]) -> None:
+    """Have engines prove that they run weight ``version``: those that were started again, and now and then all.
+
+    Where rollouts run ahead, no sample that is trained on has the learners' own weights to be compared with.
+
+    Raises:
+        TrainingError: One does not run the learners' weights.
+    """
+    is_due = bool(loop.layout.train.async_steps) and version > 0 and version % PROOF_INTERVAL == 0
+    for engine in loop.fleet.engines:
+        if engine not in restarted and not is_due:
+            continue
+        title = f"{engine.title}, started again," if engine in restarted else engine.title
+        apart = prove(loop, engine, title)
+        if engine in restarted:
+            text = f"{engine.title} runs weight version {version} and goes on"
+            words = f"{text}; {apart.max_abs:.1e} apart from the learners"
+            loop.session.event(rundir.RESTART, words, roles=loop.fleet.map())
+            log.warning(text)
+
+
+def prove(loop: Loop, engine: Role, title: str) -> Apart:
+    """Compare an engine, called ``title``, with the learners on samples of its own, which no step is trained on.
+
+    Raises:
+        TrainingError: It does not run the learners' weights.
+    """
+    [prompt] = loop.task.prompts(loop.state.cursor, 1)
+    settings = loop.sampling(loop.state.step)
+    settings = replace(settings, max_tokens=min(settings.max_tokens, PROOF_TOKENS))
+    asked = ask(engine, "generate", [prompt.request], settings)
+    [completions] = loop.fleet.finish([asked], "proving its weights")
+    samples = [sampled(prompt, one) for one in completions]
+    found = np.concatenate(loop.measure({"learner": "log_probs"}, samples)["learner"])
+    said = np.concatenate([one.log_probs for one in completions])
+    apart = apart_of(found, said)
+    check_parity(f"{title} and the learners", apart, loop.layout, has_experts=loop.has_experts)
+    return apart

@@ -1,0 +1,67 @@
+"""The reward of a user's own function, in processes that are ended when it takes too long."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from trainers.rewards.workers import WorkerError, Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trainers.rewards.answers import Answer
+
+WORKER = "trainers.rewards.own_worker"
+
+
+class Own:
+    """What ``module:function`` says of each answer; 0 where it fails, takes too long or says no finite number.
+
+    Args:
+        name: The function, called as ``function(prompt, response, answer, row)``: three texts, and the dataset's row.
+        workers: Processes that call it.
+        timeout_s: Longest time for one answer.
+        event: Called with kind and text of the first failure.
+
+    Raises:
+        ValueError: The function cannot be imported.
+    """
+
+    def __init__(self, name: str, workers: int, timeout_s: float, event: Callable[[str, str], None]) -> None:
+        self._name, self._timeout_s, self._event, self._has_told = name, timeout_s, event, False
+        try:
+            self._workers = Workers(WORKER, workers, name)
+        except WorkerError as error:
+            raise ValueError(f"the reward {name} cannot start: {error}") from error
+
+    def score(self, answers: Sequence[Answer]) -> list[float]:
+        """What the function says of each answer."""
+        questions = [[one.prompt.text, one.text, one.prompt.answer, plain(one.prompt.row)] for one in answers]
+        return [self._number(found) for found in self._workers.ask(questions, self._timeout_s)]
+
+    def _number(self, found: Any) -> float:
+        if isinstance(found, int | float) and math.isfinite(found):
+            return float(found)
+        if not self._has_told:
+            self._has_told = True
+            why = f"took more than {self._timeout_s:g} s, or ended its process" if found is None else str(found)
+            self._event("reward", f"the reward {self._name} failed, and such answers earn 0: {why}")
+        return 0.0
+
+    def close(self) -> None:
+        """End the processes."""
+        self._workers.close()
+
+
+def plain(row: Any) -> dict[str, Any]:
+    """What of a dataset's row JSON can carry."""
+    return {name: value for name, value in row.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_plain(item) for name, item in value.items())
+    return value is None or isinstance(value, str | int | float | bool)

@@ -1,0 +1,70 @@
+"""Some of the answers that are trained on, as JSON lines for people to read while the run lasts."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from rltui.onnode import rundir
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from trainers.data.codec import Codec
+    from trainers.data.prompts import Prompt
+    from trainers.roles.engine import Completion
+
+INTERVAL_S = 10.0
+"""Between two steps of which answers are written: fast runs would fill disks."""
+KEPT_ANSWERS = 8
+"""Answers that are written of a step: the first to each of its first prompts."""
+MOST_CHARACTERS = 20_000
+"""Of a prompt's end, and of an answer."""
+
+
+class SampleLog:
+    """Appends to ``samples.jsonl`` of an attempt.
+
+    Each line has ``step``, ``prompt``, ``answer``, ``right_answer``, ``reward``, ``tokens``, ``finish_reason`` and
+    ``weight_version`` (of the weights that began it).
+
+    Args:
+        attempt: The attempt's directory.
+        codec: Makes text of tokens.
+    """
+
+    def __init__(self, attempt: Path, codec: Codec) -> None:
+        self._file, self._codec = attempt / rundir.SAMPLES, codec
+        self._next = 0.0
+
+    def write(
+        self,
+        step: int,
+        prompts: Sequence[Prompt],
+        groups: Sequence[Sequence[Completion]],
+        rewards: Sequence[Sequence[float]],
+    ) -> None:
+        """Write some of the answers of ``step``, unless others were written just now."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + INTERVAL_S
+        chosen = list(zip(prompts, groups, rewards, strict=True))[:KEPT_ANSWERS]
+        lines = [
+            json.dumps(self._line(step, prompt, group[0], one[0]), ensure_ascii=False) for prompt, group, one in chosen
+        ]
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write("".join(line + "\n" for line in lines))
+
+    def _line(self, step: int, prompt: Prompt, found: Completion, reward: float) -> dict[str, Any]:
+        return {
+            "step": step,
+            "prompt": prompt.text[-MOST_CHARACTERS:],
+            "answer": self._codec.decode(found.token_ids)[:MOST_CHARACTERS],
+            "right_answer": prompt.answer[:MOST_CHARACTERS],
+            "reward": reward,
+            "tokens": len(found.token_ids),
+            "finish_reason": found.finish_reason,
+            "weight_version": found.weight_version,
+        }
