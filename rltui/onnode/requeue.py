@@ -6,7 +6,7 @@ from typing import Any, Dict
 
 from rltui.onnode import lost_nodes, rundir
 
-COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.SCRIPT_RUN)
+COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.SCRIPT_RUN, rundir.OWN_CODE)
 
 
 def folder_of_start(attempt: str, job_id: int, restart: int) -> str:
