@@ -62,6 +62,8 @@ def is_script(path: Path) -> bool:
     """Whether a file is a launch script or another system's configuration; what cannot be told is a layout."""
     if path.suffix in SCRIPT_ENDINGS:
         return True
+    if not path.is_file():  # a pipe would be waited on for ever
+        return False
     try:
         with path.open("rb") as stream:
             text = stream.read(_MAX_BYTES).decode("utf-8", "replace")

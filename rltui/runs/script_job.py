@@ -65,6 +65,8 @@ def is_script(source: str) -> bool:
     path = Path(source)
     if path.suffix in ENDINGS:
         return True
+    if not path.is_file():  # a pipe would be waited on for ever
+        return False
     try:
         with path.open("rb") as stream:
             return stream.read(2) == b"#!"

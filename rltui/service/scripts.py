@@ -158,6 +158,8 @@ def _values(command: Sequence[str]) -> Mapping[str, str]:
 
 
 def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no file.", "Name the script that starts the training.")
     try:
         text = path.read_bytes()
     except OSError as error:

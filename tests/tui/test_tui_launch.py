@@ -254,7 +254,8 @@ async def test_tab_completes_keys_of_a_layout() -> None:
 @pytest.mark.parametrize(
     ("text", "completed"),
     [
-        ("train.st", "train.steps="),
+        ("train.ste", "train.steps="),
+        ("train.st", "train.st"),  # train.stop too
         ("roles.ro", "roles.rollout."),
         ("train.steps=1", "train.steps=1"),
         ("train.steps=1 lengths.resp", "train.steps=1 lengths.response="),
