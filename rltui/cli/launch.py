@@ -85,13 +85,13 @@ def _run_script(options: argparse.Namespace) -> int:
     with open_context(options.cluster, TerminalPrompter()) as context:
         source = options.script or options.layout
         prepared = prepare(source, wishes, context.cluster.profile)
-        for line in (*prepared.notes, *(f"error: {problem}" for problem in prepared.problems)):
+        found = [f"{one.severity} {one.code} {one.key}: {one.message}" for one in prepared.findings]
+        for line in (*prepared.notes, *found, *(f"error: {problem}" for problem in prepared.problems)):
             talk(f"  {line}")
         if options.dry_run:
             if options.json:
-                print_json(
-                    {"schema": 1, "script": prepared.job, "problems": prepared.problems, "notes": prepared.notes}
-                )
+                shown = {name: getattr(prepared, name) for name in ("problems", "findings", "notes")}
+                print_json({"schema": 1, "script": prepared.job, **shown})
             return 1 if prepared.problems else 0
         consent(context.cluster.profile, source, given=options.yes)
         return _launched(context, launch_script(context, prepared, anyway=options.anyway), options)

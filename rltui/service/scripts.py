@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, structs
 
+from rltui.check.script import check_script_text
 from rltui.dialects.load import GENERIC, load_dialects, named, recognised
 from rltui.errors import RltuiError, UsageError
+from rltui.hardware.gpus import find_gpu
 from rltui.importers.read import import_text
 from rltui.importers.shell_children import read_beside
 from rltui.importers.shell_run import read_shell
@@ -27,6 +29,7 @@ from rltui.service.submit import submit_attempt
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rltui.check.findings import Finding
     from rltui.cluster.profile import Profile
     from rltui.dialects.schema import Checkpoints, Dialect
     from rltui.importers.read import Imported
@@ -58,14 +61,14 @@ class Prepared(Struct, frozen=True, kw_only=True):
         text: The script, byte for byte.
         notes: What was recognised, taken and assumed, a line each.
         problems: Why it cannot work as asked, a line each; these stand in the way of a launch.
-        layout: What ``import`` makes of it, as plain values; None where it makes none.
+        findings: What a check says of it: warnings, as the script is not ours.
     """
 
     job: ScriptJob
     text: bytes
     notes: tuple[str, ...]
     problems: tuple[str, ...]
-    layout: dict[str, Any] | None
+    findings: tuple[Finding, ...]
 
 
 def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
@@ -100,8 +103,17 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
         text=text,
         notes=(*notes, *hardware_notes, *import_notes),
         problems=tuple(problems_of(job)),
-        layout=imported.layout if imported is not None else None,
+        findings=_findings(shown, path, job.hardware),
     )
+
+
+def _findings(text: str, path: Path, hardware: Hardware) -> tuple[Finding, ...]:
+    """Errors and warnings of a check; none where nothing is trained on a card, or the script cannot be read."""
+    if hardware.on_cpu or path.suffix == ".py":
+        return ()
+    card = [f"hardware.gpu={hardware.gpu}"] if find_gpu(hardware.gpu) is not None else []
+    report = check_script_text(text, path, given=card)
+    return tuple(one for one in report.findings if report.readable and one.severity in ("error", "warning"))
 
 
 def launch_script(context: Context, prepared: Prepared, *, anyway: bool = False, tries: int = 5) -> Launched:

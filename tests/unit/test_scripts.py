@@ -143,3 +143,10 @@ def test_a_script_is_known_by_ending_or_first_bytes(tmp_path: Path, name: str, t
 def test_a_secret_like_name_never_reaches_the_job_script(tmp_path: Path) -> None:
     job = prepared(tmp_path, words=("--token", "hf_" + "a" * 30)).job
     assert "hf_" not in preview_script(job, SLURM)
+
+
+def test_what_a_check_says_of_a_script_is_a_warning(tmp_path: Path) -> None:
+    text = VERL.replace(' "$@"', " data.train_batch_size=64 actor_rollout_ref.actor.ppo_mini_batch_size=128")
+    found = prepared(tmp_path, text)
+    assert not found.problems
+    assert any("ppo_mini_batch_size" in finding.message + finding.key for finding in found.findings)
