@@ -30,14 +30,16 @@ def scores() -> list[Score]:
 def page(found: list[Score]) -> Iterator[str]:
     """The page as Markdown."""
     yield "# Truth\n"
-    yield f"What the predictors are worth on published cases, as of {datetime.date.today()}. `make truth` measures again."
+    yield f"What the predictors are worth on published cases, as of {datetime.date.today()}."
+    yield "`make truth` measures again."
     for score in found:
         yield f"\n## {score.predictor}\n"
         yield "| figure | value | bound | cases |"
         yield "|---|---|---|---|"
         for each in score.figures:
             sign = "≥" if each.higher_is_better else "≤"
-            yield f"| {each.name} | {each.value:.4g}{'' if each.held else ' **worse**'} | {sign} {each.bound:g} | {each.cases} |"
+            worse = "" if each.held else " **worse**"
+            yield f"| {each.name} | {each.value:.4g}{worse} | {sign} {each.bound:g} | {each.cases} |"
         if score.worst:
             yield "\nFurthest off:\n"
             yield from (f"- {name}: {reason}" for name, reason in score.worst)

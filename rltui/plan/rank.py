@@ -63,7 +63,10 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
 
 def candidates(request: Request) -> list[Candidate]:
-    """All that fit and leave no GPU idle (or all, where each leaves some), fastest first; fewer learners and narrower engines and teachers first where they tie."""
+    """All that fit and leave no GPU idle (or all, where each leaves some), fastest first.
+
+    Ties: fewer learners and narrower engines and teachers first where they tie.
+    """
     found = [Candidate(setup=setup, time=step_time(request, setup)) for setup in _setups(request)]
     full = [each for each in found if each.setup.gpus == request.total_gpus]
     return sorted(_sleepers_worth_it(full or found), key=_order)

@@ -1,7 +1,7 @@
 """What share of a card's data-sheet figures runs reach, by family of model: published, or measured on this cluster.
 
-The shares of the table were fitted to half of the published points (``tests/truth/plan.py`` says which, and what the
-other half makes of them); ``TRUST`` is what those points left. A cluster's own figures come from a file
+The shares were chosen on published points (``tests/truth/plan.py``); ``TRUST`` is what those same points left, so new
+points may lie further off. A cluster's own figures come from a file
 ``calibration.json`` in the state directory.
 """
 
@@ -75,7 +75,8 @@ def trust_in(model: Architecture, gpu: Gpu) -> str:
     if found is None:
         return f"no published point of a {family(model)} model is known: rates are assumed"
     other = "" if gpu.name.split("-")[0] in found.cards else f", none of them on {gpu.name}"
-    low = f"about four in five of {found.points} published {family(model)} points within a factor of {found.factor:g}"
+    near = f"within a factor of {found.factor:g}"
+    low = f"four in five of {found.points} published {family(model)} points, from which rates were chosen, {near}"
     return low + other
 
 
@@ -89,7 +90,7 @@ sequences of mixtures of experts are the faster for it."""
 
 BLACKWELL_EASE = 0.5
 """Training on Blackwell reaches so much of the share that Hopper does: prime-rl publishes an MFU of 6.5 % on B200 for
-13.9 % on H100, the same run."""
+13.9 % on H100 (with FlashAttention 2 there, 3 here)."""
 
 BLACKWELL = ("B200", "B300", "GB200", "GB300")
 

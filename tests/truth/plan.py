@@ -1,8 +1,12 @@
 """What ``rltui plan`` says of published runs: learners' throughput, phases and whole steps.
 
 ``throughput_points.csv`` holds the points, each with its source. A point is predicted where all that the model needs is
-published: mean lengths above all. The rates of ``rltui.plan.rates`` are fitted to the half called ``fit``; which half a
-point is in goes by its source, the model's and the card's name, so that one run is never in both.
+published: mean lengths above all. The rates of mixtures were searched for on the half called
+``fit``; which half a point is in goes by system, model and card, so that one run is never in both. The second half is
+not unseen: it was looked at while the form of the model and the rates of small models were chosen.
+
+Links (ZeRO's traffic, weight sync) and padding are left out here, and the best division and width stand for
+the published ones: a step is not computed by all that ``rltui plan`` prints.
 """
 
 from __future__ import annotations
@@ -80,9 +84,9 @@ def _run(row: dict[str, str]) -> str:
 
 
 def _halves() -> dict[str, str]:
-    """Runs that can be predicted, every other one held out."""
+    """Runs that can be predicted, every other one in the second half."""
     runs = sorted({_run(row) for row in points() if _request(row) is not None})
-    return {run: "held out" if index % 2 else "fit" for index, run in enumerate(runs)}
+    return {run: "second" if index % 2 else "fit" for index, run in enumerate(runs)}
 
 
 def _request(row: dict[str, str]) -> Request | None:
@@ -160,7 +164,7 @@ def score() -> Score:
     )
 
 
-HALVES = {"fit": (29.2, 60.0), "held out": (24.8, 100.0)}
+HALVES = {"fit": (29.2, 60.0), "second": (24.8, 100.0)}
 """Worst median error and least share within a factor of 1.5 (both %), by half."""
 
 
