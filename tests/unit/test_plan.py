@@ -248,5 +248,5 @@ def test_rates_measured_on_the_cluster_stand_before_published_ones(tmp_path: Pat
     assert decode_step_s(request(rates=own), 1, 1)[0] < decode_step_s(request(), 1, 1)[0]
     assert read_calibration(tmp_path / "none") == {}
     (tmp_path / "calibration.json").write_text("[]")
-    with pytest.raises(ValueError, match="calibration.json"):
+    with pytest.raises(ValueError, match=r"calibration\.json"):
         read_calibration(tmp_path)
