@@ -12,7 +12,9 @@ from rltui.cli.plan_table import DEFAULT_COUNT, as_json, lines
 from rltui.errors import UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
+from rltui.paths import state_dir
 from rltui.plan.rank import Proposal, propose
+from rltui.plan.rates import family, rates_of, read_calibration, trust_in
 from rltui.plan.request import Request
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rltui.hardware.architecture import Architecture
+    from rltui.hardware.gpus import Gpu
+    from rltui.plan.rates import Rates
     from rltui.plan.remedies import Misfit
 
 SCHEMA = 1
@@ -40,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--teacher", metavar="M", help="teacher of opd")
     parser.add_argument("--prompt-tokens", type=int, default=1024, metavar="N", help="longest prompt (1024)")
     parser.add_argument("--response-tokens", type=int, default=2048, metavar="N", help="longest response (2048)")
+    parser.add_argument("--response-mean", type=float, metavar="N", help="mean response (half of the longest)")
+    parser.add_argument("--response-spread", type=float, metavar="N", help="standard deviation of a response's tokens")
     parser.add_argument("--prompts", type=int, default=64, metavar="P", help="prompts of a step (64)")
     parser.add_argument("--samples", type=int, default=8, metavar="S", help="samples of a prompt (8)")
     parser.add_argument("--async-steps", type=int, default=0, metavar="N", help="rollouts run N steps ahead (0)")
@@ -60,7 +66,9 @@ def run(options: argparse.Namespace) -> int:
         return _nothing(request, options.json)
     saved = _save(proposals, Path(options.save).expanduser()) if options.save else ()
     if options.json:
-        print_json({"schema": SCHEMA, "proposals": [as_json(each) for each in proposals], "saved": saved})
+        shown = [as_json(each) for each in proposals]
+        trust = request.rates.source if request.rates else trust_in(request.model, request.gpu)
+        print_json({"schema": SCHEMA, "proposals": shown, "trust": trust, "saved": saved})
     else:
         print_lines(lines(request, proposals, saved))
     return 0
@@ -87,6 +95,7 @@ def _request(options: argparse.Namespace) -> Request:
         if not least <= getattr(options, name) <= most:
             raise UsageError(f"--{name.replace('_', '-')} must be between {least} and {most}.")
     _within_positions(options, options.model, model.max_position)
+    _within_limit(options)
     return Request(
         model_name=options.model,
         model=model,
@@ -97,12 +106,32 @@ def _request(options: argparse.Namespace) -> Request:
         **_other_roles(options),
         prompt_tokens=options.prompt_tokens,
         response_tokens=options.response_tokens,
+        response_mean=options.response_mean or 0.0,
+        response_spread=options.response_spread,
+        rates=_measured(model, gpu),
         prompts=options.prompts,
         samples=options.samples,
         async_steps=options.async_steps,
         data=options.data,
         reward=options.reward or _default_reward(options),
     )
+
+
+def _measured(model: Architecture, gpu: Gpu) -> Rates | None:
+    """What this cluster's own file says of card and family; None: it says nothing."""
+    try:
+        found = read_calibration(state_dir())
+    except ValueError as error:
+        raise UsageError(f"Measured rates cannot be read: {error}.", "Correct or remove the file.") from error
+    return rates_of(model, gpu, found) if family(model) in found.get(gpu.name, {}) else None
+
+
+def _within_limit(options: argparse.Namespace) -> None:
+    mean, spread, limit = options.response_mean, options.response_spread, options.response_tokens
+    if mean is not None and not 1 <= mean <= limit:
+        raise UsageError(f"--response-mean must be between 1 and --response-tokens ({limit}).")
+    if spread is not None and not 0 <= spread <= limit:
+        raise UsageError(f"--response-spread must be between 0 and --response-tokens ({limit}).")
 
 
 def _default_reward(options: argparse.Namespace) -> Literal["exact", "math", "none"]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.check.run import Report, check_text
 from rltui.cli.output import columns
+from rltui.plan.rates import trust_in
 from rltui.plan.request import Request
+from rltui.plan.throughput import rates as rates_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +26,8 @@ OPTIONS = {
     "teacher_name": "--teacher",
     "prompt_tokens": "--prompt-tokens",
     "response_tokens": "--response-tokens",
+    "response_mean": "--response-mean",
+    "response_spread": "--response-spread",
     "prompts": "--prompts",
     "samples": "--samples",
     "async_steps": "--async-steps",
@@ -45,14 +49,28 @@ def lines(request: Request, proposals: Sequence[Proposal], saved: Sequence[str])
         yield f"#{each.rank} {each.why}"
         yield f"   {_training(each)}"
         yield from (f"   {line}" for line in _warnings(each))
-    yield "Times are estimates, in seconds, from FLOPs and bandwidth, to rank layouts by;"
-    yield "docs/planning.md says what is assumed."
+    yield from _terms(request, proposals[0])
+    yield "Times are estimates, in seconds, from FLOPs and bandwidth; docs/planning.md says what is assumed."
     yield ""
     if saved:
         yield from (f"rltui launch {path}" for path in saved)
         return
     yield f"save:   {_again(request, len(proposals))} --save plans"
     yield f"launch: rltui launch plans/{proposals[0].layout.name}.yaml"
+
+
+def _terms(request: Request, best: Proposal) -> Iterator[str]:
+    """What the first step's seconds are made of, at which rates, and how far to believe them."""
+    time, rates = best.time, rates_in_use(request, request.model)
+    joined = "the longer of generation and training" if request.async_steps else "generation + training"
+    yield f"#1 step {time.step_s:.1f} = {joined} + sync {time.sync_s:.1f} + other {time.other_s:.1f}"
+    yield f"   generation: {time.decode_bound}; decoding reaches {rates.decode:.0%} of the bandwidth"
+    yield f"   training: {time.train_bound}; up to {rates.training:.0%} of the peak FLOP/s on Hopper"
+    mean, spread = request.mean_tokens, request.spread_tokens
+    yield f"   responses: mean {mean:.0f}, spread {spread:.0f}, limit {request.response_tokens} tokens"
+    yield f"   rates: {rates.source}"
+    if request.rates is None:
+        yield f"   error: {trust_in(request.model, request.gpu)}"
 
 
 def _table(request: Request, proposals: Sequence[Proposal]) -> Iterator[str]:

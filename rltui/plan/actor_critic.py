@@ -1,4 +1,4 @@
-"""Setups of PPO: policy, critic and engines apart, all on the same GPUs (standard), or in two pools (split).
+"""Setups whose roles share GPUs: PPO apart, all on the same GPUs (standard), or in two pools (split); GRPO colocated.
 
 Of a card that they share, engines get what policy, critic and reference leave.
 """
@@ -29,6 +29,9 @@ PARTS = 8
 
 EVERY_SIZE_UP_TO = 16
 """Up to so many GPUs every number of learners is tried; beyond that, sixteenths of the cluster."""
+
+Way = tuple[Training, Training | None]
+"""How the policy is trained, and the critic."""
 
 LEAST_UTILIZATION = 0.1
 
@@ -65,6 +68,17 @@ def divisions(request: Request) -> Iterator[Division]:
         yield Division(placement="split", policy=(size,) * part, value=(size,) * (nodes - part))
 
 
+def colocated(request: Request) -> Iterator[Setup]:
+    """Learner and engines that take turns on all GPUs, without a critic; none where rollouts run ahead."""
+    everything = (request.gpus_per_node,) * request.nodes
+    if request.async_steps or request.total_gpus > request.samples_per_step:
+        return
+    division = Division(placement="standard", policy=everything, value=everything)
+    for engine in engine_choices(request):
+        if engine.memory.verdict != "no":
+            yield from _of_division(request, division, engine)
+
+
 def _some(whole: int, parts: int) -> list[int]:
     """Numbers below ``whole``: all of them, or as many as ``parts`` make."""
     return sorted({whole * part // parts for part in range(1, parts)} - {0}) if whole > parts else [*range(1, whole)]
@@ -85,7 +99,7 @@ def _of_division(request: Request, division: Division, engine: EngineChoice) -> 
     if not count:
         return
     shared = division.placement != "apart"
-    spare = _bare(division, engine, count, _sparest_way(division), sleeps=shared)
+    spare = _bare(division, engine, count, _sparest_way(request, division), sleeps=shared)
     if with_memory(request, spare).verdict == "no":
         return  # no other way takes less
     ways = trainings(request, division)
@@ -95,9 +109,7 @@ def _of_division(request: Request, division: Division, engine: EngineChoice) -> 
             yield found
 
 
-def _bare(
-    division: Division, engine: EngineChoice, engines: int, way: tuple[Training, Training], *, sleeps: bool
-) -> Setup:
+def _bare(division: Division, engine: EngineChoice, engines: int, way: Way, *, sleeps: bool) -> Setup:
     """A setup whose memory is still to be estimated."""
     policy, critic = way
     return Setup(
@@ -119,18 +131,22 @@ def _engines(request: Request, division: Division, width: int) -> int:
     return min(request.prompts, sum(division.policy) // width)
 
 
-def trainings(request: Request, division: Division) -> list[tuple[Training, Training]]:
-    """Ways to train policy and critic, fastest first."""
-    ways = []
+def trainings(request: Request, division: Division) -> list[Way]:
+    """Ways to train the policy, and the critic where there is one, fastest first."""
+    ways: list[Way] = []
     fullest = max(sum(division.policy), sum(division.value))
     for zero_stage, micro_batch, recompute in training_ways(request, fullest):
         policy, value = (
             Training(gpus=gpus, zero_stage=zero_stage, micro_batch=micro_batch, gradient_checkpointing=recompute)
             for gpus in (division.policy, division.value)
         )
-        ways.append((policy, value))
+        ways.append((policy, value if request.algorithm == "ppo" else None))
     critic = request.critic or request.model
-    return sorted(ways, key=lambda way: train_s(request, way[0])[0] + train_s(request, way[1], critic)[0])
+
+    def seconds(way: Way) -> float:
+        return train_s(request, way[0])[0] + (train_s(request, way[1], critic)[0] if way[1] else 0.0)
+
+    return sorted(ways, key=seconds)
 
 
 def best_that_fits(request: Request, wanted: Iterable[Setup]) -> Setup | None:
@@ -181,12 +197,12 @@ def _estimated(setup: Setup, estimate: LayoutEstimate) -> Setup:
     return structs.replace(setup, engine=engine, memories=memories)
 
 
-def _sparest_way(division: Division) -> tuple[Training, Training]:
+def _sparest_way(request: Request, division: Division) -> Way:
     policy, critic = (
         Training(gpus=gpus, zero_stage=3, micro_batch=1, gradient_checkpointing=True)
         for gpus in (division.policy, division.value)
     )
-    return policy, critic
+    return policy, critic if request.algorithm == "ppo" else None
 
 
 def sparest(request: Request) -> Iterator[Setup]:
@@ -199,4 +215,6 @@ def sparest(request: Request) -> Iterator[Setup]:
         for engine in engines:
             count = _engines(request, division, engine.tensor_parallel)
             if count:
-                yield with_memory(request, _bare(division, engine, count, _sparest_way(division), sleeps=shared))
+                yield with_memory(
+                    request, _bare(division, engine, count, _sparest_way(request, division), sleeps=shared)
+                )

@@ -43,7 +43,8 @@ def layout_of(request: Request, setup: Setup) -> Layout:
         critic=None if setup.critic is None else _critic(request, setup, setup.critic),
         teacher=_teacher(request, setup),
     )
-    return assemble(request, roles, _pools(setup), setup.placement if setup.critic is not None else "")
+    plain = setup.placement == "apart" and setup.critic is None
+    return assemble(request, roles, _pools(setup), "" if plain else setup.placement)
 
 
 def _learner(request: Request, setup: Setup) -> Learner:
@@ -100,7 +101,7 @@ def _teacher(request: Request, setup: Setup) -> Teacher | None:
 
 def _pools(setup: Setup) -> dict[str, Pool]:
     policy, value = HOMES[setup.placement]
-    pools = {policy: setup.learner.gpus, value: setup.critic.gpus if setup.critic else ()}
+    pools = {policy: setup.learner.gpus, value: setup.critic.gpus if setup.critic else setup.learner.gpus}
     return {name: Pool(gpus=list(gpus)) for name, gpus in pools.items() if name}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -62,9 +63,13 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
 
 def candidates(request: Request) -> list[Candidate]:
-    """All that fit, fastest first; fewer learners and narrower engines and teachers first where they tie."""
+    """All that fit and leave no GPU idle (or all, where each leaves some), fastest first.
+
+    Ties: fewer learners and narrower engines and teachers first where they tie.
+    """
     found = [Candidate(setup=setup, time=step_time(request, setup)) for setup in _setups(request)]
-    return sorted(_sleepers_worth_it(found), key=_order)
+    full = [each for each in found if each.setup.gpus == request.total_gpus]
+    return sorted(_sleepers_worth_it(full or found), key=_order)
 
 
 def _setups(request: Request) -> Iterator[Setup]:
@@ -72,7 +77,7 @@ def _setups(request: Request) -> Iterator[Setup]:
         return actor_critic.setups(request)
     if request.algorithm == "opd":
         return distill.setups(request, best_learner)
-    return _grpo(request)
+    return chain(_grpo(request), actor_critic.colocated(request))
 
 
 def _grpo(request: Request) -> Iterator[Setup]:
@@ -154,8 +159,10 @@ def propose(request: Request, sound: Sound, count: int = 3) -> tuple[Proposal, .
 
 
 def _alike(request: Request, one: Setup, other: Setup) -> bool:
-    """PPO is planned to compare placements: one proposal of each."""
+    """PPO is planned to compare placements, one proposal of each; of GRPO one is colocated."""
     if request.algorithm == "ppo":
+        return one.placement == other.placement
+    if "standard" in (one.placement, other.placement):
         return one.placement == other.placement
     apart = abs(one.learner.ranks - other.learner.ranks)
     same_width = one.engine.tensor_parallel == other.engine.tensor_parallel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -9,6 +10,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
+    from rltui.plan.rates import Rates
 
 Algorithm = Literal["grpo", "ppo", "opd"]
 
@@ -30,6 +32,9 @@ class Request(Struct, frozen=True, kw_only=True):
         teacher: Its shape; None where there is none.
         prompt_tokens: Longest prompt.
         response_tokens: Longest response.
+        response_mean: Tokens of a response in the mean; 0: half of the longest.
+        response_spread: Their standard deviation in tokens; None: as of lengths evenly spread around the mean.
+        rates: What the cards reach; None: what published runs of the model's family reached.
         prompts: Prompts of a step.
         samples: Samples of a prompt.
         async_steps: Steps that rollouts may run ahead.
@@ -50,6 +55,9 @@ class Request(Struct, frozen=True, kw_only=True):
     teacher: Architecture | None = None
     prompt_tokens: int = 1024
     response_tokens: int = 2048
+    response_mean: float = 0.0
+    response_spread: float | None = None
+    rates: Rates | None = None
     prompts: int = 64
     samples: int = 8
     async_steps: int = 0
@@ -60,6 +68,26 @@ class Request(Struct, frozen=True, kw_only=True):
     def total_gpus(self) -> int:
         """Cards in all."""
         return self.nodes * self.gpus_per_node
+
+    @property
+    def mean_tokens(self) -> float:
+        """Tokens of a response in the mean."""
+        return self.response_mean or self.response_tokens / 2
+
+    @property
+    def spread_tokens(self) -> float:
+        """Standard deviation of a response's tokens; evenly spread lengths have half their range over √3."""
+        if self.response_spread is not None:
+            return self.response_spread
+        return min(self.mean_tokens, self.response_tokens - self.mean_tokens) / math.sqrt(3)
+
+    def longest_of(self, count: float) -> float:
+        """Tokens of the longest of ``count`` responses, at most the limit.
+
+        Gumbel's bound of 1954, mean + deviation × (n − 1) / √(2n − 1): exact for two evenly spread lengths.
+        """
+        above = self.spread_tokens * (count - 1) / math.sqrt(2 * count - 1) if count > 1 else 0.0
+        return min(self.response_tokens, self.mean_tokens + above)
 
     @property
     def samples_per_step(self) -> int:

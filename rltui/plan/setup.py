@@ -76,3 +76,12 @@ class Setup(Struct, frozen=True, kw_only=True):
         """The worst verdict of its roles."""
         verdicts = {memory.verdict for memory in self.memories.values()}
         return "no" if "no" in verdicts else "tight" if "tight" in verdicts else "fits"
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that some role is on."""
+        learners = self.learner.ranks
+        if self.placement != "apart":
+            return learners + (self.critic.ranks if self.placement == "split" and self.critic else 0)
+        teachers = self.teachers * self.teacher.tensor_parallel if self.teacher else 0
+        return learners + self.engines * self.engine.tensor_parallel + teachers

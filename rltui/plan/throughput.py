@@ -1,7 +1,7 @@
 """How long a step would take: a roofline for each phase, with every assumption a constant here.
 
-The figures rank layouts against each other; they are no promise. Lengths of responses are taken as evenly spread
-between nothing and the limit, so the mean is half of it and the longest of a step is the limit itself.
+What cards reach of their peak is in :mod:`rltui.plan.rates`, how long responses are in the request: without a word on
+them, evenly spread between nothing and the limit, so the mean is half of it and the longest of a step the limit itself.
 """
 
 from __future__ import annotations
@@ -15,25 +15,20 @@ from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.estimate import GIB
 from rltui.memory.from_layout import ENGINE_SEQUENCES
+from rltui.plan.rates import ATTENTION_FLOPS_SHARE, PREFILL_FLOPS_SHARE, rates_of, training_ease
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
+    from rltui.plan.rates import Rates
     from rltui.plan.request import Request
     from rltui.plan.setup import EngineChoice, Setup, Training
 
 ITEM_BYTES = 2
 """Weights, gradients and KV cache travel in 16 bits."""
 
-DECODE_BANDWIDTH_SHARE = 0.6
-"""Share of a card's memory bandwidth that decoding reaches; assumed, kernels alone reach 0.8 to 0.9."""
-
-PREFILL_FLOPS_SHARE = 0.5
-"""Share of the peak FLOP/s that prefill reaches; assumed."""
-
-TRAINING_FLOPS_SHARE = 0.35
-"""Share of the peak FLOP/s in training; assumed. Published runs report an MFU of 0.3 to 0.5 (Llama 3, 2024: 0.38 to
-0.43 on 8,192 H100 and more)."""
+COPY_BANDWIDTH_SHARE = 0.6
+"""Share of a card's memory bandwidth that the optimizer's pass over its states reaches; assumed."""
 
 SMALL_BATCH_TOKENS = 1024
 """Tokens of a micro-batch at which training reaches half of that share: smaller kernels fill no card. Assumed."""
@@ -69,6 +64,9 @@ DECODE_OVERHEAD_S = 2e-3
 ALL_REDUCE_S = 15e-6
 """Latency of one all-reduce of an engine's GPUs; each layer has two. Assumed."""
 
+STEP_OVERHEAD_S = 10.0
+"""Of each step: rewards, data, logging, moving samples; fitted with the rates."""
+
 OPTIMIZER_BYTES = 28
 """Bytes that AdamW moves for each parameter: float32 gradient, master weight and two moments, read and written."""
 
@@ -83,6 +81,7 @@ class StepTime(Struct, frozen=True, kw_only=True):
         critic_s: Values, forward, backward and optimizer of the critic; 0 without one.
         update_s: Policy and critic: one after the other, or at once where the critic has GPUs of its own.
         sync_s: New weights to the engines, and their waking up.
+        other_s: Rewards, data and logging.
         step_s: All of it: generation and training one after the other, or at once where rollouts run ahead.
         idle_share: GPU time of the whole cluster that nothing uses.
         tokens_per_s: Response tokens that are generated and trained on.
@@ -96,6 +95,7 @@ class StepTime(Struct, frozen=True, kw_only=True):
     critic_s: float
     update_s: float
     sync_s: float
+    other_s: float
     step_s: float
     idle_share: float
     tokens_per_s: float
@@ -118,7 +118,7 @@ def decode_step_s(request: Request, width: int, batch: float) -> tuple[float, st
     model, gpu = request.model, request.gpu
     context = _mean_context(request)
     read = _weight_bytes(model, batch) / width + batch * kv_layers(model, width).sequence_bytes(int(context))
-    memory_s = read / (gpu.bandwidth * DECODE_BANDWIDTH_SHARE)
+    memory_s = read / (gpu.bandwidth * rates(request, model).decode)
     compute_s = batch * forward_flops_per_token(model, context) / (width * gpu.peak_flops * PREFILL_FLOPS_SHARE)
     talk_s = 2 * model.layers * ALL_REDUCE_S if width > 1 else 0.0
     bound = "memory bandwidth" if memory_s >= compute_s else "FLOPs"
@@ -126,8 +126,14 @@ def decode_step_s(request: Request, width: int, batch: float) -> tuple[float, st
 
 
 def _mean_context(request: Request) -> float:
-    """Tokens behind a sequence in flight: with evenly spread lengths, a third of the limit is the mean over time."""
-    return request.prompt_tokens + request.response_tokens / 3
+    """Tokens behind a sequence in flight, in the mean over time: long responses are in flight for longer."""
+    mean = request.mean_tokens
+    return request.prompt_tokens + (mean**2 + request.spread_tokens**2) / (2 * mean)
+
+
+def rates(request: Request, model: Architecture) -> Rates:
+    """What the request says that cards reach, else what published runs of the model's family did."""
+    return request.rates or rates_of(model, request.gpu)
 
 
 def _weight_bytes(model: Architecture, batch: float) -> float:
@@ -145,14 +151,15 @@ def generate_s(request: Request, engine: EngineChoice, engines: int) -> tuple[fl
     While samples wait, as many as fit are in flight; after that the batch shrinks as they end, down to the longest.
     Prompts are prefilled once: their samples share the cache.
     """
-    width, limit = engine.tensor_parallel, request.response_tokens
+    width, mean = engine.tensor_parallel, request.mean_tokens
     prompts = -(-request.prompts // engines)
     samples = prompts * request.samples
-    held = (engine.engine.kv_tokens or 0) / (request.prompt_tokens + limit / 2)
+    held = (engine.engine.kv_tokens or 0) / (request.prompt_tokens + mean)
     flight = max(1.0, min(samples, ENGINE_SEQUENCES, held))
     full_s, bound = decode_step_s(request, width, flight)
-    drain_s = limit * decode_step_s(request, width, max(1.0, flight / 2))[0]
-    queued_s = (samples - flight) * limit / 2 / flight * full_s
+    longest = request.longest_of(samples * engines)
+    drain_s = longest * decode_step_s(request, width, max(1.0, flight * mean / longest))[0]
+    queued_s = (samples - flight) * mean / flight * full_s
     prefill = prompts * request.prompt_tokens * forward_flops_per_token(request.model, request.prompt_tokens / 2)
     prefill_s = prefill / (width * request.gpu.peak_flops * PREFILL_FLOPS_SHARE)
     return prefill_s + queued_s + drain_s, bound
@@ -161,7 +168,7 @@ def generate_s(request: Request, engine: EngineChoice, engines: int) -> tuple[fl
 def train_s(request: Request, learner: Training, critic: Architecture | None = None) -> tuple[float, str]:
     """Seconds of log-probs, forward, backward and optimizer on the fullest rank, and what bounds them.
 
-    A micro-batch is padded to its longest sample: of m evenly spread lengths that is m/(m+1) of the limit. ZeRO-3
+    A micro-batch is padded to its longest sample. ZeRO-3
     gathers the weights in each pass and scatters gradients, ZeRO-2 scatters gradients (Rajbhandari et al. 2020); that
     traffic runs beside the computation, so the longer of the two counts.
 
@@ -176,7 +183,7 @@ def train_s(request: Request, learner: Training, critic: Architecture | None = N
     compute_s = _passes_s(request, model, learner, passes, head=critic is None)
     talk_s = _zero_bytes(model, learner) / link_bytes_per_s(request.gpu, learner.gpus)
     states = OPTIMIZER_BYTES * count_parameters(model).total / learner.ranks
-    update_s = states / (request.gpu.bandwidth * DECODE_BANDWIDTH_SHARE)
+    update_s = states / (request.gpu.bandwidth * COPY_BANDWIDTH_SHARE)
     bound = "FLOPs" if compute_s >= talk_s else "ZeRO's traffic"
     return _micro_batches(request, learner) * max(compute_s, talk_s) + update_s, bound
 
@@ -193,11 +200,23 @@ def _micro_batches(request: Request, learner: Training) -> int:
 def _passes_s(request: Request, model: Architecture, learner: Training, passes: int, *, head: bool) -> float:
     """Seconds in which one micro-batch passes ``passes`` times through ``model``."""
     size = min(_rows(request, learner), learner.micro_batch)
-    length = request.prompt_tokens + request.response_tokens * size / (size + 1)
-    tokens = size * length
-    share = TRAINING_FLOPS_SHARE * tokens / (tokens + SMALL_BATCH_TOKENS)
-    flops = passes * tokens * forward_flops_per_token(model, length / 2, head)
-    return flops / (request.gpu.peak_flops * share)
+    length = request.prompt_tokens + request.longest_of(size)
+    return _flops_s(request, model, passes, size * length, length, head=head)
+
+
+def training_compute_s(request: Request, learner: Training, model: Architecture, passes: int) -> float:
+    """Seconds of ``passes`` through ``model`` with a rank's samples packed: no padding, and links left out."""
+    length = request.prompt_tokens + request.mean_tokens
+    return _rows(request, learner) * _flops_s(request, model, passes, length, length, head=True)
+
+
+def _flops_s(request: Request, model: Architecture, passes: int, tokens: float, length: float, *, head: bool) -> float:
+    filled = tokens / (tokens + SMALL_BATCH_TOKENS)
+    matrices = forward_flops_per_token(model, 0, head)
+    attention = forward_flops_per_token(model, length / 2, head) - matrices
+    share = rates(request, model).training
+    effort = matrices / share + attention / max(share, ATTENTION_FLOPS_SHARE)
+    return passes * tokens * effort / (request.gpu.peak_flops * filled * training_ease(request.gpu))
 
 
 def reference_s(request: Request, learner: Training) -> float:
@@ -211,7 +230,7 @@ def teacher_s(request: Request, teacher: EngineChoice, teachers: int) -> float:
     """Seconds in which ``teachers`` score all samples: a prefill of prompt and response, each sample on its own."""
     assert request.teacher is not None, "distillation has a teacher"
     samples = -(-request.samples_per_step // teachers)
-    length = request.prompt_tokens + request.response_tokens / 2
+    length = request.prompt_tokens + request.mean_tokens
     flops = samples * length * forward_flops_per_token(request.teacher, length / 2)
     return flops / (teacher.tensor_parallel * request.gpu.peak_flops * PREFILL_FLOPS_SHARE)
 
@@ -247,6 +266,11 @@ def shared_sync_s(request: Request, setup: Setup) -> float:
     return gather_s(request, setup.learner) + broadcast_s + moved / PCIE_BYTES_PER_S
 
 
+def model_step_s(request: Request, made_s: float, update_s: float) -> float:
+    """What waits for what: one after the other, or at once where rollouts run ahead; and what belongs to neither."""
+    return (max(made_s, update_s) if request.async_steps else made_s + update_s) + STEP_OVERHEAD_S
+
+
 def step_time(request: Request, setup: Setup) -> StepTime:
     """Put the phases together."""
     learner, critic, shared = setup.learner, setup.critic, setup.placement != "apart"
@@ -259,7 +283,7 @@ def step_time(request: Request, setup: Setup) -> StepTime:
     split = setup.placement == "split"
     update = max(train, value) if split else train + value
     made = generate + score
-    step = (max(made, update) if request.async_steps else made + update) + sync
+    step = model_step_s(request, made, update) + sync
     busy = learner.ranks * (train + sync + (0.0 if split else value))
     busy += setup.engines * setup.engine.tensor_parallel * (generate + (0.0 if shared else sync))
     busy += critic.ranks * value if split and critic is not None else 0.0
@@ -271,9 +295,10 @@ def step_time(request: Request, setup: Setup) -> StepTime:
         critic_s=value,
         update_s=update,
         sync_s=sync,
+        other_s=STEP_OVERHEAD_S,
         step_s=step,
         idle_share=max(0.0, 1 - busy / (request.total_gpus * step)),
-        tokens_per_s=request.samples_per_step * request.response_tokens / 2 / step,
+        tokens_per_s=request.samples_per_step * request.mean_tokens / step,
         decode_bound=decode_bound,
         train_bound=train_bound,
     )

@@ -18,6 +18,7 @@ from rltui.memory.layouts import estimate_layout
 from rltui.plan import rank, remedies
 from rltui.plan.candidates import engine_choices, engines_beside, packed
 from rltui.plan.rank import Proposal, candidates
+from rltui.plan.rates import rates_of, read_calibration
 from rltui.plan.request import Request
 from rltui.plan.throughput import decode_step_s, sync_s
 
@@ -87,7 +88,7 @@ def test_seven_billion_on_two_nodes_of_four_uses_all_gpus_and_both_roles() -> No
     roles = best.layout.roles
     assert roles.learner.num_learners + roles.rollout.engines * roles.rollout.tensor_parallel == 8
     time_ = best.time
-    assert time_.step_s == pytest.approx(time_.generate_s + time_.train_s + time_.sync_s)
+    assert time_.step_s == pytest.approx(time_.generate_s + time_.train_s + time_.sync_s + time_.other_s)
     assert 0 < time_.idle_share < 1
 
 
@@ -103,7 +104,7 @@ def test_plans_are_deterministic() -> None:
 
 def test_rollouts_that_run_ahead_hide_the_shorter_phase() -> None:
     best = propose(request(async_steps=1))[0].time
-    assert best.step_s == pytest.approx(max(best.generate_s, best.train_s) + best.sync_s)
+    assert best.step_s == pytest.approx(max(best.generate_s, best.train_s) + best.sync_s + best.other_s)
     assert best.step_s < propose(request())[0].time.step_s
 
 
@@ -172,7 +173,7 @@ def test_128_gpus_are_planned_within_a_second() -> None:
 def test_the_verb_prints_the_picture_the_table_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--model", SEVEN, "--gpus", "2x4xH100"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("node0 ┃ L0 ┃")
+    assert out.startswith("node0 ┃ LE0 ┃"), "learner and engines take turns on all GPUs"
     assert "TOKENS/S" in out
     assert "fastest of" in out
     assert "save:   rltui plan --model Qwen/Qwen2.5-7B --gpus 2x4xH100-SXM-80GB" in out
@@ -219,3 +220,33 @@ def test_nothing_fits_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert "would help: more GPUs" in out
     assert main(["plan", "--model", "Qwen/Qwen3-32B", "--gpus", "1x1xH100", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["misfit"]["remedies"]
+
+
+def test_shorter_responses_in_the_mean_are_made_and_trained_on_faster() -> None:
+    short, half = (propose(request(response_tokens=8192, response_mean=mean))[0].time for mean in (1024, 4096))
+    assert short.generate_s < half.generate_s
+    assert short.step_s < half.step_s
+
+
+def test_a_wider_spread_makes_the_longest_response_longer_up_to_the_limit() -> None:
+    narrow, wide = (request(response_tokens=8192, response_mean=2000, response_spread=each) for each in (50, 500))
+    assert narrow.longest_of(512) < wide.longest_of(512) <= 8192
+    assert request(response_tokens=3000).longest_of(2) == pytest.approx(2000), "two evenly spread: two thirds"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_first_proposal_leaves_no_gpu_idle(case: tuple[str, int, int, str]) -> None:
+    wanted = request(*case)
+    assert propose(wanted)[0].setup.gpus == wanted.total_gpus
+
+
+def test_rates_measured_on_the_cluster_stand_before_published_ones(tmp_path: Path) -> None:
+    (tmp_path / "calibration.json").write_text('{"H100-SXM-80GB": {"dense": {"training": 0.5, "decode": 0.7}}}')
+    model, gpu = request().model, request().gpu
+    own = rates_of(model, gpu, read_calibration(tmp_path))
+    assert (own.training, own.decode, own.source) == (0.5, 0.7, "measured on this cluster")
+    assert decode_step_s(request(rates=own), 1, 1)[0] < decode_step_s(request(), 1, 1)[0]
+    assert read_calibration(tmp_path / "none") == {}
+    (tmp_path / "calibration.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"calibration\.json"):
+        read_calibration(tmp_path)

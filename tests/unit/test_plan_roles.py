@@ -97,7 +97,9 @@ def test_a_step_is_the_sum_of_its_terms(wanted: Request) -> None:
         time = each.time
         both = max(time.train_s, time.critic_s) if each.setup.placement == "split" else time.train_s + time.critic_s
         assert time.update_s == pytest.approx(both)
-        assert time.step_s == pytest.approx(time.generate_s + time.teacher_s + time.update_s + time.sync_s)
+        assert time.step_s == pytest.approx(
+            time.generate_s + time.teacher_s + time.update_s + time.sync_s + time.other_s
+        )
         assert 0 <= time.idle_share < 1
 
 
