@@ -8,7 +8,7 @@ TESTS ?=
 ARGS ?=
 TRIALS ?= 1000
 
-.PHONY: help demo test faults check bench setup lock hooks clean
+.PHONY: help demo test faults truth check bench setup lock hooks clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo 'make test               set up everything, check, run all tests'
 	@echo 'make test TESTS=tests/unit/test_errors.py ARGS=-x'
 	@echo 'make faults [TRIALS=1000]     submissions under faults, in numbers'
+	@echo 'make truth              what import, memory, plan and why are worth on known cases'
 	@echo 'make check              lint, format, types, import contracts, spelling'
 	@echo 'make bench              measure the budgets'
 	@echo 'make setup              set up everything, run nothing'
@@ -35,6 +36,10 @@ test: setup
 # A test of it may take an hour.
 faults: setup
 	@FAULT_TRIALS=$(TRIALS) $(RUN) -m pytest -s -o timeout=7200 tests/cluster/test_submit_faults.py tests/cluster/test_submit_kills.py $(ARGS)
+
+# What each predictor is worth on its cases; ARGS=--write renews docs/truth.md.
+truth: setup
+	@$(RUN) tools/truth.py $(ARGS)
 
 check:
 	@$(SETUP) check

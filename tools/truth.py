@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+CASES = ROOT / "tests" / "truth"
+sys.path[:0] = [str(CASES)]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.truth.score import Score
+    from score import Score
 
 NO_PREDICTOR = ("score", "__init__")
 
 
 def scores() -> list[Score]:
     """The score of every module in tests/truth that has one."""
-    names = sorted(path.stem for path in (ROOT / "tests" / "truth").glob("*.py"))
+    names = sorted(path.stem for path in CASES.glob("*.py"))
     wanted = [name for name in names if name not in NO_PREDICTOR and not name.startswith(("test_", "_", "conftest"))]
-    modules = [importlib.import_module(f"tests.truth.{name}") for name in wanted]
+    modules = [importlib.import_module(name) for name in wanted]
     return [module.score() for module in modules if hasattr(module, "score")]
 
 

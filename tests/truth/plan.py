@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from score import Figure, Score
 
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
@@ -25,7 +26,6 @@ from rltui.plan.rates import family
 from rltui.plan.request import Request
 from rltui.plan.setup import Training
 from rltui.plan.throughput import generate_s, model_step_s, training_compute_s
-from tests.truth.score import Figure, Score
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tools.truth import scores
+from truth import scores
 
 if TYPE_CHECKING:
-    from tests.truth.score import Figure
+    from score import Figure
 
 FIGURES = [(score.predictor, figure) for score in scores() for figure in score.figures]
 
