@@ -10,13 +10,13 @@ from rltui.diagnose.sources import text_source
 
 DRIVER = """\
 Traceback (most recent call last):
-  File "/root/run.py", line 33, in main
+  File "/home/user/run.py", line 33, in main
     ray.get(runner.run.remote())
   File "/opt/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 2858, in get
     raise value.as_instanceof_cause()
 """
 INSIDE = """\
-  File "/root/trainer.py", line 1177, in fit
+  File "/home/user/trainer.py", line 1177, in fit
     assert labels.shape == (rows,)
            ^^^^^^^^^^^^
 AssertionError: 8 labels for 6 rows
@@ -40,16 +40,16 @@ def found(log: str) -> dict[str, object]:
 @pytest.mark.parametrize("log", [PLAIN, RAY, PLAIN + TORCHRUN, TORCHRUN + PLAIN, f"step 1\n{RAY}{PLAIN}"])
 def test_the_exception_inside_the_wrappers_is_the_one(log: str) -> None:
     assert found(log)["text"] == "AssertionError: 8 labels for 6 rows"
-    assert found(log)["frames"][-1] == "/root/trainer.py:1177 in fit"  # type: ignore[index]
+    assert found(log)["frames"][-1] == "/home/user/trainer.py:1177 in fit"  # type: ignore[index]
 
 
 def test_frames_of_libraries_are_left_out_where_there_are_others() -> None:
-    assert found(RAY)["frames"] == ["/root/run.py:33 in main", "/root/trainer.py:1177 in fit"]
+    assert found(RAY)["frames"] == ["/home/user/run.py:33 in main", "/home/user/trainer.py:1177 in fit"]
 
 
 def test_processes_that_write_at_once_are_kept_apart() -> None:
     lines = PLAIN.splitlines()
-    other = ["Traceback (most recent call last):", '  File "/root/b.py", line 1, in g', "KeyError: 4"]
+    other = ["Traceback (most recent call last):", '  File "/home/user/b.py", line 1, in g', "KeyError: 4"]
     mixed = [
         f"[rank1]: {lines[0]}",
         *(f"[rank2]: {line}" for line in other),
