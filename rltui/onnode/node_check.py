@@ -41,6 +41,8 @@ def look(options: argparse.Namespace) -> Dict[str, Any]:
     found: Dict[str, Any] = {MARK: 1, "node": host(), "time": time.time(), "problems": [], "warnings": []}
     problems, warnings = found["problems"], found["warnings"]
     _look_at_gpus(found, int(job.get("gpus_per_node", (job.get("ray") or {}).get("gpus", 0))))
+    if preflight.trains_on_cards(job):
+        problems.extend(card_kernels.problems(preflight.compute_capabilities(), sys.executable))
     _look_at_disk(found, options.attempt)
     _look_at_network(found, options)
     found["versions"] = versions()
@@ -65,7 +67,6 @@ def _look_at_gpus(found: Dict[str, Any], wanted: int) -> None:
         why = complaint or ("the job was given %d" % given if given < listed else "nvidia-smi lists no more")
         found["problems"].append("%d of %d GPUs: %s" % (found["gpus"], wanted, why))
     found["problems"].extend(gpu_problems())
-    found["problems"].extend(card_kernels.problems(preflight.compute_capabilities(), sys.executable))
     found["warnings"].extend(gpu_warnings())
 
 

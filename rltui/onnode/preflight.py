@@ -85,9 +85,14 @@ def problems(attempt: str, job: Dict[str, Any]) -> List[str]:
             "%s cannot import %s; install the trainers extra: pip install 'rltui[trainers]'"
             % (job["argv"][0], ", ".join(missing))
         )
-    elif int(job.get("ray", {}).get("gpus", 0)):
+    elif trains_on_cards(job):
         found.extend(card_kernels.problems(compute_capabilities(), job["argv"][0]))
     return found
+
+
+def trains_on_cards(job: Dict[str, Any]) -> bool:
+    """Whether the attempt's own trainer works on GPUs; a script of another system brings its own torch."""
+    return "torch" in job.get("modules", []) and bool((job.get("ray") or {}).get("gpus"))
 
 
 def missing_modules(python: str, names: List[str], code: str) -> List[str]:

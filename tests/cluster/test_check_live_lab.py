@@ -55,7 +55,7 @@ class Laptop:
         done = subprocess.run(
             command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=120, check=False
         )
-        found = json.loads(done.stdout)["files"][0]["findings"] if done.stdout else []
+        found = [one for file in json.loads(done.stdout).get("files", ()) for one in file["findings"]]
         return done.returncode, {finding["code"]: finding["message"] for finding in found}, done.stderr
 
 
