@@ -138,7 +138,8 @@ def faults(name: str) -> list[Any]:
     from trainers import advantages, metrics, objectives
     from trainers.roles.critic import Critic, CriticReport
 
-    quiet = patch.object(metrics, "PARITY_BOUND_FP32", torch.inf)  # else the loop itself ends such a run
+    bounds = ("PARITY_BOUND_FP32", "MISMATCH_KL_BOUND")
+    quiet = [patch.object(metrics, bound, torch.inf) for bound in bounds]  # else the loop itself ends such a run
     turned = {
         "sign of the group's advantages": (advantages, "group_advantages"),
         "sign of the token's advantages": (advantages, "generalised_advantages"),
@@ -150,7 +151,7 @@ def faults(name: str) -> list[Any]:
     if name == "critic not trained":
         nothing = dict.fromkeys((field.name for field in fields(CriticReport)), 0)
         return [patch.object(Critic, "train", lambda *_: CriticReport(**{**nothing, "tokens": 1}))]
-    return [quiet] if name in ("no weights", "stale weights") else []
+    return quiet if name in ("no weights", "stale weights") else []
 
 
 def run(algorithm: str, name: str, steps: int) -> dict[str, Any]:

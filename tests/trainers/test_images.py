@@ -25,7 +25,7 @@ from trainers.data.read_digits import ReadDigits, draw_digits, encode_png
 from trainers.data.row_images import row_images
 from trainers.data.tasks import make_task
 from trainers.data.tiny_qwen3_vl import PLACE, TinyVisionSettings, ensure_tiny_vision_model
-from trainers.roles.engine import SamplingSettings
+from trainers.roles.engine import EngineActor, SamplingSettings
 from trainers.roles.forward import load_frozen, measure_log_probs, response_scores
 from trainers.roles.hf_engine import HfEngine
 from trainers.roles.model_inputs import response_inputs
@@ -166,9 +166,10 @@ def samples_of(reader: ImageReader, model_path: str) -> tuple[list[Prompt], list
         prompt(reader, model_path, "Ia", SMALL),
     ]
     layout = layout_of("roles.rollout.engine=hf", "lengths.images=32")
-    engine = HfEngine(layout.roles.rollout, model_path, layout.lengths, index=0)
+    engine = EngineActor(layout.roles.rollout, model_path, layout.lengths, index=0)
+    engine.load()
     settings = SamplingSettings(temperature=0.7, max_tokens=6, samples_per_prompt=3, stop_token_ids=(2,), seed=5)
-    completions = engine.generate([p.request for p in prompts], settings, weight_version=lambda: 0)
+    completions = engine.generate([p.request for p in prompts], settings)
     samples = [
         Sample(prompts[c.prompt_index].token_ids, c.token_ids, {"engine": c.log_probs}, prompts[c.prompt_index].images)
         for c in completions
@@ -256,6 +257,7 @@ def test_new_weights_drop_what_the_old_tower_made_of_images() -> None:
 
     engine = VllmEngine.__new__(VllmEngine)
     engine._index, engine._llm, engine._images = 0, MagicMock(), MagicMock()
+    engine._samples = MagicMock(are_under_way=False)
     engine.receive_weights([], version=1)
     names = [call[0] for call in engine._llm.method_calls]
     assert names.index("finish_weight_update") < names.index("llm_engine.reset_encoder_cache")
