@@ -37,6 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     script.add_argument(
         "--folder", default="", metavar="DIR", help="where it runs; else here, on another host in your home"
     )
+    where = script.add_mutually_exclusive_group()
+    each = "on_each_node"
+    where.add_argument(
+        "--on-each-node", dest=each, action="store_true", default=None, help="start it on every node, as torchrun needs"
+    )
+    where.add_argument(
+        "--on-first-node", dest=each, action="store_false", help="start it on the first; it starts the others itself"
+    )
     script.add_argument("--dialect", default="", metavar="NAME", help="whose script it is; else it is recognised")
     script.add_argument(
         "--anyway", action="store_true", help="also where its roles seem to need more GPUs than it gets"
@@ -79,6 +87,7 @@ def _run_script(options: argparse.Namespace) -> int:
         name=options.name,
         folder=options.folder,
         dialect=options.dialect,
+        on_each_node=options.on_each_node,
         words=tuple(word for word in words if not word.startswith("slurm.")),
         settings=tuple(word for word in words if word.startswith("slurm.")),
     )

@@ -14,9 +14,11 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
-from rltui.onnode import rundir
+from rltui.onnode import rundir, script_nodes
+from rltui.onnode.allocation import NoAllocationError
+from rltui.onnode.node_network import NoPortsError
 from rltui.onnode.script_output import Follower, LineReader, fill, metrics_file
 
 POLL_S = 0.5
@@ -67,17 +69,32 @@ class ScriptRun:
             environment.setdefault(name, fill(value, self.places))
         return environment
 
+    def command(self) -> List[str]:
+        """The script with its words."""
+        return command_of(os.path.join(self.attempt, self.told["script"]), self.told["words"])
+
+    def over_nodes(self, argv: List[str], environment: Dict[str, str]) -> Tuple[List[str], Dict[str, str]]:
+        """Command and variables of a script on several nodes, which is started on the first, or on each of them."""
+        place = script_nodes.rendezvous(self.attempt, environment)
+        known = {**script_nodes.meeting_variables(place), **environment}
+        if not self.told["on_each_node"]:
+            return argv, known
+        known = script_nodes.without_step_options({**script_nodes.torchrun_variables(place), **known})
+        return script_nodes.on_each_node(place, argv), known
+
     def run(self) -> int:
         """Run the script to its end; returns the exit code for the shell."""
         log = LineReader(os.path.join(self.attempt, rundir.OUT_LOG), _size(self.attempt), also_returns=True)
         dialect = self.told["dialect"]
         follower = Follower(self.attempt, dialect, log, metrics_file(dialect, self.places))
-        argv = command_of(os.path.join(self.attempt, self.told["script"]), self.told["words"])
+        argv, environment = self.command(), self.environment()
+        if self.told["hardware"]["nodes"] > 1:
+            argv, environment = self.over_nodes(argv, environment)
         rundir.write_stage(self.attempt, "loading", self.told["script"])
         child = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
-            env=self.environment(),
+            env=environment,
             cwd=self.told["folder"] or os.path.expanduser("~"),
             start_new_session=True,
         )
@@ -110,7 +127,7 @@ def main() -> int:
     os.umask(0o077)
     try:
         return ScriptRun(options.attempt).run()
-    except OSError as error:
+    except (OSError, NoAllocationError, NoPortsError) as error:
         rundir.log_event(os.path.abspath(options.attempt), "error", "the script cannot be started: %s" % error)
         sys.stderr.write("rltui: the script cannot be started: %s\n" % error)
         return 1

@@ -36,6 +36,7 @@ class ScriptJob(Struct, frozen=True, kw_only=True):
         folder: The folder that it runs in, on the cluster; empty: the user's home.
         passes_words: Whether the script hands its arguments on, so that words can be appended.
         checkpoints: The folder of its checkpoints as the script says; empty: not known.
+        on_each_node: Whether it is started on every node of the job; else on the first, and starts the others itself.
         needed_gpus: GPUs that its roles take together, as far as the script says.
         pythonpath: PYTHONPATH of who launched it.
     """
@@ -49,6 +50,7 @@ class ScriptJob(Struct, frozen=True, kw_only=True):
     folder: str = ""
     passes_words: bool = False
     checkpoints: str = ""
+    on_each_node: bool = False
     needed_gpus: int | None = None
     pythonpath: str = ""
     slurm: Slurm = field(default_factory=Slurm)

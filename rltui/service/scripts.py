@@ -36,6 +36,16 @@ if TYPE_CHECKING:
     from rltui.service.context import Context
     from rltui.service.submit import Launched
 
+_STARTS_OTHERS = re.compile(r"^[^#\n]*\b(?:srun|mpirun|mpiexec|pdsh|clush|ssh|deepspeed)\b", re.MULTILINE)
+"""Commands by which a script starts the other nodes itself; ``deepspeed`` does so by its own host file."""
+
+_IS_ONE_OF_MANY = re.compile(
+    r"^[^#\n]*(?:\btorchrun\b|\btorch\.distributed\.(?:run|launch)\b|\baccelerate launch\b"
+    r"|\$\{?(?:NODE_RANK|MACHINE_RANK|SLURM_NODEID|SLURM_PROCID)\b)",
+    re.MULTILINE,
+)
+"""What starts the processes of one node, or asks which node it is on."""
+
 _PASSES_ON = re.compile(r"""\$[@*]|\$\{[@*][}:]""")
 
 
@@ -48,6 +58,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     name: str = ""
     folder: str = ""
     dialect: str = ""
+    on_each_node: bool | None = None
     words: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     """``slurm.time=2:00:00`` and the like."""
@@ -83,6 +94,7 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     dialect, notes = _dialect(shown, wishes.dialect)
     imported, import_notes = _imported(shown, path)
     hardware, hardware_notes = _hardware(shown, wishes, imported, profile)
+    on_each_node, node_notes = _on_each_node(shown, dialect, hardware.nodes, wishes.on_each_node)
     folder = wishes.folder or (str(Path.cwd()) if not profile.host else "")
     job = ScriptJob(
         name=_name(wishes.name or path.stem),
@@ -93,6 +105,7 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
         folder=folder,
         passes_words=path.suffix == ".py" or bool(_PASSES_ON.search(shown)),
         checkpoints=checkpoint_folder(shown, path, folder, wishes.words, dialect.checkpoints),
+        on_each_node=on_each_node,
         needed_gpus=imported.needed_gpus if imported is not None else None,
         pythonpath=os.environ.get("PYTHONPATH", "") if profile.scheduler == "local" else "",
         hardware=changed_section(hardware, "hardware", wishes.settings),
@@ -101,7 +114,7 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     return Prepared(
         job=job,
         text=text,
-        notes=(*notes, *hardware_notes, *import_notes),
+        notes=(*notes, *hardware_notes, *node_notes, *import_notes),
         problems=tuple(problems_of(job)),
         findings=_findings(shown, path, job.hardware),
     )
@@ -228,6 +241,19 @@ def _hardware(
         cpus = min(profile.cpus_per_node or 2, 64)
         hardware = structs.replace(hardware, gpus_per_node=cpus, cpus_per_node=cpus)
     return hardware, (note,)
+
+
+def _on_each_node(text: str, dialect: Dialect, nodes: int, wanted: bool | None) -> tuple[bool, tuple[str, ...]]:
+    """Whether the script has to be started on each of its nodes, and a line about it; on one node nothing is said."""
+    if nodes == 1:
+        return False, ()
+    found = not dialect.needs_ray and not _STARTS_OTHERS.search(text) and bool(_IS_ONE_OF_MANY.search(text))
+    each = found if wanted is None else wanted
+    if each:
+        said = "started on each node, with NODE_RANK, MASTER_ADDR and MASTER_PORT (--on-first-node: on the first only)"
+    else:
+        said = "started on the first node, with MASTER_ADDR and MASTER_PORT (--on-each-node: on each)"
+    return each, (said,)
 
 
 def _slurm(text: str, settings: Sequence[str]) -> Slurm:

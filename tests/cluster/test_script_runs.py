@@ -50,6 +50,21 @@ trainer = GRPOTrainer(model, reward_funcs=peer_trl.reward, args=GRPOConfig(**set
 complete = sorted(Path("out").glob("*/trainer_state.json"), key=lambda path: int(path.parent.name[11:]))
 trainer.train(resume_from_checkpoint=str(complete[-1].parent) if complete else None)
 """
+TORCHRUN = f"""#!/bin/bash
+# names no rendezvous: it was written for one node
+{sys.executable} -m torch.distributed.run --nproc_per_node 2 reduce.py "$@"
+"""
+REDUCE = """import os
+import torch.distributed as dist
+import torch
+
+dist.init_process_group("gloo")
+ranks = torch.tensor([dist.get_rank(), 10 ** int(os.environ["NODE_RANK"])])
+dist.all_reduce(ranks)
+if dist.get_rank() == 0:
+    print(f"step 1/1 world: {dist.get_world_size()} ranks: {int(ranks[0])} nodes: {int(ranks[1])}", flush=True)
+dist.destroy_process_group()
+"""
 PROFILE = f"""
 lab:
   host: lab
@@ -167,6 +182,29 @@ def test_trl_itself_trains_is_killed_and_goes_on(user: User) -> None:
     )
     shown = json.loads(user.rltui("show", run["run_id"], "--json"))["run"]
     assert {"reward", "time/total", "response_length", "entropy"} <= shown["metrics"]["latest"].keys()
+
+
+@pytest.mark.slow
+def test_torchrun_meets_on_two_nodes_though_its_script_names_no_place(slurm_cluster: Lab, tmp_path: Path) -> None:
+    user = User(tmp_path, RLTUI_SSH_CONFIG=str(slurm_cluster.ssh_settings().config))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/clusters.yaml").write_text(PROFILE)
+    user.script.write_text(TORCHRUN)
+    folder = slurm_cluster.exec("login", ["pwd"]).stdout.strip()
+    slurm_cluster.exec("login", ["tee", f"{folder}/reduce.py"], input=REDUCE)
+    words = ("--nodes", "2", "--gpus-per-node", "1", "--folder", folder, "--cluster", "lab")
+    assert "started on each node" in user.rltui("launch", "run_verl.sh", *words, "--wait")
+    run = user.only_run("--cluster", "lab")
+    assert (run["state"], run["stage"]["step"], run["algorithm"]) == ("finished", 1, "generic")
+    shown = json.loads(user.rltui("show", run["run_id"], "--cluster", "lab", "--json"))["run"]["metrics"]["latest"]
+    assert (shown["world"], shown["ranks"], shown["nodes"]) == (4, 6, 22)
+
+    slurm_cluster.exec(
+        "login", ["tee", f"{folder}/reduce.py"], input="import os\nassert os.environ['NODE_RANK'] == '0'\n" + REDUCE
+    )
+    user.rltui("resubmit", run["run_id"], "--cluster", "lab", "--yes", "--wait", expect=1)
+    again = user.only_run("--cluster", "lab")
+    assert (again["attempt"], again["state"]) == (2, "failed")  # the other node does not wait for the one that is gone
 
 
 @pytest.mark.slow

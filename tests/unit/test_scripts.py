@@ -150,3 +150,27 @@ def test_what_a_check_says_of_a_script_is_a_warning(tmp_path: Path) -> None:
     found = prepared(tmp_path, text)
     assert not found.problems
     assert any("ppo_mini_batch_size" in finding.message + finding.key for finding in found.findings)
+
+
+@pytest.mark.parametrize(("text", "each"), [
+    ("torchrun --nproc_per_node 8 train.py", True),
+    ("accelerate launch --num_processes 16 train.py", True),
+    ("python train.py --machine_rank ${NODE_RANK}", True),
+    ("# torchrun is not used\npython train.py", False),
+    ("srun torchrun --nproc_per_node 8 train.py", False),
+    ("mpirun -np 2 torchrun train.py", False),
+    ("deepspeed --hostfile hosts train.py --nodes $SLURM_NODEID", False),
+])  # fmt: skip
+def test_a_script_is_started_on_each_node_where_it_starts_one_nodes_processes(
+    tmp_path: Path, text: str, each: bool
+) -> None:
+    text = f"#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\n{text}\n"
+    found = prepared(tmp_path, text)
+    assert found.job.on_each_node is each
+    assert any("MASTER_ADDR" in note for note in found.notes)
+    assert prepared(tmp_path, text, on_each_node=not each).job.on_each_node is not each
+    assert not prepared(tmp_path, text, nodes=1, on_each_node=True).job.on_each_node
+
+
+def test_a_script_that_finds_a_ray_cluster_is_started_once(tmp_path: Path) -> None:
+    assert not prepared(tmp_path, VERL.replace("python3", "torchrun x; python3")).job.on_each_node
