@@ -37,6 +37,7 @@ class ScriptJob(Struct, frozen=True, kw_only=True):
         passes_words: Whether the script hands its arguments on, so that words can be appended.
         checkpoints: The folder of its checkpoints as the script says; empty: not known.
         on_each_node: Whether it is started on every node of the job; else on the first, and starts the others itself.
+        starts_ray: Whether it starts a Ray cluster itself, so that it needs none of ours.
         needed_gpus: GPUs that its roles take together, as far as the script says.
         pythonpath: PYTHONPATH of who launched it.
     """
@@ -51,6 +52,7 @@ class ScriptJob(Struct, frozen=True, kw_only=True):
     passes_words: bool = False
     checkpoints: str = ""
     on_each_node: bool = False
+    starts_ray: bool = False
     needed_gpus: int | None = None
     pythonpath: str = ""
     slurm: Slurm = field(default_factory=Slurm)
@@ -79,7 +81,7 @@ def is_script(source: str) -> bool:
 def script_job(script: ScriptJob, attempt: Attempt, python: str) -> dict[str, Any]:
     """What the supervisor is to start (``job.json``)."""
     on_cpu, gpus = script.hardware.on_cpu, script.hardware.gpus_per_node
-    brings_ray = script.dialect.needs_ray and script.hardware.nodes > 1
+    brings_ray = script.dialect.needs_ray and script.hardware.nodes > 1 and not script.starts_ray
     return {
         "schema": rundir.SCHEMA,
         "uuid": attempt.uuid,

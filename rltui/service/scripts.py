@@ -27,7 +27,7 @@ from rltui.service.script_changes import changed_section, problems_of
 from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rltui.check.findings import Finding
     from rltui.cluster.profile import Profile
@@ -45,6 +45,9 @@ _IS_ONE_OF_MANY = re.compile(
     re.MULTILINE,
 )
 """What starts the processes of one node, or asks which node it is on."""
+
+_STARTS_RAY = re.compile(r"^[^#\n]*\bray start\b", re.MULTILINE)
+_JOINS_RAY = re.compile(r"^[^#\n]*\bray start\b[^\n]*--address", re.MULTILINE)
 
 _PASSES_ON = re.compile(r"""\$[@*]|\$\{[@*][}:]""")
 
@@ -94,7 +97,9 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     dialect, notes = _dialect(shown, wishes.dialect)
     imported, import_notes = _imported(shown, path)
     hardware, hardware_notes = _hardware(shown, wishes, imported, profile)
-    on_each_node, node_notes = _on_each_node(shown, dialect, hardware.nodes, wishes.on_each_node)
+    starts_ray = bool(_STARTS_RAY.search(shown))
+    needs_ray = dialect.needs_ray and not starts_ray
+    on_each_node = not needs_ray and _starts_one_node(shown) if wishes.on_each_node is None else wishes.on_each_node
     folder = wishes.folder or (str(Path.cwd()) if not profile.host else "")
     job = ScriptJob(
         name=_name(wishes.name or path.stem),
@@ -105,7 +110,8 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
         folder=folder,
         passes_words=path.suffix == ".py" or bool(_PASSES_ON.search(shown)),
         checkpoints=checkpoint_folder(shown, path, folder, wishes.words, dialect.checkpoints),
-        on_each_node=on_each_node,
+        on_each_node=on_each_node and hardware.nodes > 1,
+        starts_ray=starts_ray,
         needed_gpus=imported.needed_gpus if imported is not None else None,
         pythonpath=os.environ.get("PYTHONPATH", "") if profile.scheduler == "local" else "",
         hardware=changed_section(hardware, "hardware", wishes.settings),
@@ -114,7 +120,7 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     return Prepared(
         job=job,
         text=text,
-        notes=(*notes, *hardware_notes, *node_notes, *import_notes),
+        notes=(*notes, *hardware_notes, *_node_notes(shown, hardware.nodes, needs_ray, on_each_node), *import_notes),
         problems=tuple(problems_of(job)),
         findings=_findings(shown, path, job.hardware),
     )
@@ -243,17 +249,23 @@ def _hardware(
     return hardware, (note,)
 
 
-def _on_each_node(text: str, dialect: Dialect, nodes: int, wanted: bool | None) -> tuple[bool, tuple[str, ...]]:
-    """Whether the script has to be started on each of its nodes, and a line about it; on one node nothing is said."""
+def _starts_one_node(text: str) -> bool:
+    """Whether a script starts the processes of the node that it is on, and of no other."""
+    return bool(_IS_ONE_OF_MANY.search(text)) and not _STARTS_OTHERS.search(text)
+
+
+def _node_notes(text: str, nodes: int, needs_ray: bool, on_each_node: bool) -> Iterator[str]:
+    """How a script on several nodes comes to all of them; nothing where it has one."""
     if nodes == 1:
-        return False, ()
-    found = not dialect.needs_ray and not _STARTS_OTHERS.search(text) and bool(_IS_ONE_OF_MANY.search(text))
-    each = found if wanted is None else wanted
-    if each:
-        said = "started on each node, with NODE_RANK, MASTER_ADDR and MASTER_PORT (--on-first-node: on the first only)"
+        return
+    if on_each_node:
+        yield "started on each node, with NODE_RANK, MASTER_ADDR and MASTER_PORT (--on-first-node: on the first only)"
+    elif needs_ray:
+        yield f"started on the first node; RAY_ADDRESS is a Ray cluster of all {nodes}"
     else:
-        said = "started on the first node, with MASTER_ADDR and MASTER_PORT (--on-each-node: on each)"
-    return each, (said,)
+        yield "started on the first node, with MASTER_ADDR and MASTER_PORT (--on-each-node: on each)"
+    if not on_each_node and _STARTS_RAY.search(text) and not _JOINS_RAY.search(text):
+        yield "it starts a Ray head and nothing joins it: without its `ray start` it gets a Ray cluster of all nodes"
 
 
 def _slurm(text: str, settings: Sequence[str]) -> Slurm:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,14 +12,13 @@ from rltui.cluster.profile import Profile
 from rltui.errors import UsageError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
+from rltui.runs.directory import Attempt
 from rltui.runs.script import preview_script
-from rltui.runs.script_job import is_script
+from rltui.runs.script_job import ScriptJob, is_script, script_job
 from rltui.service.script_changes import changed_script, resumed
 from rltui.service.scripts import Prepared, Wishes, prepare
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ROOT = Path(__file__).parents[2]
 SLURM = Profile(name="lab", host="lab", scheduler="slurm", gpu="H100-SXM-80GB", gpus_per_node=8)
 VERL = """#!/bin/bash
 #SBATCH --nodes=2 --gpus-per-node=8
@@ -174,3 +174,41 @@ def test_a_script_is_started_on_each_node_where_it_starts_one_nodes_processes(
 
 def test_a_script_that_finds_a_ray_cluster_is_started_once(tmp_path: Path) -> None:
     assert not prepared(tmp_path, VERL.replace("python3", "torchrun x; python3")).job.on_each_node
+
+
+def ray_of(job: ScriptJob) -> object:
+    attempt = Attempt(run_id="run", number=1, uuid="u", path="/runs/run/attempts/01", code="/code")
+    return script_job(job, attempt, "python3")["ray"]
+
+
+def test_a_script_with_a_ray_of_its_own_gets_no_second_one(tmp_path: Path) -> None:
+    assert ray_of(prepared(tmp_path).job) is not None
+    alone = prepared(tmp_path, VERL.replace("python3", "ray start --head\npython3", 1))
+    assert ray_of(alone.job) is None
+    assert any("nothing joins it" in note for note in alone.notes)
+    join = 'if [ "$NODE_RANK" = 0 ]; then ray start --head; else exec ray start --address "$MASTER_ADDR" --block; fi\n'
+    each = prepared(tmp_path, VERL.replace("python3", f"{join}python3", 1))
+    assert (ray_of(each.job), each.job.on_each_node) == (None, True)
+    assert not any("nothing joins it" in note for note in each.notes)
+
+
+WAYS = {
+    "OpenRLHF": ("openrlhf", "Ray"), "SkyRL": ("skyrl", "Ray"), "NeMo-RL": ("nemo-rl", "Ray"),
+    "open-instruct": ("open-instruct", "Ray"), "any program": ("generic", "each node"), "TRL": ("generic", "each node"),
+    "ms-swift": ("generic", "first node"), "GRPO with": ("trl", "each node"), "X-R1": ("generic", "first node"),
+}  # fmt: skip
+"""By how an example of docs/multi-node.md begins: whose script it is taken for, and how it comes to its nodes."""
+
+
+def test_the_examples_of_several_nodes_do_what_their_page_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs/multi-node.md").read_text()
+    examples = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    found = {}
+    for text in examples:
+        one = prepared(tmp_path, text)
+        assert not one.problems
+        assert one.job.hardware.nodes > 1
+        way = "each node" if one.job.on_each_node else "Ray" if ray_of(one.job) is not None else "first node"
+        [start] = [begin for begin in WAYS if text.splitlines()[1].startswith(f"# {begin}")]
+        found[start] = (one.job.dialect.name, way)
+    assert found == WAYS
