@@ -1,3 +1,3 @@
 """rltui: a terminal run manager for RL post-training on Slurm and Ray."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
