@@ -31,9 +31,8 @@ USUAL_S: Mapping[str, float] = {
 """Longest that each stage takes where nothing is wrong; queueing and training have no such bound."""
 
 LEAST_STEPS = 3
-STALL_MEDIANS = 5.0
-STALL_S = 600.0
-"""No new step for longer than both of these is a stall."""
+STALL_S, STALL_MEDIANS, STALL_LONGEST = 600.0, 4.0, 2.0
+"""No new step for longer than these seconds, medians of a step, and longest steps is a stall."""
 
 BASELINE_STEPS = 12
 RECENT_STEPS = 5
@@ -145,9 +144,10 @@ def _stall(picture: RunPicture) -> Iterator[str]:
     if picture.stage.detail.startswith(rundir.EVALUATING):
         return  # the engines' answers have a deadline of their own
     steps = picture.steps
-    median = statistics.median(later.at - before.at for before, later in itertools.pairwise(steps))
+    took_s = [later.at - before.at for before, later in itertools.pairwise(steps)]
+    median = statistics.median(took_s)
     waited = picture.until - steps[-1].at
-    if waited > max(STALL_MEDIANS * median, STALL_S):
+    if waited > max(STALL_S, STALL_MEDIANS * median, STALL_LONGEST * max(took_s)):
         yield f"no new step for {waited:.0f} s, a step takes {median:.0f} s"
 
 
@@ -172,8 +172,15 @@ def _parity(steps: Sequence[Step]) -> Iterator[str]:
 
 def _equal_rewards(steps: Sequence[Step]) -> Iterator[str]:
     last = [step.values.get("zero_std_fraction", 0.0) for step in steps[-EQUAL_REWARD_STEPS:]]
-    if len(last) == EQUAL_REWARD_STEPS and min(last) >= 0.999:
+    if len(last) == EQUAL_REWARD_STEPS and min(last) >= 0.999 and not _has_learned(steps):
         yield f"all samples of every prompt got the same reward for {len(last)} steps"
+
+
+def _has_learned(steps: Sequence[Step]) -> bool:
+    """Whether the reward rose before it was the same for all: then there is nothing left to learn."""
+    rewards = [step.values["reward"] for step in steps if "reward" in step.values]
+    early, late = rewards[:EQUAL_REWARD_STEPS], rewards[-EQUAL_REWARD_STEPS:]
+    return len(rewards) > EQUAL_REWARD_STEPS and statistics.median(late) > max(0.0, max(early[:3]))
 
 
 def _early_and_late(steps: Sequence[Step], name: str) -> tuple[float, float]:

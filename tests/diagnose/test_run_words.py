@@ -19,6 +19,7 @@ HEALTHY = {
     "time/weight_sync": 2.0,
     "parity_max_abs": 0.05,
     "zero_std_fraction": 0.2,
+    "reward": 0.1,
 }
 
 
@@ -28,6 +29,14 @@ def steps(count: int = 20, every_s: float = 60.0, last_at: float = NOW - 30, **l
     changed = {**HEALTHY, **{name.replace("__", "/"): value for name, value in late.items()}}
     return tuple(
         Step(first + every_s * number, changed if number >= count - 10 else HEALTHY) for number in range(count)
+    )
+
+
+def with_pause(pause_s: float, last_at: float) -> tuple[Step, ...]:
+    """Healthy steps of a minute, with one pause in their midst."""
+    return tuple(
+        Step(step.at - (pause_s if number < 10 else 0.0), step.values)
+        for number, step in enumerate(steps(last_at=last_at))
     )
 
 
@@ -51,6 +60,8 @@ def causes(picture: RunPicture) -> list[str]:
         (training(steps=steps(time__weight_sync=45.0)), "weight_sync_slow"),
         (training(steps=steps(parity_max_abs=0.9)), "parity_growth"),
         (training(steps=steps(zero_std_fraction=1.0)), "no_learning_signal"),
+        (training(steps=steps(zero_std_fraction=1.0, reward=0.1)), "no_learning_signal"),
+        (training(steps=with_pause(1500.0, last_at=NOW - 3200)), "run_stalled"),
         (training(bad_nodes={"n3": "GPU 4 has 3 uncorrectable errors"}), "preflight_failed"),
     ],
 )
@@ -68,6 +79,8 @@ def test_the_runs_own_numbers_tell(picture: RunPicture, cause: str) -> None:
         training(steps=steps(last_at=NOW - 9000), end=FINISHED),
         training(steps=steps(learner_tokens_per_second_step=5000.0)),
         training(steps=steps(zero_std_fraction=0.9)),
+        training(steps=steps(zero_std_fraction=1.0, reward=1.0)),  # solved
+        training(steps=with_pause(1500.0, last_at=NOW - 2900)),  # it was as slow once before, say to evaluate
         training(steps=steps(count=8, learner_tokens_per_second_step=90.0)),
         RunPicture(now=NOW, stage=StageSnapshot(stage="saving", since=NOW - 900), steps=steps(last_at=NOW - 900)),
         RunPicture(now=NOW, stage=StageSnapshot(stage="queued", since=NOW - 90_000)),

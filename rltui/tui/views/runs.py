@@ -44,7 +44,9 @@ class Column(NamedTuple):
 
 def _steps(summary: RunSummary, *_: object) -> str:
     step, steps = summary.stage.step, summary.stage.steps
-    return formats.MISSING if step is None or not steps else f"{step}/{steps}"
+    if step is None:
+        return formats.MISSING
+    return f"{step}/{steps}" if steps else str(step)  # a script of another system may not say how many there are
 
 
 def _shape(summary: RunSummary, glyphs: Glyphs, _: float) -> str:

@@ -68,9 +68,9 @@ def step_bar(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
     if summary.state == "starting" and summary.stage.progress is not None:
         share, words = summary.stage.progress, f"{summary.stage.stage} {summary.stage.progress * 100:3.0f}%"
     elif share is None or steps is None:
-        return line(
-            (f" {clip(progress.state_detail(summary, snapshot.taken_at) or summary.stage.stage, width - 1)}", "dim")
-        )
+        words = progress.state_detail(summary, snapshot.taken_at) or summary.stage.stage
+        counted = f"step {step}  " if step is not None else ""
+        return line((f" {counted}", "text"), (clip(words, width - 1 - len(counted)), "dim"))
     else:
         words = f"{step:>{len(str(steps))}}/{steps} {share * 100:5.1f}%"
     tail: list[Span] = [(f" {words}", "text")]
