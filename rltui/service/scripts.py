@@ -102,13 +102,13 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     on_each_node = not needs_ray and _starts_one_node(shown) if wishes.on_each_node is None else wishes.on_each_node
     folder = wishes.folder or (str(Path.cwd()) if not profile.host else "")
     job = ScriptJob(
-        name=_name(wishes.name or path.stem),
+        name=run_name(wishes.name or path.stem),
         dialect=dialect,
         script=f"script{path.suffix if path.suffix in ENDINGS else ''}",
         source=str(path.absolute()),
         words=wishes.words,
         folder=folder,
-        passes_words=path.suffix == ".py" or bool(_PASSES_ON.search(shown)),
+        passes_words=passes_words(shown, path),
         checkpoints=checkpoint_folder(shown, path, folder, wishes.words, dialect.checkpoints),
         on_each_node=on_each_node and hardware.nodes > 1,
         starts_ray=starts_ray,
@@ -274,7 +274,12 @@ def _slurm(text: str, settings: Sequence[str]) -> Slurm:
     return changed_section(msgspec.convert(found, Slurm), "slurm", settings)
 
 
-def _name(stem: str) -> str:
-    """A run's name out of a file's."""
+def passes_words(text: str, path: Path) -> bool:
+    """Whether a script hands its arguments on to what trains, so that words can be appended."""
+    return path.suffix == ".py" or bool(_PASSES_ON.search(text))
+
+
+def run_name(stem: str) -> str:
+    """A run's name out of a file's or a job's."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:48]
     return name or "script"
