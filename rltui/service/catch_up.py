@@ -42,7 +42,8 @@ class CatchUp:
         before, adopted = self._attempts, [run for run in snapshot.runs if _goes_on(run, snapshot.taken_at)]
         self._attempts = tuple(rundir.attempt_folder(run.path, run.attempt) for run in adopted)
         self._code = f"{adopted[0].path}/code" if adopted else ""
-        if snapshot.problem or not set(self._attempts) - set(before):
+        is_gone = any(run.state == "lost" and run.end is None for run in adopted)
+        if snapshot.problem or not (is_gone or set(self._attempts) - set(before)):
             return snapshot
         self._read()
         return reader.read()

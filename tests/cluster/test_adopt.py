@@ -106,6 +106,7 @@ def test_a_job_of_plain_sbatch_becomes_a_run_and_goes_on_when_it_is_released(
     folder = slurm_cluster.exec("login", ["pwd"]).stdout.strip()
     slurm_cluster.exec("login", ["tee", f"{folder}/mine.sh"], input=VERL)
     options = ["--parsable", "--partition=gpu", "--output=slurm-%x-%j.out", f"--chdir={folder}"]
+    options.append("--comment=ours; StdOut=/etc/passwd UserId=bob(2002)")
     job = slurm_cluster.exec("login", ["sbatch", *options, "mine.sh"]).stdout.strip()
 
     (listed,) = json.loads(user.rltui("ps", "--jobs", *where, "--json").partition("\n{")[0])["jobs"]

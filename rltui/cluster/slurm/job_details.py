@@ -11,7 +11,7 @@ from msgspec import Struct
 from rltui.cluster.jobs import ENDED_STATES, JobSnapshot
 from rltui.cluster.plain_text import plain
 from rltui.cluster.slurm.ids import read_id
-from rltui.cluster.slurm.key_values import read_entities
+from rltui.cluster.slurm.key_values import read_pairs
 from rltui.cluster.slurm.records import whole
 from rltui.cluster.slurm.states import read_state
 from rltui.cluster.slurm.times import NEVER, read_time
@@ -53,10 +53,11 @@ class JobDetails(Struct, frozen=True, kw_only=True):
 
 def read_jobs(text: str) -> tuple[JobDetails, ...]:
     """Return the jobs in the output of ``scontrol --oneliner show job``."""
-    return tuple(_details(pairs) for pairs in read_entities(text, "JobId") if read_id(pairs["JobId"]))
+    lines = [line for line in text.splitlines() if line.startswith("JobId=")]
+    return tuple(_details(read_pairs(line, free=""), line) for line in lines)
 
 
-def _details(pairs: Mapping[str, str]) -> JobDetails:
+def _details(pairs: Mapping[str, str], line: str) -> JobDetails:
     owner = _OWNER.match(pairs.get("UserId", ""))
     user, uid = (owner[1], owner[2]) if owner else ("", "")
     command, *words = _split(pairs.get("Command", ""))
@@ -77,7 +78,7 @@ def _details(pairs: Mapping[str, str]) -> JobDetails:
         ended_at=read_time(pairs.get("EndTime", "")) if is_over else 0.0,
         restarts=whole(pairs.get("Restarts", "")) or 0,
     )
-    outputs = (_filled(pairs.get(name, ""), job) for name in ("StdOut", "StdErr"))
+    outputs = (_filled(_last(line, name), job) for name in ("StdOut", "StdErr"))
     return JobDetails(
         job=job,
         uid=uid,
@@ -89,6 +90,12 @@ def _details(pairs: Mapping[str, str]) -> JobDetails:
         gpus=gpus,
         gpu=kind,
     )
+
+
+def _last(line: str, name: str) -> str:
+    """The value of a key that stands behind the comment, in which people write what they like."""
+    value = line.rpartition(f" {name}=")[2] if f" {name}=" in line else ""
+    return re.split(r" (?=[A-Z][A-Za-z]*=)", value)[0].strip()
 
 
 def _id(pairs: Mapping[str, str]) -> str:
