@@ -19,6 +19,7 @@ from score import Figure, Score
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.importers.layout_of import as_yaml
+from rltui.importers.read import import_text
 from rltui.layout.load import load_text
 from rltui.plan.rank import ALIKE, propose
 from rltui.plan.request import Request
@@ -53,7 +54,7 @@ class Split(Struct, frozen=True, kw_only=True):
 def wanted() -> Iterator[tuple[str, Request, int]]:
     """Working GRPO scripts whose model is known, as requests, and the learner's GPUs beside those of the engines."""
     for script in import_scripts.scripts():
-        found = import_scripts.imported(script)
+        found = import_text(*import_scripts.source(script))
         if not script.works or found.layout is None or not found.needed_gpus or not found.trainer_gpus:
             continue
         layout = load_text(as_yaml(found.layout), script.facts["id"], [import_scripts.CARD]).layout
