@@ -18,6 +18,7 @@ from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.layout.roles import Hardware
 from rltui.layout.scalars import CPU
 from rltui.onnode import processes, rundir
+from rltui.onnode.preflight import capacity
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import make_attempt, make_run, new_run_id, plan_attempt, stage_code, write_run
 from rltui.runs.script_job import ScriptJob, script_files, script_job
@@ -177,7 +178,8 @@ def adopt_process(context: Context, pid: int, dialect: str = "", name: str = "")
     for one in tree:
         environment |= processes.environment_of(one.pid)
     identity = {"pid": pid, "start_time": started, "host": socket.gethostname()}
-    gpus = environment.get("CUDA_VISIBLE_DEVICES", "")
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    gpus = len([one for one in visible.split(",") if one.strip() not in ("", "-1")]) if visible is not None else None
     source = _Source(
         name=name or Path(next((word for word in command if word.endswith((".py", ".sh"))), command[0])).stem,
         identity=identity,
@@ -185,7 +187,7 @@ def adopt_process(context: Context, pid: int, dialect: str = "", name: str = "")
         text="\n".join(" ".join(processes.words_of(one.pid)) for one in tree),
         folder=folder,
         environment=environment,
-        hardware=_hardware(1, len([one for one in gpus.split(",") if one.strip() not in ("", "-1")]), "GPU"),
+        hardware=_hardware(1, capacity().gpus if gpus is None else gpus, "GPU"),
     )
     return _adopted(context, source, str(pid), dialect)
 
