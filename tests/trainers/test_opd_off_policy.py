@@ -31,6 +31,7 @@ def loop() -> Any:
     made.session = MagicMock(board=StatusBoard(made.layout))
     made.fleet, made.idle = MagicMock(naps=MagicMock(are_taken=False, asleep=False)), MagicMock()
     made.idle.measure.return_value = {"time/learner_idle": 0.0}
+    made.rollouts = MagicMock(take_occupancy=lambda: 0.0)
     made.state, made.ages, made._durations = TrainingState(), Ages(0), {}
     made.scored, made.optimize, made.sync = list, lambda *_: {"loss": 1.0}, lambda *_: None
     return made
