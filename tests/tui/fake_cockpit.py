@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from canned_actions import CLUSTERS, LOWER_MEMORY, WHY, resubmission
-from canned_launch import PRESETS, review
+from canned_launch import PRESETS, review, script_review
 from canned_runs import NOW, RUNS, log_lines, snapshot, summary
 
 from rltui.errors import ClusterError, RltuiError, UsageError
@@ -112,7 +112,10 @@ class FakeCockpit:
 
     def review(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchReview:
         self._called("review", preset, *overrides, *([cluster] if cluster != "local" else []))
-        return review(next(each for each in PRESETS if each.name == preset), overrides, cluster)
+        if preset.endswith("missing"):
+            raise UsageError(f"there is no preset or file {preset!r}")
+        known = next((each for each in PRESETS if each.name == preset), None)
+        return review(known, overrides, cluster) if known else script_review(preset, overrides, cluster)
 
     def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> str:
         self._called("launch", preset, *overrides, *([cluster] if cluster != "local" else []))
