@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rltui.cli import words
 from rltui.cli.output import add_json, add_only_cluster, columns, print_json, print_lines, talk
-from rltui.errors import ClusterError
-from rltui.service.adopt import open_jobs
-from rltui.service.all_clusters import open_clusters, with_name
+from rltui.service.adopt import jobs_of
+from rltui.service.all_clusters import open_clusters
 from rltui.service.failure_cache import with_failures
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
-    from rltui.service.adopt import OpenJob
+    from rltui.service.cockpit import OpenJob
     from rltui.watch.snapshots import RunSummary
 
 LONGEST_TEXT = 100
@@ -55,13 +52,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _jobs(options: argparse.Namespace) -> int:
     """List jobs that are no runs; exits with 3 where no cluster could be asked."""
-    found: list[OpenJob] = []
-    problems: list[str] = []
     with open_clusters(options.cluster) as clusters:
         slurms = [name for name in clusters.names if clusters.profiles.by_name[name].scheduler == "slurm"]
-        for name in slurms:
-            with told(problems, name):
-                found += open_jobs(clusters.context(name))
+        found, problems = jobs_of(clusters)
     if options.json:
         print_json({"schema": 1, "jobs": found, "problem": "; ".join(problems)})
     elif found:
@@ -72,15 +65,6 @@ def _jobs(options: argparse.Namespace) -> int:
     for problem in problems:
         talk(f"rltui: {problem}")
     return 3 if problems and len(problems) == len(slurms) else 0
-
-
-@contextmanager
-def told(problems: list[str], name: str) -> Iterator[None]:
-    """Add to ``problems`` that the cluster called ``name`` is away, where it is."""
-    try:
-        yield
-    except ClusterError as error:
-        problems.append(with_name(name, error.message))
 
 
 def _job_row(one: OpenJob) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,16 @@ from rltui.onnode.preflight import capacity
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import make_attempt, make_run, new_run_id, plan_attempt, stage_code, write_run
 from rltui.runs.script_job import ScriptJob, script_files, script_job
+from rltui.service.all_clusters import with_name
+from rltui.service.cockpit import OpenJob
 from rltui.service.scripts import checkpoint_folder, passes_words, run_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.slurm.job_details import JobDetails
     from rltui.dialects.schema import Dialect
+    from rltui.service.all_clusters import AllClusters
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
@@ -57,13 +60,6 @@ class Adopted(Struct, frozen=True, kw_only=True):
     dialect: str
     notes: tuple[str, ...]
     path: str
-
-
-class OpenJob(Struct, frozen=True, kw_only=True):
-    """A job of the user's that is no run."""
-
-    cluster: str
-    job: JobSnapshot
 
 
 class _Source(Struct, frozen=True, kw_only=True):
@@ -97,6 +93,27 @@ def open_jobs(context: Context) -> list[OpenJob]:
     own = [job for owner, job in rows if owner == uid and not job.has_ended]
     found = [job for job in own if job.job_id not in runs and not job.comment.startswith(MARK)]
     return [OpenJob(cluster=context.name, job=job) for job in sorted(found, key=lambda job: job.submitted_at)]
+
+
+def jobs_of(clusters: AllClusters) -> tuple[list[OpenJob], list[str]]:
+    """The jobs of all Slurm clusters that are no runs, and why those that are away could not be asked."""
+    found: list[OpenJob] = []
+    problems: list[str] = []
+    for name in clusters.names:
+        if clusters.profiles.by_name[name].scheduler != "slurm":
+            continue
+        with _told(problems, name):
+            found += open_jobs(clusters.context(name))
+    return found, problems
+
+
+@contextmanager
+def _told(problems: list[str], name: str) -> Iterator[None]:
+    """Add to ``problems`` that the cluster called ``name`` is away, where it is."""
+    try:
+        yield
+    except ClusterError as error:
+        problems.append(with_name(name, error.message))
 
 
 def adopt_job(context: Context, job_id: str, dialect: str = "", name: str = "") -> Adopted:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from rltui.cluster.jobs import JobSnapshot  # noqa: TC001 (msgspec reads it)
+
 if TYPE_CHECKING:
     from rltui.check.findings import Finding
     from rltui.cluster.prompts import Prompter
@@ -35,6 +37,13 @@ def opened_file(path: str) -> PresetSummary:
     is_script = not path.endswith((".yaml", ".yml"))
     kind = "script" if is_script else "file"
     return PresetSummary(name=path, summary="", algorithm=kind, nodes=0, gpus_per_node=0, gpu="", is_script=is_script)
+
+
+class OpenJob(Struct, frozen=True, kw_only=True):
+    """A job of the user's that is no run."""
+
+    cluster: str
+    job: JobSnapshot
 
 
 class LaunchReview(Struct, frozen=True, kw_only=True):
@@ -195,6 +204,20 @@ class Cockpit(Protocol):
 
         Raises:
             RltuiError: A finding stands in the way, or the submission failed.
+        """
+
+    def open_jobs(self) -> tuple[OpenJob, ...]:
+        """The user's jobs on all Slurm clusters that are no runs; asks each of them once.
+
+        Raises:
+            RltuiError: No cluster could be asked.
+        """
+
+    def adopt(self, cluster: str, job_id: str) -> str:
+        """Make a run of a job without touching it; returns the run's id.
+
+        Raises:
+            RltuiError: It has ended, or is a run already.
         """
 
     def preview_cancel(self, run_id: str) -> ActionPreview:

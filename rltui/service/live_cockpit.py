@@ -22,7 +22,7 @@ from rltui.watch.snapshots import RunsSnapshot
 
 if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter
-    from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, PresetSummary, WhyReport
+    from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.context import Context
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary
 
@@ -108,6 +108,21 @@ class LiveCockpit:
 
             return launch_words(context, preset, overrides).run_id
         return launch(context, preset, overrides).run_id
+
+    def open_jobs(self) -> tuple[OpenJob, ...]:
+        """The user's jobs that are no runs; where one cluster is away, those of the others."""
+        from rltui.service.adopt import jobs_of
+
+        found, problems = jobs_of(self._clusters)
+        if problems and not found:
+            raise ClusterError("; ".join(problems))
+        return tuple(found)
+
+    def adopt(self, cluster: str, job_id: str) -> str:
+        """Make a run of a job."""
+        from rltui.service.adopt import adopt_job
+
+        return adopt_job(self._clusters.context(cluster), job_id).run_id
 
     def preview_cancel(self, run_id: str) -> ActionPreview:
         """What cancelling would do."""
