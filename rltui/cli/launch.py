@@ -12,6 +12,7 @@ from rltui.runs.script_job import is_script
 from rltui.service.context import open_context
 from rltui.service.launch import launch
 from rltui.service.login_node import here_instead_of_slurm
+from rltui.service.wishes import add_wishes, wishes_of
 
 if TYPE_CHECKING:
     import argparse
@@ -30,25 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "verl, TRL, slime, … or any program; run as it is, words behind -- are its arguments",
     )
     script.add_argument("--script", metavar="FILE", help="the script to run; a FILE that ends in .sh is one too")
-    script.add_argument("--nodes", type=int, metavar="N", help="nodes; else as its #SBATCH lines say")
-    script.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs of each node; 0: none")
-    script.add_argument("--gpu", default="", metavar="NAME", help="the kind of GPU")
-    script.add_argument("--name", default="", help="what the run is called; else the script's name")
-    script.add_argument(
-        "--folder", default="", metavar="DIR", help="where it runs; else here, on another host in your home"
-    )
-    where = script.add_mutually_exclusive_group()
-    each = "on_each_node"
-    where.add_argument(
-        "--on-each-node", dest=each, action="store_true", default=None, help="start it on every node, as torchrun needs"
-    )
-    where.add_argument(
-        "--on-first-node", dest=each, action="store_false", help="start it on the first; it starts the others itself"
-    )
-    script.add_argument("--dialect", default="", metavar="NAME", help="whose script it is; else it is recognised")
-    script.add_argument(
-        "--anyway", action="store_true", help="also where its roles seem to need more GPUs than it gets"
-    )
+    add_wishes(script)
     script.add_argument("--dry-run", action="store_true", help="of a script: only show what would be run")
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     parser.add_argument("--chain", type=int, default=1, metavar="N", help="N Slurm jobs, each after the one before")
@@ -77,20 +60,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_script(options: argparse.Namespace) -> int:
     """Launch a script of another system, or show what that would be."""
-    from rltui.service.scripts import Wishes, launch_script, prepare
+    from rltui.service.scripts import launch_script, prepare
 
     words = [word for word in (options.layout if options.script else "", *options.overrides) if word]
-    wishes = Wishes(
-        nodes=options.nodes,
-        gpus_per_node=options.gpus_per_node,
-        gpu=options.gpu,
-        name=options.name,
-        folder=options.folder,
-        dialect=options.dialect,
-        on_each_node=options.on_each_node,
-        words=tuple(word for word in words if not word.startswith("slurm.")),
-        settings=tuple(word for word in words if word.startswith("slurm.")),
-    )
+    wishes = wishes_of(options, words)
     with open_context(options.cluster, TerminalPrompter()) as context:
         source = options.script or options.layout
         prepared = prepare(source, wishes, context.cluster.profile)
@@ -103,7 +76,7 @@ def _run_script(options: argparse.Namespace) -> int:
                 print_json({"schema": 1, "script": prepared.job, **shown})
             return 1 if prepared.problems else 0
         consent(context.cluster.profile, source, given=options.yes)
-        return _launched(context, launch_script(context, prepared, anyway=options.anyway), options)
+        return _launched(context, launch_script(context, prepared, anyway=wishes.anyway), options)
 
 
 def _launched(context: Context, launched: Launched, options: argparse.Namespace) -> int:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rltui.cli.output import add_json, add_run, print_json, print_lines
 from rltui.cluster.profile import LOCAL
+from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import attempt_path
+from rltui.watch.attempt_logs import RAY_LOGS, log_files
 from rltui.watch.logs import LogReader
 
 if TYPE_CHECKING:
     import argparse
 
+    from rltui.cluster.relay_client import RelayClient
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
@@ -27,6 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
     parser.add_argument("-n", "--lines", type=int, default=200, help="lines from the end to start with (default 200)")
+    whole = parser.add_argument_group("searching whole logs, where they lie")
+    whole.add_argument(
+        "--grep",
+        metavar="REGEX",
+        help="print the lines with this, of all the log, with their numbers; --json: an object a line",
+    )
+    whole.add_argument("--log", default="", metavar="NAME", help="of logs whose name holds this; else of its output")
+    whole.add_argument("--node", default="", metavar="N", help="of the logs of this node")
     add_json(parser)
 
 
@@ -34,6 +47,10 @@ def run(options: argparse.Namespace) -> int:
     """Print the log, freed of control characters."""
     with open_clusters(options.cluster) as clusters:
         context, summary = clusters.find(options.run)
+        if options.grep is not None:
+            return _grep(context, summary, options)
+        if options.log or options.node:
+            raise UsageError("--log and --node choose what --grep searches.", "Add --grep REGEX.")
         reader = _reader(context, summary)
         there = reader.new_lines()
         lines = there[-options.lines :] if options.lines > 0 else []
@@ -52,10 +69,41 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _reader(context: Context, run: RunSummary) -> LogReader:
-    """The trainer's output; where it never came to that, the job script's own."""
+def _grep(context: Context, run: RunSummary, options: argparse.Namespace) -> int:
+    """Print what is found as it is found; 1 where nothing is, as grep has it."""
+    from rltui.watch.log_search import search_log
+
     client, path = context.cluster.client, attempt_path(run)
+    names = _chosen(client, path, options.log, options.node) if options.log or options.node else [_own(client, path)]
+    several, any_found = len(names) > 1, False
+    for name in names:
+        for piece in search_log(client, path, name, options.grep):
+            any_found = any_found or bool(piece.hits)
+            if options.json:  # an object a line: what is found may be more than fits into memory
+                about = {"schema": 1, "run_id": run.run_id}
+                print_lines(msgspec.json.encode({**about, **msgspec.to_builtins(hit)}).decode() for hit in piece.hits)
+            else:
+                print_lines([f"{f'{hit.log}:' if several else ''}{hit.line}: {hit.text}" for hit in piece.hits])
+    return 0 if any_found else 1
+
+
+def _chosen(client: RelayClient, path: str, part: str, node: str) -> list[str]:
+    """Logs of an attempt by a part of their name, and by the node that they are of."""
+    own = client.list(path)
+    rays = client.list(f"{path}/{RAY_LOGS}") if any(entry.name == RAY_LOGS for entry in own) else ()
+    logs = [one for one in log_files(own, rays) if part in one.name and (not node or one.node == node)]
+    if not logs:
+        raise UsageError("No log of this attempt is called so.", f"`ls {path}` shows what there is.")
+    return [one.name for one in logs]
+
+
+def _reader(context: Context, run: RunSummary) -> LogReader:
+    client, path = context.cluster.client, attempt_path(run)
+    return LogReader(client, f"{path}/{_own(client, path)}")
+
+
+def _own(client: RelayClient, path: str) -> str:
+    """The trainer's output; where it never came to that, the job script's own."""
     names = [entry.name for entry in client.list(path)]
     scripts = [name for name in names if name.startswith("slurm-") and name.endswith(".out")]
-    name = rundir.OUT_LOG if rundir.OUT_LOG in names or not scripts else sorted(scripts)[-1]
-    return LogReader(client, f"{path}/{name}")
+    return rundir.OUT_LOG if rundir.OUT_LOG in names or not scripts else sorted(scripts)[-1]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rltui.check.run import check_text
 from rltui.cli.output import add_json, print_json, print_lines, talk
-from rltui.cli.plan_table import DEFAULT_COUNT, as_json, lines
+from rltui.cli.plan_table import as_json, lines
 from rltui.errors import UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
 from rltui.paths import state_dir
-from rltui.plan.rank import Proposal, propose
+from rltui.plan.rank import DEFAULT_COUNT, Proposal, propose
 from rltui.plan.rates import family, rates_of, read_calibration, trust_in
 from rltui.plan.request import Request
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.check.run import Report, check_text
 from rltui.cli.output import columns
+from rltui.plan.rank import DEFAULT_COUNT
 from rltui.plan.rates import trust_in
 from rltui.plan.request import Request
 from rltui.plan.throughput import rates as rates_in_use
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from rltui.plan.setup import Setup
 
 
-DEFAULT_COUNT = 3
 OPTIONS = {
     "algorithm": "--algorithm",
     "critic_name": "--critic",

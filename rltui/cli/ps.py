@@ -6,28 +6,34 @@ from typing import TYPE_CHECKING
 
 from rltui.cli import words
 from rltui.cli.output import add_json, add_only_cluster, columns, print_json, print_lines, talk
+from rltui.service.adopt import jobs_of
 from rltui.service.all_clusters import open_clusters
 from rltui.service.failure_cache import with_failures
 
 if TYPE_CHECKING:
     import argparse
 
+    from rltui.service.cockpit import OpenJob
     from rltui.watch.snapshots import RunSummary
 
 LONGEST_TEXT = 100
 """Characters of the last column, also where no terminal cuts the line; ``--json`` and ``why`` have all of it."""
+JOBS_HEADER = ("JOB", "CLUSTER", "STATE", "NODES", "PARTITION", "AGE", "NAME")
 HEADER = ("RUN", "STATE", "N×G", "STEP", "REWARD", "TOK/S", "AGE", "")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("--live", action="store_true", help="only runs that have not ended")
+    parser.add_argument("--jobs", action="store_true", help="Slurm jobs of yours that are no runs, to adopt")
     add_only_cluster(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """List the runs of all clusters, newest first; exits with 3 where the only cluster asked for is away."""
+    if options.jobs:
+        return _jobs(options)
     with open_clusters(options.cluster) as clusters:
         snapshot = clusters.runs()
         runs = [run for run in snapshot.runs if run.is_live or run.state == "unknown" or not options.live]
@@ -42,6 +48,30 @@ def run(options: argparse.Namespace) -> int:
     for problem in filter(None, (snapshot.problem, snapshot.scheduler_problem)):
         talk(f"rltui: {problem}")
     return 3 if snapshot.problem and options.cluster else 0
+
+
+def _jobs(options: argparse.Namespace) -> int:
+    """List jobs that are no runs; exits with 3 where no cluster could be asked."""
+    with open_clusters(options.cluster) as clusters:
+        slurms = [name for name in clusters.names if clusters.profiles.by_name[name].scheduler == "slurm"]
+        found, problems = jobs_of(clusters)
+    if options.json:
+        print_json({"schema": 1, "jobs": found, "problem": "; ".join(problems)})
+    elif found:
+        print_lines(columns(JOBS_HEADER, [_job_row(one) for one in found]))
+        talk(f"`rltui adopt {found[0].job.job_id} --cluster {found[0].cluster}` makes a run of it, untouched.")
+    elif not problems:
+        talk("No jobs beside the runs." if slurms else "No profile is of a Slurm cluster; `rltui setup` describes one.")
+    for problem in problems:
+        talk(f"rltui: {problem}")
+    return 3 if problems and len(problems) == len(slurms) else 0
+
+
+def _job_row(one: OpenJob) -> tuple[str, ...]:
+    job = one.job
+    nodes = ",".join(job.nodes) or str(job.node_count)
+    age = words.age(job.started_at or job.submitted_at)
+    return (job.job_id, one.cluster, job.state, nodes, job.partition, age, shortened(job.name))
 
 
 def _print(runs: list[RunSummary]) -> None:

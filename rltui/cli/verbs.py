@@ -46,6 +46,8 @@ VERBS = (
     Verb("why", "why", "say why a run died, or what went wrong in any log"),
     Verb("export", "export", "write a run's checkpoint as a Hugging Face folder"),
     Verb("attach", "attach", "open the cockpit on one run"),
+    Verb("adopt", "adopt", "make a run of a job or process that rltui did not start"),
+    Verb("release-run", "release_run", "forget an adopted run; its job goes on"),
     Verb("cancel", "cancel", "end a run"),
     Verb("resubmit", "resubmit", "start a run again from its newest checkpoint"),
     Verb("requeue", "requeue", "queue a running Slurm job again under the same id"),

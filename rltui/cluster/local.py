@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,7 +18,7 @@ from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
 from rltui.errors import ClusterError
-from rltui.onnode import rundir
+from rltui.onnode import processes, rundir
 from rltui.paths import ensure_private, run_root
 
 if TYPE_CHECKING:
@@ -94,7 +95,16 @@ class LocalCluster:
         who = self.supervisor(attempt_path)
         if job_id and job_id != str(who.pid):
             return False
+        adopted = self.client.collect(attempt_path, [rundir.ADOPTED])
+        if adopted:
+            return self._end_adopted(f"{attempt_path}/{rundir.ADOPTED}", json.loads(adopted[0].text or "{}"), who)
         return self.client.signal(who.pid, who.start_time or "", 15)
+
+    def _end_adopted(self, path: str, record: dict[str, Any], who: SupervisorIdentity) -> bool:
+        """Tell an adopted process and all that it started: a shell hands no signal on to what it waits for."""
+        self.client.put(path, json.dumps({**record, "cancelled_at": time.time()}).encode())
+        told = [self.client.signal(one.pid, one.start_time, 15) for one in _tree(who)]
+        return any(told)
 
     def jobs(self, job_ids: Sequence[str]) -> JobsSnapshot:  # noqa: ARG002 (the protocol's)
         """Nothing: supervisors are looked at directly, and there is no scheduler beside them."""
@@ -119,6 +129,12 @@ class LocalCluster:
     def close(self) -> None:
         """End the relay."""
         self.client.close()
+
+
+def _tree(who: SupervisorIdentity) -> list[processes.Process]:
+    """The adopted process and what it started; none where its pid is another's by now."""
+    found = processes.tree(who.pid)
+    return found if found and found[0].start_time == who.start_time else []
 
 
 def _identity(data: bytes) -> SupervisorIdentity | None:

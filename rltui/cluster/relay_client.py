@@ -18,6 +18,7 @@ from rltui.cluster.relay_types import (
     Entry,
     FileChunk,
     FileRange,
+    Found,
     Hello,
     HttpAnswer,
     ProcessIdentity,
@@ -98,6 +99,21 @@ class RelayClient:
             if error.kind != "lost":
                 raise
             return self._read_many(ranges)
+
+    def search(self, path: str, pattern: str, offset: int, limit: int, hits: int) -> Found:
+        """Lines of a regular file in which the regular expression ``pattern`` is found, on the cluster's side.
+
+        Args:
+            path: The file.
+            pattern: As Python's ``re`` has it; a line is searched alone.
+            offset: Where to begin: the start of a line.
+            limit: Bytes to look at, about.
+            hits: Lines to find at most.
+        """
+        fields = {"path": path, "pattern": pattern, "offset": offset, "limit": limit, "hits": hits}
+        answer = self._ask("search", fields)
+        found = tuple((number, unpack(data, packed, MAX_DATA)) for number, data, packed in answer["hits"])
+        return Found(found, answer["offset"], answer["lines"], answer["size"])
 
     def collect(self, root: str, names: Sequence[str], limit: int = MIB) -> tuple[SmallFile, ...]:
         """Read many small text files at once; ones that vanish or may not be read are left out.

@@ -12,7 +12,16 @@ from pathlib import Path
 
 import rltui.onnode
 
-MODULES = ("rundir", "processes", "relay_request", "relay_files", "relay_children", "relay_http", "relay")
+MODULES = (
+    "rundir",
+    "processes",
+    "relay_request",
+    "relay_files",
+    "relay_search",
+    "relay_children",
+    "relay_http",
+    "relay",
+)
 """Modules of ``rltui.onnode`` that make up the relay, each after those it imports."""
 
 FLAGS = ("-I", "-S", "-u", "-X", "utf8", "-c")

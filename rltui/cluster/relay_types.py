@@ -67,6 +67,22 @@ class FileChunk(Struct, frozen=True):
     mtime: float
 
 
+class Found(Struct, frozen=True):
+    """What a search of a piece of a file found.
+
+    Attributes:
+        hits: Lines, each by its number counted from the line that the search began at, and its bytes.
+        offset: Where the search ended; the next goes on from there.
+        lines: Line ends that it passed.
+        size: Bytes of the file.
+    """
+
+    hits: tuple[tuple[int, bytes], ...]
+    offset: int
+    lines: int
+    size: int
+
+
 class SmallFile(Struct, frozen=True):
     """One file of a collection; ``text`` is None where it is older than what was asked for."""
 

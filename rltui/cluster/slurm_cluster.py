@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.slurm.client import SlurmClient
@@ -72,9 +75,14 @@ class SlurmCluster:
 
     def cancel(self, attempt_path: str, job_id: str) -> bool:
         """End the attempt's job, and never one that got its id later; see ``Cluster``."""
-        text = self.client.read(f"{attempt_path}/{rundir.JOB}", 0, 1 << 20).data
+        found = {
+            file.path: file.text or "{}" for file in self.client.collect(attempt_path, [rundir.JOB, rundir.ADOPTED])
+        }
         self.poller.changed()
-        return self.slurm.cancel(job_id, uuid=str(json.loads(text)["uuid"]))
+        if rundir.ADOPTED in found:
+            known = msgspec.convert(json.loads(found[rundir.ADOPTED])["job"], JobSnapshot)
+            return self.slurm.cancel(job_id, known=known)
+        return self.slurm.cancel(job_id, uuid=str(json.loads(found[rundir.JOB])["uuid"]))
 
     def jobs(self, job_ids: Sequence[str]) -> JobsSnapshot:
         """What Slurm says of these jobs; see ``Cluster``."""

@@ -98,12 +98,16 @@ def nearest_models(name: str, count: int = 3) -> list[str]:
 def find_model(name: str) -> Architecture | None:
     """Return the architecture of ``name``: a local folder or ``config.json`` where there is one, else a known name.
 
+    A path that is not on this machine is taken to be one of a cluster's, where ``/models/Qwen3-4B`` holds what it says.
+
     Raises:
         UsageError: The local config cannot be read or describes an architecture that is not understood.
     """
     path = Path(name).expanduser()
     looks_local = name.startswith((".", "/", "~")) or name.endswith(".json")
     if looks_local or _is_folder(path):
+        if looks_local and not path.exists() and (named := known_model(name)) is not None:
+            return named
         config = path / "config.json" if path.is_dir() else path
         return _from_file(config) if looks_local or config.is_file() else known_model(name)
     return known_model(name)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 NO_PLACE = ": has no place in a layout"
 """How a remark on a setting ends that a layout has no word for."""
 
+SHOWS_ONLY_IN_A_RUN = "its value shows only in a run"
+"""How a remark on a setting ends whose variable nobody here knows."""
+
 _COUNTS = re.compile(r"(?:^|[._])(?:n_gpus|nnodes|num_(?:[a-z]+_)?(?:gpus|nodes|engines))(?:$|_)")
 
 Kind = Literal["int", "float", "text", "bool"]
@@ -146,7 +149,7 @@ def uncounted(source: Settings, counted: tuple[str, ...]) -> int | None:
 def remarks(source: Settings, prefix: str = "") -> tuple[str, ...]:
     """A line for each setting whose value is not known and each that has no place in a layout."""
     unknown = [name for name in source.unknown() if name in source.used]
-    lines = [f"{prefix}{name}: its value shows only in a run" for name in unknown]
+    lines = [f"{prefix}{name}: {SHOWS_ONLY_IN_A_RUN}" for name in unknown]
     if source.is_open:
         lines.append("some words of the command come from elsewhere and are not known")
     lines.extend(f"{prefix}{name}{NO_PLACE}" for name in source.unused())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from rltui.importers.facts import SHOWS_ONLY_IN_A_RUN
 from rltui.importers.values import printable
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import load_text
@@ -124,11 +125,19 @@ def _belongs(key: str, facts: Facts) -> bool:
     return section not in ALGORITHMS or section == facts.algorithm
 
 
+def _open(facts: Facts) -> str:
+    """Which settings of GPUs only a run shows, and what to say instead."""
+    settings = (note.partition(":")[0] for note in facts.notes if note.endswith(SHOWS_ONLY_IN_A_RUN))
+    names = [name for name in settings if "gpu" in name or "node" in name]
+    named = f": {' and '.join(names[:2])} {'show' if len(names) > 1 else 'shows'} only in a run" if names else ""
+    return f"{named} (--set VARIABLE=VALUE says what a variable of the script is)"
+
+
 def _hardware(facts: Facts, flat: dict[str, Any], assumed: list[str]) -> None:
     nodes, per_node = facts.nodes, facts.gpus_per_node
     needed = facts.needed_gpus
     if not needed:
-        raise Unmappable("layout: the script leaves its GPUs open, so there is no layout to check")
+        raise Unmappable(f"layout: the script leaves its GPUs open, so there is no layout to check{_open(facts)}")
     if not nodes or not per_node:
         per_node = per_node or min(needed, 8)
         nodes = max(1, -(-needed // per_node))

@@ -9,7 +9,7 @@ else's by the next look. Where there is no /proc (macOS) nothing is found and no
 import os
 import signal
 import time
-from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from rltui.onnode.rundir import ATTEMPT_VARIABLE
 
@@ -218,6 +218,70 @@ class AttemptScanner:
                     ours[pid] = stat
                     self._foreign.pop(pid, None)
                     grown = True
+
+
+def tree(pid: int) -> List[Process]:
+    """The process ``pid`` of this user and all that it started, itself first; none where it is not ours."""
+    stats = {one: stat for one in _pids() if (stat := read_stat(one)) is not None and stat.state not in "ZX"}
+    found = [pid] if pid in stats else []
+    for parent in found:  # grows while it is read
+        found += [one for one, stat in stats.items() if stat.parent == parent]
+    return [Process(one, stats[one].start_time, title(one)) for one in found]
+
+
+def words_of(pid: int) -> List[str]:
+    """The command line of ``pid``; one empty word where nobody gives it away."""
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as stream:
+            return stream.read(1 << 16).decode("utf-8", "replace").rstrip("\0").split("\0")
+    except OSError:
+        return [""]
+
+
+def folder_of(pid: int) -> str:
+    """The working directory of ``pid``; empty where nobody gives it away."""
+    try:
+        return os.readlink("/proc/%d/cwd" % pid)
+    except OSError:
+        return ""
+
+
+def environment_of(pid: int) -> Dict[str, str]:
+    """The variables that ``pid`` was started with."""
+    pairs = (variable.decode("utf-8", "replace").partition("=") for variable in _environment(pid))
+    return {name: value for name, _, value in pairs if name}
+
+
+def attempt_of(pid: int) -> str:
+    """The uuid of the attempt whose mark ``pid`` carries; empty where it carries none."""
+    return environment_of(pid).get(ATTEMPT_VARIABLE, "")
+
+
+def output_files(pids: Sequence[int]) -> Tuple[str, ...]:
+    """The files that standard output and errors of the processes go to, through ``tee`` too; at most two."""
+    found: Dict[str, None] = {}
+    pipes: Set[str] = set()
+    for pid in pids:
+        for number in (1, 2):
+            target = _link("/proc/%d/fd/%d" % (pid, number))
+            if target.startswith("pipe:"):
+                pipes.add(target)
+            elif target.startswith("/") and os.path.isfile(target):
+                found[target] = None
+    readers = [pid for pid in _pids() if pipes and _link("/proc/%d/fd/0" % pid) in pipes]
+    for pid in readers:
+        for number in range(1, 8):
+            target = _link("/proc/%d/fd/%d" % (pid, number))
+            if target.startswith("/") and os.path.isfile(target):
+                found[target] = None
+    return tuple(found)[:2]
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def attempts_here() -> Set[str]:

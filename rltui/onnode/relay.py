@@ -2,7 +2,7 @@
 
 It is sent as text, with the modules it imports (``rltui.cluster.relay_program`` names them), to a Python on the other
 side, so it leaves no file there. Requests and answers are one JSON object a line (docs/architecture.md has the table).
-Operations that may wait for long (``run``, ``http``, ``collect``) are done in threads; the others at once and in order.
+Operations that may wait for long (``IN_THREADS``) are done in threads; the others at once and in order.
 The relay ends when its standard input does, and takes the children of ``run`` with it.
 """
 
@@ -23,6 +23,7 @@ from rltui.onnode.relay_children import Children
 from rltui.onnode.relay_files import collect, list_directory, put, read, tail
 from rltui.onnode.relay_http import ask
 from rltui.onnode.relay_request import MIB, Answer, Refusal, Request, count_of, text_of
+from rltui.onnode.relay_search import search
 
 VERSION = 1
 
@@ -96,12 +97,13 @@ OPERATIONS: Dict[str, Callable[[Request], Answer]] = {
     "collect": collect,
     "put": put,
     "list": list_directory,
+    "search": search,
     "alive": are_alive,
     "signal": send_signal,
     "http": ask,
     "run": CHILDREN.run,
 }
-IN_THREADS = frozenset({"collect", "http", "run"})
+IN_THREADS = frozenset({"collect", "http", "run", "search"})
 
 
 def carry_out(request: Request) -> Answer:

@@ -10,6 +10,8 @@
             submitted.json          the scheduler's id of it (0600); written by rltui once it knows
             .lock-<uuid>/           made by whoever starts the attempt, or by rltui so that nobody can any more
             env                     NAME=value lines (0600), read by the supervisor
+            adopted.json            of a job that rltui did not start: which it is, and where its output goes
+            catch-up.json           how far that output has been read, and what was known there
             stage.json              where the attempt stands
             end.json                how it ended; written once
             slurm.json              under Slurm: job id, which start of it, nodes, head, time limit
@@ -45,6 +47,8 @@ JOB = "job.json"
 SCRIPT = "job.sbatch"
 SCRIPT_RUN = "script.json"
 SUBMITTED = "submitted.json"
+ADOPTED = "adopted.json"
+CATCH_UP = "catch-up.json"
 ENVIRONMENT = "env"
 STAGE = "stage.json"
 END = "end.json"

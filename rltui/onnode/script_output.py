@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol
 
 from rltui.onnode import rundir
 
@@ -20,6 +20,8 @@ LONGEST_LINE = 1 << 20
 LONGEST_BLOCK = 400
 """Lines of a dictionary that is printed over several."""
 CHUNK = 1 << 22
+UNREAD = {"offset": 0, "inode": 0, "rest": ""}
+"""Where a reader stands that has read nothing."""
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RAY_PREFIX = re.compile(r"^\([\w.:<>/ -]+? (?:pid|ip)=[^)]*\) ?")
@@ -31,6 +33,13 @@ _WRAPPED_NUMBER = re.compile(
 )
 
 _BARE_NAN = re.compile(r"(?<=[:,\s])(-?(?:nan|inf))(?=\s*[,}])")
+
+
+class Lines(Protocol):
+    """What a follower reads."""
+
+    def read(self, limit: Optional[int] = None) -> Iterator[str]:
+        """Yield the lines that came since the last call, at most about ``limit`` bytes of them."""
 
 
 class LineReader:
@@ -47,8 +56,20 @@ class LineReader:
         self._ends = re.compile(rb"[\r\n]" if also_returns else rb"\n")
         self._rest = b""
 
-    def read(self) -> Iterator[str]:
-        """Yield the lines that came since the last call, without their ends."""
+    def state(self) -> Dict[str, Any]:
+        """Where it stands, as plain values from which ``restore`` lets another reader go on."""
+        return {"offset": self._offset, "inode": self._inode, "rest": self._rest.decode("latin-1")}
+
+    def restore(self, state: Dict[str, Any]) -> None:
+        """Go on from where the reader stood that said ``state``."""
+        self._offset, self._inode, self._rest = state["offset"], state["inode"], state["rest"].encode("latin-1")
+
+    def read(self, limit: Optional[int] = None) -> Iterator[str]:
+        """Yield the lines that came since the last call, without their ends.
+
+        Args:
+            limit: About how many bytes to read at most; the next call goes on there.
+        """
         if not os.path.exists(self.path):
             return
         with open(self.path, "rb") as stream:
@@ -57,7 +78,8 @@ class LineReader:
                 self._offset, self._rest = 0, b""
             self._inode = found.st_ino
             stream.seek(self._offset)
-            while True:
+            until = None if limit is None else self._offset + limit
+            while until is None or self._offset < until:
                 data = stream.read(CHUNK)
                 if not data:
                     return
@@ -66,6 +88,10 @@ class LineReader:
                 self._rest = lines.pop()[-LONGEST_LINE:]
                 for line in lines:
                     yield line[:LONGEST_LINE].decode("utf-8", "replace")
+
+
+_KEPT = ("_file_speaks", "_stage", "_block", "step", "steps", "_detailed", "_values", "_is_new")
+"""What a follower knows beside its patterns and the places of its readers."""
 
 
 class Follower:
@@ -77,15 +103,17 @@ class Follower:
         log: What the script's output is read with.
         metrics: What the system's own file of metrics is read with; None where it has none.
         clock: The time, epoch seconds.
+        stage: Where it stands before it says so.
     """
 
     def __init__(
         self,
         attempt: str,
         dialect: Dict[str, Any],
-        log: LineReader,
+        log: Lines,
         metrics: Optional[LineReader] = None,
         clock: Callable[[], float] = time.time,
+        stage: str = "loading",
     ) -> None:
         self.attempt, self._log, self._metrics, self._clock = attempt, log, metrics, clock
         self._progress = [(re.compile(one["pattern"]), one["values"]) for one in dialect["progress"]]
@@ -94,7 +122,7 @@ class Follower:
         self._step_key, self._data_key = dialect["metrics"]["step"], dialect["metrics"]["values"]
         self._aliases: Dict[str, str] = dialect["aliases"]
         self._file_speaks = False
-        self._stage = "loading"
+        self._stage = stage
         self._block: Optional[List[str]] = None
         self.step: Optional[int] = None
         self.steps: Optional[int] = None
@@ -102,13 +130,22 @@ class Follower:
         self._values: Dict[str, float] = {}
         self._is_new = False
 
-    def look(self) -> None:
-        """Read what is new, and write down what it means."""
+    def state(self) -> Dict[str, Any]:
+        """What it knows, as plain values from which ``restore`` lets another follower go on."""
+        return {name: getattr(self, name) for name in _KEPT}
+
+    def restore(self, state: Dict[str, Any]) -> None:
+        """Go on with what the follower knew that said ``state``."""
+        for name in _KEPT:
+            setattr(self, name, state[name])
+
+    def look(self, limit: Optional[int] = None) -> None:
+        """Read what is new, at most about ``limit`` bytes of each source, and write down what it means."""
         shown = (self._stage, self.step, self.steps)
         if self._metrics is not None:  # first, as the console then need not be taken at its word
-            for line in self._metrics.read():
+            for line in self._metrics.read(limit):
                 self._take_record(line)
-        for line in self._log.read():
+        for line in self._log.read(limit):
             self.take(line)
         self._write_values()
         if (self._stage, self.step, self.steps) != shown:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Sound = Callable[[str, str], bool]
 
+DEFAULT_COUNT = 3
+"""Proposals where nobody says how many."""
+
 ALIKE = 8
 """Two proposals of the same engines differ by at least this part of all GPUs in learners."""
 
@@ -126,7 +129,7 @@ def best_learner(request: Request, count: int) -> LearnerChoice | None:
     )
 
 
-def propose(request: Request, sound: Sound, count: int = 3) -> tuple[Proposal, ...]:
+def propose(request: Request, sound: Sound, count: int = DEFAULT_COUNT) -> tuple[Proposal, ...]:
     """The ``count`` best layouts that differ from each other; none where nothing fits.
 
     Args:
@@ -134,28 +137,53 @@ def propose(request: Request, sound: Sound, count: int = 3) -> tuple[Proposal, .
         sound: Whether the check finds no error in a layout, given as text and name; those with errors are passed over.
         count: How many.
     """
-    chosen: list[Proposal] = []
     ranked = candidates(request)
-    for candidate in ranked:
+    chosen: list[tuple[Candidate, Layout, str]] = []
+    for candidate in chain(_different(request, ranked, count), ranked):
         if len(chosen) == count:
             break
-        if any(_alike(request, candidate.setup, other.setup) for other in chosen):
+        if any(_alike(request, candidate.setup, other.setup) for other, *_ in chosen):
             continue
         layout = layout_of(request, candidate.setup)
         text = as_text(layout)
         if sound(text, f"{layout.name}.yaml"):
-            why = _why(candidate.time, chosen[0].time if chosen else None, len(ranked))
-            chosen.append(
-                Proposal(
-                    rank=len(chosen) + 1,
-                    setup=candidate.setup,
-                    time=candidate.time,
-                    layout=layout,
-                    text=text,
-                    why=why,
-                )
-            )
-    return tuple(chosen)
+            chosen.append((candidate, layout, text))
+    chosen.sort(key=lambda each: _order(each[0]))
+    return tuple(
+        Proposal(
+            rank=place + 1,
+            setup=candidate.setup,
+            time=candidate.time,
+            layout=layout,
+            text=text,
+            why=_why(candidate, chosen[0][0].time if place else None, len(ranked), even=_even(request, candidate)),
+        )
+        for place, (candidate, layout, text) in enumerate(chosen)
+    )
+
+
+def _different(request: Request, ranked: Sequence[Candidate], count: int) -> Iterator[Candidate]:
+    """The fastest that differ from each other, and in the last place of GRPO's three or more the even division.
+
+    Rates are known within a factor of two at best. Half of the GPUs makes neither phase take more than about twice what
+    all of them would, whatever the rates are: no other division can say so.
+    """
+    even = next((each for each in ranked if _even(request, each)), None)
+    first: list[Candidate] = []
+    for each in ranked:
+        if len(first) + (even is not None and count >= DEFAULT_COUNT) >= count:
+            break
+        if not any(_alike(request, each.setup, other.setup) for other in first):
+            first.append(each)
+    yield from first
+    if even is not None and count >= DEFAULT_COUNT:
+        yield even
+
+
+def _even(request: Request, candidate: Candidate) -> bool:
+    """Whether learner and engines have half of the GPUs each."""
+    setup = candidate.setup
+    return request.algorithm == "grpo" and setup.placement == "apart" and 2 * setup.learner.ranks == request.total_gpus
 
 
 def _alike(request: Request, one: Setup, other: Setup) -> bool:
@@ -169,7 +197,8 @@ def _alike(request: Request, one: Setup, other: Setup) -> bool:
     return same_width and apart < max(1, request.total_gpus // ALIKE)
 
 
-def _why(time: StepTime, best: StepTime | None, fitting: int) -> str:
+def _why(candidate: Candidate, best: StepTime | None, fitting: int, *, even: bool) -> str:
+    time = candidate.time
     phases = _phases(time)
     if best is None:
         longest = max(phases, key=lambda phase: phases[phase])
@@ -182,7 +211,8 @@ def _why(time: StepTime, best: StepTime | None, fitting: int) -> str:
         return "as fast as the first"
     least = min(changes, key=lambda phase: changes[phase])
     gain = f", {least} {-changes[least]:.1f} s less" if changes[least] < -0.05 else ""
-    return f"{slower:.0%} slower: {worst} takes {changes[worst]:.1f} s more{gain}"
+    half = "; half and half, least hurt by wrong rates" if even else ""
+    return f"{slower:.0%} slower: {worst} takes {changes[worst]:.1f} s more{gain}{half}"
 
 
 def _phases(time: StepTime) -> dict[str, float]:

@@ -64,8 +64,8 @@ DECODE_OVERHEAD_S = 2e-3
 ALL_REDUCE_S = 15e-6
 """Latency of one all-reduce of an engine's GPUs; each layer has two. Assumed."""
 
-STEP_OVERHEAD_S = 10.0
-"""Of each step: rewards, data, logging, moving samples; fitted with the rates."""
+STEP_OVERHEAD_S = 2.0
+"""Of each step: rewards, data, logging, moving samples. Assumed: published steps are too long to tell it."""
 
 OPTIMIZER_BYTES = 28
 """Bytes that AdamW moves for each parameter: float32 gradient, master weight and two moments, read and written."""
@@ -244,8 +244,12 @@ def _zero_bytes(model: Architecture, learner: Training) -> float:
 
 def sync_s(request: Request, learner: Training) -> float:
     """Seconds in which learner rank 0 gathers all weights (ZeRO-3) and broadcasts them whole to every engine GPU."""
-    everyone = (1,) * request.nodes
-    return gather_s(request, learner) + _weights(request.model) / link_bytes_per_s(request.gpu, everyone)
+    return gather_s(request, learner) + broadcast_s(request)
+
+
+def broadcast_s(request: Request) -> float:
+    """Seconds in which all weights pass once to the engines, over the network where there are several nodes."""
+    return _weights(request.model) / link_bytes_per_s(request.gpu, (1,) * request.nodes)
 
 
 def gather_s(request: Request, learner: Training) -> float:

@@ -15,8 +15,8 @@ from rltui.onnode import rundir
 if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
 
-STARTED_FILES = (rundir.SUPERVISOR, rundir.SLURM)
-"""Who runs an attempt writes one of these first."""
+STARTED_FILES = (rundir.SUPERVISOR, rundir.SLURM, rundir.ADOPTED)
+"""Who runs an attempt writes one of these first; whoever adopts a job, the last."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):

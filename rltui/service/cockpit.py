@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from rltui.cluster.jobs import JobSnapshot  # noqa: TC001 (msgspec reads it)
+
 if TYPE_CHECKING:
     from rltui.check.findings import Finding
     from rltui.cluster.prompts import Prompter
@@ -26,6 +28,22 @@ class PresetSummary(Struct, frozen=True, kw_only=True):
     nodes: int
     gpus_per_node: int
     gpu: str
+    is_script: bool = False
+    """Whether it is another system's script; what it takes is known once it is reviewed."""
+
+
+def opened_file(path: str) -> PresetSummary:
+    """The row of a file that the user names: a layout by its ending, else a script."""
+    is_script = not path.endswith((".yaml", ".yml"))
+    kind = "script" if is_script else "file"
+    return PresetSummary(name=path, summary="", algorithm=kind, nodes=0, gpus_per_node=0, gpu="", is_script=is_script)
+
+
+class OpenJob(Struct, frozen=True, kw_only=True):
+    """A job of the user's that is no run."""
+
+    cluster: str
+    job: JobSnapshot
 
 
 class LaunchReview(Struct, frozen=True, kw_only=True):
@@ -41,7 +59,9 @@ class LaunchReview(Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     cluster: str = "local"
     script: str = ""
-    """The job script exactly as it would be submitted; empty where the cluster needs none."""
+    """The job script exactly as it would be submitted; where the cluster needs none, a script of the user's own."""
+    notes: tuple[str, ...] = ()
+    """What was read of a script, a line each."""
 
     @property
     def can_launch(self) -> bool:
@@ -158,7 +178,7 @@ class Cockpit(Protocol):
         """
 
     def presets(self) -> tuple[PresetSummary, ...]:
-        """The presets that can be launched."""
+        """The presets that can be launched, and the scripts of this folder."""
 
     def clusters(self) -> tuple[ClusterSummary, ...]:
         """The clusters of the user's profiles, ``local`` first; reads files only, never the network."""
@@ -174,13 +194,30 @@ class Cockpit(Protocol):
         """
 
     def review(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchReview:
-        """Check ``preset`` with ``overrides`` (``key.path=value``); errors in the overrides are findings."""
+        """Check ``preset``, or the file of that path, with ``overrides``; errors in these are findings.
+
+        Overrides are ``key.path=value``; of a script, what stands behind it in ``rltui launch --script``.
+        """
 
     def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> str:
         """Launch and return the run's id.
 
         Raises:
             RltuiError: A finding stands in the way, or the submission failed.
+        """
+
+    def open_jobs(self) -> tuple[OpenJob, ...]:
+        """The user's jobs on all Slurm clusters that are no runs; asks each of them once.
+
+        Raises:
+            RltuiError: No cluster could be asked.
+        """
+
+    def adopt(self, cluster: str, job_id: str) -> str:
+        """Make a run of a job without touching it; returns the run's id.
+
+        Raises:
+            RltuiError: It has ended, or is a run already.
         """
 
     def preview_cancel(self, run_id: str) -> ActionPreview:

@@ -14,6 +14,7 @@ from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
 from rltui.paths import cache_dir, state_dir
 from rltui.runs.journal import Journal
+from rltui.service.catch_up import CatchUp
 from rltui.service.last_rows import LastRows
 from rltui.service.naming import find_run
 from rltui.service.recover import Recoverer
@@ -66,6 +67,7 @@ class Context:
         self.rows = LastRows(cache_dir(), self.name)
         """The runs as last seen, on this machine's disk."""
         self.jobs = JobWords(self.cluster, self.rows)
+        self.adopted = CatchUp(self.cluster)
         self._reader: RunsReader | None = None
 
     @property
@@ -88,7 +90,7 @@ class Context:
             ClusterError: The cluster was away from the start.
         """
         unsettled = self.recoverer.recover()
-        snapshot = self._swept(self.reader.read())
+        snapshot = self._swept(self.adopted.caught_up(self.reader))
         snapshot = structs.replace(snapshot, runs=tuple(self._claimed(run) for run in snapshot.runs))
         if not snapshot.problem:
             snapshot = self.jobs.told(snapshot)
@@ -128,7 +130,9 @@ class Context:
     def _swept(self, snapshot: RunsSnapshot) -> RunsSnapshot:
         """``snapshot`` after what supervisors that vanished without a word have left was ended."""
         lost = [
-            run for run in snapshot.runs if run.state == "lost" and run.end is None and run.cluster in ("", self.name)
+            run
+            for run in snapshot.runs
+            if run.state == "lost" and run.end is None and not run.is_adopted and run.cluster in ("", self.name)
         ]
         if not lost or not isinstance(self.cluster, LocalCluster):
             return snapshot

@@ -9,11 +9,12 @@ from msgspec import structs
 
 from rltui.cluster.prompts import SwitchedPrompter
 from rltui.errors import ClusterError
+from rltui.runs.script_job import is_script
 from rltui.service import actions, resubmit
 from rltui.service.all_clusters import AllClusters
 from rltui.service.failures import FailureWords
 from rltui.service.launch import launch
-from rltui.service.presets import preset_summaries
+from rltui.service.presets import preset_summaries, scripts_here
 from rltui.service.review import review_launch
 from rltui.watch.log_part import read_part
 from rltui.watch.run_watcher import RunWatcher
@@ -21,7 +22,7 @@ from rltui.watch.snapshots import RunsSnapshot
 
 if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter
-    from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, PresetSummary, WhyReport
+    from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.context import Context
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary
 
@@ -72,8 +73,8 @@ class LiveCockpit:
         return read_part(client, actions.attempt_path(row), name, line)
 
     def presets(self) -> tuple[PresetSummary, ...]:
-        """The presets that can be launched."""
-        return preset_summaries()
+        """The presets that can be launched, and the scripts of this folder."""
+        return (*preset_summaries(), *scripts_here())
 
     def clusters(self) -> tuple[ClusterSummary, ...]:
         """The clusters of the user's profiles."""
@@ -101,7 +102,27 @@ class LiveCockpit:
 
     def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> str:
         """Launch and return the run's id."""
-        return launch(self._clusters.context(cluster), preset, overrides).run_id
+        context = self._clusters.context(cluster)
+        if is_script(preset):
+            from rltui.service.scripts import launch_words
+
+            return launch_words(context, preset, overrides).run_id
+        return launch(context, preset, overrides).run_id
+
+    def open_jobs(self) -> tuple[OpenJob, ...]:
+        """The user's jobs that are no runs; where one cluster is away, those of the others."""
+        from rltui.service.adopt import jobs_of
+
+        found, problems = jobs_of(self._clusters)
+        if problems and not found:
+            raise ClusterError("; ".join(problems))
+        return tuple(found)
+
+    def adopt(self, cluster: str, job_id: str) -> str:
+        """Make a run of a job."""
+        from rltui.service.adopt import adopt_job
+
+        return adopt_job(self._clusters.context(cluster), job_id).run_id
 
     def preview_cancel(self, run_id: str) -> ActionPreview:
         """What cancelling would do."""

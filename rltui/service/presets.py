@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rltui.layout.load import load_layout
 from rltui.layout.presets import preset_files
-from rltui.service.cockpit import PresetSummary
+from rltui.service.cockpit import PresetSummary, opened_file
 
 
 def preset_summaries() -> tuple[PresetSummary, ...]:
@@ -27,3 +29,16 @@ def preset_summaries() -> tuple[PresetSummary, ...]:
             )
         )
     return tuple(summaries)
+
+
+SHELL_ENDINGS = (".sh", ".bash", ".sbatch", ".slurm")
+MOST_SCRIPTS = 100
+
+
+def scripts_here() -> tuple[PresetSummary, ...]:
+    """Shell scripts of the folder that rltui was started in; what lies elsewhere is opened by its path."""
+    try:
+        names = sorted(path.name for path in Path().iterdir() if path.suffix in SHELL_ENDINGS and path.is_file())
+    except OSError:
+        return ()
+    return tuple(opened_file(name) for name in names if name.isprintable())[:MOST_SCRIPTS]

@@ -174,6 +174,11 @@ def _changed_script(
     context: Context, path: str, before: ScriptJob, overrides: Sequence[str], exclude: Sequence[str]
 ) -> Change:
     """The script of the attempt at ``path`` with the change, and with the words by which it goes on."""
+    if not before.script:
+        raise RltuiError(
+            "This run was adopted without its script, so rltui cannot start it again.",
+            "`rltui launch --script run.sh` makes a run that can go on.",
+        )
     after, start = resumed(changed_script(before, overrides, exclude), newest_step(context, before))
     lines = [f"+ {word}" for word in after.words[len(before.words) :]]
     for name in ("hardware", "slurm"):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from rltui.check.findings import Finding
 from rltui.cluster.profile import LOCAL
 from rltui.errors import RltuiError
+from rltui.runs.script_job import is_script
 from rltui.service.cockpit import LaunchReview
 from rltui.service.launch import review
 from rltui.service.login_node import here_instead_of_slurm
@@ -17,14 +20,20 @@ if TYPE_CHECKING:
 
     from rltui.check.run import Report
     from rltui.cluster.profile import Profile
+    from rltui.layout.schema import Layout
+    from rltui.runs.script_job import ScriptJob
 
 
 def review_launch(profile: Profile, source: str, overrides: Sequence[str] = ()) -> LaunchReview:
-    """Check the preset or file ``source`` and show what launching it on the cluster of ``profile`` would do.
+    """Check ``source`` (a preset, a layout's file or a script) and show what launching it on ``profile`` would do.
+
+    ``overrides`` are what stands behind it in the shell: ``key.path=value``, or the words of ``launch --script``.
 
     Raises:
         UsageError: There is no such preset or file.
     """
+    if is_script(source):
+        return _review_script(profile, source, overrides)
     report = review(source, overrides, profile)
     words = ["rltui", "launch", source, *overrides]
     words += ["--cluster", profile.name] if profile.name != LOCAL else []
@@ -40,6 +49,37 @@ def review_launch(profile: Profile, source: str, overrides: Sequence[str] = ()) 
     )
 
 
+def _review_script(profile: Profile, source: str, words: Sequence[str]) -> LaunchReview:
+    """What launching a script would do. Only what cannot be placed or read stands in the way: it is not ours."""
+    from rltui.service.scripts import prepare
+    from rltui.service.wishes import read_wishes
+
+    place = ["--cluster", profile.name] if profile.name != LOCAL else []
+    shown = LaunchReview(
+        preset=source,
+        overrides=tuple(words),
+        commands=(shlex.join(["rltui", "launch", "--script", source, *place, *words]),),
+        cluster=profile.name,
+    )
+    try:
+        wishes = read_wishes(words)
+        prepared = prepare(source, wishes, profile)
+    except RltuiError as error:
+        message = f"{error.message} {error.hint}".strip()
+        return structs.replace(shown, findings=(Finding(code="SCRIPT", severity="error", message=message),))
+    worst = "warning" if wishes.anyway else "error"
+    problems = [Finding(code="PLACE", severity=worst, message=text) for text in prepared.problems]  # type: ignore[arg-type]
+    mild = [structs.replace(one, severity="warning", fix=()) for one in prepared.findings]
+    return structs.replace(
+        shown,
+        findings=(*_said_of_place(profile), *problems, *mild),
+        notes=prepared.notes,
+        drawing=prepared.drawing,
+        arithmetic=prepared.arithmetic,
+        script=_job_script(prepared.job, profile) or prepared.text.decode("utf-8", "replace"),
+    )
+
+
 def _said_of_place(profile: Profile) -> tuple[Finding, ...]:
     """What the reviewer is asked before a launch here; the shell asks it in words."""
     said = here_instead_of_slurm(profile)
@@ -48,11 +88,16 @@ def _said_of_place(profile: Profile) -> tuple[Finding, ...]:
 
 def _script(report: Report, profile: Profile) -> str:
     """The job script; of a layout that cannot be written as one, the reason as a comment."""
-    if profile.scheduler != "slurm" or report.loaded is None:
+    return _job_script(report.loaded.layout, profile) if report.loaded is not None else ""
+
+
+def _job_script(work: Layout | ScriptJob, profile: Profile) -> str:
+    """The job script of ``work``; empty where the cluster needs none."""
+    if profile.scheduler != "slurm":
         return ""
     from rltui.runs.script import preview_script
 
     try:
-        return preview_script(report.loaded.layout, profile)
+        return preview_script(work, profile)
     except RltuiError as error:
         return f"# {error.message}"

@@ -83,9 +83,10 @@ class JobWords:
     def _write_last_word(self, run: RunSummary, now: float) -> None:
         """Write down the end of a job that died without a word, before the scheduler forgets it."""
         job = run.job
-        if job is None or run.end is not None or job.state not in ("failed", "cancelled"):
+        if job is None or run.end is not None or not job.has_ended:
             return
-        if now - job.ended_at < LAST_WORD_S:
+        speaks_itself = not run.is_adopted
+        if speaks_itself and (job.state == "completed" or now - job.ended_at < LAST_WORD_S):
             return
         # the next refresh writes it where this one cannot
         with contextlib.suppress(ClusterError):
@@ -111,7 +112,7 @@ def _with_job(run: RunSummary, job: JobSnapshot | None) -> RunSummary:
     if job is None:
         # asked for but not told of: it was submitted, so it waits or runs until somebody says otherwise
         return structs.replace(run, state="queued") if run.state == "unknown" and run.end is None else run
-    facts = job_facts(run.stage, run.end, job, run.job_restart)
+    facts = job_facts(run.stage, run.end, job, run.job_restart, is_adopted=run.is_adopted)
     end = run.end
     if end is not None and facts.state in ("queued", "starting"):
         end = None
@@ -133,6 +134,6 @@ def write_last_word(client: RelayClient, run: RunSummary, job: JobSnapshot) -> N
     """
     from rltui.watch.jobs import last_word
 
-    end = last_word(job)
+    end = last_word(job, is_adopted=run.is_adopted)
     path = rundir.attempt_folder(run.path, run.attempt)
     write_end(client, path, end.outcome, end.reason, end.at or None)

@@ -25,16 +25,19 @@ from rltui.runs.directory import ClaimedError, new_run_id
 from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
 from rltui.service.script_changes import changed_section, problems_of
 from rltui.service.submit import submit_attempt
+from rltui.service.wishes import read_wishes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rltui.check.findings import Finding
+    from rltui.check.run import Report
     from rltui.cluster.profile import Profile
     from rltui.dialects.schema import Checkpoints, Dialect
     from rltui.importers.read import Imported
     from rltui.service.context import Context
     from rltui.service.submit import Launched
+    from rltui.service.wishes import Wishes
 
 _STARTS_OTHERS = re.compile(r"^[^#\n]*\b(?:srun|mpirun|mpiexec|pdsh|clush|ssh|deepspeed)\b", re.MULTILINE)
 """Commands by which a script starts the other nodes itself; ``deepspeed`` does so by its own host file."""
@@ -52,21 +55,6 @@ _JOINS_RAY = re.compile(r"^[^#\n]*\bray start\b[^\n]*--address", re.MULTILINE)
 _PASSES_ON = re.compile(r"""\$[@*]|\$\{[@*][}:]""")
 
 
-class Wishes(Struct, frozen=True, kw_only=True):
-    """What the user says beside the script; None and empty: as the script or the cluster has it."""
-
-    nodes: int | None = None
-    gpus_per_node: int | None = None
-    gpu: str = ""
-    name: str = ""
-    folder: str = ""
-    dialect: str = ""
-    on_each_node: bool | None = None
-    words: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-    """``slurm.time=2:00:00`` and the like."""
-
-
 class Prepared(Struct, frozen=True, kw_only=True):
     """A script as it would be launched.
 
@@ -76,6 +64,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
         notes: What was recognised, taken and assumed, a line each.
         problems: Why it cannot work as asked, a line each; these stand in the way of a launch.
         findings: What a check says of it: warnings, as the script is not ours.
+        drawing: The nodes × GPUs picture of what the importer read.
+        arithmetic: Its arithmetic in words.
     """
 
     job: ScriptJob
@@ -83,6 +73,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     problems: tuple[str, ...]
     findings: tuple[Finding, ...]
+    drawing: tuple[str, ...] = ()
+    arithmetic: tuple[str, ...] = ()
 
 
 def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
@@ -102,13 +94,13 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     on_each_node = not needs_ray and _starts_one_node(shown) if wishes.on_each_node is None else wishes.on_each_node
     folder = wishes.folder or (str(Path.cwd()) if not profile.host else "")
     job = ScriptJob(
-        name=_name(wishes.name or path.stem),
+        name=run_name(wishes.name or path.stem),
         dialect=dialect,
         script=f"script{path.suffix if path.suffix in ENDINGS else ''}",
         source=str(path.absolute()),
         words=wishes.words,
         folder=folder,
-        passes_words=path.suffix == ".py" or bool(_PASSES_ON.search(shown)),
+        passes_words=passes_words(shown, path),
         checkpoints=checkpoint_folder(shown, path, folder, wishes.words, dialect.checkpoints),
         on_each_node=on_each_node and hardware.nodes > 1,
         starts_ray=starts_ray,
@@ -117,22 +109,25 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
         hardware=changed_section(hardware, "hardware", wishes.settings),
         slurm=_slurm(shown, wishes.settings),
     )
+    report = _report(shown, path, job.hardware)
     return Prepared(
         job=job,
         text=text,
         notes=(*notes, *hardware_notes, *_node_notes(shown, hardware.nodes, needs_ray, on_each_node), *import_notes),
         problems=tuple(problems_of(job)),
-        findings=_findings(shown, path, job.hardware),
+        findings=tuple(one for one in report.findings if one.severity in ("error", "warning")) if report else (),
+        drawing=report.drawing if report else (),
+        arithmetic=report.arithmetic_lines if report else (),
     )
 
 
-def _findings(text: str, path: Path, hardware: Hardware) -> tuple[Finding, ...]:
-    """Errors and warnings of a check; none where nothing is trained on a card, or the script cannot be read."""
+def _report(text: str, path: Path, hardware: Hardware) -> Report | None:
+    """What a check says; None where nothing is trained on a card, or the script cannot be read."""
     if hardware.on_cpu or path.suffix == ".py":
-        return ()
+        return None
     card = [f"hardware.gpu={hardware.gpu}"] if find_gpu(hardware.gpu) is not None else []
     report = check_script_text(text, path, given=card)
-    return tuple(one for one in report.findings if report.readable and one.severity in ("error", "warning"))
+    return report if report.readable else None
 
 
 def launch_script(context: Context, prepared: Prepared, *, anyway: bool = False, tries: int = 5) -> Launched:
@@ -150,6 +145,16 @@ def launch_script(context: Context, prepared: Prepared, *, anyway: bool = False,
         if tries <= 1:
             raise
     return launch_script(context, prepared, anyway=anyway, tries=tries - 1)
+
+
+def launch_words(context: Context, source: str, words: Sequence[str]) -> Launched:
+    """Launch the script ``source`` with what stands behind it in ``rltui launch --script``.
+
+    Raises:
+        RltuiError: As for ``read_wishes``, ``prepare`` and ``launch_script``.
+    """
+    wishes = read_wishes(words)
+    return launch_script(context, prepare(source, wishes, context.cluster.profile), anyway=wishes.anyway)
 
 
 def checkpoint_folder(text: str, path: Path, folder: str, words: Sequence[str], marks: Checkpoints) -> str:
@@ -274,7 +279,12 @@ def _slurm(text: str, settings: Sequence[str]) -> Slurm:
     return changed_section(msgspec.convert(found, Slurm), "slurm", settings)
 
 
-def _name(stem: str) -> str:
-    """A run's name out of a file's."""
+def passes_words(text: str, path: Path) -> bool:
+    """Whether a script hands its arguments on to what trains, so that words can be appended."""
+    return path.suffix == ".py" or bool(_PASSES_ON.search(text))
+
+
+def run_name(stem: str) -> str:
+    """A run's name out of a file's or a job's."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:48]
     return name or "script"

@@ -63,7 +63,7 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     """
     client = context.cluster.client
     attempt = rundir.attempt_folder(run.path, run.attempt)
-    names = [entry.name for entry in client.list(attempt) if entry.type == "file"]
+    names = [entry.name for entry in client.list(attempt) if entry.type in ("file", "link")]
     picture = read_picture(client, run, names)
     logs = _logs(client, attempt, names, quick=quick)
     findings = examine([*(_log(client, attempt, name, quick) for name in logs), *_said_besides(picture)])

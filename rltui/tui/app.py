@@ -178,6 +178,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     @on(messages.PresetsFetched)
     @on(messages.ReviewFetched)
     @on(messages.LogPartFetched)
+    @on(messages.JobsFetched)
     def route(self, message: CockpitMessage) -> None:
         """Hand a message to every screen; each takes what concerns it."""
         for screen in self.screen_stack:
@@ -207,6 +208,11 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.say(f"launched {message.run_id}")
         if isinstance(self.top, screen_class("launch")):
             self._open_run(message.run_id)
+
+    def on_adopted(self, message: messages.Adopted) -> None:
+        """Say it; the list of runs has it in a moment."""
+        self.say(f"{message.run_id} is a run now")
+        self.route(message)
 
     # --- from place to place
 

@@ -25,6 +25,7 @@ VERBS: dict[str, str] = {
     "logs": "run",
     "events": "run",
     "clusters": "",
+    "jobs": "",
     "connect": "cluster",
     "keys": "",
     "theme": "theme",

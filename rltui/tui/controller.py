@@ -166,6 +166,14 @@ class Controller:
         """Launch: :class:`~rltui.tui.messages.Launched`."""
         self._act(f"launch {preset}", lambda: messages.Launched(self._cockpit.launch(preset, overrides, cluster)))
 
+    def ask_jobs(self) -> None:
+        """Ask for the jobs that are no runs: :class:`~rltui.tui.messages.JobsFetched`."""
+        self._ask(messages.LIST_JOBS, lambda: messages.JobsFetched(self._cockpit.open_jobs()))
+
+    def adopt(self, cluster: str, job_id: str) -> None:
+        """Make a run of a job: :class:`~rltui.tui.messages.Adopted`."""
+        self._act(f"adopt {job_id}", lambda: messages.Adopted(self._cockpit.adopt(cluster, job_id)))
+
     def _read(self, asked: str, call: Callable[[], Message]) -> None:
         self._readings.ask(lambda: self._answer(asked, call))
 

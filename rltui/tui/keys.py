@@ -37,6 +37,8 @@ class KeyContext(NamedTuple):
     problem: str = ""
     """Why what is shown cannot be done; empty where it can."""
     can_edit: bool = False
+    has_job: bool = False
+    """Whether a job that is no run is under the cursor."""
     marking: bool = False
     """Whether lines of the list can be marked."""
 
@@ -142,6 +144,11 @@ def may_change(context: KeyContext) -> str:
 def needs_clusters(context: KeyContext) -> str:
     """Off where there is one cluster only."""
     return "" if context.num_clusters > 1 else "there is one cluster only: rltui setup adds another"
+
+
+def needs_job(context: KeyContext) -> str:
+    """Off where no job is selected, and in a cockpit that only shows."""
+    return may_change(context) or ("" if context.has_job else "no job is selected")
 
 
 def needs_question(context: KeyContext) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from textual.message import Message
 
 if TYPE_CHECKING:
-    from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, PresetSummary, WhyReport
+    from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.doors import PendingQuestion
     from rltui.tui.refresh import Source
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
@@ -170,6 +170,22 @@ class Launched(CockpitMessage):
         self.run_id = run_id
 
 
+class JobsFetched(CockpitMessage):
+    """The user's jobs that are no runs."""
+
+    def __init__(self, jobs: tuple[OpenJob, ...]) -> None:
+        super().__init__()
+        self.jobs = jobs
+
+
+class Adopted(CockpitMessage):
+    """A job became a run."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__()
+        self.run_id = run_id
+
+
 class RequestFailed(CockpitMessage):
     """Something that was asked for did not work out; ``asked`` is a verb phrase such as ``launch local/grpo-tiny``."""
 
@@ -178,6 +194,10 @@ class RequestFailed(CockpitMessage):
         self.asked = asked
         self.error = error
         self.hint = hint
+
+
+LIST_JOBS = "list the jobs"
+"""The verb phrase of asking for jobs that are no runs."""
 
 
 def why_phrase(run_id: str) -> str:

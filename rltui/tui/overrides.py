@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rltui.tui.commands import extend
 
 
@@ -17,6 +19,14 @@ def override_problem(text: str) -> str:
     if not equals or not key.strip():
         return "an override is key.path=value, such as train.steps=100"
     return "" if value.strip() else f"{key.strip()} has no value"
+
+
+def script_words(text: str) -> tuple[tuple[str, ...], str]:
+    """What stands behind a script, as words, and what is wrong with its form; the words are judged by the check."""
+    try:
+        return tuple(shlex.split(text)), ""
+    except ValueError as error:
+        return (), f"the words cannot be read: {error}"
 
 
 def keys_that_fit(text: str) -> list[str]:

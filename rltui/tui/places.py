@@ -14,6 +14,7 @@ PLACES: dict[str, str] = {
     "launch": "LaunchScreen",
     "why": "WhyScreen",
     "clusters": "ClustersScreen",
+    "jobs": "JobsScreen",
     "help": "HelpScreen",
 }
 """Module below ``rltui.tui.screens`` → the class of its screen."""

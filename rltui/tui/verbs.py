@@ -31,7 +31,7 @@ def obey(app: Host, text: str) -> None:
         app.say(command.problem, "warning")
     elif verb in commands.TABS:
         _tab(app, verb, argument)
-    elif verb in _DIRECT and (argument or verb in ("clusters", "quit")):
+    elif verb in _DIRECT and (argument or verb in ("clusters", "jobs", "quit")):
         _DIRECT[verb](app, argument)
     elif verb == "launch":
         app.open("launch", argument)
@@ -99,6 +99,7 @@ _DIRECT: dict[str, Callable[[Host, str], None]] = {
     "theme": _theme,
     "connect": _connect,
     "clusters": lambda app, _: app.open("clusters"),
+    "jobs": lambda app, _: app.open("jobs"),
     "quit": lambda app, _: app.leave(),
     "cancel": lambda app, name: _question(app, "cancel", name),
     "resubmit": lambda app, name: _question(app, "resubmit", name),

@@ -43,7 +43,8 @@ def is_log(name: str) -> bool:
 def log_files(entries: Sequence[Entry], of_ray: Sequence[Entry]) -> tuple[LogFile, ...]:
     """The logs among the entries of an attempt and of its ``ray-logs``: its own output first, then by name."""
     nodes = sorted((match[1] for entry in entries if (match := _SAMPLER.match(entry.name))), key=len, reverse=True)
-    own = [(entry.name, entry.size) for entry in entries if entry.type == "file" and is_log(entry.name)]
+    # of a job that rltui did not start they are links to where it writes
+    own = [(entry.name, entry.size) for entry in entries if entry.type in ("file", "link") and is_log(entry.name)]
     rays = [(f"{RAY_LOGS}/{entry.name}", entry.size) for entry in of_ray if entry.type == "file" and is_log(entry.name)]
     named = sorted(own, key=lambda one: (one[0] != rundir.OUT_LOG, one[0])) + sorted(rays)
     return tuple(

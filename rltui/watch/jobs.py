@@ -64,7 +64,12 @@ _VANISHED = _Ending(
 
 
 def job_facts(
-    stage: StageSnapshot | None, end: EndSnapshot | None, job: JobSnapshot | None, start: int | None = None
+    stage: StageSnapshot | None,
+    end: EndSnapshot | None,
+    job: JobSnapshot | None,
+    start: int | None = None,
+    *,
+    is_adopted: bool = False,
 ) -> JobFacts:
     """Put together what is known of a run's newest attempt.
 
@@ -73,6 +78,7 @@ def job_facts(
         end: How it says it ended; None where it has not.
         job: The scheduler's word; None where it does not know the job, or was not asked.
         start: Which start of the job (0 is the first) the attempt's files are of; None where that is not known.
+        is_adopted: Whether rltui did not start it, so that the scheduler's word is all there is of its end.
     """
     if job is None:
         return JobFacts(state=fold_state(stage, end, None))
@@ -84,7 +90,7 @@ def job_facts(
     if job.state == "pending":
         return _waiting(job)
     if job.has_ended or job.state == "unknown":
-        return _ended(job)
+        return _ended(job, is_adopted=is_adopted)
     return JobFacts(state=_running(stage, job), sentence=_pause(job))
 
 
@@ -95,10 +101,10 @@ def fold_job_state(
     return job_facts(stage, end, job, start).state
 
 
-def last_word(job: JobSnapshot) -> EndSnapshot:
+def last_word(job: JobSnapshot, *, is_adopted: bool = False) -> EndSnapshot:
     """The end of an attempt that left no word of its own, as its ended job tells it: what ``job_facts`` shows."""
-    facts = _ended(job)
-    outcome = facts.state if facts.state in ("failed", "cancelled") else "lost"
+    facts = _ended(job, is_adopted=is_adopted)
+    outcome = facts.state if facts.state in ("finished", "failed", "cancelled") else "lost"
     return EndSnapshot(outcome=outcome, reason=in_words(facts), at=job.ended_at)
 
 
@@ -139,7 +145,9 @@ def _pause(job: JobSnapshot) -> str:
     return f"Requeued {job.restarts}×." if job.restarts else ""
 
 
-def _ended(job: JobSnapshot) -> JobFacts:
+def _ended(job: JobSnapshot, *, is_adopted: bool) -> JobFacts:
+    if job.state == "completed" and is_adopted:
+        return JobFacts(state="finished", sentence="The job completed.")
     if job.state == "unknown":
         return JobFacts(state="unknown", sentence=_VANISHED.sentence, next_step=_VANISHED.next_step)
     if job.state == "completed":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ATTEMPT_FILES = (
     *(rundir.JOB, rundir.STAGE, rundir.END, rundir.SUPERVISOR),
-    *(rundir.SUBMITTED, rundir.SLURM, rundir.FAILURE),
+    *(rundir.SUBMITTED, rundir.SLURM, rundir.FAILURE, rundir.ADOPTED),
 )
 """Files of an attempt that tell where it stands; the job's is there from the start, so no attempt is overlooked."""
 
@@ -84,6 +84,8 @@ class AttemptFacts(Struct, frozen=True, kw_only=True):
     """The word for what ended it; empty where no cause was found, None where nobody has looked."""
     restart: int | None = None
     """Which start of that job this is, 0 the first; None where it has not said."""
+    is_adopted: bool = False
+    """Whether it is a job that rltui did not start."""
     dashboard: Endpoint | None = None
     status: Endpoint | None = None
 
@@ -146,6 +148,7 @@ def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
         supervisor=decode(files.get(rundir.SUPERVISOR, ""), Supervisor),
         job_id=str(note.job_id) if note is not None else "",
         restart=note.restart if note is not None else None,
+        is_adopted=rundir.ADOPTED in files,
         failure=_failure(files),
         dashboard=Endpoint(ray.dashboard, ray.token, ray.host) if ray is not None else None,
         status=decode(files.get(rundir.STATUS_ENDPOINT, ""), Endpoint),
@@ -212,6 +215,7 @@ def summarise(facts: RunFacts, path: str, supervisor_alive: bool | None) -> RunS
         path=path,
         job_id=newest.job_id,
         job_restart=newest.restart,
+        is_adopted=newest.is_adopted,
         failure=newest.failure or "",
         failure_known=newest.failure is not None,
         last_attempt=facts.attempts[-1].number if facts.attempts else 0,

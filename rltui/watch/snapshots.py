@@ -73,6 +73,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """Which start of that job (0 is the first) the attempt's files are of; None where they do not say."""
     scheduler_says: str = ""
     """Why the job waits or how it ended, in a sentence; empty where there is nothing to say."""
+    is_adopted: bool = False
+    """Whether it is a job that rltui did not start: nothing of rltui runs in it, so it leaves no word of its end."""
     last_attempt: int = 0
     """Number of the last attempt that was made: later than ``attempt`` where a chain of jobs waits."""
     submission: str = ""

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from rltui.check.run import check_text
-from rltui.importers.layout_of import as_yaml
+from rltui.check.script import check_script_text
 from rltui.importers.read import Imported, import_text
 
 if TYPE_CHECKING:
@@ -62,15 +61,15 @@ def scripts() -> Iterator[Script]:
                 yield Script(table.stem, {key: row[key] for key in FACTS}, settings)
 
 
-def imported(script: Script) -> Imported:
-    """The import of a script that makes these settings in its framework's syntax."""
+def source(script: Script) -> tuple[str, Path]:
+    """A script that makes these settings in its framework's syntax, and where it stands."""
     if script.framework in ("nemo-rl", "areal"):
         values = _nested(script.settings)
         values |= {"experiment_name": "one"} if script.framework == "areal" else {}
-        return import_text(yaml.safe_dump(values), Path("recipe.yaml"))
+        return yaml.safe_dump(values), Path("recipe.yaml")
     if script.framework == "prime-rl":
-        return import_text(_toml(script.settings), Path("rl.toml"))
-    return import_text(_command(script), Path("run.sh"))
+        return _toml(script.settings), Path("rl.toml")
+    return _command(script), Path("run.sh")
 
 
 def _command(script: Script) -> str:
@@ -106,12 +105,14 @@ def _toml(settings: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def false_errors(found: Imported) -> tuple[str, ...]:
-    """What the check calls an error of a script that works; an import that makes no layout counts as one."""
-    if found.layout is None:
-        return (f"no layout: {found.unmapped[0] if found.unmapped else ''}",)
-    report = check_text(as_yaml(found.layout), "imported", [CARD])
-    return tuple(f"{finding.code} {finding.message}" for finding in report.findings if finding.severity == "error")
+def false_errors(script: Script) -> tuple[str, ...]:
+    """What ``rltui check`` calls an error of a script that works; an import that makes no layout counts as one.
+
+    The framework's own assertions are asked as well as the rules about layouts.
+    """
+    report = check_script_text(*source(script), given=[CARD])
+    wrong = ("error", "L002")
+    return tuple(f"{one.code} {one.message}" for one in report.findings if one.severity in wrong or one.code in wrong)
 
 
 def split(script: Script, found: Imported) -> dict[str, str]:
@@ -127,9 +128,9 @@ def score() -> Score:
     """Shares of scripts that check clean, and of numbers of the GPU split that are right and wrong, in percent."""
     from score import Figure, Score
 
-    every = [(script, imported(script)) for script in scripts()]
-    working = [(script, found) for script, found in every if script.works]
-    errors = {script.facts["id"]: wrong for script, found in working if (wrong := false_errors(found))}
+    every = [(script, import_text(*source(script))) for script in scripts()]
+    working = [script for script, _ in every if script.works]
+    errors = {script.facts["id"]: wrong for script in working if (wrong := false_errors(script))}
     verdicts = [(script, column, word) for script, found in every for column, word in split(script, found).items()]
     shares = {
         word: 100 * sum(verdict == word for *_, verdict in verdicts) / len(verdicts) for word in ("right", "wrong")

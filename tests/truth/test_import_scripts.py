@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 import pytest
-from import_scripts import Script, false_errors, imported, score, scripts
+from import_scripts import Script, false_errors, score, scripts
 
 GROUPS = {name: list(rows) for name, rows in groupby(scripts(), key=lambda script: script.framework)}
 
@@ -18,7 +18,7 @@ def test_there_are_tables_of_nine_frameworks() -> None:
 @pytest.mark.parametrize("framework", GROUPS)
 def test_scripts_that_work_check_clean(framework: str) -> None:
     working = [script for script in GROUPS[framework] if script.works]
-    wrong = {script.facts["id"]: found for script in working if (found := false_errors(imported(script)))}
+    wrong = {script.facts["id"]: found for script in working if (found := false_errors(script))}
     assert len(wrong) <= max(1, 0.05 * len(working)), wrong
 
 
@@ -40,5 +40,5 @@ def test_a_mistake_is_still_an_error() -> None:
         "data.max_response_length": "8192",
     }
     facts = {"program": "verl.trainer.main_ppo", "published": "fits"}
-    codes = {error.split()[0] for error in false_errors(imported(Script("verl", facts, settings)))}
+    codes = {error.split()[0] for error in false_errors(Script("verl", facts, settings))}
     assert {"M301", "E313"} <= codes

@@ -109,3 +109,19 @@ def review(preset: PresetSummary, overrides: tuple[str, ...], cluster: str = "lo
         if cluster == "local"
         else SCRIPT.format(name=preset.name, nodes=preset.nodes, gpus=preset.gpus_per_node),
     )
+
+
+def script_review(path: str, words: tuple[str, ...], cluster: str) -> LaunchReview:
+    problem = "--nodes: expected one argument" if words[-1:] == ("--nodes",) else ""
+    errors = (Finding(code="SCRIPT", severity="error", message=problem),) if problem else ()
+    warning = Finding(code="M501", severity="warning", message="the learner takes 92 of 80 GiB.", key="actor.param")
+    return LaunchReview(
+        preset=path,
+        overrides=words,
+        findings=(*errors, warning),
+        notes=("read as a script of verl", "2 nodes with 8 GPUs each, by its #SBATCH lines"),
+        drawing=("node0 ┃ L0 ┃ L1 ┃ E0 ┃",),
+        commands=(f"rltui launch --script {path} {' '.join(words)}".strip(),),
+        cluster=cluster,
+        script="#!/bin/bash\npython3 -m verl.trainer.main_ppo\n",
+    )

@@ -10,12 +10,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from canned_actions import CLUSTERS, LOWER_MEMORY, WHY, resubmission
-from canned_launch import PRESETS, review
+from canned_launch import PRESETS, review, script_review
 from canned_runs import NOW, RUNS, log_lines, snapshot, summary
 
+from rltui.cluster.jobs import JobSnapshot
 from rltui.errors import ClusterError, RltuiError, UsageError
-from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, PresetSummary, WhyReport
+from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
 from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot, RunsSnapshot, RunSummary
+
+JOBS = tuple(
+    OpenJob(
+        cluster="isambard",
+        job=JobSnapshot(
+            job_id=job_id, state=state, name=name, partition="gpu", started_at=NOW - 5400.0, nodes=nodes, node_count=2
+        ),
+    )
+    for job_id, state, name, nodes in (
+        ("48121", "running", "my-verl-grpo", ("node1", "node2")),
+        ("48122_3", "pending", "sweep of learning rates", ()),
+    )
+)
 
 if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter, Question
@@ -39,6 +53,7 @@ class FakeCockpit:
     lines: tuple[str, ...] | None = None
     all_clusters: tuple[ClusterSummary, ...] = CLUSTERS
     questions: tuple[Question, ...] = ()
+    all_jobs: tuple[OpenJob, ...] = JOBS
     calls: list[tuple[str, ...]] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     error: RltuiError = field(
@@ -112,7 +127,10 @@ class FakeCockpit:
 
     def review(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchReview:
         self._called("review", preset, *overrides, *([cluster] if cluster != "local" else []))
-        return review(next(each for each in PRESETS if each.name == preset), overrides, cluster)
+        if preset.endswith("missing"):
+            raise UsageError(f"there is no preset or file {preset!r}")
+        known = next((each for each in PRESETS if each.name == preset), None)
+        return review(known, overrides, cluster) if known else script_review(preset, overrides, cluster)
 
     def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> str:
         self._called("launch", preset, *overrides, *([cluster] if cluster != "local" else []))
@@ -120,6 +138,15 @@ class FakeCockpit:
         new = summary(run_id, "queued", "queued", 1, detail="first in line", cluster=cluster)
         self.all_runs = (new, *self.all_runs)
         return run_id
+
+    def open_jobs(self) -> tuple[OpenJob, ...]:
+        self._called("open_jobs")
+        return self.all_jobs
+
+    def adopt(self, cluster: str, job_id: str) -> str:
+        self._called("adopt", cluster, job_id)
+        self.all_jobs = tuple(one for one in self.all_jobs if (one.cluster, one.job.job_id) != (cluster, job_id))
+        return f"adopted-{job_id}"
 
     def preview_cancel(self, run_id: str) -> ActionPreview:
         self._called("preview_cancel", run_id)

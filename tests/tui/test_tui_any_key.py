@@ -35,6 +35,7 @@ OPEN: dict[str, Callable[[CockpitApp], object]] = {
     "launch": lambda app: app.open("launch"),
     "why": lambda app: app.open("why", app.pictures.ids[0]),
     "clusters": lambda app: app.open("clusters"),
+    "jobs": lambda app: app.open("jobs"),
     "confirm": lambda app: app.push_screen(
         ConfirmScreen(Ask("cancel", app.pictures.ids[0]), FakeCockpit().preview_cancel(app.pictures.ids[0]))
     ),

@@ -177,7 +177,7 @@ async def test_a_search_in_the_end_of_a_long_log_says_that_it_is_no_more() -> No
         await enter(pilot, "/no-such-word\n")
         await until_text(pilot, "in this part")
         assert "only the last" in notices(pilot)
-        assert "grep -rn no-such-word" in notices(pilot)
+        assert "--grep '(?i)no\\-such\\-word'" in notices(pilot)
 
 
 @pytest.mark.parametrize(("num_bytes", "words"), [(0, "0 B"), (9_400, "9.4 kB"), (165e6, "165 MB"), (1.2e9, "1.2 GB")])

@@ -14,6 +14,7 @@ from rltui.tui.places import PLACES, screen_class
 from rltui.tui.screens.clusters import ClustersScreen
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.help import HelpScreen, help_lines
+from rltui.tui.screens.jobs import JobsScreen
 from rltui.tui.screens.keyed import Moving
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.pick import PickScreen
@@ -30,6 +31,7 @@ SCREENS = {
     "launch": LaunchScreen,
     "why": WhyScreen,
     "clusters": ClustersScreen,
+    "jobs": JobsScreen,
     "confirm": ConfirmScreen,
     "pick": PickScreen,
     "help": HelpScreen,

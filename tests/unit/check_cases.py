@@ -257,7 +257,7 @@ MEMORY: list[Case] = [
     ("M308", "gpu", ["slurm.mem_gib=8"], ["slurm.mem_gib=16"]),
     ("M308", "gpu", ["slurm.mem_gib=8", "hardware.memory_gib_per_node=512"],
      ["slurm.mem_gib=16", "hardware.memory_gib_per_node=512"]),
-    ("M309", "gpu", ["roles.learner.model=/models/Qwen3-8B"], []),
+    ("M309", "gpu", ["roles.learner.model=/models/ours-v3"], ["roles.learner.model=/models/Qwen3-8B"]),
     ("M309", "opd", ["roles.teacher.model=org/unheard-of"], []),
 ]  # fmt: skip
 

@@ -177,6 +177,11 @@ def test_a_script_without_a_layout_is_still_asked(capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert "F102" in out
     assert "L002" in out
+    assert "trainer.n_gpus_per_node shows only in a run (--set VARIABLE=VALUE" in out
+    main(["check", str(run_sh), "--set", "GPUS=8"])
+    given = capsys.readouterr().out
+    assert "L002" not in given
+    assert "bundled trainers" not in given  # no concern of another system's script
     assert main(["draw", str(run_sh)]) == 2
     assert "leaves its GPUs open" in capsys.readouterr().err
 

@@ -250,3 +250,39 @@ def test_rates_measured_on_the_cluster_stand_before_published_ones(tmp_path: Pat
     (tmp_path / "calibration.json").write_text("[]")
     with pytest.raises(ValueError, match=r"calibration\.json"):
         read_calibration(tmp_path)
+
+
+@pytest.mark.parametrize("async_steps", [0, 1])
+def test_the_even_division_is_among_three_and_says_why(async_steps: int) -> None:
+    three = propose(request(async_steps=async_steps))
+    even = [each for each in three if each.setup.placement == "apart" and each.setup.learner.ranks == 4]
+    assert len(three) == 3
+    assert len(even) == 1
+    assert "half and half" in even[0].why
+    assert [each.rank for each in three] == [1, 2, 3]
+
+
+def test_the_even_division_does_not_displace_the_fastest() -> None:
+    three, one = propose(request()), propose(request(), 1)
+    assert one[0].text == three[0].text
+    assert propose(request(), 2)[1].text == three[1].text
+
+
+def test_a_calibration_in_the_state_directory_changes_what_the_verb_says(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLTUI_STATE_DIR", str(tmp_path))
+    words = ["plan", "--model", SEVEN, "--gpus", "2x4xH100", "--json"]
+    assert main(words) == 0
+    before = json.loads(capsys.readouterr().out)
+    (tmp_path / "calibration.json").write_text('{"H100-SXM-80GB": {"dense": {"training": 0.7, "decode": 0.6}}}')
+    assert main(words) == 0
+    after = json.loads(capsys.readouterr().out)
+    assert (before["trust"], after["trust"]) == (
+        "no published point of a dense model is known: rates are assumed",
+        "measured on this cluster",
+    )
+    assert after["proposals"][0]["time"]["train_s"] < before["proposals"][0]["time"]["train_s"]
+    (tmp_path / "calibration.json").write_text("[]")
+    assert main(words) == 2
+    assert "Measured rates cannot be read" in capsys.readouterr().err

@@ -16,7 +16,8 @@ from rltui.runs.directory import Attempt
 from rltui.runs.script import preview_script
 from rltui.runs.script_job import ScriptJob, is_script, script_job
 from rltui.service.script_changes import changed_script, resumed
-from rltui.service.scripts import Prepared, Wishes, prepare
+from rltui.service.scripts import Prepared, prepare
+from rltui.service.wishes import Wishes
 
 ROOT = Path(__file__).parents[2]
 SLURM = Profile(name="lab", host="lab", scheduler="slurm", gpu="H100-SXM-80GB", gpus_per_node=8)

@@ -209,8 +209,8 @@ def host_memory(subject: Subject) -> Iterator[Trouble]:
 def unknown_model(subject: Subject) -> Iterator[Trouble]:
     """A model's shape is not known, so nothing is said about its memory.
 
-    Known are published names and local folders with a config.json. A path of the cluster is not seen from here. (For a
-    card that is not known, see H403.)
+    Known are published names and local folders with a config.json. A path of the cluster is not seen from here, and is
+    known where its last part is a published name. (For a card that is not known, see H403.)
     """
     if subject.layout.hardware.on_cpu:
         return

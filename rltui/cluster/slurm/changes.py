@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rltui.cluster.slurm.errors import SlurmRefusedError, SlurmUnansweredError
+from rltui.cluster.slurm.folding import is_same_job
 from rltui.cluster.slurm.marks import is_foreign
 from rltui.cluster.slurm.nodelist import expand, fold, merged
 from rltui.cluster.slurm.records import new_mark, split_records
@@ -25,10 +26,12 @@ WAIT_STEP_S = 2.0
 ACTIVE = frozenset({"running", "suspended", "completing"})
 
 
-def cancel(client: SlurmClient, job_id: str, uuid: str) -> bool:
+def cancel(client: SlurmClient, job_id: str, uuid: str, known: JobSnapshot | None = None) -> bool:
     """End a job; see ``SlurmClient.cancel``."""
     rows = client.queue([job_id])
     uid = client.uid()
+    if known is not None and any(owner != uid or not is_same_job(known, job) for owner, job in rows):
+        return False
     if uuid and any(owner != uid or is_foreign(job, uuid) for owner, job in rows):
         return False
     if not _own(client, job_id, rows) or all(job.has_ended for _, job in rows):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from rltui.cluster.relay_types import RelayError
 from rltui.cluster.slurm import changes, lookup
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.ids import checked
+from rltui.cluster.slurm.job_details import JobDetails, read_jobs
 from rltui.cluster.slurm.queries import (
     accounting_argv,
     pending_argv,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
     from rltui.cluster.slurm.queries import Place
 
+Answer = TypeVar("Answer")
 DEFAULT_MIN_JOB_AGE_S = 300
 LONGEST_AGO_S = 60 * 86400.0
 """How far back the accounting is ever asked: long spans are a burden to sites, and no job runs that long."""
@@ -100,6 +102,26 @@ class SlurmClient:
     def attempts(self, job_id: str, since: float = 0.0) -> tuple[JobSnapshot, ...]:
         """Every start of a job, oldest first: requeues keep the id, and only the submit times tell them apart."""
         return tuple(told_apart([job for _, job in self.accounting(since, [checked(job_id)])]))
+
+    def details(self, job_id: str) -> tuple[JobDetails, ...]:
+        """What the controller knows of a job, whoever owns it: several where the id is an array's; none of an unknown.
+
+        Raises:
+            SlurmUnansweredError: It did not answer.
+        """
+        return self._told_of(["scontrol", "--oneliner", "show", "job", checked(job_id)], read_jobs, ())
+
+    def batch_script(self, job_id: str) -> str:
+        """The text that a job was submitted with; empty where it has none, or the controller gives none away."""
+        return self._told_of(["scontrol", "write", "batch_script", checked(job_id), "-"], str, "")
+
+    def _told_of(self, argv: Sequence[str], read: Callable[[str], Answer], otherwise: Answer) -> Answer:
+        try:
+            return read(self.runner.ask(argv))
+        except SlurmUnansweredError as error:
+            if error.trouble.kind not in ("gone", "refused", "unknown"):
+                raise
+            return otherwise
 
     def pending(self, partitions: Sequence[str]) -> dict[str, Place]:
         """The place in its partition's queue, from 1, of every pending job that may start; empty where jobs are hidden.
@@ -183,9 +205,9 @@ class SlurmClient:
 
     # changing
 
-    def cancel(self, job_id: str, *, uuid: str = "") -> bool:
-        """End a job; False where it has ended already, or (with ``uuid``) the id is another job's by now."""
-        return changes.cancel(self, checked(job_id), uuid)
+    def cancel(self, job_id: str, *, uuid: str = "", known: JobSnapshot | None = None) -> bool:
+        """End a job; False where it has ended already, or the id is another job's than ``uuid`` or ``known`` by now."""
+        return changes.cancel(self, checked(job_id), uuid, known)
 
     def hold(self, job_id: str) -> None:
         """Keep a pending job from starting."""

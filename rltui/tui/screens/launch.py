@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
 from textual.reactive import var
 
+from rltui.service.cockpit import opened_file
 from rltui.tui import keys, messages
-from rltui.tui.overrides import complete_override, override_problem, with_override
+from rltui.tui.overrides import complete_override, override_problem, script_words, with_override
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.widgets.launch_panes import PresetList, ReviewPane, ScriptPane
 
@@ -60,7 +63,7 @@ KEYS = keys.KeyTable(
                     "cluster", ("c",), "cluster", "Launch on the next cluster.", 2, keys.needs_clusters, quiet=True
                 ),
                 keys.Key("cluster_before", ("C",), "cluster", "Launch on the cluster before.", 0, keys.needs_clusters),
-                keys.Key("set", ("s",), "set", "Set a value: key.path=value.", 3),
+                keys.Key("set", ("s",), "set", "Set a value: key.path=value; of a script, its options and words.", 3),
                 keys.Key(
                     "script",
                     ("v",),
@@ -71,9 +74,18 @@ KEYS = keys.KeyTable(
                 keys.Key(
                     "fix", ("f",), "fix", "Apply the fix of the first finding that has one.", 5, _needs_fix, quiet=True
                 ),
-                keys.Key("edit", ("e",), "edit", "Edit the newest override.", 6, _needs_overrides, quiet=True),
-                keys.Key("drop", ("d",), "drop", "Drop the newest override.", 7, _needs_overrides, quiet=True),
-                keys.Key("filter", ("/",), "filter", "Show only presets with these words.", 8),
+                keys.Key(
+                    "edit",
+                    ("e",),
+                    "edit",
+                    "Edit the newest override.",
+                    7,
+                    _needs_overrides,
+                    quiet=True,
+                ),
+                keys.Key("drop", ("d",), "drop", "Drop the newest override or word.", 8, _needs_overrides, quiet=True),
+                keys.Key("open", ("o",), "open", "Launch a file: your own script, or a layout, by its path.", 6),
+                keys.Key("filter", ("/",), "filter", "Show only presets with these words.", 9),
                 keys.Key("copy", ("y",), "copy", "Copy the commands, or the script where it is shown."),
             ),
         ),
@@ -98,12 +110,13 @@ class LaunchScreen(CockpitScreen):
         self.overrides: tuple[str, ...] = ()
         self.with_script = False
         self._wished = preset
-        self._typing = ""
-        """The override that is being typed, once it has its form."""
+        self._typing: tuple[str, ...] | None = None
+        """What is set, with what is being typed once it has its form."""
         self._asked: tuple[str, tuple[str, ...], str] = ("", (), "")
         self._reviewed: PresetSummary | None = None
         self._settling: Timer | None = None
         self._launching = False
+        self._opened = ""
 
     def body(self) -> Sequence[Widget]:
         """Presets and review."""
@@ -119,6 +132,8 @@ class LaunchScreen(CockpitScreen):
         """Take presets, the review of what is chosen, and failures."""
         if isinstance(message, messages.PresetsFetched):
             self.presets.show(message.presets)
+            if self._wished and self._wished not in self.presets.names:
+                self.presets.open(opened_file(self._wished))
             self.presets.choose(self._wished)
             self._changed(at_once=True)
         elif isinstance(message, messages.ReviewFetched):
@@ -127,6 +142,10 @@ class LaunchScreen(CockpitScreen):
                 self.review = review
         elif isinstance(message, messages.RequestFailed):
             self._launching = False
+            name = message.asked.removeprefix("check ")
+            if name == self._opened:
+                self.presets.close(name)
+                self._changed()
 
     def watch_review(self) -> None:
         """Show another review."""
@@ -135,7 +154,7 @@ class LaunchScreen(CockpitScreen):
     def moved(self) -> None:
         """Another preset: what was set for the one before does not fit it."""
         if self.presets.selected != self._reviewed:
-            self.overrides, self._typing = (), ""
+            self.overrides, self._typing = (), None
             self._changed()
 
     def _changed(self, at_once: bool = False) -> None:
@@ -159,13 +178,19 @@ class LaunchScreen(CockpitScreen):
     @property
     def _tried(self) -> tuple[str, ...]:
         """What is set, with what is being typed."""
-        return with_override(self.overrides, self._typing) if self._typing else self.overrides
+        return self.overrides if self._typing is None else self._typing
 
-    def _try(self, text: str) -> None:
+    def _as_set(self, purpose: str, text: str) -> tuple[tuple[str, ...], str]:
+        """The overrides with what is typed, and what is wrong with its form."""
+        if purpose == "words":
+            return script_words(text)
+        problem = override_problem(text)
+        return (self.overrides if problem else with_override(self.overrides, text.strip())), problem
+
+    def _try(self, tried: tuple[str, ...]) -> None:
         """Check what is being typed, as if it were set; what was found before stays in sight until then."""
-        typing = "" if override_problem(text) else text.strip()
-        if typing != self._typing:
-            self._typing = typing
+        if tried != self._tried:
+            self._typing = tried
             if self._settling is not None:
                 self._settling.stop()
             self._settling = self.set_timer(TYPED_SETTLE_S, self._check)
@@ -231,12 +256,31 @@ class LaunchScreen(CockpitScreen):
         self.cockpit.say(f"launching {self._asked[0]} {self.cockpit.glyphs.ellipsis}")
 
     def do_set(self) -> None:
-        """Type an override; a draft that was left is still there."""
-        self.prompting.ask("override", "set", self.prompting.draft, "key.path=value, tab completes", complete_override)
+        """Type an override; a draft that was left is still there. Of a script, all words behind it are edited."""
+        self._ask_words() if self._on_script else self._ask_override(self.prompting.draft)
 
     def do_edit(self) -> None:
         """Edit the newest override."""
-        self.prompting.ask("override", "set", self.overrides[-1], "key.path=value, tab completes", complete_override)
+        self._ask_words() if self._on_script else self._ask_override(self.overrides[-1])
+
+    @property
+    def _on_script(self) -> bool:
+        return self.presets.selected is not None and self.presets.selected.is_script
+
+    def _ask_override(self, text: str) -> None:
+        self.prompting.ask("override", "set", text, "key.path=value, tab completes", complete_override)
+
+    def _ask_words(self) -> None:
+        self.prompting.ask("words", "run with", shlex.join(self.overrides), "--nodes 2 slurm.time=1:00:00 -- its words")
+
+    def do_open(self) -> None:
+        """Type the path of a file."""
+        self.prompting.ask("file", "open", hint="run.sh, ~/work/train.sbatch, layout.yaml")
+
+    def _open(self, path: str) -> None:
+        self._opened = str(Path(path).expanduser())
+        self.presets.open(opened_file(self._opened))
+        self.moved()
 
     def do_cluster(self) -> None:
         """Launch on the next cluster."""
@@ -286,18 +330,21 @@ class LaunchScreen(CockpitScreen):
         """Filter and check while typing."""
         if purpose == "filter":
             self._narrow(text)
-        elif purpose == "override":
-            self._try(text)
+        elif purpose in ("override", "words"):
+            tried, problem = self._as_set(purpose, text)
+            self._try(self.overrides if problem else tried)
 
     def answer(self, purpose: str, text: str) -> str:
-        """An override that has no proper form stays in the prompt."""
+        """What has no proper form stays in the prompt."""
         text = text.strip()
-        if purpose != "override" or not text:
+        if purpose == "file" and text:
+            self._open(text)
+        if purpose not in ("override", "words") or not (text or purpose == "words"):
             return ""
-        problem = override_problem(text)
+        tried, problem = self._as_set(purpose, text)
         if not problem:
-            self.prompting.draft, self._typing = "", ""
-            self.overrides = with_override(self.overrides, text)
+            self.prompting.draft, self._typing = "", None
+            self.overrides = tried
             self._changed(at_once=True)
         return problem
 
@@ -305,8 +352,8 @@ class LaunchScreen(CockpitScreen):
         """A draft is kept; a filter is cleared."""
         if purpose == "filter":
             self._narrow("")
-        elif purpose == "override" and self._typing:
-            self._typing = ""
+        elif purpose in ("override", "words") and self._typing is not None:
+            self._typing = None
             self._changed(at_once=True)
 
     def _narrow(self, words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Container
 from textual.reactive import var
 
-from rltui.onnode import rundir
 from rltui.tui import formats, keys, messages
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.log_keys import LogKeys
@@ -253,9 +253,9 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         if purpose == "search" and pane is not None and run is not None:
             pane.search(text)
             if pane.not_seen:
-                name = "" if self.log_name == ALL_LOGS else self.log_name or rundir.OUT_LOG
-                command = shlex.join(["grep", "-rn", text, f"{rundir.attempt_folder(run.path, run.attempt)}/{name}"])
-                self.cockpit.say(f"{pane.not_seen}\nall of it, on {run.cluster}: {command}", "warning")
+                log = {"": [], ALL_LOGS: ["--log", "."]}.get(self.log_name, ["--log", self.log_name])
+                command = shlex.join(["rltui", "logs", run.run_id, "--grep", f"(?i){re.escape(text)}", *log])
+                self.cockpit.say(f"{pane.not_seen}\nall of it: {command}", "warning")
         return ""
 
     def left(self, purpose: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 def preset_row(preset: PresetSummary, width: int, selected: bool, glyphs: Glyphs) -> Line:
     """One preset of the list."""
     size = formats.shape(preset.nodes, preset.gpus_per_node, glyphs.times)
+    kind = f"{preset.algorithm.upper():5} {size:>5}" if preset.nodes else preset.algorithm
     name_width = max(8, width - 14)
     return line(
         (glyphs.cursor if selected else " ", "accent"),
         (pad(clip_start(preset.name, name_width, glyphs.ellipsis), name_width), "text"),
-        (f" {pad(preset.algorithm.upper(), 5)} {pad(size, 5, right=True)} ", "dim"),
+        (f" {pad(kind, 11)} ", "dim"),
         selected=selected,
     )
 
@@ -61,19 +63,27 @@ def review_lines(
     if preset is not None and preset.summary:
         lines += [*wrapped(preset.summary, width, " ", "dim"), BLANK]
     if overrides:
-        lines += _part("overrides", [line("  ", (text, "accent")) for text in overrides], width, glyphs)
+        lines += _set(preset, overrides, width, glyphs)
     if review is None:
         return lines
     errors = [finding for finding in review.findings if finding.severity == "error"]
     others = [finding for finding in review.findings if finding.severity != "error"]
     if errors:
         lines += _part("errors", finding_lines(errors, width, glyphs), width, glyphs)
+    lines += _part("what was read", _texts(review.notes, width, "text"), width, glyphs)
     lines += _part("layout", [line("  ", (text, "text")) for text in review.drawing], width, glyphs)
     lines += _part("arithmetic", _texts(review.arithmetic, width, "text"), width, glyphs)
     if others or not errors:
         lines += _part("findings", finding_lines(others, width, glyphs), width, glyphs)
     lines += _part("what will run", _texts(review.commands, width, "accent"), width, glyphs, review.cluster)
     return lines
+
+
+def _set(preset: PresetSummary | None, overrides: Sequence[str], width: int, glyphs: Glyphs) -> list[Line]:
+    """Overrides, a line each; a script's words, as one command line."""
+    if preset is not None and preset.is_script:
+        return _part("with", _texts([shlex.join(overrides)], width, "accent"), width, glyphs)
+    return _part("overrides", [line("  ", (text, "accent")) for text in overrides], width, glyphs)
 
 
 def script_row(number: int, text: str, width: int, glyphs: Glyphs) -> Line:

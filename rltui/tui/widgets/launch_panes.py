@@ -46,6 +46,18 @@ class PresetList(ListPane):
         if name in names:
             self.go_to(names.index(name))
 
+    def open(self, file: PresetSummary) -> None:
+        """Put a file on top of the list, where it is not in it yet, and the cursor on it."""
+        if file.name not in self.names:
+            self._presets = (file, *self._presets)
+        self.narrow("")
+        self.choose(file.name)
+
+    def close(self, name: str) -> None:
+        """Take a file that cannot be read out of the list."""
+        self._presets = tuple(preset for preset in self._presets if preset.name != name)
+        self.narrow(self.query_words)
+
     @property
     def names(self) -> list[str]:
         """Names of all presets."""

@@ -1,0 +1,97 @@
+"""The relay's ``search``: lines of a file that a pattern finds, a bounded piece of the file for each request."""
+
+import os
+import re
+from typing import Iterator, List, Optional, Pattern
+
+from rltui.onnode.relay_files import _open
+from rltui.onnode.relay_request import MIB, Answer, Refusal, Request, count_of, pack, path_of, text_of
+
+BLOCK = 4 * MIB
+MAX_SCAN = 256 * MIB
+MAX_HITS = 10000
+MAX_LINE = 8192
+"""Bytes of a found line that are given, from a little before what was found."""
+
+BEFORE = 200
+_LOOKS_AROUND = re.compile(r"\\[AZ]|\(\?[=!<]")
+"""What may find something in a line alone that it does not find among other lines."""
+
+
+def search(request: Request) -> Answer:
+    """Lines with ``pattern`` from ``offset``, the start of a line, on: at most ``limit`` bytes, ``hits`` lines.
+
+    Gives ``hits`` as ``[number of the line counted from the offset's, its bytes]``, where it ended (``offset``), how
+    many line ends were passed (``lines``) and the file's ``size``. The next request goes on from there.
+    """
+    pattern = _compiled(text_of(request, "pattern"))
+    looks_around = bool(_LOOKS_AROUND.search(text_of(request, "pattern")))
+    start, most = count_of(request, "offset", 0), min(count_of(request, "hits", 1000), MAX_HITS)
+    limit = min(count_of(request, "limit", MAX_SCAN), MAX_SCAN)
+    descriptor, found = _open(path_of(request))
+    hits: List[List[object]] = []
+    lines, offset = 0, start
+    try:
+        for block in _blocks(descriptor, start, limit):
+            end = 0
+            for begin, stop, at in _found(block, pattern, looks_around):
+                lines += block.count(b"\n", end, begin)
+                end = begin
+                first = max(begin, at - BEFORE) if at - begin > MAX_LINE - BEFORE else begin
+                hits.append([lines, *pack(block[first : min(stop, first + MAX_LINE)])])
+                if len(hits) >= most:
+                    lines += 1 if block[stop : stop + 1] else 0
+                    return _answer(hits, offset + min(stop + 1, len(block)), lines, found.st_size)
+            lines += block.count(b"\n", end)
+            offset += len(block)
+    finally:
+        os.close(descriptor)
+    return _answer(hits, offset, lines, found.st_size)
+
+
+def _answer(hits: List[List[object]], offset: int, lines: int, size: int) -> Answer:
+    return {"hits": hits, "offset": offset, "lines": lines, "size": size}
+
+
+def _compiled(pattern: str) -> Pattern[bytes]:
+    try:
+        return re.compile(pattern.encode("utf-8"), re.MULTILINE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise Refusal("bad-request", "the pattern cannot be read: %s" % error) from error
+
+
+def _blocks(descriptor: int, offset: int, limit: int) -> Iterator[bytes]:
+    """Whole lines of a file, a few MiB at once; a line that is longer than a block is cut."""
+    end = offset + limit
+    while offset < end:
+        block = os.pread(descriptor, BLOCK, offset)
+        if len(block) == BLOCK:
+            block = block[: block.rfind(b"\n") + 1] or block
+        if not block:
+            return
+        yield block
+        offset += len(block)
+
+
+def _found(block: bytes, pattern: Pattern[bytes], looks_around: bool) -> Iterator[List[int]]:
+    """Start and end of each line with the pattern, and where in it that is.
+
+    The block is searched as one, which is fast; as a pattern may reach over a line's end, each line found is then
+    searched alone.
+    """
+    at = 0
+    while at < len(block):
+        match = None if looks_around else pattern.search(block, at)
+        if match is None and not looks_around:
+            return
+        begin = block.rfind(b"\n", 0, match.start()) + 1 if match else at
+        stop = _end_of_line(block, begin)
+        alone: Optional["re.Match[bytes]"] = pattern.search(block[begin:stop])
+        if alone is not None and begin < len(block):
+            yield [begin, stop, begin + alone.start()]
+        at = stop + 1
+
+
+def _end_of_line(block: bytes, begin: int) -> int:
+    stop = block.find(b"\n", begin)
+    return len(block) if stop < 0 else stop

@@ -1,0 +1,91 @@
+"""What the user says beside a script: one set of words, in the shell and in the cockpit."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, NoReturn
+
+from msgspec import Struct
+
+from rltui.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Wishes(Struct, frozen=True, kw_only=True):
+    """What the user says beside the script; None and empty: as the script or the cluster has it."""
+
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    gpu: str = ""
+    name: str = ""
+    folder: str = ""
+    dialect: str = ""
+    on_each_node: bool | None = None
+    words: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    """``slurm.time=2:00:00`` and the like."""
+    anyway: bool = False
+    """Launch it also where its roles seem to need more GPUs than it gets."""
+
+
+def add_wishes(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
+    """Declare the options of a script."""
+    group.add_argument("--nodes", type=int, metavar="N", help="nodes; else as its #SBATCH lines say")
+    group.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs of each node; 0: none")
+    group.add_argument("--gpu", default="", metavar="NAME", help="the kind of GPU")
+    group.add_argument("--name", default="", help="what the run is called; else the script's name")
+    group.add_argument(
+        "--folder", default="", metavar="DIR", help="where it runs; else here, on another host in your home"
+    )
+    where = group.add_mutually_exclusive_group()
+    each = "on_each_node"
+    where.add_argument(
+        "--on-each-node", dest=each, action="store_true", default=None, help="start it on every node, as torchrun needs"
+    )
+    where.add_argument(
+        "--on-first-node", dest=each, action="store_false", help="start it on the first; it starts the others itself"
+    )
+    group.add_argument("--dialect", default="", metavar="NAME", help="whose script it is; else it is recognised")
+    group.add_argument("--anyway", action="store_true", help="also where its roles seem to need more GPUs than it gets")
+
+
+def wishes_of(options: argparse.Namespace, words: Sequence[str]) -> Wishes:
+    """The wishes of parsed ``options``; ``words`` are the script's own arguments and ``slurm.key=value`` settings."""
+    return Wishes(
+        nodes=options.nodes,
+        gpus_per_node=options.gpus_per_node,
+        gpu=options.gpu,
+        name=options.name,
+        folder=options.folder,
+        dialect=options.dialect,
+        on_each_node=options.on_each_node,
+        words=tuple(word for word in words if not word.startswith("slurm.")),
+        settings=tuple(word for word in words if word.startswith("slurm.")),
+        anyway=options.anyway,
+    )
+
+
+def read_wishes(words: Sequence[str]) -> Wishes:
+    """Read what stands behind ``rltui launch --script FILE``.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    here = list(words).index("--") if "--" in words else len(words)
+    parser = _Parser(prog="launch", add_help=False, allow_abbrev=False)
+    add_wishes(parser)
+    options, rest = parser.parse_known_args(list(words[:here]))
+    for word in rest:
+        if word.startswith("-"):
+            raise UsageError(f"{word} is no option of a launch.", "Words of the script itself stand behind --.")
+    return wishes_of(options, [*rest, *words[here + 1 :]])
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises where the shell's would print and end the program."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong."""
+        raise UsageError(f"{message[:1].upper()}{message[1:]}.")

@@ -1,0 +1,141 @@
+"""Jobs that are no runs: of everything that the user has in Slurm's queues, what rltui did not start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rltui.tui import keys, messages
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.spans import line
+from rltui.tui.views import jobs as view
+from rltui.tui.widgets.list_pane import ListPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.widget import Widget
+
+    from rltui.service.cockpit import OpenJob
+    from rltui.tui.keys import KeyContext
+    from rltui.tui.messages import CockpitMessage
+    from rltui.tui.spans import Line
+
+
+class JobList(ListPane):
+    """One line a job."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.rows: tuple[OpenJob, ...] | None = None
+        self._now = 0.0
+
+    def show(self, rows: tuple[OpenJob, ...] | None, now: float) -> None:
+        """Show these; None while the clusters are asked. The cursor stays on its job."""
+        chosen = self.selected
+        self.rows, self._now = rows, now
+        ids = [(one.cluster, one.job.job_id) for one in rows or ()]
+        here = (chosen.cluster, chosen.job.job_id) if chosen is not None else None
+        self.cursor = ids.index(here) if here in ids else 0
+        self.repaint()
+
+    @property
+    def selected(self) -> OpenJob | None:
+        """The job under the cursor."""
+        return self.rows[self.cursor] if self.rows and self.cursor < len(self.rows) else None
+
+    def head(self) -> Sequence[Line]:
+        """Titles of the columns."""
+        return [view.job_head(self.size.width)]
+
+    def count(self) -> int:
+        """Number of jobs."""
+        return len(self.rows or ())
+
+    def row(self, index: int) -> Line:
+        """One job."""
+        assert self.rows is not None
+        return view.job_row(self.rows[index], self._now, self.size.width, self.is_selected(index), self.glyphs)
+
+    def empty(self) -> Sequence[Line]:
+        """What stands there where there is no job."""
+        waits = f" asking the schedulers {self.glyphs.ellipsis}"
+        none = " no jobs beside the runs: whatever you submit without rltui is listed here"
+        return [line((waits if self.rows is None else none, "dim"))]
+
+
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "jobs",
+            (
+                keys.Key(
+                    "adopt", ("x", "enter"), "adopt", "Make a run of the job, without touching it.", 1, keys.needs_job
+                ),
+                keys.Key("again", ("u",), "look again", "Ask the schedulers again.", 2),
+                keys.Key("copy", ("y",), "copy", "Copy the job's id.", 3, keys.needs_job),
+            ),
+        ),
+        keys.LIST,
+        keys.EVERYWHERE,
+    )
+)
+
+
+class JobsScreen(CockpitScreen, inherit_bindings=False):
+    """The user's jobs that are no runs; asked for when it opens and by a key, never by itself."""
+
+    KEYS: ClassVar[keys.KeyTable] = KEYS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs = JobList(id="jobs")
+
+    def body(self) -> Sequence[Widget]:
+        """The list."""
+        return [self.jobs]
+
+    def on_mount(self) -> None:
+        """Ask for the jobs."""
+        super().on_mount()
+        self.cockpit.controller.ask_jobs()
+
+    def receive(self, message: CockpitMessage) -> None:
+        """Take the jobs; where they cannot be had, the notice says why."""
+        if isinstance(message, messages.JobsFetched):
+            self.jobs.show(message.jobs, self.cockpit.wall_clock())
+        elif isinstance(message, messages.RequestFailed) and message.asked == messages.LIST_JOBS:
+            self.jobs.show((), self.cockpit.wall_clock())
+        elif isinstance(message, messages.Adopted):
+            self.cockpit.controller.ask_jobs()
+        self.tick()
+
+    def crumbs(self) -> Sequence[str]:
+        """Where you are."""
+        return ["jobs that are no runs"]
+
+    def mover(self) -> JobList:
+        """The list."""
+        return self.jobs
+
+    def moved(self) -> None:
+        """The footer depends on whether there is a job."""
+        self.tick()
+
+    def key_context(self) -> KeyContext:
+        """Whether there is a job under the cursor."""
+        return keys.KeyContext(readonly=self.cockpit.readonly, has_job=self.jobs.selected is not None)
+
+    def do_adopt(self) -> None:
+        """Make a run of the job."""
+        if self.jobs.selected is not None:
+            self.cockpit.controller.adopt(self.jobs.selected.cluster, self.jobs.selected.job.job_id)
+
+    def do_again(self) -> None:
+        """Ask again."""
+        self.jobs.show(None, self.cockpit.wall_clock())
+        self.cockpit.controller.ask_jobs()
+
+    def do_copy(self) -> None:
+        """Copy the job's id."""
+        if self.jobs.selected is not None:
+            self.cockpit.copy(self.jobs.selected.job.job_id, "job")

@@ -1,0 +1,147 @@
+"""Jobs and processes that rltui did not start: adopted, watched, cancelled, released, and never touched otherwise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from test_script_runs import PROFILE, TALKERS, User, eventually
+
+from rltui.onnode import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lab import Lab
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+VERL = f"""#!/bin/bash
+#SBATCH --job-name=my-grpo
+export VERL_FILE_LOGGER_PATH=$PWD/verl.jsonl
+PYTHONPATH={TALKERS} {sys.executable} -m verl.trainer.main_ppo trainer.default_local_dir=$PWD/checkpoints \\
+    trainer.resume_mode=disable trainer.total_training_steps=100000 "$@"
+"""
+STEPS = "i=0; while [ $i -lt {last} ]; do i=$((i+1)); echo step $i/{last} loss: 0.5; sleep 0.2; done"
+
+
+class Shell(User):
+    """One who starts things without rltui."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        super().__init__(folder, **environment)
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def begin(self, command: str) -> int:
+        one = subprocess.Popen(["bash", "-c", command], cwd=self.folder, start_new_session=True)
+        self.started.append(one)
+        return one.pid
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[Shell]:
+    made = Shell(tmp_path)
+    yield made
+    for one in made.started:
+        for process in processes.tree(one.pid):
+            processes.send(process.pid, process.start_time, 9)
+        one.wait()
+
+
+def at_step(user: User, *where: str) -> dict[str, Any]:
+    return dict(eventually(lambda: (found := user.only_run(*where))["stage"]["step"] and found, "a step"))
+
+
+def test_a_process_is_adopted_watched_through_tee_and_cancelled_with_its_children(user: Shell) -> None:
+    (user.folder / "run.sh").write_text(VERL)
+    pid = user.begin("bash run.sh 2>&1 | tee train.log; true")
+    eventually((user.folder / "train.log").exists, "the log")
+    user.rltui("adopt", "--pid", str(pid))
+    run = at_step(user)
+    assert (run["algorithm"], run["state"], run["is_adopted"]) == ("verl", "running", True)
+    assert "is the run" in user.rltui("adopt", "--pid", str(pid), expect=1)
+    assert "actor/pg_loss" in user.rltui("logs", run["run_id"], "-n", "5")
+    latest = json.loads(user.rltui("show", run["run_id"], "--json"))["run"]["metrics"]["latest"]
+    assert latest["time/total"] == 0.25
+    tree = processes.tree(pid)
+    assert len(tree) > 2
+    assert "cancelled" in user.rltui("cancel", run["run_id"], "--yes")
+    eventually(lambda: not any(processes.alive(one.pid, one.start_time) for one in tree), "the end of all of it")
+    assert user.only_run()["end"]["reason"] == "cancelled by the user"
+    assert "adopted without its script" in user.rltui("resubmit", run["run_id"], "--yes", expect=1)
+
+
+def test_a_process_that_ends_by_itself_is_read_to_its_last_line(user: Shell) -> None:
+    (user.folder / "train.log").touch()
+    pid = user.begin(f"exec > train.log 2>&1; {STEPS.format(last=10)}")
+    user.rltui("adopt", "--pid", str(pid), "--name", "counted")
+    run = eventually(lambda: (found := user.only_run())["end"] and found, "the end")
+    assert (run["state"], run["stage"]["step"], run["stage"]["steps"]) == ("finished", 10, 10)
+    lines = (Path(run["path"]) / "attempts/01/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(1, 11))
+
+
+def test_what_is_nobodys_or_anothers_is_refused(user: Shell) -> None:
+    assert "no process" in user.rltui("adopt", "--pid", "4194300", expect=2)
+    assert "Name one job" in user.rltui("adopt", expect=2)
+    other = subprocess.Popen(["sleep", "60"], user=65534)
+    try:
+        assert "not yours" in user.rltui("adopt", "--pid", str(other.pid), expect=2)
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_job_of_plain_sbatch_becomes_a_run_and_goes_on_when_it_is_released(
+    slurm_cluster: Lab, tmp_path: Path
+) -> None:
+    user = User(tmp_path, RLTUI_SSH_CONFIG=str(slurm_cluster.ssh_settings().config))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/clusters.yaml").write_text(PROFILE)
+    where = ("--cluster", "lab")
+    folder = slurm_cluster.exec("login", ["pwd"]).stdout.strip()
+    slurm_cluster.exec("login", ["tee", f"{folder}/mine.sh"], input=VERL)
+    options = ["--parsable", "--partition=gpu", "--output=slurm-%x-%j.out", f"--chdir={folder}"]
+    options.append("--comment=ours; StdOut=/etc/passwd UserId=bob(2002)")
+    job = slurm_cluster.exec("login", ["sbatch", *options, "mine.sh"]).stdout.strip()
+
+    (listed,) = json.loads(user.rltui("ps", "--jobs", *where, "--json").partition("\n{")[0])["jobs"]
+    assert (listed["cluster"], listed["job"]["job_id"], listed["job"]["name"]) == ("lab", job, "my-grpo")
+    told = user.rltui("adopt", job)  # there is one Slurm cluster only
+    assert "my-grpo-" in told
+    assert user.rltui("ps", "--jobs").strip() == "No jobs beside the runs."
+    run = at_step(user, *where)
+    assert (run["algorithm"], run["job_id"], run["job"]["state"]) == ("verl", job, "running")
+    assert run["job"]["nodes"][0] in user.rltui("show", run["run_id"])
+
+    assert f"{job} goes on" in user.rltui("release-run", run["run_id"])
+    assert slurm_cluster.exec("login", ["squeue", "-h", "-j", job, "-o", "%T"]).stdout.strip() == "RUNNING"
+
+    user.rltui("adopt", job, *where)
+    run = at_step(user, *where)
+    assert "is the run" in user.rltui("adopt", job, expect=1)
+    mark = f"{folder}/checkpoints/latest_checkpointed_iteration.txt"
+    saved = eventually(lambda: slurm_cluster.exec("login", ["cat", mark]).stdout.strip(), "a checkpoint")
+    user.rltui("cancel", run["run_id"], "--yes")
+    ended = eventually(lambda: (found := user.only_run(*where))["end"] and found, "the end")
+    assert ended["state"] == "cancelled"
+    preview = user.rltui("resubmit", run["run_id"], "--dry-run")
+    assert "goes on from step" in preview
+    assert int(saved) > 0
+    assert "has ended" in user.rltui("adopt", job, *where, expect=1)
+    assert "knows no job" in user.rltui("adopt", "99999", *where, expect=2)
+
+
+def test_another_users_job_is_refused(slurm_cluster: Lab, tmp_path: Path) -> None:
+    user = User(tmp_path, RLTUI_SSH_CONFIG=str(slurm_cluster.ssh_settings().config))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/clusters.yaml").write_text(PROFILE)
+    job = slurm_cluster.exec("login", ["sbatch", "--parsable", "--wrap=sleep 600"], user="bob").stdout.strip()
+    try:
+        assert "belongs to bob" in user.rltui("adopt", job, "--cluster", "lab", expect=1)
+    finally:
+        slurm_cluster.exec("login", ["scancel", job], user="bob")

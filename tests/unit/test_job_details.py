@@ -1,0 +1,43 @@
+"""What ``scontrol show job`` tells of one job, from recorded answers."""
+
+from __future__ import annotations
+
+from rltui.cluster.slurm.job_details import read_jobs
+
+ONE = (
+    "JobId=7 JobName=my run UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A Priority=1000 JobState=RUNNING "
+    "Reason=None Dependency=(null) Restarts=0 SubmitTime=1795445782 StartTime=1795445783 EndTime=1795449383 "
+    "Partition=gpu NodeList=node1 NumNodes=2 NumCPUs=1 ReqTRES=cpu=2,gres/gpu=8,gres/gpu:h100=8 "
+    "AllocTRES=cpu=2,gres/gpu=8,gres/gpu:h100=8 Command=/home/alice/my.sh --lr 1e-6 WorkDir=/home/alice "
+    "Comment=x StdOut=/etc/shadow y StdErr=/home/alice/%x-%j.err StdIn=/dev/null StdOut=/home/alice/%x-%j.out Power=\n"
+)
+ARRAY = (
+    "JobId=9 ArrayJobId=8 ArrayTaskId=3 JobName=a UserId=alice(2001) JobState=PENDING NumNodes=1-1 "
+    "TresPerNode=gres/gpu:a100:4 Command=(null) WorkDir=/x StdErr=/x/%A_%a.out StdIn=/dev/null StdOut=/x/%A_%a.out\n"
+)
+
+
+def test_a_job_with_its_gpus_command_and_logs() -> None:
+    (found,) = read_jobs(ONE)
+    assert (found.job.job_id, found.job.name, found.uid, found.job.state) == ("7", "my run", "2001", "running")
+    assert (found.nodes, found.gpus, found.gpu) == (2, 8, "h100")
+    assert (found.command, found.words, found.folder) == ("/home/alice/my.sh", ("--lr", "1e-6"), "/home/alice")
+    assert found.job.submitted_at == 1795445782.0
+    assert found.job.ended_at == 0.0  # it runs: this is when its limit is reached
+
+
+def test_what_people_write_into_a_comment_names_no_log() -> None:
+    (found,) = read_jobs(ONE)
+    assert found.logs == ("/home/alice/my run-7.out", "/home/alice/my run-7.err")
+
+
+def test_a_task_of_an_array_has_its_own_id_and_one_log() -> None:
+    (found,) = read_jobs(ARRAY)
+    assert (found.job.job_id, found.command, found.logs) == ("8_3", "", ("/x/8_3.out",))
+    assert (found.gpus, found.gpu) == (4, "a100")
+
+
+def test_no_job_and_no_output_are_nothing() -> None:
+    assert read_jobs("slurm_load_jobs error: Invalid job id specified\n") == ()
+    (found,) = read_jobs("JobId=1 UserId=a(1) JobState=RUNNING StdOut=/dev/null StdErr=/dev/null\n")
+    assert found.logs == ()

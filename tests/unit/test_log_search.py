@@ -1,0 +1,121 @@
+"""Searching whole logs through a real relay: what is found, with which numbers, over blocks and pieces."""
+
+from __future__ import annotations
+
+import json
+import re
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rltui.cli import logs
+from rltui.cli.main import main
+from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.relay_types import RelayError
+from rltui.onnode import relay_search
+from rltui.watch import log_search
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[RelayClient]:
+    client = RelayClient(LocalTransport())
+    yield client
+    client.close()
+
+
+def found(client: RelayClient, folder: Path, pattern: str) -> list[tuple[int, str]]:
+    pieces = log_search.search_log(client, str(folder), "out.log", pattern)
+    return [(hit.line, hit.text) for piece in pieces for hit in piece.hits]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["NaN", r"step 1\d*$", "^a", r"b\s+a", "[^x]*e", r"nan(?!\s)", r"e\Z", "", "$", "(?i)nan", "café"]
+)
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_it_finds_what_a_search_line_by_line_finds(client: RelayClient, tmp_path: Path, pattern: str, end: str) -> None:
+    lines = ["a b", "a e", "", "step 12", "nan", "loss NaN nan ", "x", "café", "step 1", "b", "a"]
+    (tmp_path / "out.log").write_text("\n".join(lines) + end)
+    wanted = [number for number, text in enumerate(lines, 1) if re.search(pattern.encode(), text.encode())]
+    assert [line for line, _ in found(client, tmp_path, pattern)] == wanted
+
+
+def test_numbers_hold_over_blocks_pieces_and_many_hits(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_search, "PIECE_BYTES", 3 << 20)
+    monkeypatch.setattr(log_search, "HITS_AT_ONCE", 7)
+    count = 300_000
+    with (tmp_path / "out.log").open("w") as stream:
+        stream.writelines(
+            f"step {number} {'needle' if number % 9_999 == 0 else 'straw of some length'}\n"
+            for number in range(1, count)
+        )
+    hits = found(client, tmp_path, "needle")
+    assert [line for line, _ in hits] == list(range(9_999, count, 9_999))
+    assert all(text == f"step {line} needle" for line, text in hits)
+
+
+def test_a_line_without_end_is_given_around_what_was_found(client: RelayClient, tmp_path: Path) -> None:
+    (tmp_path / "out.log").write_bytes(b"x" * 100_000 + b"needle" + b"y" * 100_000)
+    [(line, text)] = found(client, tmp_path, "needle")
+    assert line == 1
+    assert "needle" in text
+    assert len(text) <= relay_search.MAX_LINE
+
+
+def test_what_is_found_cannot_drive_a_terminal(client: RelayClient, tmp_path: Path) -> None:
+    (tmp_path / "out.log").write_bytes(b"\x1b]0;title\x07needle\x1b[2J\n")
+    assert found(client, tmp_path, "needle") == [(1, "needle")]
+
+
+def test_a_bad_pattern_and_a_missing_log_are_said(client: RelayClient, tmp_path: Path) -> None:
+    (tmp_path / "out.log").write_text("x\n")
+    with pytest.raises(RelayError, match="pattern cannot be read"):
+        found(client, tmp_path, "(")
+    with pytest.raises(RelayError, match="No such file"):
+        found(client, tmp_path / "none", "x")
+
+
+@pytest.fixture
+def grep(tmp_path: Path, client: RelayClient, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
+    folder = tmp_path / "attempts" / "01"
+    folder.mkdir(parents=True)
+    (folder / "out.log").write_text("one\ntwo\nthree\n")
+    (folder / "gpu-node7.jsonl").write_text("")
+    (folder / "node-node7.log").write_text("two of seven\n")
+    context = SimpleNamespace(cluster=SimpleNamespace(client=client))
+    run = SimpleNamespace(run_id="r", path=str(tmp_path), attempt=1, is_live=False)
+
+    class Clusters:
+        def __enter__(self) -> Any:
+            return SimpleNamespace(find=lambda _: (context, run))
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(logs, "open_clusters", lambda _: Clusters())
+
+    def run_it(*words: str) -> tuple[int, list[str]]:
+        code = main(["logs", "r", *words])
+        return code, capsys.readouterr().out.splitlines()
+
+    return run_it
+
+
+def test_the_verb_prints_numbers_and_ends_as_grep_does(grep: Any) -> None:
+    assert grep("--grep", "t") == (0, ["2: two", "3: three"])
+    assert grep("--grep", "four") == (1, [])
+    code, [text] = grep("--grep", "two", "--node", "node7", "--json")
+    assert (code, json.loads(text)["log"], json.loads(text)["line"]) == (0, "node-node7.log", 1)
+    assert grep("--grep", "two", "--log", ".log") == (0, ["out.log:2: two", "node-node7.log:1: two of seven"])
+
+
+def test_words_that_choose_nothing_are_refused(grep: Any) -> None:
+    assert grep("--grep", "x", "--log", "none")[0] == 2
+    assert grep("--node", "node7")[0] == 2
