@@ -71,7 +71,7 @@ class Evaluations:
         loop = self._loop
         limits = loop.fleet.deadlines.generate_s, sequences_per_engine(loop.layout)
         try:
-            with loop.rollouts.gate.held(loop.check_others):
+            with loop.rollouts.dispatch.held(loop.check_others):
                 return ask_engines(loop.fleet.engines, prompts, settings, *limits, loop.check_others)
         except RoleDiedError as death:
             if death.role not in loop.fleet.engines:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trainers.data.prompts import Prompt
-    from trainers.early import OnAnswer
+    from trainers.prefetch import OnAnswer
     from trainers.roles.engine import Completion, SamplingSettings
 
 

@@ -13,11 +13,11 @@ from msgspec import structs
 from trainers.data.batch import join_columns, packing_efficiency, shard, split
 from trainers.data.models import routes_to_experts
 from trainers.data.tasks import make_task
-from trainers.early import Early, expect_all
 from trainers.evaluations import Evaluations
 from trainers.idle import IdleClock
 from trainers.lookahead import Lookahead
 from trainers.metrics import check_numbers, merge, rates
+from trainers.prefetch import Prefetch, expect_all
 from trainers.proofs import prove_engines
 from trainers.reporting import Reporter
 from trainers.resuming import initial_state, restore
@@ -27,9 +27,9 @@ from trainers.roles.engine import SamplingSettings, derive_seed
 from trainers.rollouts import Rollouts, sequences_per_engine, spare_samples
 from trainers.samples import SampleLog
 from trainers.saving import Saver
-from trainers.staleness import Ages, staleness_metrics
+from trainers.staleness import StalenessCounter, staleness_metrics
 from trainers.stopping import StopRequestedError
-from trainers.utilization import Lengths, yardstick
+from trainers.utilization import Lengths, mfu_meter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from trainers.data.batch import Rows, Sample, Shard
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
-    from trainers.early import OnAnswer
+    from trainers.prefetch import OnAnswer
     from trainers.roles.calls import RoleDiedError
     from trainers.roles.engine import Completion
     from trainers.roles.fleet import Fleet
-    from trainers.roles.tally import StepReport
+    from trainers.roles.step_report import StepReport
     from trainers.session import Session
 
 log = logging.getLogger("trainers")
@@ -79,8 +79,8 @@ class Loop(abc.ABC):
             session.event("data", text, left_out=self.task.left_out)
             log.warning(text)
         self.reward = make_judges(session, fleet)
-        self.early_rewards = Early(self.judged)
-        self.early: list[Early[Any]] = [self.early_rewards]
+        self.prefetched_rewards = Prefetch(self.judged)
+        self.prefetches: list[Prefetch[Any]] = [self.prefetched_rewards]
         self.rollouts = Rollouts(
             fleet.engines,
             train.prompts_per_step,
@@ -98,7 +98,7 @@ class Loop(abc.ABC):
             train.steps,
             expect=self.expect,
         )
-        self.ages, self.idle = Ages(train.async_steps), IdleClock(self.rollouts.gate.busy_s)
+        self.staleness, self.idle = StalenessCounter(train.async_steps), IdleClock(self.rollouts.dispatch.busy_s)
         self.saver = Saver(session, fleet)
         self.state = initial_state(layout)
         self.has_experts = routes_to_experts(codec.model_path)
@@ -108,7 +108,7 @@ class Loop(abc.ABC):
             {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
         )
         self.evaluations = Evaluations(self)
-        self.yardstick = yardstick(layout, codec.model_path)
+        self.mfu_meter = mfu_meter(layout, codec.model_path)
         self.memory_gib: list[float] = []
         self._durations: dict[str, float] = {}
 
@@ -126,12 +126,12 @@ class Loop(abc.ABC):
             self.session.event("checkpoint", f"resumed from step {saved.step}", step=saved.step, path=str(path))
             log.info("resumed from %s", path)
         self.send_weights(self.state.weight_version)
-        self.fleet.naps.take_waking_s()
+        self.fleet.engine_sleep.take_waking_s()
 
     def run(self) -> bool:
         """Train until all steps are done or a stop is requested, and save; returns whether all steps are done."""
         with contextlib.ExitStack() as stack:
-            for close in (self.rollouts.close, self.reward.close, *(each.close for each in self.early)):
+            for close in (self.rollouts.close, self.reward.close, *(each.close for each in self.prefetches)):
                 stack.callback(close)
             self.evaluations.make_up()
             while self.state.step < self.layout.train.steps and not self.session.stop.requested:
@@ -165,7 +165,7 @@ class Loop(abc.ABC):
             prompts, groups = self.lookahead.draw(number, drawn, count, self.check)
         else:
             prompts, groups = self.lookahead.collect(number, self.check)
-        return prompts, self.ages.note(groups, self.state.weight_version)
+        return prompts, self.staleness.note(groups, self.state.weight_version)
 
     def sampling(self, step: int) -> SamplingSettings:
         """How step ``step`` samples; its seed depends on the run's and the step, and each prompt's on it."""
@@ -182,7 +182,7 @@ class Loop(abc.ABC):
     def check(self) -> None:
         """Called while engines generate, which may take long: as ``check_others``, and has an engine died?"""
         self.check_others()
-        if self.rollouts.gate.failures:
+        if self.rollouts.dispatch.failures:
             self.send_weights(self.state.weight_version)
 
     def check_others(self) -> None:
@@ -196,31 +196,31 @@ class Loop(abc.ABC):
         An engine ends what it is at before it takes them, unless it takes them in flight. One that died is started
         again, and has to prove itself.
         """
-        gate, in_flight = self.rollouts.gate, self.layout.train.takes_weights_in_flight
+        dispatch, in_flight = self.rollouts.dispatch, self.layout.train.takes_weights_in_flight
         try:
-            restarted = self.fleet.restart([*gate.failures, *deaths])
-            with contextlib.nullcontext() if in_flight else gate.held(self.check_others):
+            restarted = self.fleet.restart([*dispatch.failures, *deaths])
+            with contextlib.nullcontext() if in_flight else dispatch.held(self.check_others):
                 restarted += self.fleet.send_weights(version)
                 prove_engines(self, version, set(restarted))
         except StopRequestedError:
             return  # the run ends, and nobody asks the engines any more
-        gate.mend()
+        dispatch.mend()
 
     def rest(self) -> None:
         """Let engines that share cards sleep while the other roles work: the step has nothing more to generate."""
-        if self.fleet.naps.are_taken:
+        if self.fleet.engine_sleep.is_used:
             with self.phase("sleep"):
-                self.fleet.naps.begin()
+                self.fleet.engine_sleep.begin()
 
     def sync(self, version: int) -> None:
         """Bring all engines to ``version``; those that sleep lost their weights, even where these have not moved."""
         with self.phase("weight_sync"):
-            if version != self.state.weight_version or self.fleet.naps.asleep:
+            if version != self.state.weight_version or self.fleet.engine_sleep.asleep:
                 self.send_weights(version)
 
     def rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""
-        parts = self.early_rewards.take(prompts)
+        parts = self.prefetched_rewards.take(prompts)
         found = self.judged(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
         if self.sample_log is not None:
             self.sample_log.write(self.state.step + 1, prompts, groups, found)
@@ -228,7 +228,7 @@ class Loop(abc.ABC):
 
     def expect(self, prompts: Sequence[Prompt]) -> OnAnswer:
         """What is to be called with answers to the prompts of a step as they come."""
-        return expect_all(self.early, prompts)
+        return expect_all(self.prefetches, prompts)
 
     def judged(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """What the reward says of each sample of each prompt."""
@@ -309,10 +309,10 @@ class Loop(abc.ABC):
         prefill = sum(len(prompt.token_ids) for prompt in prompts) * self.layout.train.samples_per_prompt
         decode = sum(len(sample.token_ids) for group in groups for sample in group)
         durations = {name: seconds for name, seconds in self._durations.items() if name != "reward"}
-        if self.fleet.naps.are_taken:
-            durations["wake"] = self.fleet.naps.take_waking_s()
+        if self.fleet.engine_sleep.is_used:
+            durations["wake"] = self.fleet.engine_sleep.take_waking_s()
             durations["weight_sync"] -= durations["wake"]
-        idle, (ages, mixed) = self.idle.measure(self._durations), self.ages.take()
+        idle, (ages, mixed) = self.idle.measure(self._durations), self.staleness.take()
         self._durations.clear()
         # samples that were made ahead cost the loop a short wait, but the engines all of their time
         generate_s = self.idle.engine_work_s() if self.layout.train.async_steps else durations["generate"]
@@ -322,14 +322,14 @@ class Loop(abc.ABC):
         found["engine_occupancy"] = self.rollouts.take_occupancy()
         if self.layout.train.takes_weights_in_flight:
             found["mixed_versions_fraction"] = mixed
-        if self.yardstick is None:
+        if self.mfu_meter is None:
             return found
         lengths = [
             Lengths(len(prompt.token_ids), len(sample.token_ids))
             for prompt, group in zip(prompts, groups, strict=True)
             for sample in group
         ]
-        return found | self.yardstick.measure(lengths, generate_s, durations["train"])
+        return found | self.mfu_meter.measure(lengths, generate_s, durations["train"])
 
 
 def concurrent(layout: Layout, kinds: Sequence[str]) -> list[list[str]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from trainers.roles.critic import CriticReport
     from trainers.roles.engine import Completion
-    from trainers.roles.tally import StepReport
+    from trainers.roles.step_report import StepReport
     from trainers.tracking import Tracker
 
 LOG_INTERVAL_S = 0.5
@@ -161,12 +161,12 @@ def check_numbers(step: int, metrics: Mapping[str, float], layout: Layout, *, ha
             f"step {step}: the loss is {metrics['loss']}; lower train.learning_rate, or train in bf16 instead of fp16"
         )
     if "parity_max_abs" in metrics:
-        apart = Apart(metrics["parity_max_abs"], metrics["fresh_mismatch_kl"])
+        apart = LogProbGap(metrics["parity_max_abs"], metrics["fresh_mismatch_kl"])
         check_parity(f"step {step}: trainer and engine", apart, layout, has_experts=has_experts)
 
 
 @dataclass(frozen=True)
-class Apart:
+class LogProbGap:
     """How far trainer and engine are apart on tokens that the trainer's own weights sampled.
 
     Attributes:
@@ -178,15 +178,15 @@ class Apart:
     kl: float
 
 
-def apart_of(trainer: NDArray[np.floating], engine: NDArray[np.floating]) -> Apart:
+def log_prob_gap(trainer: NDArray[np.floating], engine: NDArray[np.floating]) -> LogProbGap:
     """How far the log-probabilities [N] of the same tokens are apart; NaN where one of them is."""
     import numpy as np
 
     ratio = np.clip(trainer - engine, -20.0, 20.0)  # as losses.kl_estimate
-    return Apart(float(np.abs(trainer - engine).max()), float((np.expm1(ratio) - ratio).mean()))
+    return LogProbGap(float(np.abs(trainer - engine).max()), float((np.expm1(ratio) - ratio).mean()))
 
 
-def check_parity(who: str, apart: Apart, layout: Layout, *, has_experts: bool = False) -> None:
+def check_parity(who: str, apart: LogProbGap, layout: Layout, *, has_experts: bool = False) -> None:
     """End the run where an engine does not run the learner's weights, as far as the precision lets that be seen.
 
     Args:

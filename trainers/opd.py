@@ -27,9 +27,9 @@ from trainers.data.batch import (
     sampled,
     with_columns,
 )
-from trainers.early import Early
 from trainers.loop import Loop, home_of
 from trainers.metrics import sample_metrics
+from trainers.prefetch import Prefetch
 from trainers.rewards import training_rewards
 from trainers.stopping import leave
 
@@ -76,9 +76,9 @@ class Opd(Loop):
         super().__init__(session, fleet, codec)
         # on cards that others share, it has to wait for its turn
         homes = [home_of(session.layout, kind) for kind in ("teacher", "learner", "engine")]
-        self.early_scores = Early(self.ask_about) if homes[0] not in homes[1:] else None
-        if self.early_scores is not None:
-            self.early.append(self.early_scores)
+        self.prefetched_scores = Prefetch(self.ask_about) if homes[0] not in homes[1:] else None
+        if self.prefetched_scores is not None:
+            self.prefetches.append(self.prefetched_scores)
 
     def step(self) -> dict[str, float]:
         """One training step; its metrics."""
@@ -165,7 +165,7 @@ class Opd(Loop):
             samples: The samples.
             prompts: Those that they answer, if the teacher may have been asked as the answers came.
         """
-        early = None if self.early_scores is None else self.early_scores.take(prompts)
+        early = None if self.prefetched_scores is None else self.prefetched_scores.take(prompts)
         asked = early or [self.ask_teacher(samples)]
         sampled_now = ENGINE_LOG_PROBS in samples[0].columns  # only these have a ratio to what sampled them
         needs_old = self.needs_old_log_probs and sampled_now

@@ -53,7 +53,7 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Whereabouts:
+class ProcessLocation:
     """Where a role's process found itself.
 
     Attributes:
@@ -211,15 +211,15 @@ def bundle_nodes(reserved: Mapping[str, Any]) -> dict[tuple[str, int], str]:
     }
 
 
-def whereabouts(_actor: Any) -> Whereabouts:
-    """Runs inside a role's actor (``actor.__ray_call__.remote(whereabouts)``) and says where that is."""
+def process_location(_actor: Any) -> ProcessLocation:
+    """Runs inside a role's actor (``actor.__ray_call__.remote(process_location)``) and says where that is."""
     import os
 
     import ray
 
     from trainers.roles.card import visible_cards
 
-    return Whereabouts(
+    return ProcessLocation(
         pid=os.getpid(),
         host=socket.gethostname(),
         address=ray.util.get_node_ip_address(),
@@ -230,7 +230,7 @@ def whereabouts(_actor: Any) -> Whereabouts:
 
 
 def verify(
-    planned: Sequence[Seat], nodes: Mapping[tuple[str, int], str], found: Sequence[Whereabouts], on_cpu: bool
+    planned: Sequence[Seat], nodes: Mapping[tuple[str, int], str], found: Sequence[ProcessLocation], on_cpu: bool
 ) -> None:
     """Compare where roles are with where they were planned.
 
@@ -262,7 +262,7 @@ def verify(
         raise PlacementError("roles are not where they were planned: " + "; ".join(problems))
 
 
-def _card_problems(planned: Sequence[Seat], found: Sequence[Whereabouts]) -> list[str]:
+def _card_problems(planned: Sequence[Seat], found: Sequence[ProcessLocation]) -> list[str]:
     problems: list[str] = []
     owner: dict[tuple[str, str], str] = {}
     for seat, place in zip(planned, found, strict=True):
@@ -277,7 +277,7 @@ def _card_problems(planned: Sequence[Seat], found: Sequence[Whereabouts]) -> lis
     return problems
 
 
-def _uuid_problems(planned: Sequence[Seat], found: Sequence[Whereabouts]) -> list[str]:
+def _uuid_problems(planned: Sequence[Seat], found: Sequence[ProcessLocation]) -> list[str]:
     """What the cards themselves say: Ray's numbers cannot show that two nodes of Ray are one machine, say."""
     problems: list[str] = []
     homes: dict[tuple[str, int, int], tuple[str, str]] = {}
@@ -301,7 +301,7 @@ def _uuid_problems(planned: Sequence[Seat], found: Sequence[Whereabouts]) -> lis
     return problems
 
 
-def guest_cards(seat: Seat, planned: Sequence[Seat], found: Mapping[str, Whereabouts]) -> tuple[str, ...]:
+def guest_cards(seat: Seat, planned: Sequence[Seat], found: Mapping[str, ProcessLocation]) -> tuple[str, ...]:
     """The cards of a guest: those of the hosts whose slots it shares, in the order of the slots.
 
     Args:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from trainers.data.prompts import Prompt
     from trainers.roles.critic import CriticReport
     from trainers.roles.engine import Completion
-    from trainers.roles.tally import StepReport
+    from trainers.roles.step_report import StepReport
 
 ADAPTION_BOUND = 0.2
 """Most that one step may move the KL coefficient by, before the horizon divides it (Ziegler et al. 2019)."""

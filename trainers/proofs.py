@@ -10,14 +10,14 @@ import numpy as np
 
 from rltui.onnode import rundir
 from trainers.data.batch import sampled
-from trainers.metrics import apart_of, check_parity
+from trainers.metrics import check_parity, log_prob_gap
 from trainers.roles.fleet import ask
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from trainers.loop import Loop
-    from trainers.metrics import Apart
+    from trainers.metrics import LogProbGap
     from trainers.roles.calls import Role
 
 PROOF_INTERVAL = 20
@@ -49,7 +49,7 @@ def prove_engines(loop: Loop, version: int, restarted: Collection[Role]) -> None
             log.warning(text)
 
 
-def prove(loop: Loop, engine: Role, title: str) -> Apart:
+def prove(loop: Loop, engine: Role, title: str) -> LogProbGap:
     """Compare an engine, called ``title``, with the learners on samples of its own, which no step is trained on.
 
     Raises:
@@ -63,6 +63,6 @@ def prove(loop: Loop, engine: Role, title: str) -> Apart:
     samples = [sampled(prompt, one) for one in completions]
     found = np.concatenate(loop.measure({"learner": "log_probs"}, samples)["learner"])
     said = np.concatenate([one.log_probs for one in completions])
-    apart = apart_of(found, said)
+    apart = log_prob_gap(found, said)
     check_parity(f"{title} and the learners", apart, loop.layout, has_experts=loop.has_experts)
     return apart

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Layout
     from trainers.data.prompts import EnginePrompt
-    from trainers.early import OnAnswer
+    from trainers.prefetch import OnAnswer
     from trainers.roles.engine import Completion, SamplingSettings, Streamed
 
 SEQUENCES_PER_ENGINE = 256
@@ -57,7 +57,7 @@ class Asked:
 
 
 @dataclass
-class Gauge:
+class QueueDepth:
     """Prompts that wait, of ``maxsize`` at most."""
 
     maxsize: int
@@ -85,7 +85,7 @@ class Rollouts:
         spare: Samples that may wait in an engine; 0 where it takes nothing in before it is done with all it has.
 
     Attributes:
-        gate: Hands the prompts out.
+        dispatch: Hands the prompts out.
         prompts: How many wait for an engine.
         results: How many were answered and wait to be collected.
     """
@@ -100,9 +100,9 @@ class Rollouts:
         spare: int = 0,
     ) -> None:
         room = (ahead + 1) * prompts_per_step
-        self.gate: Dispatch[Asked] = Dispatch(len(engines), slots, spare)
-        self.prompts = Gauge(room, lambda: self.gate.waiting)
-        self.results = Gauge(room, lambda: self._answered)
+        self.dispatch: Dispatch[Asked] = Dispatch(len(engines), slots, spare)
+        self.prompts = QueueDepth(room, lambda: self.dispatch.waiting)
+        self.results = QueueDepth(room, lambda: self._answered)
         self._deadline_s, self._slots = deadline_s, slots
         self._keys, self._changed, self._answered = itertools.count(), threading.Condition(), 0
         self._busy_slot_s = self._span_s = 0.0
@@ -133,7 +133,7 @@ class Rollouts:
         for place, prompt in enumerate(prompts):
             own = replace(sampling, seed=derive_seed(sampling.seed, drawn + place))
             asked.append(Asked(ticket, place, Request(next(self._keys), prompt, own)))
-        self.gate.put(asked, first=first)
+        self.dispatch.put(asked, first=first)
         return ticket
 
     def collect(self, ticket: Ticket, check: Callable[[], None]) -> list[list[Completion]]:
@@ -144,7 +144,7 @@ class Rollouts:
             check: Called at least every ``POLL_S``; what it raises ends the wait.
 
         Raises:
-            RoleError: An engine failed or did not answer in time. That one died is reported to the gate instead.
+            RoleError: An engine failed or did not answer in time. That one died is reported to the dispatch instead.
         """
         while True:
             check()
@@ -171,13 +171,13 @@ class Rollouts:
 
     def close(self) -> None:
         """End the feeders that wait for work."""
-        self.gate.close()
+        self.dispatch.close()
 
     def _feed(self, lane: int, engine: Role) -> None:
         under_way: dict[int, Asked] = {}
         try:
             while True:
-                new, low = self.gate.take(lane)
+                new, low = self.dispatch.take(lane)
                 under_way |= {asked.request.key: asked for asked in new}
                 actor = engine.actor
                 call = (engine, actor.stream.remote([asked.request for asked in new], low))
@@ -186,7 +186,7 @@ class Rollouts:
                 except RoleDiedError as error:
                     error.actor = actor  # by now, the role may have another one
                     under_way.clear()
-                    self.gate.await_repair(lane, error)
+                    self.dispatch.await_repair(lane, error)
                 except RoleError as error:
                     self._fail(lane, under_way, error)
                 else:
@@ -214,14 +214,14 @@ class Rollouts:
             self._busy_slot_s += streamed.busy_slot_s
             self._span_s += streamed.span_s
             self._changed.notify_all()
-        self.gate.done(lane, [asked for asked, _ in answered], streamed.left)
+        self.dispatch.done(lane, [asked for asked, _ in answered], streamed.left)
 
     def _fail(self, lane: int, under_way: dict[int, Asked], error: RoleError) -> None:
         with self._changed:
             for asked in under_way.values():
                 asked.ticket.failure = error
             self._changed.notify_all()
-        self.gate.done(lane, list(under_way.values()))
+        self.dispatch.done(lane, list(under_way.values()))
         under_way.clear()
 
 

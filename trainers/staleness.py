@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trainers.roles.engine import Completion
 
 
-class Ages:
+class StalenessCounter:
     """Counts the samples of a step by staleness: the learner's weight version less the oldest that sampled them.
 
     Args:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rltui.layout.schema import Layout
-    from trainers.rollouts import Gauge
+    from trainers.rollouts import QueueDepth
 
 WINDOW_STEPS = 100
 """Rates and averages are those of the newest steps."""
@@ -36,7 +36,7 @@ class StatusBoard:
     def __init__(self, layout: Layout) -> None:
         train, engines = layout.train, layout.num_engines
         self._lock = threading.Lock()
-        self._queues: Mapping[str, Gauge] = {}
+        self._queues: Mapping[str, QueueDepth] = {}
         self._timings: deque[tuple[float, float, int, int]] = deque(maxlen=WINDOW_STEPS)
         self._totals = {"total_prefill_tokens": 0, "total_decode_tokens": 0, "sample_count": 0}
         self._training_steps = 0
@@ -65,7 +65,7 @@ class StatusBoard:
             "ranks": [],
         }
 
-    def watch_queues(self, queues: Mapping[str, Gauge]) -> None:
+    def watch_queues(self, queues: Mapping[str, QueueDepth]) -> None:
         """Show the fill of ``queues`` under their names."""
         with self._lock:
             self._queues = queues

@@ -26,7 +26,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Yardstick:
+class MfuMeter:
     """What a step's work is measured by.
 
     Attributes:
@@ -67,8 +67,8 @@ class Yardstick:
         return 100.0 * flops / (seconds * self.gpu.peak_flops * cards) if seconds > 0 and cards else 0.0
 
 
-def yardstick(layout: Layout, model_path: str) -> Yardstick | None:
-    """The yardstick of ``layout``; None on CPU slots, for an unknown card, or for a model whose shape is unknown.
+def mfu_meter(layout: Layout, model_path: str) -> MfuMeter | None:
+    """The meter of ``layout``; None on CPU slots, for an unknown card, or for a model whose shape is unknown.
 
     Args:
         layout: The layout.
@@ -81,4 +81,4 @@ def yardstick(layout: Layout, model_path: str) -> Yardstick | None:
     if model is None:
         return None
     rollout = layout.roles.rollout
-    return Yardstick(model, gpu, layout.num_ranks, layout.num_engines * rollout.tensor_parallel)
+    return MfuMeter(model, gpu, layout.num_ranks, layout.num_engines * rollout.tensor_parallel)

@@ -78,7 +78,7 @@ class AttemptRunner:
         self.request: Optional[Request] = None
         self.ray: Optional[RayHead] = None
         self.guard: "Optional[subprocess.Popen[bytes]]" = None
-        self.scribe: "Optional[subprocess.Popen[bytes]]" = None
+        self.server_notes: "Optional[subprocess.Popen[bytes]]" = None
         self.trainer: "Optional[subprocess.Popen[bytes]]" = None
         self.environment: Dict[str, str] = {}
 
@@ -113,7 +113,7 @@ class AttemptRunner:
                 self.start_guard("")
             self.start_sampler()
             if self.has_scribe and self.needs_ray:
-                self.start_scribe()
+                self.start_server_notes()
             return self._train()
         except RequestedError:
             assert self.request is not None
@@ -188,21 +188,21 @@ class AttemptRunner:
         argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", self.attempt, "--uuid", self.uuid]
         self._spawn([*argv, "--parent", str(os.getpid())])
 
-    def start_scribe(self) -> None:
+    def start_server_notes(self) -> None:
         """Start the process that notes what Ray's dashboard and the trainer's status endpoint say."""
-        argv = [sys.executable, "-m", "rltui.onnode.scribe", "--attempt", self.attempt]
+        argv = [sys.executable, "-m", "rltui.onnode.server_notes", "--attempt", self.attempt]
         quiet = subprocess.DEVNULL
-        self.scribe = subprocess.Popen(
+        self.server_notes = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env=self.environment, start_new_session=True
         )
 
-    def end_scribe(self) -> None:
-        """Let the scribe look once more while Ray is still there to say who died."""
-        if self.scribe is None or self.scribe.stdin is None:
+    def end_server_notes(self) -> None:
+        """Let it look at the servers once more while Ray is still there to say who died."""
+        if self.server_notes is None or self.server_notes.stdin is None:
             return
-        self.scribe.stdin.close()
+        self.server_notes.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.scribe.wait(LAST_LOOK_S)
+            self.server_notes.wait(LAST_LOOK_S)
 
     def _train(self) -> Verdict:
         if self.ray is not None:
@@ -272,7 +272,7 @@ class AttemptRunner:
 
     def clean_up(self) -> None:
         """Leave nothing of the attempt on this node."""
-        self.end_scribe()
+        self.end_server_notes()
         if self.ray is not None:
             self.ray.stop()
         processes.end_all(self.uuid, grace_s=3.0, exclude=(os.getpid(),))

@@ -248,7 +248,7 @@ class SlurmJob(AttemptRunner):
 
     def clean_up(self) -> None:
         """End what is on this node and on the others, at the same time: Slurm may not leave long for it."""
-        self.end_scribe()
+        self.end_server_notes()
         if self.agents is not None:
             self.agents.tell_to_stop()
         super().clean_up()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from rltui.onnode import scribe
+from rltui.onnode import server_notes
 from rltui.watch.endpoint import get
 from rltui.watch.lines import decode
 from rltui.watch.snapshots import ActorSnapshot
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
     from rltui.watch.endpoint import Endpoint
 
-STATE_API, LOGICAL, NODES = scribe.STATE_API, scribe.LOGICAL, scribe.NODES
+STATE_API, LOGICAL, NODES = server_notes.STATE_API, server_notes.LOGICAL, server_notes.NODES
 NODES_EVERY_S = 30.0
 CAUSE_LIMIT = 300
 

@@ -1,4 +1,4 @@
-"""What the scribe on a run's head node noted of the servers there, for an rltui whose relay is on another node."""
+"""What ``onnode/server_notes.py`` noted on a run's head node, for an rltui whose relay is on another node."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _time(note: dict[str, Any]) -> float:
 
 
 class NotesReader:
-    """Reads the scribe's notes of one attempt.
+    """Reads the server notes of one attempt.
 
     Args:
         client: The relay of the cluster.

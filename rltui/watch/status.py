@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from rltui.onnode import scribe
+from rltui.onnode import server_notes
 from rltui.watch.endpoint import get
 from rltui.watch.lines import decode
 from rltui.watch.snapshots import QueueSnapshot, StatusSnapshot
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
     from rltui.watch.endpoint import Endpoint
 
-PATH = scribe.STATUS
+PATH = server_notes.STATUS
 
 
 class _Queue(Struct, frozen=True):

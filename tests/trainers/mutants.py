@@ -38,10 +38,10 @@ class LocalFleet:
         from trainers.roles.critic import Critic
         from trainers.roles.engine import EngineActor
         from trainers.roles.learner import Learner
-        from trainers.roles.naps import Naps
+        from trainers.roles.sleep import EngineSleep
         from trainers.roles.teacher import Teacher
 
-        self.naps = Naps([], [], 0.0)
+        self.engine_sleep = EngineSleep([], [], 0.0)
         self._behind, self._sent = behind, deque[dict[str, Any]]()
         self.engine = EngineActor(layout.roles.rollout, paths["learner"], layout.lengths, 0)
         self.engine.load()
@@ -84,11 +84,11 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
 
     from trainers.data.codec import Codec
     from trainers.data.tasks import make_task
-    from trainers.early import Early
+    from trainers.prefetch import Prefetch
     from trainers.resuming import initial_state
     from trainers.rewards.judge import make_reward
     from trainers.roles.engine import SamplingSettings, derive_seed, grouped
-    from trainers.staleness import Ages
+    from trainers.staleness import StalenessCounter
 
     base: Any = getattr(importlib.import_module(f"trainers.{algorithm}"), algorithm.capitalize())
 
@@ -101,7 +101,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
                 self.codec.stop_token_ids, derive_seed(train.seed, number, drawn),
             )  # fmt: skip
             samples = fleet.engine.generate([list(p.token_ids) for p in prompts], settings)
-            return prompts, self.ages.note(grouped(samples, len(prompts)), self.state.weight_version)
+            return prompts, self.staleness.note(grouped(samples, len(prompts)), self.state.weight_version)
 
         def send_weights(self, version: int) -> None:
             fleet.send_weights(version)
@@ -115,9 +115,9 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
     loop.layout, loop.fleet, loop.codec = layout, fleet, Codec(path)
     loop.task = make_task(layout, loop.codec)
     loop.reward = make_reward(layout, lambda *_: None)
-    loop.early_rewards, loop.early_scores = Early(loop.judged), None
+    loop.prefetched_rewards, loop.prefetched_scores = Prefetch(loop.judged), None
     loop.state, loop.memory_gib, loop._durations = initial_state(layout), [], {}
-    loop.ages = Ages(layout.train.async_steps)
+    loop.staleness = StalenessCounter(layout.train.async_steps)
     return loop
 
 

@@ -18,7 +18,7 @@ from rltui.memory.from_layout import states_of
 from trainers.data.batch import ADVANTAGES, ENGINE_LOG_PROBS, Sample, shard
 from trainers.roles import learner as policy
 from trainers.roles import zero
-from trainers.roles.tally import Tally
+from trainers.roles.step_report import StepSums
 from trainers.weights import free_port
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def gradient(path: str, words: str, batch: MiniBatch) -> torch.Tensor:
     from deepspeed.utils import safe_get_full_grad
 
     learner = lone_learner(path, words)
-    learner._accumulate(batch, Tally(), False)
+    learner._accumulate(batch, StepSums(), False)
     engine, found = learner._engine, list[torch.Tensor]()
     step = engine.optimizer.step
 
@@ -110,7 +110,7 @@ def writable_gib() -> float:
 def test_the_bucket_of_a_small_model_is_small(stage: int, model_path: str) -> None:
     before = writable_gib()
     learner = lone_learner(model_path, f"zero_stage={stage}")
-    learner._accumulate(whole_batch(), Tally(), False)
+    learner._accumulate(whole_batch(), StepSums(), False)
     elements = sum(getattr(one, "ds_numel", one.numel()) for one in learner._engine.module.parameters())
     assert learner._engine.optimizer.reduce_bucket_size == elements
     assert writable_gib() - before < 0.5

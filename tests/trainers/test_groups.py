@@ -16,12 +16,12 @@ from rltui.layout.load import load_layout
 from trainers.advantages import overlong_penalty
 from trainers.checkpoint import TrainingState
 from trainers.data.sort_digits import SortDigits
-from trainers.early import Early
 from trainers.groups import Drawn, choose, next_draw
 from trainers.grpo import Grpo
 from trainers.lookahead import Lookahead
+from trainers.prefetch import Prefetch
 from trainers.roles.engine import Completion, derive_seed
-from trainers.staleness import Ages
+from trainers.staleness import StalenessCounter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,13 +114,13 @@ def loop(*words: str) -> Any:
         "Digits", (), {"stop_token_ids": (2,), "stop_texts": (), "decode": staticmethod(lambda ids: str(list(ids)))}
     )
     made.task = SortDigits(3, 0, lambda text: [3 + int(digit) if digit != ">" else 1 for digit in text])
-    made.rollouts, made.state, made._durations, made.ages = Sampler(), TrainingState(), {}, Ages(0)
+    made.rollouts, made.state, made._durations, made.staleness = Sampler(), TrainingState(), {}, StalenessCounter(0)
     train = made.layout.train
     made.lookahead = Lookahead(
         made.task, made.rollouts, made.sampling, train.prompts_per_step, train.async_steps, train.steps
     )
     made.session = type("Session", (), {"board": type("Board", (), {"enter": staticmethod(lambda name: None)})})
-    made.early_rewards = Early(made.judged)
+    made.prefetched_rewards = Prefetch(made.judged)
     made.reward = type("Sorted", (), {"score": staticmethod(lambda answers: [is_sorted(one) for one in answers])})
     return made
 

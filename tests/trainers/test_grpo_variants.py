@@ -17,7 +17,7 @@ from trainers.metrics import merge
 from trainers.objectives import objective
 from trainers.ratios import Clip, Truncation, importance_weight
 from trainers.roles.forward import Scores
-from trainers.roles.tally import Tally
+from trainers.roles.step_report import StepSums
 
 pytestmark = pytest.mark.trainers
 
@@ -297,12 +297,12 @@ def test_mismatch_is_told_as_mean_largest_and_kl_of_the_engine_from_the_trainer(
     batch = random_batch(6)
     rows = pad([Sample((1,), (2,) * length) for length in LENGTHS]).tensors(torch.device("cpu"))
     rows = type(rows)(rows.token_ids, rows.attention_mask, rows.response_mask, batch)
-    tally = Tally()
-    tally.measure(rows, Scores(batch["log_probs"], torch.zeros(4, 5)))
-    tally.train(
+    sums = StepSums()
+    sums.measure(rows, Scores(batch["log_probs"], torch.zeros(4, 5)))
+    sums.train(
         rows, policy_loss(**batch, mask=MASK, clip=CLIPS["token"], importance=WEIGHTS["icepop"], aggregation="token")
     )
-    metrics = merge([tally.report(0.0, 0.0, 0.0)])
+    metrics = merge([sums.report(0.0, 0.0, 0.0)])
     apart = (batch["log_probs"] - batch["engine_log_probs"])[MASK].tolist()
     assert metrics["parity_mean_abs"] == pytest.approx(sum(map(abs, apart)) / 12)
     assert metrics["parity_max_abs"] == pytest.approx(max(map(abs, apart)))

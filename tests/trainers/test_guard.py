@@ -15,7 +15,7 @@ from trainer_support import LAYOUT
 from rltui.layout.load import load_layout
 from rltui.layout.schema import Rollout
 from trainers import proofs
-from trainers.metrics import Apart, TrainingError, apart_of, check_parity
+from trainers.metrics import LogProbGap, TrainingError, check_parity, log_prob_gap
 from trainers.proofs import PROOF_INTERVAL, prove_engines
 from trainers.roles.calls import Role
 from trainers.roles.engine import EngineActor
@@ -63,7 +63,7 @@ def test_a_corrupted_bucket_stops_a_run_in_half_precision(tmp_path: Path, precis
     prompts = random_prompts([5, 9, 12, 30])
     found = actor.generate(prompts, sampling(samples_per_prompt=16))
     seen = [reference_log_probs(learner, prompts[one.prompt_index], one, 1.0).numpy() for one in found]
-    apart = apart_of(np.concatenate(seen), np.concatenate([one.log_probs for one in found]))
+    apart = log_prob_gap(np.concatenate(seen), np.concatenate([one.log_probs for one in found]))
     layout = load_layout(LAYOUT, [f"roles.{role}.precision={precision}" for role in ("learner", "rollout")]).layout
     if faulty is None:
         assert apart.kl < 1e-3
@@ -87,7 +87,7 @@ def test_engines_prove_their_weights_now_and_then_where_rollouts_run_ahead(
         fleet=SimpleNamespace(engines=engines, map=list),
         session=SimpleNamespace(event=lambda *_, **__: None),
     )
-    prove = lambda _, engine, __: asked.append(engine.title) or Apart(0.0, 0.0)  # noqa: E731
+    prove = lambda _, engine, __: asked.append(engine.title) or LogProbGap(0.0, 0.0)  # noqa: E731
     monkeypatch.setattr(proofs, "prove", prove)
     prove_engines(loop, version, {one for one in engines if one.title in restarted})
     assert asked == proven

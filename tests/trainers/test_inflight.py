@@ -13,7 +13,7 @@ from trainer_support import wait_for
 
 from rltui.layout.schema import Rollout
 from trainers.roles.engine import EngineActor
-from trainers.roles.turns import Turns
+from trainers.roles.model_lock import ModelLock
 from trainers.weights import WeightGroup, WeightSender, free_port
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Interrupted(EngineActor):
     def _version_now(self) -> int:
         self.asked += 1
         if self.asked == self.stop_at:
-            wait_for(lambda: self._turns._waiting, "weights", WAIT_S)
+            wait_for(lambda: self._model_lock._waiting, "weights", WAIT_S)
         return super()._version_now()
 
     stop_at = -1
@@ -84,7 +84,7 @@ def test_weights_that_come_in_the_midst_are_used_at_once(tmp_path: Path) -> None
 
 
 def test_who_samples_gives_way_to_whoever_waits_and_waits_until_it_can_go_on() -> None:
-    turns, order, fit = Turns(), [], threading.Event()
+    turns, order, fit = ModelLock(), [], threading.Event()
 
     def sample() -> None:
         with turns.sampling():

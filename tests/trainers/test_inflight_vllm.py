@@ -63,7 +63,7 @@ class Interrupted(GuardedEngineActor):
     def _version_now(self) -> int:
         self.asked += 1
         if self.asked == self.stop_at:
-            wait_for(lambda: self._turns._waiting, "weights", WAIT_S)
+            wait_for(lambda: self._model_lock._waiting, "weights", WAIT_S)
         return super()._version_now()
 
 

@@ -23,11 +23,11 @@ def test_the_checkpoint_is_written_before_rewards_under_way_are_waited_for(words
     made.state = TrainingState(step=7 if words == "all steps are done" else 3)
     made.session = MagicMock()
     made.session.stop.requested = True
-    made.rollouts, made.reward, made.early = MagicMock(), MagicMock(), [MagicMock()]
+    made.rollouts, made.reward, made.prefetches = MagicMock(), MagicMock(), [MagicMock()]
     made.saver, made.reporter, made.evaluations = MagicMock(), MagicMock(), MagicMock()
     made.saver.save.side_effect = lambda state: done.append(f"saved {state.step}")
     made.reward.close.side_effect = lambda: done.append("closed the reward")
     assert made.run() is (words == "all steps are done")
     assert done == [f"saved {made.state.step}", "closed the reward"]
-    assert made.early[0].close.called
+    assert made.prefetches[0].close.called
     assert made.rollouts.close.called

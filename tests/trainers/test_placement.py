@@ -11,7 +11,16 @@ from trainer_support import LAYOUT
 
 from rltui.layout.load import load_layout
 from rltui.placement.bundles import Group, reward_groups
-from trainers.placement import PlacementError, Seat, Whereabouts, actor_resources, guest_cards, seats, unplaced, verify
+from trainers.placement import (
+    PlacementError,
+    ProcessLocation,
+    Seat,
+    actor_resources,
+    guest_cards,
+    seats,
+    unplaced,
+    verify,
+)
 from trainers.roles.card import visible_cards
 from trainers.roles.routes import landlords
 
@@ -24,9 +33,9 @@ PLANNED = [
 ]
 NODES = {("learner", 0): "node-a", ("learner", 1): "node-b", ("engine", 0): "node-a"}
 FOUND = [
-    Whereabouts(1, "a", "10.0.0.1", "node-a", ("0",)),
-    Whereabouts(2, "b", "10.0.0.2", "node-b", ("0",)),
-    Whereabouts(3, "a", "10.0.0.1", "node-a", ("2", "3")),
+    ProcessLocation(1, "a", "10.0.0.1", "node-a", ("0",)),
+    ProcessLocation(2, "b", "10.0.0.2", "node-b", ("0",)),
+    ProcessLocation(3, "a", "10.0.0.1", "node-a", ("2", "3")),
 ]
 
 
@@ -46,7 +55,7 @@ def test_reward_workers_take_cpus_beside_the_bundles_and_no_card() -> None:
     assert [(seat.name, seat.group, seat.bundle, seat.slots) for seat in planned[-2:]] == [
         ("reward 0", "reward", 0, 3), ("reward 1", "reward", 1, 3),
     ]  # fmt: skip
-    found = [Whereabouts(n, "a", "10.0.0.1", "node", (str(n),) if n < 3 else ()) for n in range(5)]
+    found = [ProcessLocation(n, "a", "10.0.0.1", "node", (str(n),) if n < 3 else ()) for n in range(5)]
     nodes = {(seat.group, seat.bundle): "node" for seat in planned}
     verify(planned, nodes, found, on_cpu=False)
     with pytest.raises(PlacementError, match="reward 1 is on b"):
@@ -85,7 +94,7 @@ def test_engines_on_the_learners_slots_get_their_weights_from_them_alone() -> No
 def test_guests_are_told_the_cards_of_the_hosts_whose_slots_they_share() -> None:
     planned = seats(load_layout(LAYOUT, POOLED).layout)
     cards = {"learner 0": ("3",), "learner 1": ("1",), "learner 2": ("0",), "learner 3": ("2",)}
-    found = {name: Whereabouts(1, "a", "10.0.0.1", "node", ids) for name, ids in cards.items()}
+    found = {name: ProcessLocation(1, "a", "10.0.0.1", "node", ids) for name, ids in cards.items()}
     engines = [seat for seat in planned if seat.role == "engine"]
     assert [guest_cards(seat, planned, found) for seat in engines] == [("3", "1"), ("0", "2")]
     with pytest.raises(PlacementError, match="engine 0 shares slots of pool all that no other role works on"):
@@ -137,7 +146,7 @@ def test_cards_are_compared_by_uuid_for_every_kind_of_role() -> None:
 
     def check(changed: dict[int, tuple[str, ...]]) -> None:
         found = [
-            Whereabouts(
+            ProcessLocation(
                 1,
                 "a",
                 "10.0.0.1",

@@ -21,8 +21,8 @@ from rltui.onnode import rundir
 from trainers import stages as stages_module
 from trainers.metrics import MetricsLog, TrainingError, check_numbers, clock, merge, pace, sample_metrics, summary
 from trainers.roles.engine import Completion
-from trainers.roles.tally import StepReport
-from trainers.rollouts import Gauge
+from trainers.roles.step_report import StepReport
+from trainers.rollouts import QueueDepth
 from trainers.stages import Stages
 from trainers.status import StatusBoard, StatusServer
 from trainers.stopping import Stop, StopRequestedError
@@ -150,7 +150,7 @@ def test_stage_file_is_written_seldom_but_never_late_at_a_change(
 
 def test_status_board_averages_the_newest_steps_and_counts_all() -> None:
     board = StatusBoard(load_layout(LAYOUT).layout)
-    board.watch_queues({"Prompt Queue": Gauge(32, lambda: 3)})
+    board.watch_queues({"Prompt Queue": QueueDepth(32, lambda: 3)})
     for _ in range(150):
         board.count_step(2.0, 0.5, 100, 400, 256)
     board.enter("train")

@@ -23,7 +23,7 @@ from trainers.roles.calls import Role, RoleDiedError, RoleError
 from trainers.roles.engine import Completion, Request, SamplingSettings, Streamed
 from trainers.roles.restarts import LIMIT, WINDOW_S, Restarts
 from trainers.rollouts import Rollouts, prompts_per_chunk
-from trainers.staleness import Ages, staleness_metrics
+from trainers.staleness import StalenessCounter, staleness_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -86,7 +86,7 @@ class Run:
         self.rollouts = Rollouts(self.roles, prompts, 5.0, ahead=ahead, slots=SAMPLES * 2, spare=SAMPLES)
         self.task = Task()
         self.lookahead = Lookahead(self.task, self.rollouts, self.sampling, prompts, ahead, steps)
-        self.version, self.ages, self._source = 0, Ages(ahead), source
+        self.version, self.staleness, self._source = 0, StalenessCounter(ahead), source
 
     def sampling(self, step: int) -> SamplingSettings:
         return SamplingSettings(1.0, 4, SAMPLES, (2,), step)
@@ -96,14 +96,14 @@ class Run:
         prompts, groups = self.lookahead.collect(step, lambda: None)
         numbers = [prompt.token_ids[0] for prompt in prompts]
         assert [[one.token_ids[0] for one in group] for group in groups] == [[number] * SAMPLES for number in numbers]
-        self.ages.note(groups, self.version)
-        return numbers, self.ages.take()[0]
+        self.staleness.note(groups, self.version)
+        return numbers, self.staleness.take()[0]
 
     def train(self) -> None:
         """A step of the learner, and its weights to all engines."""
         time.sleep(self._source.choice([0.0, 0.001, 0.004]))
         self.version += 1
-        with self.rollouts.gate.held(lambda: None):
+        with self.rollouts.dispatch.held(lambda: None):
             for role in self.roles:
                 assert role.actor.at_work == 0
                 role.actor.version = self.version
@@ -203,16 +203,16 @@ def test_the_work_of_a_dead_engine_goes_to_the_others(run: Callable[..., Run]) -
     dead.trouble.append(RoleDiedError(first, "engine 0 died"))
     _, groups = one.lookahead.collect(1, lambda: None)
     assert [[sample.token_ids[0] for sample in group] for group in groups] == [[i] * SAMPLES for i in range(4)]
-    gate = one.rollouts.gate
-    wait_for(lambda: gate.failures, "the report of a death", WAIT_S)
-    [failure] = gate.failures
+    dispatch = one.rollouts.dispatch
+    wait_for(lambda: dispatch.failures, "the report of a death", WAIT_S)
+    [failure] = dispatch.failures
     assert failure.role is first
-    gate.mend()
-    assert gate.failures == [failure]  # nothing has changed yet
+    dispatch.mend()
+    assert dispatch.failures == [failure]  # nothing has changed yet
     wait_for(lambda: sum(map(len, second.actor.calls)) == 8, "the other engine, which does all", WAIT_S)
     first.become(Role("engine 0", FakeEngine(random.Random(1))))
-    gate.mend()
-    assert not gate.failures
+    dispatch.mend()
+    assert not dispatch.failures
     one.train()
     assert one.collect(2)[0] == [4, 5, 6, 7]
     assert dead.calls == []
@@ -223,8 +223,8 @@ def test_a_death_that_was_mended_before_it_was_noticed_is_none(run: Callable[...
     role = one.roles[0]
     error = RoleDiedError(role, "engine 0 died")
     role.become(Role("engine 0", FakeEngine(random.Random(1))))
-    one.rollouts.gate.await_repair(0, error)  # does not wait
-    assert one.rollouts.gate.failures == []
+    one.rollouts.dispatch.await_repair(0, error)  # does not wait
+    assert one.rollouts.dispatch.failures == []
 
 
 def test_any_other_failure_ends_the_wait(run: Callable[..., Run]) -> None:
@@ -243,33 +243,33 @@ def items(*samples: int) -> list[Any]:
 
 
 def test_a_hold_waits_for_what_is_under_way_and_hands_nothing_out() -> None:
-    gate: Dispatch[Any] = Dispatch(1, slots=2)
-    gate.put(items(1, 1, 1))
-    new, low = gate.take(0)
+    dispatch: Dispatch[Any] = Dispatch(1, slots=2)
+    dispatch.put(items(1, 1, 1))
+    new, low = dispatch.take(0)
     assert (len(new), low) == (2, 1)  # it asks again when one is left
     held, over, later = threading.Event(), threading.Event(), list[Any]()
 
     def hold() -> None:
-        with gate.held(lambda: held.set()):
+        with dispatch.held(lambda: held.set()):
             over.set()
 
     holder = threading.Thread(target=hold, daemon=True)
     holder.start()
     assert held.wait(WAIT_S)
-    gate.done(0, new[:1], left=1)
-    assert gate.take(0) == ([], 0)  # a slot is free, and stays so
+    dispatch.done(0, new[:1], left=1)
+    assert dispatch.take(0) == ([], 0)  # a slot is free, and stays so
     assert not over.is_set()
-    gate.done(0, new[1:])
+    dispatch.done(0, new[1:])
     assert over.wait(WAIT_S)
     holder.join(WAIT_S)
-    later += gate.take(0)[0]
+    later += dispatch.take(0)[0]
     assert [item.number for item in later] == [2]
-    assert gate.busy_s()[0] > 0
+    assert dispatch.busy_s()[0] > 0
 
     def give_up() -> None:
         raise TimeoutError
 
-    with pytest.raises(TimeoutError), gate.held(give_up):
+    with pytest.raises(TimeoutError), dispatch.held(give_up):
         pass
 
 
@@ -283,9 +283,9 @@ def test_a_hold_waits_for_what_is_under_way_and_hands_nothing_out() -> None:
 def test_engines_take_equal_shares_and_no_more_than_they_have_room_for(
     lanes: int, slots: int, spare: int, counts: list[int], taken: list[int]
 ) -> None:
-    gate: Dispatch[Any] = Dispatch(lanes, slots, spare)
-    gate.put(items(*counts))
-    assert [len(gate.take(lane)[0]) for lane in range(lanes)] == taken
+    dispatch: Dispatch[Any] = Dispatch(lanes, slots, spare)
+    dispatch.put(items(*counts))
+    assert [len(dispatch.take(lane)[0]) for lane in range(lanes)] == taken
 
 
 def test_engines_are_idle_for_what_they_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +331,7 @@ def test_prompts_of_one_call(numbers: Sequence[Any], expected: int) -> None:
 
 def test_a_sample_older_than_the_bound_or_of_a_version_to_come_ends_the_run() -> None:
     samples = [[Completion(0, (1,), (-0.5,), "stop", weight_version=6)]]
-    assert Ages(2).note(samples, 8)[0][0].staleness == 2
+    assert StalenessCounter(2).note(samples, 8)[0][0].staleness == 2
     for bound, version in ((1, 8), (0, 7), (2, 5)):
         with pytest.raises(TrainingError, match=f"weight version 6 came to be trained on at version {version}"):
-            Ages(bound).note(samples, version)
+            StalenessCounter(bound).note(samples, version)

@@ -15,7 +15,7 @@ import pytest
 
 from rltui.layout.load import load_text
 from trainers.data.prompts import Prompt
-from trainers.rewards import canaries
+from trainers.rewards import escape_attempts
 from trainers.rewards.answers import Answer
 from trainers.rewards.code import Code, trials_of
 from trainers.rewards.judge import make_reward
@@ -65,16 +65,16 @@ def test_closing_a_reward_ends_its_programs_and_leaves_those_of_others_alone() -
     assert score(patient, answer(RIGHT, ASSERTIONS)) == [1.0]
 
 
-@pytest.mark.parametrize("probe", canaries.PROBES, ids=lambda probe: probe.__name__.strip("_"))
+@pytest.mark.parametrize("probe", escape_attempts.PROBES, ids=lambda probe: probe.__name__.strip("_"))
 def test_each_canary_is_contained_here(sandbox: Sandbox, probe: object) -> None:
     assert sandbox.level == "namespaces"
-    canary = probe(sandbox)  # type: ignore[operator]
-    assert canary.contained, canary
+    attempt = probe(sandbox)  # type: ignore[operator]
+    assert attempt.contained, attempt
 
 
 def test_canaries_get_out_where_there_are_only_limits() -> None:
     bare = Sandbox("rlimits", Limits(wall_s=2.0))
-    free = {canary.name for canary in canaries.run_canaries(bare) if not canary.contained}
+    free = {attempt.name for attempt in escape_attempts.run_escape_attempts(bare) if not attempt.contained}
     assert {"network", "kill -9 -1", "/dev/shm", "symbolic link"} <= free
     assert "10 GB allocation" not in free
     assert "endless output" not in free

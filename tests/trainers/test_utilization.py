@@ -9,7 +9,7 @@ import pytest
 from trainer_support import LAYOUT
 
 from rltui.layout.load import load_layout
-from trainers.utilization import Lengths, yardstick
+from trainers.utilization import Lengths, mfu_meter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ ON_H100 = ["hardware.gpu=H100-SXM-80GB", "roles.learner.model=Qwen/Qwen3-8B", "r
 
 
 def test_percent_of_the_peak_is_six_flops_a_parameter_and_token_and_two_for_generation() -> None:
-    found = yardstick(load_layout(LAYOUT, ON_H100).layout, "")
+    found = mfu_meter(load_layout(LAYOUT, ON_H100).layout, "")
     assert found is not None
     assert (found.learner_cards, found.engine_cards) == (2, 1)
     measured = found.measure([Lengths(1000, 1000)] * 8, generate_s=10.0, train_s=20.0)
@@ -32,8 +32,8 @@ def test_percent_of_the_peak_is_six_flops_a_parameter_and_token_and_two_for_gene
 
 
 def test_twice_the_time_or_twice_the_cards_is_half_the_utilization() -> None:
-    one = yardstick(load_layout(LAYOUT, ON_H100).layout, "")
-    two = yardstick(load_layout(LAYOUT, [*ON_H100, "hardware.nodes=2", "roles.learner.gpus=[2, 2]"]).layout, "")
+    one = mfu_meter(load_layout(LAYOUT, ON_H100).layout, "")
+    two = mfu_meter(load_layout(LAYOUT, [*ON_H100, "hardware.nodes=2", "roles.learner.gpus=[2, 2]"]).layout, "")
     assert one is not None
     assert two is not None
     samples = [Lengths(100, 900)]
@@ -43,8 +43,8 @@ def test_twice_the_time_or_twice_the_cards_is_half_the_utilization() -> None:
 
 
 def test_nothing_is_measured_on_cpu_or_by_an_unknown_card_or_model(tmp_path: Path) -> None:
-    assert yardstick(load_layout(LAYOUT).layout, "") is None
-    assert yardstick(load_layout(LAYOUT, [*ON_H100, "hardware.gpu=Unheard-Of-9000"]).layout, "") is None
+    assert mfu_meter(load_layout(LAYOUT).layout, "") is None
+    assert mfu_meter(load_layout(LAYOUT, [*ON_H100, "hardware.gpu=Unheard-Of-9000"]).layout, "") is None
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "unheard-of"}))
     own = [*ON_H100, f"roles.learner.model={tmp_path}"]
-    assert yardstick(load_layout(LAYOUT, own).layout, str(tmp_path)) is None
+    assert mfu_meter(load_layout(LAYOUT, own).layout, str(tmp_path)) is None

@@ -119,14 +119,14 @@ class RewardActors:
         import ray
         from ray.exceptions import RayActorError
 
-        from trainers.placement import whereabouts
+        from trainers.placement import process_location
 
         before, deadline = worker.title, time.monotonic() + START_S
         while True:
             calls = [(worker, worker.actor.load.remote(prove=False))]
             try:
                 call_all(calls, max(1.0, deadline - time.monotonic()), "coming back")
-                place = ray.get(worker.actor.__ray_call__.remote(whereabouts), timeout=START_S)
+                place = ray.get(worker.actor.__ray_call__.remote(process_location), timeout=START_S)
             except (RoleError, RayActorError):
                 # a call may still reach the process that is being ended
                 if time.monotonic() > deadline:

@@ -72,8 +72,8 @@ def _make(data: Data, event: Callable[[str, str], None], workers: int, prove: bo
 
         return Own(data.reward, workers, timeout_s, event)
     if data.reward == "code":
-        from trainers.rewards.canaries import ensure_contained
         from trainers.rewards.code import Code
+        from trainers.rewards.escape_attempts import ensure_contained
         from trainers.rewards.sandbox import Limits, best_sandbox
 
         sandbox = best_sandbox(Limits(wall_s=timeout_s, all_s=limit_s))

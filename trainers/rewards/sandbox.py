@@ -2,7 +2,7 @@
 
 The ladder, best first: ``namespaces`` (processes, network, mounts and users of its own, by system calls), ``bwrap``
 (the same by bubblewrap, for hosts that grant them only to it), ``rlimits`` (resource limits and a clean environment:
-**no sandbox**, code can read the user's files and use the network). ``trainers.rewards.canaries`` shows
+**no sandbox**, code can read the user's files and use the network). ``trainers.rewards.escape_attempts`` shows
 which walls hold.
 """
 

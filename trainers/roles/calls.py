@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from trainers.placement import Whereabouts
+    from trainers.placement import ProcessLocation
 
 POLL_S = 0.5
 """How often a wait looks at its deadline and at a request to stop."""
@@ -58,7 +58,7 @@ class Role:
     pid: int = 0
     host: str = ""
     kind: str = ""
-    place: Whereabouts | None = None
+    place: ProcessLocation | None = None
     _ping: Any = field(default=None, repr=False)
 
     @property
@@ -66,7 +66,7 @@ class Role:
         """Name with process and host, as far as they are known."""
         return f"{self.name} (pid {self.pid} on {self.host})" if self.pid else self.name
 
-    def settle(self, place: Whereabouts) -> None:
+    def settle(self, place: ProcessLocation) -> None:
         """Note where its process is."""
         self.pid, self.host, self.place = place.pid, place.host, place
 

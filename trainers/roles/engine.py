@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trainers.roles.endings import resident_gib
 from trainers.roles.meter import measured
-from trainers.roles.turns import Turns
+from trainers.roles.model_lock import ModelLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -189,7 +189,7 @@ class EngineActor:
         self._weight_version = 0
         self._unusable = ""
         self._kept = Streamed()
-        self._turns = Turns()
+        self._model_lock = ModelLock()
         self._asleep: set[Part] = set()
         self._has_weights = True
 
@@ -255,7 +255,7 @@ class EngineActor:
         return replace(found, answers=kept.answers | found.answers)
 
     def _stream(self, requests: Sequence[Request], low: int) -> Streamed:
-        with self._turns.sampling():  # weights that are just coming in are whole then
+        with self._model_lock.sampling():  # weights that are just coming in are whole then
             engine = self._awake()
             try:
                 return engine.stream(requests, low, self._version_now)
@@ -265,7 +265,7 @@ class EngineActor:
 
     def _version_now(self) -> int:
         """The weights' version, when those that wait to come in have done so."""
-        self._turns.give_way(lambda: not self._unusable)
+        self._model_lock.give_way(lambda: not self._unusable)
         return self._weight_version
 
     def join_weight_group(self, group: WeightGroup, rank_offset: int) -> None:
@@ -278,7 +278,7 @@ class EngineActor:
         Raises:
             WeightTransferError: Some rank did not come in time.
         """
-        with self._turns.interrupting():
+        with self._model_lock.interrupting():
             self._loaded().join_weight_group(group, rank_offset)
 
     @measured("weight sync")
@@ -301,7 +301,7 @@ class EngineActor:
         engine = self._loaded()
         if "weights" in self._asleep:
             raise RuntimeError(f"engine {self._index} sleeps: it has no memory for weights")
-        with self._turns.interrupting():
+        with self._model_lock.interrupting():
             self._unusable = f"engine {self._index} may hold parts of weight version {version}; send it a whole one"
             engine.receive_weights(manifest, version)
             self._unusable, self._has_weights = "", True

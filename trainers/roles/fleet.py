@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from rltui.onnode import rundir
 from trainers.placement import reserve, seats
 from trainers.roles.calls import Role, RoleDiedError, RoleHungError, call_all
-from trainers.roles.naps import Naps, naps_of
-from trainers.roles.processes import Cast
+from trainers.roles.processes import RoleProcesses
 from trainers.roles.reshard import forget_resharded
 from trainers.roles.restarts import FROZEN, Restarts
 from trainers.roles.routes import landlords
+from trainers.roles.sleep import EngineSleep, plan_engine_sleep
 from trainers.roles.transfers import Transfers, meeting_host
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ class Fleet:
     Attributes:
         roles: All roles: learners by rank, then engines, references, critics, teachers and reward workers by number.
         deadlines: How long to wait for what: the layout's.
-        naps: Whether engines sleep, once all roles are loaded.
+        engine_sleep: Whether engines sleep, once all roles are loaded.
     """
 
-    naps: Naps
+    engine_sleep: EngineSleep
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Fleet:
         self._layout, self.deadlines, self._check = layout, layout.deadlines, check
         self._reserved: dict[str, Any] = {}
         self._tell, self._restarts = tell, Restarts()
-        self._cast: Cast | None = None
+        self._processes: RoleProcesses | None = None
         self._transfers: Transfers
         self._memory_asked: dict[str, Any] = {}
         self._memory_gib: dict[str, float] = {}
@@ -118,8 +118,8 @@ class Fleet:
             PlacementError: A role is not where it was planned.
             RoleError: A process did not start.
         """
-        self._cast = Cast(self._layout, self._reserved, model_paths, self.deadlines.place_s, self._check)
-        self.roles = self._cast.start()
+        self._processes = RoleProcesses(self._layout, self._reserved, model_paths, self.deadlines.place_s, self._check)
+        self.roles = self._processes.start()
 
     def map(self) -> list[dict[str, Any]]:
         """Each role with its process, host, Ray node and cards."""
@@ -141,10 +141,10 @@ class Fleet:
         All load at once, but engines that sleep go first: vLLM measures what is free on the card to size its cache.
         """
         planned = seats(self._layout)
-        self.naps = naps_of(self._layout, planned, self.roles, self.deadlines.sync_s)
-        early = self.engines if self.naps.are_taken else []
+        self.engine_sleep = plan_engine_sleep(self._layout, planned, self.roles, self.deadlines.sync_s)
+        early = self.engines if self.engine_sleep.is_used else []
         self._await_load([(role, role.actor.load.remote()) for role in early], on_ready)
-        self.naps.begin()
+        self.engine_sleep.begin()
         rest = [role for role in self.roles if role.kind not in (*TRAINED, "reward") and role not in early]
         calls = [(role, role.actor.load.remote()) for role in rest] + self._prove_and_load()
         for kind in TRAINED:
@@ -216,7 +216,11 @@ class Fleet:
             RoleError: A role failed, a learner died, an engine acknowledged another version or died once too often.
         """
         restarted: list[Role] = []
-        while deaths := self.naps.end("weights") or self._transfers.send(version) or self.naps.end("cache"):
+        while (
+            deaths := self.engine_sleep.end("weights")
+            or self._transfers.send(version)
+            or self.engine_sleep.end("cache")
+        ):
             restarted += self.restart(deaths)
         return restarted
 
@@ -229,7 +233,7 @@ class Fleet:
         Raises:
             RoleError: They cannot be, or one died once too often.
         """
-        assert self._cast is not None
+        assert self._processes is not None
         gone = {death.role: death for death in deaths if death.role.actor is death.actor}
         if not gone:
             return []
@@ -239,7 +243,7 @@ class Fleet:
             self._tell(rundir.RESTART, text)
             log.warning(text)
         self._end(gone.values())
-        successors = self._cast.start_again([role.name for role in gone])
+        successors = self._processes.start_again([role.name for role in gone])
         calls = [(role, role.actor.load.remote()) for role in successors]
         call_all(calls, self.deadlines.load_s, "loading its model", check=self._check)
         for role, successor in zip(gone, successors, strict=True):
@@ -258,8 +262,8 @@ class Fleet:
         """Make sure that no process comes back, or holds memory, beside its successor."""
         import ray
 
-        assert self._cast is not None
-        self._cast.end([death.role for death in deaths if isinstance(death, RoleHungError)])
+        assert self._processes is not None
+        self._processes.end([death.role for death in deaths if isinstance(death, RoleHungError)])
         for death in deaths:
             ray.kill(death.actor)  # it may only have lost its connection
 

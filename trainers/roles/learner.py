@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainers.roles.deepspeed_rank import DeepSpeedRank
 from trainers.roles.meter import METER, measured
 from trainers.roles.reference import TORCH_DTYPES
-from trainers.roles.tally import StepReport, Tally
+from trainers.roles.step_report import StepReport, StepSums
 from trainers.roles.zero import exported_shapes, full_parameters
 
 if TYPE_CHECKING:
@@ -98,21 +98,21 @@ class Learner(DeepSpeedRank):
         import torch
 
         began = time.time()
-        tally = Tally()
+        sums = StepSums()
         learning_rate = self._engine.get_lr()[0]
         with torch.no_grad(), METER.moment("log-probs"):
             for part in shard.measured.micro_batches(self._layout.roles.learner.micro_batch):
                 rows = part.tensors(self._engine.device, self._reader)
-                tally.measure(rows, self._scores(rows))
+                sums.measure(rows, self._scores(rows))
         for number, batch in enumerate(shard.trained):
-            self._accumulate(batch, tally, is_first=number == 0)
-            tally.step(self.step())
-        return tally.report(
+            self._accumulate(batch, sums, is_first=number == 0)
+            sums.step(self.step())
+        return sums.report(
             learning_rate=learning_rate, began_at=began, memory_gib=self.memory_gib(), loss_scale=self.loss_scale
         )
 
     @measured("backward")
-    def _accumulate(self, batch: MiniBatch, tally: Tally, is_first: bool) -> None:
+    def _accumulate(self, batch: MiniBatch, sums: StepSums, is_first: bool) -> None:
         """Add up one optimizer step's gradients; only before the first of a step are trainer and engine one policy."""
         for part in batch.rows.micro_batches(self._layout.roles.learner.micro_batch):
             rows = part.tensors(self._engine.device, self._reader)
@@ -121,8 +121,8 @@ class Learner(DeepSpeedRank):
             # DeepSpeed averages gradients over ranks, and the denominator is already that of the whole batch.
             self._engine.backward(result.loss * self._world)
             if is_first:
-                tally.measure(rows, scores)
-            tally.train(rows, result)
+                sums.measure(rows, scores)
+            sums.train(rows, result)
 
     def _scores(self, rows: RowTensors) -> Scores:
         """What the policy says of the response columns of ``rows``, and of the tokens that a teacher finds likely."""

@@ -11,9 +11,9 @@ from trainers.placement import (
     actor_resources,
     bundle_nodes,
     guest_cards,
+    process_location,
     seats,
     verify,
-    whereabouts,
 )
 from trainers.roles.calls import Role, RoleError, call_all
 from trainers.roles.critic import Critic
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rltui.layout.schema import Layout
-    from trainers.placement import Seat, Whereabouts
+    from trainers.placement import ProcessLocation, Seat
 
 NAME_POLL_S = 0.1
 
 
-class Cast:
+class RoleProcesses:
     """Starts the role processes of a layout.
 
     Args:
@@ -55,7 +55,7 @@ class Cast:
     ) -> None:
         self._layout, self._reserved, self._deadline_s, self._check = layout, reserved, deadline_s, check
         self._model_paths = model_paths
-        self._places: dict[str, Whereabouts] = {}
+        self._places: dict[str, ProcessLocation] = {}
 
     def start(self) -> list[Role]:
         """Start all processes, hosts first, because guests are told the cards of their hosts.
@@ -113,7 +113,7 @@ class Cast:
 
     def _start(self, wanted: Sequence[Seat], cards: Mapping[str, tuple[str, ...]]) -> list[tuple[Seat, Role]]:
         roles = [Role(seat.name, self._actor(seat, cards.get(seat.name, ())), kind=seat.role) for seat in wanted]
-        calls = [(role, role.actor.__ray_call__.remote(whereabouts)) for role in roles]
+        calls = [(role, role.actor.__ray_call__.remote(process_location)) for role in roles]
         places = call_all(calls, self._deadline_s, "starting its process", check=self._check)
         for role, place in zip(roles, places, strict=True):
             role.settle(place)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trainers.roles.engine import Part
 
 
-class Naps:
+class EngineSleep:
     """Knows whether the engines sleep.
 
     Args:
@@ -34,7 +34,7 @@ class Naps:
         self.asleep = False
 
     @property
-    def are_taken(self) -> bool:
+    def is_used(self) -> bool:
         """Whether the engines sleep at all."""
         return bool(self._engines)
 
@@ -81,13 +81,13 @@ class Naps:
         return []
 
 
-def naps_of(layout: Layout, planned: Sequence[Seat], roles: Sequence[Role], timeout_s: float) -> Naps:
-    """The naps of the layout's engines: none where it does not ask for them, or nobody shares their slots."""
+def plan_engine_sleep(layout: Layout, planned: Sequence[Seat], roles: Sequence[Role], timeout_s: float) -> EngineSleep:
+    """How the layout's engines sleep: never where it does not ask for it, or nobody shares their slots."""
     slots = {
         seat.name: {(seat.group, seat.bundle, seat.offset + slot) for slot in range(seat.slots)} for seat in planned
     }
     taken = set().union(*(slots[seat.name] for seat in planned if seat.role == "engine"))
     neighbours = [role for role in roles if role.kind != "engine" and slots[role.name] & taken]
     if not layout.roles.rollout.sleep_while_training or not neighbours:
-        return Naps([], [], timeout_s)
-    return Naps([role for role in roles if role.kind == "engine"], neighbours, timeout_s)
+        return EngineSleep([], [], timeout_s)
+    return EngineSleep([role for role in roles if role.kind == "engine"], neighbours, timeout_s)

@@ -10,9 +10,9 @@ from trainer_support import LAYOUT
 
 from rltui.layout.load import load_layout
 from trainers.placement import seats
-from trainers.roles import naps
+from trainers.roles import sleep
 from trainers.roles.calls import Role, RoleDiedError, RoleHungError
-from trainers.roles.naps import Naps, naps_of
+from trainers.roles.sleep import EngineSleep, plan_engine_sleep
 
 pytestmark = pytest.mark.trainers
 
@@ -30,17 +30,17 @@ class Actor:
         return SimpleNamespace(remote=lambda *words: self._asked.append(" ".join([self._name, method, *words])))
 
 
-def cast(*words: str) -> tuple[Naps, list[str], list[Role]]:
+def cast(*words: str) -> tuple[EngineSleep, list[str], list[Role]]:
     layout = load_layout(LAYOUT, [*POOLED, *words]).layout
     asked: list[str] = []
     planned = seats(layout)
     roles = [Role(seat.name, Actor(seat.name, asked), kind=seat.role) for seat in planned]
-    return naps_of(layout, planned, roles, 1.0), asked, roles
+    return plan_engine_sleep(layout, planned, roles, 1.0), asked, roles
 
 
 @pytest.fixture(autouse=True)
 def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(naps, "call_all", lambda calls, *_: [None for _ in calls])
+    monkeypatch.setattr(sleep, "call_all", lambda calls, *_: [None for _ in calls])
 
 
 def test_weights_wake_after_the_others_made_room_and_the_cache_after_they_did_again() -> None:
@@ -72,7 +72,7 @@ def test_weights_wake_after_the_others_made_room_and_the_cache_after_they_did_ag
 )
 def test_nobody_sleeps_for_nobody(words: list[str]) -> None:
     found, asked, _ = cast(*words)
-    assert not found.are_taken
+    assert not found.is_used
     found.begin()
     assert not found.asleep
     assert not asked
@@ -87,7 +87,7 @@ def test_an_engine_that_died_asleep_is_handed_over_to_be_started_again(monkeypat
         if doing == "waking up":
             raise RoleDiedError(engine, "engine 1 died while waking up")
 
-    monkeypatch.setattr(naps, "call_all", die)
+    monkeypatch.setattr(sleep, "call_all", die)
     assert [death.role for death in found.end("weights")] == [engine]
     assert found.asleep
 
@@ -103,7 +103,7 @@ def test_neighbours_that_died_are_handed_over_and_no_engine_is_woken_beside_them
     def die(calls: Any, _deadline_s: float, doing: str) -> None:
         raise RoleHungError(first, "no answer", [RoleHungError(second, "no answer")])
 
-    monkeypatch.setattr(naps, "call_all", die)
+    monkeypatch.setattr(sleep, "call_all", die)
     assert [death.role for death in found.end("weights")] == [first, second]
     assert found.asleep
     assert not any("wake" in each for each in asked)

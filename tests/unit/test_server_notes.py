@@ -24,8 +24,8 @@ from watch_support import (
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
-from rltui.onnode import scribe
-from rltui.onnode.scribe import LOGICAL, NODES, STATE_API, Scribe
+from rltui.onnode import server_notes
+from rltui.onnode.server_notes import LOGICAL, NODES, STATE_API, ServerNotes
 from rltui.watch import actors as watched
 from rltui.watch.notes import parse_actors_note, parse_status_note
 from rltui.watch.run_watcher import RunWatcher
@@ -50,7 +50,7 @@ def server() -> Iterator[Server]:
         server.pages = {
             STATE_API: (200, state_answer(actor())),
             NODES: (200, json.dumps(NODES_ANSWER).encode()),
-            scribe.STATUS: (200, json.dumps(STATUS).encode()),
+            server_notes.STATUS: (200, json.dumps(STATUS).encode()),
         }
         yield server
 
@@ -75,7 +75,7 @@ def test_servers_elsewhere_are_seen_through_the_notes_and_never_asked(
     watcher = RunWatcher(client, str(run))
     early = watcher.snapshot()
     assert (early.actors, early.actors_problem, early.status.problem, server.asked) == ((), "", "", [])
-    Scribe(str(run / "attempts/01")).look()
+    ServerNotes(str(run / "attempts/01")).look()
     asked = len(server.asked)
     seen = watcher.snapshot()
     [one] = seen.actors
@@ -87,7 +87,7 @@ def test_servers_elsewhere_are_seen_through_the_notes_and_never_asked(
 
 
 def test_why_actors_died_is_read_after_the_end(client: RelayClient, server: Server, run: Path) -> None:
-    notes = Scribe(str(run / "attempts/01"))
+    notes = ServerNotes(str(run / "attempts/01"))
     notes.look()
     killed = actor(actor_id="a", state="DEAD", death_cause=died("WORKER_DIED", "killed by signal 9"))
     orphan = actor(state="DEAD", death_cause=died("OWNER_DIED", "its owner has died"))
@@ -101,10 +101,10 @@ def test_why_actors_died_is_read_after_the_end(client: RelayClient, server: Serv
 
 def test_what_does_not_change_is_not_written_again(server: Server, run: Path) -> None:
     attempt = run / "attempts/01"
-    notes = Scribe(str(attempt))
+    notes = ServerNotes(str(attempt))
     notes.look()
     before = [(attempt / name).stat().st_ino for name in ("actors.json", "status-now.json")]
-    server.pages[scribe.STATUS] = (200, json.dumps({**STATUS, "last_updated": 51.0}).encode())
+    server.pages[server_notes.STATUS] = (200, json.dumps({**STATUS, "last_updated": 51.0}).encode())
     notes.look()
     assert [(attempt / name).stat().st_ino for name in ("actors.json", "status-now.json")] == before
     server.pages[STATE_API] = (200, state_answer(actor(state="DEAD")))
@@ -118,7 +118,7 @@ def test_a_server_in_trouble_leaves_what_it_said_and_no_secret(server: Server, r
     attempt = run / "attempts/01"
     secret = actor(serialized_runtime_env='{"env_vars": {"KEY": "s3cret"}}')
     server.pages[STATE_API] = (200, state_answer(secret))
-    notes = Scribe(str(attempt))
+    notes = ServerNotes(str(attempt))
     notes.look()
     server.pages = {}
     notes.look()
@@ -134,14 +134,14 @@ def test_a_server_in_trouble_leaves_what_it_said_and_no_secret(server: Server, r
 def test_without_the_state_api_the_dashboard_s_own_list_is_noted(server: Server, run: Path) -> None:
     one = {"actorId": "d", "address": {"nodeId": NODE}, "className": "Engine", "state": "ALIVE", "pid": 7, "gpus": []}
     server.pages |= {STATE_API: (500, b"{}"), LOGICAL: (200, json.dumps({"data": {"actors": {"d": one}}}).encode())}
-    Scribe(str(run / "attempts/01")).look()
+    ServerNotes(str(run / "attempts/01")).look()
     [seen] = parse_actors_note((run / "attempts/01/actors.json").read_text()).actors
     assert (seen.class_name, seen.node, seen.pid) == ("Engine", "node1", 7)
 
 
 def test_all_that_is_shown_of_an_actor_is_noted() -> None:
-    assert set(watched._Actor.__struct_fields__) <= scribe.KEPT
-    assert set(watched._LogicalActor.__struct_encode_fields__) <= scribe.KEPT
+    assert set(watched._Actor.__struct_fields__) <= server_notes.KEPT
+    assert set(watched._LogicalActor.__struct_encode_fields__) <= server_notes.KEPT
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"state": 3, "nodes": [], "at": "x", "problem": {}}'])
@@ -150,7 +150,7 @@ def test_notes_that_are_none_are_a_picture_all_the_same(text: str) -> None:
 
 
 def test_the_scribe_ends_with_its_pipe_after_a_last_look(server: Server, run: Path) -> None:
-    argv = [sys.executable, "-m", "rltui.onnode.scribe", "--attempt", str(run / "attempts/01")]
+    argv = [sys.executable, "-m", "rltui.onnode.server_notes", "--attempt", str(run / "attempts/01")]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE)
     assert process.stdin is not None
     try:

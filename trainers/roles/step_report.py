@@ -63,7 +63,7 @@ class StepReport:
     memory_gib: float
 
 
-class Tally:
+class StepSums:
     """What a rank adds up while it works through its rows; tensors stay on the device until the report."""
 
     def __init__(self) -> None:

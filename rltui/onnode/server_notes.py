@@ -1,4 +1,4 @@
-"""The scribe: notes what Ray's dashboard and the trainer's status endpoint say, for those who are on other nodes.
+"""Notes what Ray's dashboard and the trainer's status endpoint say, for those who are on other nodes.
 
 Both listen on the loopback of the head node only, because whoever reaches Ray's dashboard can run code; rltui's relay
 is on the login node. So this process, beside them, asks for their answers and leaves them in two files of the attempt's
@@ -79,7 +79,7 @@ class Note:
             rundir.write_json(self._path, {**note, **self._known})
 
 
-class Scribe:
+class ServerNotes:
     """Asks the servers of one attempt that are on this node.
 
     Args:
@@ -189,19 +189,19 @@ def died_with_the_rest(row: Dict[str, Any]) -> bool:
 
 def note_until_end(attempt: str, stop: int) -> None:
     """Look again and again until the descriptor ``stop`` ends or the directory is gone, and once more then."""
-    scribe, told = Scribe(attempt), False
+    notes, told = ServerNotes(attempt), False
     while not told and os.path.isdir(attempt):
         began = time.monotonic()
-        scribe.look()
+        notes.look()
         took = time.monotonic() - began
         pause = min(LONGEST_PAUSE_S, max(EVERY_S - took, took / SHARE))
         told = bool(select.select([stop], [], [], pause)[0])
     if os.path.isdir(attempt):
-        scribe.look(last=True)
+        notes.look(last=True)
 
 
 def main() -> int:
-    """Entry point: ``python -m rltui.onnode.scribe --attempt DIR``, with a pipe from the process to end with."""
+    """Entry point: ``python -m rltui.onnode.server_notes --attempt DIR``, with a pipe from the process to end with."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--attempt", required=True, help="directory of the attempt")
     options = parser.parse_args()

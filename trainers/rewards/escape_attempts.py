@@ -74,7 +74,7 @@ open("/tmp/way-out/canary", "a").write("changed")
 
 
 @dataclass(frozen=True)
-class Canary:
+class EscapeAttempt:
     """What one program did.
 
     Attributes:
@@ -92,14 +92,14 @@ class OpenSandboxError(RuntimeError):
     """Code could get out of the sandbox, and the layout does not allow that."""
 
 
-def run_canaries(sandbox: Sandbox) -> list[Canary]:
+def run_escape_attempts(sandbox: Sandbox) -> list[EscapeAttempt]:
     """Run all programs in ``sandbox``; takes a few seconds."""
     small = sandbox.with_limits(replace(sandbox.limits, wall_s=min(2.0, sandbox.limits.wall_s)))
     return [probe(small) for probe in PROBES]
 
 
-def ensure_contained(sandbox: Sandbox, allow_open: bool, event: Callable[[str, str], None]) -> list[Canary]:
-    """Run the canaries and say loudly what is not contained.
+def ensure_contained(sandbox: Sandbox, allow_open: bool, event: Callable[[str, str], None]) -> list[EscapeAttempt]:
+    """Run the programs and say loudly what is not contained.
 
     Args:
         sandbox: What code is to run in.
@@ -109,11 +109,11 @@ def ensure_contained(sandbox: Sandbox, allow_open: bool, event: Callable[[str, s
     Raises:
         OpenSandboxError: Something is not contained, and that is not allowed.
     """
-    canaries = run_canaries(sandbox)
-    leaks = [canary.name for canary in canaries if not canary.contained]
+    attempts = run_escape_attempts(sandbox)
+    leaks = [attempt.name for attempt in attempts if not attempt.contained]
     if not leaks:
-        event("reward_sandbox", f"reward sandbox: closed ({sandbox.words}); {len(canaries)} canaries contained")
-        return canaries
+        event("reward_sandbox", f"reward sandbox: closed ({sandbox.words}); {len(attempts)} escape attempts contained")
+        return attempts
     text = f"reward sandbox: OPEN ({sandbox.words}); not contained: {', '.join(leaks)}"
     event("reward_sandbox", text)
     if not allow_open:
@@ -121,7 +121,7 @@ def ensure_contained(sandbox: Sandbox, allow_open: bool, event: Callable[[str, s
             f"{text}. Let the nodes grant user namespaces (sysctl user.max_user_namespaces), install bubblewrap, or, "
             "where all code is trusted, set data.allow_open_sandbox: true"
         )
-    return canaries
+    return attempts
 
 
 def _one(sandbox: Sandbox, code: str) -> Outcome:
@@ -129,32 +129,34 @@ def _one(sandbox: Sandbox, code: str) -> Outcome:
     return outcome
 
 
-def _fork_bomb(sandbox: Sandbox) -> Canary:
+def _fork_bomb(sandbox: Sandbox) -> EscapeAttempt:
     output = _one(sandbox, FORK_BOMB).output
     born = output.partition("born ")[2].strip()
-    return Canary("fork bomb", born.isdigit() and int(born) < BOMB, f"{born or 'unknown'} processes")
+    return EscapeAttempt("fork bomb", born.isdigit() and int(born) < BOMB, f"{born or 'unknown'} processes")
 
 
-def _allocation(sandbox: Sandbox) -> Canary:
+def _allocation(sandbox: Sandbox) -> EscapeAttempt:
     got = "allocated" in _one(sandbox, ALLOCATION).output
-    return Canary("10 GB allocation", not got, "allocated" if got else "refused")
+    return EscapeAttempt("10 GB allocation", not got, "allocated" if got else "refused")
 
 
-def _endless_print(sandbox: Sandbox) -> Canary:
+def _endless_print(sandbox: Sandbox) -> EscapeAttempt:
     outcome = _one(sandbox, PRINT)
     kept = len(outcome.output)
-    return Canary("endless output", not outcome.finished and kept <= sandbox.limits.output_bytes, f"{kept} B kept")
+    return EscapeAttempt(
+        "endless output", not outcome.finished and kept <= sandbox.limits.output_bytes, f"{kept} B kept"
+    )
 
 
-def _socket(sandbox: Sandbox) -> Canary:
+def _socket(sandbox: Sandbox) -> EscapeAttempt:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         _one(sandbox, SOCKET.format(port=server.getsockname()[1]))
         try:
             server.accept()[0].close()
         except BlockingIOError:
-            return Canary("network", True, "no connection")
-    return Canary("network", False, "it reached a port of this machine")
+            return EscapeAttempt("network", True, "no connection")
+    return EscapeAttempt("network", False, "it reached a port of this machine")
 
 
 @contextlib.contextmanager
@@ -167,14 +169,14 @@ def _bait() -> Iterator[tuple[Path, str]]:
         yield Path(folder), secret
 
 
-def _files(sandbox: Sandbox) -> Canary:
+def _files(sandbox: Sandbox) -> EscapeAttempt:
     with _bait() as (folder, secret):
         seen = _one(sandbox, READ_FILE.format(folder=str(folder))).output
     found = secret in seen or "PRIVATE KEY" in seen
-    return Canary("your files", not found, "read" if found else "not there")
+    return EscapeAttempt("your files", not found, "read" if found else "not there")
 
 
-def _kill_all(sandbox: Sandbox) -> Canary:
+def _kill_all(sandbox: Sandbox) -> EscapeAttempt:
     sleeper = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"])
     try:
         seen = "visible" in _one(sandbox, KILL_ALL.format(bystander=sleeper.pid)).output
@@ -182,28 +184,28 @@ def _kill_all(sandbox: Sandbox) -> Canary:
     finally:
         sleeper.kill()
         sleeper.wait()
-    return Canary(
+    return EscapeAttempt(
         "kill -9 -1", alive and not seen, "processes of yours can be signalled" if seen else "nothing to kill"
     )
 
 
-def _shared_memory(sandbox: Sandbox) -> Canary:
+def _shared_memory(sandbox: Sandbox) -> EscapeAttempt:
     name = f"rltui-canary-{secrets.token_hex(8)}"
     _one(sandbox, SHARED_MEMORY.format(name=name))
     written = Path("/dev/shm", name)
     escaped = written.exists()
     written.unlink(missing_ok=True)
-    return Canary("/dev/shm", not escaped, "written" if escaped else "not there")
+    return EscapeAttempt("/dev/shm", not escaped, "written" if escaped else "not there")
 
 
-def _symlink(sandbox: Sandbox) -> Canary:
+def _symlink(sandbox: Sandbox) -> EscapeAttempt:
     with _bait() as (folder, secret):
         way_out = Path("/tmp/way-out")
         _one(sandbox, SYMLINK.format(folder=str(folder)))
         changed = (folder / "canary").read_text(encoding="ascii") != secret
         if changed and way_out.is_symlink():
             way_out.unlink()
-    return Canary("symbolic link", not changed, "a file outside was written" if changed else "leads nowhere")
+    return EscapeAttempt("symbolic link", not changed, "a file outside was written" if changed else "leads nowhere")
 
 
 PROBES = (_fork_bomb, _allocation, _endless_print, _socket, _files, _kill_all, _shared_memory, _symlink)

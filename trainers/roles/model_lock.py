@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class Turns:
+class ModelLock:
     """One thread samples, another brings weights; only one of them has the model.
 
     A plain lock would not do: who samples lets go of it for no time at all, and who waits would hardly ever get it.

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers.data.prompts import Prompt
-from trainers.early import Early
+from trainers.prefetch import Prefetch
 from trainers.roles.engine import Completion, grouped
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def judge(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> 
 
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), seed=st.integers(0, 10**6))
 def test_parts_are_in_the_order_of_the_prompts_however_answers_come(sizes: list[int], seed: int) -> None:
-    early, prompts = Early(judge), prompts_of(sum(sizes))
+    early, prompts = Prefetch(judge), prompts_of(sum(sizes))
     on_answer = early.expect(prompts)
     chunks = [(sum(sizes[:number]), size) for number, size in enumerate(sizes)]
     random.Random(seed).shuffle(chunks)
@@ -52,14 +52,14 @@ def test_parts_are_in_the_order_of_the_prompts_however_answers_come(sizes: list[
 
 
 def test_of_prompts_that_were_not_expected_there_is_nothing() -> None:
-    early = Early(judge)
+    early = Prefetch(judge)
     early.expect(prompts_of(2))
     assert early.take(prompts_of(2)) is None
     early.close()
 
 
 def test_steps_that_are_under_way_at_once_keep_apart() -> None:
-    early, first, second = Early(judge), prompts_of(1), prompts_of(1)
+    early, first, second = Prefetch(judge), prompts_of(1), prompts_of(1)
     for prompts, token in ((first, 3), (second, 7)):
         early.expect(prompts)(0, 1, [Completion(0, (token,), (-0.1,), "stop", 0)])
     assert early.take(second) == [[[7.0]]]
@@ -71,7 +71,7 @@ def test_what_the_work_raises_is_raised_where_it_is_taken() -> None:
     def broken(*_: Any) -> list[list[float]]:
         raise ValueError("no such judge")
 
-    early, prompts = Early(broken), prompts_of(1)
+    early, prompts = Prefetch(broken), prompts_of(1)
     early.expect(prompts)(0, 1, answers_to(1))
     with pytest.raises(ValueError, match="no such judge"):
         early.take(prompts)
@@ -79,7 +79,7 @@ def test_what_the_work_raises_is_raised_where_it_is_taken() -> None:
 
 
 def test_work_that_cannot_begin_is_told_and_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    early, prompts = Early(judge), prompts_of(2)
+    early, prompts = Prefetch(judge), prompts_of(2)
     on_answer = early.expect(prompts)
     on_answer(0, 1, answers_to(1))
 
@@ -100,7 +100,7 @@ def test_whoever_brings_answers_does_not_wait_for_the_work() -> None:
         assert may_end.wait(20)
         return judge(prompts, groups)
 
-    early, prompts = Early(slow), prompts_of(2)
+    early, prompts = Prefetch(slow), prompts_of(2)
     on_answer = early.expect(prompts)
     on_answer(0, 1, answers_to(1))
     on_answer(1, 1, answers_to(1))
@@ -110,7 +110,7 @@ def test_whoever_brings_answers_does_not_wait_for_the_work() -> None:
 
 
 def test_answers_after_the_end_are_dropped() -> None:
-    early, prompts = Early(judge), prompts_of(1)
+    early, prompts = Prefetch(judge), prompts_of(1)
     on_answer = early.expect(prompts)
     early.close()
     on_answer(0, 1, answers_to(1))

@@ -30,7 +30,7 @@ class _Expected(Generic[Found]):
     parts: dict[int, Future[Found]] = field(default_factory=dict)
 
 
-class Early(Generic[Found]):
+class Prefetch(Generic[Found]):
     """Works on answers in threads of its own from the moment that an engine gives them.
 
     A reward that takes seconds (a program's tests, a server) or a teacher's scores would otherwise hold up the learners
@@ -77,7 +77,7 @@ class Early(Generic[Found]):
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def expect_all(works: Iterable[Early[Any]], prompts: Sequence[Prompt]) -> OnAnswer:
+def expect_all(works: Iterable[Prefetch[Any]], prompts: Sequence[Prompt]) -> OnAnswer:
     """What is to be called with answers to ``prompts`` where several things are to be begun on each."""
     begin = [work.expect(prompts) for work in works]
 
