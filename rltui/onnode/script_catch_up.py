@@ -16,8 +16,10 @@ from typing import Any, Dict, Iterator, List, Optional
 from rltui.onnode import processes, rundir
 from rltui.onnode.script_output import UNREAD, Follower, LineReader
 
-MOST_BYTES = 1 << 25
+MOST_BYTES = 1 << 22
 """Bytes of a log that one look reads: a long one is caught up with by and by."""
+BUDGET_S = 2.0
+"""How long one look may take; who looks waits for it, and what is left is read by the next."""
 LOCK = ".catch-up.lock"
 
 
@@ -109,8 +111,18 @@ def _write_end(attempt: str, adopted: Dict[str, Any], follower: Follower) -> Non
 def main(attempts: List[str]) -> int:
     """Entry point: ``python -m rltui.onnode.script_catch_up ATTEMPT…``."""
     os.umask(0o077)
-    failed = [attempt for attempt in attempts if not _is_caught_up(os.path.abspath(attempt))]
+    until, failed = time.monotonic() + BUDGET_S, 0
+    for attempt in sorted(map(os.path.abspath, attempts), key=_looked_at):
+        failed += not _is_caught_up(attempt)
+        if time.monotonic() > until:
+            break
     return 1 if failed else 0
+
+
+def _looked_at(attempt: str) -> float:
+    """When it was last read: those that waited longest come first."""
+    path = os.path.join(attempt, rundir.CATCH_UP)
+    return os.path.getmtime(path) if os.path.exists(path) else 0.0
 
 
 def _is_caught_up(attempt: str) -> bool:

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rltui.cluster.slurm.marks import MARK
+from rltui.cluster.slurm.times import write_duration
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.dialects.load import GENERIC, load_dialects, named, recognised
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.layout.roles import Hardware
 from rltui.layout.scalars import CPU
+from rltui.layout.settings import Slurm
 from rltui.onnode import processes, rundir
 from rltui.onnode.preflight import capacity
 from rltui.runs.code_snapshot import take_snapshot
@@ -25,11 +28,12 @@ from rltui.runs.directory import make_attempt, make_run, new_run_id, plan_attemp
 from rltui.runs.script_job import ScriptJob, script_files, script_job
 from rltui.service.all_clusters import with_name
 from rltui.service.cockpit import OpenJob
-from rltui.service.scripts import checkpoint_folder, passes_words, run_name
+from rltui.service.scripts import checkpoint_folder, passes_words, run_name, slurm_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.slurm.job_details import JobDetails
     from rltui.dialects.schema import Dialect
     from rltui.service.all_clusters import AllClusters
@@ -78,6 +82,7 @@ class _Source(Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     """What it was started with, as far as somebody gives that away."""
     hardware: Hardware
+    slurm: Slurm = Slurm()
 
 
 def open_jobs(context: Context) -> list[OpenJob]:
@@ -135,12 +140,20 @@ def adopt_job(context: Context, job_id: str, dialect: str = "", name: str = "") 
         identity=identity,
         logs=details.logs,
         text=text,
-        script=details.command or (f"{details.folder}/script.sh" if text else ""),
+        script=(details.command or f"{details.folder}/script.sh") if text else "",
         words=details.words,
         folder=details.folder,
         hardware=_hardware(details.nodes, details.gpus, details.gpu or context.cluster.profile.gpu),
+        slurm=_slurm(text, job),
     )
     return _adopted(context, source, job.job_id, dialect)
+
+
+def _slurm(text: str, job: JobSnapshot) -> Slurm:
+    """What the job was asked for with: the script's own lines, under what sbatch was told and the controller knows."""
+    time_limit = write_duration(job.time_limit_s) if job.time_limit_s else None
+    told = {"partition": job.partition, "account": job.account, "time": time_limit}
+    return replace(slurm_settings(text, ()), **{name: value for name, value in told.items() if value})
 
 
 def _one_job(context: Context, cluster: SlurmCluster, job_id: str) -> JobDetails:
@@ -227,6 +240,7 @@ def _adopted(context: Context, source: _Source, job_id: str, wanted: str) -> Ado
         passes_words=passes_words(source.text, path),
         checkpoints=checkpoint_folder(source.text, path, source.folder, source.words, dialect.checkpoints),
         hardware=source.hardware,
+        slurm=source.slurm,
     )
     told = {"schema": rundir.SCHEMA, "logs": source.logs, "metrics": _metrics_file(dialect, source), **source.identity}
     note = {"schema": rundir.SCHEMA, "uuid": attempt.uuid, "job_id": job_id, "at": time.time()}

@@ -69,7 +69,7 @@ def check_scheduler(patient: Patient) -> Iterator[Check]:
 def _slurm(patient: Patient) -> Iterator[Check]:
     client = SlurmClient(patient.relay)
     began = time.monotonic()
-    jobs = len(client.queue())
+    jobs = sum(not job.has_ended for _, job in client.queue())  # those that ended are listed for some minutes
     took_s = time.monotonic() - began
     found = f"{jobs} job{'' if jobs == 1 else 's'} of yours"
     if took_s > SLOW_QUEUE_S:

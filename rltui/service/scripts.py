@@ -107,7 +107,7 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
         needed_gpus=imported.needed_gpus if imported is not None else None,
         pythonpath=os.environ.get("PYTHONPATH", "") if profile.scheduler == "local" else "",
         hardware=changed_section(hardware, "hardware", wishes.settings),
-        slurm=_slurm(shown, wishes.settings),
+        slurm=slurm_settings(shown, wishes.settings),
     )
     report = _report(shown, path, job.hardware)
     return Prepared(
@@ -273,7 +273,7 @@ def _node_notes(text: str, nodes: int, needs_ray: bool, on_each_node: bool) -> I
         yield "it starts a Ray head and nothing joins it: without its `ray start` it gets a Ray cluster of all nodes"
 
 
-def _slurm(text: str, settings: Sequence[str]) -> Slurm:
+def slurm_settings(text: str, settings: Sequence[str]) -> Slurm:
     """The script's ``#SBATCH`` settings, under the user's words."""
     found = {key.removeprefix("slurm."): value for key, value in read_slurm(text).settings.items()}
     return changed_section(msgspec.convert(found, Slurm), "slurm", settings)

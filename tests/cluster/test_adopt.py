@@ -129,6 +129,8 @@ def test_a_job_of_plain_sbatch_becomes_a_run_and_goes_on_when_it_is_released(
     user.rltui("cancel", run["run_id"], "--yes")
     ended = eventually(lambda: (found := user.only_run(*where))["end"] and found, "the end")
     assert ended["state"] == "cancelled"
+    script = json.loads(slurm_cluster.exec("login", ["cat", f"{run['path']}/attempts/01/script.json"]).stdout)
+    assert (script["slurm"]["partition"], script["slurm"]["time"]) == ("gpu", "0-01:00:00")
     preview = user.rltui("resubmit", run["run_id"], "--dry-run")
     assert "goes on from step" in preview
     assert int(saved) > 0

@@ -7,7 +7,7 @@ from rltui.cluster.slurm.job_details import read_jobs
 ONE = (
     "JobId=7 JobName=my run UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A Priority=1000 JobState=RUNNING "
     "Reason=None Dependency=(null) Restarts=0 SubmitTime=1795445782 StartTime=1795445783 EndTime=1795449383 "
-    "Partition=gpu NodeList=node1 NumNodes=2 NumCPUs=1 ReqTRES=cpu=2,gres/gpu=8,gres/gpu:h100=8 "
+    "TimeLimit=1-02:00:00 Partition=gpu NodeList=node1 NumNodes=2 NumCPUs=1 ReqTRES=cpu=2,gres/gpu=8,gres/gpu:h100=8 "
     "AllocTRES=cpu=2,gres/gpu=8,gres/gpu:h100=8 Command=/home/alice/my.sh --lr 1e-6 WorkDir=/home/alice "
     "Comment=x StdOut=/etc/shadow y StdErr=/home/alice/%x-%j.err StdIn=/dev/null StdOut=/home/alice/%x-%j.out Power=\n"
 )
@@ -23,6 +23,7 @@ def test_a_job_with_its_gpus_command_and_logs() -> None:
     assert (found.nodes, found.gpus, found.gpu) == (2, 8, "h100")
     assert (found.command, found.words, found.folder) == ("/home/alice/my.sh", ("--lr", "1e-6"), "/home/alice")
     assert found.job.submitted_at == 1795445782.0
+    assert (found.job.time_limit_s, found.job.partition) == (93600.0, "gpu")
     assert found.job.ended_at == 0.0  # it runs: this is when its limit is reached
 
 

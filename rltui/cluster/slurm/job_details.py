@@ -14,7 +14,7 @@ from rltui.cluster.slurm.ids import read_id
 from rltui.cluster.slurm.key_values import read_pairs
 from rltui.cluster.slurm.records import whole
 from rltui.cluster.slurm.states import read_state
-from rltui.cluster.slurm.times import NEVER, read_time
+from rltui.cluster.slurm.times import NEVER, read_duration_s, read_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,6 +76,7 @@ def _details(pairs: Mapping[str, str], line: str) -> JobDetails:
         submitted_at=read_time(pairs.get("SubmitTime", "")),
         started_at=read_time(pairs.get("StartTime", "")),
         ended_at=read_time(pairs.get("EndTime", "")) if is_over else 0.0,
+        time_limit_s=read_duration_s(pairs.get("TimeLimit", "")) or 0.0,
         restarts=whole(pairs.get("Restarts", "")) or 0,
     )
     outputs = (_filled(_last(line, name), job) for name in ("StdOut", "StdErr"))
