@@ -238,6 +238,9 @@ class Cockpit(Protocol):
         says so and offers the lever that moves that peak.
         """
 
+    def preview_fix(self, run_id: str) -> ActionPreview:
+        """One change for everything that is known to be wrong with this run, with a sentence a cause."""
+
     def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
         """Start a new attempt of the run from its newest complete checkpoint; returns one sentence on what was done."""
 

@@ -148,6 +148,13 @@ class LiveCockpit:
         title = f"Lower the memory peak of {run.run_id} and resubmit it?"
         return structs.replace(preview, title=title, consequences=(*fix.words, *preview.consequences))
 
+    def preview_fix(self, run_id: str) -> ActionPreview:
+        """What mends everything that is known to be wrong with this run."""
+        from rltui.service.one_fix import compose_fix, preview_fix
+
+        context, run = self._clusters.find(run_id)
+        return preview_fix(context, run, compose_fix(context, run))
+
     def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
         """Start a new attempt of the run; a live one is ended first, as its preview said."""
         context, run = self._clusters.find(run_id)

@@ -267,6 +267,10 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Ask what an action would do; its confirmation opens when that is known."""
         self.questions.ask(ask)
 
+    def take_back(self) -> None:
+        """Forget the fix that was confirmed a moment ago."""
+        self.say(self.questions.take_back())
+
     def forget_question(self) -> None:
         """The user turned to something else than what was asked."""
         self.questions.forget()
@@ -322,6 +326,7 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     def leave(self) -> None:
         """Quit. Runs go on, and an action under way is finished."""
+        self.questions.settle()
         live = self.pictures.num_live
         words = [f"{live} run{'s go' if live > 1 else ' goes'} on without the cockpit."] if live else []
         if self.controller.acting:

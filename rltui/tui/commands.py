@@ -12,6 +12,7 @@ VERBS: dict[str, str] = {
     "launch": "preset",
     "open": "run",
     "why": "run",
+    "fix": "run",
     "cancel": "run",
     "resubmit": "run",
     "exclude": "",

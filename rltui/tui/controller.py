@@ -114,6 +114,8 @@ class Controller:
     def _preview(self, ask: Ask) -> ActionPreview:
         if ask.action == "cancel":
             return self._cockpit.preview_cancel(ask.run_id)
+        if ask.action == "fix":
+            return self._cockpit.preview_fix(ask.run_id)
         if ask.action == "lower_memory":
             return self._cockpit.preview_lower_memory(ask.run_id)
         return self._cockpit.preview_resubmit(ask.run_id, ask.overrides, ask.exclude)

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from rltui.tui.refresh import Source
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
-Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit"]
-"""All but ``cancel`` end in a resubmission: as it was, without some nodes, with less memory, with edits."""
+Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit", "fix"]
+"""All but ``cancel`` end in a resubmission: as it was, without some nodes, with less memory, with edits, with what its
+causes call for."""
 
 ACTION_WORDS: dict[Action, str] = {
     "cancel": "cancel",
@@ -24,6 +25,7 @@ ACTION_WORDS: dict[Action, str] = {
     "exclude": "exclude nodes and resubmit",
     "lower_memory": "lower the memory peak and resubmit",
     "edit": "resubmit with changes",
+    "fix": "fix",
 }
 
 

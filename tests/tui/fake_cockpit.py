@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
-from canned_actions import CLUSTERS, LOWER_MEMORY, WHY, resubmission
+from canned_actions import CLUSTERS, FIX, LOWER_MEMORY, WHY, resubmission
 from canned_launch import PRESETS, review, script_review
 from canned_runs import NOW, RUNS, log_lines, snapshot, summary
 
@@ -120,6 +120,10 @@ class FakeCockpit:
     def preview_lower_memory(self, run_id: str) -> ActionPreview:
         self._called("preview_lower_memory", run_id)
         return msgspec.structs.replace(LOWER_MEMORY, run_id=run_id)
+
+    def preview_fix(self, run_id: str) -> ActionPreview:
+        self._called("preview_fix", run_id)
+        return msgspec.structs.replace(FIX, run_id=run_id)
 
     def presets(self) -> tuple[PresetSummary, ...]:
         self._called("presets")

@@ -113,7 +113,7 @@ async def test_the_log_follows_until_one_scrolls_and_stays_where_one_is() -> Non
         await until(pilot, lambda: "step 309 " in screen.log_pane.lines[-1], "the new tail")
         await flushed(pilot)
         assert screen_lines(pilot)[3] == top
-        await enter(pilot, "f")
+        await enter(pilot, "F")
         await until_text(pilot, "step 309 ")
         fake.lines = log_lines(320)
         pilot.app.controller.refresh()

@@ -249,6 +249,7 @@ CAUSES = (
     Cause(
         id="cuda_oom_fwd_bwd",
         tier="root",
+        recovery="change",
         title="The training pass ran out of GPU memory (activations or gradient buckets)",
         detail="{asked} asked for, {free} free of {total}",
         tell="The traceback ends in forward, backward or update_actor, and the piece asked for is large (over 100 "
@@ -266,6 +267,7 @@ CAUSES = (
     Cause(
         id="cuda_oom_optimizer",
         tier="root",
+        recovery="change",
         title="Optimizer states did not fit on the GPU",
         detail="{asked} asked for, {free} free of {total}",
         tell="Frames of torch/optim or of optimizer.step in one of the first steps: Adam allocates then.",
@@ -282,6 +284,7 @@ CAUSES = (
     Cause(
         id="cuda_oom_zero3_gather",
         tier="root",
+        recovery="change",
         title="Gathering sharded parameters ran out of GPU memory",
         detail="{asked} asked for, {free} free of {total}",
         tell="Frames such as fetch_sub_module, all_gather_coalesced, GatheredParameters or FSDP's unshard.",
@@ -301,6 +304,7 @@ CAUSES = (
     Cause(
         id="cuda_oom_logits",
         tier="root",
+        recovery="change",
         title="Log-probabilities over the whole vocabulary ran out of GPU memory",
         detail="{asked} asked for, {free} free of {total}",
         tell="Frames such as log_softmax, logsumexp, entropy_from_logits or compute_log_prob; one allocation of "
@@ -352,6 +356,7 @@ CAUSES = (
     Cause(
         id="oom_weight_sync",
         tier="root",
+        recovery="change",
         title="Memory ran out when the engine woke up or took new weights",
         detail="{asked} asked for, {free} free of {total}",
         tell="Frames such as wake_up, cumem_allocator, update_weight or a sharding manager: engine and trainer "
@@ -376,6 +381,7 @@ CAUSES = (
     Cause(
         id="engine_load_oom",
         tier="root",
+        recovery="change",
         title="The engine's weights and profile run did not fit on the GPU",
         detail="{asked} asked for, {free} free of {total}",
         tell="The engine fails while loading, profiling or capturing graphs, before it serves anything.",

@@ -38,6 +38,9 @@ ACT = keys.KeyGroup(
     "acting on a run, always previewed first",
     (
         keys.Key("why", ("!",), "why", "Why it died or stands still: causes, evidence, remedies.", 3, keys.needs_run),
+        keys.Key(
+            "fix", ("f",), "fix", "Preview one fix for all causes: change, nodes to avoid, resubmission.", 0, _can_act
+        ),
         keys.Key("actions", ("x",), "act", "A menu of all actions, with the reason where one cannot be done.", 4),
         keys.Key("cancel", ("c",), "cancel", "Cancel the run.", 5, _can_cancel),
         keys.Key("resubmit", ("r",), "resubmit", "Start a new attempt from the newest checkpoint.", 0, _can_act),
@@ -109,6 +112,10 @@ class RunActions:
     def do_lower_memory(self) -> None:
         """Ask what would lower the memory peak."""
         self._ask("lower_memory")
+
+    def do_fix(self) -> None:
+        """Ask what mends everything that is known to be wrong."""
+        self._ask("fix")
 
     def do_edit(self) -> None:
         """Type what a resubmission is to change."""
