@@ -62,6 +62,8 @@ def _lines(snapshot: RunSnapshot) -> Iterator[str]:
     yield f"  step {words.step(run)}  reward {words.number(run.reward)}  {words.rate(run.tokens_per_second)} tok/s"
     if run.job is not None or run.job_id:
         yield from _job_lines(run)
+    if run.hands_off:
+        yield f"  hands-off mode {run.hands_off}  (rltui auto {run.run_id} --status)"
     yield f"  files {run.path}"
     yield "  stages " + " → ".join(str(entry["stage"]) for entry in run.stage.history)
     for actor in snapshot.actors:

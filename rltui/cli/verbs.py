@@ -45,6 +45,7 @@ VERBS = (
     Verb("logs", "logs", "print or follow the log of a run"),
     Verb("why", "why", "say why a run died, or what went wrong in any log"),
     Verb("fix", "fix", "mend what ended or holds up a run, and start it again from its newest checkpoint"),
+    Verb("auto", "auto", "let a run go on by itself after faults that a new attempt mends"),
     Verb("export", "export", "write a run's checkpoint as a Hugging Face folder"),
     Verb("attach", "attach", "open the cockpit on one run"),
     Verb("adopt", "adopt", "make a run of a job or process that rltui did not start"),

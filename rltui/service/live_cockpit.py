@@ -100,14 +100,18 @@ class LiveCockpit:
         """Check ``preset`` with ``overrides``, and write the script that ``cluster`` would get."""
         return review_launch(self._clusters.profiles.get(cluster), preset, overrides)
 
-    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> str:
-        """Launch and return the run's id."""
+    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
+        """Launch, in hands-off mode if ``auto``, and return the run's id."""
         context = self._clusters.context(cluster)
         if is_script(preset):
             from rltui.service.scripts import launch_words
 
-            return launch_words(context, preset, overrides).run_id
-        return launch(context, preset, overrides).run_id
+            run_id = launch_words(context, preset, overrides).run_id
+        else:
+            run_id = launch(context, preset, overrides).run_id
+        if auto:
+            self.auto(run_id, on=True)
+        return run_id
 
     def open_jobs(self) -> tuple[OpenJob, ...]:
         """The user's jobs that are no runs; where one cluster is away, those of the others."""
@@ -154,6 +158,19 @@ class LiveCockpit:
 
         context, run = self._clusters.find(run_id)
         return preview_fix(context, run, compose_fix(context, run))
+
+    def preview_auto(self, run_id: str) -> ActionPreview:
+        """What switching hands-off mode of this run would do."""
+        from rltui.service.hands_off import preview_switch
+
+        return preview_switch(*self._clusters.find(run_id))
+
+    def auto(self, run_id: str, *, on: bool) -> str:
+        """Switch hands-off mode of a run."""
+        from rltui.service.hands_off import Policy, switch_off, switch_on
+
+        context, run = self._clusters.find(run_id)
+        return switch_on(context, run, Policy()) if on else switch_off(context, run)
 
     def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
         """Start a new attempt of the run; a live one is ended first, as its preview said."""

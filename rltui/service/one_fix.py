@@ -10,7 +10,8 @@ from msgspec import Struct, structs
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.verdicts import SURE_ENOUGH
 from rltui.errors import RltuiError
-from rltui.layout.load import load_text
+from rltui.layout.load import dump_layout, load_text
+from rltui.memory.layouts import estimate_roles
 from rltui.onnode import rundir
 from rltui.runs.directory import read_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
@@ -46,6 +47,8 @@ class CauseFix(Struct, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     """For a person to run, where rltui cannot do it."""
+    is_proven: bool = True
+    """Whether every role fits its card by the estimate once this is changed; True where nothing is."""
 
     @property
     def helps(self) -> bool:
@@ -75,15 +78,24 @@ def compose_fix(context: Context, run: RunSummary, overrides: Sequence[str] = ()
     """
     if run.state == "finished":
         raise RltuiError(f"{run.run_id} is finished: there is nothing to fix.")
+    fix = _put_together(compose_causes(context, run), overrides, exclude)
+    if not overrides and not exclude:
+        _require_remedy(run, fix)
+    return fix
+
+
+def compose_causes(context: Context, run: RunSummary) -> tuple[CauseFix, ...]:
+    """What helps against each cause of ``run`` that is sure enough, the first cause first.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
     causes = [one for one in diagnose_run(context, run) if not one.secondary and one.confidence >= SURE_ENOUGH]
     work = read_script_job(context.cluster.client, attempt_path(run)) or _layout(context, run)
     found: list[CauseFix] = []
     for cause in causes:
         found.append(_fix_of(context, run, work, cause, found))
-    fix = _put_together(found, overrides, exclude)
-    if not overrides and not exclude:
-        _require_remedy(run, fix)
-    return fix
+    return tuple(found)
 
 
 def preview_fix(context: Context, run: RunSummary, fix: Fix) -> ActionPreview:
@@ -113,7 +125,7 @@ def _fix_of(
         own = tuple(word for word in candidate.overrides if word.partition("=")[0] not in taken)
         candidate = structs.replace(candidate, overrides=own)
         if candidate.helps and _can_run(context, run, [*before, candidate]):
-            return candidate
+            return structs.replace(candidate, is_proven=_fits(work, [*before, candidate]))
     remedy = next(iter(cause.remedies), None)
     words = remedy.summary if remedy is not None else "nothing is known to mend it."
     commands = remedy.commands if remedy is not None else ()
@@ -192,6 +204,20 @@ def _can_run(context: Context, run: RunSummary, parts: Sequence[CauseFix]) -> bo
     except RltuiError:
         return False
     return report is None or report.ok
+
+
+def _fits(work: Layout | ScriptJob | None, parts: Sequence[CauseFix]) -> bool:
+    """Whether the estimate says of every role that it fits with all changes of ``parts``; True where there are none."""
+    words = _put_together(parts, (), ()).overrides
+    if not words:
+        return True
+    if work is None or isinstance(work, ScriptJob):
+        return False
+    try:
+        roles = estimate_roles(load_text(dump_layout(work), "", words).layout).roles
+    except RltuiError:
+        return False
+    return all(role.verdict in ("fits", "tight") for role in roles)
 
 
 def _put_together(parts: Sequence[CauseFix], overrides: Sequence[str], exclude: Sequence[str]) -> Fix:

@@ -130,7 +130,15 @@ def resubmit(
     if run.is_live:
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
-    launched = submit_attempt(context, run.run_id, next_number(run), change.layout, text=change.text, action="resubmit")
+    launched = submit_attempt(
+        context,
+        run.run_id,
+        next_number(run),
+        change.layout,
+        text=change.text,
+        action="resubmit",
+        before=attempt_path(run),
+    )
     return structs.replace(launched, start=change.start)
 
 

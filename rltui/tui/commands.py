@@ -13,6 +13,7 @@ VERBS: dict[str, str] = {
     "open": "run",
     "why": "run",
     "fix": "run",
+    "auto": "run",
     "cancel": "run",
     "resubmit": "run",
     "exclude": "",

@@ -116,6 +116,8 @@ class Controller:
             return self._cockpit.preview_cancel(ask.run_id)
         if ask.action == "fix":
             return self._cockpit.preview_fix(ask.run_id)
+        if ask.action == "auto":
+            return self._cockpit.preview_auto(ask.run_id)
         if ask.action == "lower_memory":
             return self._cockpit.preview_lower_memory(ask.run_id)
         return self._cockpit.preview_resubmit(ask.run_id, ask.overrides, ask.exclude)
@@ -160,13 +162,15 @@ class Controller:
         def call() -> messages.ActionDone:
             if ask.action == "cancel":
                 return messages.ActionDone(ask, self._cockpit.cancel(ask.run_id))
+            if ask.action == "auto":
+                return messages.ActionDone(ask, self._cockpit.auto(ask.run_id, on=preview.switches_on))
             return messages.ActionDone(ask, self._cockpit.resubmit(ask.run_id, preview.overrides, preview.exclude))
 
         self._act(ask.words, call)
 
-    def launch(self, preset: str, overrides: tuple[str, ...], cluster: str) -> None:
-        """Launch: :class:`~rltui.tui.messages.Launched`."""
-        self._act(f"launch {preset}", lambda: messages.Launched(self._cockpit.launch(preset, overrides, cluster)))
+    def launch(self, preset: str, overrides: tuple[str, ...], cluster: str, auto: bool = False) -> None:
+        """Launch, in hands-off mode if ``auto``: :class:`~rltui.tui.messages.Launched`."""
+        self._act(f"launch {preset}", lambda: messages.Launched(self._cockpit.launch(preset, overrides, cluster, auto)))
 
     def ask_jobs(self) -> None:
         """Ask for the jobs that are no runs: :class:`~rltui.tui.messages.JobsFetched`."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rltui.tui.refresh import Source
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
-Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit", "fix"]
-"""All but ``cancel`` end in a resubmission: as it was, without some nodes, with less memory, with edits, with what its
+Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit", "fix", "auto"]
+"""All but ``cancel`` and ``auto`` end in a resubmission: as it was, without some nodes, with less memory, with edits, with what its
 causes call for."""
 
 ACTION_WORDS: dict[Action, str] = {
@@ -26,6 +26,7 @@ ACTION_WORDS: dict[Action, str] = {
     "lower_memory": "lower the memory peak and resubmit",
     "edit": "resubmit with changes",
     "fix": "fix",
+    "auto": "switch hands-off mode of",
 }
 
 

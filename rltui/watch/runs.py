@@ -12,7 +12,7 @@ from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.watch.metrics import parse_metrics
-from rltui.watch.run_facts import ATTEMPT_FILES, RunFacts, run_facts, summarise
+from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts, summarise
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import RunsSnapshot
 
@@ -49,7 +49,7 @@ class RunsReader:
     def __init__(self, client: RelayClient, run_root: str) -> None:
         self._client = client
         self._root = run_root
-        names = [f"*/{rundir.RUN}", *(f"*/attempts/*/{name}" for name in ATTEMPT_FILES)]
+        names = [*(f"*/{name}" for name in RUN_FILES), *(f"*/attempts/*/{name}" for name in ATTEMPT_FILES)]
         self._files = SmallFiles(client, run_root, names)
         self._metrics: dict[tuple[str, int], LastMetrics] = {}
         self._settled: set[tuple[str, int]] = set()

@@ -75,6 +75,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """Why the job waits or how it ended, in a sentence; empty where there is nothing to say."""
     is_adopted: bool = False
     """Whether it is a job that rltui did not start: nothing of rltui runs in it, so it leaves no word of its end."""
+    hands_off: str = ""
+    """``on`` where the run goes on by itself, ``off: why`` where that has ended; empty: it never did."""
     last_attempt: int = 0
     """Number of the last attempt that was made: later than ``attempt`` where a chain of jobs waits."""
     submission: str = ""

@@ -125,6 +125,20 @@ class FakeCockpit:
         self._called("preview_fix", run_id)
         return msgspec.structs.replace(FIX, run_id=run_id)
 
+    def preview_auto(self, run_id: str) -> ActionPreview:
+        self._called("preview_auto", run_id)
+        on = self._find(run_id).hands_off != "on"
+        title = f"Let {run_id} go on by itself?" if on else f"End hands-off mode of {run_id}?"
+        return ActionPreview(run_id=run_id, title=title, consequences=(), commands=(), switches_on=on)
+
+    def auto(self, run_id: str, *, on: bool) -> str:
+        self._called("auto", run_id, "on" if on else "off")
+        self.all_runs = tuple(
+            msgspec.structs.replace(run, hands_off="on" if on else "off: switched off") if run.run_id == run_id else run
+            for run in self.all_runs
+        )
+        return f"{run_id} goes on by itself" if on else f"{run_id} is left alone"
+
     def presets(self) -> tuple[PresetSummary, ...]:
         self._called("presets")
         return PRESETS
@@ -136,8 +150,9 @@ class FakeCockpit:
         known = next((each for each in PRESETS if each.name == preset), None)
         return review(known, overrides, cluster) if known else script_review(preset, overrides, cluster)
 
-    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> str:
-        self._called("launch", preset, *overrides, *([cluster] if cluster != "local" else []))
+    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
+        where = [*([cluster] if cluster != "local" else []), *(["hands-off"] if auto else [])]
+        self._called("launch", preset, *overrides, *where)
         run_id = f"{preset.split('/')[-1]}-new{len(self.all_runs)}"
         new = summary(run_id, "queued", "queued", 1, detail="first in line", cluster=cluster)
         self.all_runs = (new, *self.all_runs)

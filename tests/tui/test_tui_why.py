@@ -47,7 +47,7 @@ async def test_the_cause_comes_first_and_enter_jumps_to_its_line() -> None:
         assert isinstance(pilot.app.screen, WhyScreen), "back to the next piece of evidence"
 
 
-async def test_from_an_open_run_the_jump_stays_in_it_and_F_goes_back_to_the_end() -> None:
+async def test_from_an_open_run_the_jump_stays_in_it_and_capital_f_goes_back_to_the_end() -> None:
     async with cockpit() as pilot:
         await press(pilot, *"jjjjj", "enter", "!")
         await until(pilot, lambda: isinstance(pilot.app.screen, WhyScreen), "the screen")

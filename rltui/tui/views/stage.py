@@ -129,4 +129,7 @@ def section(snapshot: RunSnapshot, glyphs: Glyphs, left: tuple[Span, ...]) -> Se
         right = ((f"{ran} of {formats.duration(job.time_limit_s)}", "dim"),)
     if job is not None and job.restarts:
         right = ((f"requeued {job.restarts}{glyphs.times}  ", "attention"), *right)
+    if summary.hands_off:
+        on = summary.hands_off == "on"
+        right = (("hands-off  ", "ok") if on else ("hands-off ended  ", "attention"), *right)
     return Section(left, right, body, least=1, wanted=rows, rank=0)
