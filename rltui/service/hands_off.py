@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from rltui.errors import ClusterError, RltuiError
-from rltui.onnode import rundir
+from rltui.onnode import progress, rundir
 from rltui.service.cockpit import ActionPreview
 from rltui.watch.lines import decode
 
@@ -148,6 +148,9 @@ def _repeats(restarts: Sequence[Record], now: Situation) -> str:
     return ""
 
 
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""Exit codes of a trainer, or of a shell that waited for one, that was killed without a word."""
+
 PASSING = frozenset({"slurm_time_limit", "slurm_preempted", "slurm_node_fail"})
 """Ends that say nothing of the run, wherever they come."""
 
@@ -254,7 +257,7 @@ def causes_of(context: Context, run: RunSummary, end: dict[str, Any]) -> tuple[t
     causes = compose_causes(context, run)
     if not causes and outcome == "lost":
         return once("lost", "a new attempt, as this one's processes vanished without a word")
-    if not causes and end.get("exit_code") == -signal.SIGKILL:
+    if not causes and end.get("exit_code") in KILLED:
         return once("killed", "a new attempt, as somebody killed this one's trainer from outside")
     return causes, all(one.recovery != "change" or one.is_proven for one in causes)
 
@@ -341,7 +344,7 @@ def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
     context.require_own(run)
     on, policy = run.hands_off != "on", Policy()
     if on:
-        lines = (
+        lines: tuple[str, ...] = (
             "after a fault of node, GPU, network or engine, a standstill, a time limit or a preemption, "
             "a new attempt goes on from the newest checkpoint",
             "an error of the run itself stops it, but for memory: there one change that is known to fit is tried once",
@@ -447,8 +450,9 @@ def _submit(context: Context, run: RunSummary, record: Record) -> None:
     from rltui.cluster.cluster import SubmitUnknownError
     from rltui.service.resubmit import resubmit
 
-    if context.cluster.profile.scheduler == "local" and record.hold_s:
-        time.sleep(record.hold_s)
+    hold_s = record.hold_s * progress.scale()
+    if context.cluster.profile.scheduler == "local" and hold_s:
+        time.sleep(hold_s)
     for number, pause_s in enumerate(SUBMIT_TRIES_S, start=1):
         time.sleep(pause_s)
         try:
@@ -459,9 +463,9 @@ def _submit(context: Context, run: RunSummary, record: Record) -> None:
         except ClusterError:
             if number == len(SUBMIT_TRIES_S):
                 raise
-    if context.cluster.profile.scheduler == "slurm" and record.hold_s:
+    if context.cluster.profile.scheduler == "slurm" and hold_s:
         context.cluster.client.run(
-            ["scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{record.hold_s:.0f}"], timeout_s=30
+            ["scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{hold_s:.0f}"], timeout_s=30
         )
 
 

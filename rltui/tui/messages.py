@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
 Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit", "fix", "auto"]
-"""All but ``cancel`` and ``auto`` end in a resubmission: as it was, without some nodes, with less memory, with edits, with what its
-causes call for."""
+"""All but ``cancel`` and ``auto`` end in a resubmission: as it was, without some nodes, with less memory, with edits,
+with what its causes call for."""
 
 ACTION_WORDS: dict[Action, str] = {
     "cancel": "cancel",
