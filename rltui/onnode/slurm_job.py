@@ -205,6 +205,9 @@ class SlurmJob(AttemptRunner):
             return
         now = time.time()
         if self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
+            # the limit may have been lowered while the job ran
+            self.end_at = end_time(str(self.allocation.job_id)) or self.end_at
+        if self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
             grace_s = float(self.job["deadlines_s"]["grace"])
             self.request = Request("cancelled", "asked to save and end by SIGUSR2", max(grace_s, self.lead_s))
             return

@@ -1,13 +1,14 @@
 """A night that nobody watches: runs in hands-off mode, random faults, and what became of them.
 
-``make night [HOURS=0.1] [SEED=1]`` runs it on this machine; with ``PLACE=lab`` on the lab's real Slurm. The trainer is a
-talker (a small program that speaks as verl does), so that an attempt takes seconds and the deadlines are scaled to them;
-rltui, the job scripts, the driver, the guard and Slurm are the real ones.
+``make night [HOURS=0.1] [SEED=1]`` runs it on this machine, tests/cluster/test_night.py also on the lab's real Slurm.
+The trainer is a talker (a small program that speaks as verl does), so that an attempt takes seconds, and the deadlines
+are scaled to them; rltui, the job scripts, the driver, the guard and Slurm are the real ones.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -21,10 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rltui.onnode import processes
+from rltui.onnode import rundir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lab import Lab
 
 ROOT = Path(__file__).parents[2]
 TALKERS = Path(__file__).parent / "talkers"
@@ -34,20 +37,21 @@ STEP_S = 0.02
 SCRIPT = f"""#!/bin/bash
 #SBATCH --time=01:00:00
 PYTHONPATH={TALKERS} {sys.executable} -m verl.trainer.main_ppo trainer.default_local_dir=$PWD/checkpoints \\
-    trainer.resume_mode=disable trainer.total_training_steps=1000000 talker.step_s={STEP_S} "$@"
+    trainer.resume_mode=disable trainer.total_training_steps=1000000 trainer.nnodes=1 trainer.n_gpus_per_node=1 \\
+    talker.step_s={STEP_S} "$@"
 """
 LAST_WORDS = {
     "collective timed out": "[rank3]:[E1123 10:00:00.1 ProcessGroupNCCL.cpp:629] [Rank 3] Watchdog caught collective "
-    "operation timeout: WorkNCCL(SeqNum=84, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600021 "
-    "milliseconds before timing out.",
+    "operation timeout: WorkNCCL(SeqNum=84, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for "
+    "600021 milliseconds before timing out.",
     "head lost": "ConnectionError: Could not find any running Ray instance. Please specify the one to connect to by "
     "setting `--address` flag or `RAY_ADDRESS` environment variable.",
     "port taken": "RuntimeError: The server socket has failed to listen on any local network address. "
     "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
     "module missing": "ModuleNotFoundError: No module named 'flash_attn'",
     "out of GPU memory": '  File "/w/verl/workers/actor/dp_actor.py", line 400, in update_policy\n    loss.backward()\n'
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.11 GiB of "
-    "which 1.20 GiB is free. Including non-PyTorch memory, this process has 77.80 GiB memory in use.",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.11 GiB "
+    "of which 1.20 GiB is free. Including non-PyTorch memory, this process has 77.80 GiB memory in use.",
     "nobody knows": "AssertionError: batch of the reward manager is of another size",
 }
 RECOVERABLE = (
@@ -58,7 +62,10 @@ RECOVERABLE = (
     "head lost",
     "port taken",
 )
-FOR_A_PERSON = ("module missing", "out of GPU memory", "nobody knows", "cancelled")
+BY_SLURM = ("requeued by an admin", "node crashed")
+"""Faults after which Slurm itself starts the job again, so that nothing is to be decided."""
+
+FOR_A_PERSON = ("module missing", "out of GPU memory", "nobody knows", "cancelled", "cancelled by an admin")
 
 
 class Place(Protocol):
@@ -111,11 +118,65 @@ class Here:
     def run_path(self, run_id: str) -> Path:
         return self.home / "runs" / run_id
 
-    def folder(self, run_id: str) -> Path:  # noqa: ARG002 (the protocol's)
+    def folder(self, run_id: str) -> Path:
         return self.home
 
     def inject(self, fault: str, night: Night) -> None:
         raise AssertionError(fault)
+
+
+PROFILE = f"""
+lab:
+  host: lab
+  transport: paramiko
+  scheduler: slurm
+  partition: gpu
+  gres: gpu:h100
+  gpus_per_node: 4
+  run_root: ~/runs
+  python: {sys.executable}
+  env: {{RLTUI_DEADLINE_SCALE: "{SCALE}"}}
+"""
+
+
+class There(Here):
+    """The lab's Slurm, over SSH."""
+
+    faults = BY_SLURM
+
+    def __init__(self, folder: Path, lab: Lab) -> None:
+        super().__init__(folder)
+        self.lab = lab
+        (folder / "config").mkdir()
+        (folder / "config/clusters.yaml").write_text(PROFILE)
+        self._environment |= {"RLTUI_SSH_CONFIG": str(lab.ssh_settings().config)}
+        self._alice = Path(lab.folder, "home", "alice")
+
+    def launch(self) -> str:
+        folder = self.lab.exec("login", ["pwd"]).stdout.strip()
+        words = ("--nodes", "1", "--gpus-per-node", "1", "--folder", folder, "--cluster", "lab", "--auto")
+        return self.rltui("launch", "--script", "night.sh", *words).split()[-1]
+
+    def run_path(self, run_id: str) -> Path:
+        return self._alice / "runs" / run_id
+
+    def folder(self, run_id: str) -> Path:
+        return self._alice
+
+    def inject(self, fault: str, night: Night) -> None:
+        """What only a cluster can do: an admin's word, or a node that is gone."""
+        record = night.read("slurm.json")
+        job = str(record["job_id"])
+        if fault == "requeued by an admin":
+            self.lab.exec("login", ["scontrol", "requeue", job], user="root")
+        elif fault == "time limit":
+            self.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=1"])
+        elif fault == "cancelled by an admin":
+            self.lab.exec("login", ["scancel", job], user="root")
+        elif fault == "node crashed":
+            self.lab.crash(record["head"])
+        else:
+            super().inject(fault, night)
 
 
 @dataclass
@@ -182,13 +243,13 @@ class Night:
     def is_on(self) -> bool:
         return bool(json.loads((self.run / "hands-off.json").read_text())["on"])
 
-    def pids(self, attempt: Path | None = None) -> list[processes.Process]:
-        return processes.by_attempt(self.read("job.json", attempt)["uuid"])
+    def pids(self, attempt: Path | None = None) -> list[int]:
+        """Processes with an attempt's mark, whoever's they are: the lab's are alice's, and seen from outside."""
+        mark = f"{rundir.ATTEMPT_VARIABLE}={self.read('job.json', attempt)['uuid']}"
+        return [pid for pid in _all_pids() if mark in _words(pid, "environ") and not _is_zombie(pid)]
 
-    def trainer(self) -> processes.Process:
-        return eventually(
-            lambda: next((one for one in self.pids() if "main_ppo" in _argv(one.pid)), None), "the trainer"
-        )
+    def trainer(self) -> int:
+        return int(eventually(lambda: next((p for p in self.pids() if _runs(p, "main_ppo")), None), "the trainer"))
 
     # one fault
 
@@ -198,6 +259,12 @@ class Night:
         eventually(lambda: self.saved() > first and self.step() > first + 6, f"progress before {fault!r}")
         decided, at, step = len(self.decisions()), time.time(), self.step()
         self._inject(fault)
+        if fault in BY_SLURM:
+            fresh = eventually(lambda: self.attempt if self.attempt != before else None, f"{fault!r}: Slurm", 180)
+            began = eventually(lambda: self._first_step(fresh), f"a step after {fault!r}")
+            self.outcomes.append(Outcome(fault, 0.0, (fresh / "job.json").stat().st_mtime - at, began[1] - at))
+            self._check(before, fresh, fault)
+            return
         decision = eventually(lambda: self.decisions()[decided:], f"a decision after {fault!r}")[0]
         wanted = "stop" if fault in FOR_A_PERSON else "restart"
         if decision["decision"] != wanted:
@@ -219,11 +286,11 @@ class Night:
         if fault in LAST_WORDS:
             (self.place.folder(self.run_id) / "checkpoints/last-words").write_text(LAST_WORDS[fault])
         elif fault == "trainer killed":
-            os.kill(self.trainer().pid, signal.SIGKILL)
+            os.kill(self.trainer(), signal.SIGKILL)
         elif fault == "trainer stopped":
-            os.kill(self.trainer().pid, signal.SIGSTOP)
+            os.kill(self.trainer(), signal.SIGSTOP)
         elif fault == "supervisor killed":
-            os.kill(self.read("supervisor.json")["pid"], signal.SIGKILL)
+            os.kill(next(one.pid for one in self.drivers()), signal.SIGKILL)
         elif fault == "cancelled":
             self.place.rltui("cancel", self.run_id, "--yes")
         else:
@@ -241,8 +308,10 @@ class Night:
         numbers = [int(path.name) for path in self.attempts]
         if numbers != list(range(1, len(numbers) + 1)) or self.attempt != fresh:
             self.wrong.append(f"{fault}: attempts {numbers}")
-        if left := self.pids(before):
-            self.wrong.append(f"{fault}: {len(left)} processes of {before.name} are left")
+        trainers = [pid for pid in {*self.pids(before), *self.pids(fresh)} if _runs(pid, "main_ppo")]
+        same_job = self.read("job.json", before)["uuid"] == self.read("job.json", fresh)["uuid"]
+        if len(trainers) != 1 or (self.pids(before) and not same_job):
+            self.wrong.append(f"{fault}: {len(trainers)} trainers live, of {before.name} or {fresh.name}")
         first, _ = self._first_step(fresh) or (0, 0.0)
         if first > self.step(before) + 1 or first <= 1:
             self.wrong.append(f"{fault}: went on at step {first} after step {self.step(before)}")
@@ -259,11 +328,23 @@ class Night:
             self.wrong.append("something was started after hands-off mode had been switched off")
 
 
-def _argv(pid: int) -> str:
+def _all_pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _words(pid: int, name: str) -> list[str]:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        return Path(f"/proc/{pid}/{name}").read_bytes().decode("utf-8", "replace").split("\0")
     except OSError:
-        return ""
+        return []
+
+
+def _runs(pid: int, word: str) -> bool:
+    return any(word in one for one in _words(pid, "cmdline")[:4])
+
+
+def _is_zombie(pid: int) -> bool:
+    return not any(_words(pid, "cmdline"))
 
 
 def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 90.0) -> Any:
@@ -316,9 +397,9 @@ def spend(night: Night, faults: list[str]) -> None:
         night.stop()
     finally:
         for attempt in night.attempts:
-            for one in night.pids(attempt):
-                os.kill(one.pid, signal.SIGCONT)
-            processes.end_all(night.read("job.json", attempt)["uuid"], grace_s=0.2, exclude=())
+            for pid in night.pids(attempt):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def main() -> int:

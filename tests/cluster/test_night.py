@@ -6,17 +6,19 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from night import FOR_A_PERSON, RECOVERABLE, Here, Night, report, spend
+from night import FOR_A_PERSON, RECOVERABLE, Here, Night, There, report, spend
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from lab import Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_faults_on_this_machine_end_without_a_person_or_with_one_told(tmp_path: Path) -> None:
     night = Night(Here(tmp_path), seed=1)
-    faults = [*RECOVERABLE * 3, *FOR_A_PERSON]
+    faults = [*RECOVERABLE * 3, *FOR_A_PERSON[:4]]
     random.Random(7).shuffle(faults)
     spend(night, faults)
     print("\n".join(report([night])))
@@ -24,3 +26,14 @@ def test_faults_on_this_machine_end_without_a_person_or_with_one_told(tmp_path: 
     assert len(night.outcomes) == len(faults) >= 20
     assert sum(one.submitted_s is not None for one in night.outcomes) == 3 * len(RECOVERABLE)
     assert max(one.submitted_s or 0.0 for one in night.outcomes) < 120
+
+
+def test_faults_on_slurm_end_without_a_person_or_with_one_told(slurm_cluster: Lab, tmp_path: Path) -> None:
+    night = Night(There(tmp_path, slurm_cluster), seed=2)
+    faults = ["trainer killed", "trainer stopped", "requeued by an admin", "time limit", "collective timed out"]
+    faults += ["cancelled by an admin", "node crashed", "head lost", "module missing"]
+    spend(night, faults)
+    print("\n".join(report([night])))
+    assert night.wrong == []
+    alone = {one.fault for one in night.outcomes if one.submitted_s is not None}
+    assert alone == {fault for fault in faults if fault not in FOR_A_PERSON}
