@@ -279,3 +279,17 @@ async def test_a_new_picture_repaints_only_what_is_new() -> None:
         await until(pilot, lambda: fake.calls.count(("watch", FIRST)) >= reads + 2, "two more pictures")
         await flushed(pilot)
         assert frames == [], "nothing is new, and nothing was painted"
+
+
+async def test_hands_off_mode_is_switched_on_and_off_after_a_question() -> None:
+    fake = FakeCockpit()
+    run_id = RUNS[1].run_id
+    async with cockpit(fake) as pilot:
+        await opened(pilot, run_id)
+        for word, wanted in (("on", "hands-off"), ("off", "hands-off ended")):
+            await enter(pilot, "A")
+            await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the question")
+            await enter(pilot, "y")
+            await until(pilot, lambda word=word: ("auto", run_id, word) in fake.calls, "the switch")
+            pilot.app.controller.refresh()
+            await until_text(pilot, wanted)
