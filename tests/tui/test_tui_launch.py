@@ -270,7 +270,7 @@ async def test_a_launch_in_hands_off_mode() -> None:
     fake = FakeCockpit()
     async with cockpit(fake) as pilot:
         await launching(pilot)
-        await enter(pilot, "A")
+        await enter(pilot, "H")
         await until_text(pilot, "hands-off")
         await press(pilot, "enter")
         await until(pilot, lambda: any(call[0] == "launch" for call in fake.calls), "the launch")

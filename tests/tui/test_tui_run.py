@@ -287,7 +287,7 @@ async def test_hands_off_mode_is_switched_on_and_off_after_a_question() -> None:
     async with cockpit(fake) as pilot:
         await opened(pilot, run_id)
         for word, wanted in (("on", "hands-off"), ("off", "hands-off ended")):
-            await enter(pilot, "A")
+            await enter(pilot, "H")
             await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the question")
             await enter(pilot, "y")
             await until(pilot, lambda word=word: ("auto", run_id, word) in fake.calls, "the switch")

@@ -85,7 +85,7 @@ KEYS = keys.KeyTable(
                 ),
                 keys.Key("drop", ("d",), "drop", "Drop the newest override or word.", 8, _needs_overrides, quiet=True),
                 keys.Key("open", ("o",), "open", "Launch a file: your own script, or a layout, by its path.", 6),
-                keys.Key("auto", ("A",), "hands-off", "Launch it so that it goes on by itself after faults."),
+                keys.Key("auto", ("H",), "hands-off", "Launch it so that it goes on by itself after faults."),
                 keys.Key("filter", ("/",), "filter", "Show only presets with these words.", 9),
                 keys.Key("copy", ("y",), "copy", "Copy the commands, or the script where it is shown."),
             ),

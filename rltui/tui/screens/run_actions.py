@@ -46,7 +46,7 @@ ACT = keys.KeyGroup(
         keys.Key("resubmit", ("r",), "resubmit", "Start a new attempt from the newest checkpoint.", 0, _can_act),
         keys.Key("exclude", ("e",), "exclude", "Resubmit without some of its nodes.", 0, _can_exclude),
         keys.Key("lower_memory", ("m",), "less memory", "Resubmit with a lower memory peak.", 0, _can_act),
-        keys.Key("auto", ("A",), "hands-off", "Let it go on by itself after faults, or stop that.", 0, _can_act),
+        keys.Key("auto", ("H",), "hands-off", "Let it go on by itself after faults, or stop that.", 0, _can_act),
         keys.Key("edit", ("s",), "edit", "Resubmit with changes: key.path=value.", 0, _can_act),
     ),
 )
