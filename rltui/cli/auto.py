@@ -9,7 +9,8 @@ import msgspec
 from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
 from rltui.errors import UsageError
 from rltui.service.all_clusters import open_clusters
-from rltui.service.hands_off import Policy, Record, switch_off, switch_on, told_of
+from rltui.service.hands_off_rules import Policy, Record
+from rltui.service.hands_off_switch import switch_off, switch_on, told_of
 
 if TYPE_CHECKING:
     import argparse

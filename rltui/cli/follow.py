@@ -41,7 +41,7 @@ def follow(context: Context, run_id: str, as_json: bool) -> int:
 def _goes_on(context: Context, run: RunSummary) -> bool:
     """Whether hands-off mode has yet to decide what comes after this attempt."""
     from rltui.onnode.hands_off import DECISION_S
-    from rltui.service.hands_off import told_of
+    from rltui.service.hands_off_switch import told_of
 
     if run.state in ("finished", "cancelled") or run.end is None or time.time() - run.end.at > DECISION_S:
         return False

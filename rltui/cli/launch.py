@@ -84,7 +84,8 @@ def _launched(context: Context, launched: Launched, options: argparse.Namespace)
     where = f"{launched.cluster}, partition {launched.partition}" if launched.partition else launched.cluster
     talk(f"launched {launched.run_id} on {where}  (rltui attach {launched.run_id})")
     if options.auto:
-        from rltui.service.hands_off import Policy, switch_on
+        from rltui.service.hands_off_rules import Policy
+        from rltui.service.hands_off_switch import switch_on
 
         talk(switch_on(context, context.find(launched.run_id), Policy()))
     if not options.wait:

@@ -161,13 +161,14 @@ class LiveCockpit:
 
     def preview_auto(self, run_id: str) -> ActionPreview:
         """What switching hands-off mode of this run would do."""
-        from rltui.service.hands_off import preview_switch
+        from rltui.service.hands_off_switch import preview_switch
 
         return preview_switch(*self._clusters.find(run_id))
 
     def auto(self, run_id: str, *, on: bool) -> str:
         """Switch hands-off mode of a run."""
-        from rltui.service.hands_off import Policy, switch_off, switch_on
+        from rltui.service.hands_off_rules import Policy
+        from rltui.service.hands_off_switch import switch_off, switch_on
 
         context, run = self._clusters.find(run_id)
         return switch_on(context, run, Policy()) if on else switch_off(context, run)

@@ -77,9 +77,7 @@ def submit_attempt(
     cluster = context.cluster
     code = stage_code(cluster.client, cluster.run_root, take_snapshot())
     attempt = plan_attempt(cluster.run_root, run_id, number, code)
-    files = attempt_files(cluster, work, attempt, after_job, text)
-    if before and rundir.OWN_CODE not in files and (archive := _own_code_of(cluster.client, before)):
-        files[rundir.OWN_CODE] = archive
+    files = attempt_files(cluster, work, attempt, after_job, text, before)
     about = _about(cluster.name, attempt)
     context.journal.write(action, "intent", **about, sha256=_digest(files))
     try:
@@ -110,7 +108,12 @@ def submit_attempt(
 
 
 def attempt_files(
-    cluster: Cluster, work: Layout | ScriptJob, attempt: Attempt, after_job: str = "", text: bytes = b""
+    cluster: Cluster,
+    work: Layout | ScriptJob,
+    attempt: Attempt,
+    after_job: str = "",
+    text: bytes = b"",
+    before: str = "",
 ) -> dict[str, bytes]:
     """The files that an attempt begins with, by name.
 
@@ -121,7 +124,7 @@ def attempt_files(
         told, files = script_job(work, attempt, cluster.python), script_files(work, text)
     else:
         told, files = job(work, attempt, cluster.python), {rundir.LAYOUT: dump_layout(work).encode()}
-        if archive := own_code(work, Path.cwd()):
+        if archive := own_code(work, Path.cwd()) or _own_code_of(cluster.client, before):
             files[rundir.OWN_CODE] = archive
     if after_job:
         told["after_job"] = after_job
@@ -134,8 +137,8 @@ def attempt_files(
 
 
 def _own_code_of(client: RelayClient, attempt: str) -> bytes:
-    """The user's package that an attempt carries; empty where it has none."""
-    if not any(entry.name == rundir.OWN_CODE for entry in client.list(attempt)):
+    """The user's package that an attempt carries; empty where it has none, or there is no such attempt."""
+    if not attempt or not any(entry.name == rundir.OWN_CODE for entry in client.list(attempt)):
         return b""
     return client.read(f"{attempt}/{rundir.OWN_CODE}", 0, MOST_BYTES).data
 

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from night_report import Outcome, report
+
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
@@ -177,20 +179,6 @@ class There(Here):
             self.lab.crash(record["head"])
         else:
             super().inject(fault, night)
-
-
-@dataclass
-class Outcome:
-    """What became of one fault."""
-
-    fault: str
-    verdict_s: float
-    """From the fault to the decision."""
-    submitted_s: float | None
-    """From the fault to the next attempt's folder; None where the run was left to a person."""
-    training_s: float | None = None
-    """From the fault to the next attempt's first step."""
-    lost_steps: int = 0
 
 
 @dataclass
@@ -355,39 +343,6 @@ def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 90.0
     return found
 
 
-def goodput(outcomes: list[Outcome], faults_an_hour: float, checkpoint_s: float = 600.0) -> float:
-    """Share of the time in steps that are kept, at so many faults an hour.
-
-    A fault costs what was measured from it to the next attempt's first step, with the real deadlines in place of the
-    scaled ones (ten minutes until a standstill counts as one), and half the time between two checkpoints.
-    """
-    measured = [one for one in outcomes if one.submitted_s is not None and one.training_s is not None]
-    stalls = sum(one.fault == "trainer stopped" for one in measured) / len(measured)
-    down_s = sum(one.training_s or 0.0 for one in measured) / len(measured) + stalls * 600.0
-    return 3600.0 / faults_an_hour / (3600.0 / faults_an_hour + down_s + checkpoint_s / 2)
-
-
-def report(nights: list[Night]) -> list[str]:
-    """What became of all faults, as lines."""
-    outcomes = [one for night in nights for one in night.outcomes]
-    wrong = [line for night in nights for line in night.wrong]
-    rows = [f"{'fault':<22} {'times':>5} {'alone':>5} {'verdict s':>9} {'submitted s':>11} {'training s':>10}"]
-    for fault in dict.fromkeys(one.fault for one in outcomes):
-        of_it = [one for one in outcomes if one.fault == fault]
-        alone = [one for one in of_it if one.submitted_s is not None]
-        worst = [max((getattr(one, name) or 0.0) for one in of_it) for name in ("verdict_s", "training_s")]
-        submitted = f"{max(one.submitted_s or 0.0 for one in alone):.1f}" if alone else "–"
-        rows.append(f"{fault:<22} {len(of_it):>5} {len(alone):>5} {worst[0]:>9.1f} {submitted:>11} {worst[1]:>10.1f}")
-    recoverable = [one for one in outcomes if one.fault not in FOR_A_PERSON]
-    done = [one for one in recoverable if one.submitted_s is not None]
-    rows.append(
-        f"{len(done)} of {len(recoverable)} recoverable faults ended without a person; {len(wrong)} things wrong"
-    )
-    if done:
-        rows += [f"goodput at one fault in {1 / rate:g} h: {100 * goodput(done, rate):.1f} %" for rate in (1.0, 0.25)]
-    return rows + wrong
-
-
 def spend(night: Night, faults: list[str]) -> None:
     """One run through ``faults``, in this order."""
     night.start()
@@ -418,7 +373,17 @@ def main() -> int:
             spend(nights[-1], chance.choices((*RECOVERABLE, *FOR_A_PERSON), weights=(*[3] * 6, *[1] * 4), k=10))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        print("\n".join(report(nights)), end="\n\n", flush=True)
+        print(
+            "\n".join(
+                report(
+                    [one for night in nights for one in night.outcomes],
+                    [line for night in nights for line in night.wrong],
+                    FOR_A_PERSON,
+                )
+            ),
+            end="\n\n",
+            flush=True,
+        )
     return 1 if any(night.wrong for night in nights) else 0
 
 

@@ -6,7 +6,8 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from night import FOR_A_PERSON, RECOVERABLE, Here, Night, There, report, spend
+from night import FOR_A_PERSON, RECOVERABLE, Here, Night, There, spend
+from night_report import report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ def test_faults_on_this_machine_end_without_a_person_or_with_one_told(tmp_path: 
     faults = [*RECOVERABLE * 3, *FOR_A_PERSON[:4]]
     random.Random(7).shuffle(faults)
     spend(night, faults)
-    print("\n".join(report([night])))
+    print("\n".join(report(night.outcomes, night.wrong, FOR_A_PERSON)))
     assert night.wrong == []
     assert len(night.outcomes) == len(faults) >= 20
     assert sum(one.submitted_s is not None for one in night.outcomes) == 3 * len(RECOVERABLE)
@@ -33,7 +34,7 @@ def test_faults_on_slurm_end_without_a_person_or_with_one_told(slurm_cluster: La
     faults = ["trainer killed", "trainer stopped", "requeued by an admin", "time limit", "collective timed out"]
     faults += ["cancelled by an admin", "node crashed", "head lost", "module missing"]
     spend(night, faults)
-    print("\n".join(report([night])))
+    print("\n".join(report(night.outcomes, night.wrong, FOR_A_PERSON)))
     assert night.wrong == []
     alone = {one.fault for one in night.outcomes if one.submitted_s is not None}
     assert alone == {fault for fault in faults if fault not in FOR_A_PERSON}

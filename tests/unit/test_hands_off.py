@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from rltui.service.hands_off import HOLDS_S, Policy, Record, Situation, decide, quiet_s
+from rltui.service.hands_off_rules import HOLDS_S, Policy, Record, Situation, decide, quiet_s
 from rltui.service.one_fix import CauseFix
 
 STALL = CauseFix(cause="run_stalled", recovery="restart", sentence="stood still")

@@ -53,15 +53,12 @@ _SEGMENTS = Remedy(
     safe="auto",
 )
 _BUCKETS = Remedy(
-    id="smaller-buckets",
-    summary="Divide DeepSpeed's reduce_bucket_size and allgather_bucket_size by four (5e8 → 1e8): the bucket failed.",
-    safe="auto",
+    id="smaller-buckets", summary="Divide DeepSpeed's bucket sizes by four (5e8 → 1e8): it failed.", safe="auto"
 )
 _UPGRADE_ALLOCATOR = Remedy(
     id="allocator-bug",
     summary="The GPU had far more free memory than was asked for: this is a fault of allocator or driver. Update "
     "vLLM and driver, or run the engine as a server of its own; cutting batches will not help.",
-    safe="never",
 )
 _LOWER_UTILIZATION = Remedy(
     id="lower-memory-utilization",
@@ -76,9 +73,7 @@ _SHARD = Remedy(
     safe="confirm",
 )
 _OFFLOAD = Remedy(
-    id="offload-optimizer",
-    summary="Keep optimizer states in host memory; it needs 16 bytes a parameter, spread over the nodes.",
-    safe="confirm",
+    id="offload-optimizer", summary="Keep optimizer states in host memory: 16 bytes a parameter.", safe="confirm"
 )
 _TRACEBACK = (
     "the traceback of the first rank that failed: the place decides what helps",
@@ -102,8 +97,7 @@ def _activations(fields: Fields) -> tuple[Remedy, ...]:
 def _weight_sync(fields: Fields) -> tuple[Remedy, ...]:
     stage = Remedy(
         id="staged-wake-up",
-        summary="Wake weights first and the KV cache after the transfer, gather one bucket at a time instead of "
-        "the whole model, and offload the trainer during rollout.",
+        summary="Wake the weights first, gather a bucket at a time, and offload the trainer during rollout.",
         safe="confirm",
     )
     return _allocator(fields) or (_LOWER_UTILIZATION, stage)
