@@ -205,7 +205,7 @@ def _joined(context: Context, picture: RunSnapshot, row: RunSummary) -> RunSumma
     """The run as its directory tells, with what only the scheduler and the list of runs know."""
     run = structs.replace(picture.summary, cluster=row.cluster, through=row.through, submission=row.submission)
     if run.attempt == row.attempt:
-        run = structs.replace(run, failure=row.failure)
+        run = structs.replace(run, failure=row.failure, no_step_s=row.no_step_s, usual_step_s=row.usual_step_s)
     try:
         [run] = context.jobs.told(RunsSnapshot(runs=(run,), taken_at=picture.taken_at)).runs
     except ClusterError:

@@ -60,6 +60,10 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     reward: float | None = None
     tokens_per_second: float | None = None
     tokens_per_second_history: tuple[float, ...] = ()
+    no_step_s: float = 0.0
+    """Seconds without a new step, where that is long for this run: a minute at least; 0: all is as usual."""
+    usual_step_s: float = 0.0
+    """What a step takes, where ``no_step_s`` says that one is missing."""
     path: str = ""
     job: JobSnapshot | None = None
     """What the scheduler says of the newest attempt's job: pending reason, position, expected start, nodes."""
