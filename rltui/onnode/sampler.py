@@ -72,7 +72,7 @@ HALTED = {"T": "stopped", "t": "traced", "Z": "zombie", "D": "disk wait"}
 """States of /proc/PID/stat in which a process does nothing (proc(5)), in words."""
 
 HALTED_S = {"T": 0.0, "t": 0.0, "Z": 10.0, "D": 30.0}
-"""How long a process is in such a state before it is worth a word: for a moment each one is dead, or waits for a disk."""
+"""How long a process is in such a state before it is worth a word: for a moment, each one may be a zombie or wait."""
 
 
 class Look(NamedTuple):
