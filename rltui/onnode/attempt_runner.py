@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
@@ -14,6 +15,7 @@ from rltui.onnode import processes, rundir
 from rltui.onnode.environment import attempt_environment
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RayFailedError
+from rltui.onnode.tell_once import tell_of
 
 POLL_S = 0.2
 BREATH_S = 5.0
@@ -98,6 +100,8 @@ class AttemptRunner:
             self.clean_up()
         if not self.in_a_hurry():
             self._write_end(verdict)
+        # last of all: Slurm may kill this process any moment now, and whoever looks then tells what was not told
+        tell_of(self.attempt, "ended", self.environment or None)
         return self.exit_code(verdict)
 
     def _attempt(self) -> Verdict:
@@ -209,6 +213,8 @@ class AttemptRunner:
             self.environment.update(self.ray.client_environment(), RAY_ADDRESS=self.ray.address)
         self.raise_if_requested()
         self.trainer = self._spawn(self.job["argv"])
+        # beside the training, which is not to wait for a network
+        threading.Thread(target=tell_of, args=(self.attempt, "started", self.environment), daemon=True).start()
         heeded: Optional[Request] = None
         kill_at = 0.0
         while self.trainer.poll() is None:

@@ -24,6 +24,9 @@ def main() -> int:
     if "--node" not in sys.argv[4:] and rundir.read_json(os.path.join(attempt, rundir.END)) is None:
         reason = "the supervisor was killed; %d processes of the attempt were ended" % len(ended)
         rundir.write_end(attempt, "lost", None, reason)
+        from rltui.onnode.tell_once import tell_of  # a guard waits for days and seldom tells
+
+        tell_of(attempt, "ended")
     return 0
 
 

@@ -21,10 +21,7 @@ import urllib.request
 from email.message import EmailMessage
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-KINDS = ("started", "ended", "stalled", "fixed", "needs you")
-"""What there is to tell."""
-
-DEFAULT_EVENTS = ("ended", "stalled", "needs you", "fixed")
+from rltui.onnode.rundir import TOLD_BY_DEFAULT, TOLD_EVENTS
 
 DEADLINE_S = 10.0
 """For each channel; they are told at the same time."""
@@ -41,9 +38,7 @@ MASK = "***"
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|WEBHOOK|KEY(?:_|$)")
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?")
 # control characters, invisible and reordering marks, lone surrogates: newlines are looked after apart
-_UNSAFE = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
-)
+_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 
 
 class Message(NamedTuple):
@@ -84,7 +79,8 @@ def tell(
         environment: Variables with the secrets that ``settings`` names; None: this process's.
 
     Returns:
-        One ``{"channel", "ok", "detail"}`` each; ``"unknown": True`` where it may have arrived all the same. Never raises.
+        One ``{"channel", "ok", "detail"}`` each; ``"unknown": True`` where it may have arrived all the same. Nothing is
+        ever raised.
     """
     chosen = wanted(settings, message)
     known = dict(os.environ if environment is None else environment)
@@ -101,8 +97,8 @@ def tell(
 
 def wanted(settings: Dict[str, Any], message: Dict[str, Any]) -> List[str]:
     """The channels that ``message`` is told by."""
-    events = settings.get("events") or DEFAULT_EVENTS
-    return [name for name in CHANNELS if settings.get(name)] if message.get("kind") in events else []
+    kind, events = message.get("kind"), settings.get("events") or TOLD_BY_DEFAULT
+    return [name for name in CHANNELS if settings.get(name)] if kind in TOLD_EVENTS and kind in events else []
 
 
 def cleaned(text: Any, limit: int = MAX_TITLE) -> str:
@@ -213,7 +209,7 @@ def _mail(addresses: List[str], message: Message, environment: Mapping[str, str]
 
 def _command(argv: List[str], message: Message, environment: Mapping[str, str]) -> Said:
     """The message is on its standard input and in RLTUI_NOTIFY_… variables; nothing of it is in the arguments."""
-    told = {"RLTUI_NOTIFY_" + name.upper(): value for name, value in zip(message._fields, message)}
+    told = {"RLTUI_NOTIFY_" + name.upper(): value for name, value in message._asdict().items()}
     own = {name: value for name, value in environment.items() if name != "PYTHONPATH"}  # rltui's own modules
     return _run([os.path.expanduser(word) for word in argv], (message.whole + "\n").encode(), {**own, **told})
 

@@ -6,6 +6,7 @@ arrived keeps its mark.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -122,18 +123,16 @@ def with_env_file(environment: Mapping[str, str]) -> Dict[str, str]:
     """``environment`` with the variables of the user's own file, as far as that can be read."""
     found = dict(environment)
     if found.get(ENV_FILE_VARIABLE):
-        try:
+        with contextlib.suppress(EnvironmentFileError):  # whoever misses a variable says which
             found.update(read_private_file(found[ENV_FILE_VARIABLE]))
-        except EnvironmentFileError:  # whoever misses a variable says which
-            pass
     return found
 
 
 def main() -> int:
     """Entry point: ``python -m rltui.onnode.tell_once [--attempt DIR]``.
 
-    ``{"settings", "message"}`` is on its standard input; it prints what came of each channel. Without an attempt there is
-    no mark: a test.
+    ``{"settings", "message"}`` is on its standard input; it prints what came of each channel. Without an attempt there
+    is no mark: a test.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--attempt", default="", help="directory of the attempt")
