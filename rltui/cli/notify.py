@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,11 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what the cluster's profile says of telling people; with ``--test``, tell them."""
     from rltui.service.context import open_context
-    from rltui.service.telling import test_channels
+    from rltui.service.telling import try_channels
 
     with open_context(options.cluster, TerminalPrompter()) as context:
         profile = context.cluster.profile
-        results = test_channels(context.cluster, profile) if options.test else []
+        results = try_channels(context.cluster) if options.test else []
     ok = all(one.ok for one in results)
     if options.json:
         about = {"cluster": profile.name, "notify": profile.notify, "tested": options.test, "ok": ok}
@@ -48,6 +49,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _lines(profile: Profile) -> list[str]:
     """The settings, a line each."""
-    told = profile.notify.for_nodes()
-    words = {**told, "terminal": profile.notify.terminal}
-    return [f"{key:<8}  {', '.join(value) if isinstance(value, list) else value}" for key, value in words.items()]
+    notify = profile.notify
+    words = {
+        "events": ", ".join(notify.events),
+        "terminal": notify.terminal,
+        "desktop": "yes" if notify.desktop else "",
+        "webhook": f"where ${notify.webhook} of env_file points" if notify.webhook else "",
+        "mail": ", ".join(notify.mail),
+        "command": shlex.join(notify.command),
+    }
+    return [f"{key:<8}  {value}" for key, value in words.items() if value]

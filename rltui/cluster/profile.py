@@ -11,7 +11,7 @@ from rltui.onnode.rundir import TOLD_BY_DEFAULT
 TransportName = Literal["auto", "local", "paramiko", "openssh"]
 SchedulerName = Literal["slurm", "ray", "local"]
 EventKind = Literal["started", "ended", "stalled", "fixed", "needs you"]
-TerminalSignal = Literal["bell", "osc9", "osc777", "off"]
+TerminalSignal = Literal["bell", "osc9", "osc777", "none"]
 
 LOCAL = "local"
 """Name of the embedded cluster: this machine, always there."""

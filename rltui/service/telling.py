@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,36 +19,11 @@ from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import stage_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.profile import EventKind, Profile
-    from rltui.watch.snapshots import RunSummary
+    from rltui.service.herald import Event
 
 TIMEOUT_S = 2 * WAIT_S + 10.0
-ENDED: tuple[str, ...] = ("finished", "failed", "cancelled", "lost")
-TRAINING: tuple[str, ...] = ("training", "saving")
-
-
-class Event(Struct, frozen=True, kw_only=True):
-    """Something that happened to an attempt, worth telling people."""
-
-    kind: EventKind
-    run: RunSummary
-    text: str = ""
-
-    @property
-    def title(self) -> str:
-        """The run and what happened, in a line."""
-        return f"{self.run.run_id}: {self.run.state if self.kind == 'ended' else self.kind}"
-
-    def message(self) -> dict[str, Any]:
-        """What ``rltui.onnode.notify`` tells."""
-        where = f"attempt {self.run.attempt} on {self.run.cluster}"
-        step = "" if self.run.stage.step is None else f", step {self.run.stage.step} of {self.run.stage.steps}"
-        text = "\n".join(filter(None, (self.text, where + step)))
-        about = {"kind": self.kind, "cluster": self.run.cluster, "run": self.run.run_id}
-        return {**about, "title": self.title, "text": text, "time_s": time.time()}
 
 
 class Told(Struct, frozen=True, kw_only=True):
@@ -61,70 +35,47 @@ class Told(Struct, frozen=True, kw_only=True):
     place: Literal["here", "cluster"] = "cluster"
 
 
-def happened(before: Iterable[RunSummary], after: Iterable[RunSummary]) -> list[Event]:
-    """What happened between two pictures of all runs, both of now: old rows of a cluster that is away tell nothing."""
-    known = {run.run_id: run for run in before if not run.as_of}
-    events = []
-    for run in after:
-        old = known.get(run.run_id)
-        if old is None or run.as_of:
-            continue
-        is_new = run.attempt != old.attempt
-        if run.state in ENDED and (is_new or old.state not in ENDED):
-            events.append(Event(kind="ended", run=run, text=run.end.reason if run.end else run.scheduler_says))
-        elif run.stage.stage in TRAINING and run.is_live and (is_new or old.stage.stage not in TRAINING):
-            events.append(Event(kind="started", run=run))
-    return events
-
-
 def tell_event(cluster: Cluster, event: Event) -> list[Told]:
     """Tell ``event`` by all channels of the cluster's profile that nobody has told it by.
 
     The desktop is this machine's; everything else happens on the cluster, where the secrets and the site's mail are.
 
     Raises:
-        ClusterError: The cluster is away.
+        RltuiError: The cluster is away, or rltui's code cannot be put there.
     """
     settings, run = cluster.profile.notify.for_nodes(), event.run
-    if not settings or event.kind not in settings["events"]:
+    if event.kind not in settings.get("events", ()):
         return []
-    attempt = rundir.attempt_folder(run.path, run.attempt)
-    results: list[Told] = []
-    if settings.pop("desktop", False) and _take(cluster, mark(attempt, event.kind, "desktop")):
-        results += _here({"events": settings["events"], "desktop": True}, event.message())
-    code = str(Path(rundir.__file__).parents[2]) if cluster.profile.scheduler == "local" else f"{run.path}/code"
-    return results + _there(cluster, code, settings, event.message(), attempt)
+    attempt, message = rundir.attempt_folder(run.path, run.attempt), event.message()
+    here, there = _apart(settings)
+    results = _here(here, message) if here and _take(cluster, mark(attempt, event.kind, "desktop")) else []
+    return results + (_there(cluster, there, message, attempt) if there else [])
 
 
-def test_channels(cluster: Cluster, profile: Profile) -> list[Told]:
-    """Tell a test by every channel of ``profile``, whatever its events are.
+def try_channels(cluster: Cluster) -> list[Told]:
+    """Tell a test by every channel of the cluster's profile, whatever its events are.
 
     Raises:
         RltuiError: The cluster is away, or rltui's code cannot be put there.
     """
-    settings = {**profile.notify.for_nodes(), "events": ["started"]}
-    text = f"This is how runs of {profile.name} tell of themselves."
-    message = {"kind": "started", "cluster": profile.name, "run": "", "title": "rltui: a test", "text": text}
-    results: list[Told] = []
-    if settings.pop("desktop", False):
-        results += _here({**settings, **_none("webhook", "mail", "command"), "desktop": True}, message)
-    if not any(settings.get(name) for name in ("webhook", "mail", "command")):
-        return results
-    local = cluster.profile.scheduler == "local"
-    code = str(Path(rundir.__file__).parents[2])
-    if not local:
-        code = stage_code(cluster.client, cluster.run_root, take_snapshot())
-    return results + _there(cluster, code, settings, message)
+    text = f"This is how runs of {cluster.name} tell of themselves."
+    message = {"kind": "started", "cluster": cluster.name, "run": "", "title": "rltui: a test", "text": text}
+    here, there = _apart({**cluster.profile.notify.for_nodes(), "events": ["started"]})
+    results = _here(here, message) if here else []
+    return results + (_there(cluster, there, message) if there else [])
+
+
+def _apart(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings for what is told on this machine, and for what is told on the cluster; empty: nothing is."""
+    events, desktop = {"events": settings["events"]}, settings.get("desktop", False)
+    others = {name: value for name, value in settings.items() if name not in ("events", "desktop")}
+    return ({**events, "desktop": True} if desktop else {}), ({**events, **others} if others else {})
 
 
 def terminal_of(profile: Profile | None, kind: EventKind) -> str:
     """What a terminal is sent for an event of this kind: nothing where its cluster is not to tell of it."""
     notify = profile.notify if profile else Notify()
-    return notify.terminal if kind in notify.events else "off"
-
-
-def _none(*names: str) -> dict[str, None]:
-    return dict.fromkeys(names)
+    return notify.terminal if kind in notify.events else "none"
 
 
 def _take(cluster: Cluster, path: str) -> bool:
@@ -146,12 +97,13 @@ def _here(settings: dict[str, Any], message: dict[str, Any]) -> list[Told]:
     ]
 
 
-def _there(
-    cluster: Cluster, code: str, settings: dict[str, Any], message: dict[str, Any], attempt: str = ""
-) -> list[Told]:
-    """Tell from the cluster: no secret leaves it."""
-    argv = [cluster.python if cluster.profile.scheduler == "local" else "python3", "-m", "rltui.onnode.tell_once"]
-    argv += ["--attempt", attempt] if attempt else []
+def _there(cluster: Cluster, settings: dict[str, Any], message: dict[str, Any], attempt: str = "") -> list[Told]:
+    """Tell from the cluster, in the words of this rltui: no secret leaves it."""
+    if cluster.profile.scheduler == "local":
+        python, code = cluster.python, str(Path(rundir.__file__).parents[2])
+    else:
+        python, code = "python3", stage_code(cluster.client, cluster.run_root, take_snapshot())
+    argv = [python, "-m", "rltui.onnode.tell_once", *(["--attempt", attempt] if attempt else [])]
     environment = {"PYTHONPATH": code}
     if cluster.profile.env_file:
         environment[ENV_FILE_VARIABLE] = cluster.profile.env_file
