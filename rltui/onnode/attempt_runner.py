@@ -83,6 +83,7 @@ class AttemptRunner:
         self.server_notes: "Optional[subprocess.Popen[bytes]]" = None
         self.trainer: "Optional[subprocess.Popen[bytes]]" = None
         self.environment: Dict[str, str] = {}
+        self.tellings: List[threading.Thread] = []
 
     def run(self) -> int:
         """Run the attempt to its end; returns the exit code for the shell."""
@@ -94,14 +95,15 @@ class AttemptRunner:
         verdict: Optional[Verdict] = None
         try:
             verdict = self._attempt()
-            if self.in_a_hurry():
-                self._write_end(verdict)
+            hurried = self.in_a_hurry()
+            if hurried:
+                self._end(verdict)
         finally:
             self.clean_up()
-        if not self.in_a_hurry():
-            self._write_end(verdict)
-        # last of all: Slurm may kill this process any moment now, and whoever looks then tells what was not told
-        tell_of(self.attempt, "ended", self.environment or None)
+        if not hurried:
+            self._end(verdict)
+        for telling in self.tellings:
+            telling.join()
         return self.exit_code(verdict)
 
     def _attempt(self) -> Verdict:
@@ -213,8 +215,7 @@ class AttemptRunner:
             self.environment.update(self.ray.client_environment(), RAY_ADDRESS=self.ray.address)
         self.raise_if_requested()
         self.trainer = self._spawn(self.job["argv"])
-        # beside the training, which is not to wait for a network
-        threading.Thread(target=tell_of, args=(self.attempt, "started", self.environment), daemon=True).start()
+        self._tell_people("started")
         heeded: Optional[Request] = None
         kill_at = 0.0
         while self.trainer.poll() is None:
@@ -291,8 +292,15 @@ class AttemptRunner:
             except BrokenPipeError:  # the guard itself was killed; there is nothing left to guard
                 pass
 
-    def _write_end(self, verdict: Verdict) -> None:
+    def _end(self, verdict: Verdict) -> None:
         rundir.write_end(self.attempt, *verdict, **self.end_details())
+        self._tell_people("ended")
+
+    def _tell_people(self, kind: str) -> None:
+        """Tell beside what else there is to do, which is not to wait for a network."""
+        words = (self.attempt, kind, self.environment or None)
+        self.tellings.append(threading.Thread(target=tell_of, args=words, daemon=True))
+        self.tellings[-1].start()
 
 
 def last_error(attempt: str) -> str:

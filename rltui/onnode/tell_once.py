@@ -99,7 +99,9 @@ def tell_of(attempt: str, kind: str, environment: Optional[Mapping[str, str]] = 
     settings = (rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}).get("notify")
     if not isinstance(settings, dict):
         return []
-    known = with_env_file(os.environ) if environment is None else environment
+    known = with_env_file(os.environ) if environment is None else dict(environment)
+    if kind == "ended":  # what ends the attempt's processes by their mark is not to end the message of that
+        known.pop(rundir.ATTEMPT_VARIABLE, None)
     return tell_once(attempt, settings, attempt_message(attempt, kind), known)
 
 

@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rltui.cli.main import main
-from rltui.onnode import notify, tell_once
+from rltui.onnode import notify, rundir, tell_once
+from rltui.onnode.attempt_runner import AttemptRunner, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -274,6 +276,54 @@ def test_a_desktop_is_told_only_where_there_is_one(tmp_path: Path, programs: Pat
     assert tell_once.tell_once(str(tmp_path), settings, MESSAGE, {"PATH": str(programs)}) == []
     [result] = tell_once.tell_once(str(tmp_path), settings, MESSAGE, {"PATH": str(programs), "DISPLAY": ":7"})
     assert result["ok"]
+
+
+class Hurried(AttemptRunner):
+    """An attempt that ends at once; whoever ends it may not leave it time to clean up."""
+
+    hurry = (True, True)
+    seen_at_clean_up: tuple[bool, int] = (False, 0)
+
+    def _attempt(self) -> Verdict:
+        return Verdict("cancelled", None, "preempted")
+
+    def in_a_hurry(self) -> bool:
+        return self.hurry[rundir.read_json(f"{self.attempt}/stage.json") is not None]
+
+    def clean_up(self) -> None:
+        told = hook_of(self)
+        deadline = time.monotonic() + 10.0
+        while self.hurry[0] and not told.got and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.seen_at_clean_up = (Path(self.attempt, "end.json").exists(), len(told.got))
+        rundir.write_stage(self.attempt, "saving")
+
+
+def hook_of(runner: AttemptRunner) -> Hook:
+    hook: Hook = runner.job["hook"]
+    return hook
+
+
+@pytest.mark.parametrize(
+    ("hurry", "seen"), [((True, True), (True, 1)), ((False, False), (False, 0)), ((False, True), (False, 0))]
+)
+def test_who_may_be_killed_soon_tells_while_it_cleans_up_and_an_end_is_never_left_out(
+    tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch, hurry: tuple[bool, bool], seen: tuple[bool, int]
+) -> None:
+    monkeypatch.setattr("rltui.onnode.attempt_runner.signal.signal", lambda *_: None)
+    monkeypatch.setattr("rltui.onnode.attempt_runner.os.umask", lambda _: 0)
+    monkeypatch.setenv("HOOK", hook.url)
+    attempt = tmp_path / "attempts/01"
+    attempt.mkdir(parents=True)
+    job = {"uuid": "u", "run_id": "r", "attempt": 1, "notify": {"webhook": "HOOK"}}
+    rundir.write_json(str(attempt / "job.json"), job)
+    rundir.write_json(str(tmp_path / "run.json"), {"cluster": "alps"})
+    runner = Hurried(str(attempt))
+    runner.hurry, runner.job["hook"] = hurry, hook
+    assert runner.run() == 1
+    assert runner.seen_at_clean_up == seen
+    assert [got["text"] for got in hook.got] == ["r: cancelled\npreempted\nattempt 1 on alps"]
+    assert json.loads((attempt / "end.json").read_text())["outcome"] == "cancelled"
 
 
 @pytest.fixture
