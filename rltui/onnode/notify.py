@@ -7,7 +7,9 @@ environment, go to whom they are for, and are masked wherever something is said 
 This module is used on nodes, so it keeps to the standard library and Python 3.8.
 """
 
+import base64
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -16,7 +18,8 @@ import signal
 import subprocess
 import tempfile
 import threading
-import urllib.error
+import time
+import urllib.parse
 import urllib.request
 from email.message import EmailMessage
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
@@ -65,7 +68,27 @@ class Said(NamedTuple):
     """Whether it may have arrived although it is not ok."""
 
 
-Channel = Callable[[Any, Message, Mapping[str, str]], Said]
+class _Turn:
+    """Whether a channel has begun to send, settled between it and who waits for it no longer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._began = self._is_over = False
+
+    def begin(self) -> bool:
+        """The message may leave from now on; False: it is too late for that."""
+        with self._lock:
+            self._began = not self._is_over
+            return self._began
+
+    def end(self) -> bool:
+        """Nothing may leave any more that has not begun to; returns whether it had."""
+        with self._lock:
+            self._is_over = True
+            return self._began
+
+
+Channel = Callable[[Any, Message, Mapping[str, str], _Turn], Said]
 
 
 def tell(
@@ -85,14 +108,22 @@ def tell(
     chosen = wanted(settings, message)
     known = dict(os.environ if environment is None else environment)
     said: Dict[str, Said] = {}
-    threads = []
-    for name in chosen:
-        threads.append(threading.Thread(target=_tell, args=(said, name, settings, message, known), daemon=True))
-        threads[-1].start()
+    turns = {name: _Turn() for name in chosen}
+    threads = [
+        threading.Thread(target=_tell, args=(said, name, settings, message, known, turns[name]), daemon=True)
+        for name in chosen
+    ]
     for thread in threads:
-        thread.join(DEADLINE_S + 1.0)
-    late = Said(False, "no answer within %.0f s" % DEADLINE_S, True)
-    return [_result(name, said.get(name, late), masker(settings, known)) for name in chosen]
+        thread.start()
+    end_at = time.monotonic() + DEADLINE_S + 1.0
+    for thread in threads:
+        thread.join(max(0.0, end_at - time.monotonic()))
+    mask = masker(settings, known)
+    return [_result(name, said.get(name) or _late(turns[name]), mask) for name in chosen]
+
+
+def _late(turn: _Turn) -> Said:
+    return Said(False, "no answer within %.0f s" % DEADLINE_S, turn.end())
 
 
 def wanted(settings: Dict[str, Any], message: Dict[str, Any]) -> List[str]:
@@ -141,52 +172,71 @@ def _result(name: str, said: Said, mask: Callable[[str], str]) -> Dict[str, Any]
 
 
 def _tell(
-    said: Dict[str, Said], name: str, settings: Dict[str, Any], message: Dict[str, Any], environment: Dict[str, str]
+    said: Dict[str, Said],
+    name: str,
+    settings: Dict[str, Any],
+    message: Dict[str, Any],
+    environment: Dict[str, str],
+    turn: _Turn,
 ) -> None:
     try:
-        said[name] = CHANNELS[name](settings[name], as_message(message), environment)
+        said[name] = CHANNELS[name](settings[name], as_message(message), environment, turn)
     except Exception as error:  # noqa: BLE001 (an edge: no channel may take down a run, nor another channel)
         said[name] = Said(False, "%s: %s" % (type(error).__name__, error))
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The address is a secret for one server; another one is not to get what was meant for it."""
+def _webhook(variable: str, message: Message, environment: Mapping[str, str], turn: _Turn) -> Said:
+    """Slack's form, which Mattermost, Rocket.Chat and Discord (with ``/slack`` behind its address) read too.
 
-    def redirect_request(self, *_: Any) -> None:
-        """Follow none."""
-
-
-def _webhook(variable: str, message: Message, environment: Mapping[str, str]) -> Said:
-    """Slack's form, which Mattermost, Rocket.Chat and Discord (with ``/slack`` behind its address) read too."""
+    No redirect is followed: the address is a secret for one server.
+    """
     url = environment.get(variable, "").strip()
     if not url:
         return Said(False, "the variable %s is not set; a line of env_file sets it" % variable)
-    if not url.lower().startswith(("https://", "http://")):
-        return Said(False, "what %s holds does not begin with https://" % variable)
+    if not re.fullmatch(r"https?://[!-~]+", url, re.IGNORECASE):
+        return Said(False, "what %s holds is no address that begins with https://" % variable)
     body = json.dumps({"text": _escaped(message.whole)}).encode()
-    headers = {"Content-Type": "application/json", "User-Agent": "rltui"}
-    opener = urllib.request.build_opener(_proxies(url, environment), _NoRedirect)
+    connection, target, headers = _connection(url, environment)
     try:
-        with opener.open(urllib.request.Request(url, body, headers), timeout=SOCKET_S) as answer:
-            return Said(True, "HTTP %d" % answer.status)
-    except urllib.error.HTTPError as error:
-        words = error.read(MAX_DETAIL).decode("utf-8", "replace")
-        return Said(False, "HTTP %d: %s" % (error.code, words or error.reason))
-    except urllib.error.URLError as error:
-        return Said(False, "not reached: %s" % error.reason)
-    except OSError as error:  # while it was to answer: it has the message
+        try:
+            connection.connect()
+        except (OSError, http.client.HTTPException) as error:
+            return Said(False, "not reached: %s" % error)
+        if not turn.begin():
+            return Said(False, "not reached in time")
+        connection.request("POST", target, body, {"Content-Type": "application/json", "User-Agent": "rltui", **headers})
+        answer = connection.getresponse()
+        words = answer.read(MAX_DETAIL).decode("utf-8", "replace").strip()
+    except (OSError, http.client.HTTPException) as error:
         return Said(False, "no answer: %s" % error, True)
+    finally:
+        connection.close()
+    if 200 <= answer.status < 300:
+        return Said(True, "HTTP %d" % answer.status)
+    return Said(False, "HTTP %d: %s" % (answer.status, words or answer.reason))
 
 
-def _proxies(url: str, environment: Mapping[str, str]) -> urllib.request.ProxyHandler:
-    """The proxy of ``environment``, which may be a file's and not this process's."""
-    scheme, host = url.split(":", 1)[0].lower(), urllib.request.Request(url).host
-    name = scheme + "_proxy"
+def _connection(url: str, environment: Mapping[str, str]) -> Tuple[http.client.HTTPConnection, str, Dict[str, str]]:
+    """A connection to the server of ``url`` or its proxy, what to ask of it, and further headers.
+
+    The proxy is that of ``environment``, which may be a file's and not this process's.
+    """
+    parts = urllib.parse.urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    host, target = parts.hostname or "", (parts.path or "/") + ("?" + parts.query if parts.query else "")
+    name = parts.scheme + "_proxy"
     proxy = environment.get(name) or environment.get(name.upper())
     exempt = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
-    if not proxy or urllib.request.proxy_bypass_environment(host, {"no": exempt}):  # type: ignore[attr-defined]
-        return urllib.request.ProxyHandler({})
-    return urllib.request.ProxyHandler({scheme: proxy})
+    if not proxy or urllib.request.proxy_bypass_environment(parts.netloc, {"no": exempt}):  # type: ignore[attr-defined]
+        return kind(host, parts.port, timeout=SOCKET_S), target, {}
+    by = urllib.parse.urlsplit(proxy if "://" in proxy else "http://" + proxy)
+    connection = kind(by.hostname or "", by.port or 80, timeout=SOCKET_S)
+    user = "%s:%s" % (urllib.parse.unquote(by.username or ""), urllib.parse.unquote(by.password or ""))
+    headers = {"Proxy-Authorization": "Basic " + base64.b64encode(user.encode()).decode()} if by.username else {}
+    if parts.scheme == "http":
+        return connection, url, headers
+    connection.set_tunnel(host, parts.port or 443, headers)
+    return connection, target, {}
 
 
 def _escaped(text: str) -> str:
@@ -194,7 +244,7 @@ def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _mail(addresses: List[str], message: Message, environment: Mapping[str, str]) -> Said:
+def _mail(addresses: List[str], message: Message, environment: Mapping[str, str], turn: _Turn) -> Said:
     path = os.pathsep.join([environment.get("PATH", os.defpath), *SENDMAIL_FOLDERS])
     program = shutil.which("sendmail", path=path)
     if program is None:
@@ -204,22 +254,23 @@ def _mail(addresses: List[str], message: Message, environment: Mapping[str, str]
     mail["Subject"] = message.title
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(message.whole + "\n")
-    return _run([program, "-i", *addresses], mail.as_bytes(), environment)
+    return _run([program, "-i", *addresses], mail.as_bytes(), environment, turn)
 
 
-def _command(argv: List[str], message: Message, environment: Mapping[str, str]) -> Said:
+def _command(argv: List[str], message: Message, environment: Mapping[str, str], turn: _Turn) -> Said:
     """The message is on its standard input and in RLTUI_NOTIFY_… variables; nothing of it is in the arguments."""
     told = {"RLTUI_NOTIFY_" + name.upper(): value for name, value in message._asdict().items()}
     own = {name: value for name, value in environment.items() if name != "PYTHONPATH"}  # rltui's own modules
-    return _run([os.path.expanduser(word) for word in argv], (message.whole + "\n").encode(), {**own, **told})
+    words = [os.path.expanduser(word) for word in argv]
+    return _run(words, (message.whole + "\n").encode(), {**own, **told}, turn)
 
 
-def _desktop(_: Any, message: Message, environment: Mapping[str, str]) -> Said:
+def _desktop(_: Any, message: Message, environment: Mapping[str, str], turn: _Turn) -> Said:
     program = shutil.which("notify-send", path=environment.get("PATH", os.defpath))
     if program is None or not has_desktop(environment):
         return Said(False, "there is no desktop here")
     argv = [program, "--app-name=rltui", "--", message.title, _escaped(message.text)]
-    return _run(argv, b"", environment)
+    return _run(argv, b"", environment, turn)
 
 
 def has_desktop(environment: Mapping[str, str]) -> bool:
@@ -227,11 +278,13 @@ def has_desktop(environment: Mapping[str, str]) -> bool:
     return any(environment.get(name) for name in DESKTOP_VARIABLES)
 
 
-def _run(argv: List[str], stdin: bytes, environment: Mapping[str, str]) -> Said:
+def _run(argv: List[str], stdin: bytes, environment: Mapping[str, str], turn: _Turn) -> Said:
     """Run a program to its end; files and not pipes, so that what it leaves behind cannot hold this up."""
     program = shutil.which(argv[0], path=environment.get("PATH", os.defpath))
     if program is None:
         return Said(False, "%s is not there or cannot be run" % argv[0])
+    if not turn.begin():
+        return Said(False, "%s was not found in time" % argv[0])
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as errors:
         given.write(stdin)
         given.seek(0)

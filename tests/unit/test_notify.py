@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import email.policy
+import http.client
 import json
 import os
 import socket
@@ -49,12 +50,17 @@ class Hook:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                hook.got.append({"path": self.path, "type": self.headers["Content-Type"], **json.loads(body)})
+                told = {"type": self.headers["Content-Type"], "user": self.headers["Proxy-Authorization"]}
+                hook.got.append({"path": self.path, **told, **json.loads(body)})
                 self.send_response(hook.status)
                 for name, value in hook.headers.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(hook.answer)
+
+            def do_CONNECT(self) -> None:
+                hook.got.append({"path": self.path, "user": self.headers["Proxy-Authorization"]})
+                self.send_error(403)
 
             def do_GET(self) -> None:
                 hook.got.append({"path": self.path})
@@ -113,7 +119,7 @@ def test_every_channel_gets_the_message_and_nothing_of_a_hostile_name_acts(hook:
     assert SECRET not in json.dumps(results)
 
     [got] = hook.got
-    assert set(got) == {"path", "type", "text"}
+    assert set(got) == {"path", "type", "user", "text"}
     assert (got["path"], got["type"]) == (f"/services/{SECRET}", "application/json")
     assert got["text"].splitlines()[0].startswith("grpo'\"`$(touch x)`; ")
     assert got["text"].endswith("line 2")
@@ -153,7 +159,7 @@ def test_only_chosen_kinds_are_told(programs: Path) -> None:
         results = notify.tell({"command": ["pager"], **settings}, {**MESSAGE, "kind": kind}, environment)
         return [one["channel"] for one in results]
 
-    assert [kind for kind in notify.TOLD_EVENTS if told(kind)] == ["ended", "stalled", "fixed", "needs you"]
+    assert [kind for kind in rundir.TOLD_EVENTS if told(kind)] == ["ended", "stalled", "fixed", "needs you"]
     assert told("started", events=["started"]) == ["command"]
     assert told("../ended", events=["../ended"]) == []
 
@@ -182,10 +188,11 @@ def test_an_echo_of_the_secret_and_a_redirect_stay_here(hook: Hook) -> None:
     ("value", "detail"),
     [
         ("", "the variable HOOK is not set; a line of env_file sets it"),
-        (f"file:///{SECRET}", "what HOOK holds does not begin with https://"),
+        (f"file:///{SECRET}", "what HOOK holds is no address that begins with https://"),
         (f"http://127.0.0.1:9/{SECRET}", "not reached: [Errno 111] Connection refused"),
-        (f"http://127.0.0.1:nine/{SECRET}", "InvalidURL: nonnumeric port: 'nine'"),
-        (f"http://127.0.0.1:9/{SECRET} {SECRET}", ""),
+        (f"http://127.0.0.1:nine/{SECRET}", "ValueError: Port could not be cast to integer value"),
+        (f"http://127.0.0.1:9/{SECRET} {SECRET}", "no address"),
+        (f"http:///{SECRET}", ""),
     ],
 )
 def test_an_address_that_cannot_work_is_said_without_it(value: str, detail: str) -> None:
@@ -228,6 +235,38 @@ def test_the_files_proxy_is_used_and_its_exceptions(hook: Hook) -> None:
     [result] = notify.tell({"webhook": "HOOK"}, MESSAGE, {**environment, "no_proxy": "invalid"})
     assert not result["ok"]
     assert len(hook.got) == 1
+
+
+def test_a_name_that_is_not_found_in_time_is_not_sent_to_later(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes without a network wait long for names; the other side is to tell then, and nobody twice."""
+    monkeypatch.setattr(notify, "DEADLINE_S", -0.9)
+    found, looked = threading.Event(), threading.Event()
+    connect = http.client.HTTPConnection.connect
+
+    def slowly(connection: http.client.HTTPConnection) -> None:
+        found.wait(30.0)
+        connect(connection)
+        looked.set()
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", slowly)
+    [result] = notify.tell({"webhook": "HOOK"}, MESSAGE, {"HOOK": hook.url})
+    found.set()
+    assert looked.wait(30.0)
+    for thread in threading.enumerate():
+        if thread._target is notify._tell:  # type: ignore[attr-defined]
+            thread.join(30.0)
+    assert (result["ok"], "unknown" in result) == (False, False)
+    assert not hook.got
+
+
+def test_a_proxy_that_wants_a_name_gets_it_and_a_tunnel_for_https(hook: Hook) -> None:
+    proxy = f"http://me:pa%40ss@127.0.0.1:{hook.server.server_port}"
+    [result] = notify.tell({"webhook": "HOOK"}, MESSAGE, {"HOOK": "http://chat.invalid/x", "HTTP_PROXY": proxy})
+    assert result["ok"]
+    assert hook.got[0]["user"] == "Basic bWU6cGFAc3M="
+    [result] = notify.tell({"webhook": "HOOK"}, MESSAGE, {"HOOK": "https://chat.invalid/x", "https_proxy": proxy})
+    assert result["detail"].startswith("not reached: Tunnel connection failed: 403")
+    assert hook.got[1] == {"path": "chat.invalid:443", "user": "Basic bWU6cGFAc3M="}
 
 
 def events(attempt: Path) -> list[dict[str, Any]]:
