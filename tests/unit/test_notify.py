@@ -12,11 +12,11 @@ import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from webhook import SECRET, Hook
 
 from rltui.cli.main import main
 from rltui.onnode import notify, rundir, tell_once
@@ -25,7 +25,6 @@ from rltui.onnode.attempt_runner import AttemptRunner, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECRET = "T01234567/B01234567/abcdefghijklmnopqrstuvwx"
 HOSTILE = "grpo'\"`$(touch x)`; \x1b]0;owned\x07\x1b[2J\r\nBcc: all@example.org\n<!channel> \u202egnp\x00 %s & -x"
 EVIL = ("\x1b", "\x07", "\r", "\x00", "\u202e", "owned")
 MESSAGE = {
@@ -36,43 +35,6 @@ MESSAGE = {
     "text": f"{HOSTILE}\nline 2",
     "time_s": 0,
 }
-
-
-class Hook:
-    """A chat's webhook: keeps what it was sent, answers with ``status``."""
-
-    def __init__(self) -> None:
-        self.got: list[dict[str, Any]] = []
-        self.status, self.answer = 200, b"ok"
-        self.headers: dict[str, str] = {}
-        hook = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                told = {"type": self.headers["Content-Type"], "user": self.headers["Proxy-Authorization"]}
-                hook.got.append({"path": self.path, **told, **json.loads(body)})
-                self.send_response(hook.status)
-                for name, value in hook.headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(hook.answer)
-
-            def do_CONNECT(self) -> None:
-                hook.got.append({"path": self.path, "user": self.headers["Proxy-Authorization"]})
-                self.send_error(403)
-
-            def do_GET(self) -> None:
-                hook.got.append({"path": self.path})
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Nothing."""
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/services/{SECRET}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
 
 @pytest.fixture
