@@ -102,8 +102,7 @@ def nothing_found(run: RunSummary) -> str:
     said = f" ({run.end.reason})" if run.end is not None and run.end.reason else ""
     return (
         f"{run.run_id} is {run.state}{steps}{said}, but no known cause is in its logs, stages, metrics, samples, job "
-        f"and end. "
-        f"The first error is still worth reading: rltui logs {run.run_id}"
+        f"and end."
     )
 
 
