@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from rltui.cluster.relay_types import RelayError
-from rltui.diagnose.run_words import RunPicture, Step
+from rltui.diagnose.recent import Step
+from rltui.diagnose.run_words import RunPicture
 from rltui.onnode import rundir
 from rltui.watch.hosts import HostState
 from rltui.watch.metrics import parse_metrics
