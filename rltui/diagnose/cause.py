@@ -37,6 +37,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     Attributes:
         id: Stable word.
         tier: See ``Tier``.
+        word: At most 14 characters for lists of runs that go on; empty for what ends a run.
         title: The cause in plain words, without a full stop.
         detail: Added to the title where the evidence has all the fields it names.
         tell: How to tell it from others.
@@ -51,6 +52,7 @@ class Cause(Struct, frozen=True, kw_only=True):
 
     id: str
     tier: Tier
+    word: str = ""
     title: str
     detail: str = ""
     tell: str

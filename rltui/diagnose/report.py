@@ -94,8 +94,10 @@ def as_json(diagnoses: Sequence[Diagnosis]) -> dict[str, Any]:
 
 
 def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
+    word = CAUSES[diagnosis.id].word
     return {
         "id": diagnosis.id,
+        **({"word": word} if word else {}),
         "confidence": diagnosis.confidence,
         "secondary": diagnosis.secondary,
         "summary": diagnosis.summary,

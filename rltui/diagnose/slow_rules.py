@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rltui.diagnose.recent import EngineCounters, GpuRecord
 
-MOSTLY = 0.6
+MOSTLY = 0.7
 """A side that rests for this share of a step waits for the other one."""
 
 PARTLY, AT_WORK = 0.4, 0.2
@@ -51,7 +51,6 @@ class Told(Struct, frozen=True):
 
     sentence: str
     evidence: tuple[str, ...] = ()
-    node: str = ""
 
 
 class Rule(NamedTuple):
@@ -77,7 +76,7 @@ def slow_symptoms(recent: Recent) -> tuple[Symptom, ...]:
     found = [(rule, told) for rule in RULES if (told := rule.find(recent)) is not None]
     explained = {word for rule, _ in found for word in rule.explains}
     return tuple(
-        Symptom(cause=rule.cause, word=rule.word, sentence=told.sentence, evidence=told.evidence, node=told.node)
+        Symptom(cause=rule.cause, word=rule.word, sentence=told.sentence, evidence=told.evidence)
         for rule, told in found
         if rule.word not in explained
     )
@@ -190,7 +189,7 @@ def throttled(recent: Recent) -> Told | None:
         usual_w = statistics.median(each.power_w for each in cooler)
         if one.power_w <= HELD_BACK * usual_w:
             said = f"{one.place} is at {one.temperature_c:.0f} °C and takes {one.power_w:.0f} W"
-            return Told(f"{said}, cooler ones of the same role {usual_w:.0f} W", node=one.host)
+            return Told(f"{said}, cooler ones of the same role {usual_w:.0f} W")
     return None
 
 
@@ -281,7 +280,7 @@ def _slow_gpu(gpus: Sequence[GpuRecord]) -> Told | None:
         usual_w = statistics.median(each.power_w for each in peers)
         if one.power_w <= LOW_POWER * usual_w:
             said = f"{one.place} takes {one.power_w:.0f} W at work"
-            return Told(f"{said}, its {len(peers)} peers as {one.role} {usual_w:.0f} W", node=one.host)
+            return Told(f"{said}, its {len(peers)} peers as {one.role} {usual_w:.0f} W")
     return None
 
 

@@ -94,7 +94,7 @@ def state_detail(summary: RunSummary, now: float = 0.0) -> str:
         return pending_words(job, now or summary.stage.updated)
     if summary.state == "failed" or summary.state == "lost":
         return summary.failure
-    return summary.stage.detail
+    return "  ".join(filter(None, (summary.symptom, summary.stage.detail)))
 
 
 def end_words(summary: RunSummary) -> str:

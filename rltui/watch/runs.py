@@ -36,6 +36,8 @@ class LastMetrics(msgspec.Struct, frozen=True):
 
     reward: float | None = None
     rates: tuple[float, ...] = ()
+    lines: tuple[dict[str, float], ...] = ()
+    """The numbers of the newest steps by canonical name, oldest first; kept of live runs only."""
 
 
 class RunsReader:
@@ -78,6 +80,10 @@ class RunsReader:
             self._read_metrics(ended[:ENDED_PER_REFRESH])
         return [self._numbered(run) for run in runs]
 
+    def recent(self, run: RunSummary) -> tuple[dict[str, float], ...]:
+        """The numbers of a live run's newest steps as they were read for its row; asks nobody."""
+        return self._metrics.get(_key(run), LastMetrics()).lines
+
     def _summaries(self) -> list[RunSummary]:
         facts = group_by_run(self._files.read())
         alive = supervisors_alive(self._client, facts)
@@ -107,7 +113,8 @@ class RunsReader:
             for run in wanted
         ]
         for run, answer in zip(wanted, self._client.read_many(ranges) if ranges else (), strict=True):
-            self._metrics[_key(run)] = LastMetrics() if isinstance(answer, RelayError) else last_metrics(answer.data)
+            found = LastMetrics() if isinstance(answer, RelayError) else last_metrics(answer.data)
+            self._metrics[_key(run)] = found if run.is_live else msgspec.structs.replace(found, lines=())
         self._settled.update(_key(run) for run in wanted if not run.is_live)
 
     def _numbered(self, run: RunSummary) -> RunSummary:
@@ -154,7 +161,7 @@ def last_metrics(data: bytes) -> LastMetrics:
     rates: list[float] = []
     for name in RATES:
         rates = rates or [values[name] for values in lines if math.isfinite(values.get(name, math.nan))]
-    return LastMetrics(rewards[-1] if rewards else None, tuple(rates[-HISTORY:]))
+    return LastMetrics(rewards[-1] if rewards else None, tuple(rates[-HISTORY:]), tuple(lines))
 
 
 def with_metrics(run: RunSummary, metrics: LastMetrics) -> RunSummary:

@@ -16,8 +16,9 @@ _OURS = ("the rules of rltui, relative to the run's own steps",)
 
 
 def said(word: str, confidence: float = 0.8) -> tuple[Wording, ...]:
-    """How a symptom is worded: its sentence, and further lines that speak for it."""
-    pattern = rf"^symptom {word}(?:: (?P<sentence>.+)|, \S.*)$"
+    """How a symptom is worded: its sentence, which may begin with a GPU and its node, and lines that speak for it."""
+    sentence = r"(?P<sentence>(?:GPU \d+ of (?P<node>[\w.-]+) )?.+)"
+    pattern = rf"^symptom {word}(?:: {sentence}|, \S.*)$"
     return (Wording(anchor=f"symptom {word.lower()}", pattern=pattern, confidence=confidence),)
 
 
@@ -28,6 +29,7 @@ def aside(
     return Cause(
         id=cause,
         tier="aside",
+        word=word,
         title=title,
         detail="{sentence}",
         tell=tell,

@@ -158,6 +158,8 @@ def _detail_role(summary: RunSummary) -> Role:
     job = waiting_job(summary)
     if job is not None and is_stuck(job):
         return "attention"
+    if summary.symptom and summary.is_live:
+        return "attention"
     return "bad" if summary.failure and not summary.is_live else "dim"
 
 
@@ -184,9 +186,9 @@ def matches(summary: RunSummary, query: str, now: float = 0.0) -> bool:
         "algo": summary.algorithm,
         "cluster": summary.cluster,
         "name": summary.name,
-        "why": summary.failure,
+        "why": summary.failure or summary.symptom,
     }
-    everything = " ".join([summary.run_id, summary.failure, *fields.values()]).lower()
+    everything = " ".join([summary.run_id, *fields.values()]).lower()
     for word in query.lower().split():
         name, colon, value = word.partition(":")
         if colon and name == "since":
