@@ -98,7 +98,9 @@ class Loop(abc.ABC):
             train.steps,
             expect=self.expect,
         )
-        self.staleness, self.idle = StalenessCounter(train.async_steps), IdleClock(self.rollouts.dispatch.busy_s)
+        self.staleness = StalenessCounter(train.async_steps)
+        takes_turns = home_of(layout, "engine") == home_of(layout, "learner")
+        self.idle = IdleClock(self.rollouts.dispatch.busy_s, takes_turns=takes_turns)
         self.saver = Saver(session, fleet)
         self.state = initial_state(layout)
         self.has_experts = routes_to_experts(codec.model_path)
@@ -308,7 +310,7 @@ class Loop(abc.ABC):
         """Durations and rates of the step that ends, also told to the status board."""
         prefill = sum(len(prompt.token_ids) for prompt in prompts) * self.layout.train.samples_per_prompt
         decode = sum(len(sample.token_ids) for group in groups for sample in group)
-        durations = {name: seconds for name, seconds in self._durations.items() if name != "reward"}
+        durations = dict(self._durations)
         if self.fleet.engine_sleep.is_used:
             durations["wake"] = self.fleet.engine_sleep.take_waking_s()
             durations["weight_sync"] -= durations["wake"]

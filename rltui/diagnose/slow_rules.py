@@ -20,13 +20,10 @@ if TYPE_CHECKING:
     from rltui.diagnose.recent import EngineCounters, GpuRecord
 
 MOSTLY = 0.7
-"""A side that rests for this share of a step waits for the other one."""
+"""A side that rests for this share of a step waits for the other one; a phase that takes as much holds it up, too."""
 
 PARTLY, AT_WORK = 0.4, 0.2
 """So does one that rests for this share while the other hardly does: rollouts then run ahead of training."""
-
-UNMEASURED = 0.7
-"""Where nothing tells who rests, a phase has to take this share of a step."""
 
 HALF = 0.5
 WAITS = 0.25
@@ -84,26 +81,34 @@ def slow_symptoms(recent: Recent) -> tuple[Symptom, ...]:
 
 def rollout_bound(recent: Recent) -> Told | None:
     """Learners wait for samples."""
-    generates, idle, other = recent.share("time/generate"), recent.idle("learner"), recent.idle("engine")
-    if idle is None:
-        return _takes(recent, "generation", UNMEASURED, "time/generate")
-    waits = idle >= MOSTLY or (idle >= PARTLY and other is not None and other <= AT_WORK)
-    if not waits or (generates is not None and generates < HALF * idle):
-        return None
-    evidence = (f"generation takes {_of_step(recent, 'time/generate')}",) if generates is not None else ()
-    return Told(f"learners wait for {100 * idle:.0f} % of each step", (*evidence, *_occupancy(recent)))
+    return _bound(recent, "learner", "generation", ("time/generate",), _occupancy(recent))
 
 
 def learner_bound(recent: Recent) -> Told | None:
     """Engines wait for training."""
-    works, idle, other = recent.share(*LEARNER_WORK), recent.idle("engine"), recent.idle("learner")
-    if idle is None:
-        return _takes(recent, "training", UNMEASURED, *LEARNER_WORK)
-    waits = idle >= MOSTLY or (idle >= PARTLY and other is not None and other <= AT_WORK)
-    if not waits or (works is not None and works < HALF * idle):
+    return _bound(recent, "engine", "training", LEARNER_WORK)
+
+
+def _bound(
+    recent: Recent, rests: str, what: str, phases: tuple[str, ...], evidence: tuple[str, ...] = ()
+) -> Told | None:
+    """Whether one side rests because of what the other does.
+
+    Args:
+        recent: The run.
+        rests: The side that may rest.
+        what: What the other side does, in a word.
+        phases: Its phases.
+        evidence: What else speaks for it.
+    """
+    takes, idle = recent.share(*phases), recent.idle(rests)
+    other = recent.idle("engine" if rests == "learner" else "learner")
+    said = f"{what} takes {_of_step(recent, *phases)}"
+    if idle is not None and (idle >= MOSTLY or (idle >= PARTLY and other is not None and other <= AT_WORK)):
+        if takes is None or takes >= HALF * idle:
+            return Told(f"{rests}s wait for {100 * idle:.0f} % of each step", (*((said,) if takes else ()), *evidence))
         return None
-    evidence = (f"training takes {_of_step(recent, *LEARNER_WORK)}",) if works is not None else ()
-    return Told(f"engines wait for {100 * idle:.0f} % of each step", evidence)
+    return Told(said, evidence) if takes is not None and takes >= MOSTLY else None
 
 
 def teacher_bound(recent: Recent) -> Told | None:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 SECONDS = float(os.environ.get("RLTUI_PLANTED_S", "0"))
 
 
-def slow_judge(prompt: str, response: str, answer: str, row: Any) -> float:  # noqa: ARG001
+def slow_judge(prompt: str, response: str, answer: str, row: Any) -> float:
     """A reward that takes its time."""
     time.sleep(SECONDS)
     return float(response == answer)
 
 
-def constant_judge(prompt: str, response: str, answer: str, row: Any) -> float:  # noqa: ARG001
+def constant_judge(prompt: str, response: str, answer: str, row: Any) -> float:
     """A reward that does not look at the answer."""
     return 0.0
 
@@ -65,7 +65,7 @@ class _Patcher(importlib.abc.MetaPathFinder):
     def __init__(self, plant: tuple[str, str, str, Callable[[Any], Any]]) -> None:
         self._module, self._owner, self._method, self._wrap = plant
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != self._module:
             return None
         sys.meta_path.remove(self)
