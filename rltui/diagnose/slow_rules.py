@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rltui.diagnose.recent import EngineCounters, GpuRecord
 
 MOSTLY = 0.7
-"""A side that rests for this share of a step waits for the other one; a phase that takes as much holds it up, too."""
+"""A side that rests for this share of a step waits for the other one; so it is with a phase where nobody says who
+rests. Engines and learners that share their cards rest only where both do."""
 
 PARTLY, AT_WORK = 0.4, 0.2
 """So does one that rests for this share while the other hardly does: rollouts then run ahead of training."""
@@ -104,11 +105,12 @@ def _bound(
     takes, idle = recent.share(*phases), recent.idle(rests)
     other = recent.idle("engine" if rests == "learner" else "learner")
     said = f"{what} takes {_of_step(recent, *phases)}"
-    if idle is not None and (idle >= MOSTLY or (idle >= PARTLY and other is not None and other <= AT_WORK)):
-        if takes is None or takes >= HALF * idle:
-            return Told(f"{rests}s wait for {100 * idle:.0f} % of each step", (*((said,) if takes else ()), *evidence))
+    if idle is None:
+        return Told(said, evidence) if takes is not None and takes >= MOSTLY else None
+    waits = idle >= MOSTLY or (idle >= PARTLY and other is not None and other <= AT_WORK)
+    if not waits or (takes is not None and takes < HALF * idle):
         return None
-    return Told(said, evidence) if takes is not None and takes >= MOSTLY else None
+    return Told(f"{rests}s wait for {100 * idle:.0f} % of each step", (*((said,) if takes else ()), *evidence))
 
 
 def teacher_bound(recent: Recent) -> Told | None:

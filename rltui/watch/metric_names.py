@@ -56,6 +56,13 @@ ALIASES: Mapping[str, str] = {
     "timing_s/save_checkpoint": "time/saving",
     "perf/max_memory_allocated_gb": "learner_memory_gib",
     "timing_s/old_log_prob": "time/log_probs",
+    "timing_s/reward": "time/reward",
+    "timing_s/testing": "time/evaluate",
+    "timing_s/update_critic": "time/update_critic",
+    "response_length/max": "response_length_max",
+    "actor/kl_loss": "kl",
+    "fully_async/trainer/idle_ratio": "learner_idle_fraction",
+    "fully_async/rollouter/idle_ratio": "engine_idle_fraction",
     "training/rollout_probs_diff_mean": "parity_mean_abs",
     # slime, miles
     "rollout/step": "step",

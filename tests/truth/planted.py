@@ -47,6 +47,16 @@ def _later(when: Callable[[Any], bool] = lambda _: True) -> Callable[[Any], Any]
     return wrap
 
 
+def _each_token(method: Any) -> Any:
+    @functools.wraps(method)
+    def slower(*args: Any, **kwargs: Any) -> Any:
+        found = method(*args, **kwargs)
+        time.sleep(SECONDS * found[0].shape[1])  # tokens of the longest answer
+        return found
+
+    return slower
+
+
 PLANTS: dict[str, tuple[str, str, str, Callable[[Any], Any]]] = {
     "engine-1": ("trainers.roles.hf_engine", "HfEngine", "_generate", _later(lambda engine: engine._index == 1)),
     "generation": ("trainers.roles.hf_engine", "HfEngine", "_generate", _later()),
@@ -54,7 +64,8 @@ PLANTS: dict[str, tuple[str, str, str, Callable[[Any], Any]]] = {
     "hand-over": ("trainers.roles.hf_engine", "HfEngine", "receive_weights", _later()),
     "disk": ("trainers.roles.deepspeed_rank", "DeepSpeedRank", "save", _later()),
     "teacher": ("trainers.roles.teacher", "Teacher", "score", _later()),
-    "critic": ("trainers.roles.critic", "Critic", "train", _later()),
+    "critic": ("trainers.roles.critic", "Critic", "_backward", _later()),
+    "decoding": ("trainers.roles.hf_engine", "HfEngine", "_sample", _each_token),
 }
 """Bottleneck → module, class, method, and what is done to the method."""
 

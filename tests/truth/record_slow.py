@@ -54,7 +54,8 @@ RUNS = {
     "teacher": (OPD, (), "teacher", 0.8),
     "critic": (PPO, (), "critic", 0.8),
     "critic-mild": (PPO, (), "critic", 0.4),
-    "long-answers": (GRPO, ("lengths.response=48",), "", 0.0),
+    "long-answers": (GRPO, ("lengths.response=64", "train.temperature=1.5"), "decoding", 0.02),
+    "all-long-answers": (GRPO, ("lengths.response=4",), "decoding", 0.1),
 }
 """Name → layout, further overrides, what is planted, and seconds that it takes longer."""
 

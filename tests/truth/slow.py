@@ -131,7 +131,6 @@ def tail(longest: float) -> Callable[[int, made.Values], None]:
     return plant
 
 
-
 def made_up(is_held: bool) -> Iterator[Case]:
     """Series with something planted; those held out are other runs, with milder or other bottlenecks."""
     scale = 0.6 if is_held else 1.0
@@ -164,12 +163,29 @@ def made_up(is_held: bool) -> Iterator[Case]:
     yield of("entropy falls", made.TURNS, said(lambda n, v: {"entropy": v["entropy"] * 0.8**n, "reward": 0.1}), late)
     yield of("length grows", made.AHEAD, said(lambda n, v: longer_answers(v, 1 + 0.08 * scale * n)), late)
     yield of("truncated", made.BALANCED, said(lambda _, __: {"truncated_fraction": 0.3 + 0.3 * scale}), late)
-    yield of("no signal", made.BALANCED, said(lambda n, _: {"zero_std_fraction": 0.97 + 0.02 * (n % 2), "reward": 0.01 * (n % 3)}), late)  # noqa: E501
-    yield of("judge constant", made.QUICK, said(lambda _, __: {"reward": 0.0, "reward_std": 0.0, "zero_std_fraction": 1.0}), late)  # noqa: E501
+    yield of(
+        "no signal",
+        made.BALANCED,
+        said(lambda n, _: {"zero_std_fraction": 0.97 + 0.02 * (n % 2), "reward": 0.01 * (n % 3)}),
+        late,
+    )  # noqa: E501
+    yield of(
+        "judge constant",
+        made.QUICK,
+        said(lambda _, __: {"reward": 0.0, "reward_std": 0.0, "zero_std_fraction": 1.0}),
+        late,
+    )  # noqa: E501
     yield of("NaN", made.TURNS, said(lambda _, __: {"loss": float("nan"), "grad_norm": float("nan")}), 156)
-    yield of("mismatch", made.TURNS, said(lambda n, v: {"parity_mean_abs": v["parity_mean_abs"] * (1 + scale * n)}), late)  # noqa: E501
+    yield of(
+        "mismatch", made.TURNS, said(lambda n, v: {"parity_mean_abs": v["parity_mean_abs"] * (1 + scale * n)}), late
+    )  # noqa: E501
     yield of("stale weights", made.BALANCED, said(lambda _, __: {"weight_version": 150.0}), 170)
-    yield of("reward races", made.BALANCED, said(lambda n, v: {"reward": 0.9, "response_length": v["response_length"] * 0.2}), 165)  # noqa: E501
+    yield of(
+        "reward races",
+        made.BALANCED,
+        said(lambda n, v: {"reward": 0.9, "response_length": v["response_length"] * 0.2}),
+        165,
+    )  # noqa: E501
     yield of("reward flat", made.TURNS, said(lambda _, __: {"reward": 0.12}), late)
     for shape in SHAPES:
         yield of(HEALTHY, shape, None)
@@ -284,7 +300,13 @@ def score() -> Score:
         wrong += [(case.name, f"{case.word}, said {case.found}") for case in chosen if case.found != case.word]
     healthy = [case for case in cases() if case.word == HEALTHY]
     figures.append(
-        Figure("healthy cases with a word (%)", 100 * sum(one.found != HEALTHY for one in healthy) / len(healthy), 0.0, False, len(healthy))  # noqa: E501
+        Figure(
+            "healthy cases with a word (%)",
+            100 * sum(one.found != HEALTHY for one in healthy) / len(healthy),
+            0.0,
+            False,
+            len(healthy),
+        )  # noqa: E501
     )
     alarms, hours = false_alarms()
     figures.append(Figure("false alarms in 1,000 run-hours", 1000 * alarms / hours, 1.0, False, round(hours)))
