@@ -1,7 +1,7 @@
 """What ``rltui why`` says of runs that go on: slow ones, silently failing ones, and healthy ones.
 
 Cases are real runs of the tiny model with a planted bottleneck (``slow_runs/``, made by ``record_slow.py``) and made-up
-series (``slow_series.py``), of which a part stayed out of sight while bounds were set (``held``). The first word counts.
+series (``slow_series.py``), of which a part stayed out of sight while bounds were set (``held``). First words count.
 ``python tests/truth/slow.py`` prints the confusion table of docs/diagnoses.md.
 """
 
@@ -168,24 +168,24 @@ def made_up(is_held: bool) -> Iterator[Case]:
         made.BALANCED,
         said(lambda n, _: {"zero_std_fraction": 0.97 + 0.02 * (n % 2), "reward": 0.01 * (n % 3)}),
         late,
-    )  # noqa: E501
+    )
     yield of(
         "judge constant",
         made.QUICK,
         said(lambda _, __: {"reward": 0.0, "reward_std": 0.0, "zero_std_fraction": 1.0}),
         late,
-    )  # noqa: E501
+    )
     yield of("NaN", made.TURNS, said(lambda _, __: {"loss": float("nan"), "grad_norm": float("nan")}), 156)
     yield of(
         "mismatch", made.TURNS, said(lambda n, v: {"parity_mean_abs": v["parity_mean_abs"] * (1 + scale * n)}), late
-    )  # noqa: E501
+    )
     yield of("stale weights", made.BALANCED, said(lambda _, __: {"weight_version": 150.0}), 170)
     yield of(
         "reward races",
         made.BALANCED,
         said(lambda n, v: {"reward": 0.9, "response_length": v["response_length"] * 0.2}),
         165,
-    )  # noqa: E501
+    )
     yield of("reward flat", made.TURNS, said(lambda _, __: {"reward": 0.12}), late)
     for shape in SHAPES:
         yield of(HEALTHY, shape, None)
@@ -306,7 +306,7 @@ def score() -> Score:
             0.0,
             False,
             len(healthy),
-        )  # noqa: E501
+        )
     )
     alarms, hours = false_alarms()
     figures.append(Figure("false alarms in 1,000 run-hours", 1000 * alarms / hours, 1.0, False, round(hours)))
