@@ -93,6 +93,11 @@ class Recent(Struct, frozen=True, kw_only=True):
         """Median of a metric over the recent steps; None where most of them do not have it."""
         return _median([step.values[name] for step in self.window if name in step.values], len(self.window))
 
+    def growth(self, name: str) -> float:
+        """By how much a counter grew in each of the recent steps, on the mean; 0 where nothing says so."""
+        seen = [step.values[name] for step in self.window if name in step.values]
+        return (seen[-1] - seen[0]) / (len(seen) - 1) if len(seen) > 1 else 0.0
+
     @property
     def total_s(self) -> float | None:
         """Seconds of a step: its own word, else from the end of one to the end of the next."""

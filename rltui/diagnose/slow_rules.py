@@ -172,14 +172,14 @@ def kv_bound(recent: Recent) -> Told | None:
     if full and 2 * len(full) >= len(recent.engines) and waiting >= HALF * running:
         names = f"{len(full)} of {len(recent.engines)} engines"
         return Told(f"the KV cache of {names} is full: {running:.0f} requests run and {waiting:.0f} wait")
-    share, preempted = recent.late("kv_cache_usage"), recent.late("preemptions")
+    share, preempted = recent.late("kv_cache_usage"), recent.growth("preemptions_total")
     ran, waited = recent.late("engine_running"), recent.late("engine_waiting")
     if share is None or share < FULL_CACHE:
         return None
-    if preempted or (ran is not None and waited is not None and waited >= HALF * ran):
-        said = f", {preempted:.0f} preemptions a step" if preempted else f": {ran:.0f} requests run, {waited:.0f} wait"
-        return Told(f"{100 * share:.0f} % of the engines' KV cache is in use{said}")
-    return None
+    in_use = f"{100 * share:.0f} % of the engines' KV cache is in use"
+    if ran is not None and waited is not None and waited >= HALF * ran:
+        return Told(f"{in_use}: {ran:.0f} requests run and {waited:.0f} wait")
+    return Told(f"{in_use}, {preempted:.0f} preemptions a step") if preempted >= 1.0 else None
 
 
 def straggler(recent: Recent) -> Told | None:

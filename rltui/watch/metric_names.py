@@ -22,6 +22,8 @@ ALIASES: Mapping[str, str] = {
     "scores": "reward",
     "val/actor_tokens_per_second": "actor_tokens_per_second",
     "val/sequence_lengths": "response_length",
+    "val/sequence_lengths_max": "response_length_max",
+    "debug/vllm_vs_local_logprob_diff_mean": "parity_mean_abs",
     "policy/clipfrac_avg": "clip_fraction",
     "policy/entropy_avg": "entropy",
     "loss/policy_avg": "loss",
@@ -37,6 +39,7 @@ ALIASES: Mapping[str, str] = {
     "clip_ratio/region_mean": "clip_fraction",
     "completions/mean_length": "response_length",
     "completions/clipped_ratio": "truncated_fraction",
+    "completions/max_length": "response_length_max",
     "frac_reward_zero_std": "zero_std_fraction",
     "sampling/sampling_logp_difference/mean": "parity_mean_abs",
     "sampling/sampling_logp_difference/max": "parity_max_abs",
@@ -68,6 +71,7 @@ ALIASES: Mapping[str, str] = {
     "rollout/step": "step",
     "rollout/raw_reward": "reward",
     "rollout/response_len/mean": "response_length",
+    "rollout/response_len/max": "response_length_max",
     "rollout/truncated_ratio": "truncated_fraction",
     "train/loss": "loss",
     "train/grad_norm": "grad_norm",
@@ -99,6 +103,8 @@ ALIASES: Mapping[str, str] = {
     "timing/train/generation": "time/generate",
     "timing/train/policy_training": "time/train",
     "timing/train/checkpointing": "time/saving",
+    "timing/train/data_processing": "time/data",
+    "timing/train/prepare_for_generation/transfer_and_update_weights": "time/weight_sync",
     # SkyRL
     "trainer/global_step": "step",
     "reward/avg_raw_reward": "reward",
@@ -107,6 +113,7 @@ ALIASES: Mapping[str, str] = {
     "policy/policy_entropy": "entropy",
     "policy/rollout_train_logprobs_abs_diff_mean": "parity_mean_abs",
     "generate/avg_num_tokens": "response_length",
+    "generate/max_num_tokens": "response_length_max",
     "timing/step": "time/total",
     "timing/generate": "time/generate",
     "timing/policy_train": "time/train",
@@ -133,6 +140,15 @@ ALIASES: Mapping[str, str] = {
     "timeperf/recompute_logp": "time/log_probs",
     "timeperf/update_weights": "time/weight_sync",
     "timeperf/save": "time/saving",
+    # engines' own counters, where a trainer passes them on
+    "vllm:num_requests_running": "engine_running",
+    "vllm:num_requests_waiting": "engine_waiting",
+    "vllm:kv_cache_usage_perc": "kv_cache_usage",
+    "vllm:gpu_cache_usage_perc": "kv_cache_usage",
+    "vllm:num_preemptions_total": "preemptions_total",
+    "sglang:num_running_reqs": "engine_running",
+    "sglang:num_queue_reqs": "engine_waiting",
+    "sglang:token_usage": "kv_cache_usage",
 }
 
 

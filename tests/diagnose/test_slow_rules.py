@@ -108,6 +108,22 @@ def test_a_cause_silences_what_follows_from_it() -> None:
     assert slow(Recent(steps=steps(**waits, **tail), engines=(full,))) == ["KV-bound"]
 
 
+def test_a_full_cache_shows_in_what_waits_or_is_preempted() -> None:
+    def counters(waiting: float, preempted: float) -> Recent:
+        kv = {"kv_cache_usage": 0.97, "engine_running": 40.0, "engine_waiting": waiting}
+        own = steps()
+        return Recent(
+            steps=tuple(
+                structs.replace(step, values={**step.values, **kv, "preemptions_total": preempted * number})
+                for number, step in enumerate(own)
+            )
+        )
+
+    assert slow(counters(0.0, 0.0)) == []
+    assert slow(counters(30.0, 0.0)) == ["KV-bound"]
+    assert slow(counters(0.0, 12.0)) == ["KV-bound"]
+
+
 def gpu(index: int, power_w: float, celsius: float = 60.0, role: str = "learner") -> GpuRecord:
     return GpuRecord(
         host="n1", index=index, gpu="H100", role=role, utilization_percent=98, power_w=power_w, temperature_c=celsius

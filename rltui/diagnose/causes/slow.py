@@ -74,11 +74,13 @@ CAUSES = (
         "teacher_bound", "teacher-bound", "The teacher's scores hold up the step",
         "time/teacher, which is the wait for scores that are not there yet, takes a quarter of a step or more.",
         advice("more-teacher", "Give the teacher more engines, or rollouts that run ahead."),
+        "More learner GPUs: they would wait for the same scores.",
     ),
     aside(
         "critic_bound", "critic-bound", "The critic's update holds up the policy's",
         "time/update_critic takes 40 % of a step or more and half as long again as time/update_actor.",
         advice("more-critic", "Give the critic more GPUs or a larger micro-batch."),
+        "More engines: the update comes after them.",
     ),
     aside(
         "reward_bound", "reward-bound", "Rewards hold up the step",
@@ -101,6 +103,7 @@ CAUSES = (
         "data_bound", "data-bound", "Preparing data holds up the step",
         "time/data takes a quarter of a step or more.",
         advice("prepare-data", "Tokenise the data set once and read it from a local disk; give loading more workers."),
+        "More GPUs: they would wait as well.",
     ),
     aside(
         "long_tail", "long tail", "A few long answers hold up the step",
@@ -129,16 +132,19 @@ CAUSES = (
         "gpu_throttled", "throttled", "A hot GPU is held back",
         "It has 85 °C or more and takes less power than cooler GPUs of the same role and kind.",
         _straggler,
+        "Lowering the load of all others: they wait for this one.",
     ),
     aside(
         "save_overhead", "save overhead", "Checkpoints take much of the time",
         "time/saving adds up to 15 % of the time or more, over two checkpoints at least.",
         advice("save-less-often", "Save less often, or to a faster disk."),
+        "No checkpoints at all: a failure then costs the whole run.",
     ),
     aside(
         "evaluation_overhead", "eval overhead", "Evaluations take much of the time",
         "time/evaluate adds up to 20 % of the time or more, over two evaluations at least.",
         advice("evaluate-less-often", "Evaluate less often, or fewer prompts."),
+        "More learner GPUs: engines answer the evaluation.",
     ),
     aside(
         "run_slowed", "slowed", "Training became much slower than it was",
