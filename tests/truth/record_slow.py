@@ -33,7 +33,7 @@ RUNS = {
     "healthy-engines": (GRPO, ("roles.rollout.engines=2",), "generation", 0.04),
     "healthy-ahead": (GRPO, ("train.async_steps=1",), "generation", 0.03),
     "healthy-saves": (GRPO, ("checkpoint.every=8",), "generation", 0.04),
-    "healthy-judge": (GRPO, JUDGE, "generation", 0.0),
+    "judge-round-trips": (GRPO, JUDGE, "", 0.0),
     "few-engines-needed": (GRPO, ("roles.rollout.engines=2",), "", 0.0),
     "healthy-ppo": (PPO, (), "", 0.0),
     "healthy-opd": (OPD, (), "", 0.0),

@@ -7,6 +7,7 @@ series (``slow_series.py``), of which a part stayed out of sight while bounds we
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections import Counter
 from functools import cache
@@ -35,22 +36,23 @@ LIST_STEPS, WHY_STEPS = 28, 200
 """Steps that the tail of a run's metrics holds, as a list reads it and as ``why`` does."""
 
 RUN_HOURS = 1000.0
-LOOK_EVERY = 7
-"""Steps between two looks at a healthy run."""
+FIRST_LOOKS, LOOK_EVERY = 8, 13
+"""A healthy run is looked at after each of its first steps, where it compiles, and then after so many steps each."""
 
 RUNS = {
     "healthy": HEALTHY, "healthy-engines": HEALTHY, "healthy-ahead": HEALTHY, "healthy-saves": HEALTHY,
-    "healthy-judge": HEALTHY, "healthy-ppo": HEALTHY, "healthy-opd": HEALTHY, "few-engines-needed": "learner-bound",
-    "judge": "reward-bound", "judge-mild": "reward-bound", "judge-constant": "judge constant",
-    "engine": "straggler", "engine-mild": "straggler", "generation": "rollout-bound",
-    "generation-ahead": "rollout-bound", "learner": "learner-bound", "learner-ahead": "learner-bound",
-    "hand-over": "sync-bound", "hand-over-mild": "sync-bound", "disk": "save overhead", "disk-mild": "save overhead",
+    "healthy-ppo": HEALTHY, "healthy-opd": HEALTHY, "few-engines-needed": "learner-bound",
+    "judge": "reward-bound", "judge-mild": "reward-bound", "judge-round-trips": "reward-bound",
+    "judge-constant": "judge constant", "engine": "straggler", "engine-mild": "straggler",
+    "generation": "rollout-bound", "generation-ahead": "rollout-bound", "all-long-answers": "rollout-bound",
+    "learner": "learner-bound", "learner-ahead": "learner-bound", "hand-over": "sync-bound",
+    "hand-over-mild": "sync-bound", "disk": "save overhead", "disk-mild": "save overhead",
     "evaluation": "eval overhead", "teacher": "teacher-bound", "critic": "critic-bound", "critic-mild": "critic-bound",
     "long-answers": "long tail",
 }  # fmt: skip
 """Recorded run → the word that it should get."""
 
-HELD_RUNS = ("healthy-saves", "healthy-opd", "few-engines-needed")
+HELD_RUNS = ("healthy-saves", "healthy-opd", "few-engines-needed", "judge-round-trips", "all-long-answers")
 
 
 class Case(NamedTuple):
@@ -131,17 +133,30 @@ def tail(longest: float) -> Callable[[int, made.Values], None]:
     return plant
 
 
-def made_up(is_held: bool) -> Iterator[Case]:
-    """Series with something planted; those held out are other runs, with milder or other bottlenecks."""
-    scale = 0.6 if is_held else 1.0
+def numbered(is_held: bool) -> Callable[..., Case]:
+    """Makes cases out of a word, a shape, what is planted and a number of steps, each of a seed of its own."""
+    seeds = itertools.count(HELD_SEED * is_held)
 
     def of(word: str, shape: made.Shape, plant: Callable[[int, made.Values], None] | None, steps: int = 30) -> Case:
-        seed = HELD_SEED * is_held + len(words)
-        words.append(word)
+        seed = next(seeds)
         recent = Recent(steps=made.series(shape, seed, steps, plant)[-WHY_STEPS:])
         return Case(f"series {seed}", word, recent, is_held)
 
-    words: list[str] = []
+    return of
+
+
+def made_up(is_held: bool) -> Iterator[Case]:
+    """Series with something planted; those held out are other runs, with much milder bottlenecks."""
+    of, scale = numbered(is_held), 0.35 if is_held else 1.0
+    yield from slow_ones(of, scale)
+    yield from silent_ones(of, scale)
+    for shape in SHAPES:
+        for steps in (30, 5, 400):
+            yield of(HEALTHY, shape, None, steps)
+
+
+def slow_ones(of: Callable[..., Case], scale: float) -> Iterator[Case]:
+    """Runs that something holds up, the more the larger ``scale`` is."""
     big = 1.0 + 5.0 * scale
     for shape in (made.BALANCED, made.AHEAD, made.TURNS, made.QUEUED):
         yield of("rollout-bound", shape, longer("generate", big))
@@ -158,6 +173,10 @@ def made_up(is_held: bool) -> Iterator[Case]:
     yield of("save overhead", made.TURNS, often("saving", 4, 500.0 * scale))
     yield of("eval overhead", made.AHEAD, often("evaluate", 4, 450.0 * scale + 100))
     yield of("slowed", made.BALANCED, said(lambda _, values: {"tokens": values["tokens"] * 0.4}), 200)
+
+
+def silent_ones(of: Callable[..., Case], scale: float) -> Iterator[Case]:
+    """Runs that are well for 150 steps and then fail silently."""
     late = 200
     yield of("KL runs away", made.BALANCED, said(lambda n, _: {"kl": 0.1 * scale * n}), late)
     yield of("entropy falls", made.TURNS, said(lambda n, v: {"entropy": v["entropy"] * 0.8**n, "reward": 0.1}), late)
@@ -187,10 +206,6 @@ def made_up(is_held: bool) -> Iterator[Case]:
         165,
     )
     yield of("reward flat", made.TURNS, said(lambda _, __: {"reward": 0.12}), late)
-    for shape in SHAPES:
-        yield of(HEALTHY, shape, None)
-        yield of(HEALTHY, shape, None, 5)
-        yield of(HEALTHY, shape, None, 400)
 
 
 def longer_answers(values: made.Values, factor: float) -> made.Values:
@@ -268,7 +283,7 @@ def false_alarms() -> tuple[int, float]:
         steps = made.series(SHAPES[seed % len(SHAPES)], seed, 600)
         for look in (LIST_STEPS, WHY_STEPS):
             before = HEALTHY
-            for end in range(1, len(steps), LOOK_EVERY):
+            for end in (*range(1, FIRST_LOOKS), *range(FIRST_LOOKS, len(steps), LOOK_EVERY)):
                 word = word_of(Recent(steps=steps[max(0, end - look) : end]))
                 alarms += word not in (before, HEALTHY)
                 before = word
@@ -299,15 +314,8 @@ def score() -> Score:
         figures.append(Figure(f"right first words, {name} (%)", right, 0.0, True, len(planted)))
         wrong += [(case.name, f"{case.word}, said {case.found}") for case in chosen if case.found != case.word]
     healthy = [case for case in cases() if case.word == HEALTHY]
-    figures.append(
-        Figure(
-            "healthy cases with a word (%)",
-            100 * sum(one.found != HEALTHY for one in healthy) / len(healthy),
-            0.0,
-            False,
-            len(healthy),
-        )
-    )
+    named = 100 * sum(case.found != HEALTHY for case in healthy) / len(healthy)
+    figures.append(Figure("healthy cases with a word (%)", named, 0.0, False, len(healthy)))
     alarms, hours = false_alarms()
     figures.append(Figure("false alarms in 1,000 run-hours", 1000 * alarms / hours, 1.0, False, round(hours)))
     return Score(predictor="why, of runs that go on", figures=tuple(figures), worst=tuple(wrong))
