@@ -46,6 +46,32 @@ ADDING = """\
 3. This page: `python -m rltui.diagnose.pages > docs/diagnoses.md`, then `make test TESTS=tests/diagnose`.
 """
 
+LIVE = """\
+## Runs that go on
+
+`rltui why RUN` on a live run also says what holds it up and what goes wrong silently. One word of it stands in
+`rltui ps`, in the list of runs and on the overview. Words of lists come from the numbers of the last steps alone;
+`why` also reads the samples of the GPUs and what engines (vLLM, SGLang) say in the log. Metrics of other systems count
+by the names that `rltui/watch/metric_names.py` knows; a number that nobody says leads to no verdict.
+
+- Nothing is said before three steps besides the first in view. Medians count, so that a step that compiled, saved or
+  evaluated is no measure of the others.
+- Stalls and failures silence advice on speed: what looks like head-room may be their symptom.
+- A silent failure is a warning, never a reason to end a run. Lengths, entropy and KL count only where the reward did
+  not rise with them.
+- A change of the layout is offered with what is there and what should be (`Learner GPUs 3 → 5, engines 5 → 3`) and,
+  where the phases allow the arithmetic, with the step that it makes: ideal scaling of what was measured, so a best
+  case. It is shown only where memory, placement and rules find the changed layout sound, and where it saves a tenth of
+  a step or more. Scripts of other systems get the words without a change.
+- Engines and learners that share their cards take turns, and rest only while neither works: such a run is neither
+  rollout-bound nor learner-bound by its idle times.
+
+`tests/truth/slow.py` (part of `make truth`) measures this on real short runs of the tiny model on CPU, most with a
+planted bottleneck (`record_slow.py` makes them), and on made-up series. The first word counts.
+
+TABLE
+"""
+
 BENCHMARK = """\
 ## Benchmark
 
@@ -76,6 +102,7 @@ def markdown() -> Iterator[str]:
     for tier, heading in TIERS.items():
         yield from ("", f"## {heading}", "", "| id | cause | how to tell |", "|---|---|---|")
         yield from (_row(cause) for _, cause in sorted(CAUSES.items()) if cause.tier == tier)
+    yield from ("", *LIVE.splitlines())
     yield from ("", *ADDING.splitlines())
     yield from ("", *BENCHMARK.splitlines())
 

@@ -81,8 +81,12 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
 
 
 def failure_word(diagnoses: Sequence[Diagnosis]) -> str:
-    """Return the id of the first cause, for a row of a list; empty where there is none that is sure enough."""
-    return diagnoses[0].id if diagnoses and not diagnoses[0].secondary else ""
+    """Return the id of the first cause, for a row of a list; empty where there is none that is sure enough.
+
+    What a run suffered from while it went on has not ended it.
+    """
+    causes = (one.id for one in diagnoses if not one.secondary and not CAUSES[one.id].word)
+    return next(causes, "")
 
 
 def failure_of(context: Context, run: RunSummary) -> str:

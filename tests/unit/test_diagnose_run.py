@@ -127,6 +127,14 @@ def test_stages_checks_steps_and_samples_are_read(context: Any, attempt: Path) -
     assert found["host_oom_slurm"] == "sampler"
 
 
+def test_what_a_run_suffered_from_is_not_what_ended_it(context: Any, attempt: Path) -> None:
+    lines = ({"step": n, "time": 60 * n, "reward": 0.1, "zero_std_fraction": 1.0} for n in range(20))
+    attempt.joinpath("metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = diagnosed(context, attempt, EndSnapshot(outcome="failed", exit_code=1, reason="nobody knows", at=1170.0))
+    assert "no_learning_signal" in [one.id for one in found]
+    assert failure_word(found) == ""
+
+
 def test_broken_files_of_a_run_cost_nothing_else(context: Any, attempt: Path) -> None:
     for name in ("preflight.json", "metrics.jsonl", "gpu-n1.jsonl", "stage.json"):
         attempt.joinpath(name).write_bytes(b'{"bad_nodes": [1, \xff\x00')
