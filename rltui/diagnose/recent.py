@@ -100,12 +100,19 @@ class Recent(Struct, frozen=True, kw_only=True):
 
     @property
     def total_s(self) -> float | None:
-        """Seconds of a step: its own word, else from the end of one to the end of the next."""
+        """Seconds of a step: its own word, else from the end of one to the end of the next.
+
+        Steps that were read all at once, from a log that was there before, end at one time: no phase fits in between.
+        """
         said = self.late(TOTAL)
         if said is not None:
             return said if said > 0 else None
         took = [later.at - before.at for before, later in itertools.pairwise(self.window)]
-        return statistics.median(took) if len(took) >= LEAST_STEPS and min(took) > 0 else None
+        if len(took) < LEAST_STEPS or min(took) <= 0:
+            return None
+        names = {name for step in self.window for name in step.values if name.startswith("time/")}
+        between_s = statistics.median(took)
+        return between_s if all((self.late(name) or 0.0) <= 1.1 * between_s for name in names) else None
 
     def seconds(self, *names: str) -> float:
         """Seconds of a step in these phases together; 0 where it has none of them."""
@@ -130,8 +137,9 @@ class Recent(Struct, frozen=True, kw_only=True):
         if total_s is None or len(steps) < LEAST_STEPS:
             return 0.0, 0
         took = [step.values.get(name, 0.0) for step in steps]
-        wall_s = self.steps[-1].at - self.steps[0].at
-        return (sum(took) / wall_s if wall_s > 0 else 0.0), sum(each > 0.1 * total_s for each in took)
+        # of steps that were read all at once, the times of their ends say nothing
+        wall_s = max(self.steps[-1].at - self.steps[0].at, sum(step.values.get(TOTAL, total_s) for step in steps))
+        return sum(took) / wall_s, sum(each > 0.1 * total_s for each in took)
 
     def early_and_late(self, name: str) -> tuple[float, float] | None:
         """Medians of the first half and of the last few steps; None where there are too few.

@@ -78,6 +78,13 @@ def test_systems_that_say_less_are_understood(values: dict[str, float], words: l
     assert slow(Recent(steps=steps(**silent, **values))) == words
 
 
+def test_steps_that_were_read_all_at_once_have_no_pace() -> None:
+    """An adopted job's log is read from its start, and all its steps end now."""
+    said = {"time__total": NONE, "time__engine_idle": NONE, "time__learner_idle": NONE}
+    assert slow(Recent(steps=steps(every_s=0.001, **said))) == []
+    assert slow(Recent(steps=steps(every_s=0.001, time__saving=2.0))) == []
+
+
 def test_nothing_is_said_before_three_steps_besides_the_first() -> None:
     assert slow(Recent(steps=steps(3, time__reward=40.0))) == []
     assert slow(Recent(steps=steps(4, time__reward=40.0))) == ["reward-bound"]
