@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from rltui.cli.main import main
 from rltui.cluster.relay_connection import Connection
@@ -79,6 +80,8 @@ def test_the_word_comes_into_the_list_and_goes_with_its_cause(attempt: Path, coc
     wait_for(lambda: cockpit.runs().runs[0].symptom == "reward-bound", "the word")
     [run] = cockpit.runs().runs
     assert "reward-bound" in text_of([rows.row(run, rows.plan(100, 20), False, UNICODE)])
+    narrow = structs.replace(run, stage=structs.replace(run.stage, detail="evaluating the policy"))
+    assert text_of([rows.row(narrow, rows.plan(90, 20), False, UNICODE)]).rstrip().endswith("reward-bound")
     assert rows.matches(run, "why:reward")
     picture = cockpit.watch(RUN)
     assert picture.summary.symptom == "reward-bound"

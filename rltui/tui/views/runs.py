@@ -148,6 +148,8 @@ def _detail(summary: RunSummary, now: float, stale_s: float | None, room: int) -
     job = waiting_job(summary)
     if job is not None and cell_width(words) > room:
         words = pending_short(job, now or summary.stage.updated)
+    elif summary.symptom and summary.is_live and cell_width(words) > room:
+        words = summary.symptom
     if stale_s is None:
         return words
     stale = f"stale {formats.duration(stale_s)}" if stale_s else "stale"
