@@ -113,6 +113,7 @@ class Loop(abc.ABC):
         self.mfu_meter = mfu_meter(layout, codec.model_path)
         self.memory_gib: list[float] = []
         self._durations: dict[str, float] = {}
+        self._drained_s = 0.0
 
     @abc.abstractmethod
     def step(self) -> dict[str, float]:
@@ -200,8 +201,9 @@ class Loop(abc.ABC):
         """
         dispatch, in_flight = self.rollouts.dispatch, self.layout.train.takes_weights_in_flight
         try:
-            restarted = self.fleet.restart([*dispatch.failures, *deaths])
+            restarted, began = self.fleet.restart([*dispatch.failures, *deaths]), time.monotonic()
             with contextlib.nullcontext() if in_flight else dispatch.held(self.check_others):
+                self._drained_s += time.monotonic() - began
                 restarted += self.fleet.send_weights(version)
                 prove_engines(self, version, set(restarted))
         except StopRequestedError:
@@ -216,9 +218,13 @@ class Loop(abc.ABC):
 
     def sync(self, version: int) -> None:
         """Bring all engines to ``version``; those that sleep lost their weights, even where these have not moved."""
+        self._drained_s = 0.0
         with self.phase("weight_sync"):
             if version != self.state.weight_version or self.fleet.engine_sleep.asleep:
                 self.send_weights(version)
+        if self.layout.train.async_steps:  # that engines end what they are at is generation's time, not the hand-over's
+            self._durations["drain"] = self._drained_s
+            self._durations["weight_sync"] -= self._drained_s
 
     def rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""

@@ -25,6 +25,9 @@ SEEN_STEPS = 0.7
 """Share of the recent steps that have to name a metric for it to count."""
 
 TOTAL = "time/total"
+GENERATION = ("time/generate", "time/drain")
+"""Phases in which the loop waits for engines: for samples, and for their end before new weights come."""
+
 LEARNER_WORK = ("time/train", "time/measure", "time/log_probs")
 """Phases of a step in which the learners compute."""
 

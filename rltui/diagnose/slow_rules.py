@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from rltui.diagnose.recent import LEARNER_WORK, Recent, Symptom
+from rltui.diagnose.recent import GENERATION, LEARNER_WORK, Recent, Symptom
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,7 +82,7 @@ def slow_symptoms(recent: Recent) -> tuple[Symptom, ...]:
 
 def rollout_bound(recent: Recent) -> Told | None:
     """Learners wait for samples."""
-    return _bound(recent, "learner", "generation", ("time/generate",), _occupancy(recent))
+    return _bound(recent, "learner", "generation", GENERATION, _occupancy(recent))
 
 
 def learner_bound(recent: Recent) -> Told | None:
@@ -107,9 +107,10 @@ def _bound(
     said = f"{what} takes {_of_step(recent, *phases)}"
     if idle is None:
         return Told(said, evidence) if takes is not None and takes >= MOSTLY else None
-    waits = idle >= MOSTLY or (idle >= PARTLY and other is not None and other <= AT_WORK)
-    if not waits or (takes is not None and takes < HALF * idle):
+    if idle < MOSTLY and (idle < PARTLY or other is None or other > AT_WORK):
         return None
+    if takes is not None and takes < HALF * (1.0 if idle >= MOSTLY else idle):
+        return None  # it waits for something else
     return Told(f"{rests}s wait for {100 * idle:.0f} % of each step", (*((said,) if takes else ()), *evidence))
 
 
@@ -161,7 +162,7 @@ def long_tail(recent: Recent) -> Told | None:
         return None
     return Told(
         f"the longest answer has {longest:.0f} tokens and the mean one {mean:.0f}, and the step waits for it",
-        (f"generation takes {_of_step(recent, 'time/generate')}", *_occupancy(recent)),
+        (f"generation takes {_of_step(recent, *GENERATION)}", *_occupancy(recent)),
     )
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from rltui.check.run import check_text
 from rltui.diagnose.causes import slow
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.recent import LEARNER_WORK
+from rltui.diagnose.recent import GENERATION, LEARNER_WORK
 from rltui.diagnose.verdicts import SURE_ENOUGH, Change, Remedy
 from rltui.layout.load import dump_layout
 from rltui.service.launch import launchable
@@ -143,7 +143,7 @@ def phases_of(layout: Layout, recent: Recent) -> Phases | None:
     total_s, idle, is_ahead = recent.total_s, recent.idle("engine"), layout.train.async_steps > 0
     if total_s is None:
         return None
-    waits_s, train_s = recent.seconds("time/generate"), recent.seconds(*LEARNER_WORK)
+    waits_s, train_s = recent.seconds(*GENERATION), recent.seconds(*LEARNER_WORK)
     # of engines that run ahead, the loop sees the end only
     generate_s = total_s * (1.0 - idle) if is_ahead and idle is not None else waits_s
     others_s = max(0.0, total_s - waits_s - train_s)
