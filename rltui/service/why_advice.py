@@ -19,6 +19,7 @@ from rltui.diagnose.index import CAUSES
 from rltui.diagnose.recent import GENERATION, LEARNER_WORK
 from rltui.diagnose.verdicts import SURE_ENOUGH, Change, Remedy
 from rltui.layout.load import dump_layout
+from rltui.layout.overrides import parse_override
 from rltui.service.launch import launchable
 
 if TYPE_CHECKING:
@@ -134,8 +135,14 @@ def _remedy(lever: Lever, total_s: float) -> Remedy:
     elif lever.gain is not None:
         less = total_s * (1.0 - lever.gain)
         said = f": a step takes about {less:.3g} instead of {total_s:.3g} s (−{100 * lever.gain:.0f} %)"
-    changes = tuple(Change(key, "set", value) for key, value in lever.changes)
+    changes = tuple(Change(key, "set", _plain(f"{key}={value}")) for key, value in lever.changes)
     return Remedy(id=lever.id, summary=f"{lever.words}{said}.", changes=changes, safe="confirm")
+
+
+def _plain(word: str) -> bool | int | float | str:
+    """The value of an override; a list stays as it is written."""
+    _, value = parse_override(word)
+    return value if isinstance(value, bool | int | float) else word.partition("=")[2]
 
 
 def phases_of(layout: Layout, recent: Recent) -> Phases | None:

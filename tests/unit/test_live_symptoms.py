@@ -119,7 +119,7 @@ def test_why_tells_of_a_live_run(attempt: Path, capsys: pytest.CaptureFixture[st
     assert main(["why", RUN, "--json"]) == 1
     [diagnosis] = json.loads(capsys.readouterr().out)["diagnoses"]
     assert (diagnosis["id"], diagnosis["word"]) == ("reward_bound", "reward-bound")
-    assert diagnosis["remedies"][0]["set"] == {"roles.reward.workers": "32"}
+    assert diagnosis["remedies"][0]["set"] == {"roles.reward.workers": 32}
     assert main(["ps"]) == 0
     assert "training: reward-bound" in capsys.readouterr().out
     assert main(["ps", "--json"]) == 0

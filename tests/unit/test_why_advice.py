@@ -50,21 +50,21 @@ def changes(diagnosis: Diagnosis) -> list[dict[str, object]]:
     [
         (
             LEARNER_BOUND, "open-instruct/grpo-7b-2x4-uneven", (),
-            {"roles.learner.gpus": "[2, 3]", "roles.rollout.engines": "3"},
+            {"roles.learner.gpus": "[2, 3]", "roles.rollout.engines": 3},
         ),
         (
             ROLLOUT_BOUND, "open-instruct-32b/math-8x4", (),
-            {"roles.learner.gpus": "[4, 4]", "roles.rollout.engines": "12"},
+            {"roles.learner.gpus": "[4, 4]", "roles.rollout.engines": 12},
         ),
         (
             ROLLOUT_BOUND | {"time/train": 5.0}, "local/grpo-tiny", (),
-            {"roles.learner.gpus": "[1]", "roles.rollout.engines": "2"},
+            {"roles.learner.gpus": "[1]", "roles.rollout.engines": 2},
         ),
-        (LEARNER_BOUND | {"time/reward": 20.0, "time/train": 15.0}, "local/grpo-tiny", (), {"train.async_steps": "1"}),
+        (LEARNER_BOUND | {"time/reward": 20.0, "time/train": 15.0}, "local/grpo-tiny", (), {"train.async_steps": 1}),
     ],
 )  # fmt: skip
 def test_the_change_with_the_largest_gain_comes_first(
-    values: dict[str, float], name: str, overrides: tuple[str, ...], first: dict[str, str]
+    values: dict[str, float], name: str, overrides: tuple[str, ...], first: dict[str, object]
 ) -> None:
     loaded = layout(name, *overrides)
     [diagnosis] = found(values, loaded)
@@ -92,10 +92,10 @@ def test_what_the_checks_refuse_is_not_offered() -> None:
 def test_reward_workers_are_added_as_far_as_there_are_cores() -> None:
     values = {"time/total": 10.0, "time/generate": 1.0, "time/reward": 7.0, "time/train": 1.5, "time/engine_idle": 9.0}
     [few] = found(values, layout("v100-code/grpo-3b-2xv100"), every_s=10.0)
-    assert changes(few) == [{"roles.reward.workers": "32"}]
+    assert changes(few) == [{"roles.reward.workers": 32}]
     assert "Reward workers 8 → 32: a step takes about 4.75 instead of 10 s (−52 %)" in few.remedies[0].summary
     [narrow] = found(values, layout("v100-code/grpo-3b-2xv100", "hardware.cpus_per_node=20"), every_s=10.0)
-    assert changes(narrow) == [{"roles.reward.workers": "16"}]
+    assert changes(narrow) == [{"roles.reward.workers": 16}]
     [none] = found(values, layout("v100-code/grpo-3b-2xv100", "hardware.cpus_per_node=12"), every_s=10.0)
     assert changes(none) == []
 
