@@ -88,6 +88,8 @@ def _print(findings: Findings, nothing: str, *, as_json: bool) -> None:
         extra = {"first_exception": first_exception.as_json(first)} if first is not None else {}
         print_json({**report.as_json(found), **extra})
         return
+    if found and nothing and all(one.secondary for one in found):
+        print_lines([nothing, ""])
     if found:
         print_lines(report.as_text(found))
     elif nothing:

@@ -29,8 +29,9 @@ def as_text(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
         yield from _cause_lines(diagnosis)
     others = [one for one in diagnoses if one.secondary]
     if others:
-        yield ""
-        yield "Also seen, as a consequence:"
+        if causes:
+            yield ""
+        yield "Also seen, as a consequence:" if causes else "Seen while it ran:"
         for diagnosis in others:
             yield from _wrapped(f"{diagnosis.id}: {diagnosis.summary}{_place(diagnosis)}", "  · ")
 

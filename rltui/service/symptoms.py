@@ -21,7 +21,7 @@ def symptom_word(run: RunSummary, lines: Sequence[Mapping[str, float]], now: flo
         lines: The numbers of its newest steps by canonical name, oldest first.
         now: The time by the clock of its cluster, epoch seconds.
     """
-    if run.state != "running":
+    if run.state != "running" or run.no_step_s:
         return ""
     found = symptoms_of(RunPicture(now=now, stage=run.stage, steps=steps_of(lines)))
     return found[0].word if found else ""

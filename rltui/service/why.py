@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.diagnose import Findings, examine
@@ -77,16 +78,19 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
         found = tuple(fitted(one, msgspec.to_builtins(loaded.layout)) for one in found)
     if run.is_live:
         found = advised(without_tuning(found), picture.recent, loaded)
+    else:
+        found = tuple(_beside(one) for one in found)
     return Findings(found, first)
 
 
-def failure_word(diagnoses: Sequence[Diagnosis]) -> str:
-    """Return the id of the first cause, for a row of a list; empty where there is none that is sure enough.
+def _beside(one: Diagnosis) -> Diagnosis:
+    """What a run suffered from while it went on is told of one that has ended, but has not ended it."""
+    return structs.replace(one, secondary=True) if CAUSES[one.id].word else one
 
-    What a run suffered from while it went on has not ended it.
-    """
-    causes = (one.id for one in diagnoses if not one.secondary and not CAUSES[one.id].word)
-    return next(causes, "")
+
+def failure_word(diagnoses: Sequence[Diagnosis]) -> str:
+    """Return the id of the first cause, for a row of a list; empty where there is none that is sure enough."""
+    return diagnoses[0].id if diagnoses and not diagnoses[0].secondary else ""
 
 
 def failure_of(context: Context, run: RunSummary) -> str:
