@@ -40,7 +40,7 @@ class LiveCockpit:
     def __init__(self) -> None:
         self._prompter = SwitchedPrompter()
         self._clusters = AllClusters(prompter=self._prompter)
-        self._failures = FailureWords(self._failure)
+        self._failures = FailureWords(self._failure, self._symptom)
         self._last = RunsSnapshot()
         self._rows: dict[str, RunSummary] = {}
         self._watcher: tuple[str, str, RunWatcher] | None = None
@@ -213,12 +213,18 @@ class LiveCockpit:
 
         return failure_of(self._clusters.context(run.reader), run)
 
+    def _symptom(self, run: RunSummary) -> str:
+        from rltui.service.symptoms import symptom_word
+
+        return symptom_word(run, self._clusters.context(run.reader).reader.recent(run), self._last.taken_at)
+
 
 def _joined(context: Context, picture: RunSnapshot, row: RunSummary) -> RunSummary:
     """The run as its directory tells, with what only the scheduler and the list of runs know."""
     run = structs.replace(picture.summary, cluster=row.cluster, through=row.through, submission=row.submission)
     if run.attempt == row.attempt:
-        run = structs.replace(run, failure=row.failure, no_step_s=row.no_step_s, usual_step_s=row.usual_step_s)
+        run = structs.replace(run, failure=row.failure, symptom=row.symptom)
+        run = structs.replace(run, no_step_s=row.no_step_s, usual_step_s=row.usual_step_s)
     try:
         [run] = context.jobs.told(RunsSnapshot(runs=(run,), taken_at=picture.taken_at)).runs
     except ClusterError:

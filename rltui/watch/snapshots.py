@@ -71,6 +71,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """The diagnosis of a run that failed, one word such as ``nccl_timeout``; empty: none, or not looked at yet."""
     failure_known: bool = False
     """Whether somebody has looked for that word, so that an empty one means that no cause is known."""
+    symptom: str = ""
+    """What a live run suffers from, one word such as ``reward-bound``; empty: nothing, or not looked at yet."""
     job_id: str = ""
     """The scheduler's id of that attempt, from its directory; empty where it has none or nobody knows it."""
     job_restart: int | None = None
