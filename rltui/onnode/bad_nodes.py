@@ -5,6 +5,7 @@ all runs of a run root; many may write at once. The module stands alone: rltui a
 """
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import json
@@ -60,7 +61,8 @@ class Evidence(NamedTuple):
     at: float
 
 
-class BadNode(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class BadNode:
     """A node that runs had better keep away from.
 
     Attributes:
@@ -102,7 +104,9 @@ def record(run_root: str, node: str, reason: str, evidence: str, run: str, attem
         raise ValueError("unknown reason %r" % reason)
     words = " ".join(evidence.split())[:300]
     entry = {"time": now_s, "node": _checked(node), "reason": reason, "evidence": words, "run": run, "attempt": attempt}
-    _append(run_root, entry, now_s)
+    known = _known(_lines(os.path.join(run_root, FILE))).get(node, {})
+    if (reason, run, attempt) not in known:
+        _append(run_root, entry, now_s)
 
 
 def forget(run_root: str, node: str, now_s: float) -> None:
@@ -122,21 +126,32 @@ def read(run_root: str, now_s: float) -> List[BadNode]:
 
 def merged(lines: Iterable[str], now_s: float) -> List[BadNode]:
     """The bad nodes that the file's ``lines`` tell of; lines that are torn or strange are skipped."""
-    known: Dict[str, Dict[Tuple[str, str, int], Evidence]] = {}
-    for entry in filter(None, map(_parsed, lines)):
-        if entry.get("forget"):
-            known.pop(entry["node"], None)
-            continue
-        one = Evidence(entry["reason"], entry["evidence"], entry["run"], entry["attempt"], float(entry["time"]))
-        if now_s - one.at < LONGEST_S:
-            known.setdefault(entry["node"], {}).setdefault((one.reason, one.run, one.attempt), one)
-    found = [_judged(node, list(pieces.values()), now_s) for node, pieces in known.items()]
+    found = [_judged(node, list(pieces.values()), now_s) for node, pieces in _known(lines).items()]
     return sorted(filter(None, found), key=lambda bad: -bad.last)
+
+
+def _known(lines: Iterable[str]) -> Dict[str, Dict[Tuple[str, str, int], Evidence]]:
+    """By node and (reason, run, attempt), the first evidence after the node was last forgotten.
+
+    Times decide, not the order of the lines: who looks at an old job late must not bring back what was forgotten.
+    """
+    entries = [entry for entry in map(_parsed, lines) if entry is not None]
+    forgotten: Dict[str, float] = {}
+    for entry in entries:
+        if entry.get("forget"):
+            forgotten[entry["node"]] = max(entry["time"], forgotten.get(entry["node"], 0.0))
+    known: Dict[str, Dict[Tuple[str, str, int], Evidence]] = {}
+    for entry in entries:
+        if not entry.get("forget") and entry["time"] > forgotten.get(entry["node"], 0.0):
+            one = Evidence(entry["reason"], entry["evidence"], entry["run"], entry["attempt"], float(entry["time"]))
+            known.setdefault(entry["node"], {}).setdefault((one.reason, one.run, one.attempt), one)
+    return known
 
 
 def _judged(node: str, pieces: List[Evidence], now_s: float) -> Optional[BadNode]:
     """``node`` by all ``pieces`` of evidence; None where none of it counts any more."""
     ends: Dict[str, float] = {}
+    pieces = [piece for piece in pieces if now_s - piece.at < LONGEST_S]
     for reason in {piece.reason for piece in pieces}:
         times = [piece.at for piece in pieces if piece.reason == reason]
         if len(times) >= LEAST_COUNT.get(reason, 1):
@@ -200,13 +215,15 @@ def _append(run_root: str, entry: Dict[str, Any], now_s: float) -> None:
 
 def _compact(path: str, now_s: float) -> None:
     """Write anew what still counts, the newest of it where even that is too much; only under the lock."""
-    kept: Dict[Tuple[str, str, str, int], Dict[str, Any]] = {}
-    for entry in filter(None, map(_parsed, _lines(path))):
-        if entry.get("forget"):
-            kept = {key: value for key, value in kept.items() if key[0] != entry["node"]}
-        elif now_s - entry["time"] < LONGEST_S:
-            kept.setdefault((entry["node"], entry["reason"], entry["run"], entry["attempt"]), entry)
-    lines = [json.dumps(entry, separators=(",", ":")) + "\n" for entry in kept.values()]
+    all_lines = _lines(path)
+    entries: List[Dict[str, Any]] = []
+    for node, pieces in _known(all_lines).items():
+        for one in pieces.values():
+            entries.append({"time": one.at, "node": node, "reason": one.reason, "evidence": one.evidence})
+            entries[-1].update(run=one.run, attempt=one.attempt)
+    entries += [entry for entry in filter(None, map(_parsed, all_lines)) if entry.get("forget")]
+    entries = sorted((one for one in entries if now_s - one["time"] < LONGEST_S), key=lambda one: one["time"])
+    lines = [json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries]
     while sum(map(len, lines)) > MOST_BYTES // 2:
         lines = lines[len(lines) // 4 + 1 :]
     handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(path))
@@ -248,10 +265,12 @@ def _lock(descriptor: int) -> bool:
 
 
 def main() -> int:
-    """Entry point: one deed as JSON, ``{"record": {…}}`` or ``{"forget": {…}}`` with the functions' arguments."""
-    deeds = {"record": record, "forget": forget}
-    for name, arguments in json.loads(sys.argv[1]).items():
-        deeds[name](now_s=time.time(), **arguments)
+    """Entry point: ``record`` or ``forget``, and the function's arguments as JSON; without ``now_s`` it is now."""
+    arguments = {"now_s": time.time(), **json.loads(sys.argv[2])}
+    if sys.argv[1] == "record":
+        record(**arguments)
+    else:
+        forget(**arguments)
     return 0
 
 
