@@ -86,7 +86,8 @@ def _reason(problem: str, node: str, said: Dict[str, List[str]]) -> str:
 
 def _alike(problem: str, node: str) -> str:
     """``problem`` without what differs from node to node where the trouble is the same."""
-    return re.sub(r"\d+(?:\.\d+)?", "#", problem.replace(node, "<node>"))
+    own = r"(?<![\w-])%s(?![\w-])" % re.escape(node)
+    return re.sub(r"\d+(?:\.\d+)?", "#", re.sub(own, "<node>", problem))
 
 
 def _from_xids(attempt: str, nodes: Sequence[str]) -> Iterator[Spoken]:
