@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from rltui.cli import nodes as verb
@@ -10,7 +11,7 @@ from rltui.cli.main import main
 from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
 from rltui.cluster.profile import BadNode, Profile
 from rltui.onnode.bad_nodes import BadNode as Remembered
-from rltui.onnode.bad_nodes import Evidence
+from rltui.onnode.bad_nodes import Evidence, record
 from rltui.service.nodes import ClusterNodes, grouped
 
 if TYPE_CHECKING:
@@ -119,3 +120,21 @@ def test_without_a_slurm_cluster_setup_is_the_next_step(
     assert "rltui setup" in capsys.readouterr().err
     assert main(["nodes", "--cluster", "local"]) == 2
     assert "no Slurm" in capsys.readouterr().err
+
+
+def test_a_node_is_reported_and_forgotten_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RLTUI_CONFIG_DIR", str(tmp_path))
+    tmp_path.joinpath("clusters.yaml").write_text(
+        f"here: {{transport: local, scheduler: slurm, run_root: {tmp_path}}}\n"
+    )
+    record(str(tmp_path), "n5", "ecc", ECC.evidence, "grpo-1a2b", 1, time.time())
+    assert main(["nodes", "--report", "n5"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("Node n5 of here: GPU memory gave errors\n")
+    assert "grpo-1a2b attempt 1  ecc: Xid (PCI:0000:3b:00): 48, GPU 3 of n5" in text
+    assert main(["nodes", "--forget", "n5"]) == 0
+    assert "n5 is forgotten: GPU memory gave errors" in capsys.readouterr().err
+    assert main(["nodes", "--report", "n5"]) == 2
+    assert "Remembered as bad: none" in capsys.readouterr().err
