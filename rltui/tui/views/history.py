@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats
-from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, wrapped
+from rltui.tui.spans import BLANK, Line, line, pad, rule, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,7 +71,7 @@ def _attempt(one: AttemptHistory, width: int, glyphs: Glyphs) -> Iterator[Line]:
     started = formats.moment(one.started_at) if one.started_at else "not started"
     end = one.cause or one.outcome or ("waits" if one.started_at is None else "lives")
     role: Role = "bad" if one.cause else "ok" if one.outcome else "text"
-    right: list[Span] = [(clip(end, max(8, width - 34), glyphs.ellipsis), role)]
+    right: list[Span] = [(end, role)]
     yield rule([(f"attempt {one.number}", "title"), (f"  {started}", "dim")], right, width, glyphs)
     yield from wrapped("  ".join(_facts(one)), width, " ", "text")
     if one.reason and one.reason != end:
