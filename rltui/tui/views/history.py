@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import AttemptHistory, RunHistory, RunSnapshot
 
 BAR_WIDTH = 24
-NAME_WIDTH = 22
+NAME_WIDTH = 24
 
 
 def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
@@ -38,8 +38,9 @@ def tab(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
 
 def _sums(history: RunHistory, width: int, glyphs: Glyphs) -> Iterator[Line]:
     if history.held_h is not None:
-        held = f" {_hours(history.held_h)} {history.unit} hours, waited {formats.duration(history.queue_s)}"
-        yield from wrapped(f"{held} in queues", width, " ", "dim")
+        held = f"{_hours(history.held_h)} of {history.unit}s held"
+        waited = f", {formats.duration(history.queue_s)} waited in queues" if history.queue_s is not None else ""
+        yield from wrapped(f"{held}{waited}", width, " ", "dim")
         for name, hours, role in _shares(history):
             yield _share(name, hours, history.held_h, role, width, glyphs)
     if history.unknown:
@@ -50,20 +51,21 @@ def _sums(history: RunHistory, width: int, glyphs: Glyphs) -> Iterator[Line]:
 def _shares(history: RunHistory) -> Iterator[tuple[str, float, Role]]:
     yield "steps that count", history.kept_h or 0.0, "ok"
     yield "overhead", history.overhead_h or 0.0, "dim"
-    yield "under way", history.under_way_h or 0.0, "dim"
+    if history.under_way_h:
+        yield "under way", history.under_way_h, "dim"
     for cause, hours in history.lost_h.items():
-        yield cause, hours, "bad"
+        yield f"lost: {cause}", hours, "bad"
 
 
 def _share(name: str, hours: float, of_hours: float, role: Role, width: int, glyphs: Glyphs) -> Line:
     share = hours / of_hours if of_hours else 0.0
-    room = max(0, min(BAR_WIDTH, width - NAME_WIDTH - 20))
+    room = max(0, min(BAR_WIDTH, width - NAME_WIDTH - 22))
     bar = pad(glyphs.bar_full * round(room * share), room) if room else ""
     return line(
         (f" {pad(name, NAME_WIDTH, ellipsis=glyphs.ellipsis)}", role),
         (pad(_hours(hours), 9, right=True), "text"),
         (pad(formats.percent(share * 100), 7, right=True), "dim"),
-        (f"  {bar}", "bar"),
+        (f"  {bar}" if bar else "", "bar"),
     )
 
 
