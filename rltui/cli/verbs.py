@@ -42,6 +42,7 @@ VERBS = (
     Verb("queues", "queues", "queues of a run's trainer and of its scheduler"),
     Verb("metrics", "metrics", "the metrics of a run"),
     Verb("events", "events", "what happened to a run, and when"),
+    Verb("history", "history", "where a run's time went: attempts, queues, goodput, what each loss cost"),
     Verb("logs", "logs", "print or follow the log of a run"),
     Verb("why", "why", "say why a run died, or what went wrong in any log"),
     Verb("fix", "fix", "mend what ended or holds up a run, and start it again from its newest checkpoint"),

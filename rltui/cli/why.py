@@ -108,8 +108,8 @@ def _print(said: Said, *, as_json: bool) -> None:
             extra["different_from"] = said.different
         print_json({**report.as_json(found), **extra})
         return
-    if found and nothing and all(one.secondary for one in found):
-        print_lines([nothing, ""])
+    if found and said.nothing and all(one.secondary for one in found):
+        print_lines([said.nothing, ""])
     if found:
         print_lines(report.as_text(found))
     elif said.nothing:

@@ -100,7 +100,10 @@ class LiveCockpit:
 
     def review(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchReview:
         """Check ``preset`` with ``overrides``, and write the script that ``cluster`` would get."""
-        return review_launch(self._clusters.profiles.get(cluster), preset, overrides)
+        profile = self._clusters.profiles.get(cluster)
+        # a cluster that has not answered yet is not asked here: the review is not to wait for it
+        context = self._clusters.context(cluster) if self._clusters.has_answered(cluster) else None
+        return review_launch(profile, preset, overrides, context)
 
     def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
         """Launch, in hands-off mode if ``auto``, and return the run's id."""
