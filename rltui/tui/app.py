@@ -132,8 +132,6 @@ class CockpitApp(App[int], inherit_bindings=False):
         if self.top is not None:
             self.top.tick()
 
-    # --- what the controller says
-
     def on_runs_fetched(self, message: messages.RunsFetched) -> None:
         """Keep and show all runs."""
         self.pictures.take_runs(message.snapshot)
@@ -287,8 +285,6 @@ class CockpitApp(App[int], inherit_bindings=False):
     def forget_question(self) -> None:
         """The user turned to something else than what was asked."""
         self.questions.forget()
-
-    # --- what screens ask
 
     def health(self, source: Source, run_id: str = "") -> Health:
         """How fresh the data of a source are."""
