@@ -175,6 +175,10 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.pictures.take_why(message.report)
         self.route(message)
 
+    def on_node_report_fetched(self, message: messages.NodeReportFetched) -> None:
+        """Copy the report on a node, for a mail to the site's administrators."""
+        self.copy(message.text, "report")
+
     @on(messages.PresetsFetched)
     @on(messages.ReviewFetched)
     @on(messages.LogPartFetched)
