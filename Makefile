@@ -7,8 +7,10 @@ RUN := .venv/bin/python
 TESTS ?=
 ARGS ?=
 TRIALS ?= 1000
+HOURS ?= 0.1
+SEED ?= 1
 
-.PHONY: help demo test faults truth check bench setup lock hooks clean
+.PHONY: help demo test faults night truth check bench setup lock hooks clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +19,7 @@ help:
 	@echo 'make test               set up everything, check, run all tests'
 	@echo 'make test TESTS=tests/unit/test_errors.py ARGS=-x'
 	@echo 'make faults [TRIALS=1000]     submissions under faults, in numbers'
+	@echo 'make night [HOURS=0.1]  hands-off mode against random faults, in numbers'
 	@echo 'make truth              what import, memory, plan and why are worth on known cases'
 	@echo 'make check              lint, format, types, import contracts, spelling'
 	@echo 'make bench              measure the budgets'
@@ -36,6 +39,10 @@ test: setup
 # A test of it may take an hour.
 faults: setup
 	@FAULT_TRIALS=$(TRIALS) $(RUN) -m pytest -s -o timeout=7200 tests/cluster/test_submit_faults.py tests/cluster/test_submit_kills.py $(ARGS)
+
+# Runs that go on by themselves while faults happen to them; ends with 1 where anything went wrong.
+night: setup
+	@cd tests/cluster && PYTHONPATH=../.. ../../$(RUN) night.py --hours $(HOURS) --seed $(SEED) $(ARGS)
 
 # What each predictor is worth on its cases; ARGS=--write renews docs/truth.md.
 truth: setup

@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_wishes(script)
     script.add_argument("--dry-run", action="store_true", help="of a script: only show what would be run")
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
+    parser.add_argument("--auto", action="store_true", help="hands-off mode: go on by itself after faults (rltui auto)")
     parser.add_argument("--chain", type=int, default=1, metavar="N", help="N Slurm jobs, each after the one before")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before running on a login node")
     add_unchecked(parser)
@@ -91,6 +92,11 @@ def _run_script(options: argparse.Namespace) -> int:
 def _launched(context: Context, launched: Launched, options: argparse.Namespace) -> int:
     where = f"{launched.cluster}, partition {launched.partition}" if launched.partition else launched.cluster
     talk(f"launched {launched.run_id} on {where}  (rltui attach {launched.run_id})")
+    if options.auto:
+        from rltui.service.hands_off_rules import Policy
+        from rltui.service.hands_off_switch import switch_on
+
+        talk(switch_on(context, context.find(launched.run_id), Policy()))
     if not options.wait:
         print_json({"schema": 1, **_fields(launched)}) if options.json else print(launched.run_id)
         return 0

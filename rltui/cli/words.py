@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rltui.watch.pending import pending_words, waiting_job
+from rltui.watch.silence import no_step_words
 
 if TYPE_CHECKING:
     from rltui.cluster.jobs import JobSnapshot
@@ -68,6 +69,8 @@ def _about(run: RunSummary) -> str:
         return f"{run.failure}: {run.scheduler_says}" if run.failure else run.scheduler_says
     if run.failure:
         return run.failure
+    if run.no_step_s:
+        return f"{run.stage.stage}: {no_step_words(run)}"
     if run.through and run.state == "unknown":
         return f"cluster {run.cluster} knows whether it waits or runs"
     return f"{run.stage.stage}{': ' + run.stage.detail if run.stage.detail else ''}"

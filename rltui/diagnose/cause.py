@@ -28,6 +28,15 @@ Tier: TypeAlias = Literal["site", "root", "effect", "wrapper", "aside"]
 """
 
 
+Recovery: TypeAlias = Literal["restart", "elsewhere", "change", "person"]
+"""What lets a run go on that ended by a cause.
+
+``restart``: the newest checkpoint is enough, as what happened was not the run's doing.
+``elsewhere``: the same, without the node that the evidence names.
+``change``: only with a change of the layout; as it was it would end the same way.
+``person``: something outside of the layout has to be put right first.
+"""
+
 Weigh: TypeAlias = "Callable[[Sequence[Match], Matches], Verdict | None]"
 
 
@@ -37,6 +46,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     Attributes:
         id: Stable word.
         tier: See ``Tier``.
+        recovery: See ``Recovery``.
         title: The cause in plain words, without a full stop.
         detail: Added to the title where the evidence has all the fields it names.
         tell: How to tell it from others.
@@ -51,6 +61,7 @@ class Cause(Struct, frozen=True, kw_only=True):
 
     id: str
     tier: Tier
+    recovery: Recovery = "person"
     title: str
     detail: str = ""
     tell: str

@@ -98,6 +98,14 @@ def is_requeued_by_slurm(job_id: str) -> bool:
     return " Requeue=1" in (_ask(["scontrol", "-o", "show", "job", job_id]) or "")
 
 
+def preempts_by_requeue() -> bool:
+    """Whether a preempted job of this partition is queued again; else Slurm cancels it for good."""
+    partition = os.environ.get("SLURM_JOB_PARTITION", "")
+    answer = _ask(["scontrol", "-o", "show", "partition", partition]) or ""
+    found = re.search(r" PreemptMode=(\S+)", answer)
+    return found is None or "CANCEL" not in found.group(1)
+
+
 def nodes_not_answering(nodes: Sequence[str]) -> List[str]:
     """Those of ``nodes`` that are down, or do not answer Slurm; empty where Slurm cannot be asked."""
     answer = _ask(["sinfo", "--noheader", "--Node", "--nodes=%s" % ",".join(nodes), "--format=%N %T"])

@@ -7,15 +7,19 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from rltui.onnode import processes, rundir
+from rltui.onnode import hands_off, processes, progress, rundir
 from rltui.onnode.environment import attempt_environment
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RayFailedError
+from rltui.onnode.tell_once import tell_of
 
 POLL_S = 0.2
+WATCH_S = 5.0
+"""How often an attempt in hands-off mode is looked at for a standstill."""
 BREATH_S = 5.0
 """How long a trainer whose Ray died may take to say why."""
 LAST_LOOK_S = 2.0
@@ -81,6 +85,9 @@ class AttemptRunner:
         self.server_notes: "Optional[subprocess.Popen[bytes]]" = None
         self.trainer: "Optional[subprocess.Popen[bytes]]" = None
         self.environment: Dict[str, str] = {}
+        self.hung = ""
+        self._watched_at = 0.0
+        self.tellings: List[threading.Thread] = []
 
     def run(self) -> int:
         """Run the attempt to its end; returns the exit code for the shell."""
@@ -92,12 +99,17 @@ class AttemptRunner:
         verdict: Optional[Verdict] = None
         try:
             verdict = self._attempt()
-            if self.in_a_hurry():
-                self._write_end(verdict)
+            hurried = self.in_a_hurry()
+            if hurried:
+                self._end(verdict)
         finally:
             self.clean_up()
-        if not self.in_a_hurry():
-            self._write_end(verdict)
+        if not hurried:
+            self._end(verdict)
+        if hands_off.is_on(self.attempt) and not self.comes_again():
+            hands_off.decide(self.attempt, self.decision_s)
+        for telling in self.tellings:
+            telling.join()
         return self.exit_code(verdict)
 
     def _attempt(self) -> Verdict:
@@ -165,6 +177,15 @@ class AttemptRunner:
         """Whether this process may be killed before it has cleaned up, so that the end is written first."""
         return False
 
+    @property
+    def decision_s(self) -> Optional[float]:
+        """How long to wait for the decision of hands-off mode; None: what decides outlives this process."""
+        return None
+
+    def comes_again(self) -> bool:
+        """Whether the scheduler starts this attempt's job again by itself."""
+        return False
+
     def tick(self) -> None:
         """Called again and again while the trainer runs."""
 
@@ -209,6 +230,7 @@ class AttemptRunner:
             self.environment.update(self.ray.client_environment(), RAY_ADDRESS=self.ray.address)
         self.raise_if_requested()
         self.trainer = self._spawn(self.job["argv"])
+        self._tell_people("started")
         heeded: Optional[Request] = None
         kill_at = 0.0
         while self.trainer.poll() is None:
@@ -224,8 +246,21 @@ class AttemptRunner:
                 self._end_trainer()
                 return Verdict("failed", 1, problem)
             self.tick()
+            self._watch()
             time.sleep(POLL_S)
         return self._verdict(self.trainer.returncode)
+
+    def _watch(self) -> None:
+        """End an attempt that stands still, where hands-off mode may start it again."""
+        if self.request is not None or time.monotonic() - self._watched_at < WATCH_S * progress.scale():
+            return
+        self._watched_at = time.monotonic()
+        if not hands_off.is_on(self.attempt):
+            return
+        self.hung = progress.standstill(self.attempt)
+        if self.hung:
+            rundir.log_event(self.attempt, "error", "hands-off: %s; the attempt is ended" % self.hung)
+            self.request = Request("failed", self.hung, self.job["deadlines_s"]["grace"])
 
     def _end_trainer(self) -> None:
         assert self.trainer is not None
@@ -285,8 +320,16 @@ class AttemptRunner:
             except BrokenPipeError:  # the guard itself was killed; there is nothing left to guard
                 pass
 
-    def _write_end(self, verdict: Verdict) -> None:
-        rundir.write_end(self.attempt, *verdict, **self.end_details())
+    def _end(self, verdict: Verdict) -> None:
+        details = self.end_details()
+        rundir.write_end(self.attempt, *verdict, **({**details, "hung": self.hung} if self.hung else details))
+        self._tell_people("ended")
+
+    def _tell_people(self, kind: str) -> None:
+        """Tell beside what else there is to do, which is not to wait for a network."""
+        words = (self.attempt, kind, self.environment or None)
+        self.tellings.append(threading.Thread(target=tell_of, args=words, daemon=True))
+        self.tellings[-1].start()
 
 
 def last_error(attempt: str) -> str:

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 
-from rltui.onnode import processes, rundir
+from rltui.onnode import hands_off, processes, rundir
 
 
 def main() -> int:
@@ -24,6 +24,11 @@ def main() -> int:
     if "--node" not in sys.argv[4:] and rundir.read_json(os.path.join(attempt, rundir.END)) is None:
         reason = "the supervisor was killed; %d processes of the attempt were ended" % len(ended)
         rundir.write_end(attempt, "lost", None, reason)
+        if hands_off.is_on(attempt):
+            hands_off.decide(attempt, None)
+        from rltui.onnode.tell_once import tell_of  # a guard waits for days and seldom tells
+
+        tell_of(attempt, "ended")
     return 0
 
 

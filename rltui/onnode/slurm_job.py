@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Dict, Optional
 
-from rltui.onnode import chain, lost_nodes, node_evidence, node_report, ray_nodes, rundir
+from rltui.onnode import chain, hands_off, lost_nodes, node_evidence, node_report, ray_nodes, rundir
 from rltui.onnode.allocation import (
     Allocation,
     NoAllocationError,
@@ -19,6 +19,7 @@ from rltui.onnode.allocation import (
     end_time,
     is_requeued_by_slurm,
     kill_wait_s,
+    preempts_by_requeue,
     read_allocation,
 )
 from rltui.onnode.attempt_runner import POLL_S, AttemptRunner, EndedError, Request, Verdict
@@ -50,6 +51,10 @@ CAUSES = {
 }
 
 
+REQUEUED = frozenset({"NODE FAILURE", "PREEMPTION", "JOB REQUEUE"})
+"""Ends after which Slurm starts the job again, unless it is told not to."""
+
+
 class SlurmJob(AttemptRunner):
     """One start of a job.
 
@@ -73,6 +78,7 @@ class SlurmJob(AttemptRunner):
         self.kill_wait_s = kill_wait_s()
         self._problem_since = 0.0
         self._slurm_kills = False
+        self._slurm_cause = ""
 
     # the attempt's stations
 
@@ -199,6 +205,9 @@ class SlurmJob(AttemptRunner):
             return
         now = time.time()
         if self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
+            # the limit may have been lowered while the job ran
+            self.end_at = end_time(str(self.allocation.job_id)) or self.end_at
+        if self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
             grace_s = float(self.job["deadlines_s"]["grace"])
             self.request = Request("cancelled", "asked to save and end by SIGUSR2", max(grace_s, self.lead_s))
             return
@@ -213,7 +222,7 @@ class SlurmJob(AttemptRunner):
         cause = cause_of_signal(rundir.read_tail(self.output, self._output_began), self.allocation.job_id)
         outcome, reason = CAUSES.get(cause or "", ("cancelled", "ended by Slurm"))
         if cause is not None:
-            self._slurm_kills = True
+            self._slurm_kills, self._slurm_cause = True, cause
             grace_s = max(1.0, min(grace_s, self.kill_wait_s - CLEAN_UP_S))
         if self.request is not None and self.request.outcome == "time-limit":
             outcome, reason = self.request.outcome, self.request.reason
@@ -230,6 +239,17 @@ class SlurmJob(AttemptRunner):
     def in_a_hurry(self) -> bool:
         """Whether Slurm kills this process soon: after KillWait, which may be too short for the clean-up."""
         return self._slurm_kills
+
+    @property
+    def decision_s(self) -> Optional[float]:
+        """The job's processes end with this one, so the decision is waited for."""
+        return hands_off.DECISION_S
+
+    def comes_again(self) -> bool:
+        """Whether Slurm ended this start only to make another one."""
+        if self._slurm_cause == "PREEMPTION" and not preempts_by_requeue():
+            return False
+        return self._slurm_cause in REQUEUED and is_requeued_by_slurm(str(self.allocation.job_id))
 
     def tell(self, request: Request) -> str:
         """What ``end.json`` says of a request that the trainer has heeded: also, from where the run can go on."""
@@ -259,6 +279,8 @@ class SlurmJob(AttemptRunner):
     def end_details(self) -> Dict[str, Any]:
         """Which nodes are to blame, for ``rltui resubmit --exclude``."""
         details: Dict[str, Any] = {"job_id": self.allocation.job_id, "restart": self.allocation.restart}
+        if self._slurm_cause:
+            details["slurm"] = self._slurm_cause
         return {**details, "bad_nodes": self.bad_nodes} if self.bad_nodes else details
 
     def exit_code(self, verdict: Verdict) -> int:

@@ -14,10 +14,10 @@ from msgspec import Struct
 import rltui
 from rltui.errors import MissingExtraError
 
-NEEDED_ON_NODES = ("__init__.py", "errors.py", "hardware", "layout", "memory", "placement", "onnode")
-"""What trainers may import of rltui, what that imports, and what drives jobs."""
+LEFT_OUT = ("tui", "__pycache__")
+"""No node needs a screen. The rest drives jobs, is imported by trainers, or decides and submits in hands-off mode."""
 
-SUFFIXES = (".py", ".json")
+SUFFIXES = (".py", ".json", ".yaml", ".j2")
 
 
 class CodeSnapshot(Struct, frozen=True):
@@ -44,7 +44,8 @@ def take_snapshot() -> CodeSnapshot:
         raise MissingExtraError(
             "The bundled trainers are not installed.", "Install rltui again: pip install 'rltui[trainers]'"
         )
-    files = [file for part in NEEDED_ON_NODES for file in _files(package / part)] + _files(trainers)
+    parts = sorted(part for part in package.iterdir() if part.name not in LEFT_OUT)
+    files = [file for part in parts for file in _files(part)] + _files(trainers)
     return _snapshot(package.parent, tuple((file, *_stamp(file)) for file in files))
 
 
@@ -61,7 +62,8 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 
 def _files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
+    found = [path] if path.is_file() else path.rglob("*")
+    return sorted(file for file in found if file.suffix in SUFFIXES)
 
 
 def _pack(contents: dict[str, bytes]) -> bytes:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rltui.check.findings import Finding
     from rltui.cluster.prompts import Prompter
     from rltui.diagnose.verdicts import Safety
+    from rltui.service.herald import Event
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
 
@@ -86,6 +87,8 @@ class ActionPreview(Struct, frozen=True, kw_only=True):
     """The change as ``key.path=value`` words; handing them to the action does exactly what is shown."""
     exclude: tuple[str, ...] = ()
     """Nodes that the new attempt keeps away from."""
+    switches_on: bool = False
+    """Of hands-off mode: whether a yes switches it on; else it ends it."""
 
 
 class ClusterSummary(Struct, frozen=True, kw_only=True):
@@ -199,8 +202,8 @@ class Cockpit(Protocol):
         Overrides are ``key.path=value``; of a script, what stands behind it in ``rltui launch --script``.
         """
 
-    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> str:
-        """Launch and return the run's id.
+    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
+        """Launch, in hands-off mode if ``auto``, and return the run's id.
 
         Raises:
             RltuiError: A finding stands in the way, or the submission failed.
@@ -238,8 +241,27 @@ class Cockpit(Protocol):
         says so and offers the lever that moves that peak.
         """
 
+    def preview_fix(self, run_id: str) -> ActionPreview:
+        """One change for everything that is known to be wrong with this run, with a sentence a cause."""
+
+    def preview_auto(self, run_id: str) -> ActionPreview:
+        """What switching hands-off mode of this run would do, and what it has done so far."""
+
+    def auto(self, run_id: str, *, on: bool) -> str:
+        """Let the run go on by itself from now on, or leave it alone; returns one sentence on what was done."""
+
     def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
         """Start a new attempt of the run from its newest complete checkpoint; returns one sentence on what was done."""
+
+    def terminal(self, event: Event) -> str:
+        """What a terminal is to be sent for this event: ``bell``, ``osc9``, ``osc777`` or ``none``; asks nobody."""
+
+    def tell(self, event: Event) -> str:
+        """Tell people as the cluster's profile says, unless somebody has; returns who could not be told, and why.
+
+        Raises:
+            RltuiError: The cluster is away.
+        """
 
     def why(self, run_id: str) -> WhyReport:
         """Why the run died or stands still, from its logs, stages, samples and the scheduler's word."""

@@ -40,7 +40,11 @@ def checkpoint_words(context: Context, run: RunSummary) -> str:
     Raises:
         ClusterError: The cluster cannot be reached.
     """
-    step = newest_checkpoint_step(context, run)
+    return start_words(newest_checkpoint_step(context, run))
+
+
+def start_words(step: int | None) -> str:
+    """Where a new attempt goes on whose newest checkpoint is of ``step``."""
     if step is None:
         return "starts at step 0: there is no checkpoint yet"
     return f"goes on from the checkpoint at step {step}"

@@ -16,6 +16,7 @@ from rltui.service.failures import FailureWords
 from rltui.service.launch import launch
 from rltui.service.presets import preset_summaries, scripts_here
 from rltui.service.review import review_launch
+from rltui.service.telling import tell_event, terminal_of
 from rltui.watch.log_part import read_part
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import RunsSnapshot
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.context import Context
+    from rltui.service.herald import Event
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary
 
 PATIENCE_S = 1.0
@@ -103,14 +105,18 @@ class LiveCockpit:
         context = self._clusters.context(cluster) if self._clusters.has_answered(cluster) else None
         return review_launch(profile, preset, overrides, context)
 
-    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> str:
-        """Launch and return the run's id."""
+    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
+        """Launch, in hands-off mode if ``auto``, and return the run's id."""
         context = self._clusters.context(cluster)
         if is_script(preset):
             from rltui.service.scripts import launch_words
 
-            return launch_words(context, preset, overrides).run_id
-        return launch(context, preset, overrides).run_id
+            run_id = launch_words(context, preset, overrides).run_id
+        else:
+            run_id = launch(context, preset, overrides).run_id
+        if auto:
+            self.auto(run_id, on=True)
+        return run_id
 
     def open_jobs(self) -> tuple[OpenJob, ...]:
         """The user's jobs that are no runs; where one cluster is away, those of the others."""
@@ -151,11 +157,43 @@ class LiveCockpit:
         title = f"Lower the memory peak of {run.run_id} and resubmit it?"
         return structs.replace(preview, title=title, consequences=(*fix.words, *preview.consequences))
 
+    def preview_fix(self, run_id: str) -> ActionPreview:
+        """What mends everything that is known to be wrong with this run."""
+        from rltui.service.one_fix import compose_fix, preview_fix
+
+        context, run = self._clusters.find(run_id)
+        return preview_fix(context, run, compose_fix(context, run))
+
+    def preview_auto(self, run_id: str) -> ActionPreview:
+        """What switching hands-off mode of this run would do."""
+        from rltui.service.hands_off_switch import preview_switch
+
+        return preview_switch(*self._clusters.find(run_id))
+
+    def auto(self, run_id: str, *, on: bool) -> str:
+        """Switch hands-off mode of a run."""
+        from rltui.service.hands_off_rules import Policy
+        from rltui.service.hands_off_switch import switch_off, switch_on
+
+        context, run = self._clusters.find(run_id)
+        return switch_on(context, run, Policy()) if on else switch_off(context, run)
+
     def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
         """Start a new attempt of the run; a live one is ended first, as its preview said."""
         context, run = self._clusters.find(run_id)
         launched = resubmit.resubmit(context, run, overrides, exclude, cancel_first=True)
         return f"Attempt {launched.attempt} of {launched.run_id} is on its way."
+
+    def terminal(self, event: Event) -> str:
+        """What this terminal is sent for an event."""
+        return terminal_of(self._clusters.profiles.by_name.get(event.run.cluster), event.kind)
+
+    def tell(self, event: Event) -> str:
+        """Tell people of a run of the user's own clusters, each event once."""
+        if event.run.through or event.run.cluster not in self._clusters.profiles.by_name:
+            return ""
+        results = tell_event(self._clusters.context(event.run.cluster).cluster, event)
+        return "; ".join(f"not told by {one.channel}: {one.detail}" for one in results if not one.ok)
 
     def why(self, run_id: str) -> WhyReport:
         """Why the run died or stands still."""
@@ -190,7 +228,7 @@ def _joined(context: Context, picture: RunSnapshot, row: RunSummary) -> RunSumma
     """The run as its directory tells, with what only the scheduler and the list of runs know."""
     run = structs.replace(picture.summary, cluster=row.cluster, through=row.through, submission=row.submission)
     if run.attempt == row.attempt:
-        run = structs.replace(run, failure=row.failure)
+        run = structs.replace(run, failure=row.failure, no_step_s=row.no_step_s, usual_step_s=row.usual_step_s)
     try:
         [run] = context.jobs.told(RunsSnapshot(runs=(run,), taken_at=picture.taken_at)).runs
     except ClusterError:

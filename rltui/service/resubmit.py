@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from rltui.check.run import check_layout
-from rltui.errors import ClusterError, RltuiError
+from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.layout.diff import diff
 from rltui.layout.load import load_text
 from rltui.onnode import rundir
@@ -20,7 +20,7 @@ from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.actions import cancel
 from rltui.service.bad_nodes import offers
 from rltui.service.cockpit import ActionPreview
-from rltui.service.describe import attempt_path, checkpoint_words
+from rltui.service.describe import attempt_path, newest_checkpoint_step, start_words
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
 from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.run_jobs import write_last_word
@@ -136,7 +136,15 @@ def resubmit(
     if run.is_live:
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
-    launched = submit_attempt(context, run.run_id, next_number(run), change.layout, text=change.text, action="resubmit")
+    launched = submit_attempt(
+        context,
+        run.run_id,
+        next_number(run),
+        change.layout,
+        text=change.text,
+        action="resubmit",
+        before=attempt_path(run),
+    )
     return structs.replace(launched, start=change.start)
 
 
@@ -155,6 +163,7 @@ def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude
 
     Raises:
         LayoutError: A word is no override.
+        UsageError: It leaves no step to do.
         ClusterError: The cluster cannot be reached.
     """
     path = attempt_path(run)
@@ -169,6 +178,8 @@ def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude
         nodes = dict.fromkeys([*load_text(text, name, words).layout.slurm.exclude, *exclude])
         words += (f"slurm.exclude=[{', '.join(nodes)}]",)
     loaded = load_text(text, name, words)
+    step = newest_checkpoint_step(context, run)
+    _require_steps_left(before, loaded.layout, step)
     report = launchable(check_layout(loaded))
     new = _new_findings(check_layout(loaded_before).findings, report.findings)
     return Change(
@@ -177,8 +188,17 @@ def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude
         words=words,
         lines=tuple(_lines(before, loaded.layout)),
         findings=new,
-        start=checkpoint_words(context, run),
+        start=start_words(step),
     )
+
+
+def _require_steps_left(before: Layout, after: Layout, step: int | None) -> None:
+    """Refuse a change of ``train.steps`` that leaves nothing to do: the trainer would load the checkpoint and end."""
+    if step is not None and after.train.steps <= step and after.train.steps != before.train.steps:
+        raise UsageError(
+            f"train.steps={after.train.steps}: the newest checkpoint is of step {step} already.",
+            f"Give more than {step} steps, or launch a new run.",
+        )
 
 
 def _changed_script(

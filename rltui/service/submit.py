@@ -21,7 +21,7 @@ from rltui.onnode import rundir
 from rltui.runs.claims import note_submitted, withdraw
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import job, make_attempt, make_run, plan_attempt, stage_code, write_run
-from rltui.runs.own_code import own_code
+from rltui.runs.own_code import MOST_BYTES, own_code
 from rltui.runs.script_job import ScriptJob, script_files, script_job
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def submit_attempt(
     text: bytes = b"",
     action: str = "submit",
     after_job: str = "",
+    before: str = "",
 ) -> Launched:
     """Make attempt ``number`` of ``run_id`` (attempt 1 makes the run) and hand it to the scheduler, once.
 
@@ -66,6 +67,7 @@ def submit_attempt(
         text: The script, byte for byte.
         action: What the journal calls it.
         after_job: Id of a job that must have ended before.
+        before: Directory of the attempt that it goes on from, whose own code it takes where that is not at hand.
 
     Raises:
         ClaimedError: Another rltui made that attempt a moment ago.
@@ -75,7 +77,7 @@ def submit_attempt(
     cluster = context.cluster
     code = stage_code(cluster.client, cluster.run_root, take_snapshot())
     attempt = plan_attempt(cluster.run_root, run_id, number, code)
-    files = attempt_files(cluster, work, attempt, after_job, text)
+    files = attempt_files(cluster, work, attempt, after_job, text, before)
     about = _about(cluster.name, attempt)
     context.journal.write(action, "intent", **about, sha256=_digest(files))
     try:
@@ -106,7 +108,12 @@ def submit_attempt(
 
 
 def attempt_files(
-    cluster: Cluster, work: Layout | ScriptJob, attempt: Attempt, after_job: str = "", text: bytes = b""
+    cluster: Cluster,
+    work: Layout | ScriptJob,
+    attempt: Attempt,
+    after_job: str = "",
+    text: bytes = b"",
+    before: str = "",
 ) -> dict[str, bytes]:
     """The files that an attempt begins with, by name.
 
@@ -117,16 +124,25 @@ def attempt_files(
         told, files = script_job(work, attempt, cluster.python), script_files(work, text)
     else:
         told, files = job(work, attempt, cluster.python), {rundir.LAYOUT: dump_layout(work).encode()}
-        if archive := own_code(work, Path.cwd()):
+        if archive := own_code(work, Path.cwd()) or _own_code_of(cluster.client, before):
             files[rundir.OWN_CODE] = archive
     if after_job:
         told["after_job"] = after_job
+    if notify := cluster.profile.notify.for_nodes():
+        told["notify"] = notify
     files[rundir.JOB] = msgspec.json.encode(told)
     if cluster.profile.scheduler == "slurm":
         from rltui.runs.script import render_script
 
         files[rundir.SCRIPT] = render_script(work, cluster.profile, attempt).encode()
     return files
+
+
+def _own_code_of(client: RelayClient, attempt: str) -> bytes:
+    """The user's package that an attempt carries; empty where it has none, or there is no such attempt."""
+    if not attempt or not any(entry.name == rundir.OWN_CODE for entry in client.list(attempt)):
+        return b""
+    return client.read(f"{attempt}/{rundir.OWN_CODE}", 0, MOST_BYTES).data
 
 
 def _make(cluster: Cluster, attempt: Attempt, work: Layout | ScriptJob, files: dict[str, bytes]) -> None:

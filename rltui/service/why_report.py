@@ -32,7 +32,7 @@ def _headline(run: RunSummary, diagnoses: Sequence[Diagnosis]) -> str:
 
 
 def _finding(diagnosis: Diagnosis) -> WhyFinding:
-    fixes = tuple(_remedy(one) for one in diagnosis.remedies)
+    fixes = tuple(remedy_words(one) for one in diagnosis.remedies)
     best = next((one for one in fixes if one.overrides or one.exclude), None)
     return WhyFinding(
         diagnosis=diagnosis.id,
@@ -47,7 +47,8 @@ def _finding(diagnosis: Diagnosis) -> WhyFinding:
     )
 
 
-def _remedy(remedy: Remedy) -> WhyRemedy:
+def remedy_words(remedy: Remedy) -> WhyRemedy:
+    """Return a remedy with its changes as words that a resubmission takes."""
     others = tuple(change for change in remedy.changes if change.key != EXCLUDE)
     fitted = all(change.operation == "set" for change in others)
     return WhyRemedy(

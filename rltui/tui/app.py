@@ -14,7 +14,7 @@ from textual import events, on
 from textual.app import App
 from textual.binding import Binding, BindingType
 
-from rltui.tui import commands, messages, theme, verbs
+from rltui.tui import commands, messages, terminal, theme, verbs
 from rltui.tui.controller import Controller
 from rltui.tui.glyphs import alphabet
 from rltui.tui.pictures import Pictures
@@ -218,6 +218,19 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.say(f"{message.run_id} is a run now")
         self.route(message)
 
+    def on_happened(self, message: messages.Happened) -> None:
+        """Let the terminal tell who looks elsewhere, and tell people beside it."""
+        event = message.event
+        driver = self._driver
+        if driver is not None:
+            driver.write(terminal.signal(message.terminal, event.title, event.text))
+        if not self.readonly:
+            self.controller.tell(event)
+
+    def on_not_told(self, message: messages.NotTold) -> None:
+        """Say that somebody was not told."""
+        self.say(message.sentence, "warning")
+
     # --- from place to place
 
     @property
@@ -270,6 +283,10 @@ class CockpitApp(App[int], inherit_bindings=False):
     def ask(self, ask: Ask) -> None:
         """Ask what an action would do; its confirmation opens when that is known."""
         self.questions.ask(ask)
+
+    def take_back(self) -> None:
+        """Forget the fix that was confirmed a moment ago."""
+        self.say(self.questions.take_back())
 
     def forget_question(self) -> None:
         """The user turned to something else than what was asked."""
@@ -326,6 +343,7 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     def leave(self) -> None:
         """Quit. Runs go on, and an action under way is finished."""
+        self.questions.settle()
         live = self.pictures.num_live
         words = [f"{live} run{'s go' if live > 1 else ' goes'} on without the cockpit."] if live else []
         if self.controller.acting:

@@ -12,6 +12,8 @@ VERBS: dict[str, str] = {
     "launch": "preset",
     "open": "run",
     "why": "run",
+    "fix": "run",
+    "auto": "run",
     "cancel": "run",
     "resubmit": "run",
     "exclude": "",

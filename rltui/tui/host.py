@@ -72,6 +72,12 @@ class Host(Protocol):
     def ask(self, ask: Ask) -> None:
         """Ask what an action would do; its confirmation opens when that is known."""
 
+    def take_back(self) -> None:
+        """Forget the fix that was confirmed a moment ago."""
+
+    def set_timer(self, delay: float, callback: Any = None) -> Any:
+        """Call ``callback`` once, after ``delay`` seconds."""
+
     def forget_question(self) -> None:
         """The user turned to something else than what was asked."""
 

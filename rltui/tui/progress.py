@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltui.onnode.rundir import STAGES
 from rltui.watch.pending import pending_words, waiting_job
+from rltui.watch.silence import no_step_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +95,7 @@ def state_detail(summary: RunSummary, now: float = 0.0) -> str:
         return pending_words(job, now or summary.stage.updated)
     if summary.state == "failed" or summary.state == "lost":
         return summary.failure
-    return summary.stage.detail
+    return no_step_words(summary) or summary.stage.detail
 
 
 def end_words(summary: RunSummary) -> str:

@@ -8,6 +8,7 @@ from rltui.tui.messages import Ask
 
 if TYPE_CHECKING:
     from textual.screen import Screen
+    from textual.timer import Timer
 
     from rltui.service.cockpit import ActionPreview
     from rltui.tui.host import Host
@@ -15,8 +16,12 @@ if TYPE_CHECKING:
     from rltui.tui.screens.confirm import Answer
 
 
+GRACE_S = 5.0
+"""How long a fix waits after its yes: it ends a run and changes it, and was composed by rltui, not by the user."""
+
+
 class Questions:
-    """The one question that is open: what an action would do.
+    """The one question that is open: what an action would do; and the fix that waits, to be taken back or done.
 
     Args:
         app: The application.
@@ -25,6 +30,7 @@ class Questions:
     def __init__(self, app: Host) -> None:
         self._app = app
         self._open: tuple[Ask, Screen[object]] | None = None
+        self._held: tuple[Ask, ActionPreview, Timer] | None = None
 
     @property
     def waiting(self) -> bool:
@@ -58,10 +64,35 @@ class Questions:
         from rltui.tui.screens.confirm import ConfirmScreen
 
         def answered(answer: Answer | None) -> None:
-            if answer == "yes":
-                self._app.controller.act(ask, preview)
-                self._app.say(f"{ask.words} {self._app.glyphs.ellipsis}")
+            if answer == "yes" and ask.action == "fix":
+                self._wait(ask, preview)
+            elif answer == "yes":
+                self._act(ask, preview)
             elif answer == "edit" and self._app.top is not None:
                 self._app.top.ask_changes(Ask("edit", ask.run_id, preview.overrides, preview.exclude))
 
         self._app.push_screen(ConfirmScreen(ask, preview), answered)
+
+    def _act(self, ask: Ask, preview: ActionPreview) -> None:
+        self._app.controller.act(ask, preview)
+        self._app.say(f"{ask.words} {self._app.glyphs.ellipsis}")
+
+    def _wait(self, ask: Ask, preview: ActionPreview) -> None:
+        self.settle()
+        self._held = (ask, preview, self._app.set_timer(GRACE_S, self.settle))
+        self._app.say(f"{ask.words} in {GRACE_S:.0f} s: z takes it back")
+
+    def settle(self) -> None:
+        """Do the fix that waits; the cockpit is left with nothing undone that was confirmed."""
+        if self._held is not None:
+            (ask, preview, timer), self._held = self._held, None
+            timer.stop()
+            self._act(ask, preview)
+
+    def take_back(self) -> str:
+        """Forget the fix that waits; returns what is to be said."""
+        if self._held is None:
+            return "there is nothing to take back: only a fix waits, for 5 s"
+        (ask, _, timer), self._held = self._held, None
+        timer.stop()
+        return f"{ask.words}: taken back, nothing was done"

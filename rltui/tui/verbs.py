@@ -103,6 +103,8 @@ _DIRECT: dict[str, Callable[[Host, str], None]] = {
     "quit": lambda app, _: app.leave(),
     "cancel": lambda app, name: _question(app, "cancel", name),
     "resubmit": lambda app, name: _question(app, "resubmit", name),
+    "fix": lambda app, name: _question(app, "fix", name),
+    "auto": lambda app, name: _question(app, "auto", name),
 }
 """Verbs that need no key of the present screen."""
 

@@ -23,6 +23,9 @@ ATTEMPT_FILES = (
 )
 """Files of an attempt that tell where it stands; the job's is there from the start, so no attempt is overlooked."""
 
+RUN_FILES = (rundir.RUN, rundir.HANDS_OFF)
+"""Files of a run that hold for all its attempts."""
+
 ENDPOINT_FILES = (rundir.RAY_ENDPOINT, rundir.STATUS_ENDPOINT)
 
 STARTING_STAGES = frozenset({"preflight", "ray-up", "placing", "loading"})
@@ -88,6 +91,13 @@ class JobFile(Struct, frozen=True):
     requeue_of: int | None = None
 
 
+class HandsOffNote(Struct, frozen=True):
+    """``hands-off.json``, as far as it tells whether the run goes on by itself."""
+
+    on: bool = False
+    stopped: str = ""
+
+
 class FailureNote(Struct, frozen=True):
     """``failure.json``."""
 
@@ -151,6 +161,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     record: RunRecord
     attempts: tuple[AttemptFacts, ...] = ()
     """By number, oldest first."""
+    hands_off: HandsOffNote | None = None
+    """Whether it goes on by itself; None: it never did."""
 
     @property
     def newest(self) -> AttemptFacts:
@@ -177,7 +189,8 @@ def run_facts(run_id: str, files: Mapping[str, str]) -> RunFacts | None:
             attempts.setdefault(int(match[1]), {})[match[2]] = text
     record = decode(files[rundir.RUN], RunRecord) or RunRecord(name=run_id)
     ordered = tuple(_attempt_facts(number, attempts[number]) for number in sorted(attempts))
-    return RunFacts(run_id=run_id, record=record, attempts=ordered)
+    hands_off = decode(files.get(rundir.HANDS_OFF, ""), HandsOffNote)
+    return RunFacts(run_id=run_id, record=record, attempts=ordered, hands_off=hands_off)
 
 
 def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
@@ -226,6 +239,13 @@ def _job_note(files: Mapping[str, str]) -> JobNote | None:
     """The scheduler's id as the job itself wrote it, else as rltui did."""
     notes = (decode(files.get(name, ""), JobNote) for name in (rundir.SLURM, rundir.SUBMITTED))
     return next((note for note in notes if note is not None and note.job_id), None)
+
+
+def hands_off_word(note: HandsOffNote | None) -> str:
+    """``on``, ``off: why``, or nothing for a run that never was in hands-off mode."""
+    if note is None:
+        return ""
+    return "on" if note.on else f"off: {note.stopped}"
 
 
 def fold_state(stage: StageSnapshot | None, end: EndSnapshot | None, supervisor_alive: bool | None) -> RunState:
@@ -278,6 +298,7 @@ def summarise(facts: RunFacts, path: str, supervisor_alive: bool | None) -> RunS
         job_id=newest.job_id,
         job_restart=newest.restart,
         is_adopted=newest.is_adopted,
+        hands_off=hands_off_word(facts.hands_off),
         failure=newest.failure or "",
         failure_known=newest.failure is not None,
         last_attempt=facts.attempts[-1].number if facts.attempts else 0,

@@ -18,7 +18,7 @@ from rltui.watch.hosts import HostsReader
 from rltui.watch.lines import follow
 from rltui.watch.metrics import MetricsReader
 from rltui.watch.notes import ActorsNote, NotesReader
-from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, run_facts, summarise
+from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, RUN_FILES, run_facts, summarise
 from rltui.watch.runs import RATES, LastMetrics, supervisors_alive, with_metrics
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import RunHistory, RunSnapshot, StatusSnapshot
@@ -116,7 +116,7 @@ class RunWatcher:
         self._path = run_path.rstrip("/")
         self._run_id = self._path.rpartition("/")[2]
         self._clock = clock
-        names = [rundir.RUN, *(f"attempts/*/{name}" for name in (*ATTEMPT_FILES, *ENDPOINT_FILES))]
+        names = [*RUN_FILES, *(f"attempts/*/{name}" for name in (*ATTEMPT_FILES, *ENDPOINT_FILES))]
         self._files = SmallFiles(client, self._path, names)
         self._metrics = MetricsReader(self._path)
         self._events = EventsReader(self._path)

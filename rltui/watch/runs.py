@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from typing import TYPE_CHECKING
@@ -12,7 +13,8 @@ from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.watch.metrics import parse_metrics
-from rltui.watch.run_facts import ATTEMPT_FILES, RunFacts, run_facts, summarise
+from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts, summarise
+from rltui.watch.silence import aged
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import RunsSnapshot
 
@@ -36,6 +38,10 @@ class LastMetrics(msgspec.Struct, frozen=True):
 
     reward: float | None = None
     rates: tuple[float, ...] = ()
+    at: float = 0.0
+    """When the last step was written, epoch seconds; 0 where nobody has said."""
+    usual_step_s: float = 0.0
+    """Median of the last steps; 0 before there are two."""
 
 
 class RunsReader:
@@ -49,7 +55,7 @@ class RunsReader:
     def __init__(self, client: RelayClient, run_root: str) -> None:
         self._client = client
         self._root = run_root
-        names = [f"*/{rundir.RUN}", *(f"*/attempts/*/{name}" for name in ATTEMPT_FILES)]
+        names = [*(f"*/{name}" for name in RUN_FILES), *(f"*/attempts/*/{name}" for name in ATTEMPT_FILES)]
         self._files = SmallFiles(client, run_root, names)
         self._metrics: dict[tuple[str, int], LastMetrics] = {}
         self._settled: set[tuple[str, int]] = set()
@@ -107,11 +113,13 @@ class RunsReader:
             for run in wanted
         ]
         for run, answer in zip(wanted, self._client.read_many(ranges) if ranges else (), strict=True):
-            self._metrics[_key(run)] = LastMetrics() if isinstance(answer, RelayError) else last_metrics(answer.data)
+            known = LastMetrics() if isinstance(answer, RelayError) else last_metrics(answer.data, answer.mtime)
+            self._metrics[_key(run)] = known
         self._settled.update(_key(run) for run in wanted if not run.is_live)
 
     def _numbered(self, run: RunSummary) -> RunSummary:
-        return with_metrics(run, self._metrics.get(_key(run), LastMetrics()))
+        metrics = self._metrics.get(_key(run), LastMetrics())
+        return aged(with_metrics(run, metrics), metrics, self._files.taken_at)
 
 
 def _key(run: RunSummary) -> tuple[str, int]:
@@ -146,15 +154,27 @@ def supervisors_alive(client: RelayClient, runs: Sequence[RunFacts]) -> list[boo
     return answers
 
 
-def last_metrics(data: bytes) -> LastMetrics:
-    """Return the last reward and the latest rates in the end of a ``metrics.jsonl``."""
+def last_metrics(data: bytes, written_at: float = 0.0) -> LastMetrics:
+    """Return the last reward and the latest rates in the end of a ``metrics.jsonl``.
+
+    Args:
+        data: The end of the file.
+        written_at: When the file was written to by its file system's clock, which the nodes' may differ from.
+    """
     parsed = (parse_metrics(line) for line in data.split(b"\n")[-HISTORY - 1 :])
     lines = [values for _, values in filter(None, parsed)]
     rewards = [values["reward"] for values in lines if math.isfinite(values.get("reward", math.nan))]
     rates: list[float] = []
     for name in RATES:
         rates = rates or [values[name] for values in lines if math.isfinite(values.get(name, math.nan))]
-    return LastMetrics(rewards[-1] if rewards else None, tuple(rates[-HISTORY:]))
+    times = [values["time"] for values in lines if math.isfinite(values.get("time", math.nan))]
+    took_s = sorted(later - before for before, later in itertools.pairwise(times))
+    return LastMetrics(
+        rewards[-1] if rewards else None,
+        tuple(rates[-HISTORY:]),
+        max(times[-1], written_at) if times else 0.0,
+        took_s[len(took_s) // 2] if took_s else 0.0,
+    )
 
 
 def with_metrics(run: RunSummary, metrics: LastMetrics) -> RunSummary:

@@ -65,6 +65,10 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     reward: float | None = None
     tokens_per_second: float | None = None
     tokens_per_second_history: tuple[float, ...] = ()
+    no_step_s: float = 0.0
+    """Seconds without a new step, where that is long for this run: a minute at least; 0: all is as usual."""
+    usual_step_s: float = 0.0
+    """What a step takes, where ``no_step_s`` says that one is missing."""
     path: str = ""
     job: JobSnapshot | None = None
     """What the scheduler says of the newest attempt's job: pending reason, position, expected start, nodes."""
@@ -80,6 +84,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """Why the job waits or how it ended, in a sentence; empty where there is nothing to say."""
     is_adopted: bool = False
     """Whether it is a job that rltui did not start: nothing of rltui runs in it, so it leaves no word of its end."""
+    hands_off: str = ""
+    """``on`` where the run goes on by itself, ``off: why`` where that has ended; empty: it never did."""
     last_attempt: int = 0
     """Number of the last attempt that was made: later than ``attempt`` where a chain of jobs waits."""
     submission: str = ""
@@ -135,6 +141,9 @@ class ProcessSample(Struct, frozen=True, kw_only=True):
     title: str
     cpu_percent: float = 0.0
     resident_gib: float = 0.0
+    state: str = ""
+    """Why it does nothing, ``stopped``, ``traced``, ``zombie`` or ``disk wait``; empty where it works."""
+    state_s: float = 0.0
 
 
 class HostSnapshot(Struct, frozen=True, kw_only=True):

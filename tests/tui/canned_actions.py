@@ -92,6 +92,22 @@ LOWER_MEMORY = ActionPreview(
 )
 
 
+FIX = ActionPreview(
+    run_id="",
+    title="Fix grpo-7b-r2-30b9?",
+    consequences=(
+        "cuda_oom_gpu_shared: roles.rollout.memory_utilization=0.55: the engine holds its share of the same cards",
+        "ecc_uncorrectable: Exclude the node for your jobs (for a day), resubmit from the newest checkpoint.",
+        "starts attempt 3 of grpo-7b-r2-30b9, changed as shown",
+        "it goes on from the checkpoint at step 25",
+    ),
+    commands=("rltui resubmit grpo-7b-r2-30b9 roles.rollout.memory_utilization=0.55 --exclude nid010798",),
+    diff=("- roles.rollout.memory_utilization: 0.9", "+ roles.rollout.memory_utilization: 0.55"),
+    overrides=("roles.rollout.memory_utilization=0.55",),
+    exclude=("nid010798",),
+)
+
+
 def resubmission(run_id: str, overrides: tuple[str, ...], exclude: tuple[str, ...], live: bool) -> ActionPreview:
     """What the services say of a resubmission; a change of a key that there is not is an error."""
     findings = tuple(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
-from canned_actions import CLUSTERS, LOWER_MEMORY, WHY, resubmission
+from canned_actions import CLUSTERS, FIX, LOWER_MEMORY, WHY, resubmission
 from canned_launch import PRESETS, review, script_review
 from canned_runs import NOW, RUNS, log_lines, snapshot, summary
 
@@ -33,6 +33,7 @@ JOBS = tuple(
 
 if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter, Question
+    from rltui.service.herald import Event
 
 
 @dataclass
@@ -54,6 +55,7 @@ class FakeCockpit:
     all_clusters: tuple[ClusterSummary, ...] = CLUSTERS
     questions: tuple[Question, ...] = ()
     all_jobs: tuple[OpenJob, ...] = JOBS
+    signal: str = "bell"
     calls: list[tuple[str, ...]] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     error: RltuiError = field(
@@ -125,6 +127,24 @@ class FakeCockpit:
         self._called("node_report", run_id, node)
         return f"Node {node} of isambard: GPU memory gave errors\n\n  evidence\n"
 
+    def preview_fix(self, run_id: str) -> ActionPreview:
+        self._called("preview_fix", run_id)
+        return msgspec.structs.replace(FIX, run_id=run_id)
+
+    def preview_auto(self, run_id: str) -> ActionPreview:
+        self._called("preview_auto", run_id)
+        on = self._find(run_id).hands_off != "on"
+        title = f"Let {run_id} go on by itself?" if on else f"End hands-off mode of {run_id}?"
+        return ActionPreview(run_id=run_id, title=title, consequences=(), commands=(), switches_on=on)
+
+    def auto(self, run_id: str, *, on: bool) -> str:
+        self._called("auto", run_id, "on" if on else "off")
+        self.all_runs = tuple(
+            msgspec.structs.replace(run, hands_off="on" if on else "off: switched off") if run.run_id == run_id else run
+            for run in self.all_runs
+        )
+        return f"{run_id} goes on by itself" if on else f"{run_id} is left alone"
+
     def presets(self) -> tuple[PresetSummary, ...]:
         self._called("presets")
         return PRESETS
@@ -136,8 +156,9 @@ class FakeCockpit:
         known = next((each for each in PRESETS if each.name == preset), None)
         return review(known, overrides, cluster) if known else script_review(preset, overrides, cluster)
 
-    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> str:
-        self._called("launch", preset, *overrides, *([cluster] if cluster != "local" else []))
+    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
+        where = [*([cluster] if cluster != "local" else []), *(["hands-off"] if auto else [])]
+        self._called("launch", preset, *overrides, *where)
         run_id = f"{preset.split('/')[-1]}-new{len(self.all_runs)}"
         new = summary(run_id, "queued", "queued", 1, detail="first in line", cluster=cluster)
         self.all_runs = (new, *self.all_runs)
@@ -151,6 +172,13 @@ class FakeCockpit:
         self._called("adopt", cluster, job_id)
         self.all_jobs = tuple(one for one in self.all_jobs if (one.cluster, one.job.job_id) != (cluster, job_id))
         return f"adopted-{job_id}"
+
+    def terminal(self, event: Event) -> str:
+        return self.signal
+
+    def tell(self, event: Event) -> str:
+        self._called("tell", event.kind, event.run.run_id)
+        return ""
 
     def preview_cancel(self, run_id: str) -> ActionPreview:
         self._called("preview_cancel", run_id)

@@ -225,7 +225,7 @@ async def test_the_menu_of_actions_and_the_palette_do_what_the_keys_do() -> None
         await until(pilot, lambda: isinstance(pilot.app.screen, PickScreen), "the menu")
         text = screen_text(pilot)
         assert "nothing to cancel: the run is failed already" in text
-        await press(pilot, "j", "enter")
+        await press(pilot, "j", "j", "enter")
         await until(pilot, lambda: "nothing to cancel" in notices(pilot), "the reason")
         await press(pilot, "j", "enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the preview of the resubmission")

@@ -113,7 +113,7 @@ def test_the_help_has_every_key(screen: str, glyphs: object) -> None:
         ("runs", "answer", keys.KeyContext(), "no cluster waits"),
         ("runs", "next_cluster", keys.KeyContext(), "one cluster only"),
         ("why", "open", keys.KeyContext(can_open=False), "leads nowhere"),
-        ("why", "fix", keys.KeyContext(), "no remedy"),
+        ("why", "fix", keys.KeyContext(readonly=True), "read-only"),
         ("confirm", "yes", keys.KeyContext(problem="errors stand in the way"), "errors"),
         ("pick", "mark", keys.KeyContext(), "one line"),
         ("run", "wall", keys.KeyContext(tab="logs"), "for the GPUs"),

@@ -264,3 +264,14 @@ async def test_tab_completes_keys_of_a_layout() -> None:
 )
 def test_completion_of_overrides(text: str, completed: str) -> None:
     assert complete_override(text) == completed
+
+
+async def test_a_launch_in_hands_off_mode() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await launching(pilot)
+        await enter(pilot, "H")
+        await until_text(pilot, "hands-off")
+        await press(pilot, "enter")
+        await until(pilot, lambda: any(call[0] == "launch" for call in fake.calls), "the launch")
+    assert next(call for call in fake.calls if call[0] == "launch")[-1] == "hands-off"

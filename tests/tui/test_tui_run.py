@@ -142,7 +142,7 @@ async def test_the_log_follows_until_one_scrolls_and_stays_where_one_is() -> Non
         await until(pilot, lambda: "step 309 " in screen.log_pane.lines[-1], "the new tail")
         await flushed(pilot)
         assert screen_lines(pilot)[3] == top
-        await enter(pilot, "f")
+        await enter(pilot, "F")
         await until_text(pilot, "step 309 ")
         fake.lines = log_lines(320)
         pilot.app.controller.refresh()
@@ -308,3 +308,17 @@ async def test_a_new_picture_repaints_only_what_is_new() -> None:
         await until(pilot, lambda: fake.calls.count(("watch", FIRST)) >= reads + 2, "two more pictures")
         await flushed(pilot)
         assert frames == [], "nothing is new, and nothing was painted"
+
+
+async def test_hands_off_mode_is_switched_on_and_off_after_a_question() -> None:
+    fake = FakeCockpit()
+    run_id = RUNS[1].run_id
+    async with cockpit(fake) as pilot:
+        await opened(pilot, run_id)
+        for word, wanted in (("on", "hands-off"), ("off", "hands-off ended")):
+            await enter(pilot, "H")
+            await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the question")
+            await enter(pilot, "y")
+            await until(pilot, lambda word=word: ("auto", run_id, word) in fake.calls, "the switch")
+            pilot.app.controller.refresh()
+            await until_text(pilot, wanted)

@@ -47,30 +47,68 @@ async def test_the_cause_comes_first_and_enter_jumps_to_its_line() -> None:
         assert isinstance(pilot.app.screen, WhyScreen), "back to the next piece of evidence"
 
 
-async def test_from_an_open_run_the_jump_stays_in_it_and_f_goes_back_to_the_end() -> None:
+async def test_from_an_open_run_the_jump_stays_in_it_and_capital_f_goes_back_to_the_end() -> None:
     async with cockpit() as pilot:
         await press(pilot, *"jjjjj", "enter", "!")
         await until(pilot, lambda: isinstance(pilot.app.screen, WhyScreen), "the screen")
         await until_text(pilot, "out.log:1043")
         await press(pilot, "enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
-        await until_text(pilot, "f back to the end")
-        await enter(pilot, "f")
+        await until_text(pilot, "F back to the end")
+        await enter(pilot, "F")
         await until_text(pilot, "follow")
         await press(pilot, "q")
         assert isinstance(pilot.app.screen, RunsScreen)
 
 
-async def test_f_previews_the_remedy_of_the_cause_and_y_does_exactly_that() -> None:
+FIXED = ("resubmit", FAILED, "roles.rollout.memory_utilization=0.55", "nid010798")
+
+
+async def confirmed_fix(pilot) -> None:
+    """Four keys from the list: down to the run, f, y."""
+    await press(pilot, *"jjjjj")
+    await enter(pilot, "f")
+    await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the preview")
+    assert "ecc_uncorrectable: Exclude" in screen_text(pilot)
+    assert "roles.rollout.memory_utilization: 0.55" in screen_text(pilot)
+    await enter(pilot, "y")
+    await until(pilot, lambda: "z takes it back" in notices(pilot), "the grace")
+
+
+async def test_one_fix_for_all_causes_is_done_after_its_grace(monkeypatch) -> None:
+    monkeypatch.setattr("rltui.tui.questions.GRACE_S", 0.3)
     fake = FakeCockpit()
     async with cockpit(fake) as pilot:
+        await confirmed_fix(pilot)
+        await until(pilot, lambda: FIXED in fake.calls, "the resubmission")
+        await press(pilot, "z")
+        await until(pilot, lambda: "nothing to take back" in notices(pilot), "the answer")
+    assert fake.calls.count(FIXED) == 1
+
+
+async def test_z_takes_a_fix_back() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await confirmed_fix(pilot)
+        await press(pilot, "z")
+        await until(pilot, lambda: "taken back" in notices(pilot), "the answer")
+    assert FIXED not in fake.calls
+
+
+async def test_a_fix_that_waits_is_done_when_the_cockpit_is_left() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await confirmed_fix(pilot)
+        await press(pilot, "q")
+    assert FIXED in fake.calls
+
+
+async def test_f_on_the_why_screen_is_the_fix_of_all_causes() -> None:
+    async with cockpit() as pilot:
         await asked(pilot)
         await enter(pilot, "f")
         await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the preview")
-        assert "roles.rollout.memory_utilization: 0.55" in screen_text(pilot)
-        await enter(pilot, "y")
-        wanted = ("resubmit", FAILED, "roles.rollout.memory_utilization=0.55")
-        await until(pilot, lambda: wanted in fake.calls, "the resubmission")
+        assert "ecc_uncorrectable: Exclude" in screen_text(pilot)
 
 
 async def test_a_remedy_that_keeps_away_from_a_node() -> None:
@@ -149,8 +187,6 @@ async def test_a_run_without_a_cause_says_what_to_collect() -> None:
     async with cockpit(Clueless()) as pilot:
         await asked(pilot)
         await until_text(pilot, "No known cause is in its logs.")
-        await enter(pilot, "f")
-        await until(pilot, lambda: "no remedy" in notices(pilot), "the reason")
 
 
 async def test_logs_that_cannot_be_read_are_not_read_for_ever() -> None:

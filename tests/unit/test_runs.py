@@ -21,7 +21,7 @@ from rltui.layout.presets import resolve
 from rltui.layout.schema import Deadlines, Layout
 from rltui.onnode import rundir
 from rltui.paths import ensure_private
-from rltui.runs.code_snapshot import NEEDED_ON_NODES, take_snapshot
+from rltui.runs.code_snapshot import LEFT_OUT, take_snapshot
 from rltui.runs.directory import (
     Attempt,
     ClaimedError,
@@ -110,9 +110,9 @@ def test_all_that_trainers_import_of_rltui_is_staged() -> None:
         f"{file.name}: {room}"
         for file in Path(trainers.__file__).parent.rglob("*.py")
         for room in words.findall(file.read_text(encoding="utf-8"))
-        if room not in NEEDED_ON_NODES and f"{room}.py" not in NEEDED_ON_NODES
+        if room in LEFT_OUT
     }
-    assert missing == {"dry_run.py: check"}  # which no node runs
+    assert not missing
 
 
 def test_the_same_code_is_stored_once(client: RelayClient, tmp_path: Path) -> None:

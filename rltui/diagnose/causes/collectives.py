@@ -107,6 +107,7 @@ CAUSES = (
     Cause(
         id="nccl_timeout",
         tier="effect",
+        recovery="restart",
         title="A collective operation waited in vain for a rank",
         detail="{op} number {seq}{missing}",
         tell="All ranks that complain name the same operation and number: somebody did not come. The rank that is "
@@ -211,6 +212,7 @@ CAUSES = (
     Cause(
         id="gloo_timeout",
         tier="effect",
+        recovery="restart",
         title="Processes lost each other over TCP (gloo or torch's store)",
         tell="A peer closed or reset the connection, or did not come to the rendezvous in time.",
         wordings=(

@@ -53,15 +53,12 @@ _SEGMENTS = Remedy(
     safe="auto",
 )
 _BUCKETS = Remedy(
-    id="smaller-buckets",
-    summary="Divide DeepSpeed's reduce_bucket_size and allgather_bucket_size by four (5e8 → 1e8): the bucket failed.",
-    safe="auto",
+    id="smaller-buckets", summary="Divide DeepSpeed's bucket sizes by four (5e8 → 1e8): it failed.", safe="auto"
 )
 _UPGRADE_ALLOCATOR = Remedy(
     id="allocator-bug",
     summary="The GPU had far more free memory than was asked for: this is a fault of allocator or driver. Update "
     "vLLM and driver, or run the engine as a server of its own; cutting batches will not help.",
-    safe="never",
 )
 _LOWER_UTILIZATION = Remedy(
     id="lower-memory-utilization",
@@ -76,9 +73,7 @@ _SHARD = Remedy(
     safe="confirm",
 )
 _OFFLOAD = Remedy(
-    id="offload-optimizer",
-    summary="Keep optimizer states in host memory; it needs 16 bytes a parameter, spread over the nodes.",
-    safe="confirm",
+    id="offload-optimizer", summary="Keep optimizer states in host memory: 16 bytes a parameter.", safe="confirm"
 )
 _TRACEBACK = (
     "the traceback of the first rank that failed: the place decides what helps",
@@ -102,8 +97,7 @@ def _activations(fields: Fields) -> tuple[Remedy, ...]:
 def _weight_sync(fields: Fields) -> tuple[Remedy, ...]:
     stage = Remedy(
         id="staged-wake-up",
-        summary="Wake weights first and the KV cache after the transfer, gather one bucket at a time instead of "
-        "the whole model, and offload the trainer during rollout.",
+        summary="Wake the weights first, gather a bucket at a time, and offload the trainer during rollout.",
         safe="confirm",
     )
     return _allocator(fields) or (_LOWER_UTILIZATION, stage)
@@ -249,6 +243,7 @@ CAUSES = (
     Cause(
         id="cuda_oom_fwd_bwd",
         tier="root",
+        recovery="change",
         title="The training pass ran out of GPU memory (activations or gradient buckets)",
         detail="{asked} asked for, {free} free of {total}",
         tell="The traceback ends in forward, backward or update_actor, and the piece asked for is large (over 100 "
@@ -266,6 +261,7 @@ CAUSES = (
     Cause(
         id="cuda_oom_optimizer",
         tier="root",
+        recovery="change",
         title="Optimizer states did not fit on the GPU",
         detail="{asked} asked for, {free} free of {total}",
         tell="Frames of torch/optim or of optimizer.step in one of the first steps: Adam allocates then.",
@@ -282,6 +278,7 @@ CAUSES = (
     Cause(
         id="cuda_oom_zero3_gather",
         tier="root",
+        recovery="change",
         title="Gathering sharded parameters ran out of GPU memory",
         detail="{asked} asked for, {free} free of {total}",
         tell="Frames such as fetch_sub_module, all_gather_coalesced, GatheredParameters or FSDP's unshard.",
@@ -301,6 +298,7 @@ CAUSES = (
     Cause(
         id="cuda_oom_logits",
         tier="root",
+        recovery="change",
         title="Log-probabilities over the whole vocabulary ran out of GPU memory",
         detail="{asked} asked for, {free} free of {total}",
         tell="Frames such as log_softmax, logsumexp, entropy_from_logits or compute_log_prob; one allocation of "
@@ -352,6 +350,7 @@ CAUSES = (
     Cause(
         id="oom_weight_sync",
         tier="root",
+        recovery="change",
         title="Memory ran out when the engine woke up or took new weights",
         detail="{asked} asked for, {free} free of {total}",
         tell="Frames such as wake_up, cumem_allocator, update_weight or a sharding manager: engine and trainer "
@@ -376,6 +375,7 @@ CAUSES = (
     Cause(
         id="engine_load_oom",
         tier="root",
+        recovery="change",
         title="The engine's weights and profile run did not fit on the GPU",
         detail="{asked} asked for, {free} free of {total}",
         tell="The engine fails while loading, profiling or capturing graphs, before it serves anything.",

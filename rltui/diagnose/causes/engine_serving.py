@@ -128,6 +128,7 @@ CAUSES = (
     Cause(
         id="engine_core_died",
         tier="wrapper",
+        recovery="restart",
         title="The engine's process died; this line only passes it on",
         tell="EngineDeadError, 'Engine core initialization failed' and the like come from the side that waits. "
         "The cause is the first ERROR of the engine process itself; where there is none, think of a kill: host "
@@ -217,6 +218,7 @@ CAUSES = (
     Cause(
         id="sandbox_down",
         tier="root",
+        recovery="restart",
         title="The code-execution sandbox does not answer",
         tell="Connection refused or timeouts to the sandbox, its /run_code or the server of the rewards; rewards "
         "silently become zero meanwhile.",

@@ -111,6 +111,7 @@ CAUSES = (
     Cause(
         id="engine_kv_no_blocks",
         tier="root",
+        recovery="change",
         title="Nothing was left for the engine's KV cache after weights and activations",
         tell="The engine says so before it starts, or counts 0 GPU blocks.",
         wordings=worded(
@@ -133,6 +134,7 @@ CAUSES = (
     Cause(
         id="engine_kv_max_len",
         tier="root",
+        recovery="change",
         title="One sequence of the full context does not fit into the engine's KV cache",
         detail="{asked} tokens wanted, {held} fit",
         tell="The engine names both numbers, or the memory that one request would need.",

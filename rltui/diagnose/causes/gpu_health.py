@@ -106,6 +106,7 @@ CAUSES = (
     Cause(
         id="xid_79_fell_off_bus",
         tier="site",
+        recovery="elsewhere",
         title="A GPU fell off the bus",
         detail="GPU {gpu}",
         tell="Xid 79, or 'fallen off the bus' without the word Xid; nvidia-smi then says that the GPU is lost.",
@@ -124,6 +125,7 @@ CAUSES = (
     Cause(
         id="xid_119_gsp",
         tier="site",
+        recovery="elsewhere",
         title="The GPU's own firmware (GSP) stopped answering",
         detail="GPU {gpu}",
         tell="Xid 119 or 120, or timeouts of RPC responses. The process the line names only noticed it.",
@@ -160,6 +162,7 @@ CAUSES = (
     Cause(
         id="xid_memory_ecc",
         tier="site",
+        recovery="elsewhere",
         title="The GPU's memory has a fault",
         detail="GPU {gpu}, Xid {xid}",
         tell="Xid 48, 64 and 95 are uncontained; 63 alone is a row marked for repair and 94 is contained in one "
@@ -179,6 +182,7 @@ CAUSES = (
     Cause(
         id="xid_nvlink",
         tier="site",
+        recovery="elsewhere",
         title="An NVLink between GPUs failed",
         detail="GPU {gpu}",
         tell="Xid 74 or 144 to 150 (not those marked Nonfatal), or a fatal SXid of an NVSwitch; Xid 154 says what "
@@ -230,6 +234,7 @@ CAUSES = (
     Cause(
         id="ecc_uncorrectable",
         tier="site",
+        recovery="elsewhere",
         title="A GPU's memory gave wrong data (uncorrectable ECC error)",
         tell="CUDA says so, or counters of uncorrectable errors are above zero. Correctable errors are normal.",
         wordings=worded(
@@ -254,6 +259,7 @@ CAUSES = (
     Cause(
         id="gpu_diag_fail",
         tier="site",
+        recovery="elsewhere",
         title="The GPU's diagnostics failed",
         tell="DCGM or nvidia-smi report a failed test, or row remappings that wait for a reset.",
         wordings=(
@@ -297,6 +303,7 @@ CAUSES = (
     Cause(
         id="driver_mismatch",
         tier="site",
+        recovery="elsewhere",
         title="The NVIDIA driver does not fit the libraries",
         tell="Library and kernel module differ (an update without reboot), the driver is older than CUDA needs, "
         "or it does not answer.",

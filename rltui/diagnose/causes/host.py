@@ -294,6 +294,7 @@ CAUSES = (
     Cause(
         id="port_in_use",
         tier="root",
+        recovery="restart",
         title="A TCP port is already taken",
         detail="port {port}",
         tell="Errno 98. Another run of yours on the node, or the time between choosing a port and using it.",

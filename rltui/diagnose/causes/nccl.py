@@ -75,6 +75,7 @@ CAUSES = (
     Cause(
         id="nccl_system_error",
         tier="effect",
+        recovery="restart",
         title="NCCL could not connect: interface, firewall, or a node that is gone",
         tell="A failed system call with its reason (no route, refused, timed out), or bridges such as br-… and "
         "veth… among the interfaces NCCL uses.",
@@ -148,6 +149,7 @@ CAUSES = (
     Cause(
         id="nccl_ib_error",
         tier="effect",
+        recovery="restart",
         title="InfiniBand gave up on a peer",
         detail="peer {peer}, status {status}",
         tell="Status 12 (vendor error 129) means that retries ran out: link or peer. Status 5 (249) are requests "

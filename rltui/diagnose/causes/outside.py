@@ -167,6 +167,7 @@ CAUSES = (
     Cause(
         id="hf_rate_limit",
         tier="root",
+        recovery="restart",
         title="The Hugging Face hub limits how often you may ask",
         tell="429. Usually all ranks ask for the same files at once. A wait and a retry by the library is no failure.",
         wordings=(

@@ -56,6 +56,7 @@ CAUSES = (
     Cause(
         id="preflight_failed",
         tier="root",
+        recovery="elsewhere",
         title="A node failed the check before the start",
         detail="{node}: {reason}",
         tell="preflight.json names the node and what is wrong with it; Ray was not started.",
@@ -84,6 +85,7 @@ CAUSES = (
     Cause(
         id="stage_stuck",
         tier="effect",
+        recovery="restart",
         title="A stage takes much longer than it should",
         detail="{stage} for {lasted} s, {missing}",
         tell="stage.json says since when, and which node, bundle or role has not come.",
@@ -99,6 +101,7 @@ CAUSES = (
     Cause(
         id="run_stalled",
         tier="effect",
+        recovery="restart",
         title="The run stopped making steps",
         detail="none for {waited} s, where one takes {median} s",
         tell="No line in metrics.jsonl for five times the median step and ten minutes, or no line at all in a log for "

@@ -66,6 +66,7 @@ CAUSES = (
     Cause(
         id="ray_head_unreachable",
         tier="root",
+        recovery="restart",
         title="Ray's head did not answer",
         detail="at {address}",
         tell="Connections to the GCS fail. An address that begins with a colon was put together from an empty "
@@ -137,6 +138,7 @@ CAUSES = (
     Cause(
         id="ray_port_in_use",
         tier="root",
+        recovery="restart",
         title="Another Ray on this node holds the port, so two clusters got mixed up",
         tell="Session names that do not match, or a GCS that cannot bind its port.",
         wordings=worded(

@@ -124,6 +124,7 @@ CAUSES = (
     Cause(
         id="ray_actor_died",
         tier="wrapper",
+        recovery="restart",
         title="A Ray worker died; Ray only knows that its connection ended",
         tell="SYSTEM_ERROR with 'End of file' says no more than that. Ray's list of possible reasons, the OOM "
         "killer first, is the same for every death. A thread limit shows as 'Resource temporarily unavailable'.",

@@ -20,6 +20,7 @@ CAUSES = (
     Cause(
         id="slurm_time_limit",
         tier="site",
+        recovery="restart",
         title="The job reached its time limit",
         tell="Slurm says DUE TO TIME LIMIT, or the state is TIMEOUT. The signal alone does not tell it from "
         "preemption.",
@@ -47,6 +48,7 @@ CAUSES = (
     Cause(
         id="slurm_node_fail",
         tier="site",
+        recovery="elsewhere",
         title="A node failed under the job",
         detail="{node}",
         tell="Slurm names the node, or the state is NODE_FAIL.",
@@ -78,6 +80,7 @@ CAUSES = (
     Cause(
         id="slurm_preempted",
         tier="site",
+        recovery="restart",
         title="The job was preempted or requeued",
         tell="DUE TO PREEMPTION or DUE TO JOB REQUEUE; errors that follow are of processes being ended.",
         wordings=worded(
@@ -100,6 +103,7 @@ CAUSES = (
     Cause(
         id="slurm_launch_failed",
         tier="site",
+        recovery="elsewhere",
         title="A node could not start the job, or ended it for no reason of the job's",
         detail="{node}",
         tell="Failed prolog, a missing spool file, a failed launch, or a kill without any other sign, on one node.",

@@ -102,6 +102,10 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         """Stop or start drawing."""
         self.cockpit.toggle_pause()
 
+    def do_take_back(self) -> None:
+        """Take back a fix that was confirmed a moment ago."""
+        self.cockpit.take_back()
+
     def do_help(self) -> None:
         """Show the help."""
         self.cockpit.open("help", self.KEYS)

@@ -85,6 +85,7 @@ KEYS = keys.KeyTable(
                 ),
                 keys.Key("drop", ("d",), "drop", "Drop the newest override or word.", 8, _needs_overrides, quiet=True),
                 keys.Key("open", ("o",), "open", "Launch a file: your own script, or a layout, by its path.", 6),
+                keys.Key("auto", ("H",), "hands-off", "Launch it so that it goes on by itself after faults."),
                 keys.Key("filter", ("/",), "filter", "Show only presets with these words.", 9),
                 keys.Key("copy", ("y",), "copy", "Copy the commands, or the script where it is shown."),
             ),
@@ -109,6 +110,7 @@ class LaunchScreen(CockpitScreen):
         self.script_pane = ScriptPane(id="script")
         self.overrides: tuple[str, ...] = ()
         self.with_script = False
+        self.auto = False
         self._wished = preset
         self._typing: tuple[str, ...] | None = None
         """What is set, with what is being typed once it has its form."""
@@ -235,7 +237,7 @@ class LaunchScreen(CockpitScreen):
 
     def crumbs(self) -> Sequence[str]:
         """Where you are, and where it would run."""
-        return ["launch", f"on {self.cluster}"]
+        return ["launch", f"on {self.cluster}", *(["hands-off"] if self.auto else [])]
 
     def mover(self) -> PresetList:
         """The presets."""
@@ -252,7 +254,7 @@ class LaunchScreen(CockpitScreen):
     def do_submit(self) -> None:
         """Launch what is shown."""
         self._launching = True
-        self.cockpit.controller.launch(*self._asked)
+        self.cockpit.controller.launch(*self._asked, self.auto)
         self.cockpit.say(f"launching {self._asked[0]} {self.cockpit.glyphs.ellipsis}")
 
     def do_set(self) -> None:
@@ -314,6 +316,11 @@ class LaunchScreen(CockpitScreen):
         for override in self._fix():
             self.overrides = with_override(self.overrides, override)
         self._changed(at_once=True)
+
+    def do_auto(self) -> None:
+        """Launch in hands-off mode, or not."""
+        self.auto = not self.auto
+        self.cockpit.say(f"hands-off mode {'on' if self.auto else 'off'} for this launch")
 
     def do_copy(self) -> None:
         """Copy the commands, or the script where it is shown."""

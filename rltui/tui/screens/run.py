@@ -72,7 +72,7 @@ KEYS = keys.KeyTable(
                 keys.Key(
                     "choose_log", ("o",), "which log", "Choose a log, or all of them together.", 2, _in_log, quiet=True
                 ),
-                keys.Key("follow", ("f",), "follow", "Stay at the end of the log.", 3, _in_log, quiet=True),
+                keys.Key("follow", ("F",), "follow", "Stay at the end of the log.", 3, _in_log, quiet=True),
                 keys.Key("search", ("/",), "search", "Search the log.", 6),
                 keys.Key("next_hit", ("n",), "next hit", "Go to the next hit of the search.", 0, _needs_search),
                 keys.Key("previous_hit", ("N",), "hit before", "Go to the hit before.", 0, _needs_search),

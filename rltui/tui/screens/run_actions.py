@@ -38,11 +38,15 @@ ACT = keys.KeyGroup(
     "acting on a run, always previewed first",
     (
         keys.Key("why", ("!",), "why", "Why it died or stands still: causes, evidence, remedies.", 3, keys.needs_run),
+        keys.Key(
+            "fix", ("f",), "fix", "Preview one fix for all causes: change, nodes to avoid, resubmission.", 0, _can_act
+        ),
         keys.Key("actions", ("x",), "act", "A menu of all actions, with the reason where one cannot be done.", 4),
         keys.Key("cancel", ("c",), "cancel", "Cancel the run.", 5, _can_cancel),
         keys.Key("resubmit", ("r",), "resubmit", "Start a new attempt from the newest checkpoint.", 0, _can_act),
         keys.Key("exclude", ("e",), "exclude", "Resubmit without some of its nodes.", 0, _can_exclude),
         keys.Key("lower_memory", ("m",), "less memory", "Resubmit with a lower memory peak.", 0, _can_act),
+        keys.Key("auto", ("H",), "hands-off", "Let it go on by itself after faults, or stop that.", 0, _can_act),
         keys.Key("edit", ("s",), "edit", "Resubmit with changes: key.path=value.", 0, _can_act),
     ),
 )
@@ -109,6 +113,14 @@ class RunActions:
     def do_lower_memory(self) -> None:
         """Ask what would lower the memory peak."""
         self._ask("lower_memory")
+
+    def do_fix(self) -> None:
+        """Ask what mends everything that is known to be wrong."""
+        self._ask("fix")
+
+    def do_auto(self) -> None:
+        """Ask what hands-off mode would do, or what its end would."""
+        self._ask("auto")
 
     def do_edit(self) -> None:
         """Type what a resubmission is to change."""

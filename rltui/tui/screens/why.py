@@ -24,10 +24,6 @@ END_FILE = "end.json"
 """What the attempt's end is quoted as: it is no log."""
 
 
-def _can_apply(context: keys.KeyContext) -> str:
-    return keys.may_change(context) or ("" if context.has_fix else "no remedy here can be applied from the cockpit")
-
-
 def _leads_somewhere(context: keys.KeyContext) -> str:
     return "" if context.can_open else "this line leads nowhere"
 
@@ -45,7 +41,7 @@ KEYS = keys.KeyTable(
                     1,
                     _leads_somewhere,
                 ),
-                keys.Key("fix", ("f",), "fix", "Preview the best remedy of this cause.", 2, _can_apply),
+                keys.Key("fix", ("f",), "fix", "Preview one fix for all causes.", 2, keys.may_change),
                 keys.Key("again", ("r",), "look again", "Read the logs again.", 3),
                 keys.Key("copy", ("y",), "copy", "Copy the line under the cursor.", 4),
             ),
@@ -101,9 +97,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
     def key_context(self) -> KeyContext:
         """The line under the cursor decides."""
         row = self.pane.selected
-        return keys.KeyContext(
-            readonly=self.cockpit.readonly, can_open=row is not None and row.leads, has_fix=self._best_fix() is not None
-        )
+        return keys.KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.leads)
 
     def moved(self) -> None:
         """The footer depends on the line."""
@@ -112,13 +106,6 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
     def on_line_opened(self) -> None:
         """A double click opens."""
         self.act("open")
-
-    def _best_fix(self) -> WhyRemedy | None:
-        report, row = self.pane.report, self.pane.selected
-        if report is None or not report.findings:
-            return None
-        finding = report.findings[max(0, row.finding)] if row is not None else report.findings[0]
-        return next((fix for fix in finding.fixes if fix.can_apply), None)
 
     def do_open(self) -> None:
         """Go to the line in the log, or preview the remedy."""
@@ -144,10 +131,8 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         self.cockpit.ask(Ask(action, self.run_id, fix.overrides, fix.exclude))
 
     def do_fix(self) -> None:
-        """Preview the best remedy of the cause under the cursor."""
-        fix = self._best_fix()
-        if fix is not None:
-            self._apply(fix)
+        """Preview one fix for all causes."""
+        self.cockpit.ask(Ask("fix", self.run_id))
 
     def do_again(self) -> None:
         """Read the logs again."""

@@ -8,6 +8,7 @@ from rltui.tui import braille, formats, progress
 from rltui.tui.compose import Section
 from rltui.tui.spans import Line, cell_width, clip, cut, line, width_of, wrapped
 from rltui.tui.states import run_look
+from rltui.watch.silence import no_step_words
 
 if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
@@ -75,7 +76,9 @@ def step_bar(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
         words = f"{step:>{len(str(steps))}}/{steps} {share * 100:5.1f}%"
     tail: list[Span] = [(f" {words}", "text")]
     left = progress.remaining_s(summary, snapshot.metrics, snapshot.taken_at)
-    if left is not None:
+    if summary.no_step_s:
+        tail.append((f"  {no_step_words(summary)}", "attention"))
+    elif left is not None:
         tail += [("  to go ", "dim"), (f"{formats.duration(left):>5}", "text")]
     full, empty = braille.bar(share, max(4, width - 4 - width_of(tail)), glyphs)
     done: Role = "accent" if summary.is_live else "dim"
@@ -129,4 +132,7 @@ def section(snapshot: RunSnapshot, glyphs: Glyphs, left: tuple[Span, ...]) -> Se
         right = ((f"{ran} of {formats.duration(job.time_limit_s)}", "dim"),)
     if job is not None and job.restarts:
         right = ((f"requeued {job.restarts}{glyphs.times}  ", "attention"), *right)
+    if summary.hands_off:
+        on = summary.hands_off == "on"
+        right = (("hands-off  ", "ok") if on else ("hands-off ended  ", "attention"), *right)
     return Section(left, right, body, least=1, wanted=rows, rank=0)

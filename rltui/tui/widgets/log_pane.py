@@ -155,9 +155,9 @@ class LogPane(ListPane):
         where = f"{last}/{len(self.lines)}"
         if self._is_tail and self.part is None and self._tail is not None:
             where += f" {glyphs.dot} end of {formats.size(self._tail.offset) if self._tail.offset else 'the logs'}"
-        right: tuple[Span, ...] = ((f"{where}  ", "dim"), ("follow", "ok") if self.following else ("f follows", "dim"))
+        right: tuple[Span, ...] = ((f"{where}  ", "dim"), ("follow", "ok") if self.following else ("F follows", "dim"))
         if self.part is not None:
-            right = (("f back to the end", "dim"),)
+            right = (("F back to the end", "dim"),)
         if self._expected:
             right = ((self._expected, "waiting"),)
         return [rule(left, right, self.size.width, glyphs)]

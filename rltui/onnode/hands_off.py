@@ -1,0 +1,67 @@
+"""Hands-off mode on the node: whether it is on for a run, and who decides when an attempt has ended.
+
+Nothing stays on a login node. What watches is the attempt's own process, and what decides is a short program that it
+starts as its last deed, in the allocation or beside the run (``rltui/service/hands_off.py``).
+"""
+
+import os
+import subprocess
+import sys
+from typing import Dict, Optional
+
+from rltui.onnode import rundir
+
+DECISION_S = 100.0
+"""How long deciding and submitting may hold an allocation that has nothing else to do."""
+
+STATE = ".hands-off"
+"""Folder of the run root where the journal of these decisions is: a node may have no home."""
+
+_NOT_FOR_A_NEW_JOB = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_")
+
+
+def is_on(attempt: str) -> bool:
+    """Whether the run of the attempt in ``attempt`` is to go on by itself."""
+    told = rundir.read_json(os.path.join(_run(attempt), rundir.HANDS_OFF)) or {}
+    return bool(told.get("on"))
+
+
+def decide(attempt: str, wait_s: Optional[float]) -> None:
+    """Have somebody decide how the run goes on after the end of its attempt.
+
+    Args:
+        attempt: The attempt's directory, with its end in it.
+        wait_s: How long to wait for that; None: not at all, as what decides may outlive this process.
+    """
+    attempt = os.path.abspath(attempt)
+    with open(os.path.join(attempt, "hands-off.log"), "ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "rltui.service.hands_off", attempt],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=attempt,
+            env=_environment(attempt),
+            start_new_session=True,
+        )
+    if wait_s is None:
+        return
+    try:
+        child.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        rundir.log_event(attempt, "warning", "hands-off: no decision within %.0f s" % wait_s)
+
+
+def _environment(attempt: str) -> Dict[str, str]:
+    """What this process has, but for the attempt's mark and for what Slurm would read as options of the new job."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_FOR_A_NEW_JOB)}
+    kept.pop(rundir.ATTEMPT_VARIABLE, None)
+    root = os.path.dirname(_run(attempt))
+    state = os.path.join(root, STATE)
+    kept.update(RLTUI_RUN_ROOT=root, RLTUI_STATE_DIR=state, RLTUI_CACHE_DIR=state)
+    return kept
+
+
+def _run(attempt: str) -> str:
+    return os.path.dirname(os.path.dirname(os.path.abspath(attempt)))

@@ -1,0 +1,84 @@
+"""Whether an attempt stands still: each stage has its own deadline, and steps are held against the run's own history.
+
+Steps of RL take seconds or half an hour, so a stall is relative; until there are three steps there is nothing to
+compare with, and the first ones may compile.
+"""
+
+import json
+import os
+import statistics
+import time
+from typing import Dict, List, Optional
+
+from rltui.onnode import rundir
+
+STAGE_S: Dict[str, float] = {
+    "preflight": 300.0,
+    "ray-up": 600.0,
+    "placing": 900.0,
+    "loading": 3600.0,
+    "saving": 3600.0,
+}
+"""Longest that each stage takes where nothing is wrong; queueing and training have no such bound."""
+
+LEAST_STEPS = 3
+FIRST_STEPS_S = 3600.0
+STALL_S, STALL_MEDIANS, STALL_LONGEST = 600.0, 4.0, 2.0
+"""No new step for longer than these seconds, medians of a step, and longest steps is a stall."""
+
+TAIL_BYTES = 1 << 18
+SCALE = "RLTUI_DEADLINE_SCALE"
+"""Environment variable that shortens all these seconds, for tests: 0.01 makes ten minutes six seconds."""
+
+
+def standstill(attempt: str, now: Optional[float] = None) -> str:
+    """Say in a sentence what takes too long in the attempt; empty where it gets on.
+
+    Args:
+        attempt: The attempt's directory.
+        now: Epoch seconds; None: this moment.
+    """
+    now = time.time() if now is None else now
+    by = scale()
+    stage = rundir.read_json(os.path.join(attempt, rundir.STAGE)) or {}
+    name, since = str(stage.get("stage")), float(stage.get("since") or now)
+    if name in STAGE_S and now - since > STAGE_S[name] * by:
+        return "stage %s lasts %.0f s, %.0f are usual" % (name, now - since, STAGE_S[name] * by)
+    if name != "training" or str(stage.get("detail") or "").startswith(rundir.EVALUATING):
+        return ""
+    return _stalled(step_times(attempt), since, now, by)
+
+
+def step_times(attempt: str) -> List[float]:
+    """When the newest steps were done, epoch seconds, oldest first."""
+    text = rundir.read_tail(os.path.join(attempt, rundir.METRICS), limit=TAIL_BYTES)
+    return [time for time in map(_time_of, text.splitlines()) if time]
+
+
+def _time_of(line: str) -> float:
+    """When a step was done; 0 where the line is cut at its beginning, or torn."""
+    try:
+        return float(json.loads(line)["time"])
+    except (ValueError, KeyError, TypeError):
+        return 0.0
+
+
+def _stalled(times: List[float], since: float, now: float, by: float) -> str:
+    if len(times) < LEAST_STEPS:
+        waited = now - max([since, *times])
+        limit = FIRST_STEPS_S * by
+        return "no new step for %.0f s, and fewer than %d so far" % (waited, LEAST_STEPS) if waited > limit else ""
+    took_s = [times[i + 1] - times[i] for i in range(len(times) - 1)]
+    median = statistics.median(took_s)
+    waited = now - max(times[-1], since)
+    if waited > max(STALL_S * by, STALL_MEDIANS * median, STALL_LONGEST * max(took_s)):
+        return "no new step for %.0f s, a step takes %.1f s" % (waited, median)
+    return ""
+
+
+def scale() -> float:
+    """By how much all deadlines are shortened."""
+    try:
+        return float(os.environ.get(SCALE) or 1.0)
+    except ValueError:
+        return 1.0

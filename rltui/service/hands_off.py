@@ -1,0 +1,226 @@
+"""Hands-off mode: what is known of an attempt's end, the decision, and the new attempt.
+
+The attempt's own process starts this program as its last deed (``onnode/hands_off.py``), on the node, with the files at
+hand; the rules are in ``hands_off_rules.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rltui.errors import ClusterError, RltuiError
+from rltui.onnode import progress, rundir
+from rltui.onnode.tell_once import tell_words
+from rltui.service.hands_off_rules import Record, Situation, decide, policy_of, read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.diagnose.cause import Recovery
+    from rltui.service.context import Context
+    from rltui.service.one_fix import CauseFix
+    from rltui.watch.snapshots import RunSummary
+
+ENDED_S = 60.0
+"""How long to wait for the scheduler to agree that the attempt is over."""
+
+SUBMIT_TRIES_S = (0.0, 10.0, 30.0)
+"""A scheduler that does not answer is asked again after these seconds; what is unknown is never asked twice."""
+
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""Exit codes of a trainer, or of a shell that waited for one, that was killed without a word."""
+
+
+def situation_of(context: Context, run: RunSummary) -> Situation:
+    """What is known of the end of ``run``'s newest attempt.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    from rltui.runs.script_job import read_script_job
+    from rltui.service.describe import attempt_path, newest_checkpoint_step
+
+    attempt = Path(attempt_path(run))
+    end = rundir.read_json(str(attempt / rundir.END)) or {}
+    script = read_script_job(context.cluster.client, str(attempt))
+    causes, proven = causes_of(context, run, end)
+    excluded, known, spare = _nodes(context, run)
+    return Situation(
+        now=time.time(),
+        attempt=run.attempt,
+        outcome=str(end.get("outcome") or "lost"),
+        reason=str(end.get("reason") or ""),
+        causes=causes,
+        step=run.stage.step or 0,
+        checkpoint_step=newest_checkpoint_step(context, run),
+        can_resume=script is None or script.dialect.resume.possible,
+        gpu_hours=gpu_hours_of(Path(run.path), run.nodes * run.gpus_per_node),
+        excluded=excluded,
+        known_nodes=known,
+        spare_nodes=spare,
+        is_proven=proven,
+    )
+
+
+def causes_of(context: Context, run: RunSummary, end: dict[str, Any]) -> tuple[tuple[CauseFix, ...], bool]:
+    """Why the attempt ended and what helps; and whether a change of the layout is known to fit."""
+    from rltui.service.one_fix import CauseFix, compose_causes
+
+    def once(cause: str, sentence: str, recovery: Recovery = "restart") -> tuple[tuple[CauseFix, ...], bool]:
+        return (CauseFix(cause=cause, recovery=recovery, sentence=sentence),), True
+
+    outcome = end.get("outcome")
+    if outcome == "time-limit":
+        return once("slurm_time_limit", "goes on in a new job, as the time limit came first")
+    if end.get("slurm") == "PREEMPTION":
+        return once("slurm_preempted", "goes on in a new job, as Slurm took this one's nodes for another")
+    if outcome in ("finished", "cancelled"):
+        return (), True
+    if end.get("hung"):
+        return once("run_stalled", f"a new attempt, as this one stood still: {end['hung']}")
+    causes = compose_causes(context, run)
+    if not causes and outcome == "lost":
+        return once("lost", "a new attempt, as this one's processes vanished without a word")
+    if not causes and end.get("exit_code") in KILLED:
+        return once("killed", "a new attempt, as somebody killed this one's trainer from outside")
+    return causes, all(one.recovery != "change" or one.is_proven for one in causes)
+
+
+def _nodes(context: Context, run: RunSummary) -> tuple[int, int, int | None]:
+    """How many nodes are left out, how many the partition has, and how many it could lose."""
+    from rltui.service.resubmit import changed
+
+    layout = changed(context, run, (), ()).layout
+    if layout is None or context.cluster.profile.scheduler == "local":
+        return 0, 0, None
+    from rltui.service.eligible import eligible_nodes
+
+    left = eligible_nodes(context, layout)
+    if left is None:
+        return len(layout.slurm.exclude), 0, None
+    return len(layout.slurm.exclude), left.known, left.eligible - layout.hardware.nodes
+
+
+def gpu_hours_of(run: Path, gpus: int) -> float:
+    """GPU-hours of all attempts that have ended, from when each got its nodes; CPU runs have none."""
+    total = 0.0
+    for attempt in sorted((run / rundir.ATTEMPTS).glob("[0-9]*")):
+        stage = rundir.read_json(str(attempt / rundir.STAGE)) or {}
+        end = rundir.read_json(str(attempt / rundir.END)) or {}
+        began = [one["at"] for one in stage.get("history", []) if one.get("stage") not in ("submitted", "queued")]
+        if began and end.get("at"):
+            total += max(0.0, float(end["at"]) - float(began[0]))
+    return total / 3600 * gpus
+
+
+def take(context: Context, run_path: Path) -> Record | None:
+    """Decide how the run goes on whose newest attempt has ended, and do it; None where nothing is to be decided.
+
+    Raises:
+        RltuiError: It could not be submitted.
+    """
+    told = rundir.read_json(str(run_path / rundir.HANDS_OFF)) or {}
+    run = _once_ended(context, run_path.name)
+    if not told.get("on") or run is None or run.last_attempt > run.attempt:
+        return None  # switched off, alive, or a chain's next job waits already
+    situation = situation_of(context, run)
+    record = decide(policy_of(told), read_records(run_path), situation)
+    attempt = rundir.attempt_folder(str(run_path), run.attempt)
+    if record.decision == "stop":
+        _note(run_path, attempt, record, situation.outcome)
+        if situation.outcome != "finished":
+            rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
+        return record
+    _submit(context, run, record)
+    _note(run_path, attempt, record, situation.outcome)
+    return record
+
+
+def _once_ended(context: Context, run_id: str) -> RunSummary | None:
+    """The run as soon as its attempt counts as over: its end is written, and the process that wrote it goes."""
+    deadline = time.monotonic() + ENDED_S
+    while True:
+        run = context.find(run_id)
+        if run.end is not None or not run.is_live:
+            return run
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.5)
+
+
+def _submit(context: Context, run: RunSummary, record: Record) -> None:
+    from rltui.cluster.cluster import SubmitUnknownError
+    from rltui.service.resubmit import resubmit
+
+    hold_s = record.hold_s * progress.scale()
+    if context.cluster.profile.scheduler == "local" and hold_s:
+        time.sleep(hold_s)
+    for number, pause_s in enumerate(SUBMIT_TRIES_S, start=1):
+        time.sleep(pause_s)
+        try:
+            launched = resubmit(context, run, record.overrides, record.exclude, unchecked=True)
+            break
+        except SubmitUnknownError:
+            raise
+        except ClusterError:
+            if number == len(SUBMIT_TRIES_S):
+                raise
+    if context.cluster.profile.scheduler == "slurm" and hold_s:
+        context.cluster.client.run(
+            ["scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{hold_s:.0f}"], timeout_s=30
+        )
+
+
+def _note(run_path: Path, attempt: str, record: Record, outcome: str) -> None:
+    """Write a decision where people and programs look: the run's own list, the attempt's events, and messages."""
+    rundir.append_line(str(run_path / rundir.DECISIONS), msgspec.to_builtins(record))
+    words = f"attempt {record.next_attempt}" if record.decision == "restart" else "stopped"
+    rundir.log_event(attempt, "hands-off", f"{words}: {record.cause}: {record.why}")
+    if record.decision == "restart":
+        tell_words(attempt, "fixed", f"{words}: {record.why}")
+    elif outcome not in ("finished", "cancelled"):
+        tell_words(attempt, "needs you", record.why)
+
+
+def _context(told: dict[str, Any]) -> Context:
+    """The run's cluster as its own nodes see it: without a way there."""
+    from rltui.cluster.open_cluster import cluster_of
+    from rltui.cluster.profile import LOCAL, Profile
+    from rltui.service.context import Context
+
+    profile = msgspec.convert(told["profile"], Profile)
+    if profile.name == LOCAL:
+        return Context()
+    return Context(profile.name, cluster=cluster_of(profile))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Entry point: ``python -m rltui.service.hands_off ATTEMPT``, on a node, after the attempt's end."""
+    attempt = Path(argv[0]).absolute()
+    run_path = attempt.parent.parent
+    told = rundir.read_json(str(run_path / rundir.HANDS_OFF)) or {}
+    os.umask(0o077)
+    try:
+        context = _context(told)
+        try:
+            record = take(context, run_path)
+        finally:
+            context.close()
+    except RltuiError as error:
+        rundir.log_event(str(attempt), "warning", f"hands-off: not started again: {error.message}")
+        sys.stderr.write(f"{error.message}\n{error.hint}\n")
+        return 1
+    sys.stderr.write(json.dumps(msgspec.to_builtins(record)) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,195 @@
+"""Hands-off mode: whether a run goes on after an attempt's end, from what is known of it; in doubt it stops."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Struct, structs
+
+from rltui.onnode import rundir
+from rltui.watch.lines import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rltui.service.one_fix import CauseFix
+
+HOLDS_S = (0.0, 0.0, 300.0, 1200.0)
+"""How long a new attempt waits, by how many attempts in a row brought no new checkpoint: what fails again and again
+gets rarer (5 and 20 minutes)."""
+
+
+class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Guard rails of a run."""
+
+    max_restarts: int = 20
+    max_without_progress: int = 3
+    """Attempts in a row that bring no new checkpoint."""
+    max_gpu_hours: float = 0.0
+    """Of all attempts together; 0: no limit."""
+    max_excluded: float = 0.1
+    """Of the partition's nodes; one may always be left out."""
+    quiet_hours: str = ""
+    """``22:00-07:00``: in these hours nothing is started; it waits for their end."""
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """A decision that was taken, a line of ``hands-off.jsonl``."""
+
+    time: float
+    attempt: int
+    decision: Literal["restart", "stop"]
+    cause: str
+    why: str
+    step: int = 0
+    checkpoint_step: int | None = None
+    overrides: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    hold_s: float = 0.0
+    next_attempt: int = 0
+
+
+class Situation(Struct, frozen=True, kw_only=True):
+    """What is known when an attempt has ended."""
+
+    now: float
+    attempt: int
+    outcome: str
+    """One of ``rundir.OUTCOMES``."""
+    reason: str = ""
+    causes: tuple[CauseFix, ...] = ()
+    step: int = 0
+    checkpoint_step: int | None = None
+    can_resume: bool = True
+    gpu_hours: float = 0.0
+    excluded: int = 0
+    """Nodes that are left out already."""
+    known_nodes: int = 0
+    """Of the partition; 0: nobody knows."""
+    spare_nodes: int | None = None
+    """Usable ones beyond those that the run needs; None: nobody knows."""
+    is_proven: bool = True
+    """Whether an estimate says that the changed layout fits; True where nothing is changed."""
+
+
+def decide(policy: Policy, past: Sequence[Record], now: Situation) -> Record:
+    """Whether the run goes on, with what, when, and why; in doubt it does not."""
+    stop = _why_not(policy, past, now)
+    cause = now.causes[0].cause if now.causes else now.outcome
+    record = Record(
+        time=now.now,
+        attempt=now.attempt,
+        decision="stop" if stop else "restart",
+        cause=cause,
+        why=stop or "; ".join(one.sentence for one in now.causes) or now.reason,
+        step=now.step,
+        checkpoint_step=now.checkpoint_step,
+    )
+    if stop:
+        return record
+    in_vain = _without_progress(past, now)
+    hold_s = HOLDS_S[min(in_vain, len(HOLDS_S) - 1)] + quiet_s(policy.quiet_hours, now.now)
+    return structs.replace(
+        record,
+        overrides=tuple(word for one in now.causes for word in one.overrides),
+        exclude=tuple(dict.fromkeys(node for one in now.causes for node in one.exclude)),
+        hold_s=hold_s,
+        next_attempt=now.attempt + 1,
+    )
+
+
+def _why_not(policy: Policy, past: Sequence[Record], now: Situation) -> str:
+    """Why the run is left as it is; empty: it goes on."""
+    restarts = [one for one in past if one.decision == "restart"]
+    unmended = [one for one in now.causes if not one.helps]
+    if now.outcome == "finished":
+        return "all steps are done"
+    if not now.causes:
+        return now.reason if now.outcome == "cancelled" else f"no known cause, so nobody knows what helps: {now.reason}"
+    if unmended:
+        return f"{unmended[0].cause} needs a person: {unmended[0].sentence}"
+    if not now.can_resume:
+        return "the training cannot go on from a checkpoint"
+    return _repeats(restarts, now) or _limits(policy, past, restarts, now)
+
+
+def _repeats(restarts: Sequence[Record], now: Situation) -> str:
+    cause = now.causes[0]
+    same = [one for one in restarts if one.cause == cause.cause]
+    if cause.recovery == "change" and same:
+        return f"{cause.cause} again, after {' '.join(same[-1].overrides)}"
+    if not now.is_proven:
+        return f"no estimate says that {' '.join(cause.overrides)} is enough"
+    if cause.cause not in PASSING and same and same[-1].step == now.step:
+        return f"{cause.cause} a second time at step {now.step}"
+    return ""
+
+
+PASSING = frozenset({"slurm_time_limit", "slurm_preempted", "slurm_node_fail"})
+"""Ends that say nothing of the run, wherever they come."""
+
+
+def _limits(policy: Policy, past: Sequence[Record], restarts: Sequence[Record], now: Situation) -> str:
+    if len(restarts) >= policy.max_restarts:
+        return f"it was started again {len(restarts)} times already (max_restarts)"
+    in_vain = _without_progress(past, now)
+    if in_vain >= policy.max_without_progress:
+        return f"{in_vain + 1} attempts in a row brought no new checkpoint (max_without_progress)"
+    if policy.max_gpu_hours and now.gpu_hours >= policy.max_gpu_hours:
+        return f"{now.gpu_hours:.1f} GPU-hours are used (max_gpu_hours={policy.max_gpu_hours:g})"
+    new = {node for one in now.causes for node in one.exclude}
+    allowed = max(1, int(policy.max_excluded * now.known_nodes))
+    if new and now.excluded + len(new) > allowed:
+        return f"{now.excluded} nodes are left out already, and {allowed} may be (max_excluded)"
+    if new and now.spare_nodes is not None and len(new) > now.spare_nodes:
+        return f"without {', '.join(sorted(new))} too few nodes are left"
+    return ""
+
+
+def _without_progress(past: Sequence[Record], now: Situation) -> int:
+    """How many restarts before brought no checkpoint newer than the one they began from, this attempt included."""
+    count = 0
+    newest = now.checkpoint_step
+    for one in reversed([one for one in past if one.decision == "restart"]):
+        if one.checkpoint_step != newest or one.cause in PASSING:
+            break
+        count += 1
+    return count
+
+
+def quiet_s(hours: str, now: float) -> float:
+    """Seconds until the quiet hours end in which ``now`` lies, by the node's own clock; 0 outside of them.
+
+    Args:
+        hours: ``22:00-07:00``, or nothing.
+        now: Epoch seconds.
+    """
+    if not hours:
+        return 0.0
+    start, end = (_minutes(word) for word in hours.split("-"))
+    local = datetime.datetime.fromtimestamp(now)
+    at = local.hour * 60 + local.minute + local.second / 60
+    length, since = (end - start) % 1440, (at - start) % 1440
+    return (length - since) * 60 if since < length else 0.0
+
+
+def _minutes(word: str) -> int:
+    hour, _, minute = word.strip().partition(":")
+    return int(hour) * 60 + int(minute or 0)
+
+
+def read_records(run: Path) -> tuple[Record, ...]:
+    """The decisions that were taken for the run in the directory ``run``, oldest first; torn lines are left out."""
+    try:
+        lines = (run / rundir.DECISIONS).read_bytes().splitlines()
+    except OSError:
+        return ()
+    return tuple(record for line in lines if (record := decode(line, Record)) is not None)
+
+
+def policy_of(told: dict[str, Any]) -> Policy:
+    """The policy in ``hands-off.json``."""
+    return msgspec.convert(told.get("policy", {}), Policy)

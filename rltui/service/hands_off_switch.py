@@ -1,0 +1,121 @@
+"""Hands-off mode switched on and off, from the shell and the cockpit."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import structs
+
+from rltui.errors import RltuiError
+from rltui.onnode import rundir
+from rltui.service.cockpit import ActionPreview
+from rltui.service.hands_off_rules import Policy, quiet_s
+
+if TYPE_CHECKING:
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import RunSummary
+
+
+def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
+    """Let ``run`` go on by itself from now on; returns what that means, in a sentence.
+
+    Raises:
+        RltuiError: Nothing of rltui's runs in it, or its nodes cannot decide.
+        ClusterError: The cluster cannot be reached.
+    """
+    context.require_own(run)
+    profile = context.cluster.profile
+    if run.is_adopted:
+        raise RltuiError(f"{run.run_id} is adopted: nothing of rltui runs in it that could start it again.")
+    if profile.scheduler == "ray":
+        raise RltuiError("Runs on a standing Ray cluster cannot go on by themselves yet.", "rltui fix does it by hand.")
+    if run.state == "finished":
+        raise RltuiError(f"{run.run_id} is finished.")
+    if policy.quiet_hours:
+        _require_hours(policy.quiet_hours)
+    _require_packages(context)
+    near = structs.replace(profile, host="", user="", port=0, identity_file="", proxy_jump=[], transport="local")
+    told = {"schema": 1, "on": True, "since": time.time(), "policy": policy, "profile": near}
+    context.journal.write("hands-off", "done", run=run.run_id, cluster=context.name, on=True)
+    context.cluster.client.put(f"{run.path}/{rundir.HANDS_OFF}", msgspec.json.encode(told))
+    limits = f"at most {policy.max_restarts} times, {policy.max_without_progress} without a new checkpoint"
+    later = "" if run.is_live else f" It has ended: rltui fix {run.run_id} starts it."
+    return f"{run.run_id} goes on by itself, {limits}. rltui auto {run.run_id} --off ends that.{later}"
+
+
+def switch_off(context: Context, run: RunSummary) -> str:
+    """Let ``run`` be from now on; returns a sentence.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    context.require_own(run)
+    told = told_of(context, run)
+    if not told.get("on"):
+        return f"{run.run_id} is not in hands-off mode."
+    context.journal.write("hands-off", "done", run=run.run_id, cluster=context.name, on=False)
+    told = {**told, "on": False, "stopped": "switched off"}
+    context.cluster.client.put(f"{run.path}/{rundir.HANDS_OFF}", msgspec.json.encode(told))
+    return f"{run.run_id} is left alone from now on: what runs goes on, and nothing is started again."
+
+
+def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
+    """What switching hands-off mode of ``run`` to the other way would do.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    context.require_own(run)
+    on, policy = run.hands_off != "on", Policy()
+    if on:
+        lines: tuple[str, ...] = (
+            "after a fault of node, GPU, network or engine, a standstill, a time limit or a preemption, "
+            "a new attempt goes on from the newest checkpoint",
+            "an error of the run itself stops it, but for memory: there one change that is known to fit is tried once",
+            f"at most {policy.max_restarts} times, {policy.max_without_progress} without a new checkpoint, "
+            "and never twice for the same cause at the same step",
+            "the job's own process decides, also when this cockpit is closed; every decision is an event of the run",
+        )
+    else:
+        lines = ("what runs goes on, and nothing is started again when it ends",)
+    return ActionPreview(
+        run_id=run.run_id,
+        title=f"Let {run.run_id} go on by itself?" if on else f"End hands-off mode of {run.run_id}?",
+        consequences=lines,
+        commands=(f"rltui auto {run.run_id}{'' if on else ' --off'}",),
+        switches_on=on,
+    )
+
+
+def told_of(context: Context, run: RunSummary) -> dict[str, Any]:
+    """What ``hands-off.json`` says; empty where hands-off mode was never on.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    found = context.cluster.client.collect(run.path, [rundir.HANDS_OFF], 1 << 16)
+    return dict(json.loads(found[0].text or "{}")) if found else {}
+
+
+NEEDED = ("msgspec", "yaml", "jinja2")
+"""Packages without which a node can neither read a layout nor write a job script."""
+
+
+def _require_packages(context: Context) -> None:
+    argv = [context.cluster.python, "-c", f"import {', '.join(NEEDED)}"]
+    answer = context.cluster.client.run(argv, timeout_s=30)
+    if answer.rc:
+        raise RltuiError(
+            f"{context.cluster.python} lacks what decides on the node: {answer.err.strip().splitlines()[-1:]}.",
+            f"pip install {' '.join(NEEDED)} into it (yaml is PyYAML), or name another `python:` in the profile.",
+        )
+
+
+def _require_hours(words: str) -> None:
+    try:
+        quiet_s(words, 0.0)
+    except ValueError:
+        raise RltuiError(f"quiet_hours={words!r} are no hours.", "Such as 22:00-07:00.") from None

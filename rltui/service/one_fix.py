@@ -1,0 +1,247 @@
+"""One fix for everything that went wrong with a run: what its causes call for, checked together as one change."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
+
+from rltui.diagnose.index import CAUSES
+from rltui.diagnose.verdicts import SURE_ENOUGH
+from rltui.errors import RltuiError
+from rltui.layout.load import dump_layout, load_text
+from rltui.memory.layouts import estimate_roles
+from rltui.onnode import rundir
+from rltui.runs.directory import read_layout
+from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
+from rltui.service.describe import attempt_path
+from rltui.service.fixes import VICTIMS, choose
+from rltui.service.resubmit import changed, preview_resubmit
+from rltui.service.why import diagnose_run
+from rltui.service.why_report import remedy_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rltui.diagnose.cause import Recovery
+    from rltui.diagnose.verdicts import Diagnosis
+    from rltui.layout.schema import Layout
+    from rltui.service.cockpit import ActionPreview
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import RunSummary
+
+_NODE_FILES = (rundir.END, rundir.SLURM)
+
+SHARED_FAULT_NODES = 2
+"""From so many nodes on, a fault that all of a run's nodes have is no node's fault."""
+
+
+class CauseFix(Struct, frozen=True, kw_only=True):
+    """What is done about one cause."""
+
+    cause: str
+    recovery: Recovery
+    sentence: str
+    overrides: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    """For a person to run, where rltui cannot do it."""
+    is_proven: bool = True
+    """Whether every role fits its card by the estimate once this is changed; True where nothing is."""
+
+    @property
+    def helps(self) -> bool:
+        """Whether a new attempt with this may go better than the one before."""
+        return bool(self.overrides or self.exclude) or self.recovery == "restart"
+
+
+class Fix(Struct, frozen=True, kw_only=True):
+    """Everything that the causes at hand call for, in one change."""
+
+    causes: tuple[CauseFix, ...]
+    overrides: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def unmended(self) -> tuple[CauseFix, ...]:
+        """Causes that need a person: with them in place a new attempt ends the same way."""
+        return tuple(one for one in self.causes if not one.helps)
+
+
+def compose_fix(context: Context, run: RunSummary, overrides: Sequence[str] = (), exclude: Sequence[str] = ()) -> Fix:
+    """What mends ``run``: a change for each of its causes, and the user's own words last.
+
+    Raises:
+        RltuiError: Nothing is wrong with it, or nothing that rltui could change mends it.
+        ClusterError: The cluster cannot be reached.
+    """
+    if run.state == "finished":
+        raise RltuiError(f"{run.run_id} is finished: there is nothing to fix.")
+    fix = _put_together(compose_causes(context, run), overrides, exclude)
+    if not overrides and not exclude:
+        _require_remedy(run, fix)
+    return fix
+
+
+def compose_causes(context: Context, run: RunSummary) -> tuple[CauseFix, ...]:
+    """What helps against each cause of ``run`` that is sure enough, the first cause first.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    causes = [one for one in diagnose_run(context, run) if not one.secondary and one.confidence >= SURE_ENOUGH]
+    work = read_script_job(context.cluster.client, attempt_path(run)) or _layout(context, run)
+    found: list[CauseFix] = []
+    for cause in causes:
+        found.append(_fix_of(context, run, work, cause, found))
+    return tuple(found)
+
+
+def preview_fix(context: Context, run: RunSummary, fix: Fix) -> ActionPreview:
+    """What ``fix`` does to ``run``: a sentence a cause, the change, and where the new attempt goes on.
+
+    Raises:
+        RltuiError: The change is none.
+        ClusterError: The cluster cannot be reached.
+    """
+    preview = preview_resubmit(context, run, fix.overrides, fix.exclude)
+    words = [f"{one.cause}: {one.sentence}" for one in fix.causes]
+    return structs.replace(preview, title=f"Fix {run.run_id}?", consequences=(*words, *preview.consequences))
+
+
+def _layout(context: Context, run: RunSummary) -> Layout | None:
+    path = attempt_path(run)
+    return load_text(read_layout(context.cluster.client, path), f"{path}/{rundir.LAYOUT}").layout
+
+
+def _fix_of(
+    context: Context, run: RunSummary, work: Layout | ScriptJob | None, cause: Diagnosis, before: Sequence[CauseFix]
+) -> CauseFix:
+    """The first of a cause's remedies that leaves a layout which can run; a person's work where there is none."""
+    recovery = CAUSES[cause.id].recovery
+    for candidate in _candidates(context, run, work, cause, recovery):
+        taken = {word.partition("=")[0] for one in before for word in one.overrides}
+        own = tuple(word for word in candidate.overrides if word.partition("=")[0] not in taken)
+        candidate = structs.replace(candidate, overrides=own)
+        if candidate.helps and _can_run(context, run, [*before, candidate]):
+            return structs.replace(candidate, is_proven=_fits(work, [*before, candidate]))
+    remedy = next(iter(cause.remedies), None)
+    words = remedy.summary if remedy is not None else "nothing is known to mend it."
+    commands = remedy.commands if remedy is not None else ()
+    return CauseFix(cause=cause.id, recovery="person", sentence=words, commands=commands)
+
+
+def _candidates(
+    context: Context, run: RunSummary, work: Layout | ScriptJob | None, cause: Diagnosis, recovery: Recovery
+) -> Iterator[CauseFix]:
+    if cause.id in VICTIMS and work is not None and not isinstance(work, ScriptJob):
+        try:
+            memory = choose(work, (cause,), run.run_id)
+        except RltuiError:  # no setting lowers that peak any further
+            return
+        words = "; ".join(memory.words[1:] or memory.words)
+        yield CauseFix(cause=cause.id, recovery=recovery, sentence=words, overrides=memory.overrides)
+        return
+    nodes = _nodes_to_blame(context, run)
+    for remedy in map(remedy_words, cause.remedies):
+        exclude = tuple(node for node in remedy.exclude if node not in nodes.everywhere)
+        if remedy.safe != "never" and (remedy.overrides or exclude):
+            yield CauseFix(
+                cause=cause.id,
+                recovery=recovery,
+                sentence=remedy.summary,
+                overrides=_own_words(work, remedy.overrides),
+                exclude=exclude,
+            )
+    if recovery == "elsewhere" and nodes.bad:
+        words = f"keeps away from {', '.join(nodes.bad)}"
+        yield CauseFix(cause=cause.id, recovery=recovery, sentence=words, exclude=nodes.bad)
+    if recovery == "restart":
+        words = "a new attempt from the newest checkpoint, as it was not the run's own doing"
+        yield CauseFix(cause=cause.id, recovery=recovery, sentence=words)
+
+
+class _Nodes(Struct, frozen=True):
+    """Nodes that evidence blames, and those of a fault that all of them have."""
+
+    bad: tuple[str, ...] = ()
+    everywhere: frozenset[str] = frozenset()
+
+
+def _nodes_to_blame(context: Context, run: RunSummary) -> _Nodes:
+    """Nodes that the attempt's end or the scheduler names; where all of several are bad, it is none of them."""
+    texts = {file.path: file.text for file in context.cluster.client.collect(attempt_path(run), _NODE_FILES, LARGEST)}
+    ended, started = (_record(texts.get(name)) for name in _NODE_FILES)
+    of_job = run.job.failed_nodes if run.job is not None else ()
+    bad = tuple(dict.fromkeys([*ended.get("bad_nodes", {}), *of_job]))
+    nodes = started.get("nodes", [])
+    if len(nodes) >= SHARED_FAULT_NODES and set(bad) >= set(nodes):
+        return _Nodes((), frozenset(nodes))
+    return _Nodes(bad)
+
+
+def _record(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:  # torn
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _own_words(work: Layout | ScriptJob | None, overrides: Sequence[str]) -> tuple[str, ...]:
+    """Changes that a script's system has words for; a layout takes all."""
+    if not isinstance(work, ScriptJob):
+        return tuple(overrides)
+    return tuple(word for word in overrides if work.dialect.own_words(word))
+
+
+def _can_run(context: Context, run: RunSummary, parts: Sequence[CauseFix]) -> bool:
+    """Whether a check lets the next attempt start with all of ``parts``."""
+    fix = _put_together(parts, (), ())
+    try:
+        report = changed(context, run, fix.overrides, fix.exclude).report
+    except RltuiError:
+        return False
+    return report is None or report.ok
+
+
+def _fits(work: Layout | ScriptJob | None, parts: Sequence[CauseFix]) -> bool:
+    """Whether the estimate says of every role that it fits with all changes of ``parts``; True where there are none."""
+    words = _put_together(parts, (), ()).overrides
+    if not words:
+        return True
+    if work is None or isinstance(work, ScriptJob):
+        return False
+    try:
+        roles = estimate_roles(load_text(dump_layout(work), "", words).layout).roles
+    except RltuiError:
+        return False
+    return all(role.verdict in ("fits", "tight") for role in roles)
+
+
+def _put_together(parts: Sequence[CauseFix], overrides: Sequence[str], exclude: Sequence[str]) -> Fix:
+    words = [word for one in parts for word in one.overrides]
+    nodes = [node for one in parts for node in one.exclude]
+    return Fix(
+        causes=tuple(parts),
+        overrides=tuple(dict.fromkeys([*words, *overrides])),
+        exclude=tuple(dict.fromkeys([*nodes, *exclude])),
+    )
+
+
+def _require_remedy(run: RunSummary, fix: Fix) -> None:
+    """Refuse to start again what would end the same way, or what nothing is known to be wrong with."""
+    if not fix.causes:
+        live = "is live and nothing is known to be wrong with it" if run.is_live else "ended for no known cause"
+        raise RltuiError(
+            f"{run.run_id} {live}: there is no fix to offer.",
+            f"rltui why {run.run_id} shows what is known; rltui resubmit {run.run_id} [key=value …] starts it again.",
+        )
+    if fix.unmended:
+        first = fix.unmended[0]
+        todo = f" {first.commands[0]}" if first.commands else ""
+        raise RltuiError(
+            f"{first.cause} needs you: {first.sentence}{todo}",
+            f"Then: rltui resubmit {run.run_id}. A change of your own goes along: rltui fix {run.run_id} key=value …",
+        )

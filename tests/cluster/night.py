@@ -1,0 +1,402 @@
+"""A night that nobody watches: runs in hands-off mode, random faults, and what became of them.
+
+``make night [HOURS=0.1] [SEED=1]`` runs it on this machine, tests/cluster/test_night.py also on the lab's real Slurm.
+The trainer is a talker (a small program that speaks as verl does), so that an attempt takes seconds, and the deadlines
+are scaled to them; rltui, the job scripts, the driver, the guard and Slurm are the real ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from night_report import Outcome, report
+
+from rltui.onnode import rundir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lab import Lab
+
+ROOT = Path(__file__).parents[2]
+TALKERS = Path(__file__).parent / "talkers"
+SCALE = 0.005
+"""Of all deadlines: a standstill of ten minutes becomes three seconds."""
+STEP_S = 0.02
+SCRIPT = f"""#!/bin/bash
+#SBATCH --time=01:00:00
+PYTHONPATH={TALKERS} {sys.executable} -m verl.trainer.main_ppo trainer.default_local_dir=$PWD/checkpoints \\
+    trainer.resume_mode=disable trainer.total_training_steps=1000000 trainer.nnodes=1 trainer.n_gpus_per_node=1 \\
+    talker.step_s={STEP_S} "$@"
+"""
+LAST_WORDS = {
+    "collective timed out": "[rank3]:[E1123 10:00:00.1 ProcessGroupNCCL.cpp:629] [Rank 3] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum=84, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for "
+    "600021 milliseconds before timing out.",
+    "head lost": "ConnectionError: Could not find any running Ray instance. Please specify the one to connect to by "
+    "setting `--address` flag or `RAY_ADDRESS` environment variable.",
+    "port taken": "RuntimeError: The server socket has failed to listen on any local network address. "
+    "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+    "module missing": "ModuleNotFoundError: No module named 'flash_attn'",
+    "out of GPU memory": '  File "/w/verl/workers/actor/dp_actor.py", line 400, in update_policy\n    loss.backward()\n'
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.11 GiB "
+    "of which 1.20 GiB is free. Including non-PyTorch memory, this process has 77.80 GiB memory in use.",
+    "nobody knows": "AssertionError: batch of the reward manager is of another size",
+}
+RECOVERABLE = (
+    "trainer killed",
+    "trainer stopped",
+    "supervisor killed",
+    "collective timed out",
+    "head lost",
+    "port taken",
+)
+BY_SLURM = ("requeued by an admin", "node crashed")
+"""Faults after which Slurm itself starts the job again, so that nothing is to be decided."""
+
+FOR_A_PERSON = ("module missing", "out of GPU memory", "nobody knows", "cancelled", "cancelled by an admin")
+
+
+class Place(Protocol):
+    """Where runs are launched, and how faults get there."""
+
+    faults: tuple[str, ...]
+    """Besides those that every place knows."""
+
+    def rltui(self, *words: str) -> str:
+        """Run a verb that has to succeed."""
+
+    def run_path(self, run_id: str) -> Path:
+        """The run's directory, as this machine sees it."""
+
+    def folder(self, run_id: str) -> Path:
+        """Where the script of the run works."""
+
+    def inject(self, fault: str, night: Night) -> None:
+        """Do one of ``faults``."""
+
+
+class Here:
+    """This machine's own cluster."""
+
+    faults: tuple[str, ...] = ()
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder
+        own = {"RLTUI_RUN_ROOT": "runs", "RLTUI_STATE_DIR": "state", "RLTUI_CONFIG_DIR": "config"}
+        self._environment = {
+            **os.environ,
+            **{name: str(folder / value) for name, value in own.items()},
+            "PYTHONPATH": str(ROOT),
+            "RLTUI_DEADLINE_SCALE": str(SCALE),
+        }
+        (folder / "night.sh").write_text(SCRIPT)
+        (folder / "config").mkdir()
+        (folder / "pager").write_text(f'#!/bin/sh\necho "$RLTUI_NOTIFY_KIND" >>{folder}/told\n')
+        (folder / "pager").chmod(0o755)
+        notify = f"{{command: [{folder}/pager], events: [fixed, needs you]}}"
+        (folder / "config/clusters.yaml").write_text(f"local:\n  notify: {notify}\n")
+
+    def told(self) -> list[str]:
+        """What was told so far, by kind."""
+        try:
+            return (self.home / "told").read_text().splitlines()
+        except OSError:
+            return []
+
+    def rltui(self, *words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "rltui", *words],
+            capture_output=True, text=True, check=False, cwd=self.home, env=self._environment,
+            stdin=subprocess.DEVNULL, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, f"rltui {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def launch(self) -> str:
+        return self.rltui("launch", "--script", "night.sh", "--gpus-per-node", "0", "--auto").split()[-1]
+
+    def run_path(self, run_id: str) -> Path:
+        return self.home / "runs" / run_id
+
+    def folder(self, run_id: str) -> Path:
+        return self.home
+
+    def inject(self, fault: str, night: Night) -> None:
+        raise AssertionError(fault)
+
+
+PROFILE = f"""
+lab:
+  host: lab
+  transport: paramiko
+  scheduler: slurm
+  partition: gpu
+  gres: gpu:h100
+  gpus_per_node: 4
+  run_root: ~/runs
+  python: {sys.executable}
+  env: {{RLTUI_DEADLINE_SCALE: "{SCALE}"}}
+"""
+
+
+class There(Here):
+    """The lab's Slurm, over SSH."""
+
+    faults = BY_SLURM
+
+    def __init__(self, folder: Path, lab: Lab) -> None:
+        super().__init__(folder)
+        self.lab = lab
+        (folder / "config/clusters.yaml").write_text(PROFILE)
+        self._environment |= {"RLTUI_SSH_CONFIG": str(lab.ssh_settings().config)}
+        self._alice = Path(lab.folder, "home", "alice")
+
+    def launch(self) -> str:
+        folder = self.lab.exec("login", ["pwd"]).stdout.strip()
+        words = ("--nodes", "1", "--gpus-per-node", "1", "--folder", folder, "--cluster", "lab", "--auto")
+        return self.rltui("launch", "--script", "night.sh", *words).split()[-1]
+
+    def run_path(self, run_id: str) -> Path:
+        return self._alice / "runs" / run_id
+
+    def folder(self, run_id: str) -> Path:
+        return self._alice
+
+    def inject(self, fault: str, night: Night) -> None:
+        """What only a cluster can do: an admin's word, or a node that is gone."""
+        record = night.read("slurm.json")
+        job = str(record["job_id"])
+        if fault == "requeued by an admin":
+            self.lab.exec("login", ["scontrol", "requeue", job], user="root")
+        elif fault == "time limit":
+            self.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=1"])
+        elif fault == "cancelled by an admin":
+            self.lab.exec("login", ["scancel", job], user="root")
+        elif fault == "node crashed":
+            self.lab.crash(record["head"])
+        else:
+            super().inject(fault, night)
+
+
+@dataclass
+class Night:
+    """One run under fire."""
+
+    place: Any
+    seed: int
+    outcomes: list[Outcome] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    run_id: str = ""
+    run: Path = Path()
+
+    def start(self) -> None:
+        self.random = random.Random(self.seed)
+        self.run_id = self.place.launch()
+        self.run = self.place.run_path(self.run_id)
+
+    # what the files say
+
+    @property
+    def attempts(self) -> list[Path]:
+        return sorted((self.run / "attempts").glob("[0-9]*"))
+
+    @property
+    def attempt(self) -> Path:
+        return self.attempts[-1]
+
+    def read(self, name: str, attempt: Path | None = None) -> dict[str, Any]:
+        try:
+            return dict(json.loads(((attempt or self.attempt) / name).read_text()))
+        except (OSError, ValueError):
+            return {}
+
+    def step(self, attempt: Path | None = None) -> int:
+        return int(self.read("stage.json", attempt).get("step") or 0)
+
+    def saved(self) -> int:
+        try:
+            return int((self.place.folder(self.run_id) / "checkpoints/latest_checkpointed_iteration.txt").read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def decisions(self) -> list[dict[str, Any]]:
+        try:
+            return [json.loads(line) for line in (self.run / "hands-off.jsonl").read_text().splitlines()]
+        except OSError:
+            return []
+
+    def is_on(self) -> bool:
+        return bool(json.loads((self.run / "hands-off.json").read_text())["on"])
+
+    def pids(self, attempt: Path | None = None) -> list[int]:
+        """Processes with an attempt's mark, whoever's they are: the lab's are alice's, and seen from outside."""
+        mark = f"{rundir.ATTEMPT_VARIABLE}={self.read('job.json', attempt)['uuid']}"
+        return [pid for pid in _all_pids() if mark in _words(pid, "environ") and not _is_zombie(pid)]
+
+    def trainer(self) -> int:
+        return int(eventually(lambda: next((p for p in self.pids() if _runs(p, "main_ppo")), None), "the trainer"))
+
+    # one fault
+
+    def round(self, fault: str) -> None:
+        """Let the run make progress, do ``fault``, and see that what follows is right."""
+        before, first = self.attempt, self.step()
+        eventually(lambda: self.saved() > first and self.step() > first + 6, f"progress before {fault!r}")
+        decided, at, step = len(self.decisions()), time.time(), self.step()
+        self._inject(fault)
+        if fault in BY_SLURM:
+            fresh = eventually(lambda: self.attempt if self.attempt != before else None, f"{fault!r}: Slurm", 180)
+            began = eventually(lambda: self._first_step(fresh), f"a step after {fault!r}")
+            self.outcomes.append(Outcome(fault, 0.0, (fresh / "job.json").stat().st_mtime - at, began[1] - at))
+            self._check(before, fresh, fault)
+            return
+        decision = eventually(lambda: self.decisions()[decided:], f"a decision after {fault!r}")[0]
+        wanted = "stop" if fault in FOR_A_PERSON else "restart"
+        if decision["decision"] != wanted:
+            self.wrong.append(f"{fault}: {decision['decision']}, not {wanted}: {decision['why']}")
+        outcome = Outcome(fault, decision["time"] - at, None)
+        self.outcomes.append(outcome)
+        if decision["decision"] == "stop":
+            assert not self.is_on()
+            self.place.rltui("auto", self.run_id)
+            self.place.rltui("resubmit", self.run_id)
+        fresh = eventually(lambda: self.attempt if self.attempt != before else None, f"an attempt after {fault!r}")
+        if decision["decision"] == "restart":
+            outcome.submitted_s = (fresh / "job.json").stat().st_mtime - at
+        began = eventually(lambda: self._first_step(fresh), f"a step after {fault!r}")
+        outcome.training_s, outcome.lost_steps = began[1] - at, step - began[0] + 1
+        self._check(before, fresh, fault)
+
+    def _inject(self, fault: str) -> None:
+        if fault in LAST_WORDS:
+            (self.place.folder(self.run_id) / "checkpoints/last-words").write_text(LAST_WORDS[fault])
+        elif fault == "trainer killed":
+            os.kill(self.trainer(), signal.SIGKILL)
+        elif fault == "trainer stopped":
+            os.kill(self.trainer(), signal.SIGSTOP)
+        elif fault == "supervisor killed":
+            os.kill(self.read("supervisor.json")["pid"], signal.SIGKILL)
+        elif fault == "cancelled":
+            self.place.rltui("cancel", self.run_id, "--yes")
+        else:
+            self.place.inject(fault, self)
+
+    def _first_step(self, attempt: Path) -> tuple[int, float] | None:
+        try:
+            first = json.loads((attempt / "metrics.jsonl").read_text().splitlines()[0])
+        except (OSError, ValueError, IndexError):
+            return None
+        return int(first["step"]), float(first["time"])
+
+    def _check(self, before: Path, fresh: Path, fault: str) -> None:
+        """Nothing doubled, nothing left, nothing lost: one attempt lives, and it goes on from what was saved."""
+        numbers = [int(path.name) for path in self.attempts]
+        if numbers != list(range(1, len(numbers) + 1)) or self.attempt != fresh:
+            self.wrong.append(f"{fault}: attempts {numbers}")
+        trainers = [pid for pid in {*self.pids(before), *self.pids(fresh)} if _runs(pid, "main_ppo")]
+        same_job = self.read("job.json", before)["uuid"] == self.read("job.json", fresh)["uuid"]
+        if len(trainers) != 1 or (self.pids(before) and not same_job):
+            self.wrong.append(f"{fault}: {len(trainers)} trainers live, of {before.name} or {fresh.name}")
+        first, _ = self._first_step(fresh) or (0, 0.0)
+        if first > self.step(before) + 1 or first <= 1:
+            self.wrong.append(f"{fault}: went on at step {first} after step {self.step(before)}")
+        ended = self.read("end.json", before)
+        if ended.get("hung") and fault != "trainer stopped":
+            self.wrong.append(f"{fault}: a healthy attempt was ended: {ended['hung']}")
+
+    def stop(self) -> None:
+        """Switch it off, end the run, and see that nothing comes after it."""
+        self.place.rltui("auto", self.run_id, "--off")
+        number, decided = len(self.attempts), len(self.decisions())
+        self.place.rltui("cancel", self.run_id, "--yes")
+        if len(self.attempts) != number or len(self.decisions()) != decided:
+            self.wrong.append("something was started after hands-off mode had been switched off")
+
+
+def _all_pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _words(pid: int, name: str) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return []
+
+
+def _runs(pid: int, word: str) -> bool:
+    return any(word in one for one in _words(pid, "cmdline")[:4])
+
+
+def _is_zombie(pid: int) -> bool:
+    return not any(_words(pid, "cmdline"))
+
+
+def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 90.0) -> Any:
+    deadline = time.monotonic() + deadline_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s:g} s"
+        time.sleep(0.05)
+    return found
+
+
+def spend(night: Night, faults: list[str]) -> None:
+    """One run through ``faults``, in this order."""
+    night.start()
+    try:
+        for fault in faults:
+            night.round(fault)
+        night.stop()
+    finally:
+        for attempt in night.attempts:
+            for pid in night.pids(attempt):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def main() -> int:
+    """Entry point of ``make night``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    until = time.monotonic() + options.hours * 3600
+    nights: list[Night] = []
+    chance = random.Random(options.seed)
+    while time.monotonic() < until or not nights:
+        folder = Path(tempfile.mkdtemp(prefix="night-"))
+        nights.append(Night(Here(folder), seed=len(nights)))
+        try:
+            spend(nights[-1], chance.choices((*RECOVERABLE, *FOR_A_PERSON), weights=(*[3] * 6, *[1] * 4), k=10))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        print(
+            "\n".join(
+                report(
+                    [one for night in nights for one in night.outcomes],
+                    [line for night in nights for line in night.wrong],
+                    FOR_A_PERSON,
+                )
+            ),
+            end="\n\n",
+            flush=True,
+        )
+    return 1 if any(night.wrong for night in nights) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""What a night of faults came to, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Outcome:
+    """What became of one fault."""
+
+    fault: str
+    verdict_s: float
+    """From the fault to the decision."""
+    submitted_s: float | None
+    """From the fault to the next attempt's folder; None where the run was left to a person."""
+    training_s: float | None = None
+    """From the fault to the next attempt's first step."""
+    lost_steps: int = 0
+
+
+def goodput(outcomes: list[Outcome], faults_an_hour: float, checkpoint_s: float = 600.0) -> float:
+    """Share of the time in steps that are kept, at so many faults an hour.
+
+    A fault costs what was measured from it to the next attempt's first step, with the real deadlines in place of the
+    scaled ones (ten minutes until a standstill counts as one), and half the time between two checkpoints.
+    """
+    measured = [one for one in outcomes if one.submitted_s is not None and one.training_s is not None]
+    stalls = sum(one.fault == "trainer stopped" for one in measured) / len(measured)
+    down_s = sum(one.training_s or 0.0 for one in measured) / len(measured) + stalls * 600.0
+    return 3600.0 / faults_an_hour / (3600.0 / faults_an_hour + down_s + checkpoint_s / 2)
+
+
+def report(outcomes: list[Outcome], wrong: list[str], for_a_person: tuple[str, ...]) -> list[str]:
+    """What became of all faults, as lines, and what was wrong."""
+    rows = [f"{'fault':<22} {'times':>5} {'alone':>5} {'verdict s':>9} {'submitted s':>11} {'training s':>10}"]
+    for fault in dict.fromkeys(one.fault for one in outcomes):
+        of_it = [one for one in outcomes if one.fault == fault]
+        alone = [one for one in of_it if one.submitted_s is not None]
+        worst = [max((getattr(one, name) or 0.0) for one in of_it) for name in ("verdict_s", "training_s")]
+        submitted = f"{max(one.submitted_s or 0.0 for one in alone):.1f}" if alone else "–"
+        rows.append(f"{fault:<22} {len(of_it):>5} {len(alone):>5} {worst[0]:>9.1f} {submitted:>11} {worst[1]:>10.1f}")
+    recoverable = [one for one in outcomes if one.fault not in for_a_person]
+    done = [one for one in recoverable if one.submitted_s is not None]
+    rows.append(
+        f"{len(done)} of {len(recoverable)} recoverable faults ended without a person; {len(wrong)} things wrong"
+    )
+    if done:
+        rows += [f"goodput at one fault in {1 / rate:g} h: {100 * goodput(done, rate):.1f} %" for rate in (1.0, 0.25)]
+    return rows + wrong

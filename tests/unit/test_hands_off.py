@@ -1,0 +1,127 @@
+"""Hands-off mode: which ends it goes on from, with what, how often, and where it stops."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from rltui.service.hands_off_rules import HOLDS_S, Policy, Record, Situation, decide, quiet_s
+from rltui.service.one_fix import CauseFix
+
+STALL = CauseFix(cause="run_stalled", recovery="restart", sentence="stood still")
+LIMIT = CauseFix(cause="slurm_time_limit", recovery="restart", sentence="time limit")
+NODE = CauseFix(cause="xid_79_fell_off_bus", recovery="elsewhere", sentence="keeps away", exclude=("n7",))
+MEMORY = CauseFix(
+    cause="cuda_oom_fwd_bwd", recovery="change", sentence="halved", overrides=("roles.learner.micro_batch=2",)
+)
+BROKEN = CauseFix(cause="env_import_broken", recovery="person", sentence="install it")
+POLICY = Policy()
+
+
+def ended(*causes: CauseFix, **known: object) -> Situation:
+    values = {"now": 1e9, "attempt": 1, "outcome": "failed", "step": 40, "checkpoint_step": 30, **known}
+    return Situation(causes=causes, **values)
+
+
+def restart(cause: str = "run_stalled", **known: object) -> Record:
+    values = {"time": 1e9, "attempt": 1, "decision": "restart", "why": "", "step": 10, "checkpoint_step": 0, **known}
+    return Record(cause=cause, **values)
+
+
+@pytest.mark.parametrize("cause", [STALL, LIMIT, NODE, MEMORY])
+def test_a_fault_that_a_new_attempt_mends_gets_one(cause: CauseFix) -> None:
+    record = decide(POLICY, (), ended(cause))
+    assert (record.decision, record.cause, record.next_attempt) == ("restart", cause.cause, 2)
+    assert (record.overrides, record.exclude) == (cause.overrides, cause.exclude)
+    assert record.hold_s == 0
+
+
+@pytest.mark.parametrize(
+    ("situation", "words"),
+    [
+        (ended(outcome="finished"), "all steps are done"),
+        (ended(outcome="cancelled", reason="cancelled by the user"), "cancelled by the user"),
+        (ended(reason="exit 1"), "no known cause"),
+        (ended(BROKEN), "needs a person"),
+        (ended(STALL, BROKEN), "needs a person"),
+        (ended(STALL, can_resume=False), "cannot go on"),
+        (ended(structs.replace(MEMORY, is_proven=False), is_proven=False), "no estimate"),
+        (ended(NODE, excluded=1, known_nodes=10), "1 may be"),
+        (ended(NODE, known_nodes=100, spare_nodes=0), "too few nodes"),
+    ],
+)
+def test_it_stops_where_it_is_in_doubt(situation: Situation, words: str) -> None:
+    record = decide(POLICY, (), situation)
+    assert record.decision == "stop"
+    assert words in record.why
+    assert not record.next_attempt
+
+
+def test_the_same_cause_at_the_same_step_twice_is_the_end() -> None:
+    assert decide(POLICY, (restart(step=40),), ended(STALL)).decision == "stop"
+    assert decide(POLICY, (restart(step=39),), ended(STALL)).decision == "restart"
+    assert decide(POLICY, (restart(cause="nccl_timeout", step=40),), ended(STALL)).decision == "restart"
+
+
+def test_memory_is_changed_once_only() -> None:
+    before = restart("cuda_oom_fwd_bwd", overrides=MEMORY.overrides)
+    assert "again, after roles.learner.micro_batch=2" in decide(POLICY, (before,), ended(MEMORY)).why
+
+
+def test_time_limits_and_preemptions_say_nothing_of_the_run() -> None:
+    past = tuple(restart("slurm_time_limit", step=40, checkpoint_step=30, attempt=n) for n in range(1, 10))
+    assert decide(POLICY, past, ended(LIMIT)).decision == "restart"
+
+
+def test_attempts_without_a_new_checkpoint_get_rarer_and_then_end() -> None:
+    past: tuple[Record, ...] = ()
+    holds = []
+    for step in range(40, 60):
+        record = decide(POLICY, past, ended(STALL, step=step))
+        if record.decision == "stop":
+            break
+        holds.append(record.hold_s)
+        past += (record,)
+    assert holds == list(HOLDS_S[: POLICY.max_without_progress])
+    assert "no new checkpoint" in record.why
+    assert decide(POLICY, past, ended(STALL, step=60, checkpoint_step=50)).hold_s == 0
+
+
+def test_restarts_and_gpu_hours_are_bounded() -> None:
+    past = tuple(restart(step=n, checkpoint_step=n) for n in range(POLICY.max_restarts))
+    assert "max_restarts" in decide(POLICY, past, ended(STALL)).why
+    assert "max_gpu_hours" in decide(Policy(max_gpu_hours=10.0), (), ended(STALL, gpu_hours=10.5)).why
+
+
+def test_quiet_hours_are_waited_for() -> None:
+    at = datetime.datetime(2026, 11, 23, 23, 30).timestamp()
+    assert quiet_s("22:00-07:00", at) == pytest.approx(7.5 * 3600)
+    assert quiet_s("22:00-07:00", at - 2 * 3600) == 0
+    assert quiet_s("", at) == 0
+    assert decide(Policy(quiet_hours="22:00-07:00"), (), ended(STALL, now=at)).hold_s == pytest.approx(7.5 * 3600)
+
+
+CAUSES = st.sampled_from([STALL, LIMIT, NODE, MEMORY, BROKEN])
+
+
+@given(st.lists(st.tuples(CAUSES, st.integers(0, 5), st.integers(0, 3)), max_size=60))
+def test_whatever_happens_it_ends(faults: list[tuple[CauseFix, int, int]]) -> None:
+    """No sequence of faults gets more attempts than allowed, nor two for the same cause at the same step."""
+    past: list[Record] = []
+    step = saved = 0
+    for cause, steps, new in faults:
+        step, saved = step + steps, saved + min(steps, new)
+        record = decide(POLICY, past, ended(cause, step=step, checkpoint_step=saved, known_nodes=100))
+        past.append(record)
+        if record.decision == "stop":
+            break
+    restarts = [one for one in past if one.decision == "restart"]
+    assert len(restarts) <= POLICY.max_restarts
+    assert all(one.cause != BROKEN.cause for one in restarts)
+    once = [(one.cause, one.step) for one in restarts if one.cause != LIMIT.cause]
+    assert len(once) == len(set(once))
+    assert len([one for one in restarts if one.overrides]) <= 1

@@ -1,0 +1,67 @@
+"""A live run whose steps stop coming: a word after a minute, and no rate that is older than that."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec import structs
+
+from rltui.watch.runs import last_metrics, with_metrics
+from rltui.watch.silence import aged, halted, no_step_words
+from rltui.watch.snapshots import HostSnapshot, ProcessSample, RunSnapshot, RunSummary, StageSnapshot
+
+NOW = 1_800_000_000.0
+ROW = RunSummary(
+    run_id="r", name="r", algorithm="grpo", cluster="local", state="running", attempt=1, created_at=0.0, nodes=1,
+    gpus_per_node=1, gpu="cpu", stage=StageSnapshot(stage="training", since=NOW - 9000),
+)  # fmt: skip
+
+
+def row(waited_s: float, step_s: float = 0.4, run: RunSummary = ROW, written_at: float = 0.0) -> RunSummary:
+    lines = [
+        {"step": number, "time": NOW - waited_s - step_s * (10 - number), "learner_tokens_per_second_step": 29_200.0}
+        for number in range(1, 11)
+    ]
+    metrics = last_metrics("\n".join(map(json.dumps, lines)).encode() + b"\n", written_at)
+    return aged(with_metrics(run, metrics), metrics, NOW)
+
+
+@pytest.mark.parametrize(("waited_s", "step_s", "words"), [
+    (50, 0.4, ""),
+    (130, 0.4, "no step for 2m10, usually 0.4 s"),
+    (130, 40.0, ""),
+    (4000, 40.0, "no step for 1h06, usually 40 s"),
+])  # fmt: skip
+def test_it_is_relative_to_the_run(waited_s: float, step_s: float, words: str) -> None:
+    found = row(waited_s, step_s)
+    assert no_step_words(found) == words
+    assert found.tokens_per_second == (None if words else 29_200.0)
+    assert found.tokens_per_second_history, "what was stays a curve"
+
+
+@pytest.mark.parametrize("stage", [
+    StageSnapshot(stage="saving", since=NOW - 900),
+    StageSnapshot(stage="training", since=NOW - 9000, detail="evaluating 3 of 9"),
+    StageSnapshot(stage="training", since=NOW - 30),
+])  # fmt: skip
+def test_saving_evaluating_and_beginning_make_no_steps(stage: StageSnapshot) -> None:
+    assert not row(600, run=structs.replace(ROW, stage=stage)).no_step_s
+
+
+def test_a_node_whose_clock_is_behind_is_not_silent() -> None:
+    assert row(600).no_step_s
+    assert not row(600, written_at=NOW - 2).no_step_s
+
+
+def test_processes_that_stand_still_are_named_of_a_live_run_only() -> None:
+    stopped = ProcessSample(pid=7, title="ray::Learner", state="stopped", state_s=12.0)
+    hosts = (HostSnapshot(host="n1", processes=(ProcessSample(pid=6, title="ray::Engine"), stopped)),)
+    assert halted(RunSnapshot(summary=ROW, hosts=hosts)) == ["ray::Learner (pid 7) on n1: stopped for 12 s"]
+    assert halted(RunSnapshot(summary=structs.replace(ROW, state="failed"), hosts=hosts)) == []
+
+
+def test_ended_runs_and_runs_without_metrics_are_left() -> None:
+    assert not row(600, run=structs.replace(ROW, state="failed")).no_step_s
+    empty = last_metrics(b"")
+    assert aged(ROW, empty, NOW) == ROW

@@ -1,0 +1,148 @@
+"""One fix for all causes of a run: what is put together, what is left out, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.diagnose.index import CAUSES
+from rltui.errors import RltuiError, UsageError
+from rltui.layout.load import dump_layout, load_layout
+from rltui.layout.presets import resolve
+from rltui.onnode import rundir
+from rltui.service.context import Context
+from rltui.service.one_fix import compose_fix, preview_fix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rltui.watch.snapshots import RunSummary
+
+RUN = "grpo-7b-0a1b"
+NODES = ["n1", "n2"]
+OOM = (
+    '  File "/w/trainers/roles/deepspeed_learner.py", line 88, in backward\n    loss.backward()\n'
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.11 GiB "
+    "of which 1.20 GiB is free. Including non-PyTorch memory, this process has 77.80 GiB memory in use.\n"
+)
+XID = "[Mon Nov 23 10:00:00 2026] n2 kernel: NVRM: Xid (PCI:0000:4e:00): 79, pid=12, GPU has fallen off the bus.\n"
+NO_TORCH = "ModuleNotFoundError: No module named 'torch'\n"
+
+
+class Runs:
+    """A run root with one run, whose attempt ended as a test wants it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.context = Context()
+
+    def ended(
+        self, log: str, *words: str, bad_nodes: dict[str, str] | None = None, outcome: str = "failed"
+    ) -> RunSummary:
+        layout = load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), words).layout
+        assert layout is not None
+        attempt = self.root / RUN / "attempts/01"
+        attempt.mkdir(parents=True)
+        record = {
+            "schema": 1, "run_id": RUN, "name": layout.name, "algorithm": "grpo", "cluster": "local",
+            "created_at": time.time(), "nodes": 2, "gpus_per_node": 4, "gpu": "H100-SXM-80GB",
+        }  # fmt: skip
+        (attempt.parent.parent / rundir.RUN).write_text(json.dumps(record))
+        (attempt / rundir.LAYOUT).write_text(dump_layout(layout))
+        (attempt / rundir.JOB).write_text(json.dumps({"schema": 1, "uuid": "u", "run_id": RUN, "attempt": 1}))
+        (attempt / rundir.SLURM).write_text(json.dumps({"schema": 1, "nodes": NODES}))
+        (attempt / rundir.OUT_LOG).write_text(log)
+        rundir.write_stage(str(attempt), "training", step=7, steps=100)
+        rundir.write_end(str(attempt), outcome, 1, "", bad_nodes=bad_nodes or {})
+        return self.context.find(RUN)
+
+    def checkpoint(self, step: int) -> None:
+        folder = self.root / RUN / rundir.CHECKPOINTS / f"step-{step:06d}"
+        folder.mkdir(parents=True)
+        (folder / rundir.CHECKPOINT_COMPLETE).touch()
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+    monkeypatch.setenv("RLTUI_RUN_ROOT", str(tmp_path / "runs"))
+    monkeypatch.setenv("RLTUI_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("RLTUI_CACHE_DIR", str(tmp_path / "cache"))
+    made = Runs(tmp_path / "runs")
+    yield made
+    made.context.close()
+
+
+def test_every_cause_of_an_end_says_how_a_run_recovers_from_it() -> None:
+    assert {cause.recovery for cause in CAUSES.values()} == {"restart", "elsewhere", "change", "person"}
+    for cause in CAUSES.values():
+        if cause.recovery == "change":
+            assert any(remedy.changes for remedy in cause.remedies_for({})) or "oom" in cause.id, cause.id
+        if cause.tier == "aside":
+            assert cause.recovery != "elsewhere", cause.id
+
+
+def test_a_fix_has_a_part_for_each_cause(runs: Runs) -> None:
+    run = runs.ended(XID + OOM, bad_nodes={"n2": "Xid 79"})
+    fix = compose_fix(runs.context, run)
+    assert fix.exclude == ("n2",)
+    assert {one.cause for one in fix.causes} == {"xid_79_fell_off_bus"}, "an error after the GPU was lost is its effect"
+    preview = preview_fix(runs.context, run, fix)
+    assert preview.exclude == ("n2",)
+    assert any("slurm.exclude" in line for line in preview.diff)
+    assert preview.title == f"Fix {RUN}?"
+
+
+def test_memory_is_mended_by_what_lowers_that_peak(runs: Runs) -> None:
+    run = runs.ended(OOM)
+    runs.checkpoint(5)
+    fix = compose_fix(runs.context, run)
+    assert fix.exclude == ()
+    assert len(fix.overrides) == 1
+    assert fix.overrides[0].startswith("roles.learner.")
+    assert "memory_utilization" not in fix.overrides[0]
+    preview = preview_fix(runs.context, run, fix)
+    assert any("checkpoint at step 5" in line for line in preview.consequences)
+    assert any(line.startswith("cuda_oom_fwd_bwd: ") for line in preview.consequences)
+
+
+def test_a_fault_of_all_nodes_is_no_reason_to_leave_nodes_out(runs: Runs) -> None:
+    run = runs.ended("", bad_nodes=dict.fromkeys(NODES, "no module named torch"))
+    (runs.root / RUN / "attempts/01" / rundir.PREFLIGHT).write_text(
+        json.dumps({"schema": 1, "bad_nodes": dict.fromkeys(NODES, "python3 has no module torch")})
+    )
+    with pytest.raises(RltuiError, match="preflight_failed needs you"):
+        compose_fix(runs.context, run)
+
+
+def test_one_bad_node_of_two_is_left_out(runs: Runs) -> None:
+    run = runs.ended("", bad_nodes={"n1": "a GPU is missing"})
+    (runs.root / RUN / "attempts/01" / rundir.PREFLIGHT).write_text(
+        json.dumps({"schema": 1, "bad_nodes": {"n1": "3 of 4 GPUs"}})
+    )
+    assert compose_fix(runs.context, run).exclude == ("n1",)
+
+
+def test_what_nobody_can_mend_by_a_layout_is_said(runs: Runs) -> None:
+    run = runs.ended(NO_TORCH)
+    with pytest.raises(RltuiError, match="env_import_broken needs you"):
+        compose_fix(runs.context, run)
+    assert compose_fix(runs.context, run, ["train.seed=7"]).overrides == ("train.seed=7",)
+
+
+@pytest.mark.parametrize(("outcome", "words"), [("finished", "nothing to fix"), ("failed", "no known cause")])
+def test_no_fix_is_made_up(runs: Runs, outcome: str, words: str) -> None:
+    run = runs.ended("step 1\n", outcome=outcome)
+    with pytest.raises(RltuiError, match=words):
+        compose_fix(runs.context, run)
+
+
+def test_steps_that_are_done_already_are_refused(runs: Runs) -> None:
+    run = runs.ended(OOM)
+    runs.checkpoint(5)
+    fix = compose_fix(runs.context, run, ["train.steps=5"])
+    with pytest.raises(UsageError, match="of step 5 already"):
+        preview_fix(runs.context, run, fix)
