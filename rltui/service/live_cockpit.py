@@ -203,6 +203,13 @@ class LiveCockpit:
         row = self._row(run_id)
         return why_report(row, diagnose_run(self._clusters.context(row.reader), row))
 
+    def node_report(self, run_id: str, node: str) -> str:
+        """What the run's cluster remembers against a node."""
+        from rltui.service.bad_nodes import report
+
+        cluster = self._clusters.context(self._row(run_id).reader).cluster
+        return report(cluster.client, cluster.run_root, cluster.name, node)
+
     def close(self) -> None:
         """End all relays."""
         self._clusters.close()

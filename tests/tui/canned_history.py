@@ -1,4 +1,4 @@
-"""The canned history of a run that was started twice."""
+"""The history of a run that lost an attempt to a GPU's memory, and lives."""
 
 from __future__ import annotations
 

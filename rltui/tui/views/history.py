@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import AttemptHistory, RunHistory, RunSnapshot
 
 BAR_WIDTH = 24
-NAME_WIDTH = 24
+NAME_WIDTH = 32
+NUMBERS_WIDTH = 17
 
 
 def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
@@ -59,10 +60,11 @@ def _shares(history: RunHistory) -> Iterator[tuple[str, float, Role]]:
 
 def _share(name: str, hours: float, of_hours: float, role: Role, width: int, glyphs: Glyphs) -> Line:
     share = hours / of_hours if of_hours else 0.0
-    room = max(0, min(BAR_WIDTH, width - NAME_WIDTH - 22))
+    name_width = min(NAME_WIDTH, width - NUMBERS_WIDTH)
+    room = max(0, min(BAR_WIDTH, width - name_width - NUMBERS_WIDTH - 4))
     bar = pad(glyphs.bar_full * round(room * share), room) if room else ""
     return line(
-        (f" {pad(name, NAME_WIDTH, ellipsis=glyphs.ellipsis)}", role),
+        (f" {pad(name, name_width, ellipsis=glyphs.ellipsis)}", role),
         (pad(_hours(hours), 9, right=True), "text"),
         (pad(formats.percent(share * 100), 7, right=True), "dim"),
         (f"  {bar}" if bar else "", "bar"),
