@@ -10,7 +10,6 @@ from rltui.cluster.relay_types import FileRange, RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.onnode.lost_nodes import LOG, TAIL_BYTES, host_of, is_sampler_file, lost
-from rltui.service.bad_nodes import record_lost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +42,8 @@ def with_failed_nodes(
     """
     if job.word != NODE_FAIL:
         return job
+    from rltui.service.bad_nodes import record_lost
+
     attempt = rundir.attempt_folder(run.path, run.attempt)
     known = found.get(attempt)
     if known is None:

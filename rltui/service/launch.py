@@ -16,7 +16,6 @@ from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import MissingExtraError, RltuiError, UsageError
 from rltui.layout.presets import resolve
 from rltui.runs.directory import MODULES, ClaimedError, new_run_id, optional_modules
-from rltui.service.bad_nodes import offers
 from rltui.service.eligible import free_nodes
 from rltui.service.live_facts import facts_through
 from rltui.service.login_facts import with_login_facts
@@ -209,6 +208,8 @@ def launch(
     if context.cluster.profile.scheduler == "local":
         require_modules(layout)
     if tell is not None:
+        from rltui.service.bad_nodes import offers
+
         for finding in offers(context, layout):
             tell(finding)
     first = link = _first_attempt(context, layout)

@@ -18,7 +18,6 @@ from rltui.runs.claims import read_evidence, read_uuid, settle_unstarted
 from rltui.runs.directory import read_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.actions import cancel
-from rltui.service.bad_nodes import offers
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, newest_checkpoint_step, start_words
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
@@ -150,6 +149,8 @@ def resubmit(
 
 def _bad_nodes(context: Context, run: RunSummary, change: Change) -> tuple[Finding, ...]:
     """What is remembered of nodes that the next attempt may get."""
+    from rltui.service.bad_nodes import offers
+
     return offers(context, change.layout, resubmit=run.run_id) if change.layout is not None else ()
 
 

@@ -122,6 +122,8 @@ def _attempt(
     ended_at = one.end.at if one.end is not None and one.end.at else None
     until = ended_at if now is None else now
     split = _split(times, one.started_at, one.stage.began("training") if one.stage is not None else None, until)
+    if not times and one.is_script and one.stage is not None and one.stage.step:
+        split = _Split(None, None, None, {0: None})  # it made steps, and nobody knows when
     lost = {step for step in times if overtaken_from is not None and step >= overtaken_from}
     outcome = one.end.outcome if one.end is not None and now is None else ""
     return AttemptHistory(

@@ -30,6 +30,9 @@ ENDPOINT_FILES = (rundir.RAY_ENDPOINT, rundir.STATUS_ENDPOINT)
 
 STARTING_STAGES = frozenset({"preflight", "ray-up", "placing", "loading"})
 
+SCRIPT_MODULE = "rltui.onnode.script_run"
+"""What starts a script, in the words of ``job.json``."""
+
 _ATTEMPT_PATH = re.compile(r"attempts/(\d{1,6})/([^/]+)\Z")
 
 
@@ -89,6 +92,7 @@ class JobFile(Struct, frozen=True):
 
     resources: Resources = Resources()
     requeue_of: int | None = None
+    argv: tuple[str, ...] = ()
 
 
 class HandsOffNote(Struct, frozen=True):
@@ -139,6 +143,8 @@ class AttemptFacts(Struct, frozen=True, kw_only=True):
     """0 where its files do not say."""
     gpus_per_node: int = 0
     """0 on CPUs."""
+    is_script: bool = False
+    """Whether a script of another system runs in it, whose steps are only known as far as it prints them."""
 
     @property
     def has_begun(self) -> bool:
@@ -214,6 +220,7 @@ def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
         started_at=started_at,
         nodes=nodes,
         gpus_per_node=job.resources.gpus,
+        is_script=SCRIPT_MODULE in job.argv,
     )
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from watch_support import append, write_json
 
+from rltui.cli.main import main
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import BadNode as Avoided
@@ -20,7 +22,7 @@ from rltui.cluster.profile import Profile
 from rltui.cluster.relay_client import RelayClient
 from rltui.diagnose.causes.gpu_health import XID_CAUSE
 from rltui.errors import UsageError
-from rltui.layout.load import load_layout
+from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode import bad_nodes, xids
 from rltui.onnode.bad_nodes import DAY_S, read, record
@@ -28,6 +30,7 @@ from rltui.onnode.node_evidence import from_check, from_losses, remember
 from rltui.onnode.requeue import folder_of_start
 from rltui.service import bad_nodes as service
 from rltui.service.failed_nodes import with_failed_nodes
+from rltui.service.live_cockpit import LiveCockpit
 from rltui.watch.snapshots import RunSummary
 
 if TYPE_CHECKING:
@@ -263,3 +266,52 @@ def test_the_offer_has_the_words_that_leave_bad_nodes_out(client: RelayClient, t
     assert "--exclude n2 --exclude n3 leaves them out" in again.message
     cluster.profile = Profile(name="here", scheduler="local")
     assert service.offers(context, layout) == ()
+
+
+def test_the_cockpits_reviews_and_the_verbs_offer_it_before_anything_is_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("STATE_DIR", "CACHE_DIR", "CONFIG_DIR", "RUN_ROOT"):
+        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+    sbatch = tmp_path / "bin/sbatch"  # there may be a real one here
+    sbatch.parent.mkdir()
+    sbatch.write_text("#!/bin/sh\necho 'sbatch: error: refused by the test' >&2\nexit 1\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
+    root, run = tmp_path / "runs", "grpo-tiny-1a2b"
+    write_json(tmp_path / "config_dir/clusters.yaml", {"hpc": {"transport": "local", "run_root": str(root)}})
+    about = {"name": "grpo-tiny", "cluster": "hpc", "nodes": 1, "gpus_per_node": 3, "gpu": "cpu", "created_at": NOW}
+    write_json(root / run / "run.json", about)
+    attempt = root / run / "attempts/01"
+    write_json(attempt / "end.json", {"outcome": "failed", "reason": "it ended", "at": NOW})
+    write_json(attempt / "job.json", {"uuid": "u"})
+    (attempt / "layout.yaml").write_text(dump_layout(load_layout(resolve("local/grpo-tiny")).layout))
+    record(str(root), "n7", "ecc", "Xid 48", "r", 1, time.time())
+    cockpit = LiveCockpit()
+    try:
+        assert "NODES" not in [one.code for one in cockpit.review("local/grpo-tiny", (), "hpc").findings], (
+            "not asked yet"
+        )
+        deadline = time.monotonic() + 30
+        while not cockpit.runs().runs:
+            assert time.monotonic() < deadline
+        review = cockpit.review("local/grpo-tiny", (), "hpc")
+        [offer] = [one for one in review.findings if one.code == "NODES"]
+        assert (offer.severity, offer.fix) == ("warning", ("slurm.exclude=[n7]",))
+        applied = cockpit.review("local/grpo-tiny", offer.fix, "hpc")
+        assert "NODES" not in [one.code for one in applied.findings]
+        assert "#SBATCH --exclude=n7" in applied.script
+        [warning] = [one for one in cockpit.preview_resubmit(run).findings if one.code == "NODES"]
+        assert "--exclude n7 leaves them out" in warning.message
+        assert "NODES" not in [one.code for one in cockpit.preview_resubmit(run, exclude=("n7",)).findings]
+        assert cockpit.node_report(run, "n7").startswith("Node n7 of hpc: ")
+    finally:
+        cockpit.close()
+    assert main(["resubmit", run, "--dry-run"]) == 0
+    assert "--exclude n7 leaves them out" in capsys.readouterr().err
+    assert main(["resubmit", run, "--unchecked"]) != 0
+    said = capsys.readouterr().err
+    assert said.index("--exclude n7 leaves them out") < said.index("refused by the test")
+    assert main(["launch", "local/grpo-tiny", "--cluster", "hpc", "--unchecked", "--yes"]) != 0
+    said = capsys.readouterr().err
+    assert said.index("'slurm.exclude=[n7]' leaves them out") < said.index("refused by the test")

@@ -131,6 +131,19 @@ def test_what_is_not_known_is_blank_and_in_no_sum(client: RelayClient, run: Path
     sums_up(found)
 
 
+def test_a_script_that_prints_steps_without_numbers_has_no_goodput_instead_of_none(
+    client: RelayClient, run: Path
+) -> None:
+    job = {"resources": {"gpus": 4}, "argv": ["python3", "-m", "rltui.onnode.script_run", "--attempt", "x"]}
+    path = attempt(run, 1, T, ended=T + 60, outcome="finished", job=job)
+    write_json(path / "stage.json", {"stage": "ended", "step": 5, "history": [{"stage": "preflight", "at": T}]})
+    found = history(client, run)
+    assert (found.attempts[0].held_s, found.attempts[0].kept_s) == (60, None)
+    assert (found.unknown, found.goodput, found.held_h) == ((1,), None, None)
+    write_json(path / "stage.json", {"stage": "ended", "history": [{"stage": "preflight", "at": T}]})
+    assert history(client, run).goodput == 0.0, "it never came to a step"
+
+
 def test_a_run_that_waits_has_a_queue_and_nothing_else(client: RelayClient, run: Path) -> None:
     write_json(run / "attempts/01/job.json", {"resources": {"gpus": 4}})
     found = history(client, run)
