@@ -141,7 +141,8 @@ def test_a_run_whose_supervisor_is_killed_is_found_lost_and_can_go_on(shell: She
     lost = eventually(lambda: shell.only_run()["end"], "the end")
     assert lost["outcome"] == "lost"
     assert not processes.by_attempt(shell.uuids()[0])
-    shell.run("resubmit", "grpo-tiny", "train.steps=30", "--wait")
+    saved = max(int(path.parent.name[5:]) for path in shell.runs.glob("*/checkpoints/*/COMPLETE"))
+    shell.run("resubmit", "grpo-tiny", f"train.steps={saved + 10}", "--wait")
     assert shell.only_run()["state"] == "finished"
 
 

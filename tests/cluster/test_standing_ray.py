@@ -18,6 +18,7 @@ from rltui.onnode import ray_head, ray_process, rundir
 from rltui.runs.journal import Journal
 from rltui.service.actions import cancel
 from rltui.service.context import Context
+from rltui.service.describe import newest_checkpoint_step
 from rltui.service.launch import launch
 from rltui.service.resubmit import resubmit
 
@@ -68,6 +69,8 @@ def test_a_run_is_launched_cancelled_and_resubmitted_on_a_standing_ray(dashboard
     assert run.job.state == "running"
     cancel(context, run)
     eventually(lambda: (seen := look(context, run_id)) and seen.state == "cancelled", "the end", 120)
-    assert resubmit(context, context.find(run_id), ["train.steps=2"]).attempt == 2
+    run = context.find(run_id)
+    saved = newest_checkpoint_step(context, run) or 0
+    assert resubmit(context, run, [f"train.steps={saved + 2}"]).attempt == 2
     eventually(lambda: (seen := look(context, run_id)) and seen.state == "finished", "the end of all steps", 400)
     context.close()
