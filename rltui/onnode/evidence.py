@@ -32,6 +32,18 @@ ANSWER_S = 60.0
 SPEAKING_S = 60.0
 """A sampler that has not written for longer will not answer either."""
 POLL_S = 0.2
+HELPERS = (
+    "/ray/dashboard/",
+    "/ray/autoscaler/",
+    "/ray/_private/",
+    "ray-dashboard-",
+    "ray.util.",
+    "ray.scripts",
+    "multiprocessing.",
+    "rltui.onnode.",
+    "ray::IDLE",
+)
+"""In the command lines of processes whose stacks say nothing of the training."""
 PACKAGES = ("torch", "ray", "vllm", "deepspeed", "transformers", "trl", "verl", "numpy", "nvidia-nccl-cu12")
 
 
@@ -115,14 +127,13 @@ def take(attempt: str, uuid: str, host: str, name: str) -> None:
     """Write what the processes of the attempt on this node are doing."""
     spared = {os.getpid(), os.getppid()}
     found = [(pid, stat) for pid, stat in processes.AttemptScanner(uuid).scan() if pid not in spared]
-    told = [_told(pid, stat) for pid, stat in found[:MOST_PROCESSES]]
-    wanted = sorted((one for one in told if one.pop("python")), key=lambda one: -one["rank"])[:MOST_STACKS]
+    # roles before Ray's own helpers, should there be more than anybody waits for
+    told = sorted((_told(pid, stat) for pid, stat in found[:MOST_PROCESSES]), key=lambda one: -one["weight"])
+    wanted = [one for one in told if one["weight"]][:MOST_STACKS]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         stacks = list(pool.map(_stack, [one["pid"] for one in wanted]))
     for number, one in enumerate(wanted):
         one["stack_by"], one["stack"] = stacks[number]
-    for one in told:
-        del one["rank"]
     answer = {"schema": rundir.SCHEMA, "id": name, "host": host, "at": time.time(), "versions": _versions()}
     rundir.write_json(_answer(attempt, name, host), {**answer, "processes": told})
 
@@ -131,9 +142,8 @@ def _told(pid: int, stat: processes.Stat) -> Dict[str, Any]:
     """What the kernel says of a process, and its own record of collectives."""
     title = processes.title(pid)
     collectives = read_collectives(pid)
-    is_python = os.path.basename(_link("/proc/%d/exe" % pid)).startswith("python")
-    # roles before Ray's own helpers, should there be more than anybody waits for
-    rank = 2 if collectives else int(title.startswith("ray::") and "IDLE" not in title)
+    is_python = os.path.basename(_link("/proc/%d/exe" % pid)).startswith("python") and stat.state not in "ZX"
+    is_helper = any(mark in word for word in processes.words_of(pid) for mark in HELPERS)
     return {
         "pid": pid,
         "title": title,
@@ -142,8 +152,7 @@ def _told(pid: int, stat: processes.Stat) -> Dict[str, Any]:
         "kernel_stack": _text("/proc/%d/stack" % pid),
         "threads": _threads(pid),
         "collectives": collectives,
-        "rank": rank,
-        "python": is_python and stat.state not in "ZX",
+        "weight": (2 if collectives else 1) if is_python and not is_helper else 0,
     }
 
 

@@ -73,8 +73,8 @@ def make_bundle(context: Context, run: RunSummary, target: Path, deadline_s: flo
     silent = _ask(client, attempt, deadline_s) if run.is_live else ()
     files = dict(_files(client, attempt))
     secrets = _secrets(client, attempt)
-    answers = [name for name in files if name.startswith(f"{rundir.EVIDENCE}/") and "-" in name]
-    answered = sorted({name.partition("-")[2].removesuffix(".json") for name in answers})
+    answers = (name.removeprefix(f"{rundir.EVIDENCE}/").partition("-") for name in files if name.endswith(".json"))
+    answered = sorted({host.removesuffix(".json") for number, _, host in answers if number.isdigit()})
     try:
         _write(target, run.run_id, {name: masked(text, secrets) for name, text in files.items()})
     except OSError as error:
