@@ -104,7 +104,7 @@ def _recorded(function: Callable[..., Any], name: str, dist: Any) -> Callable[..
         group = named.get("group")
         called = "all learners" if group is None or group is dist.group.WORLD else f"group {group.group_name}"
         size = next((_bytes(one) for one in (*arguments, *named.values()) if hasattr(one, "element_size")), 0)
-        with RECORD.during(called, name, dist.get_rank(), dist.get_world_size(group), size):
+        with RECORD.during(called, name, dist.get_rank(group), dist.get_world_size(group), size):
             return function(*arguments, **named)
 
     call.rltui_recorded = True  # type: ignore[attr-defined]

@@ -1,0 +1,99 @@
+"""The newest evidence of an attempt, read through the relay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from rltui.cluster.relay_types import RelayError
+from rltui.diagnose.stuck import Evidence, Observed, stuck_words
+from rltui.onnode import rundir
+from rltui.watch.lines import decode, parse_object
+from rltui.watch.text import plain
+
+if TYPE_CHECKING:
+    from rltui.cluster.relay_client import RelayClient
+    from rltui.diagnose.run_words import RunPicture
+
+ANSWER_BYTES = 8 << 20
+EVENTS_BYTES = 4 << 20
+MOST_NODES = 256
+
+
+class _Answer(Struct, frozen=True):
+    host: str
+    at: float
+    processes: tuple[Observed, ...] = ()
+
+
+def stuck_lines(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
+    """Who holds up the attempt, in lines for a diagnosis; none where no evidence was taken."""
+    return [plain(line) for line in stuck_words(read_evidence(client, attempt), picture)]
+
+
+def read_evidence(client: RelayClient, attempt: str) -> Evidence | None:
+    """What the nodes answered to the newest request that any of them answered; None where none did."""
+    folder = f"{attempt}/{rundir.EVIDENCE}"
+    try:
+        names = [entry.name for entry in client.list(folder) if entry.name.endswith(".json")]
+    except RelayError:  # nobody asked, or it is an attempt of an older rltui
+        return None
+    newest = max(
+        (int(number) for number, dash, _ in (name.partition("-") for name in names) if number.isdigit()), default=0
+    )
+    answers = [
+        answer
+        for name in names[:MOST_NODES]
+        if name.startswith(f"{newest}-")
+        and (answer := decode(_tail(client, f"{folder}/{name}", ANSWER_BYTES), _Answer, as_it_is=True))
+    ]
+    if not answers:
+        return None
+    return joined(answers, _roles(client, attempt))
+
+
+def joined(answers: list[_Answer], roles: dict[tuple[str, int], str]) -> Evidence:
+    """The answers as one, with the names of roles (by node and pid)."""
+    processes = [
+        Observed(
+            one.pid,
+            one.title,
+            one.state,
+            one.wchan,
+            one.stack,
+            one.collectives,
+            roles.get((answer.host, one.pid), ""),
+            answer.host,
+        )
+        for answer in answers
+        for one in answer.processes
+    ]
+    there = {(one.host, one.pid) for one in processes}
+    answered = {answer.host for answer in answers}
+    gone = tuple(
+        f"{role} (pid {pid} on {host})"
+        for (host, pid), role in roles.items()
+        if host in answered and (host, pid) not in there
+    )
+    return Evidence(max(answer.at for answer in answers), tuple(processes), gone)
+
+
+def _roles(client: RelayClient, attempt: str) -> dict[tuple[str, int], str]:
+    """Roles by node, named as samplers name it, and pid, as the newest event has them."""
+    newest: list[dict[str, Any]] = []
+    for line in _tail(client, f"{attempt}/{rundir.EVENTS}", EVENTS_BYTES).split(b"\n"):
+        if (
+            b'"roles"' in line
+            and isinstance(event := parse_object(line), dict)
+            and isinstance(event.get("roles"), list)
+        ):
+            newest = event["roles"]
+    return {(str(one["host"]).split(".")[0], int(one["pid"])): str(one["role"]) for one in newest}
+
+
+def _tail(client: RelayClient, path: str, size: int) -> bytes:
+    try:
+        return client.tail(path, size).data
+    except RelayError:
+        return b""
