@@ -80,19 +80,25 @@ class Evidence(Struct, frozen=True):
     gone: tuple[str, ...] = ()
 
 
-def stuck_words(evidence: Evidence | None, picture: RunPicture) -> list[str]:
-    """A line for each process that others wait for; none where the run got on after the evidence, or just before."""
-    if evidence is None or not _stood_still(evidence, picture):
+def stuck_words(evidence: Evidence | None, picture: RunPicture, scale: float = 1.0) -> list[str]:
+    """A line for each process that others wait for; none where the run got on after the evidence, or just before.
+
+    Args:
+        evidence: What was seen of the processes.
+        picture: What is known of the attempt besides, now.
+        scale: By how much deadlines are shortened, for tests.
+    """
+    if evidence is None or not _stood_still(evidence, picture, scale):
         return []
     return [f"stuck: {line}" for line in (*awaited(evidence), *idle_roles(evidence))]
 
 
-def _stood_still(evidence: Evidence, picture: RunPicture) -> bool:
+def _stood_still(evidence: Evidence, picture: RunPicture, scale: float) -> bool:
     if not picture.steps:
         return evidence.at > picture.stage.since
     last, first = picture.steps[-1].at, picture.steps[0].at
     usual_s = (last - first) / max(1, len(picture.steps) - 1)
-    return evidence.at - last > max(QUIET_S, QUIET_STEPS * usual_s)
+    return evidence.at - last > max(QUIET_S * scale, QUIET_STEPS * usual_s)
 
 
 def idle_roles(evidence: Evidence) -> Iterator[str]:

@@ -31,7 +31,8 @@ def is_secret_name(name: str) -> bool:
 MASK = "[masked]"
 
 _ASSIGNED = re.compile(
-    r"""([A-Za-z_][A-Za-z0-9_-]*)(\\?["']?\s*[=:]\s*\\?["']?)(?!(?:\d{1,6}|null|None|true|false)\b)([^\s"',;\\{[]+)"""
+    r"""([A-Za-z_][A-Za-z0-9_-]*)(\\?["']?\s*[=:]\s*)"""
+    r"""(?!(?:\d{1,6}|null|None|true|false)\b)(?:(\\?["'])(?:(?!\3).)*\3|[^\s"',;\\{\[]+)"""
 )
 _OPTION = re.compile(r"(--?)([A-Za-z][A-Za-z0-9_-]*)([ =]+)(\S+)")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9+/=._~-]{8,}")
@@ -51,5 +52,7 @@ def masked(text: str, known: Iterable[str] = ()) -> str:
     text = _PRIVATE_KEY.sub(MASK, text)
     text = _BEARER.sub(rf"\1\2{MASK}", text)
     text = _OPTION.sub(lambda m: f"{m[1]}{m[2]}{m[3]}{MASK}" if is_secret_name(m[2]) else m[0], text)
-    text = _ASSIGNED.sub(lambda m: f"{m[1]}{m[2]}{MASK}" if is_secret_name(m[1]) else m[0], text)
+    text = _ASSIGNED.sub(
+        lambda m: f"{m[1]}{m[2]}{m[3] or ''}{MASK}{m[3] or ''}" if is_secret_name(m[1]) else m[0], text
+    )
     return SECRET_VALUE.sub(MASK, text)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.stuck import Evidence, Observed, stuck_words
-from rltui.onnode import rundir
+from rltui.onnode import progress, rundir
 from rltui.watch.lines import decode, parse_object
 from rltui.watch.text import plain
 
@@ -29,7 +29,7 @@ class _Answer(Struct, frozen=True):
 
 def stuck_lines(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
     """Who holds up the attempt, in lines for a diagnosis; none where no evidence was taken."""
-    return [plain(line) for line in stuck_words(read_evidence(client, attempt), picture)]
+    return [plain(line) for line in stuck_words(read_evidence(client, attempt), picture, progress.scale())]
 
 
 def read_evidence(client: RelayClient, attempt: str) -> Evidence | None:
