@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.stuck import Evidence, Observed, stuck_words
@@ -21,7 +21,9 @@ EVENTS_BYTES = 4 << 20
 MOST_NODES = 256
 
 
-class _Answer(Struct, frozen=True):
+class Answer(Struct, frozen=True):
+    """What one node answered."""
+
     host: str
     at: float
     processes: tuple[Observed, ...] = ()
@@ -39,33 +41,24 @@ def read_evidence(client: RelayClient, attempt: str) -> Evidence | None:
         names = [entry.name for entry in client.list(folder) if entry.name.endswith(".json")]
     except RelayError:  # nobody asked, or it is an attempt of an older rltui
         return None
-    newest = max(
-        (int(number) for number, dash, _ in (name.partition("-") for name in names) if number.isdigit()), default=0
-    )
-    answers = [
-        answer
-        for name in names[:MOST_NODES]
-        if name.startswith(f"{newest}-")
-        and (answer := decode(_tail(client, f"{folder}/{name}", ANSWER_BYTES), _Answer, as_it_is=True))
-    ]
+    numbers = {name: int(name.partition("-")[0]) for name in names if name.partition("-")[0].isdigit()}
+    newest = [name for name, number in numbers.items() if number == max(numbers.values())][:MOST_NODES]
+    found = (parse_answer(_tail(client, f"{folder}/{name}", ANSWER_BYTES)) for name in newest)
+    answers = [answer for answer in found if answer is not None]
     if not answers:
         return None
     return joined(answers, _roles(client, attempt))
 
 
-def joined(answers: list[_Answer], roles: dict[tuple[str, int], str]) -> Evidence:
+def parse_answer(data: bytes) -> Answer | None:
+    """One node's answer, or None where it is something else; stacks keep their lines."""
+    return decode(data, Answer, as_it_is=True)
+
+
+def joined(answers: list[Answer], roles: dict[tuple[str, int], str]) -> Evidence:
     """The answers as one, with the names of roles (by node and pid)."""
     processes = [
-        Observed(
-            one.pid,
-            one.title,
-            one.state,
-            one.wchan,
-            one.stack,
-            one.collectives,
-            roles.get((answer.host, one.pid), ""),
-            answer.host,
-        )
+        structs.replace(one, role=roles.get((answer.host, one.pid), ""), host=answer.host)
         for answer in answers
         for one in answer.processes
     ]
