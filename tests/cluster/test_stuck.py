@@ -1,4 +1,4 @@
-"""Hangs of a real run on the local cluster: who holds it up is named within its deadline, and nobody in a healthy one."""
+"""Hangs of a real run on this machine: who holds it up is named within its deadline, and nobody in a healthy run."""
 
 from __future__ import annotations
 
