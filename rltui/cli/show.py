@@ -13,6 +13,7 @@ from rltui.service.attempts import endings
 from rltui.service.memory_peaks import read_memory
 from rltui.watch.pending import waiting_job
 from rltui.watch.run_watcher import RunWatcher
+from rltui.watch.silence import halted
 
 if TYPE_CHECKING:
     import argparse
@@ -66,6 +67,8 @@ def _lines(snapshot: RunSnapshot) -> Iterator[str]:
         yield f"  hands-off mode {run.hands_off}  (rltui auto {run.run_id} --status)"
     yield f"  files {run.path}"
     yield "  stages " + " → ".join(str(entry["stage"]) for entry in run.stage.history)
+    for sentence in halted(snapshot):
+        yield f"  ! {sentence}"
     for actor in snapshot.actors:
         yield f"  actor {actor.class_name} {actor.name}  {actor.state}  pid {actor.pid} on {actor.node}"
     for queue in snapshot.status.queues:

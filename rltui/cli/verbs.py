@@ -70,6 +70,7 @@ VERBS = (
     Verb("schema", "schema", "print the JSON Schema of layouts, for editors"),
     Verb("clusters", "clusters", "list the clusters, and say where each of their settings comes from"),
     Verb("setup", "setup", "describe a cluster to rltui, which finds most of it out by itself"),
+    Verb("notify", "notify", "say who is told of a cluster's runs and how, or try it"),
     Verb("doctor", "doctor", "test every link to a cluster, and measure it"),
     Verb("demo", "demo", "watch a tiny model learn on this machine"),
     Verb("info", "info", "where rltui keeps its things and what is installed"),

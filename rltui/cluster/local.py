@@ -19,6 +19,7 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import processes, rundir
+from rltui.onnode.environment import ENV_FILE_VARIABLE
 from rltui.paths import ensure_private, run_root
 
 if TYPE_CHECKING:
@@ -46,16 +47,20 @@ def trainer_python() -> str:
 class LocalCluster:
     """Starts and ends attempts on this machine.
 
+    Args:
+        profile: What the user says of it: whom to tell, and where the secrets are.
+
     Attributes:
-        profile: The embedded one.
+        profile: The embedded one, with these two keys.
         name: ``local``.
         run_root: Directory of the run directories.
         python: The interpreter that runs supervisor and trainers.
         client: The relay.
     """
 
-    def __init__(self) -> None:
-        self.profile = Profile(name=LOCAL, summary="this machine", transport="local", scheduler="local")
+    def __init__(self, profile: Profile | None = None) -> None:
+        told = {"notify": profile.notify, "env_file": profile.env_file} if profile else {}
+        self.profile = Profile(name=LOCAL, summary="this machine", transport="local", scheduler="local", **told)  # type: ignore[arg-type]
         self.name = LOCAL
         self.run_root = str(ensure_private(run_root()))
         self.python = trainer_python()
@@ -72,7 +77,7 @@ class LocalCluster:
             raise SubmitRefusedError("This machine has no job chains.", "It has no time limit either: launch once.")
         argv = [self.python, "-m", "rltui.onnode.supervise", "--attempt", attempt.path, "--detach"]
         try:
-            answer = self.client.run(argv, env={"PYTHONPATH": attempt.code}, timeout_s=30)
+            answer = self.client.run(argv, env=self._environment(attempt.code), timeout_s=30)
             if answer.rc == 0:
                 return str(self.supervisor(attempt.path).pid)
         except RelayError as error:
@@ -80,6 +85,11 @@ class LocalCluster:
                 raise SubmitUnknownError(f"It is unknown whether the run started: {error.message}") from error
             raise SubmitRefusedError(f"The run could not be started: {error.message}", error.hint) from error
         raise SubmitRefusedError(f"The run could not be started: {answer.err.strip()[-300:]}")
+
+    def _environment(self, code: str) -> dict[str, str]:
+        """Variables of what is started here."""
+        private = {ENV_FILE_VARIABLE: self.profile.env_file} if self.profile.env_file else {}
+        return {"PYTHONPATH": code, **private}
 
     def find_submission(self, uuid: str, since: float) -> str | None:
         """The pid of the supervisor with this mark, running or not; see ``Cluster``."""
@@ -113,7 +123,7 @@ class LocalCluster:
     def sweep(self, attempt_path: str, uuid: str) -> None:
         """End what an attempt whose supervisor died has left, and write down that it was lost."""
         argv = [self.python, "-m", "rltui.onnode.guard", attempt_path, uuid, ""]
-        self.client.run(argv, env={"PYTHONPATH": str(Path(rundir.__file__).parents[2])}, timeout_s=60)
+        self.client.run(argv, env=self._environment(str(Path(rundir.__file__).parents[2])), timeout_s=60)
 
     def supervisor(self, attempt_path: str) -> SupervisorIdentity:
         """Who runs the attempt.

@@ -23,11 +23,12 @@ def open_cluster(name: str, prompter: Prompter | None = None) -> Cluster:
     Raises:
         UsageError: No profile has this name, or it cannot be used.
     """
-    if name == LOCAL:
-        return LocalCluster()
     from rltui.cluster.profiles import load_profiles
 
-    return cluster_of(load_profiles().get(name), prompter)
+    profiles = load_profiles()
+    if name == LOCAL:  # it is there even where the user's words of it cannot be used
+        return LocalCluster(profiles.by_name[LOCAL])
+    return cluster_of(profiles.get(name), prompter)
 
 
 def cluster_of(profile: Profile, prompter: Prompter | None = None) -> Cluster:
@@ -36,7 +37,7 @@ def cluster_of(profile: Profile, prompter: Prompter | None = None) -> Cluster:
     from rltui.cluster.prompts import NobodyThere
 
     if profile.scheduler == "local":
-        return LocalCluster()
+        return LocalCluster(profile)
     transport = open_transport(profile, prompter or NobodyThere())
     if profile.scheduler == "ray":
         from rltui.cluster.ray_cluster import RayCluster

@@ -1,14 +1,17 @@
 """A cluster's profile: everything rltui has to know of a place before it can run something there."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from rltui.layout.scalars import Name
+from rltui.onnode.rundir import TOLD_BY_DEFAULT
 
 TransportName = Literal["auto", "local", "paramiko", "openssh"]
 SchedulerName = Literal["slurm", "ray", "local"]
+EventKind = Literal["started", "ended", "stalled", "fixed", "needs you"]
+TerminalSignal = Literal["bell", "osc9", "osc777", "none"]
 
 LOCAL = "local"
 """Name of the embedded cluster: this machine, always there."""
@@ -38,6 +41,34 @@ class PartitionProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gpus_per_node: Annotated[int, Meta(ge=0)] = 0
     cpus_per_node: Annotated[int, Meta(ge=0)] = 0
     memory_gib: Annotated[float, Meta(ge=0)] = 0.0
+
+
+class Notify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who is told of the cluster's runs, of what, and how; see ``rltui.onnode.notify``."""
+
+    events: Annotated[
+        list[EventKind], Meta(min_length=1, description="What is told; started is for those who ask for it.")
+    ] = field(default_factory=lambda: list(TOLD_BY_DEFAULT))  # type: ignore[arg-type]
+    terminal: Annotated[
+        TerminalSignal, Meta(description="What an open cockpit sends its terminal: a bell, and with osc… words too.")
+    ] = "bell"
+    desktop: Annotated[bool, Meta(description="Show it on the desktop (notify-send) where there is one.")] = False
+    webhook: Annotated[
+        str, Meta(description="The variable of env_file that holds the address; it gets Slack's JSON.")
+    ] = ""
+    mail: Annotated[
+        list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._%+-]*(@[A-Za-z0-9.-]+)?$", max_length=254)]],
+        Meta(description="Addresses, for the site's sendmail."),
+    ] = field(default_factory=list)
+    command: Annotated[
+        list[str], Meta(description="Any program and its arguments; the message is on its standard input.")
+    ] = field(default_factory=list)
+
+    def for_nodes(self) -> dict[str, Any]:
+        """What others than an open cockpit need to tell anybody, as plain JSON; empty: there is nobody to tell."""
+        channels = {"desktop": self.desktop, "webhook": self.webhook, "mail": self.mail, "command": self.command}
+        chosen = {name: value for name, value in channels.items() if value}
+        return {"events": list(self.events), **chosen} if chosen else {}
 
 
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,6 +120,9 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     network_interface: Annotated[str, Meta(description="NIC for Ray, gloo and NCCL sockets; empty: routed.")] = ""
     nccl_ib_hca: str = ""
     offline: Annotated[bool, Meta(description="Nodes have no internet: Hugging Face and W&B go offline.")] = False
+
+    # who is told of the runs
+    notify: Notify = field(default_factory=Notify)
 
 
 def in_partition(profile: Profile, name: str) -> Profile:

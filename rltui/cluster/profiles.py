@@ -179,8 +179,13 @@ def _secrets(document: Document, path: Path_, value: Any) -> Iterator[Problem]:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _secrets(document, (*path, index), item)
-    elif isinstance(value, str) and (SECRET_VALUE.search(value) or _sets_secret(value)):
+    elif isinstance(value, str) and (SECRET_VALUE.search(value) or _sets_secret(value) or _opens_door(path, value)):
         yield _secret(document, path)
+
+
+def _opens_door(path: Path_, value: str) -> bool:
+    """Whether it is an address to which anybody could write in the user's name."""
+    return "notify" in path and "://" in value
 
 
 def _sets_secret(line: str) -> bool:
@@ -209,6 +214,10 @@ def _strange(profile: Profile, document: Document) -> Iterator[Problem]:
                 parse_hop(text)
         except ValueError as error:
             yield Problem(str(error), *document.place(path), dotted(path))
+    variable, here = profile.notify.webhook, (profile.name, "notify", "webhook")
+    if variable and not (variable.isidentifier() and variable.isascii()):
+        hint = "such as SLACK_WEBHOOK, which a line SLACK_WEBHOOK=https://… of env_file sets"
+        yield Problem("must be the name of a variable", *document.place(here), dotted(here), hint)
     if profile.transport in ("paramiko", "openssh") and not profile.host:
         hint = "add host:, or use transport: local"
         yield Problem(f"{profile.transport} needs a host", *_at(document, profile, "transport"), hint)

@@ -97,9 +97,11 @@ def _plain(message: str) -> str:
 
 
 def _choices(kind: Any) -> str:
-    """``must be one of …`` where ``kind`` is a Literal, else nothing."""
+    """``must be one of …`` where ``kind`` is a Literal or a list of such, else nothing."""
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
+    if get_origin(kind) is list and (each := _choices(get_args(kind)[0])):
+        return f"each {each}"
     if get_origin(kind) is not Literal:
         return ""
     choices = [str(choice) for choice in get_args(kind)]

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
 SECRET_VALUE = re.compile(
     r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|wandb_v\d_\w{20,}|\b[0-9a-f]{40}\b|AKIA[0-9A-Z]{16}|//[^/@\s]+:[^/@\s]+@"
+    r"|hooks\.slack\.com/\w+/\w|discord(?:app)?\.com/api/webhooks/\w"
 )
-"""Tokens of Hugging Face, OpenAI, W&B (new and old) and AWS, and URLs with a password in them."""
+"""Tokens of Hugging Face, OpenAI, W&B (new and old) and AWS, URLs with a password in them, and chats' webhooks."""
 
 SHORTEST_SECRET = 8
 """Shorter values that are known to be secret stand in too many other words to be looked for."""

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
@@ -14,6 +15,7 @@ from rltui.onnode import evidence, hands_off, processes, progress, rundir
 from rltui.onnode.environment import attempt_environment
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RayFailedError
+from rltui.onnode.tell_once import tell_of
 
 POLL_S = 0.2
 WATCH_S = 5.0
@@ -87,6 +89,7 @@ class AttemptRunner:
         self._watched_at = 0.0
         self._evidence = ""
         self._evidence_until = 0.0
+        self.tellings: List[threading.Thread] = []
 
     def run(self) -> int:
         """Run the attempt to its end; returns the exit code for the shell."""
@@ -98,14 +101,17 @@ class AttemptRunner:
         verdict: Optional[Verdict] = None
         try:
             verdict = self._attempt()
-            if self.in_a_hurry():
-                self._write_end(verdict)
+            hurried = self.in_a_hurry()
+            if hurried:
+                self._end(verdict)
         finally:
             self.clean_up()
-        if not self.in_a_hurry():
-            self._write_end(verdict)
+        if not hurried:
+            self._end(verdict)
         if hands_off.is_on(self.attempt) and not self.comes_again():
             hands_off.decide(self.attempt, self.decision_s)
+        for telling in self.tellings:
+            telling.join()
         return self.exit_code(verdict)
 
     def _attempt(self) -> Verdict:
@@ -227,6 +233,7 @@ class AttemptRunner:
             self.environment.update(self.ray.client_environment(), RAY_ADDRESS=self.ray.address)
         self.raise_if_requested()
         self.trainer = self._spawn(self.job["argv"])
+        self._tell_people("started")
         heeded: Optional[Request] = None
         kill_at = 0.0
         while self.trainer.poll() is None:
@@ -325,9 +332,16 @@ class AttemptRunner:
             except BrokenPipeError:  # the guard itself was killed; there is nothing left to guard
                 pass
 
-    def _write_end(self, verdict: Verdict) -> None:
+    def _end(self, verdict: Verdict) -> None:
         details = self.end_details()
         rundir.write_end(self.attempt, *verdict, **({**details, "hung": self.hung} if self.hung else details))
+        self._tell_people("ended")
+
+    def _tell_people(self, kind: str) -> None:
+        """Tell beside what else there is to do, which is not to wait for a network."""
+        words = (self.attempt, kind, self.environment or None)
+        self.tellings.append(threading.Thread(target=tell_of, args=words, daemon=True))
+        self.tellings[-1].start()
 
 
 def last_error(attempt: str) -> str:

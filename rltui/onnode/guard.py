@@ -26,6 +26,9 @@ def main() -> int:
         rundir.write_end(attempt, "lost", None, reason)
         if hands_off.is_on(attempt):
             hands_off.decide(attempt, None)
+        from rltui.onnode.tell_once import tell_of  # a guard waits for days and seldom tells
+
+        tell_of(attempt, "ended")
     return 0
 
 

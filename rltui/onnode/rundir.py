@@ -9,6 +9,7 @@
             script.json             of a script of another system: its name, words, folder and dialect
             submitted.json          the scheduler's id of it (0600); written by rltui once it knows
             .lock-<uuid>/           made by whoever starts the attempt, or by rltui so that nobody can any more
+            .told-<event>-<channel> somebody told people of that, or is about to
             env                     NAME=value lines (0600), read by the supervisor
             adopted.json            of a job that rltui did not start: which it is, and where its output goes
             catch-up.json           how far that output has been read, and what was known there
@@ -83,6 +84,11 @@ EVALUATING = "evaluating"
 
 RESTART = "restart"
 """Kind of the events of a role that died and is started again, or runs again."""
+
+TOLD_EVENTS = ("started", "ended", "stalled", "fixed", "needs you")
+"""What people can be told of an attempt (``onnode/notify.py``)."""
+
+TOLD_BY_DEFAULT = ("ended", "stalled", "needs you", "fixed")
 
 ATTEMPT_VARIABLE = "RLTUI_ATTEMPT"
 """Environment variable that every process of an attempt carries; its value is the attempt's uuid."""

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 if __package__ in (None, ""):  # started by its path
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -69,6 +69,36 @@ class Sink:
         self._descriptor = -1
 
 
+HALTED = {"T": "stopped", "t": "traced", "Z": "zombie", "D": "disk wait"}
+"""States of /proc/PID/stat in which a process does nothing (proc(5)), in words."""
+
+HALTED_S = {"T": 0.0, "t": 0.0, "Z": 10.0, "D": 30.0}
+"""How long a process is in such a state before it is worth a word: for a moment, each one may be a zombie or wait."""
+
+
+class Look(NamedTuple):
+    """One process at one look."""
+
+    pid: int
+    state: str
+    state_s: float
+    cpu_percent: float
+    resident_gib: float
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether it does nothing, for longer than is usual."""
+        return self.state in HALTED and self.state_s >= HALTED_S[self.state]
+
+    def entry(self) -> Dict[str, Any]:
+        """Its part of a line of the file."""
+        title = processes.title(self.pid)[:TITLE_LIMIT]
+        entry = {"pid": self.pid, "title": title, "cpu": round(self.cpu_percent, 1), "rss": round(self.resident_gib, 2)}
+        if self.is_halted:
+            entry.update(state=HALTED[self.state], state_s=round(self.state_s))
+        return entry
+
+
 class ProcessReader:
     """Reads the attempt's processes with the share of one CPU that each took since the last look."""
 
@@ -78,25 +108,37 @@ class ProcessReader:
         self._at = 0.0
         self._hertz = float(os.sysconf("SC_CLK_TCK"))
         self._page_gib = os.sysconf("SC_PAGE_SIZE") / GIB
+        self._states: Dict[Tuple[int, str], Tuple[str, float]] = {}
+        self._told: Set[Tuple[int, str]] = set()
 
     def sample(self) -> List[Dict[str, Any]]:
-        """The largest processes, by pid; the sampler itself is left out."""
+        """Those that stand still and the largest, by pid; the sampler itself is left out."""
         now = time.monotonic()
         elapsed, self._at = now - self._at, now
         before, self._ticks = self._ticks, {}
-        found = []
+        found, states = [], {}
         for pid, stat in self._scanner.scan():
-            if stat.state in "ZX" or pid == os.getpid():
+            if stat.state == "X" or pid == os.getpid():
                 continue
             identity = (pid, stat.start_time)
             self._ticks[identity] = stat.cpu_ticks
             ticks = stat.cpu_ticks - before.get(identity, stat.cpu_ticks)
-            found.append((100.0 * ticks / self._hertz / elapsed, stat.resident_pages * self._page_gib, pid))
-        largest = sorted(found, key=lambda one: one[0] / 100.0 + one[1], reverse=True)[:MAX_PROCESSES]
-        return [
-            {"pid": pid, "title": processes.title(pid)[:TITLE_LIMIT], "cpu": round(cpu, 1), "rss": round(resident, 2)}
-            for cpu, resident, pid in sorted(largest, key=lambda one: one[2])
-        ]
+            state, since = self._states.get(identity, (stat.state, now))
+            states[identity] = (stat.state, since if state == stat.state else now)
+            cpu, resident = 100.0 * ticks / self._hertz / elapsed, stat.resident_pages * self._page_gib
+            found.append(Look(pid, stat.state, now - states[identity][1], cpu, resident))
+        self._states = states
+        shown = [one for one in found if one.is_halted or one.state != "Z"]
+        shown.sort(key=lambda one: (one.is_halted, one.cpu_percent / 100.0 + one.resident_gib), reverse=True)
+        return [one.entry() for one in sorted(shown[:MAX_PROCESSES])]
+
+    def news(self, sample: List[Dict[str, Any]]) -> List[str]:
+        """A sentence for each process that has come to a halt since the last look, or goes on again."""
+        titles = {one["pid"]: "%s (pid %d)" % (one["title"] or "a process", one["pid"]) for one in sample}
+        halted = {(one["pid"], one["state"]) for one in sample if "state" in one}
+        before, self._told = self._told, halted
+        began = ["%s: %s" % (titles[pid], state) for pid, state in sorted(halted - before)]
+        return began + ["%s: goes on again" % titles[pid] for pid, _ in sorted(before - halted) if pid in titles]
 
 
 class Sampler:
@@ -104,6 +146,9 @@ class Sampler:
 
     Args:
         uuid: The attempt whose processes are shown.
+
+    Attributes:
+        halts: Processes that came to a halt with the newest line that told of processes, a sentence each.
     """
 
     def __init__(self, uuid: str) -> None:
@@ -112,6 +157,7 @@ class Sampler:
         self._gpus = GpuReader()
         self._processes = ProcessReader(uuid)
         self._lines = 0
+        self.halts: List[str] = []
 
     def xids(self) -> List[str]:
         """What the driver reported of each GPU since the last call, worded as the kernel's log has it."""
@@ -132,6 +178,7 @@ class Sampler:
             entry["gpus"] = gpus
         if slow:
             entry["procs"] = self._processes.sample()
+            self.halts = self._processes.news(entry["procs"])
         return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
 
 
@@ -152,6 +199,9 @@ def sample_until_end(attempt: str, uuid: str, interval_s: float, parent: Optiona
             rundir.log_event(attempt, "xid", text, host=host_name())
         sink.write(sampler.line())
         requests.look()
+        for text in sampler.halts:
+            rundir.log_event(attempt, "process", "%s on %s" % (text, host_name()), host=host_name())
+        sampler.halts = []
         due = max(due + interval_s, time.monotonic())  # after a standstill there is nothing to catch up with
         time.sleep(max(0.0, due - time.monotonic()))
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rltui.check.findings import Finding
     from rltui.cluster.prompts import Prompter
     from rltui.diagnose.verdicts import Safety
+    from rltui.service.herald import Event
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
 
@@ -251,6 +252,16 @@ class Cockpit(Protocol):
 
     def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
         """Start a new attempt of the run from its newest complete checkpoint; returns one sentence on what was done."""
+
+    def terminal(self, event: Event) -> str:
+        """What a terminal is to be sent for this event: ``bell``, ``osc9``, ``osc777`` or ``none``; asks nobody."""
+
+    def tell(self, event: Event) -> str:
+        """Tell people as the cluster's profile says, unless somebody has; returns who could not be told, and why.
+
+        Raises:
+            RltuiError: The cluster is away.
+        """
 
     def why(self, run_id: str) -> WhyReport:
         """Why the run died or stands still, from its logs, stages, samples and the scheduler's word."""

@@ -18,6 +18,7 @@ import msgspec
 
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import progress, rundir
+from rltui.onnode.tell_once import tell_words
 from rltui.service.hands_off_rules import Record, Situation, decide, policy_of, read_records
 
 if TYPE_CHECKING:
@@ -134,12 +135,12 @@ def take(context: Context, run_path: Path) -> Record | None:
     record = decide(policy_of(told), read_records(run_path), situation)
     attempt = rundir.attempt_folder(str(run_path), run.attempt)
     if record.decision == "stop":
-        _note(run_path, attempt, record)
+        _note(run_path, attempt, record, situation.outcome)
         if situation.outcome != "finished":
             rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
         return record
     _submit(context, run, record)
-    _note(run_path, attempt, record)
+    _note(run_path, attempt, record, situation.outcome)
     return record
 
 
@@ -178,11 +179,15 @@ def _submit(context: Context, run: RunSummary, record: Record) -> None:
         )
 
 
-def _note(run_path: Path, attempt: str, record: Record) -> None:
-    """Write a decision where people and programs look: the run's own list, and the attempt's events."""
+def _note(run_path: Path, attempt: str, record: Record, outcome: str) -> None:
+    """Write a decision where people and programs look: the run's own list, the attempt's events, and messages."""
     rundir.append_line(str(run_path / rundir.DECISIONS), msgspec.to_builtins(record))
     words = f"attempt {record.next_attempt}" if record.decision == "restart" else "stopped"
     rundir.log_event(attempt, "hands-off", f"{words}: {record.cause}: {record.why}")
+    if record.decision == "restart":
+        tell_words(attempt, "fixed", f"{words}: {record.why}")
+    elif outcome not in ("finished", "cancelled"):
+        tell_words(attempt, "needs you", record.why)
 
 
 def _context(told: dict[str, Any]) -> Context:

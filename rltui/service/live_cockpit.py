@@ -16,6 +16,7 @@ from rltui.service.failures import FailureWords
 from rltui.service.launch import launch
 from rltui.service.presets import preset_summaries, scripts_here
 from rltui.service.review import review_launch
+from rltui.service.telling import tell_event, terminal_of
 from rltui.watch.log_part import read_part
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import RunsSnapshot
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.context import Context
+    from rltui.service.herald import Event
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary
 
 PATIENCE_S = 1.0
@@ -178,6 +180,17 @@ class LiveCockpit:
         context, run = self._clusters.find(run_id)
         launched = resubmit.resubmit(context, run, overrides, exclude, cancel_first=True)
         return f"Attempt {launched.attempt} of {launched.run_id} is on its way."
+
+    def terminal(self, event: Event) -> str:
+        """What this terminal is sent for an event."""
+        return terminal_of(self._clusters.profiles.by_name.get(event.run.cluster), event.kind)
+
+    def tell(self, event: Event) -> str:
+        """Tell people of a run of the user's own clusters, each event once."""
+        if event.run.through or event.run.cluster not in self._clusters.profiles.by_name:
+            return ""
+        results = tell_event(self._clusters.context(event.run.cluster).cluster, event)
+        return "; ".join(f"not told by {one.channel}: {one.detail}" for one in results if not one.ok)
 
     def why(self, run_id: str) -> WhyReport:
         """Why the run died or stands still."""

@@ -128,6 +128,8 @@ def attempt_files(
             files[rundir.OWN_CODE] = archive
     if after_job:
         told["after_job"] = after_job
+    if notify := cluster.profile.notify.for_nodes():
+        told["notify"] = notify
     files[rundir.JOB] = msgspec.json.encode(told)
     if cluster.profile.scheduler == "slurm":
         from rltui.runs.script import render_script

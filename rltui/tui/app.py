@@ -14,7 +14,7 @@ from textual import events, on
 from textual.app import App
 from textual.binding import Binding, BindingType
 
-from rltui.tui import commands, messages, theme, verbs
+from rltui.tui import commands, messages, terminal, theme, verbs
 from rltui.tui.controller import Controller
 from rltui.tui.glyphs import alphabet
 from rltui.tui.pictures import Pictures
@@ -213,6 +213,19 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Say it; the list of runs has it in a moment."""
         self.say(f"{message.run_id} is a run now")
         self.route(message)
+
+    def on_happened(self, message: messages.Happened) -> None:
+        """Let the terminal tell who looks elsewhere, and tell people beside it."""
+        event = message.event
+        driver = self._driver
+        if driver is not None:
+            driver.write(terminal.signal(message.terminal, event.title, event.text))
+        if not self.readonly:
+            self.controller.tell(event)
+
+    def on_not_told(self, message: messages.NotTold) -> None:
+        """Say that somebody was not told."""
+        self.say(message.sentence, "warning")
 
     # --- from place to place
 

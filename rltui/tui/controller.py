@@ -1,15 +1,17 @@
 """The only file of the cockpit that calls services: every call runs in a thread, every answer is a message.
 
 Threads that call at the same time: one for the list of runs, one for the watched run, one for reviews and previews,
-one for what reads logs, one for actions, one for a cluster that needs somebody. A newer question replaces one that
-waits; actions are all done, in order.
+one for what reads logs, one for actions, one for a cluster that needs somebody, one that tells people. A newer question
+replaces one that waits; actions are all done, in order.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from rltui.errors import RltuiError
+from rltui.service.herald import Herald
 from rltui.tui import messages
 from rltui.tui.lanes import Lane, Poller, timed
 from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from rltui.service.cockpit import ActionPreview, ClusterSummary, Cockpit
     from rltui.service.doors import PendingQuestion
+    from rltui.service.herald import Event
     from rltui.tui.messages import Ask
     from rltui.tui.refresh import Attention, Source
 
@@ -55,6 +58,8 @@ class Controller:
         self._readings = Lane("rltui-readings", newest_only=True)
         self._actions = Lane("rltui-actions", newest_only=False)
         self._doors = Lane("rltui-doors", newest_only=True)
+        self._tellings = Lane("rltui-tellings", newest_only=False, may_be_left=True)
+        self._herald = Herald()
         self._connecting = ""
         self.periods: dict[Source, float] = {"runs": MAX_FAILURE_S, "peek": MAX_FAILURE_S, "run": MAX_FAILURE_S}
         """Seconds between the latest reads of each source, for judging the age of what is shown."""
@@ -180,6 +185,19 @@ class Controller:
         """Make a run of a job: :class:`~rltui.tui.messages.Adopted`."""
         self._act(f"adopt {job_id}", lambda: messages.Adopted(self._cockpit.adopt(cluster, job_id)))
 
+    def tell(self, event: Event) -> None:
+        """Tell people beside this terminal; what did not work is said: :class:`~rltui.tui.messages.NotTold`."""
+
+        def request() -> None:
+            try:
+                problem = self._cockpit.tell(event)
+            except Exception as error:  # noqa: BLE001 the edge of a thread: telling must not end the cockpit
+                problem = failure(error)[0]
+            if problem:
+                self._post(messages.NotTold(f"{event.title}: {problem}"))
+
+        self._tellings.ask(request)
+
     def _read(self, asked: str, call: Callable[[], Message]) -> None:
         self._readings.ask(lambda: self._answer(asked, call))
 
@@ -207,6 +225,8 @@ class Controller:
         except Exception as error:  # noqa: BLE001 the edge of a thread: polling must go on
             return self._failed("runs", "", error, took())
         self._post(messages.RunsFetched(snapshot))
+        for event in self._herald.look(snapshot, time.monotonic()):
+            self._post(messages.Happened(event, self._cockpit.terminal(event)))
         if clusters != self._clusters:
             self._clusters = clusters
             self._post(messages.ClustersFetched(clusters))

@@ -77,11 +77,13 @@ class Lane:
         name: Name of the thread.
         newest_only: A waiting request is dropped when a newer one comes. Otherwise every request is done, and
             the program waits for it when it ends: an action under way must not be torn.
+        may_be_left: The program does not wait for it although every request is done.
     """
 
-    def __init__(self, name: str, newest_only: bool) -> None:
+    def __init__(self, name: str, newest_only: bool, may_be_left: bool = False) -> None:
         self._name = name
         self._newest_only = newest_only
+        self._may_be_left = newest_only or may_be_left
         self._waiting: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._busy = False
@@ -95,7 +97,7 @@ class Lane:
             if self._busy:
                 return
             self._busy = True
-        _start(self._loop, self._name, daemon=self._newest_only)
+        _start(self._loop, self._name, daemon=self._may_be_left)
 
     @property
     def busy(self) -> bool:

@@ -12,6 +12,7 @@ from textual.message import Message
 if TYPE_CHECKING:
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.doors import PendingQuestion
+    from rltui.service.herald import Event
     from rltui.tui.refresh import Source
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
@@ -58,6 +59,24 @@ class RunsFetched(CockpitMessage):
     def can_replace(self, message: Message) -> bool:
         """A newer picture of all runs is enough."""
         return isinstance(message, RunsFetched)
+
+
+class Happened(CockpitMessage):
+    """Something happened to a run that people may want to be told."""
+
+    def __init__(self, event: Event, terminal: str) -> None:
+        super().__init__()
+        self.event = event
+        self.terminal = terminal
+        """What this terminal is to be sent: ``bell``, ``osc9``, ``osc777`` or ``none``."""
+
+
+class NotTold(CockpitMessage):
+    """Somebody was to be told of a run, and could not be."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__()
+        self.sentence = sentence
 
 
 class RunFetched(CockpitMessage):

@@ -46,6 +46,8 @@ class ProcessLine(Struct, frozen=True):
     title: str = ""
     cpu: float = 0.0
     rss: float = 0.0
+    state: str = ""
+    state_s: float = 0.0
 
 
 class SamplerLine(Struct, frozen=True):
@@ -107,7 +109,14 @@ class HostState:
             self._gpu_history.setdefault(gpu.i, deque(maxlen=HISTORY)).append(sample.utilization_percent)
         if line.procs is not None:
             self._processes = tuple(
-                ProcessSample(pid=one.pid, title=one.title, cpu_percent=one.cpu, resident_gib=one.rss)
+                ProcessSample(
+                    pid=one.pid,
+                    title=one.title,
+                    cpu_percent=one.cpu,
+                    resident_gib=one.rss,
+                    state=one.state,
+                    state_s=one.state_s,
+                )
                 for one in line.procs
             )
 

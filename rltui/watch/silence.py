@@ -32,6 +32,18 @@ def silent_nodes(snapshot: RunSnapshot) -> dict[str, float]:
     return {name: newest - at for name, at in spoken.items() if newest - at > BEHIND_S}
 
 
+def halted(snapshot: RunSnapshot) -> list[str]:
+    """A sentence for each process of a live run that does nothing: its title, pid, node, and why."""
+    if snapshot.summary.state not in SPEAKING:
+        return []
+    return [
+        f"{one.title or 'a process'} (pid {one.pid}) on {host.host}: {one.state} for {one.state_s:.0f} s"
+        for host in snapshot.hosts
+        for one in host.processes
+        if one.state
+    ]
+
+
 QUIET_S, QUIET_STEPS = 60.0, 4.0
 """From so many seconds, and so many usual steps, without a new step on it is worth a word; a stall takes longer."""
 

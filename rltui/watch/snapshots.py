@@ -136,6 +136,9 @@ class ProcessSample(Struct, frozen=True, kw_only=True):
     title: str
     cpu_percent: float = 0.0
     resident_gib: float = 0.0
+    state: str = ""
+    """Why it does nothing, ``stopped``, ``traced``, ``zombie`` or ``disk wait``; empty where it works."""
+    state_s: float = 0.0
 
 
 class HostSnapshot(Struct, frozen=True, kw_only=True):

@@ -104,6 +104,18 @@ class Here:
             "RLTUI_DEADLINE_SCALE": str(SCALE),
         }
         (folder / "night.sh").write_text(SCRIPT)
+        (folder / "config").mkdir()
+        (folder / "pager").write_text(f'#!/bin/sh\necho "$RLTUI_NOTIFY_KIND" >>{folder}/told\n')
+        (folder / "pager").chmod(0o755)
+        notify = f"{{command: [{folder}/pager], events: [fixed, needs you]}}"
+        (folder / "config/clusters.yaml").write_text(f"local:\n  notify: {notify}\n")
+
+    def told(self) -> list[str]:
+        """What was told so far, by kind."""
+        try:
+            return (self.home / "told").read_text().splitlines()
+        except OSError:
+            return []
 
     def rltui(self, *words: str) -> str:
         done = subprocess.run(
@@ -149,7 +161,6 @@ class There(Here):
     def __init__(self, folder: Path, lab: Lab) -> None:
         super().__init__(folder)
         self.lab = lab
-        (folder / "config").mkdir()
         (folder / "config/clusters.yaml").write_text(PROFILE)
         self._environment |= {"RLTUI_SSH_CONFIG": str(lab.ssh_settings().config)}
         self._alice = Path(lab.folder, "home", "alice")
@@ -278,7 +289,7 @@ class Night:
         elif fault == "trainer stopped":
             os.kill(self.trainer(), signal.SIGSTOP)
         elif fault == "supervisor killed":
-            os.kill(next(one.pid for one in self.drivers()), signal.SIGKILL)
+            os.kill(self.read("supervisor.json")["pid"], signal.SIGKILL)
         elif fault == "cancelled":
             self.place.rltui("cancel", self.run_id, "--yes")
         else:

@@ -26,6 +26,8 @@ def test_faults_on_this_machine_end_without_a_person_or_with_one_told(tmp_path: 
     assert night.wrong == []
     assert len(night.outcomes) == len(faults) >= 20
     assert sum(one.submitted_s is not None for one in night.outcomes) == 3 * len(RECOVERABLE)
+    assert night.place.told().count("fixed") == 3 * len(RECOVERABLE)
+    assert night.place.told().count("needs you") == len(FOR_A_PERSON) - 2, "whoever cancels knows it"
     assert max(one.submitted_s or 0.0 for one in night.outcomes) < 120
 
 

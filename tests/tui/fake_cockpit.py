@@ -33,6 +33,7 @@ JOBS = tuple(
 
 if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter, Question
+    from rltui.service.herald import Event
 
 
 @dataclass
@@ -54,6 +55,7 @@ class FakeCockpit:
     all_clusters: tuple[ClusterSummary, ...] = CLUSTERS
     questions: tuple[Question, ...] = ()
     all_jobs: tuple[OpenJob, ...] = JOBS
+    signal: str = "bell"
     calls: list[tuple[str, ...]] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     error: RltuiError = field(
@@ -166,6 +168,13 @@ class FakeCockpit:
         self._called("adopt", cluster, job_id)
         self.all_jobs = tuple(one for one in self.all_jobs if (one.cluster, one.job.job_id) != (cluster, job_id))
         return f"adopted-{job_id}"
+
+    def terminal(self, event: Event) -> str:
+        return self.signal
+
+    def tell(self, event: Event) -> str:
+        self._called("tell", event.kind, event.run.run_id)
+        return ""
 
     def preview_cancel(self, run_id: str) -> ActionPreview:
         self._called("preview_cancel", run_id)

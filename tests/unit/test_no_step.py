@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from rltui.watch.runs import last_metrics, with_metrics
-from rltui.watch.silence import aged, no_step_words
-from rltui.watch.snapshots import RunSummary, StageSnapshot
+from rltui.watch.silence import aged, halted, no_step_words
+from rltui.watch.snapshots import HostSnapshot, ProcessSample, RunSnapshot, RunSummary, StageSnapshot
 
 NOW = 1_800_000_000.0
 ROW = RunSummary(
@@ -52,6 +52,13 @@ def test_saving_evaluating_and_beginning_make_no_steps(stage: StageSnapshot) -> 
 def test_a_node_whose_clock_is_behind_is_not_silent() -> None:
     assert row(600).no_step_s
     assert not row(600, written_at=NOW - 2).no_step_s
+
+
+def test_processes_that_stand_still_are_named_of_a_live_run_only() -> None:
+    stopped = ProcessSample(pid=7, title="ray::Learner", state="stopped", state_s=12.0)
+    hosts = (HostSnapshot(host="n1", processes=(ProcessSample(pid=6, title="ray::Engine"), stopped)),)
+    assert halted(RunSnapshot(summary=ROW, hosts=hosts)) == ["ray::Learner (pid 7) on n1: stopped for 12 s"]
+    assert halted(RunSnapshot(summary=structs.replace(ROW, state="failed"), hosts=hosts)) == []
 
 
 def test_ended_runs_and_runs_without_metrics_are_left() -> None:

@@ -130,6 +130,11 @@ def test_the_nearest_project_counts(files: Files) -> None:
         ("c: {transport: local, host: h}", "1: c.transport: is this machine, yet there is a host"),
         ("c: {scheduler: local, host: h}", "1: c.scheduler: local runs jobs on this machine only"),
         ("c: {scheduler: ray}", "1: c.scheduler: ray needs the address of the cluster's dashboard"),
+        ("c: {notify: {webhook: 'MY-HOOK'}}", "1: c.notify.webhook: must be the name of a variable (such as SLACK"),
+        ("c: {notify: {events: [end]}}", "1: c.notify.events: each must be one of started,"),
+        ("c: {notify: {mail: ['-oQ/tmp']}}", "1: c.notify.mail: must match"),
+        ('c: {notify: {mail: ["a@b\\nBcc: c@d"]}}', "1: c.notify.mail: must match"),
+        ("c: {notify: {sms: me}}", "1: c.notify.sms: is not a key of this section"),
         ("-x: {host: h}", "1: -x.name: must match"),
         ("c: {host: !!python/object:os.system x}", "1: c.host: cannot be read as a value"),
     ],
@@ -171,6 +176,10 @@ SECRET = "hf_" + "a1B2" * 8
         f"c: {{port: {SECRET}}}",
         f"c: {{token: {SECRET}}}",
         "c: {ray_address: 'http://user:pass@h:8265'}",
+        "c: {notify: {webhook: 'https://whatever.example.org/hook'}}",
+        "c: {notify: {webhook: ['https://whatever.example.org/hook']}}",
+        "c: {notify: {command: [curl, -d, '@-', 'https://ntfy.sh/whatever']}}",
+        "c: {env: {HOOK: 'https://hooks.slack.com/services/whatever'}}",
     ],
 )
 def test_secrets_are_refused_and_not_repeated(files: Files, text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,6 +227,16 @@ def test_what_is_no_text_file_is_passed_over(files: Files) -> None:
     assert "larger than 1 MiB" in load_profiles().notes[0]
     path.write_text("# nothing left\n---\n")
     assert not load_profiles().notes
+
+
+def test_who_is_told_and_what_is_left_out(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    files.write("user", "c: {host: h, notify: {webhook: HOOK, mail: [me@h.org, root], events: [ended, needs you]}}")
+    profile = load_profiles().get("c")
+    told = {"events": ["ended", "needs you"], "webhook": "HOOK", "mail": ["me@h.org", "root"]}
+    assert profile.notify.for_nodes() == told
+    assert load_profiles().get("local").notify.for_nodes() == {}
+    assert main(["clusters", "c"]) == 0
+    assert "HOOK" in capsys.readouterr().out
 
 
 def test_bad_nodes_and_lists(files: Files) -> None:

@@ -97,6 +97,36 @@ def test_lines_tell_of_the_host_and_of_the_attempt_s_processes(
     assert one["title"].endswith("-c while True: pass")
 
 
+def test_a_process_that_is_stopped_is_said_at_once_and_when_it_goes_on(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    attempt = uuid.uuid4().hex
+    sleeper = subprocess.Popen(["sleep", "600"], env={**os.environ, ATTEMPT_VARIABLE: attempt})
+
+    def states() -> list[str]:
+        slow = [line for line in read_lines(tmp_path) if "procs" in line]
+        return [one.get("state", "") for one in slow[-1]["procs"]] if slow else []
+
+    def events() -> list[str]:
+        path = tmp_path / "attempt" / "events.jsonl"
+        return [json.loads(line)["text"] for line in path.read_text().splitlines()] if path.exists() else []
+
+    try:
+        start("--uuid", attempt, "--interval", "0.05")
+        await_that(lambda: states() == [""], "it runs")
+        sleeper.send_signal(signal.SIGSTOP)
+        await_that(lambda: states() == ["stopped"], "it is stopped")
+        await_that(events, "an event")
+        assert f"(pid {sleeper.pid}): stopped on {sampler.host_name()}" in events()[0]
+        sleeper.send_signal(signal.SIGCONT)
+        await_that(lambda: len(events()) == 2, "the second event")
+        assert "goes on again" in events()[1]
+        assert states() == [""]
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
 def test_gpus_have_slow_fields_every_fifth_time_and_leave_out_what_they_lack(
     tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:

@@ -111,8 +111,9 @@ def process_row(process: ProcessSample, host: HostSnapshot, known: Owners, width
         (f"   {letter or glyphs.free} ", "text" if letter else "dim"),
         (pad(process.title, max(12, min(44, width - (36 if width >= 56 else 27)))), "text"),
         (f"{process.pid:>9}" if width >= 56 else "", "dim"),
-        (f"{process.cpu_percent:5.0f}%", "text"),
-        (f"{formats.gib(process.resident_gib):>6} GiB", "text"),
+        (f"{process.state:>16}", "bad")
+        if process.state
+        else (f"{process.cpu_percent:5.0f}%{formats.gib(process.resident_gib):>6} GiB", "text"),
     ]
     return line(*spans)
 
@@ -123,7 +124,7 @@ def host_rows(hosts: Sequence[HostSnapshot], known: Owners, width: int, glyphs: 
     rows = []
     for host in hosts:
         rows.append(host_row(host, name_width, width, glyphs))
-        busiest = sorted(host.processes, key=lambda process: (-process.cpu_percent, process.pid))[:processes]
+        busiest = sorted(host.processes, key=lambda one: (not one.state, -one.cpu_percent, one.pid))[:processes]
         rows += [process_row(process, host, known, width, glyphs) for process in busiest]
     return rows
 
