@@ -17,10 +17,11 @@ class IdleClock:
 
     Args:
         busy_s: Seconds that each engine was at work so far.
+        takes_turns: Whether engines and learners share their cards, which then rest only while neither is at work.
     """
 
-    def __init__(self, busy_s: Callable[[], Sequence[float]]) -> None:
-        self._busy_s = busy_s
+    def __init__(self, busy_s: Callable[[], Sequence[float]], *, takes_turns: bool = False) -> None:
+        self._busy_s, self._takes_turns = busy_s, takes_turns
         self.begin()
 
     def begin(self) -> None:
@@ -37,9 +38,8 @@ class IdleClock:
         Args:
             durations: Seconds of each phase.
         """
-        total_s = time.monotonic() - self._began
+        total_s, engine_s = time.monotonic() - self._began, self.engine_work_s()
         work_s = sum(durations.get(phase, 0.0) for phase in LEARNER_PHASES)
-        return {
-            "time/engine_idle": max(0.0, total_s - self.engine_work_s()),
-            "time/learner_idle": max(0.0, total_s - work_s),
-        }
+        if self._takes_turns:
+            engine_s = work_s = engine_s + work_s
+        return {"time/engine_idle": max(0.0, total_s - engine_s), "time/learner_idle": max(0.0, total_s - work_s)}

@@ -98,7 +98,9 @@ class Loop(abc.ABC):
             train.steps,
             expect=self.expect,
         )
-        self.staleness, self.idle = StalenessCounter(train.async_steps), IdleClock(self.rollouts.dispatch.busy_s)
+        self.staleness = StalenessCounter(train.async_steps)
+        takes_turns = home_of(layout, "engine") == home_of(layout, "learner")
+        self.idle = IdleClock(self.rollouts.dispatch.busy_s, takes_turns=takes_turns)
         self.saver = Saver(session, fleet)
         self.state = initial_state(layout)
         self.has_experts = routes_to_experts(codec.model_path)
@@ -111,6 +113,7 @@ class Loop(abc.ABC):
         self.mfu_meter = mfu_meter(layout, codec.model_path)
         self.memory_gib: list[float] = []
         self._durations: dict[str, float] = {}
+        self._drained_s = 0.0
 
     @abc.abstractmethod
     def step(self) -> dict[str, float]:
@@ -198,8 +201,9 @@ class Loop(abc.ABC):
         """
         dispatch, in_flight = self.rollouts.dispatch, self.layout.train.takes_weights_in_flight
         try:
-            restarted = self.fleet.restart([*dispatch.failures, *deaths])
+            restarted, began = self.fleet.restart([*dispatch.failures, *deaths]), time.monotonic()
             with contextlib.nullcontext() if in_flight else dispatch.held(self.check_others):
+                self._drained_s += time.monotonic() - began
                 restarted += self.fleet.send_weights(version)
                 prove_engines(self, version, set(restarted))
         except StopRequestedError:
@@ -214,9 +218,13 @@ class Loop(abc.ABC):
 
     def sync(self, version: int) -> None:
         """Bring all engines to ``version``; those that sleep lost their weights, even where these have not moved."""
+        self._drained_s = 0.0
         with self.phase("weight_sync"):
             if version != self.state.weight_version or self.fleet.engine_sleep.asleep:
                 self.send_weights(version)
+        if self.layout.train.async_steps:  # that engines end what they are at is generation's time, not the hand-over's
+            self._durations["drain"] = self._drained_s
+            self._durations["weight_sync"] -= self._drained_s
 
     def rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""
@@ -308,7 +316,7 @@ class Loop(abc.ABC):
         """Durations and rates of the step that ends, also told to the status board."""
         prefill = sum(len(prompt.token_ids) for prompt in prompts) * self.layout.train.samples_per_prompt
         decode = sum(len(sample.token_ids) for group in groups for sample in group)
-        durations = {name: seconds for name, seconds in self._durations.items() if name != "reward"}
+        durations = dict(self._durations)
         if self.fleet.engine_sleep.is_used:
             durations["wake"] = self.fleet.engine_sleep.take_waking_s()
             durations["weight_sync"] -= durations["wake"]
@@ -320,6 +328,7 @@ class Loop(abc.ABC):
         self.session.board.update(staleness_histogram={str(age): count for age, count in ages.items()})
         found = rates(prefill + decode, total_s, durations, generate_s) | idle | staleness_metrics(ages)
         found["engine_occupancy"] = self.rollouts.take_occupancy()
+        found |= self.rollouts.take_slowest()
         if self.layout.train.takes_weights_in_flight:
             found["mixed_versions_fraction"] = mixed
         if self.mfu_meter is None:

@@ -123,6 +123,7 @@ def sample_metrics(groups: Sequence[Sequence[Completion]], true_rewards: Sequenc
         "reward": statistics.fmean(rewards),
         "reward_std": statistics.fmean(_deviation(group) for group in true_rewards),
         "response_length": statistics.fmean(len(sample.token_ids) for sample in samples),
+        "response_length_max": float(max(len(sample.token_ids) for sample in samples)),
         "truncated_fraction": statistics.fmean(sample.finish_reason == "length" for sample in samples),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -106,6 +107,7 @@ class Rollouts:
         self._deadline_s, self._slots = deadline_s, slots
         self._keys, self._changed, self._answered = itertools.count(), threading.Condition(), 0
         self._busy_slot_s = self._span_s = 0.0
+        self._speeds = [(0, 0.0) for _ in engines]
         for lane, engine in enumerate(engines):
             threading.Thread(target=self._feed, args=(lane, engine), name=f"feed {engine.name}", daemon=True).start()
 
@@ -169,6 +171,21 @@ class Rollouts:
             busy, span, self._busy_slot_s, self._span_s = self._busy_slot_s, self._span_s, 0.0, 0.0
         return busy / (span * self._slots) if span else 0.0
 
+    def take_slowest(self) -> dict[str, float]:
+        """The engine that took longest for a token since the last call, and its speed as a share of the others'.
+
+        Speeds are those of one sample, so that an engine with fewer of them is not taken for a slow one. Empty where
+        fewer than two engines answered.
+        """
+        with self._changed:
+            taken, self._speeds = self._speeds, [(0, 0.0) for _ in self._speeds]
+        speeds = {lane: tokens / busy_slot_s for lane, (tokens, busy_slot_s) in enumerate(taken) if busy_slot_s > 0}
+        if len(speeds) < 2:
+            return {}
+        slowest = min(speeds, key=speeds.__getitem__)
+        usual = statistics.median(speed for lane, speed in speeds.items() if lane != slowest)
+        return {"slowest_engine": float(slowest), "slowest_engine_speed": speeds[slowest] / usual} if usual else {}
+
     def close(self) -> None:
         """End the feeders that wait for work."""
         self.dispatch.close()
@@ -213,6 +230,9 @@ class Rollouts:
             self._answered += len(answered)
             self._busy_slot_s += streamed.busy_slot_s
             self._span_s += streamed.span_s
+            tokens, busy_slot_s = self._speeds[lane]
+            tokens += sum(len(one.token_ids) for _, samples in answered for one in samples)
+            self._speeds[lane] = tokens, busy_slot_s + streamed.busy_slot_s
             self._changed.notify_all()
         self.dispatch.done(lane, [asked for asked, _ in answered], streamed.left)
 

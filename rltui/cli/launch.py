@@ -55,12 +55,20 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("What is to be launched?", "`rltui layouts` lists presets; --script FILE runs a script.")
     with open_context(options.cluster, TerminalPrompter()) as context:
         consent(context.cluster.profile, options.layout, given=options.yes)
-        launched = launch(context, options.layout, options.overrides, chain=options.chain, unchecked=options.unchecked)
+        launched = launch(
+            context,
+            options.layout,
+            options.overrides,
+            chain=options.chain,
+            unchecked=options.unchecked,
+            tell=lambda finding: talk(f"  {finding.severity} {finding.code}: {finding.message}"),
+        )
         return _launched(context, launched, options)
 
 
 def _run_script(options: argparse.Namespace) -> int:
     """Launch a script of another system, or show what that would be."""
+    from rltui.service.bad_nodes import offers
     from rltui.service.scripts import launch_script, prepare
 
     words = [word for word in (options.layout if options.script else "", *options.overrides) if word]
@@ -68,12 +76,13 @@ def _run_script(options: argparse.Namespace) -> int:
     with open_context(options.cluster, TerminalPrompter()) as context:
         source = options.script or options.layout
         prepared = prepare(source, wishes, context.cluster.profile)
-        found = [f"{one.severity} {one.code} {one.key}: {one.message}" for one in prepared.findings]
+        findings = (*prepared.findings, *offers(context, prepared.job))
+        found = [f"{one.severity} {one.code} {one.key}: {one.message}" for one in findings]
         for line in (*prepared.notes, *found, *(f"error: {problem}" for problem in prepared.problems)):
             talk(f"  {line}")
         if options.dry_run:
             if options.json:
-                shown = {name: getattr(prepared, name) for name in ("problems", "findings", "notes")}
+                shown = {"problems": prepared.problems, "findings": findings, "notes": prepared.notes}
                 print_json({"schema": 1, "script": prepared.job, **shown})
             return 1 if prepared.problems else 0
         consent(context.cluster.profile, source, given=options.yes)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_cluster_name, add_json, columns, named_cluster, print_json, print_lines
+from rltui.cli.output import add_cluster_name, add_json, columns, named_cluster, print_json, print_lines, talk
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.cluster.slurm.nodelist import fold
 from rltui.cluster.slurm.times import write_duration
 from rltui.errors import UsageError
-from rltui.service.nodes import clusters_nodes, grouped
+from rltui.service.bad_nodes import words
+from rltui.service.nodes import clusters_nodes, forget_node, grouped, node_report
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
     from rltui.cluster.facts import PartitionFacts
+    from rltui.onnode.bad_nodes import BadNode
     from rltui.service.nodes import NodeGroup
 
 NODES_WIDTH = 20
@@ -25,22 +27,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_cluster_name(parser, default="the only one with Slurm")
     parser.add_argument("--partition", default="", metavar="P", help="only this partition's nodes")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--forget", default="", metavar="NODE", help="forget what runs remember against NODE")
+    one.add_argument("--report", default="", metavar="NODE", help="print what they remember, for the site's admins")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show partitions and nodes: GPUs free, and why a node is out of service."""
-    profile, facts = clusters_nodes(named_cluster(options), TerminalPrompter())
+    """Show partitions and nodes: GPUs free, why a node is out of service, and what runs remember against it."""
+    name, prompter = named_cluster(options), TerminalPrompter()
+    if options.forget:
+        return _forget(name, options.forget, prompter, options.json)
+    if options.report:
+        text = node_report(name, options.report, prompter)
+        print_json({"schema": 1, "report": text}) if options.json else print_lines(text.splitlines())
+        return 0
+    found = clusters_nodes(name, prompter)
+    profile, facts = found.profile, found.facts
     shown = [one for one in facts.partitions if options.partition in ("", one.name)]
     if not shown:
         known = ", ".join(one.name for one in facts.partitions)
         raise UsageError(f"{profile.name} has no partition {options.partition[:60]!r}.", f"Known: {known}.")
-    groups = grouped(facts, profile, options.partition)
+    groups = grouped(found, options.partition)
     if options.json:
-        print_json({"schema": 1, "cluster": profile.name, "facts": facts, "groups": groups})
+        print_json({"schema": 1, "cluster": profile.name, "facts": facts, "groups": groups, "bad_nodes": found.bad})
     else:
-        print_lines([_summary(profile.name, groups), "", *_partitions(shown, groups), "", *_nodes(groups)])
+        bad = ["", *_bad(found.bad)] if found.bad else []
+        print_lines([_summary(profile.name, groups), "", *_partitions(shown, groups), "", *_nodes(groups), *bad])
     return 0
+
+
+def _forget(name: str, node: str, prompter: TerminalPrompter, as_json: bool) -> int:
+    known = forget_node(name, node, prompter)
+    if as_json:
+        print_json({"schema": 1, "forgotten": known})
+    else:
+        talk(f"{node} is forgotten: {words(known)}")
+    return 0
+
+
+def _bad(bad: Sequence[BadNode]) -> Iterable[str]:
+    """What runs remember, with the newest evidence; the table of nodes above may cut it."""
+    rows = [(one.node, f"{one.count}×", words(one), one.evidence[-1].evidence) for one in bad]
+    return columns(("REMEMBERED", "", "WHY", "EVIDENCE"), rows, frozenset({1}))
 
 
 def _summary(name: str, groups: Sequence[NodeGroup]) -> str:

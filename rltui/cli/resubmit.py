@@ -15,7 +15,9 @@ from rltui.service.resubmit import needs_consent, preview_resubmit, resubmit
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
+    from rltui.check.findings import Finding
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
@@ -41,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
     with open_clusters(options.cluster) as clusters:
         context, summary = clusters.find(options.run)
         overrides = _overrides(context, summary, options)
+        tell: Callable[[Finding], None] | None = _tell
         is_risky = needs_consent(context, summary) and (options.cancel or not summary.is_live)
         if options.dry_run or overrides or options.exclude or is_risky:
             preview = preview_resubmit(context, summary, overrides, options.exclude)
@@ -48,9 +51,16 @@ def run(options: argparse.Namespace) -> int:
                 print_json({"schema": 1, "preview": preview}) if options.json else show(preview)
                 return 0
             confirm(preview) if is_risky and not options.yes else show(preview)
+            tell = None  # the preview has said it
         step = newest_checkpoint_step(context, summary)
         launched = resubmit(
-            context, summary, overrides, options.exclude, cancel_first=options.cancel, unchecked=options.unchecked
+            context,
+            summary,
+            overrides,
+            options.exclude,
+            cancel_first=options.cancel,
+            unchecked=options.unchecked,
+            tell=tell,
         )
         talk(f"attempt {launched.attempt} of {launched.run_id} {launched.start}")
         if options.wait:
@@ -60,6 +70,10 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             print_json({"schema": 1, **msgspec.to_builtins(launched), "checkpoint_step": step})
     return 0
+
+
+def _tell(finding: Finding) -> None:
+    talk(f"  {finding.severity} {finding.code}: {finding.message}")
 
 
 def _overrides(context: Context, summary: RunSummary, options: argparse.Namespace) -> list[str]:

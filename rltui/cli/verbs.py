@@ -42,6 +42,7 @@ VERBS = (
     Verb("queues", "queues", "queues of a run's trainer and of its scheduler"),
     Verb("metrics", "metrics", "the metrics of a run"),
     Verb("events", "events", "what happened to a run, and when"),
+    Verb("history", "history", "where a run's time went: attempts, queues, goodput, what each loss cost"),
     Verb("logs", "logs", "print or follow the log of a run"),
     Verb("why", "why", "say why a run died, or what went wrong in any log"),
     Verb("bundle", "bundle", "all that is known of a run as one file to attach to a bug report, without secrets"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rltui.cli.output import add_json, print_json, print_lines, talk
 from rltui.errors import UsageError
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from rltui.diagnose.diagnose import Findings
     from rltui.diagnose.sources import Source
+    from rltui.service.attempt_differences import Differences
 
 NOTHING_FOUND = "No known cause of failure is in there."
 
@@ -34,18 +37,29 @@ def run(options: argparse.Namespace) -> int:
     """Say why it died; exits with 0 where nothing was found and 1 where something was."""
     if bool(options.run) == bool(options.log):
         raise UsageError("Name a run or give logs.", "rltui why RUN, or rltui why --log FILE…")
-    findings, nothing = _of_logs(options.log) if options.log else _of_run(options.run, options.attempt)
-    _print(findings, nothing, as_json=options.json)
+    said = _of_logs(options.log) if options.log else _of_run(options.run, options.attempt)
+    findings = said.findings
+    _print(said, as_json=options.json)
     return 1 if findings.diagnoses else 0
 
 
-def _of_logs(names: Sequence[str]) -> tuple[Findings, str]:
+class Said(Struct, frozen=True):
+    """What there is to print."""
+
+    findings: Findings
+    nothing: str = ""
+    """What to say where nothing was found."""
+    different: Differences | None = None
+    """From the last attempt that went well, where no cause is known."""
+
+
+def _of_logs(names: Sequence[str]) -> Said:
     from rltui.diagnose.diagnose import examine
 
     for name in names:
         if name != "-":
             _require_readable(name)
-    return examine(_sources(names)), ""
+    return Said(examine(_sources(names)))
 
 
 def _require_readable(name: str) -> None:
@@ -69,30 +83,40 @@ def _sources(names: Sequence[str]) -> Iterator[Source]:
             yield stream_source(name, stream)
 
 
-def _of_run(word: str, attempt: int) -> tuple[Findings, str]:
+def _of_run(word: str, attempt: int) -> Said:
     from rltui.service.all_clusters import open_clusters
+    from rltui.service.attempt_differences import differences
     from rltui.service.attempts import at_attempt
     from rltui.service.why import examine_run, nothing_found
 
     with open_clusters() as clusters:
         context, run = clusters.find(word)
         run = at_attempt(context.cluster.client, run, attempt or run.attempt)
-        return examine_run(context, run), nothing_found(run)
+        findings = examine_run(context, run)
+        unknown = not findings.diagnoses or findings.first_exception is not None
+        different = differences(context.cluster.client, run) if unknown and not run.is_live else None
+        return Said(findings, nothing_found(run), different if run.state != "finished" else None)
 
 
-def _print(findings: Findings, nothing: str, *, as_json: bool) -> None:
+def _print(said: Said, *, as_json: bool) -> None:
     from rltui.diagnose import first_exception, report
 
-    found, first = findings.diagnoses, findings.first_exception
+    found, first = said.findings.diagnoses, said.findings.first_exception
     if as_json:
-        extra = {"first_exception": first_exception.as_json(first)} if first is not None else {}
+        extra: dict[str, Any] = {"first_exception": first_exception.as_json(first)} if first is not None else {}
+        if said.different is not None:
+            extra["different_from"] = said.different
         print_json({**report.as_json(found), **extra})
         return
+    if found and said.nothing and all(one.secondary for one in found):
+        print_lines([said.nothing, ""])
     if found:
         print_lines(report.as_text(found))
-    elif nothing:
-        print_lines([nothing])
+    elif said.nothing:
+        print_lines([said.nothing])
     else:
         talk(NOTHING_FOUND)
     if first is not None:
         print_lines(["", *first_exception.in_words(first)] if found else first_exception.in_words(first))
+    if said.different is not None:
+        print_lines(said.different.in_words())

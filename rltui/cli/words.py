@@ -73,7 +73,8 @@ def _about(run: RunSummary) -> str:
         return f"{run.stage.stage}: {no_step_words(run)}"
     if run.through and run.state == "unknown":
         return f"cluster {run.cluster} knows whether it waits or runs"
-    return f"{run.stage.stage}{': ' + run.stage.detail if run.stage.detail else ''}"
+    said = ", ".join(filter(None, (run.stage.detail, run.symptom)))
+    return f"{run.stage.stage}{': ' + said if said else ''}"
 
 
 def waiting(job: JobSnapshot) -> str:

@@ -46,6 +46,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     Attributes:
         id: Stable word.
         tier: See ``Tier``.
+        word: At most 14 characters for lists of runs that go on; empty for what ends a run.
         recovery: See ``Recovery``.
         title: The cause in plain words, without a full stop.
         detail: Added to the title where the evidence has all the fields it names.
@@ -61,6 +62,7 @@ class Cause(Struct, frozen=True, kw_only=True):
 
     id: str
     tier: Tier
+    word: str = ""
     recovery: Recovery = "person"
     title: str
     detail: str = ""

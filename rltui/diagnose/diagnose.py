@@ -32,7 +32,8 @@ def examine(sources: Iterable[Source]) -> Findings:
     for source in sources:
         scanner.scan(source)
     diagnoses = rank(scanner.matches)
-    if any(CAUSES[one.id].tier != "wrapper" for one in diagnoses):
+    # what a run suffered from while it went on does not say what ended it either
+    if any(CAUSES[one.id].tier != "wrapper" and not CAUSES[one.id].word for one in diagnoses):
         return Findings(diagnoses)
     return Findings(diagnoses, first_exception(scanner.matches))
 

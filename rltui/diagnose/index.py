@@ -20,6 +20,8 @@ from rltui.diagnose.causes import (
     ray_cluster,
     ray_memory,
     ray_tasks,
+    silent,
+    slow,
     slurm_end,
     slurm_start,
     states,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 _FAMILIES = (
     slurm_end, slurm_start, gpu_health, host, ray_memory, ray_tasks, ray_cluster, cuda_memory, engine_start,
-    engine_serving, collectives, nccl, learner, outside, environment, own,
+    engine_serving, collectives, nccl, learner, outside, environment, own, silent, slow,
 )  # fmt: skip
 _WITH_STATES = (slurm_start, ray_tasks, ray_cluster, engine_serving, collectives, nccl, outside, states)
 

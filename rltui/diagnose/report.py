@@ -29,8 +29,9 @@ def as_text(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
         yield from _cause_lines(diagnosis)
     others = [one for one in diagnoses if one.secondary]
     if others:
-        yield ""
-        yield "Also seen, as a consequence:"
+        if causes:
+            yield ""
+        yield "Also seen, as a consequence:" if causes else "Seen while it ran:"
         for diagnosis in others:
             yield from _wrapped(f"{diagnosis.id}: {diagnosis.summary}{_place(diagnosis)}", "  · ")
 
@@ -94,8 +95,10 @@ def as_json(diagnoses: Sequence[Diagnosis]) -> dict[str, Any]:
 
 
 def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
+    word = CAUSES[diagnosis.id].word
     return {
         "id": diagnosis.id,
+        **({"word": word} if word else {}),
         "confidence": diagnosis.confidence,
         "secondary": diagnosis.secondary,
         "summary": diagnosis.summary,

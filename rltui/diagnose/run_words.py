@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.diagnose.recent import EngineCounters, GpuRecord, Recent, Step
+from rltui.diagnose.silent_rules import silent_symptoms
+from rltui.diagnose.slow_rules import slow_symptoms
 from rltui.onnode import rundir
 from rltui.watch.snapshots import EndSnapshot, HostSnapshot, StageSnapshot
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rltui.cluster.jobs import JobSnapshot
+    from rltui.diagnose.recent import Symptom
 
 USUAL_S: Mapping[str, float] = {
     "preflight": 300.0,
@@ -34,23 +38,10 @@ LEAST_STEPS = 3
 STALL_S, STALL_MEDIANS, STALL_LONGEST = 600.0, 4.0, 2.0
 """No new step for longer than these seconds, medians of a step, and longest steps is a stall."""
 
-BASELINE_STEPS = 12
-RECENT_STEPS = 5
-SLOW_FRACTION = 0.5
-SYNC_FRACTION = 0.5
-PARITY_GROWTH = 5.0
-EQUAL_REWARD_STEPS = 10
 IDLE_PERCENT = 1.0
 IDLE_SAMPLES = 60
 FULL_MEMORY = 0.97
 BEFORE_THE_END_S = 120.0
-
-
-class Step(Struct, frozen=True):
-    """A training step: when it was done (epoch seconds), and its metrics by canonical name."""
-
-    at: float
-    values: dict[str, float]
 
 
 class RunPicture(Struct, frozen=True, kw_only=True):
@@ -65,6 +56,13 @@ class RunPicture(Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     """The newest steps, oldest first."""
     hosts: tuple[HostSnapshot, ...] = ()
+    gpus: tuple[GpuRecord, ...] = ()
+    engines: tuple[EngineCounters, ...] = ()
+
+    @property
+    def recent(self) -> Recent:
+        """What rules about slow and silently failing runs look at."""
+        return Recent(steps=self.steps, engines=self.engines, gpus=self.gpus)
 
     @property
     def until(self) -> float:
@@ -83,7 +81,7 @@ def words_of(picture: RunPicture) -> dict[str, list[str]]:
         "stage.json": list(stage_words(picture)),
         "end.json": list(end_words(picture)),
         "preflight.json": [f"preflight: node {node} is bad: {why}" for node, why in picture.bad_nodes.items()],
-        "metrics.jsonl": list(metrics_words(picture)),
+        "metrics.jsonl": [*metrics_words(picture), *symptom_words(picture)],
         "sampler": list(sampler_words(picture)),
         "scheduler": list(job_words(picture.job)) if picture.job is not None else [],
     }
@@ -125,25 +123,15 @@ def job_words(job: JobSnapshot) -> Iterator[str]:
 
 
 def metrics_words(picture: RunPicture) -> Iterator[str]:
-    """Stalls and drifts, each against the run's own past; nothing before there are enough steps."""
-    steps = picture.steps
-    if len(steps) < LEAST_STEPS:
-        return
-    yield from _stall(picture)
-    if len(steps) >= BASELINE_STEPS:
-        yield from _slow_down(steps)
-        yield from _slow_sync(steps)
-        yield from _parity(steps)
-        yield from _equal_rewards(steps)
-
-
-def _stall(picture: RunPicture) -> Iterator[str]:
+    """That steps stopped coming, by the run's own pace; nothing before there are enough of them."""
     # a checkpoint is written between steps; its stage has a bound of its own
     if picture.was_wanted or picture.stage.stage not in ("training", "ended"):
         return
     if picture.stage.detail.startswith(rundir.EVALUATING):
         return  # the engines' answers have a deadline of their own
     steps = picture.steps
+    if len(steps) < LEAST_STEPS:
+        return
     took_s = [later.at - before.at for before, later in itertools.pairwise(steps)]
     median = statistics.median(took_s)
     waited = picture.until - steps[-1].at
@@ -151,47 +139,17 @@ def _stall(picture: RunPicture) -> Iterator[str]:
         yield f"no new step for {waited:.0f} s, a step takes {median:.0f} s"
 
 
-def _slow_down(steps: Sequence[Step]) -> Iterator[str]:
-    before, now = _early_and_late(steps, "learner_tokens_per_second_step")
-    if before > 0 and now < SLOW_FRACTION * before:
-        yield f"throughput fell to {now:.0f} tokens/s from {before:.0f}"
+def symptom_words(picture: RunPicture) -> Iterator[str]:
+    """What a run that goes on suffers from; of one that has ended, only what its numbers say of its learning."""
+    for symptom in symptoms_of(picture):
+        yield from symptom.lines
 
 
-def _slow_sync(steps: Sequence[Step]) -> Iterator[str]:
-    _, sync = _early_and_late(steps, "time/weight_sync")
-    _, total = _early_and_late(steps, "time/total")
-    if total > 0 and sync > SYNC_FRACTION * total:
-        yield f"handing over weights takes {100 * sync / total:.0f} % of a step ({sync:.1f} of {total:.1f} s)"
-
-
-def _parity(steps: Sequence[Step]) -> Iterator[str]:
-    before, now = _early_and_late(steps, "parity_max_abs")
-    if before > 0 and now > PARITY_GROWTH * before:
-        yield f"trainer and engine drift apart: log-probabilities differ by {now:.2g}, {before:.2g} before"
-
-
-def _equal_rewards(steps: Sequence[Step]) -> Iterator[str]:
-    last = [step.values.get("zero_std_fraction", 0.0) for step in steps[-EQUAL_REWARD_STEPS:]]
-    if len(last) == EQUAL_REWARD_STEPS and min(last) >= 0.999 and not _has_learned(steps):
-        yield f"all samples of every prompt got the same reward for {len(last)} steps"
-
-
-def _has_learned(steps: Sequence[Step]) -> bool:
-    """Whether the reward rose before it was the same for all: then there is nothing left to learn."""
-    rewards = [step.values["reward"] for step in steps if "reward" in step.values]
-    early, late = rewards[:EQUAL_REWARD_STEPS], rewards[-EQUAL_REWARD_STEPS:]
-    return len(rewards) > EQUAL_REWARD_STEPS and statistics.median(late) > max(0.0, max(early[:3]))
-
-
-def _early_and_late(steps: Sequence[Step], name: str) -> tuple[float, float]:
-    """Medians of the first half and of the last few steps; zeros where the metric is missing.
-
-    Early steps warm up (compilation, caches), so the very first two do not count.
-    """
-    values = [step.values[name] for step in steps if name in step.values]
-    if len(values) < BASELINE_STEPS:
-        return 0.0, 0.0
-    return statistics.median(values[2 : len(values) // 2 + 1]), statistics.median(values[-RECENT_STEPS:])
+def symptoms_of(picture: RunPicture) -> tuple[Symptom, ...]:
+    """Warnings of silent failures, then what holds up the run, unless it stands still or does no steps now."""
+    warnings = silent_symptoms(picture.recent)
+    goes_on = picture.end is None and picture.stage.stage in ("training", "saving") and not [*metrics_words(picture)]
+    return (*warnings, *slow_symptoms(picture.recent)) if goes_on else warnings
 
 
 def sampler_words(picture: RunPicture) -> Iterator[str]:

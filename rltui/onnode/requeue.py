@@ -2,9 +2,10 @@
 
 import os
 import shutil
+import time
 from typing import Any, Dict
 
-from rltui.onnode import lost_nodes, rundir
+from rltui.onnode import lost_nodes, node_evidence, rundir
 
 COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.SCRIPT_RUN, rundir.OWN_CODE)
 
@@ -58,9 +59,10 @@ def _close(attempt: str) -> None:
     lost = lost_nodes.lost_here(attempt, nodes)
     if lost:
         reason = "node failure on %s; Slurm started the job again" % ", ".join(lost)
-        rundir.write_end(attempt, "lost", None, reason, bad_nodes=dict.fromkeys(lost, "node failure"))
+        rundir.write_end(attempt, "lost", None, reason, bad_nodes=dict.fromkeys(lost, node_evidence.NODE_FAILURE))
     else:
         rundir.write_end(attempt, "lost", None, "Slurm ended this start of the job and started it again")
+    node_evidence.remember(attempt, nodes, dict.fromkeys(lost, node_evidence.NODE_FAILURE), time.time())
 
 
 def _numbers(attempts: str) -> "list[int]":

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Dict, Optional
 
-from rltui.onnode import chain, hands_off, lost_nodes, node_report, ray_nodes, rundir
+from rltui.onnode import chain, hands_off, lost_nodes, node_evidence, node_report, ray_nodes, rundir
 from rltui.onnode.allocation import (
     Allocation,
     NoAllocationError,
@@ -233,7 +233,7 @@ class SlurmJob(AttemptRunner):
     def _name_failed_nodes(self) -> str:
         """Note which nodes Slurm ended the job for; returns what is to be said of them."""
         lost = lost_nodes.lost_here(self.attempt, self.allocation.nodes) or sorted(self.bad_nodes)
-        self.bad_nodes = {**self.bad_nodes, **dict.fromkeys(lost, "node failure")}
+        self.bad_nodes = {**self.bad_nodes, **dict.fromkeys(lost, node_evidence.NODE_FAILURE)}
         return "node failure on %s" % ", ".join(lost) if lost else ""
 
     def in_a_hurry(self) -> bool:
@@ -268,6 +268,7 @@ class SlurmJob(AttemptRunner):
 
     def clean_up(self) -> None:
         """End what is on this node and on the others, at the same time: Slurm may not leave long for it."""
+        node_evidence.remember(self.attempt, self.allocation.nodes, self.bad_nodes, time.time())
         self.end_server_notes()
         if self.agents is not None:
             self.agents.tell_to_stop()

@@ -127,6 +127,11 @@ class AllClusters:
                 self._readers[name] = ClusterReader(Context(name, self._prompter))
             return self._readers[name]
 
+    def has_answered(self, name: str) -> bool:
+        """Whether a cluster answered when its runs were last read; asks nobody."""
+        reader = self._readers.get(name)
+        return reader is not None and bool(reader.answered_at) and not reader.problem
+
     def context(self, name: str) -> Context:
         """The context of one cluster.
 

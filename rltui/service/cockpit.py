@@ -265,3 +265,10 @@ class Cockpit(Protocol):
 
     def why(self, run_id: str) -> WhyReport:
         """Why the run died or stands still, from its logs, stages, samples and the scheduler's word."""
+
+    def node_report(self, run_id: str, node: str) -> str:
+        """What the run's cluster remembers against ``node``, as a text for the site's administrators.
+
+        Raises:
+            RltuiError: Nothing is remembered against it, or the cluster is away.
+        """

@@ -10,6 +10,7 @@ from rltui.cluster.relay_types import FileRange, RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.onnode.lost_nodes import LOG, TAIL_BYTES, host_of, is_sampler_file, lost
+from rltui.service.bad_nodes import record_lost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +52,7 @@ def with_failed_nodes(
             known = _down_now(client, job.nodes)
         if settled or known:
             found[attempt] = known
+        record_lost(client, run, structs.replace(job, failed_nodes=known))
     return structs.replace(job, failed_nodes=known)
 
 

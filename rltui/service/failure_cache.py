@@ -47,12 +47,16 @@ def lacks_word(run: RunSummary) -> bool:
 
 
 def with_failures(runs: Sequence[RunSummary], context_of: Callable[[str], Context]) -> list[RunSummary]:
-    """``runs`` with the words of those that died, the newest first, as far as ``BUDGET_S`` reaches."""
+    """``runs`` with their words; logs of those that died are read, newest first, as far as ``BUDGET_S`` reaches."""
     deadline = time.monotonic() + BUDGET_S
     return [_with_failure(run, context_of, deadline) for run in runs]
 
 
 def _with_failure(run: RunSummary, context_of: Callable[[str], Context], deadline: float) -> RunSummary:
+    if run.state == "running" and not run.as_of:
+        from rltui.service.symptoms import symptom_word
+
+        return structs.replace(run, symptom=symptom_word(run, context_of(run.reader).reader.recent(run), time.time()))
     if run.failure or not lacks_word(run) or time.monotonic() > deadline:
         return run
     with contextlib.suppress(RltuiError):

@@ -1,10 +1,14 @@
-"""The failure words of runs that died, found in the background: reading logs must not hold up a list."""
+"""Failure words of runs that died and symptoms of those that live, found in the background.
+
+Neither reading logs nor weighing numbers may hold up a list.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
 
@@ -16,20 +20,27 @@ if TYPE_CHECKING:
 
     from rltui.watch.snapshots import RunSummary
 
+_Key: TypeAlias = "tuple[str, int]"
+
+LASTS_S = 60.0
+"""How long a symptom counts while no step comes."""
+
 MOST_AT_ONCE = 24
 """Runs that died, newest first, whose logs are looked at; those of older ones are read when somebody asks why."""
 
 
 class FailureWords:
-    """Remembers the word of each attempt that died, and looks for those that it does not know yet.
+    """Remembers the word of each attempt, and looks for those that it does not know yet.
 
     Args:
-        diagnose: Gives the word of a run; may block, and is called in a thread of its own.
+        diagnose: Gives the word of a run that died; may block, and is called in a thread of its own.
+        symptom: Gives the word of a live run, which is asked for again after each step; called there too.
     """
 
-    def __init__(self, diagnose: Callable[[RunSummary], str]) -> None:
-        self._diagnose = diagnose
-        self._known: dict[tuple[str, int], str] = {}
+    def __init__(self, diagnose: Callable[[RunSummary], str], symptom: Callable[[RunSummary], str]) -> None:
+        self._diagnose, self._symptom = diagnose, symptom
+        self._known: dict[_Key, str] = {}
+        self._symptoms: dict[_Key, tuple[tuple[int | None, int], str]] = {}
         self._waiting: deque[RunSummary] = deque()
         self._lock = threading.Lock()
         self._busy = False
@@ -38,10 +49,14 @@ class FailureWords:
         """``runs``, newest first, with the words that are known; the others are looked for."""
         runs = tuple(runs)
         died = [run for run in runs if lacks_word(run)][:MOST_AT_ONCE]
-        self._look_for([run for run in died if _key(run) not in self._known])
+        live = [run for run in runs if run.state == "running" and not run.as_of]
+        news = [run for run in live if self._symptoms.get(_key(run), (None, ""))[0] != _moment(run)]
+        self._look_for([*news, *(run for run in died if _key(run) not in self._known)])
         return tuple(self._filled(run) for run in runs)
 
     def _filled(self, run: RunSummary) -> RunSummary:
+        if run.state == "running" and not run.no_step_s:  # where no step comes, nothing is said of how steps are
+            return structs.replace(run, symptom=self._symptoms.get(_key(run), (None, ""))[1])
         word = self._known.get(_key(run), "") if run.state in DIED and not run.failure else ""
         return structs.replace(run, failure=word) if word else run
 
@@ -62,10 +77,18 @@ class FailureWords:
                     return
                 run = self._waiting.popleft()
             try:
-                self._known[_key(run)] = self._diagnose(run)
+                if run.state == "running":
+                    self._symptoms[_key(run)] = _moment(run), self._symptom(run)
+                else:
+                    self._known[_key(run)] = self._diagnose(run)
             except RltuiError:  # its cluster is away: it is asked for again with the next list
                 continue
 
 
-def _key(run: RunSummary) -> tuple[str, int]:
+def _moment(run: RunSummary) -> tuple[int | None, int]:
+    """What a symptom is of: a step, for a while, as one that stands still is another matter."""
+    return run.stage.step, int(time.monotonic() // LASTS_S)
+
+
+def _key(run: RunSummary) -> _Key:
     return run.run_id, run.attempt

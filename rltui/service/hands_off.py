@@ -46,6 +46,7 @@ def situation_of(context: Context, run: RunSummary) -> Situation:
         ClusterError: The cluster cannot be reached.
     """
     from rltui.runs.script_job import read_script_job
+    from rltui.service.bad_nodes import remembered as remembered_nodes
     from rltui.service.describe import attempt_path, newest_checkpoint_step
 
     attempt = Path(attempt_path(run))
@@ -53,6 +54,7 @@ def situation_of(context: Context, run: RunSummary) -> Situation:
     script = read_script_job(context.cluster.client, str(attempt))
     causes, proven = causes_of(context, run, end)
     excluded, known, spare = _nodes(context, run)
+    remembered = remembered_nodes(context.cluster.client, context.cluster.run_root)
     return Situation(
         now=time.time(),
         attempt=run.attempt,
@@ -63,7 +65,8 @@ def situation_of(context: Context, run: RunSummary) -> Situation:
         checkpoint_step=newest_checkpoint_step(context, run),
         can_resume=script is None or script.dialect.resume.possible,
         gpu_hours=gpu_hours_of(Path(run.path), run.nodes * run.gpus_per_node),
-        excluded=excluded,
+        excluded=len(excluded),
+        remembered=tuple(bad.node for bad in remembered if bad.node not in excluded),
         known_nodes=known,
         spare_nodes=spare,
         is_proven=proven,
@@ -94,19 +97,19 @@ def causes_of(context: Context, run: RunSummary, end: dict[str, Any]) -> tuple[t
     return causes, all(one.recovery != "change" or one.is_proven for one in causes)
 
 
-def _nodes(context: Context, run: RunSummary) -> tuple[int, int, int | None]:
-    """How many nodes are left out, how many the partition has, and how many it could lose."""
+def _nodes(context: Context, run: RunSummary) -> tuple[tuple[str, ...], int, int | None]:
+    """Which nodes are left out, how many the partition has, and how many it could lose."""
     from rltui.service.resubmit import changed
 
     layout = changed(context, run, (), ()).layout
     if layout is None or context.cluster.profile.scheduler == "local":
-        return 0, 0, None
+        return (), 0, None
     from rltui.service.eligible import eligible_nodes
 
     left = eligible_nodes(context, layout)
     if left is None:
-        return len(layout.slurm.exclude), 0, None
-    return len(layout.slurm.exclude), left.known, left.eligible - layout.hardware.nodes
+        return tuple(layout.slurm.exclude), 0, None
+    return tuple(layout.slurm.exclude), left.known, left.eligible - layout.hardware.nodes
 
 
 def gpu_hours_of(run: Path, gpus: int) -> float:

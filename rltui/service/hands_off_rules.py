@@ -71,6 +71,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     """Of the partition; 0: nobody knows."""
     spare_nodes: int | None = None
     """Usable ones beyond those that the run needs; None: nobody knows."""
+    remembered: tuple[str, ...] = ()
+    """Nodes that other runs have found bad, and that this one does not leave out yet."""
     is_proven: bool = True
     """Whether an estimate says that the changed layout fits; True where nothing is changed."""
 
@@ -95,10 +97,24 @@ def decide(policy: Policy, past: Sequence[Record], now: Situation) -> Record:
     return structs.replace(
         record,
         overrides=tuple(word for one in now.causes for word in one.overrides),
-        exclude=tuple(dict.fromkeys(node for one in now.causes for node in one.exclude)),
+        exclude=_to_avoid(policy, now),
         hold_s=hold_s,
         next_attempt=now.attempt + 1,
     )
+
+
+def _to_avoid(policy: Policy, now: Situation) -> tuple[str, ...]:
+    """The nodes that the causes blame, and as many of those that others found bad as may be left out besides."""
+    blamed = tuple(dict.fromkeys(node for one in now.causes for node in one.exclude))
+    room = _may_be_out(policy, now) - now.excluded - len(blamed)
+    if now.spare_nodes is not None:
+        room = min(room, now.spare_nodes - len(blamed))
+    others = [node for node in now.remembered if node not in blamed]
+    return (*blamed, *others[: max(0, room)])
+
+
+def _may_be_out(policy: Policy, now: Situation) -> int:
+    return max(1, int(policy.max_excluded * now.known_nodes))
 
 
 def _why_not(policy: Policy, past: Sequence[Record], now: Situation) -> str:
@@ -141,7 +157,7 @@ def _limits(policy: Policy, past: Sequence[Record], restarts: Sequence[Record], 
     if policy.max_gpu_hours and now.gpu_hours >= policy.max_gpu_hours:
         return f"{now.gpu_hours:.1f} GPU-hours are used (max_gpu_hours={policy.max_gpu_hours:g})"
     new = {node for one in now.causes for node in one.exclude}
-    allowed = max(1, int(policy.max_excluded * now.known_nodes))
+    allowed = _may_be_out(policy, now)
     if new and now.excluded + len(new) > allowed:
         return f"{now.excluded} nodes are left out already, and {allowed} may be (max_excluded)"
     if new and now.spare_nodes is not None and len(new) > now.spare_nodes:

@@ -16,14 +16,16 @@ from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import MissingExtraError, RltuiError, UsageError
 from rltui.layout.presets import resolve
 from rltui.runs.directory import MODULES, ClaimedError, new_run_id, optional_modules
+from rltui.service.bad_nodes import offers
 from rltui.service.eligible import free_nodes
 from rltui.service.live_facts import facts_through
 from rltui.service.login_facts import with_login_facts
 from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from rltui.check.findings import Finding
     from rltui.cluster.facts import ClusterFacts
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
@@ -166,7 +168,13 @@ def launchable(report: Report) -> Report:
 
 
 def launch(
-    context: Context, source: str, overrides: Sequence[str] = (), *, chain: int = 1, unchecked: bool = False
+    context: Context,
+    source: str,
+    overrides: Sequence[str] = (),
+    *,
+    chain: int = 1,
+    unchecked: bool = False,
+    tell: Callable[[Finding], None] | None = None,
 ) -> Launched:
     """Check ``source``, make a run of it and submit its first attempt.
 
@@ -177,6 +185,7 @@ def launch(
         chain: Jobs to submit, each to start when the one before has ended: for runs longer than a time limit. The
             trainer of each goes on from the newest checkpoint, and those that find nothing to do end at once.
         unchecked: Do not ask the cluster first whether it could run this, nor heed what its profile says.
+        tell: Is told, before anything is submitted, of nodes that are remembered as bad and may be used.
 
     Raises:
         RefusedError: A finding stands in the way.
@@ -199,6 +208,9 @@ def launch(
     layout = report.loaded.layout
     if context.cluster.profile.scheduler == "local":
         require_modules(layout)
+    if tell is not None:
+        for finding in offers(context, layout):
+            tell(finding)
     first = link = _first_attempt(context, layout)
     for number in range(2, chain + 1):
         link = submit_attempt(context, first.run_id, number, layout, after_job=link.job_id)

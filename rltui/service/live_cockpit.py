@@ -40,7 +40,7 @@ class LiveCockpit:
     def __init__(self) -> None:
         self._prompter = SwitchedPrompter()
         self._clusters = AllClusters(prompter=self._prompter)
-        self._failures = FailureWords(self._failure)
+        self._failures = FailureWords(self._failure, self._symptom)
         self._last = RunsSnapshot()
         self._rows: dict[str, RunSummary] = {}
         self._watcher: tuple[str, str, RunWatcher] | None = None
@@ -100,7 +100,10 @@ class LiveCockpit:
 
     def review(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchReview:
         """Check ``preset`` with ``overrides``, and write the script that ``cluster`` would get."""
-        return review_launch(self._clusters.profiles.get(cluster), preset, overrides)
+        profile = self._clusters.profiles.get(cluster)
+        # a cluster that has not answered yet is not asked here: the review is not to wait for it
+        context = self._clusters.context(cluster) if self._clusters.has_answered(cluster) else None
+        return review_launch(profile, preset, overrides, context)
 
     def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
         """Launch, in hands-off mode if ``auto``, and return the run's id."""
@@ -200,6 +203,13 @@ class LiveCockpit:
         row = self._row(run_id)
         return why_report(row, diagnose_run(self._clusters.context(row.reader), row))
 
+    def node_report(self, run_id: str, node: str) -> str:
+        """What the run's cluster remembers against a node."""
+        from rltui.service.bad_nodes import report
+
+        cluster = self._clusters.context(self._row(run_id).reader).cluster
+        return report(cluster.client, cluster.run_root, cluster.name, node)
+
     def close(self) -> None:
         """End all relays."""
         self._clusters.close()
@@ -213,12 +223,18 @@ class LiveCockpit:
 
         return failure_of(self._clusters.context(run.reader), run)
 
+    def _symptom(self, run: RunSummary) -> str:
+        from rltui.service.symptoms import symptom_word
+
+        return symptom_word(run, self._clusters.context(run.reader).reader.recent(run), self._last.taken_at)
+
 
 def _joined(context: Context, picture: RunSnapshot, row: RunSummary) -> RunSummary:
     """The run as its directory tells, with what only the scheduler and the list of runs know."""
     run = structs.replace(picture.summary, cluster=row.cluster, through=row.through, submission=row.submission)
     if run.attempt == row.attempt:
-        run = structs.replace(run, failure=row.failure, no_step_s=row.no_step_s, usual_step_s=row.usual_step_s)
+        run = structs.replace(run, failure=row.failure, symptom=row.symptom)
+        run = structs.replace(run, no_step_s=row.no_step_s, usual_step_s=row.usual_step_s)
     try:
         [run] = context.jobs.told(RunsSnapshot(runs=(run,), taken_at=picture.taken_at)).runs
     except ClusterError:

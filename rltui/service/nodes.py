@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,16 +12,19 @@ from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.open_transport import open_transport
 from rltui.cluster.profiles import load_profiles
 from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import ClusterError, UsageError
+from rltui.service.bad_nodes import forget, remembered, report, words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rltui.cluster.facts import ClusterFacts, NodeFacts
     from rltui.cluster.profile import Profile
     from rltui.cluster.profiles import Profiles
     from rltui.cluster.prompts import Prompter
+    from rltui.onnode.bad_nodes import BadNode
 
 
 class NodeGroup(Struct, frozen=True, kw_only=True):
@@ -39,8 +43,17 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     partitions: tuple[str, ...]
 
 
-def clusters_nodes(name: str, prompter: Prompter) -> tuple[Profile, ClusterFacts]:
-    """Ask a Slurm cluster for its partitions and nodes.
+class ClusterNodes(Struct, frozen=True, kw_only=True):
+    """A Slurm cluster's nodes, and what its runs remember of them."""
+
+    profile: Profile
+    facts: ClusterFacts
+    bad: tuple[BadNode, ...] = ()
+    """Remembered by evidence; what the profile avoids is in the profile."""
+
+
+def clusters_nodes(name: str, prompter: Prompter) -> ClusterNodes:
+    """Ask a Slurm cluster for its partitions and nodes, and the run root for those that are remembered as bad.
 
     Args:
         name: A profile's name; empty: the only Slurm cluster that there is.
@@ -50,47 +63,78 @@ def clusters_nodes(name: str, prompter: Prompter) -> tuple[Profile, ClusterFacts
         UsageError: No such cluster, or none that has Slurm.
         ClusterError: It cannot be reached, or its controller does not answer.
     """
+    with _relay_of(name, prompter) as (profile, relay):
+        try:
+            facts = gather_facts(relay)
+        except SlurmUnansweredError as error:
+            if error.trouble.kind == "missing":
+                raise ClusterError(f"{relay.place} has no Slurm tools.", "Is this the login node?") from error
+            raise
+        return ClusterNodes(profile=profile, facts=facts, bad=remembered(relay, RemoteRoot(relay, profile).path))
+
+
+def forget_node(name: str, node: str, prompter: Prompter) -> BadNode:
+    """Let nothing that a cluster remembers of ``node`` count any more; what was known comes back.
+
+    Raises:
+        UsageError: Nothing is remembered against it, or as ``clusters_nodes``.
+        ClusterError: It cannot be written.
+    """
+    with _relay_of(name, prompter) as (profile, relay):
+        return forget(relay, RemoteRoot(relay, profile).path, node)
+
+
+def node_report(name: str, node: str, prompter: Prompter) -> str:
+    """What is remembered of ``node``, as a text for the site's administrators.
+
+    Raises:
+        UsageError: Nothing is remembered against it, or as ``clusters_nodes``.
+        ClusterError: The cluster cannot be reached.
+    """
+    with _relay_of(name, prompter) as (profile, relay):
+        return report(relay, RemoteRoot(relay, profile).path, profile.name, node)
+
+
+@contextmanager
+def _relay_of(name: str, prompter: Prompter) -> Iterator[tuple[Profile, RelayClient]]:
     profile = _chosen(load_profiles(), name)
     relay = RelayClient(open_transport(profile, prompter))
     try:
-        return profile, gather_facts(relay)
-    except SlurmUnansweredError as error:
-        if error.trouble.kind == "missing":
-            raise ClusterError(f"{relay.place} has no Slurm tools.", "Is this the login node?") from error
-        raise
+        yield profile, relay
     finally:
         relay.close()
 
 
-def grouped(facts: ClusterFacts, profile: Profile, partition: str = "", today: str = "") -> tuple[NodeGroup, ...]:
+def grouped(found: ClusterNodes, partition: str = "", today: str = "") -> tuple[NodeGroup, ...]:
     """Put nodes that are alike together, those with free GPUs first and those out of service last.
 
     Args:
-        facts: What Slurm says.
-        profile: Whose bad nodes are marked.
+        found: What Slurm says, and which nodes are marked as bad.
         partition: Only nodes of this one; empty: all.
         today: The date that the end of a bad node's time is compared with; empty: today.
     """
-    bad = _avoided(profile, today or datetime.date.today().isoformat())
+    facts = found.facts
+    avoided = _avoided(found.profile, today or datetime.date.today().isoformat())
+    known = {bad.node: f"remembered: {words(bad)}" for bad in found.bad}
     groups: dict[tuple[object, ...], list[NodeFacts]] = {}
     for node in facts.nodes:
         if not partition or partition in node.partitions:
             key = (node.state, node.flags, node.gpu, node.gpus, node.gpus_used, node.reason, node.partitions)
-            groups.setdefault((*key, bad.get(node.name)), []).append(node)
-    found = [_group(nodes, bad) for nodes in groups.values()]
-    return tuple(sorted(found, key=lambda group: (not group.is_usable, -(group.gpus_free or 0), group.nodes)))
+            groups.setdefault((*key, avoided.get(node.name), known.get(node.name)), []).append(node)
+    listed = [_group(nodes, avoided, known) for nodes in groups.values()]
+    return tuple(sorted(listed, key=lambda group: (not group.is_usable, -(group.gpus_free or 0), group.nodes)))
 
 
-def _group(nodes: Sequence[NodeFacts], bad: dict[str, str]) -> NodeGroup:
+def _group(nodes: Sequence[NodeFacts], avoided: dict[str, str], known: dict[str, str]) -> NodeGroup:
     first = nodes[0]
-    reasons = (first.reason, bad.get(first.name, ""))
+    reasons = (first.reason, avoided.get(first.name, ""), known.get(first.name, ""))
     return NodeGroup(
         nodes=tuple(node.name for node in nodes),
         state=_state_word(first),
         gpu=first.gpu,
         gpus=first.gpus,
         gpus_free=None if first.gpus_used is None else max(0, first.gpus - first.gpus_used),
-        is_usable=first.is_usable and first.name not in bad,
+        is_usable=first.is_usable and first.name not in avoided,
         reason="; ".join(filter(None, reasons)),
         partitions=first.partitions,
     )

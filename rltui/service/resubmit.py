@@ -18,6 +18,7 @@ from rltui.runs.claims import read_evidence, read_uuid, settle_unstarted
 from rltui.runs.directory import read_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.actions import cancel
+from rltui.service.bad_nodes import offers
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, newest_checkpoint_step, start_words
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
@@ -27,7 +28,7 @@ from rltui.service.script_changes import changed_script, newest_step, resumed
 from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rltui.check.findings import Finding
     from rltui.check.run import Report
@@ -87,7 +88,7 @@ def preview_resubmit(
         consequences=tuple(filter(None, lines)),
         commands=(command(run, overrides, exclude),),
         diff=change.lines,
-        findings=change.findings,
+        findings=(*change.findings, *_bad_nodes(context, run, change)),
         overrides=tuple(overrides),
         exclude=tuple(exclude),
     )
@@ -101,6 +102,7 @@ def resubmit(
     *,
     cancel_first: bool = False,
     unchecked: bool = False,
+    tell: Callable[[Finding], None] | None = None,
 ) -> Launched:
     """Start a new attempt of ``run`` with a change; its trainer goes on from the newest complete checkpoint.
 
@@ -111,6 +113,7 @@ def resubmit(
         exclude: Nodes to keep away from, besides those that the layout excludes.
         cancel_first: End a live run first, instead of refusing it.
         unchecked: Do not ask the cluster first whether it could run this.
+        tell: Is told first of nodes that are remembered as bad and may be used.
 
     Raises:
         RltuiError: The run is alive, a finding stands in the way, or the submission failed.
@@ -127,6 +130,9 @@ def resubmit(
         raise RefusedError(report)
     if is_here and not isinstance(change.layout, ScriptJob):
         require_modules(change.layout)
+    if tell is not None:
+        for finding in _bad_nodes(context, run, change):
+            tell(finding)
     if run.is_live:
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
@@ -140,6 +146,11 @@ def resubmit(
         before=attempt_path(run),
     )
     return structs.replace(launched, start=change.start)
+
+
+def _bad_nodes(context: Context, run: RunSummary, change: Change) -> tuple[Finding, ...]:
+    """What is remembered of nodes that the next attempt may get."""
+    return offers(context, change.layout, resubmit=run.run_id) if change.layout is not None else ()
 
 
 def needs_consent(context: Context, run: RunSummary) -> bool:

@@ -22,25 +22,37 @@ if TYPE_CHECKING:
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
     from rltui.runs.script_job import ScriptJob
+    from rltui.service.context import Context
 
 
-def review_launch(profile: Profile, source: str, overrides: Sequence[str] = ()) -> LaunchReview:
+def review_launch(
+    profile: Profile, source: str, overrides: Sequence[str] = (), context: Context | None = None
+) -> LaunchReview:
     """Check ``source`` (a preset, a layout's file or a script) and show what launching it on ``profile`` would do.
 
-    ``overrides`` are what stands behind it in the shell: ``key.path=value``, or the words of ``launch --script``.
+    Args:
+        profile: Where to.
+        source: What.
+        overrides: What stands behind it in the shell: ``key.path=value``, or the words of ``launch --script``.
+        context: The cluster, to be asked which nodes it remembers as bad; None: it is not asked.
 
     Raises:
         UsageError: There is no such preset or file.
     """
     if is_script(source):
-        return _review_script(profile, source, overrides)
+        return _review_script(profile, source, overrides, context)
     report = review(source, overrides, profile)
+    layout = report.loaded.layout if report.loaded is not None else None
     words = ["rltui", "launch", source, *overrides]
     words += ["--cluster", profile.name] if profile.name != LOCAL else []
     return LaunchReview(
         preset=source,
         overrides=tuple(overrides),
-        findings=(*_said_of_place(profile), *report.findings),
+        findings=(
+            *_said_of_place(profile),
+            *report.findings,
+            *_bad_nodes(context, layout),
+        ),
         drawing=report.drawing,
         arithmetic=report.arithmetic_lines,
         commands=(shlex.join(words),),
@@ -49,7 +61,7 @@ def review_launch(profile: Profile, source: str, overrides: Sequence[str] = ()) 
     )
 
 
-def _review_script(profile: Profile, source: str, words: Sequence[str]) -> LaunchReview:
+def _review_script(profile: Profile, source: str, words: Sequence[str], context: Context | None) -> LaunchReview:
     """What launching a script would do. Only what cannot be placed or read stands in the way: it is not ours."""
     from rltui.service.scripts import prepare
     from rltui.service.wishes import read_wishes
@@ -72,7 +84,7 @@ def _review_script(profile: Profile, source: str, words: Sequence[str]) -> Launc
     mild = [structs.replace(one, severity="warning", fix=()) for one in prepared.findings]
     return structs.replace(
         shown,
-        findings=(*_said_of_place(profile), *problems, *mild),
+        findings=(*_said_of_place(profile), *problems, *mild, *_bad_nodes(context, prepared.job)),
         notes=prepared.notes,
         drawing=prepared.drawing,
         arithmetic=prepared.arithmetic,
@@ -84,6 +96,13 @@ def _said_of_place(profile: Profile) -> tuple[Finding, ...]:
     """What the reviewer is asked before a launch here; the shell asks it in words."""
     said = here_instead_of_slurm(profile)
     return (Finding(code="HERE", severity="warning", message="; ".join(said)),) if said else ()
+
+
+def _bad_nodes(context: Context | None, work: Layout | ScriptJob | None) -> tuple[Finding, ...]:
+    """The offer to leave out nodes that the cluster remembers as bad."""
+    from rltui.service.bad_nodes import offers
+
+    return offers(context, work) if context is not None and work is not None else ()
 
 
 def _script(report: Report, profile: Profile) -> str:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from typing import TYPE_CHECKING
 
 from rltui.cluster.relay_types import RelayError
-from rltui.diagnose.run_words import RunPicture, Step
+from rltui.diagnose.engine_lines import engine_counters
+from rltui.diagnose.recent import GpuRecord, Step
+from rltui.diagnose.run_words import RunPicture
 from rltui.onnode import rundir
-from rltui.watch.hosts import HostState
+from rltui.watch.hosts import HostState, SamplerLine
+from rltui.watch.lines import decode
 from rltui.watch.metrics import parse_metrics
+from rltui.watch.owners import NOBODY, ROLE_NAMES, Owners
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rltui.cluster.relay_client import RelayClient
     from rltui.watch.snapshots import HostSnapshot, RunSummary
@@ -23,6 +28,8 @@ METRICS_BYTES = 1 << 18
 SAMPLER_BYTES = 1 << 16
 MOST_HOSTS = 64
 PREFLIGHT_BYTES = 1 << 20
+ENGINE_BYTES = 1 << 18
+"""End of the attempt's own log in which engines are looked for: they speak every few seconds."""
 
 
 def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now: float | None = None) -> RunPicture:
@@ -32,7 +39,8 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
     """
     attempt = rundir.attempt_folder(run.path, run.attempt)
     samplers = [name for name in names if name.startswith("gpu-") and name.endswith(".jsonl")][:MOST_HOSTS]
-    hosts = (_host(client, f"{attempt}/{name}") for name in samplers)
+    nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}")) is not None]
+    engines = _tail(client, f"{attempt}/{rundir.OUT_LOG}", ENGINE_BYTES) if run.is_live else b""
     return RunPicture(
         now=time.time() if now is None else now,
         stage=run.stage,
@@ -42,8 +50,15 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
         if rundir.PREFLIGHT in names
         else {},
         steps=_steps(_tail(client, f"{attempt}/{rundir.METRICS}", METRICS_BYTES)) if rundir.METRICS in names else (),
-        hosts=tuple(host for host in hosts if host is not None),
+        hosts=tuple(host for host, _ in nodes),
+        gpus=tuple(record for _, records in nodes for record in records) if run.is_live else (),
+        engines=engine_counters(plain(line) for line in engines.decode("utf-8", "replace").splitlines()),
     )
+
+
+def steps_of(lines: Iterable[Mapping[str, float]]) -> tuple[Step, ...]:
+    """Lines of metrics by canonical name as steps; those that do not say when they were done are left out."""
+    return tuple(Step(values["time"], dict(values)) for values in lines if "time" in values)
 
 
 def _tail(client: RelayClient, path: str, size: int) -> bytes:
@@ -64,10 +79,33 @@ def _bad_nodes(text: bytes) -> dict[str, str]:
 
 def _steps(text: bytes) -> tuple[Step, ...]:
     parsed = (parse_metrics(line) for line in text.splitlines())
-    return tuple(Step(values["time"], values) for _, values in filter(None, parsed) if "time" in values)
+    return steps_of(values for _, values in filter(None, parsed))
 
 
-def _host(client: RelayClient, path: str) -> HostSnapshot | None:
-    state = HostState()
-    state.take(_tail(client, path, SAMPLER_BYTES).splitlines())
-    return state.snapshot()
+def _node(client: RelayClient, path: str) -> tuple[HostSnapshot, tuple[GpuRecord, ...]] | None:
+    """One node's newest picture, and its GPUs over all lines that were read."""
+    lines, state = _tail(client, path, SAMPLER_BYTES).splitlines(), HostState()
+    state.take(lines)
+    host = state.snapshot()
+    return (host, tuple(_gpu_records(host, lines))) if host is not None else None
+
+
+def _gpu_records(host: HostSnapshot, lines: Sequence[bytes]) -> Iterator[GpuRecord]:
+    read = [line for each in lines if (line := decode(each, SamplerLine)) is not None]
+    owners = Owners(())
+    for gpu in host.gpus:
+        said = [one for line in read for one in line.gpus if one.i == gpu.index]
+        power = [one.w for one in said if one.w is not None]
+        busy = [one.util for one in said if one.util is not None]
+        if not power or not busy:
+            continue
+        owner = owners.of(host, gpu.pids)
+        yield GpuRecord(
+            host=host.host,
+            index=gpu.index,
+            gpu=gpu.name,
+            role=ROLE_NAMES.get(owner.letter, "") if owner is not NOBODY else "",
+            utilization_percent=statistics.fmean(busy),
+            power_w=statistics.fmean(power),
+            temperature_c=gpu.temperature_c,
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.diagnose import Findings, examine
@@ -19,6 +20,7 @@ from rltui.runs.directory import read_layout
 from rltui.service.describe import steps_done
 from rltui.service.read_evidence import stuck_lines
 from rltui.service.run_picture import read_picture
+from rltui.service.why_advice import advised, without_tuning
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
     from rltui.diagnose.run_words import RunPicture
     from rltui.diagnose.verdicts import Diagnosis
+    from rltui.layout.load import LoadedLayout
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
@@ -72,8 +75,19 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     found, first = findings.diagnoses, findings.first_exception
     if picture.was_wanted:
         found, first = tuple(one for one in found if CAUSES[one.id].tier not in _BESIDE_THE_END), None
-    layout = {} if quick else _layout(client, attempt)
-    return Findings(tuple(fitted(one, layout) for one in found) if layout else found, first)
+    loaded = None if quick else _layout(client, attempt)
+    if loaded is not None:
+        found = tuple(fitted(one, msgspec.to_builtins(loaded.layout)) for one in found)
+    if run.is_live:
+        found = advised(without_tuning(found), picture.recent, loaded)
+    else:
+        found = tuple(_beside(one) for one in found)
+    return Findings(found, first)
+
+
+def _beside(one: Diagnosis) -> Diagnosis:
+    """What a run suffered from while it went on is told of one that has ended, but has not ended it."""
+    return structs.replace(one, secondary=True) if CAUSES[one.id].word else one
 
 
 def failure_word(diagnoses: Sequence[Diagnosis]) -> str:
@@ -104,8 +118,7 @@ def nothing_found(run: RunSummary) -> str:
     said = f" ({run.end.reason})" if run.end is not None and run.end.reason else ""
     return (
         f"{run.run_id} is {run.state}{steps}{said}, but no known cause is in its logs, stages, metrics, samples, job "
-        f"and end. "
-        f"The first error is still worth reading: rltui logs {run.run_id}"
+        f"and end."
     )
 
 
@@ -167,10 +180,8 @@ def _blocks(client: RelayClient, path: str) -> Iterator[bytes]:
             yield b"\n"
 
 
-def _layout(client: RelayClient, attempt: str) -> dict[str, object]:
+def _layout(client: RelayClient, attempt: str) -> LoadedLayout | None:
     try:
-        loaded = load_text(read_layout(client, attempt), rundir.LAYOUT)
+        return load_text(read_layout(client, attempt), rundir.LAYOUT)
     except RltuiError:  # an unreadable layout costs the numbers of the remedies, not the diagnosis
-        return {}
-    values = msgspec.to_builtins(loaded.layout)
-    return values if isinstance(values, dict) else {}
+        return None

@@ -132,8 +132,6 @@ class CockpitApp(App[int], inherit_bindings=False):
         if self.top is not None:
             self.top.tick()
 
-    # --- what the controller says
-
     def on_runs_fetched(self, message: messages.RunsFetched) -> None:
         """Keep and show all runs."""
         self.pictures.take_runs(message.snapshot)
@@ -161,19 +159,16 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Show what a cluster asks on the way in; the user has pressed the key for it."""
         from rltui.tui.screens.door import DoorScreen
 
-        def answered(answers: tuple[str, ...] | None) -> None:
-            message.pending.answer(answers)
-
-        self.push_screen(DoorScreen(message.cluster, message.pending.question), answered)
-
-    def on_connected(self, message: messages.Connected) -> None:
-        """Say what came of connecting."""
-        self.say(message.sentence)
+        self.push_screen(DoorScreen(message.cluster, message.pending.question), message.pending.answer)
 
     def on_why_fetched(self, message: messages.WhyFetched) -> None:
         """Keep and show a diagnosis."""
         self.pictures.take_why(message.report)
         self.route(message)
+
+    def on_node_report_fetched(self, message: messages.NodeReportFetched) -> None:
+        """Copy the report on a node, for a mail to the site's administrators."""
+        self.copy(message.text, "report")
 
     @on(messages.PresetsFetched)
     @on(messages.ReviewFetched)
@@ -199,8 +194,10 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Ask for confirmation."""
         self.questions.take(message)
 
-    def on_action_done(self, message: messages.ActionDone) -> None:
-        """Say what was done."""
+    @on(messages.ActionDone)
+    @on(messages.Connected)
+    def on_done(self, message: messages.ActionDone | messages.Connected) -> None:
+        """Say what was done, or what came of connecting."""
         self.say(message.sentence)
 
     def on_launched(self, message: messages.Launched) -> None:
@@ -287,8 +284,6 @@ class CockpitApp(App[int], inherit_bindings=False):
     def forget_question(self) -> None:
         """The user turned to something else than what was asked."""
         self.questions.forget()
-
-    # --- what screens ask
 
     def health(self, source: Source, run_id: str = "") -> Health:
         """How fresh the data of a source are."""

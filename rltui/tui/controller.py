@@ -135,6 +135,10 @@ class Controller:
         """Ask for the piece of a log around a line: :class:`~rltui.tui.messages.LogPartFetched`."""
         self._read(f"read {name}", lambda: messages.LogPartFetched(run_id, self._cockpit.log_part(run_id, name, line)))
 
+    def ask_node_report(self, run_id: str, node: str) -> None:
+        """Ask what is remembered against a node: :class:`~rltui.tui.messages.NodeReportFetched`."""
+        self._read(f"report {node}", lambda: messages.NodeReportFetched(self._cockpit.node_report(run_id, node)))
+
     def connect(self, cluster: str) -> None:
         """Let the user answer what a cluster asks: :class:`~rltui.tui.messages.Connected` tells what came of it.
 

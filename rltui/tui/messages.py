@@ -157,6 +157,14 @@ class LogPartFetched(CockpitMessage):
         self.part = part
 
 
+class NodeReportFetched(CockpitMessage):
+    """What is remembered against a node, as a text for the site's administrators."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
 class QuestionAsked(CockpitMessage):
     """A cluster asks for something on the way in: a password, a one-time code, a look at its host key."""
 

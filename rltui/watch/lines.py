@@ -152,6 +152,11 @@ class AttemptLines:
         self._number = -1
         self._follower: LineFollower | None = None
 
+    @property
+    def behind(self) -> bool:
+        """Whether the last reading has left lines that are there already."""
+        return self._follower is not None and self._follower.more and not self._follower.problem
+
     def newest(self, client: RelayClient, attempts: Sequence[int]) -> list[LineFollower]:
         """Read the files of all ``attempts`` but the last, and return the follower of the last, if there is one.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
 from rltui.watch.curves import Curves
+from rltui.watch.history import StepTimes
 from rltui.watch.lines import AttemptLines, parse_object
 from rltui.watch.metric_names import canonical_values
 from rltui.watch.snapshots import MetricsSnapshot
@@ -30,9 +31,11 @@ class MetricCurves:
     def add(self, line: Mapping[str, object]) -> None:
         """Add one line of metrics, under any names that ``metric_names`` knows; one without a step is left out."""
         point = _point(line)
-        if point is None:
-            return
-        step, values = point
+        if point is not None:
+            self.add_point(*point)
+
+    def add_point(self, step: int, values: dict[str, float]) -> None:
+        """Add one line as ``parse_metrics`` gives it."""
         self._taken_at = values.pop("time", self._taken_at)
         self._curves.add(step, values)
         self._latest.update((name, value) for name, value in values.items() if not math.isnan(value))
@@ -58,14 +61,16 @@ class MetricsReader:
     def __init__(self, run_path: str) -> None:
         self.lines = AttemptLines(run_path, rundir.METRICS, self._take)
         self._curves = MetricCurves()
+        self.step_times = StepTimes()
 
     def snapshot(self) -> MetricsSnapshot:
         """The curves read so far; the same object until there is something new."""
         return self._curves.snapshot()
 
-    def _take(self, _: int, lines: list[bytes]) -> None:
-        for line in lines:
-            self._curves.add(parse_object(line) or {})
+    def _take(self, attempt: int, lines: list[bytes]) -> None:
+        for point in filter(None, map(parse_metrics, lines)):
+            self.step_times.add(attempt, *point)
+            self._curves.add_point(*point)
 
 
 def parse_metrics(line: bytes) -> tuple[int, dict[str, float]] | None:

@@ -54,10 +54,41 @@ class Supervisor(Struct, frozen=True):
 
 
 class JobNote(Struct, frozen=True):
-    """``submitted.json`` or ``slurm.json``, as far as they tell the scheduler's id."""
+    """``submitted.json`` or ``slurm.json``: the scheduler's id, and when and where it was so."""
 
     job_id: str | int = ""
     restart: int | None = None
+    at: float | None = None
+    """When it was submitted."""
+    started_at: float | None = None
+    nodes: tuple[str, ...] = ()
+
+
+class AdoptedJob(Struct, frozen=True):
+    """The job in ``adopted.json``, as the scheduler told of it."""
+
+    submitted_at: float = 0.0
+    started_at: float = 0.0
+    node_count: int = 0
+
+
+class AdoptedNote(Struct, frozen=True):
+    """``adopted.json``, as far as it tells of times."""
+
+    job: AdoptedJob = AdoptedJob()
+
+
+class Resources(Struct, frozen=True):
+    """What ``job.json`` asks for on each node."""
+
+    gpus: int = 0
+
+
+class JobFile(Struct, frozen=True):
+    """``job.json``, as far as it tells what is held."""
+
+    resources: Resources = Resources()
+    requeue_of: int | None = None
 
 
 class HandsOffNote(Struct, frozen=True):
@@ -98,6 +129,16 @@ class AttemptFacts(Struct, frozen=True, kw_only=True):
     """Whether it is a job that rltui did not start."""
     dashboard: Endpoint | None = None
     status: Endpoint | None = None
+    submitted_at: float | None = None
+    """When it was handed to the scheduler."""
+    is_requeued: bool = False
+    """Whether Slurm queued it itself, at the end of the start before."""
+    started_at: float | None = None
+    """When it got its slots."""
+    nodes: int = 0
+    """0 where its files do not say."""
+    gpus_per_node: int = 0
+    """0 on CPUs."""
 
     @property
     def has_begun(self) -> bool:
@@ -154,9 +195,12 @@ def run_facts(run_id: str, files: Mapping[str, str]) -> RunFacts | None:
 
 def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
     ray, note = decode(files.get(rundir.RAY_ENDPOINT, ""), RayFile), _job_note(files)
+    stage = decode(files.get(rundir.STAGE, ""), StageSnapshot)
+    job = decode(files.get(rundir.JOB, ""), JobFile) or JobFile()
+    submitted_at, started_at, nodes = _times(files, stage)
     return AttemptFacts(
         number=number,
-        stage=decode(files.get(rundir.STAGE, ""), StageSnapshot),
+        stage=stage,
         end=decode(files.get(rundir.END, ""), EndSnapshot),
         supervisor=decode(files.get(rundir.SUPERVISOR, ""), Supervisor),
         job_id=str(note.job_id) if note is not None else "",
@@ -165,7 +209,25 @@ def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
         failure=_failure(files),
         dashboard=Endpoint(ray.dashboard, ray.token, ray.host) if ray is not None else None,
         status=decode(files.get(rundir.STATUS_ENDPOINT, ""), Endpoint),
+        submitted_at=submitted_at,
+        is_requeued=job.requeue_of is not None,
+        started_at=started_at,
+        nodes=nodes,
+        gpus_per_node=job.resources.gpus,
     )
+
+
+def _times(files: Mapping[str, str], stage: StageSnapshot | None) -> tuple[float | None, float | None, int]:
+    """When an attempt was submitted and got its slots, and how many nodes it has (0: not said)."""
+    if rundir.ADOPTED in files:  # rltui's own note is of the adoption
+        job = (decode(files[rundir.ADOPTED], AdoptedNote) or AdoptedNote()).job
+        return job.submitted_at or None, job.started_at or None, job.node_count
+    submitted = decode(files.get(rundir.SUBMITTED, ""), JobNote) or JobNote()
+    slurm = decode(files.get(rundir.SLURM, ""), JobNote) or JobNote()
+    started_at = slurm.started_at or (stage.began("preflight") if stage is not None else None)
+    # the note of a local submission is written when the attempt may have started already
+    known = [at for at in (submitted.at, started_at, stage.began("queued") if stage is not None else None) if at]
+    return min(known) if submitted.at else None, started_at, len(slurm.nodes)
 
 
 def _failure(files: Mapping[str, str]) -> str | None:

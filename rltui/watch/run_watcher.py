@@ -13,6 +13,7 @@ from rltui.watch.actors import ActorsReader
 from rltui.watch.attempt_logs import AttemptLogs
 from rltui.watch.endpoint import Throttle
 from rltui.watch.events import EventsReader
+from rltui.watch.history import run_history
 from rltui.watch.hosts import HostsReader
 from rltui.watch.lines import follow
 from rltui.watch.metrics import MetricsReader
@@ -20,7 +21,7 @@ from rltui.watch.notes import ActorsNote, NotesReader
 from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, RUN_FILES, run_facts, summarise
 from rltui.watch.runs import RATES, LastMetrics, supervisors_alive, with_metrics
 from rltui.watch.small_files import SmallFiles
-from rltui.watch.snapshots import RunSnapshot, StatusSnapshot
+from rltui.watch.snapshots import RunHistory, RunSnapshot, StatusSnapshot
 from rltui.watch.status import read_status
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import MetricsSnapshot, RunSummary
 
 HISTORY = 60
+HISTORY_EVERY_S = 5.0
+"""How often the history of a run that lives is made anew where no step has come."""
 
 
 class AttemptSources:
@@ -121,6 +124,19 @@ class RunWatcher:
         self._log = ""
         self._sources = self._open(0)
         self._last: RunSnapshot | None = None
+        self._told: tuple[object, RunHistory] = (None, RunHistory())
+
+    def whole(self) -> RunSnapshot:
+        """A picture with all steps of all attempts, however long that takes to read.
+
+        Raises:
+            ClusterError: The cluster was away from the start.
+            RltuiError: There is no such run.
+        """
+        picture = self.snapshot()
+        while self._metrics.lines.behind and not picture.problem:
+            picture = self.snapshot()
+        return picture
 
     def snapshot(self, log: str = "") -> RunSnapshot:
         """A fresh picture of the run; a source that fails says so in its ``problem``.
@@ -152,9 +168,9 @@ class RunWatcher:
             self._sources.ask_servers(facts.newest)
         else:
             self._sources.read_last_notes(facts.newest)
-        return self._picture(summary, problem)
+        return self._picture(facts, summary, problem)
 
-    def _picture(self, summary: RunSummary, problem: str) -> RunSnapshot:
+    def _picture(self, facts: RunFacts, summary: RunSummary, problem: str) -> RunSnapshot:
         sources, metrics = self._sources, self._metrics.snapshot()
         said = sources.actors
         # the servers of an attempt that ended are gone, and what they last said is not so any more, but for the dead
@@ -170,9 +186,17 @@ class RunWatcher:
             log=sources.logs.snapshot(),
             logs=sources.logs.files,
             events=self._events.snapshot(),
+            history=self._history(facts, is_live=summary.is_live),
             taken_at=self._files.taken_at,
             problem=problem,
         )
+
+    def _history(self, facts: RunFacts, *, is_live: bool) -> RunHistory:
+        times, now = self._metrics.step_times, self._files.taken_at
+        key = (times.count, facts, now // HISTORY_EVERY_S if is_live else None)
+        if key != self._told[0]:
+            self._told = (key, run_history(facts, times.by_attempt, now, is_live=is_live))
+        return self._told[1]
 
     def _facts(self) -> tuple[RunFacts, bool | None]:
         facts = self._read_facts()

@@ -42,6 +42,8 @@ class LastMetrics(msgspec.Struct, frozen=True):
     """When the last step was written, epoch seconds; 0 where nobody has said."""
     usual_step_s: float = 0.0
     """Median of the last steps; 0 before there are two."""
+    lines: tuple[dict[str, float], ...] = ()
+    """The numbers of the newest steps by canonical name, oldest first; kept of live runs only."""
 
 
 class RunsReader:
@@ -84,6 +86,10 @@ class RunsReader:
             self._read_metrics(ended[:ENDED_PER_REFRESH])
         return [self._numbered(run) for run in runs]
 
+    def recent(self, run: RunSummary) -> tuple[dict[str, float], ...]:
+        """The numbers of a live run's newest steps as they were read for its row; asks nobody."""
+        return self._metrics.get(_key(run), LastMetrics()).lines
+
     def _summaries(self) -> list[RunSummary]:
         facts = group_by_run(self._files.read())
         alive = supervisors_alive(self._client, facts)
@@ -114,7 +120,7 @@ class RunsReader:
         ]
         for run, answer in zip(wanted, self._client.read_many(ranges) if ranges else (), strict=True):
             known = LastMetrics() if isinstance(answer, RelayError) else last_metrics(answer.data, answer.mtime)
-            self._metrics[_key(run)] = known
+            self._metrics[_key(run)] = known if run.is_live else msgspec.structs.replace(known, lines=())
         self._settled.update(_key(run) for run in wanted if not run.is_live)
 
     def _numbered(self, run: RunSummary) -> RunSummary:
@@ -174,6 +180,7 @@ def last_metrics(data: bytes, written_at: float = 0.0) -> LastMetrics:
         tuple(rates[-HISTORY:]),
         max(times[-1], written_at) if times else 0.0,
         took_s[len(took_s) // 2] if took_s else 0.0,
+        tuple(lines),
     )
 
 

@@ -31,6 +31,11 @@ class StageSnapshot(Struct, frozen=True, kw_only=True):
     roles: dict[str, str] = {}
     history: tuple[dict[str, Any], ...] = ()
 
+    def began(self, stage: str) -> float | None:
+        """When the attempt first came to ``stage``; None where it has not, or nobody wrote it down."""
+        found = (entry.get("at") for entry in self.history if entry.get("stage") == stage)
+        return next((float(at) for at in found if isinstance(at, (int, float))), None)
+
 
 class EndSnapshot(Struct, frozen=True, kw_only=True):
     """How an attempt ended (``end.json``)."""
@@ -71,6 +76,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """The diagnosis of a run that failed, one word such as ``nccl_timeout``; empty: none, or not looked at yet."""
     failure_known: bool = False
     """Whether somebody has looked for that word, so that an empty one means that no cause is known."""
+    symptom: str = ""
+    """What a live run suffers from, one word such as ``reward-bound``; empty: nothing, or not looked at yet."""
     job_id: str = ""
     """The scheduler's id of that attempt, from its directory; empty where it has none or nobody knows it."""
     job_restart: int | None = None
@@ -239,6 +246,69 @@ class LogPart(Struct, frozen=True, kw_only=True):
     lines: tuple[str, ...] = ()
 
 
+class AttemptHistory(Struct, frozen=True, kw_only=True):
+    """Where the time of one attempt went. Seconds are of the wall clock; None is what its files do not tell.
+
+    ``held_s`` is the sum of ``start_up_s``, ``kept_s``, ``overtaken_s``, ``between_s`` and ``tail_s``.
+    """
+
+    number: int
+    outcome: str = ""
+    """How it ended; empty while it lives, or where nobody knows."""
+    cause: str = ""
+    """Why it ended short of its last step, in a word; empty where it did not."""
+    reason: str = ""
+    """The same in its own words."""
+    submitted_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    queue_s: float | None = None
+    """From its submission to the moment at which it got its slots."""
+    slots: int | None = None
+    """GPUs that it held, or CPU slots."""
+    first_step: int | None = None
+    last_step: int | None = None
+    steps: int = 0
+    overtaken_steps: int = 0
+    """Those that a later attempt did again, from an older checkpoint."""
+    held_s: float | None = None
+    """From its start to its end, or until now."""
+    start_up_s: float | None = None
+    """Until its first step began; of one without a step, all."""
+    kept_s: float | None = None
+    """In steps that still count."""
+    overtaken_s: float | None = None
+    between_s: float | None = None
+    """Between its steps: saving, evaluating, waiting."""
+    tail_s: float | None = None
+    """After its last step: one that was never finished, a hang, saving, cleaning up."""
+
+
+class RunHistory(Struct, frozen=True, kw_only=True):
+    """Where the time of a run went, over all attempts. Hours are slots × wall clock, of attempts whose times are known.
+
+    ``held_h`` is the sum of ``kept_h``, ``overhead_h``, ``under_way_h`` and all of ``lost_h``.
+    """
+
+    unit: str = "GPU"
+    """What the hours are of: ``GPU``, or ``CPU slot``."""
+    attempts: tuple[AttemptHistory, ...] = ()
+    """By their starts."""
+    unknown: tuple[int, ...] = ()
+    """Numbers of attempts that have begun and whose times nobody knows: they are in no sum."""
+    queue_s: float | None = None
+    held_h: float | None = None
+    kept_h: float | None = None
+    overhead_h: float | None = None
+    """The first start-up, and what comes between and after steps where nothing was lost."""
+    under_way_h: float | None = None
+    """Since the last step of an attempt that lives."""
+    lost_h: dict[str, float] = {}
+    """By cause: steps that were done again, what came after the last step, and the start-up that followed."""
+    goodput: float | None = None
+    """Share of what was held in steps that count, without what is under way."""
+
+
 class RunSnapshot(Struct, frozen=True, kw_only=True):
     """Everything that the screen of one run shows."""
 
@@ -254,6 +324,7 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     logs: tuple[LogFile, ...] = ()
     """The logs there are, the attempt's own output first."""
     events: tuple[dict[str, Any], ...] = ()
+    history: RunHistory = RunHistory()
     taken_at: float = 0.0
     problem: str = ""
     """What could not be read, or why this is an old picture; empty where all is well."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import seen_processes as seen
 from night_report import Outcome, report
 
 from rltui.onnode import rundir
@@ -245,10 +246,10 @@ class Night:
     def pids(self, attempt: Path | None = None) -> list[int]:
         """Processes with an attempt's mark, whoever's they are: the lab's are alice's, and seen from outside."""
         mark = f"{rundir.ATTEMPT_VARIABLE}={self.read('job.json', attempt)['uuid']}"
-        return [pid for pid in _all_pids() if mark in _words(pid, "environ") and not _is_zombie(pid)]
+        return [pid for pid in seen.all_pids() if mark in seen.words(pid, "environ") and not seen.is_zombie(pid)]
 
     def trainer(self) -> int:
-        return int(eventually(lambda: next((p for p in self.pids() if _runs(p, "main_ppo")), None), "the trainer"))
+        return int(eventually(lambda: next((p for p in self.pids() if seen.runs(p, "main_ppo")), None), "the trainer"))
 
     # one fault
 
@@ -307,7 +308,7 @@ class Night:
         numbers = [int(path.name) for path in self.attempts]
         if numbers != list(range(1, len(numbers) + 1)) or self.attempt != fresh:
             self.wrong.append(f"{fault}: attempts {numbers}")
-        trainers = [pid for pid in {*self.pids(before), *self.pids(fresh)} if _runs(pid, "main_ppo")]
+        trainers = [pid for pid in {*self.pids(before), *self.pids(fresh)} if seen.runs(pid, "main_ppo")]
         same_job = self.read("job.json", before)["uuid"] == self.read("job.json", fresh)["uuid"]
         if len(trainers) != 1 or (self.pids(before) and not same_job):
             self.wrong.append(f"{fault}: {len(trainers)} trainers live, of {before.name} or {fresh.name}")
@@ -325,25 +326,6 @@ class Night:
         self.place.rltui("cancel", self.run_id, "--yes")
         if len(self.attempts) != number or len(self.decisions()) != decided:
             self.wrong.append("something was started after hands-off mode had been switched off")
-
-
-def _all_pids() -> list[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-
-
-def _words(pid: int, name: str) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes().decode("utf-8", "replace").split("\0")
-    except OSError:
-        return []
-
-
-def _runs(pid: int, word: str) -> bool:
-    return any(word in one for one in _words(pid, "cmdline")[:4])
-
-
-def _is_zombie(pid: int) -> bool:
-    return not any(_words(pid, "cmdline"))
 
 
 def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 90.0) -> Any:

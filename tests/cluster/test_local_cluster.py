@@ -165,3 +165,45 @@ def test_a_home_that_cannot_be_written_is_one_clear_line(shell: Shell, verb: lis
     assert err.startswith("rltui: Cannot make /proc/none/.local/share/rltui/runs")
     assert "RLTUI_RUN_ROOT" in err
     assert "Traceback" not in err
+
+
+def test_the_history_of_a_run_whose_learner_was_killed_adds_up(shell: Shell) -> None:
+    shell.run("launch", "local/grpo-tiny", "train.steps=100000", "checkpoint.every=40")
+    eventually(lambda: shell.step() % 40 > 10 and shell.step() > 40, "a step that is in no checkpoint")
+    attempts = next(shell.runs.glob("*/attempts"))
+    events = [json.loads(line) for line in (attempts / "01/events.jsonl").read_text().splitlines()]
+    roles = next(event["roles"] for event in events if event["kind"] == "roles")
+    os.kill(next(one["pid"] for one in roles if one["role"] == "learner 0"), signal.SIGKILL)
+    eventually((attempts / "01/end.json").is_file, "the end of the first attempt")
+
+    run = shell.only_run()["run_id"]
+    saved = max(int(path.parent.name[5:]) for path in shell.runs.glob("*/checkpoints/*/COMPLETE"))
+    shell.run("resubmit", run, f"train.steps={saved + 100}", "--wait")
+    told = shell.json("history", run)["history"]
+    first, second = told["attempts"]
+    lines = [(attempts / number / "metrics.jsonl").read_text().splitlines() for number in ("01", "02")]
+    steps = [[json.loads(line)["step"] for line in of_one] for of_one in lines]
+    assert [one["steps"] for one in (first, second)] == [len(set(of_one)) for of_one in steps]
+    assert first["overtaken_steps"] == sum(step > saved for step in steps[0]) > 0
+    assert (second["first_step"], second["last_step"], second["overtaken_steps"]) == (saved + 1, saved + 100, 0)
+    for one, number in ((first, "01"), (second, "02")):
+        ended = json.loads((attempts / number / "end.json").read_text())["at"]
+        stages = json.loads((attempts / number / "stage.json").read_text())["history"]
+        started = next(stage["at"] for stage in stages if stage["stage"] == "preflight")
+        assert one["held_s"] == pytest.approx(ended - started)
+        parts = ("start_up_s", "kept_s", "overtaken_s", "between_s", "tail_s")
+        assert sum(one[part] for part in parts) == pytest.approx(one["held_s"])
+    kept_s = sum(
+        json.loads(line)["time/total"]
+        for of_one, is_first in zip(lines, (True, False), strict=True)
+        for line in of_one
+        if not (is_first and json.loads(line)["step"] > saved)
+    )
+    assert (told["unit"], first["slots"]) == ("CPU slot", 3)
+    assert told["kept_h"] <= kept_s * 3 / 3600 * 1.001, "no step counts for more than it took"
+    assert told["kept_h"] == pytest.approx(kept_s * 3 / 3600, rel=0.1)
+    assert told["goodput"] == pytest.approx(told["kept_h"] / told["held_h"])
+    [(cause, lost_h)] = told["lost_h"].items()
+    assert cause == first["cause"] not in ("", "failed"), "the cause has a name"
+    again = first["overtaken_s"] + first["tail_s"] + second["start_up_s"]
+    assert lost_h == pytest.approx(again * 3 / 3600)

@@ -7,6 +7,7 @@ import cases_hardware
 import cases_memory
 import cases_own
 import cases_software
+import cases_symptoms
 import pytest
 
 from rltui.diagnose.diagnose import diagnose
@@ -20,6 +21,7 @@ CASES = {
     **cases_hardware.CASES,
     **cases_software.CASES,
     **cases_own.CASES,
+    **cases_symptoms.CASES,
 }
 HAS = [(cause, log) for cause, case in CASES.items() for log in case.has]
 LOOKS_LIKE = [(cause, log) for cause, case in CASES.items() for log in case.looks_like]

@@ -6,7 +6,8 @@ import pytest
 
 from rltui.cluster.jobs import JobSnapshot
 from rltui.diagnose.diagnose import diagnose
-from rltui.diagnose.run_words import RunPicture, Step, sampler_words, words_of
+from rltui.diagnose.recent import Step
+from rltui.diagnose.run_words import RunPicture, sampler_words, words_of
 from rltui.diagnose.sources import Source
 from rltui.watch.snapshots import EndSnapshot, GpuSample, HostSnapshot, StageSnapshot
 

@@ -70,7 +70,8 @@ def test_every_step_has_the_canonical_metrics(learned: Learned) -> None:
     assert [line["step"] for line in metrics] == list(range(1, STEPS + 1))
     names = {
         "step", "time", "reward", "reward_std", "loss", "grad_norm", "clip_fraction", "entropy", "learning_rate",
-        "response_length", "zero_std_fraction", "truncated_fraction", "parity_max_abs", "weight_version",
+        "response_length", "response_length_max", "zero_std_fraction", "truncated_fraction", "parity_max_abs",
+        "weight_version", "time/reward",
         "parity_mean_abs", "mismatch_kl", "importance_limited_fraction",
         "learner_tokens_per_second_step", "actor_tokens_per_second", "time/total", "time/generate", "time/train",
         "time/weight_sync", "time/saving", "time/engine_idle", "time/learner_idle", "staleness_mean", "staleness_max",

@@ -298,6 +298,17 @@ def test_engines_are_idle_for_what_they_do_not_work(monkeypatch: pytest.MonkeyPa
     found = clock.measure({"generate": 3.0, "train": 4.0, "weight_sync": 1.0, "measure": 0.5})
     assert found == {"time/engine_idle": pytest.approx(8.0), "time/learner_idle": pytest.approx(4.5)}
     assert clock.engine_work_s() == pytest.approx(2.0)
+    shared = IdleClock(lambda: busy, takes_turns=True)
+    now[0], busy = 120.0, [13.0, 11.0]
+    resting = shared.measure({"train": 4.0})  # the cards of both, which worked for 4 s on either side
+    assert resting == {"time/engine_idle": pytest.approx(2.0), "time/learner_idle": pytest.approx(2.0)}
+
+
+def test_the_engine_that_takes_longest_for_a_token_is_named() -> None:
+    rollouts = Rollouts([], 1, 1.0)
+    rollouts._speeds = [(100, 2.0), (90, 6.0), (50, 1.0), (0, 0.0)]
+    assert rollouts.take_slowest() == {"slowest_engine": 1.0, "slowest_engine_speed": pytest.approx(0.3)}
+    assert rollouts.take_slowest() == {}  # nobody has answered since
 
 
 def test_engines_that_die_too_often_end_the_attempt() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 
+from canned_history import HISTORY, NOW
+
 from rltui.cluster.jobs import JobSnapshot
 from rltui.watch.snapshots import (
     ActorSnapshot,
@@ -22,7 +24,6 @@ from rltui.watch.snapshots import (
     StatusSnapshot,
 )
 
-NOW = 1_793_000_000.0
 STAGES = ("submitted", "queued", "preflight", "ray-up", "placing", "loading", "training", "ended")
 
 
@@ -394,5 +395,6 @@ def snapshot(run: RunSummary, lines: tuple[str, ...] | None = None) -> RunSnapsh
         log=LogSnapshot(lines=log_lines() if lines is None else lines, offset=40_000),
         logs=LOG_FILES if run.gpu != "cpu" else LOG_FILES[:1],
         events=tuple(ended),
+        history=HISTORY,
         taken_at=NOW,
     )

@@ -123,6 +123,10 @@ class FakeCockpit:
         self._called("preview_lower_memory", run_id)
         return msgspec.structs.replace(LOWER_MEMORY, run_id=run_id)
 
+    def node_report(self, run_id: str, node: str) -> str:
+        self._called("node_report", run_id, node)
+        return f"Node {node} of isambard: GPU memory gave errors\n\n  evidence\n"
+
     def preview_fix(self, run_id: str) -> ActionPreview:
         self._called("preview_fix", run_id)
         return msgspec.structs.replace(FIX, run_id=run_id)

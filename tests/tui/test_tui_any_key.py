@@ -15,7 +15,7 @@ from rltui.tui.messages import Ask
 from rltui.tui.picking import PickItem
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.door import DoorScreen
-from rltui.tui.screens.pick import PaletteScreen, PickScreen
+from rltui.tui.screens.pick import NodesScreen, PaletteScreen, PickScreen
 from rltui.tui.screens.runs import RunsScreen
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ OPEN: dict[str, Callable[[CockpitApp], object]] = {
         ConfirmScreen(Ask("cancel", app.pictures.ids[0]), FakeCockpit().preview_cancel(app.pictures.ids[0]))
     ),
     "pick": lambda app: app.push_screen(PickScreen("which", ITEMS, marking=True)),
+    "nodes": lambda app: app.push_screen(NodesScreen(app.pictures.ids[0], ITEMS)),
     "palette": lambda app: app.push_screen(PaletteScreen("do", ITEMS)),
     "help": lambda app: app.open("help", RunsScreen.KEYS),
     "door": lambda app: app.push_screen(DoorScreen("hpc", QUESTION)),

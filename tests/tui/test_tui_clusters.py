@@ -13,7 +13,7 @@ from rltui.tui.screens.clusters import ClustersScreen
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.door import DoorScreen
 from rltui.tui.screens.launch import LaunchScreen
-from rltui.tui.screens.pick import PickScreen
+from rltui.tui.screens.pick import NodesScreen, PickScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.runs import RunsScreen
 
@@ -139,6 +139,23 @@ async def test_review_script_and_presets_are_all_in_sight_where_there_is_room() 
         text = screen_text(pilot)
         assert "─ layout ─" in text
         assert "─ presets ─" in text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10)], ids=str)
+async def test_one_key_copies_what_runs_remember_against_a_node(size: tuple[int, int]) -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake, size=size) as pilot:
+        await settled(pilot)
+        await enter(pilot, "je")
+        await until(pilot, lambda: isinstance(pilot.app.screen, NodesScreen), "the nodes")
+        await until(pilot, lambda: pilot.app.screen.pick_list.selected is not None, "a node")
+        node = pilot.app.screen.pick_list.selected.id
+        await enter(pilot, "y")
+        await until(pilot, lambda: pilot.app.clipboard.startswith(f"Node {node} of isambard"), "the report")
+        assert isinstance(pilot.app.screen, NodesScreen)
+        fake.failing = {"node_report"}
+        await enter(pilot, "y")
+        await until(pilot, lambda: f"report {node}: isambard does not answer" in notices(pilot), "the reason")
 
 
 async def test_excluding_a_node_offers_the_one_that_the_diagnosis_names_first() -> None:

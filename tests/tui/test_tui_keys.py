@@ -17,7 +17,7 @@ from rltui.tui.screens.help import HelpScreen, help_lines
 from rltui.tui.screens.jobs import JobsScreen
 from rltui.tui.screens.keyed import Moving
 from rltui.tui.screens.launch import LaunchScreen
-from rltui.tui.screens.pick import PickScreen
+from rltui.tui.screens.pick import NodesScreen, PickScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_tabs import TABS
 from rltui.tui.screens.runs import RunsScreen
@@ -34,6 +34,7 @@ SCREENS = {
     "jobs": JobsScreen,
     "confirm": ConfirmScreen,
     "pick": PickScreen,
+    "nodes": NodesScreen,
     "help": HelpScreen,
 }
 CONTEXTS = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, RUNS, log_lines
@@ -36,6 +38,7 @@ async def opened(pilot, run_id: str = FIRST, tab: str = "1") -> RunScreen:
         ("5", "reward_std"),
         ("6", "step 399 reward"),
         ("7", "checkpoint  step-000350 is complete"),
+        ("8", "goodput 76%"),
     ],
 )
 async def test_digits_open_tabs(digit: str, words: str) -> None:
@@ -54,7 +57,7 @@ async def test_brackets_go_through_all_tabs_and_around() -> None:
         assert seen == [tab.id for tab in TABS]
         assert screen.tab == "overview"
         await enter(pilot, "[")
-        assert screen.tab == "events"
+        assert screen.tab == TABS[-1].id
 
 
 async def test_a_click_opens_a_tab() -> None:
@@ -68,10 +71,36 @@ async def test_a_click_opens_a_tab() -> None:
 async def test_every_tab_of_a_run_in_any_state(run) -> None:
     async with cockpit() as pilot:
         await opened(pilot, run.run_id)
-        for digit in "1234567":
+        for digit in "12345678":
             await enter(pilot, digit)
             await flushed(pilot)
             assert run.run_id in screen_lines(pilot)[0]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10)], ids=str)
+async def test_the_history_says_what_each_loss_cost(size: tuple[int, int]) -> None:
+    async with cockpit(size=size) as pilot:
+        screen = await opened(pilot, tab="8")
+        await until_text(pilot, "goodput 76%")
+        assert screen.tab == "history"
+        seen = screen_lines(pilot)
+        for _ in range(40):
+            await enter(pilot, "j")
+            seen += screen_lines(pilot)
+        text = "\n".join(seen)
+        assert re.search(r"lost: xid_memory_ecc +2.4 h +16%", text)
+        assert re.search(r"steps that count +11.1 h +76%", text)
+        assert re.search(r"attempt 1 .*xid_memory_ecc", text)
+        for words in ("queued 30m00", "done again 6m00", "steps 1 to 400, 50 done again", "after 7m00", "killed by"):
+            assert words in text.replace("\u00a0", " "), words
+        assert re.search(r"attempt 2 .*lives", text)
+
+
+async def test_a_run_that_waits_has_no_history_yet() -> None:
+    run = next(run for run in RUNS if run.state == "queued")
+    async with cockpit() as pilot:
+        await opened(pilot, run.run_id, tab="8")
+        await until_text(pilot, "no attempt has begun yet")
 
 
 async def test_gpus_of_two_nodes_with_their_roles() -> None:

@@ -38,6 +38,8 @@ PICTURES: dict[str, tuple[tuple[int, int], str, str]] = {
     "run-metrics-120x40": (MEDIUM, "", GPU_RUN + " 5"),
     "run-logs-80x24": (SMALL, "", GPU_RUN + " /preempted\n"),
     "run-events-80x24": (SMALL, "", GPU_RUN + " 7"),
+    "run-history-80x24": (SMALL, "", GPU_RUN + " 8"),
+    "run-history-40x10": (TINY, "", GPU_RUN + " 8"),
     "launch-80x24": (SMALL, "", "n"),
     "launch-120x40": (MEDIUM, "", "n jj"),
     "launch-script-80x24": (SMALL, "", "nc v"),

@@ -127,6 +127,20 @@ def test_stages_checks_steps_and_samples_are_read(context: Any, attempt: Path) -
     assert found["host_oom_slurm"] == "sampler"
 
 
+def test_what_a_run_suffered_from_is_not_what_ended_it(context: Any, attempt: Path) -> None:
+    attempt.joinpath("out.log").write_text(
+        'Traceback (most recent call last):\n  File "own.py", line 3, in f\nOwnError: no\n'
+    )
+    lines = ({"step": n, "time": 60 * n, "reward": 0.1, "zero_std_fraction": 1.0} for n in range(20))
+    attempt.joinpath("metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    end = EndSnapshot(outcome="failed", exit_code=1, reason="nobody knows", at=1170.0)
+    run = failed_run(attempt, end, stage=StageSnapshot(stage="training", detail="step 3"))
+    found, first = why.examine_run(context, run).diagnoses, why.examine_run(context, run).first_exception
+    assert [(one.id, one.secondary) for one in found] == [("no_learning_signal", True)]
+    assert failure_word(found) == ""
+    assert first is not None
+
+
 def test_broken_files_of_a_run_cost_nothing_else(context: Any, attempt: Path) -> None:
     for name in ("preflight.json", "metrics.jsonl", "gpu-n1.jsonl", "stage.json"):
         attempt.joinpath(name).write_bytes(b'{"bad_nodes": [1, \xff\x00')

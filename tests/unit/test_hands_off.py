@@ -67,6 +67,14 @@ def test_the_same_cause_at_the_same_step_twice_is_the_end() -> None:
     assert decide(POLICY, (restart(cause="nccl_timeout", step=40),), ended(STALL)).decision == "restart"
 
 
+def test_nodes_that_others_found_bad_are_avoided_as_far_as_allowed() -> None:
+    known = {"known_nodes": 30, "remembered": ("n1", "n2", "n7", "n9")}
+    assert decide(POLICY, (), ended(STALL, **known)).exclude == ("n1", "n2", "n7")
+    assert decide(POLICY, (), ended(NODE, **known)).exclude == ("n7", "n1", "n2")
+    assert decide(POLICY, (), ended(STALL, **known, spare_nodes=1)).exclude == ("n1",)
+    assert decide(POLICY, (), ended(STALL, **known, excluded=3)).exclude == ()
+
+
 def test_memory_is_changed_once_only() -> None:
     before = restart("cuda_oom_fwd_bwd", overrides=MEMORY.overrides)
     assert "again, after roles.learner.micro_batch=2" in decide(POLICY, (before,), ended(MEMORY)).why

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from rltui.cli import nodes as verb
 from rltui.cli.main import main
 from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
 from rltui.cluster.profile import BadNode, Profile
-from rltui.service.nodes import grouped
+from rltui.onnode.bad_nodes import BadNode as Remembered
+from rltui.onnode.bad_nodes import Evidence, record
+from rltui.service.nodes import ClusterNodes, grouped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,10 +54,14 @@ FACTS = ClusterFacts(
 )
 
 
+FOUND = ClusterNodes(profile=PROFILE, facts=FACTS)
+ECC = Evidence("ecc", "Xid (PCI:0000:3b:00): 48, GPU 3 of n5", "grpo-1a2b", 1, 1_793_000_000.0)
+REMEMBERED = Remembered("n5", 1, ECC.at, ECC.at, ("ecc",), ECC.at + 86400, (ECC,))
+
+
 def test_nodes_that_are_alike_are_one_group_and_free_ones_come_first() -> None:
     found = [
-        (group.nodes, group.state, group.gpus_free, group.is_usable)
-        for group in grouped(FACTS, PROFILE, today="2026-11-22")
+        (group.nodes, group.state, group.gpus_free, group.is_usable) for group in grouped(FOUND, today="2026-11-22")
     ]
     assert found == [
         (("n1", "n2", "n4", "n5"), "idle", 8, True),
@@ -65,19 +73,34 @@ def test_nodes_that_are_alike_are_one_group_and_free_ones_come_first() -> None:
         (("n8",), "draining", 0, False),
         (("n9",), "down", None, False),
     ]
-    reasons = {group.nodes[0]: group.reason for group in grouped(FACTS, PROFILE, today="2026-11-22")}
+    reasons = {group.nodes[0]: group.reason for group in grouped(FOUND, today="2026-11-22")}
     assert reasons["n3"] == "avoided: NVLink errors"
     assert reasons["n7"] == "GPU 3: Xid 79"
 
 
 def test_a_partitions_nodes_alone_can_be_had() -> None:
-    assert [group.nodes for group in grouped(FACTS, PROFILE, "low", "2026-11-22")] == [("n9",)]
+    assert [group.nodes for group in grouped(FOUND, "low", "2026-11-22")] == [("n9",)]
+
+
+def test_a_remembered_node_is_a_group_of_its_own_that_jobs_may_still_get(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = ClusterNodes(profile=PROFILE, facts=FACTS, bad=(REMEMBERED,))
+    [group] = [group for group in grouped(found, today="2026-11-22") if "n5" in group.nodes]
+    assert (group.nodes, group.is_usable) == (("n5",), True)
+    assert group.reason.startswith("remembered: GPU memory gave errors, until ")
+    monkeypatch.setattr(verb, "clusters_nodes", lambda name, prompter: found)
+    assert main(["nodes"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["n5", "1×"]
+    assert main(["nodes", "--json"]) == 0
+    [bad] = json.loads(capsys.readouterr().out)["bad_nodes"]
+    assert (bad["node"], bad["reasons"], bad["expires"]) == ("n5", ["ecc"], ECC.at + 86400)
 
 
 def test_the_table_fits_a_terminal_of_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(verb, "clusters_nodes", lambda name, prompter: (PROFILE, FACTS))
+    monkeypatch.setattr(verb, "clusters_nodes", lambda name, prompter: FOUND)
     assert main(["nodes"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("alpha: 11 nodes, 80 GPUs: ")
@@ -97,3 +120,21 @@ def test_without_a_slurm_cluster_setup_is_the_next_step(
     assert "rltui setup" in capsys.readouterr().err
     assert main(["nodes", "--cluster", "local"]) == 2
     assert "no Slurm" in capsys.readouterr().err
+
+
+def test_a_node_is_reported_and_forgotten_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RLTUI_CONFIG_DIR", str(tmp_path))
+    tmp_path.joinpath("clusters.yaml").write_text(
+        f"here: {{transport: local, scheduler: slurm, run_root: {tmp_path}}}\n"
+    )
+    record(str(tmp_path), "n5", "ecc", ECC.evidence, "grpo-1a2b", 1, time.time())
+    assert main(["nodes", "--report", "n5"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("Node n5 of here: GPU memory gave errors\n")
+    assert "grpo-1a2b attempt 1  ecc: Xid (PCI:0000:3b:00): 48, GPU 3 of n5" in text
+    assert main(["nodes", "--forget", "n5"]) == 0
+    assert "n5 is forgotten: GPU memory gave errors" in capsys.readouterr().err
+    assert main(["nodes", "--report", "n5"]) == 2
+    assert "Remembered as bad: none" in capsys.readouterr().err

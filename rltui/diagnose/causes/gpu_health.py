@@ -9,6 +9,7 @@ from rltui.diagnose.cause import Cause, exclude_node
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
+from rltui.onnode import xids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,19 +50,13 @@ def _memory(fields: Fields) -> tuple[Remedy, ...]:
 
 
 _CAUSES: tuple[tuple[str, frozenset[int]], ...] = (
-    ("xid_79_fell_off_bus", frozenset({79})),
-    ("xid_119_gsp", frozenset({119, 120})),
-    ("xid_memory_ecc", frozenset({48, 63, 64, 92, 94, 95, 140, 171, 172})),
-    ("xid_nvlink", frozenset({74, 137, 155, *range(144, 151)})),
-    ("xid_app_fault", frozenset({8, 13, 31, 32, 43, 68, 69, 109})),
+    ("xid_79_fell_off_bus", xids.OFF_THE_BUS),
+    ("xid_119_gsp", xids.FIRMWARE),
+    ("xid_memory_ecc", xids.MEMORY),
+    ("xid_nvlink", xids.NVLINK),
+    ("xid_app_fault", xids.PROGRAM),
 )
 XID_CAUSE: Mapping[int, str] = {number: cause for cause, numbers in _CAUSES for number in numbers}
-NEWS = frozenset({63, 94})
-"""Recorded for repair (63) or contained in one process (94): the node may go on."""
-HALTED = frozenset({61, 62})
-"""The GPU's micro-controller halted: a cause where nothing came before, else a consequence."""
-FOLLOWING = frozenset({45, 154})
-"""45: channels torn down after another error. 154: what the driver now wants done."""
 
 
 def read_xid(hit: Hit) -> Reading | None:
@@ -70,15 +65,15 @@ def read_xid(hit: Hit) -> Reading | None:
     text = hit.context.line.text
     if re.search(r"(?i)non-?fatal", text):
         return None
-    if number in FOLLOWING:
+    if number in xids.FOLLOWING:
         return _caused_by(text)
-    if number in HALTED:
+    if number in xids.HALTED:
         return Reading(0.7, "xid_halted")
     cause = XID_CAUSE.get(number)
     if cause is None:
         return None
-    confidence = 0.65 if number in NEWS else 0.95
-    return Reading(confidence, cause, {"news": "yes"} if number in NEWS else {})
+    confidence = 0.65 if number in xids.NEWS else 0.95
+    return Reading(confidence, cause, {"news": "yes"} if number in xids.NEWS else {})
 
 
 def xid_119_gsp(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:

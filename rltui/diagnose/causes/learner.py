@@ -142,6 +142,10 @@ CAUSES = (
                 ),
                 ("returned nan values", r"returned nan values in its \d+th output"),
                 ("nan", r"probability tensor contains either `?inf`?, `?nan`?"),
+                (
+                    "symptom nan:",
+                    r"^symptom NaN: (?P<metric>\w+) has been (?P<value>no number) for (?P<length>\d+) steps",
+                ),
                 confidence=0.85,
                 unless=r"(?i)if |\?|skip_nan|check_for_nan",
             ),

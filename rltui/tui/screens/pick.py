@@ -169,6 +169,37 @@ class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
         self.dismiss(())
 
 
+NODE_KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "a node",
+            (
+                keys.Key(
+                    "report", ("y",), "report", "Copy what runs remember against the node, for the site's admins.", 2
+                ),
+            ),
+        ),
+        *KEYS.groups,
+    )
+)
+
+
+class NodesScreen(PickScreen, inherit_bindings=False):
+    """The nodes of a run, to keep away from or to report."""
+
+    KEYS: ClassVar[keys.KeyTable] = NODE_KEYS
+
+    def __init__(self, run_id: str, items: Sequence[PickItem]) -> None:
+        title, hint = f"keep away from which node of {run_id}", "space marks, enter takes, y reports"
+        super().__init__(title, items, marking=True, hint=hint)
+        self._run_id = run_id
+
+    def do_report(self) -> None:
+        """Ask for the report on the node under the cursor; it is copied when it is there."""
+        if self.pick_list.selected is not None:
+            self.cockpit.controller.ask_node_report(self._run_id, self.pick_list.selected.id)
+
+
 class PaletteScreen(PickScreen, inherit_bindings=False):
     """A list that narrows while one types."""
 

@@ -63,6 +63,7 @@ KEYS = keys.KeyTable(
                 keys.Key("tab_metrics", ("5",), "metrics", "Where a step goes, and every series as a chart."),
                 keys.Key("tab_logs", ("6",), "logs", "The logs of all nodes: scroll, follow, search."),
                 keys.Key("tab_events", ("7",), "events", "What happened to the attempt, and when."),
+                keys.Key("tab_history", ("8",), "history", "Where the time went: goodput, and what each loss cost."),
                 keys.Key("next_tab", ("]", "right", "l", "tab"), "next tab", "Go to the next tab.", 1),
                 keys.Key("previous_tab", ("[", "left", "h", "shift+tab"), "tab before", "Go to the tab before."),
                 keys.Key(

@@ -151,17 +151,13 @@ class RunActions:
 
     def do_exclude(self) -> None:
         """Pick the nodes that a resubmission keeps away from; the one that a diagnosis names comes first."""
-        from rltui.tui.screens.pick import PickScreen
+        from rltui.tui.screens.pick import NodesScreen
 
         run = self._screen.target
         if run is None:
             return
         report = self._screen.cockpit.pictures.why(run.run_id)
-        screen = PickScreen(
-            f"keep away from which node of {run.run_id}",
-            node_items(nodes_of(run, self._screen.cockpit), report),
-            marking=True,
-        )
+        screen = NodesScreen(run.run_id, node_items(nodes_of(run, self._screen.cockpit), report))
         self._picking = (run.run_id, screen)
 
         def chosen(ids: tuple[str, ...] | None) -> None:

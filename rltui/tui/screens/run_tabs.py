@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rltui.tui.views import queues, tabs
+from rltui.tui.views import history, queues, tabs
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import LogPane
 from rltui.tui.widgets.run_panes import LinesPane, OverviewPane
@@ -31,6 +31,7 @@ TABS: tuple[Tab, ...] = (
     Tab("metrics", "Metrics", lambda: LinesPane(tabs.metrics, tabs.metrics_head, id="metrics")),
     Tab("logs", "Logs", lambda: LogPane(id="logs")),
     Tab("events", "Events", lambda: LinesPane(tabs.events, tabs.events_head, id="events")),
+    Tab("history", "History", lambda: LinesPane(history.tab, history.head, id="history")),
 )
 
 NUMBERS = {tab.id: number for number, tab in enumerate(TABS)}

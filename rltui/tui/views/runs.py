@@ -148,6 +148,8 @@ def _detail(summary: RunSummary, now: float, stale_s: float | None, room: int) -
     job = waiting_job(summary)
     if job is not None and cell_width(words) > room:
         words = pending_short(job, now or summary.stage.updated)
+    elif summary.symptom and summary.is_live and cell_width(words) > room:
+        words = summary.symptom
     if stale_s is None:
         return words
     stale = f"stale {formats.duration(stale_s)}" if stale_s else "stale"
@@ -157,6 +159,8 @@ def _detail(summary: RunSummary, now: float, stale_s: float | None, room: int) -
 def _detail_role(summary: RunSummary) -> Role:
     job = waiting_job(summary)
     if job is not None and is_stuck(job):
+        return "attention"
+    if summary.symptom and summary.is_live:
         return "attention"
     return "bad" if summary.failure and not summary.is_live else "dim"
 
@@ -184,9 +188,9 @@ def matches(summary: RunSummary, query: str, now: float = 0.0) -> bool:
         "algo": summary.algorithm,
         "cluster": summary.cluster,
         "name": summary.name,
-        "why": summary.failure,
+        "why": summary.failure or summary.symptom,
     }
-    everything = " ".join([summary.run_id, summary.failure, *fields.values()]).lower()
+    everything = " ".join([summary.run_id, *fields.values()]).lower()
     for word in query.lower().split():
         name, colon, value = word.partition(":")
         if colon and name == "since":

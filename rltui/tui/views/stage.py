@@ -100,6 +100,13 @@ def verdict(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
     return rows
 
 
+def symptom_line(summary: RunSummary) -> list[Line]:
+    """What a live run suffers from, in a word."""
+    if not summary.symptom or not summary.is_live:
+        return []
+    return [line((f"   {summary.symptom}", "attention"), ("  ! ", "key"), ("shows the numbers and what helps", "dim"))]
+
+
 def roles_line(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
     """State of each role while the run loads."""
     if summary.state != "starting" or not summary.stage.roles:
@@ -120,10 +127,11 @@ def section(snapshot: RunSnapshot, glyphs: Glyphs, left: tuple[Span, ...]) -> Se
     summary = snapshot.summary
 
     def body(width: int, height: int) -> list[Line]:
-        extra = verdict(summary, width, glyphs) + roles_line(summary, width, glyphs)
+        extra = verdict(summary, width, glyphs) + symptom_line(summary) + roles_line(summary, width, glyphs)
         return [rail(summary, width, glyphs), step_bar(snapshot, width, glyphs), *extra][:height]
 
-    rows = 2 + len(verdict(summary, REASON_CELLS, glyphs)) + len(roles_line(summary, 80, glyphs))
+    rows = 2 + len(verdict(summary, REASON_CELLS, glyphs)) + len(symptom_line(summary))
+    rows += len(roles_line(summary, 80, glyphs))
     spent = progress.elapsed_s(summary, snapshot.taken_at)
     right: tuple[Span, ...] = ((formats.duration(spent), "dim"),) if spent is not None else ()
     job = summary.job

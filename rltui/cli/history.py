@@ -1,0 +1,82 @@
+"""``rltui history``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rltui.cli.output import add_json, add_run, columns, print_json, print_lines, talk
+from rltui.service.all_clusters import open_clusters
+from rltui.service.history import read_history
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from rltui.watch.snapshots import AttemptHistory, RunHistory
+
+HEADER = ("#", "STARTED", "QUEUED", "HELD", "START-UP", "KEPT", "AGAIN", "BETWEEN", "AFTER", "STEPS", "END")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add_run(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print where the time of a run went, over all its attempts: goodput, and what each loss cost."""
+    with open_clusters(options.cluster) as clusters:
+        context, summary = clusters.find(options.run)
+        history = read_history(context, summary)
+    if options.json:
+        print_json({"schema": 1, "run_id": summary.run_id, "history": history})
+    elif history.attempts:
+        rows = [_row(one) for one in history.attempts]
+        print_lines([*_sums(summary.run_id, history), "", *columns(HEADER, rows, frozenset(range(9)))])
+    else:
+        talk(f"{summary.run_id} is {summary.state}: nothing is known of an attempt yet.")
+    return 0
+
+
+def _sums(run_id: str, history: RunHistory) -> Iterator[str]:
+    unit = f"{history.unit} hours"
+    if history.held_h is None or history.kept_h is None:
+        yield f"{run_id}: where its time went is not known"
+    else:
+        share = f"goodput {history.goodput:.0%}, " if history.goodput is not None else ""
+        yield f"{run_id}: {share}{_hours(history.kept_h)} of {_hours(history.held_h)} {unit} in steps that count"
+        parts = {"overhead": history.overhead_h or 0.0, "under way": history.under_way_h or 0.0}
+        parts |= {f"lost by {cause}": part for cause, part in history.lost_h.items()}
+        yield from (f"  {_hours(part):>8}  {name}" for name, part in parts.items() if part)
+    if history.queue_s is not None:
+        yield f"waited {_span(history.queue_s)} in queues"
+    if history.unknown:
+        yield f"in no sum, as their times are not known: attempts {', '.join(map(str, history.unknown))}"
+
+
+def _row(one: AttemptHistory) -> tuple[str, ...]:
+    steps = f"{one.first_step}–{one.last_step}" if one.steps else ""
+    parts = (one.queue_s, one.held_s, one.start_up_s, one.kept_s, one.overtaken_s, one.between_s, one.tail_s)
+    end = one.cause or one.outcome
+    return (
+        str(one.number),
+        time.strftime("%m-%d %H:%M", time.localtime(one.started_at)) if one.started_at else "",
+        *(_span(part) for part in parts),
+        steps + (f" ({one.overtaken_steps} again)" if one.overtaken_steps else ""),
+        end + (f": {one.reason}" if one.reason and one.reason != end else ""),
+    )
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.1f}" if hours >= 1 else f"{hours:.3f}"
+
+
+def _span(seconds: float | None) -> str:
+    """``2h14``, ``3m05``, ``12s``; empty where it is not known."""
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60}h{minutes % 60:02d}"
+    return f"{minutes}m{rest:02d}" if minutes else f"{rest}s"

@@ -1,0 +1,156 @@
+"""What holds up a run that makes steps; the rules that find it are in ``slow_rules.py``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.diagnose.cause import Cause, exclude_node, safe_word
+from rltui.diagnose.verdicts import Remedy
+from rltui.diagnose.wording import Wording
+
+if TYPE_CHECKING:
+    from rltui.diagnose.cause import Fields, Remedies
+
+_MILES = ("https://github.com/radixark/miles (its dashboard's rules: alarms before tuning)",)
+_OURS = ("the rules of rltui, relative to the run's own steps",)
+
+
+def said(word: str, confidence: float = 0.8) -> tuple[Wording, ...]:
+    """How a symptom is worded: its sentence, which may begin with a GPU and its node, and lines that speak for it."""
+    sentence = r"(?P<sentence>(?:GPU \d+ of (?P<node>[\w.-]+) )?.+)"
+    pattern = rf"^symptom {word}(?:: {sentence}|, \S.*)$"
+    return (Wording(anchor=f"symptom {word.lower()}", pattern=pattern, confidence=confidence),)
+
+
+def aside(
+    cause: str, word: str, title: str, tell: str, remedies: Remedies, *wrong: str, by_miles: bool = False
+) -> Cause:
+    """A cause beside the training, whose sentence has the numbers."""
+    return Cause(
+        id=cause,
+        tier="aside",
+        word=word,
+        title=title,
+        detail="{sentence}",
+        tell=tell,
+        wordings=said(word),
+        remedies=remedies,
+        wrong=wrong,
+        sources=_MILES if by_miles else _OURS,
+    )
+
+
+def advice(name: str, *sentences: str, commands: tuple[str, ...] = ()) -> tuple[Remedy, ...]:
+    """Remedies in words; what of them the layout can do is added where its checks find it valid."""
+    return tuple(
+        Remedy(id=f"{name}-{number}" if number else name, summary=each, commands=commands if not number else ())
+        for number, each in enumerate(sentences)
+    )
+
+
+def _straggler(fields: Fields) -> tuple[Remedy, ...]:
+    look = "Compare its node with the others: clocks, temperature, other processes, network."
+    known = "<" not in safe_word("node", fields)
+    leave = (exclude_node(fields, "Leave the node out at the next start."),) if known else ()
+    return (*advice("look-at-node", look), *leave)
+
+
+CAUSES = (
+    aside(
+        "rollout_bound", "rollout-bound", "Generation holds up training",
+        "Learners rest for most of a step (time/learner_idle), or generation takes 70 % of it where nothing tells "
+        "who rests; engines do not wait meanwhile.",
+        advice("more-generation", "Give generation more engines or concurrency, or let rollouts run ahead."),
+        "More learners: they would wait as well.",
+    ),
+    aside(
+        "learner_bound", "learner-bound", "Training holds up generation",
+        "Engines rest for most of a step (time/engine_idle), or training takes 70 % of it where nothing tells who "
+        "rests.",
+        advice("more-training", "Give training more: learner GPUs, a larger micro-batch, or rollouts that run ahead."),
+        "More engines: they would wait as well.",
+    ),
+    aside(
+        "teacher_bound", "teacher-bound", "The teacher's scores hold up the step",
+        "time/teacher, which is the wait for scores that are not there yet, takes a quarter of a step or more.",
+        advice("more-teacher", "Give the teacher more engines, or rollouts that run ahead."),
+        "More learner GPUs: they would wait for the same scores.",
+    ),
+    aside(
+        "critic_bound", "critic-bound", "The critic's update holds up the policy's",
+        "time/update_critic takes 40 % of a step or more and half as long again as time/update_actor.",
+        advice("more-critic", "Give the critic more GPUs or a larger micro-batch."),
+        "More engines: the update comes after them.",
+    ),
+    aside(
+        "reward_bound", "reward-bound", "Rewards hold up the step",
+        "time/reward, the wait for rewards that are not there yet, takes a quarter of a step or more: a slow judge, "
+        "sandbox or server, or too few workers.",
+        advice(
+            "faster-rewards",
+            "Give rewards more workers, or a judge that answers faster.",
+            "See whether single answers run into the time limit: rltui events tells of the first.",
+        ),
+        "More engines: answers would wait as well.",
+    ),
+    aside(
+        "weight_sync_slow", "sync-bound", "Handing over weights takes much of a step",
+        "time/weight_sync is a quarter of time/total or more over the last steps.",
+        advice("look-at-network", "See which interface the weights travel over (NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME)."),
+        "More engines: each of them needs the weights too.",
+    ),
+    aside(
+        "data_bound", "data-bound", "Preparing data holds up the step",
+        "time/data takes a quarter of a step or more.",
+        advice("prepare-data", "Tokenise the data set once and read it from a local disk; give loading more workers."),
+        "More GPUs: they would wait as well.",
+    ),
+    aside(
+        "long_tail", "long tail", "A few long answers hold up the step",
+        "The run is rollout-bound, and the longest answer of a step is four times the mean one or more.",
+        advice(
+            "hide-tail",
+            "Let rollouts run ahead of training, so that the tail overlaps with it, or shorten lengths.response."
+        ),
+        "More engines: the longest answer takes as long on each of them.",
+    ),
+    aside(
+        "kv_bound", "KV-bound", "The engines' KV cache is full",
+        "90 % of it or more is in use while half as many requests wait as run, or requests are preempted.",
+        advice("more-cache", "Give engines more memory or a larger tensor_parallel, or fewer sequences at once."),
+        "More concurrency: what does not fit is preempted and computed anew.",
+        by_miles=True,
+    ),
+    aside(
+        "straggler", "straggler", "One engine or GPU is much slower than its peers",
+        "It reaches 60 % of the speed of the others of its role or less, again and again; of GPUs that wait for one "
+        "another, the one that takes the least power at work is the slow one.",
+        _straggler,
+        "Judging by utilisation: those that wait show 100 % too.",
+    ),
+    aside(
+        "gpu_throttled", "throttled", "A hot GPU is held back",
+        "It has 85 °C or more and takes less power than cooler GPUs of the same role and kind.",
+        _straggler,
+        "Lowering the load of all others: they wait for this one.",
+    ),
+    aside(
+        "save_overhead", "save overhead", "Checkpoints take much of the time",
+        "time/saving adds up to 15 % of the time or more, over two checkpoints at least.",
+        advice("save-less-often", "Save less often, or to a faster disk."),
+        "No checkpoints at all: a failure then costs the whole run.",
+    ),
+    aside(
+        "evaluation_overhead", "eval overhead", "Evaluations take much of the time",
+        "time/evaluate adds up to 20 % of the time or more, over two evaluations at least.",
+        advice("evaluate-less-often", "Evaluate less often, or fewer prompts."),
+        "More learner GPUs: engines answer the evaluation.",
+    ),
+    aside(
+        "run_slowed", "slowed", "Training became much slower than it was",
+        "Tokens a second fell below half of the run's own early steps. Often it comes before a failure of "
+        "the network or of a node; longer responses are the harmless reason.",
+        advice("look-at-nodes", "Compare the nodes: clocks, power, temperature, network."),
+        "Comparing with other runs: lengths and layouts differ.",
+    ),
+)  # fmt: skip

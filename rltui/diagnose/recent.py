@@ -1,0 +1,181 @@
+"""The newest steps of a run as one small record: what rules about slow and silently failing runs look at.
+
+A number that its sources do not say is None, and no rule makes a verdict of it. Medians, not means: the step that
+compiled, saved or evaluated is no measure of the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LEAST_STEPS = 3
+"""Steps, besides the first one that is in view, before anything is said."""
+
+RECENT_STEPS = 10
+BASELINE_STEPS = 12
+LATE_STEPS = 5
+SEEN_STEPS = 0.7
+"""Share of the recent steps that have to name a metric for it to count."""
+
+TOTAL = "time/total"
+GENERATION = ("time/generate", "time/drain")
+"""Phases in which the loop waits for engines: for samples, and for their end before new weights come."""
+
+LEARNER_WORK = ("time/train", "time/measure", "time/log_probs")
+"""Phases of a step in which the learners compute."""
+
+IDLE = {
+    "engine": ("time/engine_idle", "engine_idle_fraction"),
+    "learner": ("time/learner_idle", "learner_idle_fraction"),
+}
+"""How a side's idleness is told: seconds of a step, or a share."""
+
+
+class Step(Struct, frozen=True):
+    """A training step: when it was done (epoch seconds), and its metrics by canonical name."""
+
+    at: float
+    values: dict[str, float]
+
+
+class EngineCounters(Struct, frozen=True, kw_only=True):
+    """What one engine last said of itself."""
+
+    name: str
+    running: float
+    """Requests that it works on."""
+    waiting: float
+    kv_share: float | None = None
+    """Share of its KV cache that is in use."""
+    tokens_per_second: float | None = None
+
+
+class GpuRecord(Struct, frozen=True, kw_only=True):
+    """One GPU over the last minute or so."""
+
+    host: str
+    index: int
+    gpu: str
+    role: str
+    """Whose process is on it, such as ``learner``; empty where nobody knows."""
+    utilization_percent: float
+    power_w: float
+    temperature_c: float | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words."""
+        return f"GPU {self.index} of {self.host}"
+
+
+class Recent(Struct, frozen=True, kw_only=True):
+    """A run's newest steps, oldest first, and what engines and GPUs say beside them."""
+
+    steps: tuple[Step, ...] = ()
+    engines: tuple[EngineCounters, ...] = ()
+    gpus: tuple[GpuRecord, ...] = ()
+
+    @property
+    def window(self) -> tuple[Step, ...]:
+        """The steps that recent numbers are of; the first one in view may have compiled."""
+        return self.steps[1:][-RECENT_STEPS:]
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there are steps enough to speak of."""
+        return len(self.window) >= LEAST_STEPS
+
+    def late(self, name: str) -> float | None:
+        """Median of a metric over the recent steps; None where most of them do not have it."""
+        return _median([step.values[name] for step in self.window if name in step.values], len(self.window))
+
+    def growth(self, name: str) -> float:
+        """By how much a counter grew in each of the recent steps, on the mean; 0 where nothing says so."""
+        seen = [step.values[name] for step in self.window if name in step.values]
+        return (seen[-1] - seen[0]) / (len(seen) - 1) if len(seen) > 1 else 0.0
+
+    @property
+    def total_s(self) -> float | None:
+        """Seconds of a step: its own word, else from the end of one to the end of the next.
+
+        Steps that were read all at once, from a log that was there before, end at one time: no phase fits in between.
+        """
+        said = self.late(TOTAL)
+        if said is not None:
+            return said if said > 0 else None
+        took = [later.at - before.at for before, later in itertools.pairwise(self.window)]
+        if len(took) < LEAST_STEPS or min(took) <= 0:
+            return None
+        names = {name for step in self.window for name in step.values if name.startswith("time/")}
+        between_s = statistics.median(took)
+        return between_s if all((self.late(name) or 0.0) <= 1.1 * between_s for name in names) else None
+
+    def seconds(self, *names: str) -> float:
+        """Seconds of a step in these phases together; 0 where it has none of them."""
+        return sum(self.late(name) or 0.0 for name in names)
+
+    def share(self, *names: str) -> float | None:
+        """Their share of a step, between 0 and 1; None where nothing says so."""
+        total_s = self.total_s
+        if total_s is None or all(self.late(name) is None for name in names):
+            return None
+        return min(1.0, self.seconds(*names) / total_s)
+
+    def idle(self, side: str) -> float | None:
+        """Share of a step in which one side, ``engine`` or ``learner``, had nothing to do."""
+        seconds, fraction = IDLE[side]
+        said = self.share(seconds)
+        return self.late(fraction) if said is None else said
+
+    def spent(self, name: str) -> tuple[float, int]:
+        """Share of all time in view that went into a phase which comes now and then, and how often it came."""
+        total_s, steps = self.total_s, self.steps[1:]
+        if total_s is None or len(steps) < LEAST_STEPS:
+            return 0.0, 0
+        took = [step.values.get(name, 0.0) for step in steps]
+        # of steps that were read all at once, the times of their ends say nothing
+        wall_s = max(self.steps[-1].at - self.steps[0].at, sum(step.values.get(TOTAL, total_s) for step in steps))
+        return sum(took) / wall_s, sum(each > 0.1 * total_s for each in took)
+
+    def early_and_late(self, name: str) -> tuple[float, float] | None:
+        """Medians of the first half and of the last few steps; None where there are too few.
+
+        Early steps warm up (compilation, caches), so the very first two do not count.
+        """
+        values = [step.values[name] for step in self.steps if name in step.values]
+        if len(values) < BASELINE_STEPS:
+            return None
+        return statistics.median(values[2 : len(values) // 2 + 1]), statistics.median(values[-LATE_STEPS:])
+
+
+def _median(values: Sequence[float], steps: int) -> float | None:
+    return statistics.median(values) if len(values) >= max(LEAST_STEPS, SEEN_STEPS * steps) else None
+
+
+class Symptom(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with a run which goes on.
+
+    Attributes:
+        cause: Id of the cause that tells its story.
+        word: At most 14 characters, for lists.
+        sentence: What was seen, with the numbers, without a full stop.
+        evidence: Further sentences that speak for it.
+    """
+
+    cause: str
+    word: str
+    sentence: str
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """As lines, so that it is evidence like any other."""
+        more = (f"symptom {self.word}, {each}" for each in self.evidence)
+        return (f"symptom {self.word}: {self.sentence}", *more)

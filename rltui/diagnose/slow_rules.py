@@ -1,0 +1,300 @@
+"""What holds up a run that makes steps: one rule a verdict, in the order in which they are told.
+
+Every rule is a pure function of ``Recent`` and says nothing where its sources say nothing. Bounds are set so that a
+balanced run, in which engines and learners take turns for about half of a step each, has no verdict.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable  # noqa: TC003 (the rules are typed by it when they are made)
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from rltui.diagnose.recent import GENERATION, LEARNER_WORK, Recent, Symptom
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rltui.diagnose.recent import EngineCounters, GpuRecord
+
+MOSTLY = 0.7
+"""A side that rests for this share of a step waits for the other one; so it is with a phase where nobody says who
+rests. Engines and learners that share their cards rest only where both do."""
+
+PARTLY, AT_WORK = 0.4, 0.2
+"""So does one that rests for this share while the other hardly does: rollouts then run ahead of training."""
+
+HALF = 0.5
+WAITS = 0.25
+"""Rewards, teacher, data and hand-overs are best hidden: from this share on they hold up the step."""
+
+SAVES, EVALUATES = 0.15, 0.2
+"""Share of all time that checkpoints, and evaluations, may take."""
+
+TAIL = 4.0
+"""The longest answer against the mean one."""
+
+SLOW_ENGINE = 0.6
+FULL_CACHE = 0.9
+LOW_POWER = 0.6
+HOT_C, HELD_BACK = 85.0, 0.85
+LEAST_PEERS = 3
+SLOW_FRACTION = 0.5
+
+
+class Told(Struct, frozen=True):
+    """What a rule has to say."""
+
+    sentence: str
+    evidence: tuple[str, ...] = ()
+
+
+class Rule(NamedTuple):
+    """One rule.
+
+    Attributes:
+        word: Its verdict in a word.
+        cause: The cause that tells the story.
+        find: What it says of a run; None: nothing.
+        explains: Words of verdicts that only follow from this one.
+    """
+
+    word: str
+    cause: str
+    find: Callable[[Recent], Told | None]
+    explains: tuple[str, ...] = ()
+
+
+def slow_symptoms(recent: Recent) -> tuple[Symptom, ...]:
+    """What holds up the run, the first one most; empty where nothing does, or where there are too few steps."""
+    if not recent.is_enough:
+        return ()
+    found = [(rule, told) for rule in RULES if (told := rule.find(recent)) is not None]
+    explained = {word for rule, _ in found for word in rule.explains}
+    return tuple(
+        Symptom(cause=rule.cause, word=rule.word, sentence=told.sentence, evidence=told.evidence)
+        for rule, told in found
+        if rule.word not in explained
+    )
+
+
+def rollout_bound(recent: Recent) -> Told | None:
+    """Learners wait for samples."""
+    return _bound(recent, "learner", "generation", GENERATION, _occupancy(recent))
+
+
+def learner_bound(recent: Recent) -> Told | None:
+    """Engines wait for training."""
+    return _bound(recent, "engine", "training", LEARNER_WORK)
+
+
+def _bound(
+    recent: Recent, rests: str, what: str, phases: tuple[str, ...], evidence: tuple[str, ...] = ()
+) -> Told | None:
+    """Whether one side rests because of what the other does.
+
+    Args:
+        recent: The run.
+        rests: The side that may rest.
+        what: What the other side does, in a word.
+        phases: Its phases.
+        evidence: What else speaks for it.
+    """
+    takes, idle = recent.share(*phases), recent.idle(rests)
+    other = recent.idle("engine" if rests == "learner" else "learner")
+    said = f"{what} takes {_of_step(recent, *phases)}"
+    if idle is None:
+        return Told(said, evidence) if takes is not None and takes >= MOSTLY else None
+    if idle < MOSTLY and (idle < PARTLY or other is None or other > AT_WORK):
+        return None
+    if takes is not None and takes < HALF * (1.0 if idle >= MOSTLY else idle):
+        return None  # it waits for something else
+    return Told(f"{rests}s wait for {100 * idle:.0f} % of each step", (*((said,) if takes else ()), *evidence))
+
+
+def teacher_bound(recent: Recent) -> Told | None:
+    """The step waits for the teacher's scores."""
+    return _takes(recent, "waiting for the teacher", WAITS, "time/teacher")
+
+
+def reward_bound(recent: Recent) -> Told | None:
+    """The step waits for rewards."""
+    return _takes(recent, "waiting for rewards", WAITS, "time/reward")
+
+
+def sync_bound(recent: Recent) -> Told | None:
+    """The step waits for the hand-over of weights."""
+    return _takes(recent, "handing over weights", WAITS, "time/weight_sync")
+
+
+def data_bound(recent: Recent) -> Told | None:
+    """The step waits for data."""
+    return _takes(recent, "preparing data", WAITS, "time/data")
+
+
+def critic_bound(recent: Recent) -> Told | None:
+    """The critic's update is what an update waits for."""
+    critic_s, actor_s = recent.seconds("time/update_critic"), recent.seconds("time/update_actor")
+    share = recent.share("time/update_critic")
+    if share is None or not actor_s or share < PARTLY or critic_s < 1.5 * actor_s:
+        return None
+    return Told(
+        f"the critic's update takes {_of_step(recent, 'time/update_critic')}", (f"the policy's takes {actor_s:.2g} s",)
+    )
+
+
+def save_overhead(recent: Recent) -> Told | None:
+    """Checkpoints take much of all time."""
+    return _now_and_then(recent, "time/saving", SAVES, "checkpoints")
+
+
+def evaluation_overhead(recent: Recent) -> Told | None:
+    """Evaluations take much of all time."""
+    return _now_and_then(recent, "time/evaluate", EVALUATES, "evaluations")
+
+
+def long_tail(recent: Recent) -> Told | None:
+    """Few long answers hold up all others."""
+    mean, longest = recent.late("response_length"), recent.late("response_length_max")
+    if not mean or longest is None or longest < TAIL * mean or rollout_bound(recent) is None:
+        return None
+    return Told(
+        f"the longest answer has {longest:.0f} tokens and the mean one {mean:.0f}, and the step waits for it",
+        (f"generation takes {_of_step(recent, *GENERATION)}", *_occupancy(recent)),
+    )
+
+
+def kv_bound(recent: Recent) -> Told | None:
+    """Requests wait in the engines because their KV cache is full."""
+    full = [one for one in recent.engines if one.kv_share is not None and one.kv_share >= FULL_CACHE]
+    running, waiting = sum(one.running for one in full), sum(one.waiting for one in full)
+    if full and 2 * len(full) >= len(recent.engines) and waiting >= HALF * running:
+        names = f"{len(full)} of {len(recent.engines)} engines"
+        return Told(f"the KV cache of {names} is full: {running:.0f} requests run and {waiting:.0f} wait")
+    share, preempted = recent.late("kv_cache_usage"), recent.growth("preemptions_total")
+    ran, waited = recent.late("engine_running"), recent.late("engine_waiting")
+    if share is None or share < FULL_CACHE:
+        return None
+    in_use = f"{100 * share:.0f} % of the engines' KV cache is in use"
+    if ran is not None and waited is not None and waited >= HALF * ran:
+        return Told(f"{in_use}: {ran:.0f} requests run and {waited:.0f} wait")
+    return Told(f"{in_use}, {preempted:.0f} preemptions a step") if preempted >= 1.0 else None
+
+
+def straggler(recent: Recent) -> Told | None:
+    """One engine or GPU is much slower than its peers in the same role."""
+    return _slow_engine(recent) or _slow_lane(recent) or _slow_gpu(recent.gpus)
+
+
+def throttled(recent: Recent) -> Told | None:
+    """A hot GPU is held back: it takes less power than cooler ones at the same work."""
+    for one, peers in _each_with_peers(recent.gpus):
+        cooler = [each for each in peers if (each.temperature_c or HOT_C) < (one.temperature_c or 0.0)]
+        if (one.temperature_c or 0.0) < HOT_C or one.utilization_percent < 50 or len(cooler) < LEAST_PEERS:
+            continue
+        usual_w = statistics.median(each.power_w for each in cooler)
+        if one.power_w <= HELD_BACK * usual_w:
+            said = f"{one.place} is at {one.temperature_c:.0f} °C and takes {one.power_w:.0f} W"
+            return Told(f"{said}, cooler ones of the same role {usual_w:.0f} W")
+    return None
+
+
+def slowed(recent: Recent) -> Told | None:
+    """Training became much slower than the run's own early steps, and not for longer answers."""
+    rate = recent.early_and_late("learner_tokens_per_second_step")
+    if rate is None or not 0 < rate[1] < SLOW_FRACTION * rate[0]:
+        return None
+    return Told(f"throughput fell to {rate[1]:.0f} tokens/s from {rate[0]:.0f}")
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("throttled", "gpu_throttled", throttled, ("straggler", "rollout-bound", "learner-bound")),
+    Rule("straggler", "straggler", straggler, ("rollout-bound", "long tail")),
+    Rule("KV-bound", "kv_bound", kv_bound, ("rollout-bound", "long tail")),
+    Rule("reward-bound", "reward_bound", reward_bound, ("slowed",)),
+    Rule("teacher-bound", "teacher_bound", teacher_bound, ("slowed",)),
+    Rule("critic-bound", "critic_bound", critic_bound, ("learner-bound",)),
+    Rule("sync-bound", "weight_sync_slow", sync_bound, ("slowed",)),
+    Rule("data-bound", "data_bound", data_bound, ("slowed",)),
+    Rule("save overhead", "save_overhead", save_overhead),
+    Rule("eval overhead", "evaluation_overhead", evaluation_overhead),
+    Rule("long tail", "long_tail", long_tail, ("rollout-bound",)),
+    Rule("slowed", "run_slowed", slowed),
+    Rule("rollout-bound", "rollout_bound", rollout_bound),
+    Rule("learner-bound", "learner_bound", learner_bound),
+)
+"""Verdicts, those first that explain others, then those that are pure loss, then who waits for whom."""
+
+
+def _takes(recent: Recent, what: str, bound: float, *names: str) -> Told | None:
+    share = recent.share(*names)
+    return Told(f"{what} takes {_of_step(recent, *names)}") if share is not None and share >= bound else None
+
+
+def _of_step(recent: Recent, *names: str) -> str:
+    share = recent.share(*names) or 0.0
+    return f"{100 * share:.0f} % of each step ({recent.seconds(*names):.3g} of {recent.total_s or 0.0:.3g} s)"
+
+
+def _occupancy(recent: Recent) -> tuple[str, ...]:
+    busy = recent.late("engine_occupancy")
+    return (f"{100 * busy:.0f} % of the engines' slots are in use while they work",) if busy is not None else ()
+
+
+def _now_and_then(recent: Recent, name: str, bound: float, what: str) -> Told | None:
+    share, times = recent.spent(name)
+    if share < bound or times < 2:
+        return None
+    return Told(f"{what} take {100 * share:.0f} % of all time, {times} of them in the last {len(recent.steps)} steps")
+
+
+def _slow_engine(recent: Recent) -> Told | None:
+    """By what engines say in their logs: tokens a second for each request that they work on."""
+    speeds = [(_speed(one), one) for one in recent.engines if one.tokens_per_second and one.running >= 1]
+    for speed, one in speeds:
+        others = [(each, other) for each, other in speeds if other is not one]
+        if len(others) < 2:
+            return None
+        usual = statistics.median(each for each, _ in others)
+        has_work = one.running >= HALF * statistics.median(other.running for _, other in others)
+        if has_work and speed <= SLOW_ENGINE * usual:
+            return Told(f"{one.name} makes {speed:.0f} tokens/s a request, its peers {usual:.0f}")
+    return None
+
+
+def _speed(engine: EngineCounters) -> float:
+    return (engine.tokens_per_second or 0.0) / engine.running
+
+
+def _slow_lane(recent: Recent) -> Told | None:
+    """By what the trainer measures of its engines: the same one is the slowest nearly always, by much."""
+    speed = recent.late("slowest_engine_speed")
+    which = [step.values["slowest_engine"] for step in recent.window if "slowest_engine" in step.values]
+    if speed is None or speed > SLOW_ENGINE or not which:
+        return None
+    usual = statistics.mode(which)
+    if which.count(usual) < 0.8 * len(which):
+        return None
+    return Told(f"engine {usual:.0f} makes a token at {100 * speed:.0f} % of the speed of its peers")
+
+
+def _slow_gpu(gpus: Sequence[GpuRecord]) -> Told | None:
+    """By power at work: cards of one role wait for the slowest, which takes the least."""
+    for one, peers in _each_with_peers(gpus):
+        if one.role == "engine" or min(each.utilization_percent for each in (one, *peers)) < 50:
+            continue  # engines have loads of their own
+        usual_w = statistics.median(each.power_w for each in peers)
+        if one.power_w <= LOW_POWER * usual_w:
+            said = f"{one.place} takes {one.power_w:.0f} W at work"
+            return Told(f"{said}, its {len(peers)} peers as {one.role} {usual_w:.0f} W")
+    return None
+
+
+def _each_with_peers(gpus: Sequence[GpuRecord]) -> Iterator[tuple[GpuRecord, list[GpuRecord]]]:
+    """Each GPU of a known role with the others of that role and kind, where there are enough of them."""
+    for one in gpus:
+        peers = [each for each in gpus if (each.role, each.gpu) == (one.role, one.gpu) and each is not one]
+        if one.role and len(peers) >= LEAST_PEERS:
+            yield one, peers

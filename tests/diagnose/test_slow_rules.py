@@ -1,0 +1,252 @@
+"""Rules about runs that go on: each verdict from its own numbers, and none where the sources do not say so."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from msgspec import structs
+
+from rltui.diagnose.engine_lines import engine_counters
+from rltui.diagnose.index import CAUSES
+from rltui.diagnose.recent import EngineCounters, GpuRecord, Recent, Step
+from rltui.diagnose.run_words import RunPicture, symptoms_of
+from rltui.diagnose.silent_rules import SILENT_RULES, silent_symptoms
+from rltui.diagnose.slow_rules import RULES, slow_symptoms
+from rltui.watch.snapshots import EndSnapshot, StageSnapshot
+
+BALANCED = {
+    "time/total": 60.0, "time/generate": 32.0, "time/train": 24.0, "time/weight_sync": 3.0,
+    "time/engine_idle": 28.0, "time/learner_idle": 33.0,
+}  # fmt: skip
+
+
+def steps(count: int = 12, every_s: float = 60.0, **values: float) -> tuple[Step, ...]:
+    """Steps that are all alike; in names, ``__`` is a slash."""
+    own = {**BALANCED, **{name.replace("__", "/"): value for name, value in values.items()}}
+    return tuple(Step(every_s * number, {n: v for n, v in own.items() if not math.isnan(v)}) for number in range(count))
+
+
+def slow(recent: Recent) -> list[str]:
+    return [one.word for one in slow_symptoms(recent)]
+
+
+NONE = math.nan
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, []),
+        # the run that was well by the word of rltui before: 73 % of each step in time/engine_idle
+        ({"time__train": 42.0, "time__generate": 15.0, "time__engine_idle": 44.0}, ["learner-bound"]),
+        ({"time__generate": 46.0, "time__learner_idle": 47.0, "time__engine_idle": 14.0}, ["rollout-bound"]),
+        # rollouts that run ahead: who rests is pure loss
+        ({"time__generate": 27.0, "time__learner_idle": 27.0, "time__engine_idle": 2.0}, ["rollout-bound"]),
+        ({"time__generate": 2.0, "time__train": 50.0, "time__learner_idle": 4.0}, ["learner-bound"]),
+        ({"time__generate": 1.0, "time__train": 54.0, "time__learner_idle": 2.0, "time__engine_idle": 3.0}, []),
+        # both rest for the sake of a third
+        ({"time__reward": 40.0, "time__generate": 9.0, "time__learner_idle": 50.0}, ["reward-bound"]),
+        ({"time__teacher": 16.0}, ["teacher-bound"]),
+        ({"time__weight_sync": 20.0}, ["sync-bound"]),
+        ({"time__data": 20.0}, ["data-bound"]),
+        ({"time__update_actor": 12.0, "time__update_critic": 30.0, "time__train": 30.0}, ["critic-bound"]),
+        ({"time__update_actor": 22.0, "time__update_critic": 25.0, "time__train": 25.0}, []),
+        ({"slowest_engine": 2.0, "slowest_engine_speed": 0.4}, ["straggler"]),
+        ({"slowest_engine": 2.0, "slowest_engine_speed": 0.9}, []),
+        # roles that take turns on the same cards do not wait for one another
+        ({"time__generate": 45.0, "time__learner_idle": 3.0, "time__engine_idle": 3.0}, []),
+    ],
+)
+def test_who_waits_for_whom(values: dict[str, float], words: list[str]) -> None:
+    assert slow(Recent(steps=steps(**values))) == words
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"time__generate": 46.0}, ["rollout-bound"]),
+        ({"time__generate": 12.0, "time__train": 30.0, "time__log_probs": 14.0}, ["learner-bound"]),
+        ({"time__total": NONE, "time__generate": 46.0}, ["rollout-bound"]),  # from one step's end to the next
+        ({"time__generate": NONE, "time__train": NONE, "learner_idle_fraction": 0.8}, ["rollout-bound"]),
+        ({"time__generate": 30.0}, []),
+        ({"time__total": NONE, "time__generate": NONE, "time__train": NONE}, []),
+    ],
+)
+def test_systems_that_say_less_are_understood(values: dict[str, float], words: list[str]) -> None:
+    silent = {"time__engine_idle": NONE, "time__learner_idle": NONE}
+    assert slow(Recent(steps=steps(**silent, **values))) == words
+
+
+def test_steps_that_were_read_all_at_once_have_no_pace() -> None:
+    """An adopted job's log is read from its start, and all its steps end now."""
+    said = {"time__total": NONE, "time__engine_idle": NONE, "time__learner_idle": NONE}
+    assert slow(Recent(steps=steps(every_s=0.001, **said))) == []
+    assert slow(Recent(steps=steps(every_s=0.001, time__saving=2.0))) == []
+
+
+def test_nothing_is_said_before_three_steps_besides_the_first() -> None:
+    assert slow(Recent(steps=steps(3, time__reward=40.0))) == []
+    assert slow(Recent(steps=steps(4, time__reward=40.0))) == ["reward-bound"]
+
+
+def test_a_step_that_compiled_is_no_measure() -> None:
+    first = Step(-900.0, {**BALANCED, "time/total": 900.0, "time/generate": 880.0, "time/learner_idle": 880.0})
+    odd = structs.replace(first, at=50.0)
+    assert slow(Recent(steps=(first, odd, *steps(3)))) == []
+
+
+def test_phases_that_come_now_and_then_need_to_have_come_twice() -> None:
+    def saving(every: int, count: int = 21) -> Recent:
+        each = ({**BALANCED, "time/saving": 70.0 if number % every == 0 else 0.0} for number in range(count))
+        return Recent(steps=tuple(Step(80.0 * number, values) for number, values in enumerate(each)))
+
+    assert slow(saving(4)) == ["save overhead"]
+    assert slow(saving(20)) == []
+    assert slow(saving(5, 6)) == []
+
+
+def test_a_cause_silences_what_follows_from_it() -> None:
+    waits = {"time__generate": 46.0, "time__learner_idle": 47.0, "time__engine_idle": 14.0}
+    tail = {"response_length": 900.0, "response_length_max": 8000.0}
+    assert slow(Recent(steps=steps(**waits, **tail))) == ["long tail"]
+    assert slow(Recent(steps=steps(**tail))) == []  # a tail that nothing waits for
+    full = EngineCounters(name="e", running=20, waiting=30, kv_share=0.98)
+    assert slow(Recent(steps=steps(**waits, **tail), engines=(full,))) == ["KV-bound"]
+
+
+def test_a_full_cache_shows_in_what_waits_or_is_preempted() -> None:
+    def counters(waiting: float, preempted: float) -> Recent:
+        kv = {"kv_cache_usage": 0.97, "engine_running": 40.0, "engine_waiting": waiting}
+        own = steps()
+        return Recent(
+            steps=tuple(
+                structs.replace(step, values={**step.values, **kv, "preemptions_total": preempted * number})
+                for number, step in enumerate(own)
+            )
+        )
+
+    assert slow(counters(0.0, 0.0)) == []
+    assert slow(counters(30.0, 0.0)) == ["KV-bound"]
+    assert slow(counters(0.0, 12.0)) == ["KV-bound"]
+
+
+def gpu(index: int, power_w: float, celsius: float = 60.0, role: str = "learner") -> GpuRecord:
+    return GpuRecord(
+        host="n1", index=index, gpu="H100", role=role, utilization_percent=98, power_w=power_w, temperature_c=celsius
+    )
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        (gpu(9, 230.0), ["straggler"]),
+        (gpu(9, 400.0, 88.0), ["throttled"]),
+        (gpu(9, 230.0, role="critic"), []),  # it has no peers
+        (gpu(9, 560.0, 88.0), []),
+        (gpu(9, 400.0), []),
+    ],
+)
+def test_a_gpu_is_compared_with_its_peers(odd: GpuRecord, words: list[str]) -> None:
+    cards = tuple(gpu(index, 600.0 + index) for index in range(4))
+    found = slow_symptoms(Recent(steps=steps(), gpus=(*cards, odd)))
+    assert [one.word for one in found] == words
+    assert all("GPU 9 of n1" in one.sentence for one in found)
+
+
+def test_engines_are_read_from_their_own_lines() -> None:
+    said = (
+        "\x1b[36m(LLMRayActor pid={pid}, ip=10.0.0.{pid})\x1b[0m INFO [loggers.py:127] Engine 000: Avg prompt "
+        "throughput: 12.0 tokens/s, Avg generation throughput: {speed} tokens/s, Running: 30 reqs, Waiting: 2 reqs, "
+        "GPU KV cache usage: 41.5%, Prefix cache hit rate: 0.0%"
+    )
+    lines = [said.format(pid=pid, speed=speed) for pid, speed in ((1, 5.0), (1, 900.0), (2, 880.0), (3, 300.0))]
+    found = engine_counters(["nothing", *lines])
+    assert [(one.tokens_per_second, one.running, one.waiting, one.kv_share) for one in found] == [
+        (900.0, 30.0, 2.0, 0.415), (880.0, 30.0, 2.0, 0.415), (300.0, 30.0, 2.0, 0.415),
+    ]  # fmt: skip
+    [straggler] = slow_symptoms(Recent(steps=steps(), engines=found))
+    assert straggler.word == "straggler"
+    assert "pid 3" in straggler.sentence
+
+
+def test_every_rule_has_a_cause_and_a_short_word() -> None:
+    for rule in (*RULES, *SILENT_RULES):
+        assert len(rule.word) <= 14
+        assert CAUSES[rule.cause].word in (rule.word, "")
+    assert {word for rule in RULES for word in rule.explains} <= {rule.word for rule in RULES}
+
+
+def test_a_run_that_stands_still_or_has_ended_gets_no_advice_on_speed() -> None:
+    own = steps(time__reward=40.0)
+    now, stage = own[-1].at, StageSnapshot(stage="training")
+    going = RunPicture(now=now + 30, stage=stage, steps=own)
+    assert [one.word for one in symptoms_of(going)] == ["reward-bound"]
+    for other in (
+        structs.replace(going, now=now + 3600),
+        structs.replace(going, end=EndSnapshot(outcome="failed", at=now)),
+        structs.replace(going, stage=StageSnapshot(stage="loading")),
+    ):
+        assert symptoms_of(other) == ()
+
+
+def learning(change: str, late: float, count: int = 40, **values: float) -> Recent:
+    """A run that is well, one of whose metrics has another value in the last ten steps."""
+    usual = {
+        **BALANCED, "reward": 0.3, "reward_std": 0.2, "zero_std_fraction": 0.3, "entropy": 0.8, "kl": 0.01, "loss": 0.1,
+        "response_length": 800.0, "truncated_fraction": 0.05, "parity_max_abs": 0.05, "weight_version": 0.0,
+    }  # fmt: skip
+    found = []
+    for number in range(count):
+        wave = 0.02 * (-1) ** number
+        own = {**usual, "reward": 0.3 + wave, "weight_version": float(number), **values}
+        if number >= count - 10:
+            own[change] = late
+        found.append(Step(60.0 * number, {name: value for name, value in own.items() if not math.isnan(value)}))
+    return Recent(steps=tuple(found))
+
+
+@pytest.mark.parametrize(
+    ("recent", "words"),
+    [
+        (learning("reward", 0.31), []),
+        (learning("loss", NONE), ["NaN"]),
+        (learning("loss", NONE, loss=NONE), []),  # this system never said it
+        (learning("parity_max_abs", 0.6), ["mismatch"]),
+        (learning("parity_max_abs", 5e-5, parity_max_abs=1e-6), []),  # five times nearly nothing
+        (learning("weight_version", 12.0), ["stale weights"]),
+        (learning("weight_version", 0.0, weight_version=0.0), []),  # the critic warms up
+        (learning("time/weight_sync", 0.0), ["stale weights"]),
+        (learning("kl", 0.9), ["KL runs away"]),
+        (learning("kl", 0.1), []),
+        (learning("entropy", 0.02), ["entropy falls"]),
+        (learning("zero_std_fraction", 1.0), ["no signal"]),
+        (learning("truncated_fraction", 0.5), ["truncated"]),
+        (learning("response_length", 2400.0), ["length grows"]),
+        (learning("reward", 0.3, count=60, reward=0.3), ["reward flat"]),
+        (learning("reward", 1.0, count=60, reward=1.0, zero_std_fraction=1.0, reward_std=0.0), []),  # solved
+        (learning("reward", 0.0, reward=0.0, reward_std=0.0, zero_std_fraction=1.0), ["judge constant"]),
+    ],
+)
+def test_silent_failures_are_warned_of(recent: Recent, words: list[str]) -> None:
+    assert [one.word for one in silent_symptoms(recent)] == words
+
+
+def test_a_policy_that_earns_more_may_change() -> None:
+    for change, late in (("entropy", 0.02), ("response_length", 2400.0)):
+        recent = learning(change, late)
+        better = tuple(
+            structs.replace(step, values={**step.values, "reward": step.values["reward"] + 0.02 * number})
+            for number, step in enumerate(recent.steps)
+        )
+        assert silent_symptoms(structs.replace(recent, steps=better)) == ()
+
+
+def test_a_leap_of_the_reward_is_suspicious_only_with_other_answers() -> None:
+    recent = learning("reward", 0.95)
+    assert silent_symptoms(recent) == ()
+    short = tuple(
+        structs.replace(step, values={**step.values, "response_length": 90.0}) if step.values["reward"] > 0.9 else step
+        for step in recent.steps
+    )
+    assert [one.word for one in silent_symptoms(structs.replace(recent, steps=short))] == ["reward races"]

@@ -1,0 +1,162 @@
+"""What a live run suffers from, in the list of the cockpit, in the shell's, and in full: over real run directories."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from rltui.cli.main import main
+from rltui.cluster.relay_connection import Connection
+from rltui.layout.load import dump_layout, load_layout
+from rltui.layout.presets import resolve
+from rltui.onnode.processes import start_time
+from rltui.paths import ensure_private, run_root
+from rltui.service.live_cockpit import LiveCockpit
+from rltui.tui.glyphs import UNICODE
+from rltui.tui.views import runs as rows
+from rltui.tui.views.stage import section
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+RUN = "grpo-tiny-1a2b"
+DEADLINE_S = 60.0
+STEP = {"time/total": 60.0, "time/generate": 9.0, "time/reward": 41.0, "time/train": 8.0, "reward": 0.3}
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come within {DEADLINE_S:.0f} s"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that trains as far as its files tell, with this process as its supervisor, and waits for its judge."""
+    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+    folder = ensure_private(run_root()) / RUN
+    path = folder / "attempts" / "01"
+    path.mkdir(parents=True)
+    about = {"name": "grpo-tiny", "algorithm": "grpo", "cluster": "local", "created_at": time.time() - 900, "nodes": 1}
+    folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 3, "gpu": "cpu"}))
+    layout = load_layout(resolve("v100-code/grpo-3b-2xv100")).layout
+    path.joinpath("layout.yaml").write_text(dump_layout(layout))
+    mine = {"pid": os.getpid(), "start_time": start_time(os.getpid())}
+    path.joinpath("supervisor.json").write_text(json.dumps(mine))
+    write_steps(path, 12, STEP)
+    return path
+
+
+def write_steps(attempt: Path, count: int, values: dict[str, float], until: float = 0.0) -> None:
+    """So many steps a minute apart, the last of them now or ``until``."""
+    until = until or time.time()
+    stage = {"stage": "training", "since": until - 900, "updated": until, "step": count, "steps": 500}
+    attempt.joinpath("stage.json").write_text(json.dumps(stage))
+    lines = ({"step": n, "time": until - 60.0 * (count - n), **values} for n in range(1, count + 1))
+    attempt.joinpath("metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture
+def cockpit(attempt: Path) -> Iterator[LiveCockpit]:
+    del attempt
+    live = LiveCockpit()
+    yield live
+    live.close()
+
+
+def text_of(lines: Any) -> str:
+    return "\n".join(line.plain for line in lines)
+
+
+def test_the_word_comes_into_the_list_and_goes_with_its_cause(attempt: Path, cockpit: LiveCockpit) -> None:
+    wait_for(lambda: cockpit.runs().runs[0].symptom == "reward-bound", "the word")
+    [run] = cockpit.runs().runs
+    assert "reward-bound" in text_of([rows.row(run, rows.plan(100, 20), False, UNICODE)])
+    narrow = structs.replace(run, stage=structs.replace(run.stage, detail="evaluating the policy"))
+    assert text_of([rows.row(narrow, rows.plan(90, 20), False, UNICODE)]).rstrip().endswith("reward-bound")
+    assert rows.matches(run, "why:reward")
+    picture = cockpit.watch(RUN)
+    assert picture.summary.symptom == "reward-bound"
+    first = section(picture, UNICODE, ())
+    assert "reward-bound  ! shows" in text_of(first.body(80, first.rows_wanted))
+    balanced = {"time/generate": 31.0, "time/reward": 1.0, "time/train": 26.0}
+    write_steps(attempt, 14, STEP | balanced)
+    wait_for(lambda: cockpit.runs().runs[0].symptom == "", "the word's end")
+
+
+def test_lists_ask_nobody_for_the_word(attempt: Path, cockpit: LiveCockpit, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for(lambda: cockpit.runs().runs[0].symptom == "reward-bound", "the word")
+    asked: list[str] = []
+    start = Connection.start
+
+    def count(self: Connection, op: str, fields: dict[str, Any], timeout_s: float) -> Any:
+        asked.append(op)
+        return start(self, op, fields, timeout_s)
+
+    monkeypatch.setattr(Connection, "start", count)
+    cockpit.runs()
+    quiet = sorted(asked)
+    asked.clear()
+    write_steps(attempt, 13, STEP | {"time/reward": 1.0, "time/generate": 49.0})
+    wait_for(lambda: bool(asked.clear()) or cockpit.runs().runs[0].symptom == "rollout-bound", "the next word")
+    assert sorted(asked) == quiet
+
+
+def test_why_tells_of_a_live_run(attempt: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", RUN]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Rewards hold up the step: waiting for rewards takes 68 % of each step (41 of 60 s)." in said
+    assert "Reward workers 8 → 32" in said
+    assert "roles.reward.workers=32" in said
+    assert main(["why", RUN, "--json"]) == 1
+    [diagnosis] = json.loads(capsys.readouterr().out)["diagnoses"]
+    assert (diagnosis["id"], diagnosis["word"]) == ("reward_bound", "reward-bound")
+    assert diagnosis["remedies"][0]["set"] == {"roles.reward.workers": 32}
+    assert main(["ps"]) == 0
+    assert "training: reward-bound" in capsys.readouterr().out
+    assert main(["ps", "--json"]) == 0
+    assert [run["symptom"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["reward-bound"]
+
+
+def test_a_run_that_stands_still_is_not_tuned(attempt: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_steps(attempt, 12, STEP, until=time.time() - 7200)
+    assert main(["why", RUN, "--json"]) == 1
+    assert [one["id"] for one in json.loads(capsys.readouterr().out)["diagnoses"]] == ["run_stalled"]
+    assert main(["ps", "--json"]) == 0
+    assert [run["symptom"] for run in json.loads(capsys.readouterr().out)["runs"]] == [""]
+
+
+def test_a_script_of_another_system_is_understood_by_its_metrics(
+    attempt: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attempt.joinpath("layout.yaml").unlink()
+    write_steps(attempt, 12, {"timing_s/step": 60.0, "timing_s/gen": 50.0, "timing_s/update_actor": 8.0})
+    assert main(["why", RUN, "--json"]) == 1
+    [diagnosis] = json.loads(capsys.readouterr().out)["diagnoses"]
+    assert diagnosis["word"] == "rollout-bound"
+    assert all(not remedy["set"] for remedy in diagnosis["remedies"])
+
+
+def test_cards_and_engines_are_read_by_why(attempt: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_steps(attempt, 12, {"time/total": 60.0, "time/generate": 32.0, "time/train": 25.0})
+    procs = [{"pid": 70 + index, "title": "ray::Learner.train"} for index in range(4)]
+    watts = (610.0, 604.0, 190.0, 615.0)
+    cards = [
+        {"i": index, "name": "H100", "util": 99.0, "mem": [70.0, 80.0], "w": power, "c": 60.0, "pids": [70 + index]}
+        for index, power in enumerate(watts)
+    ]
+    line = {"t": time.time(), "host": "n7", "cpus": 8, "cpu": 41.0, "mem": [9.0, 31.0], "gpus": cards, "procs": procs}
+    attempt.joinpath("gpu-n7.jsonl").write_text(json.dumps(line) + "\n")
+    assert main(["why", RUN, "--json"]) == 1
+    [diagnosis] = json.loads(capsys.readouterr().out)["diagnoses"]
+    assert diagnosis["word"] == "straggler"
+    assert "GPU 2 of n7 takes 190 W" in diagnosis["summary"]
+    assert {"slurm.exclude": "[n7]"} in [remedy["set"] for remedy in diagnosis["remedies"]]
