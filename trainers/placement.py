@@ -212,13 +212,18 @@ def bundle_nodes(reserved: Mapping[str, Any]) -> dict[tuple[str, int], str]:
 
 
 def process_location(_actor: Any) -> ProcessLocation:
-    """Runs inside a role's actor (``actor.__ray_call__.remote(process_location)``) and says where that is."""
+    """Runs inside a role's actor (``actor.__ray_call__.remote(process_location)``) and says where that is.
+
+    From then on the role's stacks can be had.
+    """
     import os
 
     import ray
 
     from trainers.roles.card import visible_cards
+    from trainers.roles.witness import tell_stacks
 
+    tell_stacks()
     return ProcessLocation(
         pid=os.getpid(),
         host=socket.gethostname(),

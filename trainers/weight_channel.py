@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 import torch.distributed as dist
 
+from trainers.roles.witness import RECORD
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -96,7 +98,7 @@ class WeightChannel:
 
     def __init__(self, group: WeightGroup, rank: int, owner: str, timeout_s: float) -> None:
         self.name = f"{owner} (rank {rank} of {group.world_size})"
-        self._rank = rank
+        self._rank, self._world = rank, group.world_size
         self._timeout_s = timeout_s
         self._meeting = f"weight transfer group at {group.host}:{group.port}"
         deadline = time.monotonic() + timeout_s
@@ -125,8 +127,10 @@ class WeightChannel:
             return
         options = dist.BroadcastOptions()
         options.rootRank = 0
+        size = tensor.numel() * tensor.element_size()
         try:
-            self._wait(self._group.broadcast([tensor], options))
+            with RECORD.during(self._meeting, "broadcast", self._rank, self._world, size, what):
+                self._wait(self._group.broadcast([tensor], options))
         except RuntimeError as error:
             verb = "could not be sent to all engines" if self._rank == 0 else "did not come from the learner"
             raise WeightTransferError(f"{self.name}: {what} {verb} within {self._timeout_s:g} s: {error}") from error

@@ -45,6 +45,7 @@ VERBS = (
     Verb("history", "history", "where a run's time went: attempts, queues, goodput, what each loss cost"),
     Verb("logs", "logs", "print or follow the log of a run"),
     Verb("why", "why", "say why a run died, or what went wrong in any log"),
+    Verb("bundle", "bundle", "all that is known of a run as one file to attach to a bug report, without secrets"),
     Verb("fix", "fix", "mend what ended or holds up a run, and start it again from its newest checkpoint"),
     Verb("auto", "auto", "let a run go on by itself after faults that a new attempt mends"),
     Verb("export", "export", "write a run's checkpoint as a Hugging Face folder"),

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SECRET_VALUE = re.compile(
     r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|wandb_v\d_\w{20,}|\b[0-9a-f]{40}\b|AKIA[0-9A-Z]{16}|//[^/@\s]+:[^/@\s]+@"
     r"|hooks\.slack\.com/\w+/\w|discord(?:app)?\.com/api/webhooks/\w"
 )
 """Tokens of Hugging Face, OpenAI, W&B (new and old) and AWS, URLs with a password in them, and chats' webhooks."""
+
+SHORTEST_SECRET = 8
+"""Shorter values that are known to be secret stand in too many other words to be looked for."""
 
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(?:API|ACCESS|PRIVATE)_?KEY)(?:$|_)"
@@ -20,3 +27,33 @@ def is_secret_name(name: str) -> bool:
     """Whether a variable of this name holds a secret: ``HF_TOKEN`` does, ``HF_TOKEN_PATH`` does not."""
     name = name.upper().replace("-", "_")
     return bool(_SECRET_NAME.search(name)) and not _HARMLESS_NAME.search(name)
+
+
+MASK = "[masked]"
+
+_ASSIGNED = re.compile(
+    r"""([A-Za-z_][A-Za-z0-9_-]*)(\\?["']?\s*[=:]\s*)"""
+    r"""(?!(?:\d{1,6}|null|None|true|false)\b)(?:(\\?["'])(?:(?!\3).)*\3|[^\s"',;\\{\[]+)"""
+)
+_OPTION = re.compile(r"(--?)([A-Za-z][A-Za-z0-9_-]*)([ =]+)(\S+)")
+_BEARER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9+/=._~-]{8,}")
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+
+
+def masked(text: str, known: Iterable[str] = ()) -> str:
+    """``text`` with a mask in place of everything that looks like a secret or is given to something so named.
+
+    Args:
+        text: Anything that is to be shown, shared or sent.
+        known: Secrets that are known, such as a run's own tokens.
+    """
+    for secret in known:
+        if len(secret) >= SHORTEST_SECRET:
+            text = text.replace(secret, MASK)
+    text = _PRIVATE_KEY.sub(MASK, text)
+    text = _BEARER.sub(rf"\1\2{MASK}", text)
+    text = _OPTION.sub(lambda m: f"{m[1]}{m[2]}{m[3]}{MASK}" if is_secret_name(m[2]) else m[0], text)
+    text = _ASSIGNED.sub(
+        lambda m: f"{m[1]}{m[2]}{m[3] or ''}{MASK}{m[3] or ''}" if is_secret_name(m[1]) else m[0], text
+    )
+    return SECRET_VALUE.sub(MASK, text)

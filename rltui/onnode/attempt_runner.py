@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from rltui.onnode import hands_off, processes, progress, rundir
+from rltui.onnode import evidence, hands_off, processes, progress, rundir
 from rltui.onnode.environment import attempt_environment
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RayFailedError
@@ -19,7 +19,7 @@ from rltui.onnode.tell_once import tell_of
 
 POLL_S = 0.2
 WATCH_S = 5.0
-"""How often an attempt in hands-off mode is looked at for a standstill."""
+"""How often an attempt is looked at for a standstill."""
 BREATH_S = 5.0
 """How long a trainer whose Ray died may take to say why."""
 LAST_LOOK_S = 2.0
@@ -87,6 +87,8 @@ class AttemptRunner:
         self.environment: Dict[str, str] = {}
         self.hung = ""
         self._watched_at = 0.0
+        self._evidence = ""
+        self._evidence_until = 0.0
         self.tellings: List[threading.Thread] = []
 
     def run(self) -> int:
@@ -115,6 +117,7 @@ class AttemptRunner:
     def _attempt(self) -> Verdict:
         try:
             self.environment = attempt_environment(self.attempt, self.job)
+            os.makedirs(evidence.folder(self.attempt), mode=0o700, exist_ok=True)
             self.prepare()
             rundir.write_stage(self.attempt, "preflight")
             self.preflight()
@@ -251,16 +254,25 @@ class AttemptRunner:
         return self._verdict(self.trainer.returncode)
 
     def _watch(self) -> None:
-        """End an attempt that stands still, where hands-off mode may start it again."""
+        """Have evidence taken of an attempt that stands still; where hands-off mode may start it again, end it then."""
         if self.request is not None or time.monotonic() - self._watched_at < WATCH_S * progress.scale():
             return
         self._watched_at = time.monotonic()
-        if not hands_off.is_on(self.attempt):
-            return
-        self.hung = progress.standstill(self.attempt)
-        if self.hung:
-            rundir.log_event(self.attempt, "error", "hands-off: %s; the attempt is ended" % self.hung)
-            self.request = Request("failed", self.hung, self.job["deadlines_s"]["grace"])
+        standstill = progress.standstill(self.attempt)
+        if not standstill:
+            self._evidence = ""
+        elif self._has_evidence(standstill) and hands_off.is_on(self.attempt):
+            self.hung = standstill
+            rundir.log_event(self.attempt, "error", "hands-off: %s; the attempt is ended" % standstill)
+            self.request = Request("failed", standstill, self.job["deadlines_s"]["grace"])
+
+    def _has_evidence(self, standstill: str) -> bool:
+        """Ask for evidence once a standstill; returns whether it is there, or will not come any more."""
+        if not self._evidence:
+            self._evidence = evidence.ask(self.attempt, standstill)
+            self._evidence_until = time.monotonic() + evidence.ANSWER_S
+            rundir.log_event(self.attempt, "evidence", "%s; evidence is taken on every node" % standstill)
+        return evidence.is_answered(self.attempt, self._evidence) or time.monotonic() > self._evidence_until
 
     def _end_trainer(self) -> None:
         assert self.trainer is not None

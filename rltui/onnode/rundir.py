@@ -23,6 +23,7 @@
             events.jsonl            one object an event
             memory.json             each role's peaks of memory, moment by moment, and what was estimated
             gpu-<host>.jsonl        the sampler's lines
+            evidence/               what each process was doing when somebody asked: request.json, ID-<host>.json
             ray.json, status.json   endpoints with their tokens (0600)
             actors.json             what Ray's dashboard last said, where rltui cannot ask it (0600)
             status-now.json         the same of the trainer's status endpoint
@@ -36,6 +37,7 @@ This module is used on nodes, so it keeps to the standard library and Python 3.8
 
 import json
 import os
+import signal
 import tempfile
 import time
 from typing import Any, Dict, List, Optional
@@ -70,6 +72,8 @@ HANDS_OFF = "hands-off.json"
 DECISIONS = "hands-off.jsonl"
 SLURM = "slurm.json"
 PREFLIGHT = "preflight.json"
+EVIDENCE = "evidence"
+EVIDENCE_REQUEST = "request.json"
 ATTEMPTS = "attempts"
 CHECKPOINTS = "checkpoints"
 EXPORT = "export"
@@ -88,6 +92,15 @@ TOLD_BY_DEFAULT = ("ended", "stalled", "needs you", "fixed")
 
 ATTEMPT_VARIABLE = "RLTUI_ATTEMPT"
 """Environment variable that every process of an attempt carries; its value is the attempt's uuid."""
+
+COLLECTIVES_MEMORY = "rltui-collectives"
+"""Name of the memory file (memfd_create(2)) in which a role keeps its newest collectives, a JSON object a line."""
+
+STACKS_MEMORY = "rltui-stacks"
+"""Name of the memory file into which a role's faulthandler writes its stacks on ``STACKS_SIGNAL``."""
+
+STACKS_SIGNAL = getattr(signal, "SIGRTMIN", 0) + 7
+"""Not one of the two for users: NCCL, Ray and schedulers have taken those."""
 
 STAGES = ("submitted", "queued", "preflight", "ray-up", "placing", "loading", "training", "saving", "ended")
 """Stages of an attempt, in the order in which they happen (training and saving alternate)."""

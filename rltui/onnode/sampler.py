@@ -1,7 +1,8 @@
 """The sampler: one line a second on this node, its GPUs and the attempt's processes, into ``gpu-<host>.jsonl``.
 
 It runs beside the trainer, so it must cost next to nothing: nothing is started, files of /proc are kept open, and what
-is slow or changes slowly is read every fifth time. It ends with the process that is its ``--parent``.
+is slow or changes slowly is read every fifth time. Only where somebody asks for evidence it starts a program that takes
+it. It ends with the process that is its ``--parent``.
 docs/architecture.md has the format of the lines.
 """
 
@@ -17,7 +18,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 if __package__ in (None, ""):  # started by its path
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from rltui.onnode import processes, rundir
+from rltui.onnode import evidence, processes, rundir
 from rltui.onnode.sample_gpus import GpuReader
 from rltui.onnode.sample_host import GIB, HostReader
 
@@ -191,11 +192,13 @@ def sample_until_end(attempt: str, uuid: str, interval_s: float, parent: Optiona
     """Write lines until the parent (pid and start time) or the attempt's directory is gone."""
     sampler = Sampler(uuid)
     sink = Sink(os.path.join(attempt, "gpu-%s.jsonl" % host_name()))
+    requests = evidence.Watch(attempt, uuid, host_name())
     due = time.monotonic()
     while (parent is None or processes.alive(*parent)) and os.path.isdir(attempt):
         for text in sampler.xids():
             rundir.log_event(attempt, "xid", text, host=host_name())
         sink.write(sampler.line())
+        requests.look()
         for text in sampler.halts:
             rundir.log_event(attempt, "process", "%s on %s" % (text, host_name()), host=host_name())
         sampler.halts = []

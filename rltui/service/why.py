@@ -18,6 +18,7 @@ from rltui.layout.load import load_text
 from rltui.onnode import rundir
 from rltui.runs.directory import read_layout
 from rltui.service.describe import steps_done
+from rltui.service.read_evidence import stuck_lines
 from rltui.service.run_picture import read_picture
 from rltui.service.why_advice import advised, without_tuning
 from rltui.watch.text import plain
@@ -69,7 +70,8 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     names = [entry.name for entry in client.list(attempt) if entry.type in ("file", "link")]
     picture = read_picture(client, run, names)
     logs = _logs(client, attempt, names, quick=quick)
-    findings = examine([*(_log(client, attempt, name, quick) for name in logs), *_said_besides(picture)])
+    stuck = [] if quick else stuck_lines(client, attempt, picture)
+    findings = examine([*(_log(client, attempt, name, quick) for name in logs), *_said_besides(picture, stuck)])
     found, first = findings.diagnoses, findings.first_exception
     if picture.was_wanted:
         found, first = tuple(one for one in found if CAUSES[one.id].tier not in _BESIDE_THE_END), None
@@ -120,11 +122,11 @@ def nothing_found(run: RunSummary) -> str:
     )
 
 
-def _said_besides(picture: RunPicture) -> list[Source]:
+def _said_besides(picture: RunPicture, stuck: Sequence[str]) -> list[Source]:
     """What is no log, as sources of lines, so that it is evidence like any other."""
     return [
         Source(name, ("\n".join(lines).encode("utf-8", "replace"),), has_lines=False)
-        for name, lines in words_of(picture).items()
+        for name, lines in {**words_of(picture), rundir.EVIDENCE: stuck}.items()
         if lines
     ]
 

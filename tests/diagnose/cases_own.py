@@ -35,4 +35,13 @@ CASES = {
             "slurmstepd: error: *** JOB 8812 ON n12 CANCELLED AT 2026-03-01T12:12:20 ***",
         ),
     ),
+    "process_awaited": Case(
+        has=(
+            "stuck: learner 1 (pid 41 on n2) is stopped (state T: SIGSTOP, or a debugger); learner 0 (pid 40 on n1) "
+            "waits for it in all_reduce 197 of group 1 (420608 bytes), for 31 s",
+            "stuck: rank 3 of 4 is on no node that answered; learner 0 (pid 40 on n1) waits for it in all_reduce 2 of "
+            "all learners, for 700 s",
+        ),
+        looks_like=("the loss is stuck: learner 1 makes no progress", "stuck: see above"),
+    ),
 }

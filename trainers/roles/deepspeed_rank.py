@@ -22,6 +22,7 @@ from trainers.roles.meter import METER, measured, resident_now_gib
 from trainers.roles.optimizers import learning_rate_factor, new_optimizer
 from trainers.roles.reference import TORCH_DTYPES
 from trainers.roles.reshard import load_resharded, reshard
+from trainers.roles.witness import record_torch
 from trainers.roles.zero import deepspeed_config, forbid_compiling, full_shape
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class DeepSpeedRank(abc.ABC):
         """Join the other ranks at ``host:port``, load the model and hand it to DeepSpeed; returns the seconds taken."""
         began = time.monotonic()
         self._set_environment(host, port)
+        record_torch()
         import deepspeed
         import torch
 

@@ -135,4 +135,29 @@ CAUSES = (
         collect=("py-spy dump of the learner and of one engine", "the queues: which one is empty, which one is full"),
         sources=_OURS,
     ),
+    Cause(
+        id="process_awaited",
+        tier="root",
+        recovery="restart",
+        title="One process holds up the others",
+        detail="{who} {what}",
+        tell="The evidence that was taken of every process: one is stopped or gone, or has begun fewer of a group's "
+        "collectives than the ranks that wait for it.",
+        wordings=worded(
+            ("stuck:", r"^stuck: (?P<who>.{1,200}? \(pid \d+ on (?P<node>[\w.-]+)\)|rank \d+ of \d+):? (?P<what>.+)"),
+            confidence=0.9,
+        ),
+        remedies=(
+            Remedy(
+                id="read-stacks",
+                summary="Read its stack in the evidence: rltui bundle RUN packs it. A process that somebody stopped "
+                "goes on with kill -CONT.",
+                safe="never",
+            ),
+            _RESUME,
+        ),
+        wrong=("A longer timeout: who waits is not at fault, and the step does not come.",),
+        explains=frozenset({"run_stalled", "stage_stuck", "nccl_timeout"}),
+        sources=_OURS,
+    ),
 )

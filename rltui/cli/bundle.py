@@ -1,0 +1,37 @@
+"""``rltui bundle``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rltui.cli.output import add_json, add_run, print_json, print_lines
+from rltui.service.all_clusters import open_clusters
+from rltui.service.bundle import default_name, in_words, make_bundle
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the run and the file."""
+    add_run(parser)
+    parser.add_argument(
+        "--output", default="", metavar="FILE", help="the file to make (default: RUN-bundle.tar.gz here)"
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write one file with all that is known of a run; 1 where a node was asked and did not answer."""
+    with open_clusters(options.cluster) as clusters:
+        context, summary = clusters.find(options.run)
+        target = Path(options.output or default_name(summary.run_id)).expanduser().resolve()
+        bundle = make_bundle(context, summary, target)
+    if options.json:
+        print_json({"schema": 1, "run_id": summary.run_id, **msgspec.to_builtins(bundle)})
+    else:
+        print_lines(in_words(bundle))
+    return 1 if bundle.silent else 0

@@ -1,0 +1,197 @@
+"""Which process holds up the others: read from what each process of an attempt was doing at one moment. Pure.
+
+Ranks call the collectives of a group in the same order, so the one that has begun fewer of them is the one that the
+others wait for; a process that is stopped or gone is waited for wherever it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.watch.silence import QUIET_S, QUIET_STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rltui.diagnose.run_words import RunPicture
+
+STATES = {
+    "T": "is stopped (state T: SIGSTOP, or a debugger)",
+    "t": "is held by a debugger (state t)",
+    "Z": "is dead and nobody has taken notice (a zombie, state Z)",
+    "X": "is dead (state X)",
+    "D": "waits in the kernel for a disk, a network file system or a driver (state D)",
+}
+"""States of proc(5) in which a process does nothing; running (R) and sleeping (S) tell neither way."""
+
+LEAST_WAIT_S = 5.0
+"""A collective that is under way for less may just be one."""
+
+MOST_NAMED = 4
+
+
+class Collective(Struct, frozen=True):
+    """One collective of one rank, as the role noted it (``trainers/roles/witness.py``); ``ended`` 0: it is in it."""
+
+    group: str
+    seq: int
+    op: str
+    rank: int
+    world: int
+    bytes: int = 0
+    began: float = 0.0
+    ended: float = 0.0
+    what: str = ""
+
+
+class Observed(Struct, frozen=True):
+    """One process at the moment of the evidence."""
+
+    pid: int
+    title: str = ""
+    state: str = ""
+    wchan: str = ""
+    stack: str = ""
+    collectives: tuple[Collective, ...] = ()
+    role: str = ""
+    """Name of the role, such as ``learner 1``; empty for other processes."""
+    host: str = ""
+
+    @property
+    def name(self) -> str:
+        """The process for people, with its node."""
+        return f"{self.role or self.title.split(' ')[0] or 'a process'} (pid {self.pid} on {self.host})"
+
+
+class Evidence(Struct, frozen=True):
+    """What all nodes answered to one request.
+
+    Attributes:
+        at: When the last of them answered, epoch seconds.
+        processes: Of all nodes.
+        gone: Roles whose process was not there any more, each with its node.
+    """
+
+    at: float
+    processes: tuple[Observed, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+def stuck_words(evidence: Evidence | None, picture: RunPicture, scale: float = 1.0) -> list[str]:
+    """A line for each process that others wait for; none where the run got on after the evidence, or just before.
+
+    Args:
+        evidence: What was seen of the processes.
+        picture: What is known of the attempt besides, now.
+        scale: By how much deadlines are shortened, for tests.
+    """
+    if evidence is None or not _stood_still(evidence, picture, scale):
+        return []
+    return [f"stuck: {line}" for line in (*awaited(evidence), *idle_roles(evidence))]
+
+
+def _stood_still(evidence: Evidence, picture: RunPicture, scale: float) -> bool:
+    if not picture.steps:
+        return evidence.at > picture.stage.since
+    last, first = picture.steps[-1].at, picture.steps[0].at
+    usual_s = (last - first) / max(1, len(picture.steps) - 1)
+    return evidence.at - last > max(QUIET_S * scale, QUIET_STEPS * usual_s)
+
+
+def idle_roles(evidence: Evidence) -> Iterator[str]:
+    """Processes that cannot do anything, whether or not a collective waits for them."""
+    absent = {one.pid for members in _waits(evidence) for one in members.absent}
+    for one in evidence.processes:
+        matters = one.role or one.state in "Tt"  # shells and helpers end, sleep and read disks all the time
+        if matters and one.state in STATES and one.state and one.pid not in absent:
+            yield f"{one.name} {STATES[one.state]}"
+    yield from (f"{name} is gone" for name in evidence.gone)
+
+
+def awaited(evidence: Evidence) -> Iterator[str]:
+    """Who has not come to a collective in which others wait."""
+    for wait in _waits(evidence):
+        call = f"{wait.call.op} {wait.call.seq} of {wait.call.group}"
+        detail = ", ".join(
+            part for part in (wait.call.what, f"{wait.call.bytes} bytes" if wait.call.bytes else "") if part
+        )
+        call += f" ({detail})" if detail else ""
+        names = ", ".join(one.name for one in wait.waiting[:MOST_NAMED])
+        more = f" and {len(wait.waiting) - MOST_NAMED} more" if len(wait.waiting) > MOST_NAMED else ""
+        waits = (
+            f"{names}{more} {'waits' if len(wait.waiting) == 1 else 'wait'} for it in {call}, for {wait.waited_s:.0f} s"
+        )
+        for one in wait.absent:
+            yield f"{one.name} {STATES.get(one.state) or _doing(one)}; {waits}"
+        for rank in wait.unseen:
+            yield f"rank {rank} of {wait.call.world} is on no node that answered; {waits}"
+        if not wait.absent and not wait.unseen:
+            yield f"{names}{more}: all ranks are in {call}, for {wait.waited_s:.0f} s, and it does not end"
+
+
+class _Wait(Struct, frozen=True):
+    """A collective in which some wait: for those that have begun fewer of the group's, and those that nobody saw."""
+
+    call: Collective
+    waiting: tuple[Observed, ...]
+    absent: tuple[Observed, ...]
+    unseen: tuple[int, ...]
+    waited_s: float
+
+
+def _waits(evidence: Evidence) -> list[_Wait]:
+    groups: dict[str, list[tuple[Collective, Observed]]] = {}
+    for one in evidence.processes:
+        newest = {call.group: call for call in one.collectives}  # they come oldest first
+        for name, call in newest.items():
+            groups.setdefault(name, []).append((call, one))
+    found = (_wait(evidence, members) for members in groups.values())
+    return [wait for wait in found if wait is not None]
+
+
+def _wait(evidence: Evidence, members: Sequence[tuple[Collective, Observed]]) -> _Wait | None:
+    farthest = max(call.seq for call, _ in members)
+    inside = [(call, one) for call, one in members if call.seq == farthest and not call.ended]
+    if not inside:
+        return None
+    call = min((call for call, _ in inside), key=lambda one: one.began)
+    waited_s = evidence.at - call.began
+    if waited_s < LEAST_WAIT_S:
+        return None
+    seen = {call.rank for call, _ in members}
+    absent = tuple(one for call, one in members if call.seq < farthest)
+    stopped = tuple(one for _, one in inside if one.state in "TtZX" and one.state)
+    waiting = tuple(one for _, one in inside if one not in stopped)
+    unseen = tuple(rank for rank in range(call.world) if rank not in seen)[:MOST_NAMED]
+    # who was stopped within the collective holds it up as well as one that never came
+    return _Wait(call, waiting or stopped, absent or (stopped if waiting else ()), unseen, waited_s) if inside else None
+
+
+_FRAME = re.compile(r"^ +(?:File \"(?P<file>[^\"]+)\", line (?P<row>\d+) in (?P<of>.+)|(?P<spy>\S.* \(.+:\d+\)))$")
+_OURS = re.compile(r"\btrainers[/.]")
+_QUIET = ("main_loop (ray/", "default_worker.py")
+
+
+def _doing(one: Observed) -> str:
+    """Where the process is, by the innermost frame of the thread that does the role's work."""
+    threads = re.split(r"\n(?=Thread |Current thread )", one.stack)
+    frames = [[frame for line in thread.splitlines() if (frame := _frame(line))] for thread in threads]
+    busy = sorted(frames, key=lambda thread: not any(_OURS.search(frame) for frame in thread))
+    thread = next((thread for thread in busy if thread), [])
+    if not thread:
+        return "has not come"
+    if any(mark in thread[0] for mark in _QUIET):
+        return "has not come: it is not at work"
+    ours = next((frame for frame in thread if _OURS.search(frame)), "")
+    through = f", from {ours}" if ours and ours != thread[0] else ""
+    return f"has not come: it is in {thread[0]}{through}"
+
+
+def _frame(line: str) -> str:
+    match = _FRAME.match(line)
+    if match is None:
+        return ""
+    return match["spy"] or f"{match['of']} ({'/'.join(match['file'].split('/')[-2:])}:{match['row']})"

@@ -1,0 +1,92 @@
+"""The newest evidence of an attempt, read through the relay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
+
+from rltui.cluster.relay_types import RelayError
+from rltui.diagnose.stuck import Evidence, Observed, stuck_words
+from rltui.onnode import progress, rundir
+from rltui.watch.lines import decode, parse_object
+from rltui.watch.text import plain
+
+if TYPE_CHECKING:
+    from rltui.cluster.relay_client import RelayClient
+    from rltui.diagnose.run_words import RunPicture
+
+ANSWER_BYTES = 8 << 20
+EVENTS_BYTES = 4 << 20
+MOST_NODES = 256
+
+
+class Answer(Struct, frozen=True):
+    """What one node answered."""
+
+    host: str
+    at: float
+    processes: tuple[Observed, ...] = ()
+
+
+def stuck_lines(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
+    """Who holds up the attempt, in lines for a diagnosis; none where no evidence was taken."""
+    return [plain(line) for line in stuck_words(read_evidence(client, attempt), picture, progress.scale())]
+
+
+def read_evidence(client: RelayClient, attempt: str) -> Evidence | None:
+    """What the nodes answered to the newest request that any of them answered; None where none did."""
+    folder = f"{attempt}/{rundir.EVIDENCE}"
+    try:
+        names = [entry.name for entry in client.list(folder) if entry.name.endswith(".json")]
+    except RelayError:  # nobody asked, or it is an attempt of an older rltui
+        return None
+    numbers = {name: int(name.partition("-")[0]) for name in names if name.partition("-")[0].isdigit()}
+    newest = [name for name, number in numbers.items() if number == max(numbers.values())][:MOST_NODES]
+    found = (parse_answer(_tail(client, f"{folder}/{name}", ANSWER_BYTES)) for name in newest)
+    answers = [answer for answer in found if answer is not None]
+    if not answers:
+        return None
+    return joined(answers, _roles(client, attempt))
+
+
+def parse_answer(data: bytes) -> Answer | None:
+    """One node's answer, or None where it is something else; stacks keep their lines."""
+    return decode(data, Answer, as_it_is=True)
+
+
+def joined(answers: list[Answer], roles: dict[tuple[str, int], str]) -> Evidence:
+    """The answers as one, with the names of roles (by node and pid)."""
+    processes = [
+        structs.replace(one, role=roles.get((answer.host, one.pid), ""), host=answer.host)
+        for answer in answers
+        for one in answer.processes
+    ]
+    there = {(one.host, one.pid) for one in processes}
+    answered = {answer.host for answer in answers}
+    gone = tuple(
+        f"{role} (pid {pid} on {host})"
+        for (host, pid), role in roles.items()
+        if host in answered and (host, pid) not in there
+    )
+    return Evidence(max(answer.at for answer in answers), tuple(processes), gone)
+
+
+def _roles(client: RelayClient, attempt: str) -> dict[tuple[str, int], str]:
+    """Roles by node, named as samplers name it, and pid, as the newest event has them."""
+    newest: list[dict[str, Any]] = []
+    for line in _tail(client, f"{attempt}/{rundir.EVENTS}", EVENTS_BYTES).split(b"\n"):
+        if (
+            b'"roles"' in line
+            and isinstance(event := parse_object(line), dict)
+            and isinstance(event.get("roles"), list)
+        ):
+            newest = event["roles"]
+    return {(str(one["host"]).split(".")[0], int(one["pid"])): str(one["role"]) for one in newest}
+
+
+def _tail(client: RelayClient, path: str, size: int) -> bytes:
+    try:
+        return client.tail(path, size).data
+    except RelayError:
+        return b""

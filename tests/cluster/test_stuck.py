@@ -1,0 +1,105 @@
+"""Hangs of a real run on this machine: who holds it up is named within its deadline, and nobody in a healthy run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from test_local_cluster import Shell, eventually
+
+from rltui.onnode import processes, progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(900)]
+
+SCALE = "0.1"
+"""A standstill is one after a minute here, and a word is worth it after 6 s."""
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path, tmp_path / "cache")
+    shell.environment[progress.SCALE] = SCALE
+    yield shell
+    for uuid in shell.uuids():
+        for process in processes.by_attempt(uuid):
+            processes.send(process.pid, process.start_time, signal.SIGCONT)
+        processes.end_all(uuid, grace_s=5.0)
+
+
+class Hanging:
+    """The run, its roles, and what is said of it."""
+
+    def __init__(self, shell: Shell, run: str) -> None:
+        self.shell, self.run = shell, run
+        self.attempt = shell.runs / run / "attempts" / "01"
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        lines = (self.attempt / "events.jsonl").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if event["kind"] == kind]
+
+    def pid(self, role: str) -> int:
+        return next(int(one["pid"]) for one in self.events("roles")[-1]["roles"] if one["role"] == role)
+
+    def causes(self) -> dict[str, str]:
+        """What ``why`` says by cause."""
+        out, _ = self.shell.start("why", self.run, "--json").communicate(timeout=100)
+        return {one["id"]: one["summary"] for one in json.loads(out)["diagnoses"]}
+
+    def stopped(self, role: str, look: Callable[[], object]) -> str:
+        """Stop a role and ``look`` until ``why`` names it; what that says, after the run goes on again."""
+        pid = self.pid(role)
+        os.kill(pid, signal.SIGSTOP)
+
+        def said() -> str:
+            look()
+            return self.causes().get("process_awaited", "")
+
+        summary: str = eventually(said, "a verdict", 200.0)
+        assert f"{role} (pid {pid} on " in summary
+        step = self.shell.step()
+        os.kill(pid, signal.SIGCONT)
+        eventually(lambda: self.shell.step() > step + 3, "more steps")
+        return summary
+
+    def answers(self) -> list[Path]:
+        return list((self.attempt / "evidence").glob("*-*.json"))
+
+
+def test_stopped_roles_are_named_and_healthy_ones_are_not(shell: Shell, tmp_path: Path) -> None:
+    words = ("train.steps=100000", "checkpoint.every=0", "tracking.wandb=disabled")
+    shell.run("launch", "local/grpo-tiny", *words)
+    eventually(lambda: shell.step() > 5, "some steps")
+    hanging = Hanging(shell, shell.only_run()["run_id"])
+    assert not hanging.events("evidence"), "nothing stood still while it came up"
+    told = shell.json("bundle", hanging.run, "--output", str(tmp_path / "healthy.tar.gz"))
+    assert (len(told["answered"]), told["silent"]) == (1, [])
+    with tarfile.open(tmp_path / "healthy.tar.gz") as archive:
+        stacks = next(one for one in archive if one.name.endswith("-stacks.txt"))
+        stream = archive.extractfile(stacks)
+        assert stream is not None
+        assert b"ray::Learner" in stream.read()
+    assert hanging.causes() == {}
+
+    learner = hanging.stopped(
+        "learner 1", lambda: eventually(lambda: len(hanging.answers()) > 1, "the evidence of the standstill")
+    )
+    assert "is stopped (state T" in learner
+    assert f"learner 0 (pid {hanging.pid('learner 0')} on " in learner
+    assert "waits for it in all_" in learner
+    assert hanging.causes() == {}, "it goes on, and what was seen is of the past"
+    (asked,) = hanging.events("evidence")
+    assert asked["text"].startswith("no new step for ")
+
+    by_hand = str(tmp_path / "engine.tar.gz")
+    assert "is stopped (state T" in hanging.stopped(
+        "engine 0", lambda: shell.run("bundle", hanging.run, "--output", by_hand)
+    )
+    shell.run("cancel", hanging.run, "--yes")

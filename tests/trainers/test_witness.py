@@ -1,0 +1,90 @@
+"""A gloo collective that one rank does not come to, by real processes: who it is, and where, is read from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from trainer_support import ROOT, free_ports, wait_for
+
+from rltui.diagnose.run_words import RunPicture, Step
+from rltui.diagnose.stuck import Evidence, stuck_words
+from rltui.onnode import evidence, rundir
+from rltui.service.read_evidence import joined, parse_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+
+RANK = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+from trainers.roles.witness import record_torch, tell_stacks
+
+tell_stacks()
+record_torch()
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", rank=rank, world_size=2)
+
+def away_for_long():
+    open(sys.argv[2], "w").close()
+    time.sleep(600)
+
+for step in range(3):
+    dist.all_reduce(torch.ones(8))
+if rank == 1:
+    away_for_long()
+dist.all_reduce(torch.ones(1024))
+"""
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two ranks, of which the second sleeps where the first calls a fourth all_reduce."""
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0]), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, **where, "OMP_NUM_THREADS": "1", rundir.ATTEMPT_VARIABLE: tmp_path.name}
+    words = [sys.executable, "-c", RANK]
+    started = [subprocess.Popen([*words, str(rank), str(tmp_path / "asleep")], env=environment) for rank in range(2)]
+    yield started
+    for process in started:
+        process.kill()
+        process.wait(60)
+
+
+def seen(folder: Path, number: int, ranks: list[subprocess.Popen[bytes]]) -> Evidence:
+    """Take evidence of the ranks."""
+    evidence.take(str(folder), folder.name, "n1", str(number))
+    answer = parse_answer((folder / "evidence" / f"{number}-n1.json").read_bytes())
+    assert answer is not None
+    return joined([answer], {("n1", process.pid): f"learner {rank}" for rank, process in enumerate(ranks)})
+
+
+@pytest.mark.parametrize("spy", [True, False], ids=["py-spy", "faulthandler"])
+def test_the_rank_that_does_not_come_is_named_with_what_it_does(
+    tmp_path: Path, ranks: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, spy: bool
+) -> None:
+    if not spy:
+        monkeypatch.setattr(evidence, "py_spy", lambda: "")
+    (tmp_path / "evidence").mkdir()
+    wait_for((tmp_path / "asleep").exists, "the second rank's nap")
+
+    def waited() -> bool:
+        calls = evidence.read_collectives(ranks[0].pid)
+        return bool(calls) and calls[-1]["seq"] == 4 and time.time() - calls[-1]["began"] > 6.0
+
+    wait_for(waited, "the fourth all_reduce of the first rank")
+    now = time.time()
+    picture = RunPicture(now=now, steps=tuple(Step(now - 700 + step, {}) for step in range(5)))
+    (line,) = stuck_words(seen(tmp_path, 1, ranks), picture)
+    assert line.startswith(f"stuck: learner 1 (pid {ranks[1].pid} on n1) has not come: it is in ")
+    assert "away_for_long" in line
+    assert f"; learner 0 (pid {ranks[0].pid} on n1) waits for it in all_reduce 4 of all learners (4096 bytes)" in line
+    assert json.loads((tmp_path / "evidence" / "1-n1.json").read_text())["versions"]["torch"]

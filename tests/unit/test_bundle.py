@@ -1,0 +1,117 @@
+"""``rltui bundle`` and the mask of secrets: all that tells, and nothing that nobody else may know."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.cli.main import main
+from rltui.layout.secret_words import MASK, masked
+from rltui.paths import ensure_private, run_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RUN = "grpo-tiny-1a2b"
+RAY_TOKEN, OWN, HUB = "5f" * 32, "correct-horse-battery", "hf_" + "aB3" * 10
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The attempt of a run that failed, with secrets where they may get to."""
+    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+    monkeypatch.chdir(tmp_path)
+    folder = ensure_private(run_root()) / RUN
+    attempt = folder / "attempts" / "01"
+    (attempt / "evidence").mkdir(parents=True)
+    about = {"name": "grpo-tiny", "algorithm": "grpo", "cluster": "local", "created_at": 1.0, "nodes": 1}
+    folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "cpu"}))
+    files = {
+        "end.json": json.dumps({"outcome": "failed", "exit_code": 1, "at": 2.0}),
+        "env": f"JUDGE_API_KEY={OWN}\nPLAIN=yes\n",
+        "ray.json": json.dumps({"address": "127.0.0.2:1", "token": RAY_TOKEN}),
+        "status.json": json.dumps({"url": "http://127.0.0.1:2", "token": "seventeen-letters"}),
+        "out.log": f"(Learner pid=7) asked with {OWN}\n(Learner pid=8) boom, {RAY_TOKEN} refused\nstep 3\n",
+        "metrics.jsonl": '{"step": 3, "time": 2.0}\n',
+        "events.jsonl": json.dumps({"time": 1.0, "kind": "error", "text": f"token {HUB} was refused"}) + "\n",
+        "gpu-n1.jsonl": '{"t": 1, "host": "n1"}\n',
+        "evidence/5-n1.json": json.dumps({"host": "n1", "processes": [{"pid": 7, "title": "ray::L", "stack": "at f"}]}),
+        "evidence/nccl-rank-0": "not text",
+    }
+    for name, text in files.items():
+        (attempt / name).write_text(text)
+    return attempt
+
+
+def test_a_bundle_has_what_tells_and_no_secret(
+    attempt: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bundle", RUN, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    path = tmp_path / f"{RUN}-bundle.tar.gz"
+    assert (told["path"], told["answered"], told["silent"]) == (str(path), ["n1"], [])
+    assert path.stat().st_mode & 0o077 == 0
+    with tarfile.open(path) as archive:
+        files = {one.name.removeprefix(f"{RUN}/"): archive.extractfile(one) for one in archive}
+        texts = {name: stream.read().decode() for name, stream in files.items() if stream is not None}
+    assert sorted(texts) == told["files"]
+    assert {"env", "ray.json", "status.json"}.isdisjoint(texts)
+    assert not [name for name, text in texts.items() for secret in (RAY_TOKEN, OWN, HUB) if secret in text]
+    assert texts["last-lines.txt"].splitlines() == [
+        f"Learner pid 7: asked with {MASK}",
+        f"Learner pid 8: boom, {MASK} refused",
+        "the program itself: step 3",
+    ]
+    assert "pid 7 ray::L" in texts["evidence/5-n1-stacks.txt"]
+    assert {"end.json", "metrics.jsonl", "events.jsonl", "gpu-n1.jsonl", "evidence/5-n1.json"} <= set(texts)
+
+
+def test_a_place_that_cannot_be_written_is_said(attempt: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", RUN, "--output", str(attempt / "missing" / "b.tar.gz")]) == 2
+    assert "b.tar.gz cannot be written: No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"HF_TOKEN={HUB}",
+        "export WANDB_API_KEY='abc-123-def'",
+        '{"api_key": "abc-123-def"}',
+        "password: 'two words abc-123-def'",
+        r'"{\"api_key\": \"abc-123-def\"}"',
+        "python serve.py --api-key abc-123-def --port 80",
+        "Authorization: Bearer abc-123-def",
+        "-----BEGIN RSA PRIVATE KEY-----\nabc-123-def\n-----END RSA PRIVATE KEY-----",
+        "postgres://me:abc-123-def@host/db",
+    ],
+)
+def test_secrets_are_masked(text: str) -> None:
+    found = masked(text)
+    assert MASK in found
+    assert "abc-123-def" not in found
+    assert HUB not in found
+    assert masked(found) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"max_tokens": 512, "token": 17, "path": "/a/b"}',
+        "HF_TOKEN_PATH=/home/me/token",
+        "128.4k tokens: 3 of 4, tokenizer: fast",
+        "step 12/1000 reward 0.812",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert masked(text) == text
+
+
+def test_a_masked_json_line_is_still_one() -> None:
+    event = {"time": 1.5, "token": "abc-123-def", "nested": {"secret": None, "password": "x, y"}, "token_count": 3}
+    assert json.loads(masked(json.dumps(event))) == {
+        **event, "token": MASK, "nested": {"secret": None, "password": MASK}
+    }  # fmt: skip

@@ -1,0 +1,151 @@
+"""What each process is doing, taken from real processes: running, stopped, dead, with and without py-spy."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from watch_support import await_that
+
+from rltui.onnode import evidence, processes, progress, rundir
+from rltui.onnode.attempt_runner import AttemptRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[2]
+ROLE = """
+import sys, time
+from trainers.roles.witness import RECORD, tell_stacks
+tell_stacks()
+def waiting_for_the_others():
+    with RECORD.during("all learners", "all_reduce", 1, 2, 4096, "a bucket"):
+        print("here", flush=True)
+        time.sleep(600)
+with RECORD.during("all learners", "broadcast", 1, 2, 8):
+    pass
+waiting_for_the_others()
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts processes of the attempt ``tmp_path.name``, and ends them."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(*words: str, await_word: bool = True) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), rundir.ATTEMPT_VARIABLE: tmp_path.name}
+        started.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        if await_word:
+            out = started[-1].stdout
+            assert out is not None
+            assert out.readline() == b"here\n"
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def taken(attempt: Path) -> dict[int, dict[str, Any]]:
+    """Take evidence; what it says of each process."""
+    evidence.folder(str(attempt))
+    Path(evidence.folder(str(attempt))).mkdir(exist_ok=True)
+    evidence.take(str(attempt), attempt.name, "n1", "17")
+    answer = json.loads((attempt / "evidence" / "17-n1.json").read_text())
+    assert (answer["id"], answer["host"], answer["versions"]["python"]) == ("17", "n1", sys.version.split()[0])
+    return {one["pid"]: one for one in answer["processes"]}
+
+
+def test_stopped_dead_and_waiting_processes_are_told_apart(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    waiting, stopped = start(sys.executable, "-c", ROLE), start(sys.executable, "-c", ROLE)
+    dead = start("sleep", "600", await_word=False)
+    await_that(lambda: processes.title(dead.pid).startswith("sleep"), "it runs its program")
+    stopped.send_signal(signal.SIGSTOP)
+    await_that(lambda: (processes.read_stat(stopped.pid) or "")[0] == "T", "it is stopped")
+    found = taken(tmp_path)
+    assert [found[one.pid]["state"] for one in (waiting, stopped, dead)] == ["S", "T", "S"]
+    for one in (waiting, stopped):  # the record is read from the outside
+        assert [(call["seq"], call["op"], bool(call["ended"])) for call in found[one.pid]["collectives"]] == [
+            (1, "broadcast", True),
+            (2, "all_reduce", False),
+        ]
+    if evidence.py_spy():
+        assert "waiting_for_the_others" in found[stopped.pid]["stack"]
+    assert "stack" not in found[dead.pid]
+    assert waiting.poll() is None, "looking at a process changes nothing"
+
+
+def test_without_py_spy_roles_tell_their_stacks_and_others_are_left_alone(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "py_spy", lambda: "")
+    role = start(sys.executable, "-c", ROLE)
+    other = start(sys.executable, "-c", "import time; print('here', flush=True); time.sleep(600)")
+    for _ in range(2):  # each time only what is new
+        found = taken(tmp_path)
+        assert found[role.pid]["stack_by"] == "faulthandler"
+        assert found[role.pid]["stack"].count("in waiting_for_the_others") == 1
+    assert (found[other.pid]["stack_by"], found[other.pid]["stack"]) == ("", "no stack: py-spy is not installed")
+    assert other.poll() is None, "it has no handler for the signal, which would have ended it"
+    assert role.poll() is None
+
+
+def test_a_request_in_the_attempt_is_answered_by_the_sampler(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    role = start(sys.executable, "-c", ROLE)
+    old = evidence.ask(str(tmp_path), "of before the sampler")
+    words = ("--attempt", str(tmp_path), "--uuid", tmp_path.name, "--interval", "0.1")
+    start(sys.executable, "-m", "rltui.onnode.sampler", *words, await_word=False)
+    await_that(lambda: evidence.speaking(str(tmp_path)), "the sampler speaks")
+    new = evidence.ask(str(tmp_path), "a test")
+    assert not evidence.is_answered(str(tmp_path), new)
+    await_that(lambda: evidence.is_answered(str(tmp_path), new), "the answer")
+    (answer,) = (tmp_path / "evidence").glob(f"{new}-*.json")
+    assert role.pid in {one["pid"] for one in json.loads(answer.read_text())["processes"]}
+    assert not list((tmp_path / "evidence").glob(f"{old}-*.json"))
+
+
+class Standing(AttemptRunner):
+    """An attempt whose trainer stands still, looked at in a test."""
+
+    def look(self) -> None:
+        """Look for a standstill now."""
+        self._watched_at = 0.0
+        self._watch()
+
+
+def test_evidence_is_asked_for_once_a_standstill_and_before_hands_off_mode_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = tmp_path / "run" / "attempts" / "01"
+    attempt.mkdir(parents=True)
+    job = {"uuid": uuid.uuid4().hex, "deadlines_s": {"grace": 5}}
+    attempt.joinpath("job.json").write_text(json.dumps(job))
+    attempt.joinpath("gpu-n1.jsonl").write_text("{}\n")  # a node that speaks, and has not answered
+    (tmp_path / "run" / rundir.HANDS_OFF).write_text('{"on": true}')
+    runner = Standing(str(attempt))
+    request = attempt / "evidence" / "request.json"
+    runner.look()
+    assert not request.exists(), "nothing stands still"
+    monkeypatch.setattr(progress, "standstill", lambda attempt: "no new step for 700 s, a step takes 2.0 s")
+    runner.look()
+    asked = json.loads(request.read_text())
+    runner.look()
+    assert json.loads(request.read_text()) == asked
+    assert runner.request is None, "the node has not answered yet"
+    (attempt / "evidence" / f"{asked['id']}-n1.json").write_text("{}")
+    runner.look()
+    assert runner.request is not None
+    assert runner.hung == asked["reason"]

@@ -1,0 +1,125 @@
+"""Which process is named as the one that the others wait for, and when none is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from rltui.diagnose.run_words import RunPicture, Step
+from rltui.diagnose.stuck import Collective, Evidence, Observed, stuck_words
+from rltui.watch.snapshots import StageSnapshot
+
+NOW = 10_000.0
+PICTURE = RunPicture(
+    now=NOW + 5,
+    stage=StageSnapshot(stage="training", since=1000.0),
+    steps=tuple(Step(NOW - 700 + n, {}) for n in range(5)),
+)
+SLEEPING = """Process 7: ray::Learner.train
+
+Thread 7 (idle): "MainThread"
+    nap (os.py:3)
+    Learner.train (trainers/roles/learner.py:108)
+"""
+FAULTHANDLER = 'Thread 0x7 (most recent call first):\n  File "/x/trainers/roles/learner.py", line 108 in train\n'
+
+
+def call(
+    seq: int, rank: int, *, ended: bool = False, group: str = "group 1", world: int = 2, ago_s: float = 30.0
+) -> Collective:
+    return Collective(group, seq, "all_reduce", rank, world, 4096, NOW - ago_s, NOW - 1 if ended else 0.0)
+
+
+def rank(number: int, *calls: Collective, state: str = "S", stack: str = "") -> Observed:
+    return Observed(40 + number, "ray::Learner", state, "", stack, calls, f"learner {number}", f"n{number}")
+
+
+def said(*processes: Observed, picture: RunPicture = PICTURE, gone: tuple[str, ...] = (), at: float = NOW) -> list[str]:
+    return stuck_words(Evidence(at, processes, gone), picture)
+
+
+WAITS = "learner 0 (pid 40 on n0) waits for it in all_reduce 8 of group 1 (4096 bytes), for 30 s"
+
+NAMED: dict[str, tuple[tuple[Observed, ...], list[str]]] = {
+    "has not come, and its stack says what it does": (
+        (rank(0, call(8, 0)), rank(1, call(7, 1, ended=True), stack=SLEEPING)),
+        [
+            "stuck: learner 1 (pid 41 on n1) has not come: it is in nap (os.py:3), from Learner.train "
+            f"(trainers/roles/learner.py:108); {WAITS}"
+        ],
+    ),
+    "has not come, faulthandler's stack": (
+        (rank(0, call(8, 0)), rank(1, call(7, 1, ended=True), stack=FAULTHANDLER)),
+        [f"stuck: learner 1 (pid 41 on n1) has not come: it is in train (roles/learner.py:108); {WAITS}"],
+    ),
+    "stopped before it came": (
+        (rank(0, call(8, 0)), rank(1, call(7, 1, ended=True), state="T")),
+        [f"stuck: learner 1 (pid 41 on n1) is stopped (state T: SIGSTOP, or a debugger); {WAITS}"],
+    ),
+    "stopped within it": (
+        (rank(0, call(8, 0)), rank(1, call(8, 1), state="T")),
+        [f"stuck: learner 1 (pid 41 on n1) is stopped (state T: SIGSTOP, or a debugger); {WAITS}"],
+    ),
+    "not seen on any node": ((rank(0, call(8, 0)),), [f"stuck: rank 1 of 2 is on no node that answered; {WAITS}"]),
+    "all of them are in it": (
+        (rank(0, call(8, 0)), rank(1, call(8, 1))),
+        [
+            "stuck: learner 0 (pid 40 on n0), learner 1 (pid 41 on n1): all ranks are in all_reduce 8 of group 1 "
+            "(4096 bytes), for 30 s, and it does not end"
+        ],
+    ),
+    "stopped outside of any": (
+        (Observed(9, "ray::EngineActor", "T", role="engine 0", host="n1"),),
+        ["stuck: engine 0 (pid 9 on n1) is stopped (state T: SIGSTOP, or a debugger)"],
+    ),
+    "of a script of another system": (
+        (Observed(9, "python train.py", "T", host="n1"), Observed(10, "sh", "Z", host="n1")),
+        ["stuck: python (pid 9 on n1) is stopped (state T: SIGSTOP, or a debugger)"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_the_process_that_others_wait_for_is_named(case: str) -> None:
+    processes, expected = NAMED[case]
+    assert said(*processes) == expected
+
+
+def test_a_role_whose_process_is_gone_is_named() -> None:
+    assert said(gone=("learner 1 (pid 41 on n1)",)) == ["stuck: learner 1 (pid 41 on n1) is gone"]
+
+
+HEALTHY: dict[str, tuple[Any, ...]] = {
+    "no collective is under way": (rank(0, call(7, 0, ended=True)), rank(1, call(7, 1, ended=True))),
+    "one has just begun": (rank(0, call(8, 0, ago_s=1.0)), rank(1, call(7, 1, ended=True))),
+    "the first has gone on since": (rank(0, call(8, 0, ended=True)), rank(1, call(7, 1, ended=True))),
+    "groups are counted apart": (rank(0, call(8, 0, ended=True)), rank(1, call(2, 1, ended=True, group="group 2"))),
+}
+
+
+@pytest.mark.parametrize("case", HEALTHY)
+def test_nobody_is_accused_where_nobody_waits(case: str) -> None:
+    assert said(*HEALTHY[case]) == []
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        RunPicture(now=NOW, steps=tuple(Step(NOW - 9 + n, {}) for n in range(5))),  # a step came just before
+        RunPicture(now=NOW, steps=tuple(Step(NOW + n, {}) for n in range(5))),  # it got on after
+        RunPicture(now=NOW, steps=tuple(Step(NOW - 1500 + 300 * n, {}) for n in range(5))),  # steps are that long
+        RunPicture(now=NOW, stage=StageSnapshot(stage="saving", since=NOW + 1)),  # nor a later stage
+    ],
+)
+def test_nobody_is_accused_where_the_run_got_on(picture: RunPicture) -> None:
+    stopped = rank(1, call(7, 1, ended=True), state="T")
+    assert said(rank(0, call(8, 0)), stopped)
+    assert said(rank(0, call(8, 0)), stopped, picture=picture) == []
+
+
+def test_of_many_that_wait_some_are_named() -> None:
+    (line,) = said(*(rank(number, call(8, number, world=9)) for number in range(8)), rank(8, call(7, 8, world=9)))
+    assert line.startswith("stuck: learner 8 (pid 48 on n8) has not come; learner 0 (pid 40 on n0), ")
+    assert re.search(r"learner 3 \(pid 43 on n3\) and 4 more wait for it in all_reduce 8", line)

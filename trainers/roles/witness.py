@@ -1,0 +1,126 @@
+"""What a role's process leaves for others to read while it hangs: its stacks on a signal, and its newest collectives.
+
+Both are memory files (memfd_create(2)): no disk is touched, they go with the process, and whoever may look at the
+process finds them in /proc, also when it is stopped. ``rltui/onnode/evidence.py`` reads them.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import json
+import mmap
+import os
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rltui.onnode import rundir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SLOTS, SLOT_BYTES = 128, 320
+
+COLLECTIVES = (
+    "all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "all_gather", "all_gather_into_tensor",
+    "all_gather_object", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "gather",
+    "scatter", "broadcast_object_list", "barrier", "monitored_barrier",
+)  # fmt: skip
+"""Functions of torch.distributed that all ranks of a group must call in the same order."""
+
+
+class CollectiveRecord:
+    """A ring of the newest collectives of this process; each is there from its begin on, and noted again at its end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._memory = _new_memory()
+        self._count = 0
+        self._sequence: dict[str, int] = {}
+
+    @contextmanager
+    def during(self, group: str, operation: str, rank: int, world: int, nbytes: int, what: str = "") -> Iterator[None]:
+        """Note a collective that lasts as long as the block.
+
+        Args:
+            group: Name of the group, the same on all ranks; calls are numbered within it, from 1.
+            operation: Such as ``broadcast``.
+            rank: This process's rank.
+            world: Ranks in the group.
+            nbytes: Bytes of what it sends or takes.
+            what: What travels.
+        """
+        with self._lock:
+            self._count += 1
+            number = self._sequence[group] = self._sequence.get(group, 0) + 1
+            entry: dict[str, Any] = {"n": self._count, "group": group, "seq": number, "op": operation, "rank": rank}
+        entry |= {"world": world, "bytes": nbytes, "began": round(time.time(), 3), "ended": 0, "what": what[:80]}
+        self._write(entry)
+        try:
+            yield
+        finally:
+            self._write({**entry, "ended": round(time.time(), 3)})
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        line = json.dumps(entry, separators=(",", ":")).encode()
+        if self._memory is None or len(line) >= SLOT_BYTES:
+            return
+        at = entry["n"] % SLOTS * SLOT_BYTES
+        self._memory[at : at + SLOT_BYTES] = line.ljust(SLOT_BYTES - 1) + b"\n"
+
+
+def _new_memory() -> mmap.mmap | None:
+    """The memory file; none where the system has no such thing."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    descriptor = os.memfd_create(rundir.COLLECTIVES_MEMORY)
+    os.truncate(descriptor, SLOTS * SLOT_BYTES)
+    memory = mmap.mmap(descriptor, SLOTS * SLOT_BYTES)  # keeps a descriptor of its own, by which others find it
+    os.close(descriptor)
+    return memory
+
+
+RECORD = CollectiveRecord()
+"""That of this process."""
+
+
+def record_torch() -> None:
+    """Note every collective of torch.distributed from now on; call it before DeepSpeed keeps references to them."""
+    import torch.distributed as dist
+
+    for name in COLLECTIVES:
+        function = getattr(dist, name, None)
+        if function is not None and not hasattr(function, "rltui_recorded"):
+            setattr(dist, name, _recorded(function, name, dist))
+
+
+def _recorded(function: Callable[..., Any], name: str, dist: Any) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        if not dist.is_initialized():
+            return function(*arguments, **named)
+        group = named.get("group")
+        called = "all learners" if group is None or group is dist.group.WORLD else f"group {group.group_name}"
+        size = next((_bytes(one) for one in (*arguments, *named.values()) if hasattr(one, "element_size")), 0)
+        with RECORD.during(called, name, dist.get_rank(group), dist.get_world_size(group), size):
+            return function(*arguments, **named)
+
+    call.rltui_recorded = True  # type: ignore[attr-defined]
+    return call
+
+
+def _bytes(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+_stacks = -1
+
+
+def tell_stacks() -> None:
+    """Have faulthandler write the stacks of all threads whenever ``rundir.STACKS_SIGNAL`` comes, whatever they do."""
+    global _stacks
+    if _stacks < 0 and hasattr(os, "memfd_create"):
+        _stacks = os.memfd_create(rundir.STACKS_MEMORY)
+        faulthandler.register(rundir.STACKS_SIGNAL, file=_stacks, all_threads=True)
