@@ -17,26 +17,14 @@ from rltui.diagnose.recent import EngineCounters, GpuRecord, Recent, Step
 from rltui.diagnose.silent_rules import silent_symptoms
 from rltui.diagnose.slow_rules import slow_symptoms
 from rltui.onnode import rundir
+from rltui.onnode.progress import LEAST_STEPS, STAGE_S, patience_s
 from rltui.watch.snapshots import EndSnapshot, HostSnapshot, StageSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rltui.cluster.jobs import JobSnapshot
     from rltui.diagnose.recent import Symptom
-
-USUAL_S: Mapping[str, float] = {
-    "preflight": 300.0,
-    "ray-up": 600.0,
-    "placing": 900.0,
-    "loading": 3600.0,
-    "saving": 3600.0,
-}
-"""Longest that each stage takes where nothing is wrong; queueing and training have no such bound."""
-
-LEAST_STEPS = 3
-STALL_S, STALL_MEDIANS, STALL_LONGEST = 600.0, 4.0, 2.0
-"""No new step for longer than these seconds, medians of a step, and longest steps is a stall."""
 
 IDLE_PERCENT = 1.0
 IDLE_SAMPLES = 60
@@ -91,7 +79,7 @@ def stage_words(picture: RunPicture) -> Iterator[str]:
     """The stage, and that it lasts longer than it should: its detail names the node, bundle or role that is missing."""
     stage = picture.stage
     yield f"stage: {stage.stage} {stage.detail}"
-    usual = USUAL_S.get(stage.stage)
+    usual = STAGE_S.get(stage.stage)
     lasted = picture.until - stage.since
     if usual is None or not stage.since or picture.was_wanted or lasted <= usual:
         return
@@ -135,7 +123,7 @@ def metrics_words(picture: RunPicture) -> Iterator[str]:
     took_s = [later.at - before.at for before, later in itertools.pairwise(steps)]
     median = statistics.median(took_s)
     waited = picture.until - steps[-1].at
-    if waited > max(STALL_S, STALL_MEDIANS * median, STALL_LONGEST * max(took_s)):
+    if waited > patience_s(took_s):
         yield f"no new step for {waited:.0f} s, a step takes {median:.0f} s"
 
 

@@ -8,7 +8,7 @@ import json
 import os
 import statistics
 import time
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Sequence
 
 from rltui.onnode import rundir
 
@@ -69,11 +69,15 @@ def _stalled(times: List[float], since: float, now: float, by: float) -> str:
         limit = FIRST_STEPS_S * by
         return "no new step for %.0f s, and fewer than %d so far" % (waited, LEAST_STEPS) if waited > limit else ""
     took_s = [times[i + 1] - times[i] for i in range(len(times) - 1)]
-    median = statistics.median(took_s)
     waited = now - max(times[-1], since)
-    if waited > max(STALL_S * by, STALL_MEDIANS * median, STALL_LONGEST * max(took_s)):
-        return "no new step for %.0f s, a step takes %.1f s" % (waited, median)
+    if waited > patience_s(took_s, by):
+        return "no new step for %.0f s, a step takes %.1f s" % (waited, statistics.median(took_s))
     return ""
+
+
+def patience_s(took_s: Sequence[float], by: float = 1.0) -> float:
+    """How long a run that took so long for each of its steps may be without a new one before that is a stall."""
+    return max(STALL_S * by, STALL_MEDIANS * statistics.median(took_s), STALL_LONGEST * max(took_s))
 
 
 def scale() -> float:

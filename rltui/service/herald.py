@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from rltui.cluster.profile import EventKind  # noqa: TC001 (msgspec reads it)
 from rltui.onnode import rundir
+from rltui.onnode.progress import FIRST_STEPS_S, LEAST_STEPS, patience_s
 from rltui.watch.snapshots import RunSummary  # noqa: TC001 (msgspec reads it)
 
 if TYPE_CHECKING:
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
 
 ENDED: tuple[str, ...] = ("finished", "failed", "cancelled", "lost")
 TRAINING: tuple[str, ...] = ("training", "saving")
-
-STALL_S = 600.0
-"""No run stalls sooner; a slow one later: four times its usual step, or twice its longest."""
-
-FIRST_STEPS = 3
-FIRST_STALL_S = 3600.0
-"""Until so many steps were seen nobody knows what is usual, and the first one compiles."""
 
 UNWATCHED_S = 180.0
 """A longer time between two looks (a machine that slept, a link that was away) counts for nothing."""
@@ -65,9 +59,7 @@ class _Progress:
 
     @property
     def patience_s(self) -> float:
-        if len(self.durations_s) < FIRST_STEPS:
-            return FIRST_STALL_S
-        return max(STALL_S, 4 * self.usual_s, 2 * max(self.durations_s))
+        return patience_s(self.durations_s) if len(self.durations_s) >= LEAST_STEPS else FIRST_STEPS_S
 
 
 class Herald:

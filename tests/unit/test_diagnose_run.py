@@ -155,6 +155,6 @@ def test_the_word_for_a_list_is_read_from_the_ends_of_logs(context: Any, attempt
     assert failure_of(context, run) == "engine_kv_no_blocks"
     assert failure_of(context, structs.replace(run, state="running")) == ""
     assert "finished" in nothing_found(structs.replace(run, state="finished"))
-    assert "rltui logs" in nothing_found(run)
+    assert "no known cause" in nothing_found(run)
     end = EndSnapshot(outcome="failed", reason="the disk is full")
     assert " (the disk is full), but" in nothing_found(structs.replace(run, state="failed", end=end))

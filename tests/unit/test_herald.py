@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from rltui.service.herald import FIRST_STALL_S, STALL_S, UNWATCHED_S, Herald
+from rltui.onnode.progress import FIRST_STEPS_S, STALL_S
+from rltui.service.herald import UNWATCHED_S, Herald
 from rltui.watch.snapshots import EndSnapshot, RunsSnapshot, RunSummary, StageSnapshot
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def test_a_slow_run_is_given_its_own_time() -> None:
 
 def test_first_steps_saving_and_evaluating_are_no_stalls() -> None:
     looker = Looker()
-    assert looker.wait(training(0), FIRST_STALL_S) == []
+    assert looker.wait(training(0), FIRST_STEPS_S) == []
     for other in (training(5, stage="saving"), training(5, detail="evaluating 3/8")):
         looker = stepping()
         looker.wait(other, 4 * 3600.0)
