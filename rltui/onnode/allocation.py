@@ -98,6 +98,12 @@ def is_requeued_by_slurm(job_id: str) -> bool:
     return " Requeue=1" in (_ask(["scontrol", "-o", "show", "job", job_id]) or "")
 
 
+def failed_alone(job_id: str, node: str) -> bool:
+    """Whether the accounting says that a start of the job on ``node`` alone ended because that node failed."""
+    answer = _ask(["sacct", "-X", "-D", "--noheader", "--parsable2", "--format=State,NodeList", "--jobs=%s" % job_id])
+    return any(line.startswith("NODE_FAIL") and line.endswith("|" + node) for line in (answer or "").splitlines())
+
+
 def preempts_by_requeue() -> bool:
     """Whether a preempted job of this partition is queued again; else Slurm cancels it for good."""
     partition = os.environ.get("SLURM_JOB_PARTITION", "")

@@ -6,6 +6,7 @@ import time
 from typing import Any, Dict
 
 from rltui.onnode import lost_nodes, node_evidence, rundir
+from rltui.onnode.allocation import failed_alone
 
 COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.SCRIPT_RUN, rundir.OWN_CODE)
 
@@ -55,8 +56,12 @@ def _close(attempt: str) -> None:
     """Write the end of a start that Slurm ended without leaving it time, with the node that it ended it for."""
     if rundir.read_json(os.path.join(attempt, rundir.END)) is not None:
         return
-    nodes = (rundir.read_json(os.path.join(attempt, rundir.SLURM)) or {}).get("nodes", [])
+    record = rundir.read_json(os.path.join(attempt, rundir.SLURM)) or {}
+    nodes = record.get("nodes", [])
     lost = lost_nodes.lost_here(attempt, nodes)
+    # a node that was alone leaves nobody behind who could tell
+    if not lost and len(nodes) == 1 and failed_alone(str(record.get("job_id")), nodes[0]):
+        lost = nodes
     if lost:
         reason = "node failure on %s; Slurm started the job again" % ", ".join(lost)
         rundir.write_end(attempt, "lost", None, reason, bad_nodes=dict.fromkeys(lost, node_evidence.NODE_FAILURE))

@@ -37,6 +37,8 @@ TALKERS = Path(__file__).parent / "talkers"
 SCALE = 0.005
 """Of all deadlines: a standstill of ten minutes becomes three seconds."""
 STEP_S = 0.02
+SEEN_LATE = 15
+"""Steps between two looks at what the talker prints: a node that dies takes the last ones along."""
 SCRIPT = f"""#!/bin/bash
 #SBATCH --time=01:00:00
 PYTHONPATH={TALKERS} {sys.executable} -m verl.trainer.main_ppo trainer.default_local_dir=$PWD/checkpoints \\
@@ -313,7 +315,7 @@ class Night:
         if len(trainers) != 1 or (self.pids(before) and not same_job):
             self.wrong.append(f"{fault}: {len(trainers)} trainers live, of {before.name} or {fresh.name}")
         first, _ = self._first_step(fresh) or (0, 0.0)
-        if first > self.step(before) + 1 or first <= 1:
+        if first > self.step(before) + 1 + SEEN_LATE or first <= 1:
             self.wrong.append(f"{fault}: went on at step {first} after step {self.step(before)}")
         ended = self.read("end.json", before)
         if ended.get("hung") and fault != "trainer stopped":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import TYPE_CHECKING
 
@@ -38,5 +39,9 @@ def test_faults_on_slurm_end_without_a_person_or_with_one_told(slurm_cluster: La
     spend(night, faults)
     print("\n".join(report(night.outcomes, night.wrong, FOR_A_PERSON)))
     assert night.wrong == []
+    bad = [json.loads(line) for line in (night.run.parent / ".bad-nodes.jsonl").read_text().splitlines()]
+    assert {one["reason"] for one in bad} == {"node-lost"}, (
+        "the node that crashed is remembered, and no other is blamed"
+    )
     alone = {one.fault for one in night.outcomes if one.submitted_s is not None}
     assert alone == {fault for fault in faults if fault not in FOR_A_PERSON}
