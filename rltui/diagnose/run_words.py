@@ -17,7 +17,7 @@ from rltui.diagnose.recent import EngineCounters, GpuRecord, Recent, Step
 from rltui.diagnose.silent_rules import silent_symptoms
 from rltui.diagnose.slow_rules import slow_symptoms
 from rltui.onnode import rundir
-from rltui.onnode.progress import LEAST_STEPS, STAGE_S, patience_s
+from rltui.onnode.progress import LEAST_STEPS, STAGE_S, patience_s, scale
 from rltui.watch.snapshots import EndSnapshot, HostSnapshot, StageSnapshot
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def stage_words(picture: RunPicture) -> Iterator[str]:
     """The stage, and that it lasts longer than it should: its detail names the node, bundle or role that is missing."""
     stage = picture.stage
     yield f"stage: {stage.stage} {stage.detail}"
-    usual = STAGE_S.get(stage.stage)
+    usual = STAGE_S.get(stage.stage, math.inf) * scale()
     lasted = picture.until - stage.since
-    if usual is None or not stage.since or picture.was_wanted or lasted <= usual:
+    if not stage.since or picture.was_wanted or lasted <= usual:
         return
     waiting = [name for name, state in stage.roles.items() if state != "ready"]
     missing = stage.detail or (f"not ready: {', '.join(waiting[:8])}" if waiting else "nothing says what is missing")
@@ -123,7 +123,7 @@ def metrics_words(picture: RunPicture) -> Iterator[str]:
     took_s = [later.at - before.at for before, later in itertools.pairwise(steps)]
     median = statistics.median(took_s)
     waited = picture.until - steps[-1].at
-    if waited > patience_s(took_s):
+    if waited > patience_s(took_s, scale()):
         yield f"no new step for {waited:.0f} s, a step takes {median:.0f} s"
 
 

@@ -71,5 +71,5 @@ def no_step_words(run: RunSummary) -> str:
         return ""
     minutes, seconds = divmod(int(run.no_step_s), 60)
     waited = f"{minutes // 60}h{minutes % 60:02d}" if minutes >= 60 else f"{minutes}m{seconds:02d}"
-    usual = f", usually {run.usual_step_s:.{0 if run.usual_step_s >= 10 else 1}f} s" if run.usual_step_s else ""
-    return f"no step for {waited}{usual}"
+    step = f"{run.usual_step_s:.0f}" if run.usual_step_s >= 10 else f"{run.usual_step_s:.2g}"
+    return f"no step for {waited}, usually {step} s" if run.usual_step_s else f"no step for {waited}"
