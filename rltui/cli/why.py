@@ -85,7 +85,7 @@ def _sources(names: Sequence[str]) -> Iterator[Source]:
 
 def _of_run(word: str, attempt: int) -> Said:
     from rltui.service.all_clusters import open_clusters
-    from rltui.service.attempt_differences import differences
+    from rltui.service.attempt_differences import unexplained
     from rltui.service.attempts import at_attempt
     from rltui.service.why import examine_run, nothing_found
 
@@ -93,9 +93,7 @@ def _of_run(word: str, attempt: int) -> Said:
         context, run = clusters.find(word)
         run = at_attempt(context.cluster.client, run, attempt or run.attempt)
         findings = examine_run(context, run)
-        unknown = not findings.diagnoses or findings.first_exception is not None
-        different = differences(context.cluster.client, run) if unknown and not run.is_live else None
-        return Said(findings, nothing_found(run), different if run.state != "finished" else None)
+        return Said(findings, nothing_found(run), unexplained(context.cluster.client, run, findings))
 
 
 def _print(said: Said, *, as_json: bool) -> None:

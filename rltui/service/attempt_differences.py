@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rltui.cluster.relay_client import RelayClient
+    from rltui.diagnose.diagnose import Findings
     from rltui.watch.snapshots import RunSummary
 
 READ = (rundir.STAGE, rundir.LAYOUT, rundir.SCRIPT_RUN, rundir.JOB, rundir.SLURM, rundir.PREFLIGHT)
@@ -39,6 +40,17 @@ class Differences(Struct, frozen=True, kw_only=True):
         if not self.changes:
             return [f"{head}; nothing that is written down was different there: layout, script, code, nodes, versions."]
         return [f"{head}; what is different since:", *(f"    {line}" for line in self.changes)]
+
+
+def unexplained(client: RelayClient, run: RunSummary, found: Findings) -> Differences | None:
+    """``differences`` of a run that ended for no known cause; None where there is one, or nothing went wrong.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    if run.is_live or run.state == "finished" or (found.diagnoses and found.first_exception is None):
+        return None
+    return differences(client, run)
 
 
 def differences(client: RelayClient, run: RunSummary) -> Differences | None:

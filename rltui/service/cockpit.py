@@ -154,6 +154,10 @@ class WhyReport(Struct, frozen=True, kw_only=True):
     """The cause in one sentence, or that none is known and what to collect."""
     findings: tuple[WhyFinding, ...] = ()
     """Causes first, then what followed from them."""
+    exception: tuple[str, int, str] | None = None
+    """Where no cause is known: file, line and text of the first exception, out of its wrappers."""
+    notes: tuple[str, ...] = ()
+    """What else there is to say then: the exception's frames, and what is different since the last good attempt."""
 
 
 class Cockpit(Protocol):

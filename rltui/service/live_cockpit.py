@@ -197,11 +197,14 @@ class LiveCockpit:
 
     def why(self, run_id: str) -> WhyReport:
         """Why the run died or stands still."""
-        from rltui.service.why import diagnose_run
+        from rltui.service.attempt_differences import unexplained
+        from rltui.service.why import examine_run
         from rltui.service.why_report import why_report
 
         row = self._row(run_id)
-        return why_report(row, diagnose_run(self._clusters.context(row.reader), row))
+        context = self._clusters.context(row.reader)
+        found = examine_run(context, row)
+        return why_report(row, found, unexplained(context.cluster.client, row, found))
 
     def node_report(self, run_id: str, node: str) -> str:
         """What the run's cluster remembers against a node."""

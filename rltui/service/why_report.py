@@ -4,24 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.diagnose.first_exception import as_json
 from rltui.diagnose.verdicts import SURE_ENOUGH
 from rltui.service.cockpit import WhyFinding, WhyRemedy, WhyReport
 from rltui.service.why import nothing_found
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from rltui.diagnose.diagnose import Findings
     from rltui.diagnose.verdicts import Diagnosis, Remedy
+    from rltui.service.attempt_differences import Differences
     from rltui.watch.snapshots import RunSummary
 
 EXCLUDE = "slurm.exclude"
 
 
-def why_report(run: RunSummary, diagnoses: Sequence[Diagnosis]) -> WhyReport:
-    """Return the answer to `!` for ``run`` from what was diagnosed, causes first."""
+def why_report(run: RunSummary, found: Findings, different: Differences | None = None) -> WhyReport:
+    """Return the answer to `!` for ``run`` from what was diagnosed, causes first.
+
+    Args:
+        run: The run.
+        found: Its diagnoses, and the first exception where they say too little.
+        different: What is different since the last attempt that went well.
+    """
+    first = as_json(found.first_exception) if found.first_exception is not None else None
     return WhyReport(
-        run_id=run.run_id, headline=_headline(run, diagnoses), findings=tuple(_finding(one) for one in diagnoses)
+        run_id=run.run_id,
+        headline=_headline(run, found.diagnoses),
+        findings=tuple(_finding(one) for one in found.diagnoses),
+        exception=(str(first["file"]), int(str(first["line"])), str(first["text"])) if first is not None else None,
+        notes=(*(_frames(first) if first is not None else ()), *(different.in_words() if different else ())),
     )
+
+
+def _frames(first: Mapping[str, object]) -> tuple[str, ...]:
+    frames = first["frames"]
+    return tuple(f"    {frame}" for frame in frames) if isinstance(frames, list) else ()
 
 
 def _headline(run: RunSummary, diagnoses: Sequence[Diagnosis]) -> str:

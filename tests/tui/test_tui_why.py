@@ -198,3 +198,22 @@ async def test_logs_that_cannot_be_read_are_not_read_for_ever() -> None:
         fake.failing.clear()
         await press(pilot, "r")
         await until_text(pilot, "Engine 3 ran out of GPU memory")
+
+
+async def test_without_a_cause_the_first_exception_leads_to_its_line() -> None:
+    class Unexplained(FakeCockpit):
+        def why(self, run_id: str) -> WhyReport:
+            return WhyReport(
+                run_id=run_id, headline="No known cause is in its logs.", exception=("out.log", 1043, "ValueError: no"),
+                notes=("    /w/rewards.py:7 in grade", "Attempt 1 made steps up to 40; what is different since:"),
+            )  # fmt: skip
+
+    fake = Unexplained()
+    async with cockpit(fake) as pilot:
+        await asked(pilot)
+        text = screen_text(pilot)
+        assert "ValueError: no" in text
+        assert "/w/rewards.py:7 in grade" in text
+        assert "Attempt 1 made steps up to 40" in text
+        await press(pilot, "enter")
+        await until(pilot, lambda: ("log_part", FAILED, "out.log", "1043") in fake.calls, "the line")

@@ -44,8 +44,18 @@ class WhyLine(NamedTuple):
 
 
 def why_lines(report: WhyReport, width: int, glyphs: Glyphs) -> list[WhyLine]:
-    """The headline, then each finding, causes first."""
+    """The headline, the first exception where no cause is known, then each finding, causes first."""
     lines = [WhyLine(row) for row in wrapped(report.headline, width, " ", "title")]
+    if report.exception is not None:
+        file, at, text = report.exception
+        lines.append(WhyLine(BLANK))
+        lines.append(WhyLine(line((" the first exception, out of its wrappers:", "dim"))))
+        place = (file, at) if at else None
+        lines.append(WhyLine(_evidence(file, at, text, width, glyphs), stop=True, evidence=place))
+    for note in report.notes:
+        lines.extend(
+            WhyLine(row) for row in wrapped(note.strip(), width, "   " + " " * (len(note) - len(note.lstrip())), "dim")
+        )
     for number, finding in enumerate(report.findings):
         lines.append(WhyLine(BLANK))
         lines.extend(_finding(number, finding, report.headline, width, glyphs))
