@@ -57,7 +57,7 @@ class FakeNccl:
 def channel(monkeypatch: pytest.MonkeyPatch) -> WeightChannel:
     monkeypatch.setattr(dist, "ProcessGroupNCCL", FakeNccl, raising=False)
     made = WeightChannel.__new__(WeightChannel)
-    made.name, made.device, made._rank, made._timeout_s = "learner 0", torch.device("cuda"), 0, 0.2
+    made.name, made.device, made._rank, made._world, made._timeout_s = "learner 0", torch.device("cuda"), 0, 2, 0.2
     made._meeting, made._store = "group", dist.HashStore()
     made._group = weight_channel._form_group("nccl", made._store, 0, 2, "", 0.2)
     return made
