@@ -70,7 +70,8 @@ RECOVERABLE = (
 BY_SLURM = ("requeued by an admin", "node crashed")
 """Faults after which Slurm itself starts the job again, so that nothing is to be decided."""
 
-FOR_A_PERSON = ("module missing", "out of GPU memory", "nobody knows", "cancelled", "cancelled by an admin")
+FOR_A_PERSON_HERE = ("module missing", "out of GPU memory", "nobody knows", "cancelled")
+FOR_A_PERSON = (*FOR_A_PERSON_HERE, "cancelled by an admin")
 
 
 class Place(Protocol):
@@ -365,7 +366,7 @@ def main() -> int:
         folder = Path(tempfile.mkdtemp(prefix="night-"))
         nights.append(Night(Here(folder), seed=len(nights)))
         try:
-            spend(nights[-1], chance.choices((*RECOVERABLE, *FOR_A_PERSON), weights=(*[3] * 6, *[1] * 4), k=10))
+            spend(nights[-1], chance.choices((*RECOVERABLE * 3, *FOR_A_PERSON_HERE), k=10))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         print(
