@@ -287,7 +287,9 @@ class Night:
 
     def _inject(self, fault: str) -> None:
         if fault in LAST_WORDS:
-            (self.place.folder(self.run_id) / "checkpoints/last-words").write_text(LAST_WORDS[fault])
+            planted = self.place.folder(self.run_id) / "checkpoints/planted"
+            planted.write_text(LAST_WORDS[fault])
+            planted.rename(planted.with_name("last-words"))
         elif fault == "trainer killed":
             os.kill(self.trainer(), signal.SIGKILL)
         elif fault == "trainer stopped":
