@@ -67,7 +67,8 @@ def test_sample_metrics() -> None:
 
     groups = [[sample(4, "stop"), sample(2, "stop")], [sample(4, "length"), sample(2, "stop")]]
     assert sample_metrics(groups, [[1.0, 0.0], [1.0, 1.0]]) == {
-        "reward": 0.75, "reward_std": 0.25, "response_length": 3.0, "truncated_fraction": 0.25,
+        "reward": 0.75, "reward_std": 0.25, "response_length": 3.0, "response_length_max": 4.0,
+        "truncated_fraction": 0.25,
     }  # fmt: skip
 
 
