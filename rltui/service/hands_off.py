@@ -138,9 +138,9 @@ def take(context: Context, run_path: Path) -> Record | None:
     record = decide(policy_of(told), read_records(run_path), situation)
     attempt = rundir.attempt_folder(str(run_path), run.attempt)
     if record.decision == "stop":
-        _note(run_path, attempt, record, situation.outcome)
         if situation.outcome != "finished":
             rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
+        _note(run_path, attempt, record, situation.outcome)
         return record
     _submit(context, run, record)
     _note(run_path, attempt, record, situation.outcome)
