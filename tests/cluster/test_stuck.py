@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from test_local_cluster import Shell, eventually
 
+from rltui.diagnose.slow_rules import RULES
 from rltui.onnode import processes, progress
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class Hanging:
         out, _ = self.shell.start("why", self.run, "--json").communicate(timeout=100)
         return {one["id"]: one["summary"] for one in json.loads(out)["diagnoses"]}
 
+    def accused(self) -> set[str]:
+        """The causes named, without advice on speed: on few cores one kind of role does wait for the other."""
+        return set(self.causes()) - {rule.cause for rule in RULES if rule.word != "straggler"}
+
     def stopped(self, role: str, look: Callable[[], object]) -> str:
         """Stop a role and ``look`` until ``why`` names it; what that says, after the run goes on again."""
         pid = self.pid(role)
@@ -86,7 +91,7 @@ def test_stopped_roles_are_named_and_healthy_ones_are_not(shell: Shell, tmp_path
         stream = archive.extractfile(stacks)
         assert stream is not None
         assert b"ray::Learner" in stream.read()
-    assert hanging.causes() == {}
+    assert not hanging.accused()
 
     learner = hanging.stopped(
         "learner 1", lambda: eventually(lambda: len(hanging.answers()) > 1, "the evidence of the standstill")
@@ -94,7 +99,7 @@ def test_stopped_roles_are_named_and_healthy_ones_are_not(shell: Shell, tmp_path
     assert "is stopped (state T" in learner
     assert f"learner 0 (pid {hanging.pid('learner 0')} on " in learner
     assert "waits for it in all_" in learner
-    assert hanging.causes() == {}, "it goes on, and what was seen is of the past"
+    assert not hanging.accused(), "it goes on, and what was seen is of the past"
     (asked,) = hanging.events("evidence")
     assert asked["text"].startswith("no new step for ")
 

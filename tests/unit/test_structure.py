@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -62,3 +63,9 @@ def test_most_functions_fit_on_a_card(room: str, capsys: pytest.CaptureFixture[s
     with capsys.disabled():
         print(f"\n{room}: {share:.1%} of {len(functions)} functions have at most {SHORT_FUNCTION} lines\n{worst}")
     assert share >= SHORT_SHARE, worst
+
+
+def test_every_test_file_has_a_name_of_its_own() -> None:
+    """The folders of ``tests`` are no packages: of two files of one name pytest collects one and refuses the other."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert not [name for name, count in names.items() if count > 1]
