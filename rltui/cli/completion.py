@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from rltui.cli.output import print_lines
-from rltui.cli.verbs import VERBS, load
+from rltui.cli.verbs import load
 from rltui.errors import UsageError
+from rltui.service.verb_table import VERBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import rltui
-from rltui.cli.verbs import BY_NAME, EXIT_CODES, VERBS, run_verb, wants_json
+from rltui.cli.verbs import BY_NAME, EXIT_CODES, run_verb, wants_json
 from rltui.errors import RltuiError, UsageError
+from rltui.service.verb_table import VERBS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The table of verbs; only the module of the verb that is run is imported."""
+"""Parsing and running a verb of the table; only the module of the verb that is run is imported."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from msgspec import Struct
+from rltui.service.verb_table import VERBS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rltui.service.verb_table import Verb
 
 
 class VerbModule(Protocol):
@@ -24,59 +26,6 @@ class VerbModule(Protocol):
     def run(self, options: argparse.Namespace) -> int:
         """Do it; returns the exit code."""
 
-
-class Verb(Struct, frozen=True):
-    """One verb: its name, the module that does it, and a line of help."""
-
-    name: str
-    module: str
-    help: str
-
-
-VERBS = (
-    Verb("launch", "launch", "check a layout and start a run of it"),
-    Verb("ps", "ps", "list runs"),
-    Verb("show", "show", "everything about one run"),
-    Verb("gpus", "gpus", "every GPU of a run with its role and process"),
-    Verb("actors", "actors", "Ray's actors of a run: state, node, restarts, why they died"),
-    Verb("queues", "queues", "queues of a run's trainer and of its scheduler"),
-    Verb("metrics", "metrics", "the metrics of a run"),
-    Verb("events", "events", "what happened to a run, and when"),
-    Verb("history", "history", "where a run's time went: attempts, queues, goodput, what each loss cost"),
-    Verb("logs", "logs", "print or follow the log of a run"),
-    Verb("why", "why", "say why a run died, or what went wrong in any log"),
-    Verb("bundle", "bundle", "all that is known of a run as one file to attach to a bug report, without secrets"),
-    Verb("fix", "fix", "mend what ended or holds up a run, and start it again from its newest checkpoint"),
-    Verb("auto", "auto", "let a run go on by itself after faults that a new attempt mends"),
-    Verb("export", "export", "write a run's checkpoint as a Hugging Face folder"),
-    Verb("attach", "attach", "open the cockpit on one run"),
-    Verb("adopt", "adopt", "make a run of a job or process that rltui did not start"),
-    Verb("release-run", "release_run", "forget an adopted run; its job goes on"),
-    Verb("cancel", "cancel", "end a run"),
-    Verb("resubmit", "resubmit", "start a run again from its newest checkpoint"),
-    Verb("requeue", "requeue", "queue a running Slurm job again under the same id"),
-    Verb("hold", "hold", "keep a pending Slurm job from starting"),
-    Verb("release", "release", "let a held Slurm job start"),
-    Verb("update", "update", "change the time limit or excluded nodes of a waiting Slurm job"),
-    Verb("check", "check", "say what cannot work in a layout (also: rltui --check FILE…)"),
-    Verb("draw", "draw", "draw who sits on which GPU"),
-    Verb("mem", "mem", "estimate what each role takes of its GPUs, moment by moment"),
-    Verb("plan", "plan", "propose the best layouts for a model and GPUs"),
-    Verb("nodes", "nodes", "partitions and nodes of a Slurm cluster, and which GPUs are free"),
-    Verb("render", "render", "print the Slurm job script that a launch would submit"),
-    Verb("layouts", "layouts", "list the presets"),
-    Verb("diff", "diff", "say in which keys two layouts differ"),
-    Verb("import", "import_", "read another system's launch script into a layout, without running it"),
-    Verb("explain", "explain", "tell the story behind a finding's code"),
-    Verb("schema", "schema", "print the JSON Schema of layouts, for editors"),
-    Verb("clusters", "clusters", "list the clusters, and say where each of their settings comes from"),
-    Verb("setup", "setup", "describe a cluster to rltui, which finds most of it out by itself"),
-    Verb("notify", "notify", "say who is told of a cluster's runs and how, or try it"),
-    Verb("doctor", "doctor", "test every link to a cluster, and measure it"),
-    Verb("demo", "demo", "watch a tiny model learn on this machine"),
-    Verb("info", "info", "where rltui keeps its things and what is installed"),
-    Verb("completion", "completion", "print shell completion for bash, zsh or tcsh"),
-)
 
 BY_NAME = {verb.name: verb for verb in VERBS}
 

@@ -174,6 +174,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     @on(messages.ReviewFetched)
     @on(messages.LogPartFetched)
     @on(messages.JobsFetched)
+    @on(messages.ShellHeard)
     def route(self, message: CockpitMessage) -> None:
         """Hand a message to every screen; each takes what concerns it."""
         for screen in self.screen_stack:
@@ -247,9 +248,13 @@ class CockpitApp(App[int], inherit_bindings=False):
         else:
             self.say(commands.no_run(name), "warning")
 
-    def _open_run(self, run_id: str, tab: int = 0) -> None:
+    def go_home(self) -> None:
+        """Go back to the list of runs."""
         while self.top is not None and not isinstance(self.top, RunsScreen):
             self.pop_screen()
+
+    def _open_run(self, run_id: str, tab: int = 0) -> None:
+        self.go_home()
         self.open("run", run_id, self.pictures.summary(run_id), self.pictures.run(run_id), tab)
 
     def open_evidence(self, run_id: str, name: str, line: int) -> None:

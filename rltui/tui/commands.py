@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
+
+from rltui.service import verb_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-VERBS: dict[str, str] = {
+OWN: dict[str, str] = {
     "launch": "preset",
     "open": "run",
+    "attach": "run",
     "why": "run",
     "fix": "run",
     "auto": "run",
@@ -26,8 +30,11 @@ VERBS: dict[str, str] = {
     "metrics": "run",
     "logs": "run",
     "events": "run",
+    "history": "run",
+    "ps": "",
     "clusters": "",
     "jobs": "",
+    "adopt": "",
     "connect": "cluster",
     "keys": "",
     "theme": "theme",
@@ -35,9 +42,15 @@ VERBS: dict[str, str] = {
     "help": "",
     "quit": "",
 }
-"""Verb → what its argument names."""
+"""Verb that has a screen or a key of its own → what its argument names."""
 
-NEEDS_ARGUMENT = ("open", "theme", "connect")
+SHELL = {verb.name: verb for verb in verb_table.VERBS}
+"""The verbs of the shell. What is not in ``OWN``, or is typed with options, is run as there."""
+
+VERBS: dict[str, str] = {**{name: verb.takes for name, verb in SHELL.items()}, **OWN}
+"""Every verb → what its argument names."""
+
+NEEDS_ARGUMENT = ("open", "attach", "theme", "connect")
 
 ABBREVIATIONS = {"q": "quit"}
 """What fingers type, though it begins several verbs."""
@@ -45,7 +58,7 @@ ABBREVIATIONS = {"q": "quit"}
 KEY_OF = {"less-memory": "lower_memory", "keys": "help"}
 """Verbs that do what the key with another id does."""
 
-TABS = ("gpus", "actors", "queues", "metrics", "logs", "events")
+TABS = ("gpus", "actors", "queues", "metrics", "logs", "events", "history")
 """Verbs that open a tab of a run."""
 
 
@@ -55,23 +68,45 @@ class Command(NamedTuple):
     verb: str = ""
     argument: str = ""
     problem: str = ""
+    words: tuple[str, ...] | None = None
+    """What follows the verb where it is to be run as in the shell."""
 
 
 def parse(text: str) -> Command:
-    """Read a command: a verb or the beginning of just one, and at most one argument."""
-    words = text.split()
-    if not words:
+    """Read a command: a verb or the beginning of just one, and what follows it."""
+    try:
+        first, *words = shlex.split(text) or [""]
+    except ValueError as error:
+        return Command(problem=f"this cannot be read: {error}")
+    if not first:
         return Command()
-    words[0] = ABBREVIATIONS.get(words[0], words[0])
-    fitting = [verb for verb in VERBS if verb.startswith(words[0])]
-    verb = words[0] if words[0] in VERBS else fitting[0] if len(fitting) == 1 else ""
+    first = ABBREVIATIONS.get(first, first)
+    fitting = [verb for verb in VERBS if verb.startswith(first)]
+    verb = first if first in VERBS else fitting[0] if len(fitting) == 1 else ""
     if not verb:
-        return Command(problem=f"no command {words[0]!r}{_near(words[0])}")
-    if len(words) > 2 or (len(words) == 2 and not VERBS[verb]):
-        return Command(problem=f"{verb} takes {'one ' + VERBS[verb] if VERBS[verb] else 'nothing'}")
-    if len(words) == 1 and verb in NEEDS_ARGUMENT:
-        return Command(problem=f"{verb} what? Name a {VERBS[verb]}")
-    return Command(verb, words[1] if len(words) == 2 else "")
+        return Command(problem=f"no command {first!r}{_near(first)}")
+    if verb in OWN and len(words) <= bool(OWN[verb]) and not any(word.startswith("-") for word in words):
+        if not words and verb in NEEDS_ARGUMENT:
+            return Command(problem=f"{verb} what? Name a {OWN[verb]}")
+        return Command(verb, "".join(words))
+    if verb not in SHELL:
+        return Command(problem=f"{verb} takes {'one ' + OWN[verb] if OWN[verb] else 'nothing'}")
+    if SHELL[verb].use == "terminal":
+        return Command(problem=f"{verb} needs a terminal of its own: rltui {verb} in another window")
+    return Command(verb, words=tuple(words))
+
+
+def filled(command: Command, current: Mapping[str, str]) -> tuple[str, ...]:
+    """The verb and its words, with the run or cluster that is looked at where the verb takes one and none is named.
+
+    Args:
+        command: One that is run as in the shell.
+        current: Kind of argument → what is looked at.
+    """
+    words = command.words or ()
+    named = bool(words) and not words[0].startswith("-")
+    here = "" if named else current.get(SHELL[command.verb].takes, "")
+    return (command.verb, *filter(None, (here,)), *words)
 
 
 def _near(word: str) -> str:

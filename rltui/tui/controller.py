@@ -1,8 +1,8 @@
 """The only file of the cockpit that calls services: every call runs in a thread, every answer is a message.
 
 Threads that call at the same time: one for the list of runs, one for the watched run, one for reviews and previews,
-one for what reads logs, one for actions, one for a cluster that needs somebody, one that tells people. A newer question
-replaces one that waits; actions are all done, in order.
+one for what reads logs, one for actions, one a verb of the shell that only reads, one for a cluster that needs somebody,
+one that tells people. A newer question replaces one that waits; actions are all done, in order.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rltui.errors import RltuiError
 from rltui.service.herald import Herald
+from rltui.service.shell import ShellCommand
 from rltui.tui import messages
 from rltui.tui.lanes import Lane, Poller, timed
 from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
@@ -188,6 +189,23 @@ class Controller:
     def adopt(self, cluster: str, job_id: str) -> None:
         """Make a run of a job: :class:`~rltui.tui.messages.Adopted`."""
         self._act(f"adopt {job_id}", lambda: messages.Adopted(self._cockpit.adopt(cluster, job_id)))
+
+    def shell(self, words: tuple[str, ...], columns: int, changes: bool) -> ShellCommand:
+        """Run a verb of the shell: :class:`~rltui.tui.messages.ShellHeard` tells of what it prints, and of its end.
+
+        One that changes something is an action: done in its turn, and never torn. Others wait for nothing.
+        """
+        command = ShellCommand(words, columns)
+
+        def call() -> messages.ShellHeard:
+            command.run(lambda: self._post(messages.ShellHeard(command)))
+            return messages.ShellHeard(command)
+
+        if changes:
+            self._act(f"rltui {words[0]}", call)
+        else:
+            Lane("rltui-shell", newest_only=True).ask(lambda: self._answer(f"rltui {words[0]}", call))
+        return command
 
     def tell(self, event: Event) -> None:
         """Tell people beside this terminal; what did not work is said: :class:`~rltui.tui.messages.NotTold`."""

@@ -84,6 +84,9 @@ class Host(Protocol):
     def open(self, place: str, *args: object) -> None:
         """Open a screen of the table of places."""
 
+    def go_home(self) -> None:
+        """Go back to the list of runs."""
+
     def open_run(self, name: str, tab: int = 0) -> None:
         """Open a run by id or the beginning of one, at a tab."""
 

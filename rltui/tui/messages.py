@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.doors import PendingQuestion
     from rltui.service.herald import Event
+    from rltui.service.shell import ShellCommand
     from rltui.tui.refresh import Source
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
@@ -214,6 +215,18 @@ class Adopted(CockpitMessage):
     def __init__(self, run_id: str) -> None:
         super().__init__()
         self.run_id = run_id
+
+
+class ShellHeard(CockpitMessage):
+    """A verb of the shell printed more, or ended."""
+
+    def __init__(self, command: ShellCommand) -> None:
+        super().__init__()
+        self.command = command
+
+    def can_replace(self, message: Message) -> bool:
+        """The command itself has all that it printed."""
+        return isinstance(message, ShellHeard) and message.command is self.command
 
 
 class RequestFailed(CockpitMessage):

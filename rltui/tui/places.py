@@ -16,6 +16,7 @@ PLACES: dict[str, str] = {
     "clusters": "ClustersScreen",
     "jobs": "JobsScreen",
     "help": "HelpScreen",
+    "output": "OutputScreen",
 }
 """Module below ``rltui.tui.screens`` → the class of its screen."""
 

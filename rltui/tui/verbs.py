@@ -18,9 +18,16 @@ if TYPE_CHECKING:
 
 
 def complete(app: Host, text: str) -> str:
-    """Complete a command with the runs, clusters and themes there are."""
+    """Complete a command with the runs, clusters, presets and themes there are."""
     clusters = [cluster.name for cluster in app.pictures.clusters]
-    return commands.complete(text, {"run": app.pictures.ids, "cluster": clusters, "theme": list(theme.NAMES)})
+    choices = {"run": app.pictures.ids, "cluster": clusters, "theme": list(theme.NAMES), "preset": _presets()}
+    return commands.complete(text, choices)
+
+
+def _presets() -> list[str]:
+    from rltui.layout.presets import preset_files
+
+    return [name for name, _ in preset_files()]
 
 
 def obey(app: Host, text: str) -> None:
@@ -29,9 +36,12 @@ def obey(app: Host, text: str) -> None:
     verb, argument = command.verb, command.argument
     if command.problem:
         app.say(command.problem, "warning")
+    elif command.words is not None:
+        words = commands.filled(command, _current(app))
+        app.open("output", words, commands.SHELL[verb].changes(words))
     elif verb in commands.TABS:
         _tab(app, verb, argument)
-    elif verb in _DIRECT and (argument or verb in ("clusters", "jobs", "quit")):
+    elif verb in _DIRECT and (argument or not commands.OWN[verb]):
         _DIRECT[verb](app, argument)
     elif verb == "launch":
         app.open("launch", argument)
@@ -70,14 +80,20 @@ def _tab(app: Host, tab: str, name: str) -> None:
     if not name and isinstance(app.screen, RunScreen):
         app.screen.open_tab(NUMBERS[tab])
         return
-    target: RunSummary | None = getattr(app.screen, "target", None)
-    if not name and target is not None:
-        name = target.run_id
+    name = name or _current(app)["run"]
     run_id = commands.resolve(name, app.pictures.ids) if name else ""
     if run_id:
         app.open_run(run_id, NUMBERS[tab])
     else:
         app.say(commands.no_run(name), "warning")
+
+
+def _current(app: Host) -> dict[str, str]:
+    """What the screen is about: its run, or the one that is selected, and that one's cluster."""
+    target: RunSummary | None = getattr(app.screen, "target", None)
+    run_id = target.run_id if target is not None else str(getattr(app.screen, "run_id", ""))
+    run = target or app.pictures.summary(run_id)
+    return {"run": run_id, "cluster": run.cluster if run is not None else ""}
 
 
 def _question(app: Host, action: Action, name: str) -> None:
@@ -100,6 +116,9 @@ _DIRECT: dict[str, Callable[[Host, str], None]] = {
     "connect": _connect,
     "clusters": lambda app, _: app.open("clusters"),
     "jobs": lambda app, _: app.open("jobs"),
+    "adopt": lambda app, _: app.open("jobs"),
+    "ps": lambda app, _: app.go_home(),
+    "attach": lambda app, name: app.open_run(name),
     "quit": lambda app, _: app.leave(),
     "cancel": lambda app, name: _question(app, "cancel", name),
     "resubmit": lambda app, name: _question(app, "resubmit", name),

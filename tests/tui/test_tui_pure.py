@@ -278,7 +278,8 @@ def test_freshness(age_s: float, word: str) -> None:
     [
         ("", "", "", ""),
         ("launch", "launch", "", ""),
-        ("la local/x", "launch", "local/x", ""),
+        ("lau local/x", "launch", "local/x", ""),
+        ("la local/x", "", "", "launch, layouts?"),
         ("cancel grpo", "cancel", "grpo", ""),
         ("q", "quit", "", ""),
         ("o", "", "", "open what"),
@@ -297,7 +298,10 @@ def test_commands(text: str, verb: str, argument: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("text", "completed"),
     [
-        ("la", "launch "),
+        ("lau", "launch "),
+        ("la", "la"),
+        ("dra", "draw "),
+        ("show gr", "show grpo-"),
         ("zzz", "zzz"),
         ("open gr", "open grpo-"),
         ("open grpo-a", "open grpo-abc"),

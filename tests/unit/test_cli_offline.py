@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rltui.cli.main import main
-from rltui.cli.verbs import VERBS, load, parser_for
+from rltui.cli.verbs import load, parser_for
+from rltui.service.verb_table import VERBS
 
 TINY = "local/grpo-tiny"
 

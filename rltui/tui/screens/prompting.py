@@ -95,7 +95,7 @@ class Prompting:
 
     def ask_command(self) -> None:
         """Type a command."""
-        self.ask("command", ":", hint="launch open why cancel resubmit …", complete=self._screen.cockpit.complete)
+        self.ask("command", ":", hint="any verb of the shell; tab completes", complete=self._screen.cockpit.complete)
 
     def ask_changes(self, ask: Ask) -> None:
         """Ask which keys a resubmission is to change; its preview follows."""

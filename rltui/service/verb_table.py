@@ -1,0 +1,113 @@
+"""The table of the shell's verbs: the parser, the completion and the cockpit's ``:`` all read it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class Verb(Struct, frozen=True):
+    """One verb of the shell.
+
+    Attributes:
+        name: What is typed.
+        module: Of ``rltui.cli``; it does the verb.
+        help: A line of help.
+        takes: What its first word names; empty where that is nothing that can be listed.
+        use: Whether it only reads, changes something, or needs a terminal of its own because it asks or draws.
+        changing: Options with which a verb that else only reads changes something.
+    """
+
+    name: str
+    module: str
+    help: str
+    takes: Literal["", "run", "cluster", "preset"] = ""
+    use: Literal["reads", "changes", "terminal"] = "reads"
+    changing: tuple[str, ...] = ()
+
+    def changes(self, words: tuple[str, ...]) -> bool:
+        """Whether the verb changes something when it is called with ``words``."""
+        return self.use == "changes" or any(word.partition("=")[0] in self.changing for word in words)
+
+
+VERBS = (
+    Verb("launch", "launch", "check a layout and start a run of it", takes="preset", use="changes"),
+    Verb("ps", "ps", "list runs"),
+    Verb("show", "show", "everything about one run", takes="run"),
+    Verb("gpus", "gpus", "every GPU of a run with its role and process", takes="run"),
+    Verb("actors", "actors", "Ray's actors of a run: state, node, restarts, why they died", takes="run"),
+    Verb("queues", "queues", "queues of a run's trainer and of its scheduler", takes="run"),
+    Verb("metrics", "metrics", "the metrics of a run", takes="run"),
+    Verb("events", "events", "what happened to a run, and when", takes="run"),
+    Verb("history", "history", "where a run's time went: attempts, queues, goodput, what each loss cost", takes="run"),
+    Verb("logs", "logs", "print or follow the log of a run", takes="run"),
+    Verb("why", "why", "say why a run died, or what went wrong in any log", takes="run"),
+    Verb(
+        "bundle",
+        "bundle",
+        "all that is known of a run as one file to attach to a bug report, without secrets",
+        takes="run",
+    ),
+    Verb(
+        "fix",
+        "fix",
+        "mend what ended or holds up a run, and start it again from its newest checkpoint",
+        takes="run",
+        use="changes",
+    ),
+    Verb("auto", "auto", "let a run go on by itself after faults that a new attempt mends", takes="run", use="changes"),
+    Verb("export", "export", "write a run's checkpoint as a Hugging Face folder", takes="run", use="changes"),
+    Verb("attach", "attach", "open the cockpit on one run", takes="run", use="terminal"),
+    Verb("adopt", "adopt", "make a run of a job or process that rltui did not start", use="changes"),
+    Verb("release-run", "release_run", "forget an adopted run; its job goes on", takes="run", use="changes"),
+    Verb("cancel", "cancel", "end a run", takes="run", use="changes"),
+    Verb("resubmit", "resubmit", "start a run again from its newest checkpoint", takes="run", use="changes"),
+    Verb("requeue", "requeue", "queue a running Slurm job again under the same id", takes="run", use="changes"),
+    Verb("hold", "hold", "keep a pending Slurm job from starting", takes="run", use="changes"),
+    Verb("release", "release", "let a held Slurm job start", takes="run", use="changes"),
+    Verb(
+        "update", "update", "change the time limit or excluded nodes of a waiting Slurm job", takes="run", use="changes"
+    ),
+    Verb(
+        "check",
+        "check",
+        "say what cannot work in a layout (also: rltui --check FILE…)",
+        takes="preset",
+        changing=("--write",),
+    ),
+    Verb("draw", "draw", "draw who sits on which GPU", takes="preset"),
+    Verb("mem", "mem", "estimate what each role takes of its GPUs, moment by moment", takes="preset"),
+    Verb("plan", "plan", "propose the best layouts for a model and GPUs"),
+    Verb(
+        "nodes",
+        "nodes",
+        "partitions and nodes of a Slurm cluster, and which GPUs are free",
+        takes="cluster",
+        changing=("--forget",),
+    ),
+    Verb("render", "render", "print the Slurm job script that a launch would submit", takes="preset"),
+    Verb("layouts", "layouts", "list the presets"),
+    Verb("diff", "diff", "say in which keys two layouts differ", takes="preset"),
+    Verb(
+        "import",
+        "import_",
+        "read another system's launch script into a layout, without running it",
+        changing=("--output",),
+    ),
+    Verb("explain", "explain", "tell the story behind a finding's code"),
+    Verb("schema", "schema", "print the JSON Schema of layouts, for editors"),
+    Verb(
+        "clusters",
+        "clusters",
+        "list the clusters, and say where each of their settings comes from",
+        takes="cluster",
+        changing=("--trust",),
+    ),
+    Verb("setup", "setup", "describe a cluster to rltui, which finds most of it out by itself", use="terminal"),
+    Verb("notify", "notify", "say who is told of a cluster's runs and how, or try it", changing=("--test",)),
+    Verb("doctor", "doctor", "test every link to a cluster, and measure it", takes="cluster", changing=("--nodes",)),
+    Verb("demo", "demo", "watch a tiny model learn on this machine", use="terminal"),
+    Verb("info", "info", "where rltui keeps its things and what is installed"),
+    Verb("completion", "completion", "print shell completion for bash, zsh or tcsh"),
+)

@@ -1,0 +1,151 @@
+"""What a verb of the shell prints, as a text to scroll in; one that changes something waits for ``y`` first."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, ClassVar
+
+from rltui.tui import keys, messages
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.spans import clean, line
+from rltui.tui.widgets.list_pane import ListPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.widget import Widget
+
+    from rltui.service.shell import ShellCommand
+    from rltui.tui.messages import CockpitMessage
+    from rltui.tui.spans import Line, Span
+
+
+class _Text(ListPane):
+    """The lines that were printed."""
+
+    has_cursor = False
+
+    def __init__(self) -> None:
+        super().__init__(id="output")
+        self.lines: tuple[str, ...] = ()
+        self.note = ""
+
+    def count(self) -> int:
+        return len(self.lines)
+
+    def row(self, index: int) -> Line:
+        return line(f" {clean(self.lines[index])}")
+
+    def empty(self) -> Sequence[Line]:
+        return [line((f" {self.note}", "dim"))]
+
+
+def _waits(context: keys.KeyContext) -> str:
+    return keys.may_change(context) or context.problem
+
+
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "output",
+            (
+                keys.Key("yes", ("y",), "do it", "Run a command that changes something.", 1, _waits, quiet=True),
+                keys.Key("copy", ("Y",), "copy", "Copy the text.", 2),
+            ),
+        ),
+        keys.LIST,
+        keys.EVERYWHERE,
+    ),
+    back="close",
+)
+
+
+class OutputScreen(CockpitScreen, inherit_bindings=False):
+    """Runs a verb and shows what it prints; leaving the screen ends one that only reads.
+
+    Args:
+        words: The verb and its words.
+        changes: Whether it changes something, and so waits for ``y`` and goes on when the screen is left.
+    """
+
+    KEYS: ClassVar[keys.KeyTable] = KEYS
+
+    def __init__(self, words: tuple[str, ...], changes: bool = False) -> None:
+        super().__init__()
+        self._words = words
+        self._changes = self._waits = changes
+        self._text = _Text()
+        self.command: ShellCommand | None = None
+
+    def body(self) -> Sequence[Widget]:
+        """The text."""
+        return [self._text]
+
+    def on_mount(self) -> None:
+        """Begin, or say what would be done."""
+        super().on_mount()
+        if self._waits:
+            self._text.note = f"`{self._said}` changes something: y does it, esc does not"
+        else:
+            self._start()
+
+    def on_unmount(self) -> None:
+        """Nobody reads it any more."""
+        if self.command is not None and not self._changes:
+            self.command.stop()
+
+    def _start(self) -> None:
+        self._waits = False
+        self._text.note = ""
+        self.command = self.cockpit.controller.shell(self._words, max(40, self.app.size.width - 1), self._changes)
+        self._text.repaint()
+
+    @property
+    def _said(self) -> str:
+        return f"rltui {shlex.join(self._words)}"
+
+    def receive(self, message: CockpitMessage) -> None:
+        """Take what was printed."""
+        if isinstance(message, messages.ShellHeard) and message.command is self.command:
+            self.catch_up()
+            self.tick()
+
+    def catch_up(self) -> None:
+        """Show all that was printed; at the end of the text the end stays in sight."""
+        if self.command is not None:
+            follows = 0 < len(self._text.lines) <= self._text.top + self._text.room < len(self.command.lines)
+            self._text.lines = self.command.lines
+            self._text.note = "nothing was printed" if self.command.exit_code is not None else ""
+            if follows:
+                self._text.go_to_end()
+            self._text.repaint()
+
+    def crumbs(self) -> Sequence[str]:
+        """The command."""
+        return [self._said]
+
+    def state_spans(self) -> Sequence[Span]:
+        """How it stands."""
+        if self.command is None:
+            return [("waits for y", "attention")]
+        if self.command.exit_code is None:
+            return [("runs", "dim")]
+        said = f"exit code {self.command.exit_code} after {self.command.took_s:.1f} s"
+        return [(said, "attention" if self.command.exit_code else "dim")]
+
+    def key_context(self) -> keys.KeyContext:
+        """Whether it waits for a yes."""
+        problem = "" if self._waits else "it waits for no answer"
+        return keys.KeyContext(readonly=self.cockpit.readonly, problem=problem)
+
+    def mover(self) -> ListPane:
+        """The text."""
+        return self._text
+
+    def do_yes(self) -> None:
+        """Run it."""
+        self._start()
+
+    def do_copy(self) -> None:
+        """Copy the text."""
+        self.cockpit.copy("\n".join(self._text.lines), "text")

@@ -1,0 +1,109 @@
+"""``:`` takes the verbs of the shell, all of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pictures import cockpit, enter, flushed, press, screen_text, until
+
+from rltui.service.shell import ShellCommand
+from rltui.service.verb_table import VERBS
+from rltui.tui import commands
+from rltui.tui.screens.output import OutputScreen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rltui.tui.app import CockpitApp
+
+REFUSED = ("no command", "cannot be done", "takes ")
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+async def test_every_verb_of_the_shell_is_taken(verb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cockpit() as pilot:
+        app: CockpitApp = pilot.app
+        said: list[str] = []
+        ran: list[tuple[str, ...]] = []
+        monkeypatch.setattr(app, "say", lambda text, *_: said.append(text))
+        monkeypatch.setattr(app.controller, "shell", lambda words, *_: ran.append(words) or ShellCommand(words))
+        app.obey(f"{verb.name} {app.pictures.ids[0]}" if verb.name == "attach" else verb.name)
+        await flushed(pilot)
+        assert not [text for text in said if any(word in text for word in REFUSED)]
+        on_output = isinstance(app.screen, OutputScreen)
+        assert on_output == (verb.name not in commands.OWN and verb.use != "terminal")
+        assert bool(ran) == (on_output and verb.use == "reads")
+        if ran and verb.takes == "run":
+            assert ran == [(verb.name, app.pictures.ids[0])]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("show", ("show", "grpo-1")),
+        ("show --memory", ("show", "grpo-1", "--memory")),
+        ("show coin-2 --json", ("show", "coin-2", "--json")),
+        ("gpus --json", ("gpus", "grpo-1", "--json")),
+        ("doctor", ("doctor", "hpc")),
+        ("doctor lab", ("doctor", "lab")),
+        ("draw local/grpo-tiny 'train.note=a b'", ("draw", "local/grpo-tiny", "train.note=a b")),
+        ("clusters hpc", ("clusters", "hpc")),
+        ("schema", ("schema",)),
+    ],
+)
+def test_what_is_looked_at_stands_in_where_nothing_is_named(text: str, words: tuple[str, ...]) -> None:
+    command = commands.parse(text)
+    assert command.problem == ""
+    assert commands.filled(command, {"run": "grpo-1", "cluster": "hpc"}) == words
+
+
+def test_options_that_change_something_are_known() -> None:
+    nodes, check = commands.SHELL["nodes"], commands.SHELL["check"]
+    assert nodes.changes(("hpc", "--forget=n1"))
+    assert not nodes.changes(("hpc",))
+    assert check.changes(("x.yaml", "--fix", "--write"))
+
+
+async def test_a_verb_that_reads_shows_what_it_prints_and_leaves_with_escape() -> None:
+    async with cockpit(size=(100, 30)) as pilot:
+        await enter(pilot, ":explain P105\n")
+        screen = pilot.app.screen
+        assert isinstance(screen, OutputScreen)
+        await until(pilot, lambda: screen.command.exit_code is not None, "the end of the verb")
+        await until(pilot, lambda: "exit code 0" in screen_text(pilot), "the exit code on the screen")
+        assert "P105 (error)" in screen_text(pilot)
+        await press(pilot, "G", "Y", "escape")
+        assert not isinstance(pilot.app.screen, OutputScreen)
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+async def test_a_verb_that_changes_something_waits_for_a_yes(readonly: bool) -> None:
+    async with cockpit(readonly=readonly, size=(100, 30)) as pilot:
+        await enter(pilot, ":hold no-such-run\n")
+        screen = pilot.app.screen
+        assert "changes something" in screen_text(pilot)
+        assert screen.command is None
+        await press(pilot, "y")
+        if readonly:
+            assert screen.command is None
+            return
+        await until(pilot, lambda: screen.command.exit_code is not None, "the end of the verb")
+        assert screen.command.exit_code == 2
+        assert any("no-such-run" in line for line in screen.command.lines)
+
+
+def test_a_verb_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    pipe = tmp_path / "waits.yaml"
+    os.mkfifo(pipe)
+    command = ShellCommand(("draw", str(pipe)))
+    thread = threading.Thread(target=command.run, args=(lambda: None,))
+    thread.start()
+    writer = os.open(pipe, os.O_WRONLY)  # opens when the verb reads
+    command.stop()
+    thread.join(30)
+    os.close(writer)
+    assert not thread.is_alive()
+    assert command.exit_code == 130
