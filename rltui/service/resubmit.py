@@ -20,6 +20,7 @@ from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.actions import cancel
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, newest_checkpoint_step, start_words
+from rltui.service.interrupted import note_replacement
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
 from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.run_jobs import write_last_word
@@ -133,6 +134,8 @@ def resubmit(
         for finding in _bad_nodes(context, run, change):
             tell(finding)
     if run.is_live:
+        if cancel_first:
+            note_replacement(context, run, overrides, exclude)
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
     launched = submit_attempt(

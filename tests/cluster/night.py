@@ -94,14 +94,19 @@ class Place(Protocol):
 
 
 class Here:
-    """This machine's own cluster."""
+    """This machine's own cluster.
+
+    Args:
+        folder: For all that belongs to it.
+        hands_off: Whether its runs go on by themselves.
+    """
 
     faults: tuple[str, ...] = ()
 
-    def __init__(self, folder: Path) -> None:
-        self.home = folder
+    def __init__(self, folder: Path, *, hands_off: bool = True) -> None:
+        self.home, self._auto = folder, ("--auto",) * hands_off
         own = {"RLTUI_RUN_ROOT": "runs", "RLTUI_STATE_DIR": "state", "RLTUI_CONFIG_DIR": "config"}
-        self._environment = {
+        self.environment = {
             **os.environ,
             **{name: str(folder / value) for name, value in own.items()},
             "PYTHONPATH": str(ROOT),
@@ -124,14 +129,14 @@ class Here:
     def rltui(self, *words: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "rltui", *words],
-            capture_output=True, text=True, check=False, cwd=self.home, env=self._environment,
+            capture_output=True, text=True, check=False, cwd=self.home, env=self.environment,
             stdin=subprocess.DEVNULL, timeout=120,
         )  # fmt: skip
         assert done.returncode == 0, f"rltui {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def launch(self) -> str:
-        return self.rltui("launch", "--script", "night.sh", "--gpus-per-node", "0", "--auto").split()[-1]
+        return self.rltui("launch", "--script", "night.sh", "--gpus-per-node", "0", *self._auto).split()[-1]
 
     def run_path(self, run_id: str) -> Path:
         return self.home / "runs" / run_id
@@ -166,7 +171,7 @@ class There(Here):
         super().__init__(folder)
         self.lab = lab
         (folder / "config/clusters.yaml").write_text(PROFILE)
-        self._environment |= {"RLTUI_SSH_CONFIG": str(lab.ssh_settings().config)}
+        self.environment |= {"RLTUI_SSH_CONFIG": str(lab.ssh_settings().config)}
         self._alice = Path(lab.folder, "home", "alice")
 
     def launch(self) -> str:
@@ -360,6 +365,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", metavar="FAULT", help="of the faults these")
     options = parser.parse_args()
     until = time.monotonic() + options.hours * 3600
     nights: list[Night] = []
@@ -368,20 +374,14 @@ def main() -> int:
         folder = Path(tempfile.mkdtemp(prefix="night-"))
         nights.append(Night(Here(folder), seed=len(nights)))
         try:
-            spend(nights[-1], chance.choices((*RECOVERABLE * 3, *FOR_A_PERSON_HERE), k=10))
-        finally:
+            spend(nights[-1], chance.choices(options.only or (*RECOVERABLE * 3, *FOR_A_PERSON_HERE), k=10))
+        except AssertionError as error:
+            nights[-1].wrong.append(f"{error}; its files: {folder}")
+        else:
             shutil.rmtree(folder, ignore_errors=True)
-        print(
-            "\n".join(
-                report(
-                    [one for night in nights for one in night.outcomes],
-                    [line for night in nights for line in night.wrong],
-                    FOR_A_PERSON,
-                )
-            ),
-            end="\n\n",
-            flush=True,
-        )
+        outcomes = [one for night in nights for one in night.outcomes]
+        wrong = [line for night in nights for line in night.wrong]
+        print("\n".join(report(outcomes, wrong, FOR_A_PERSON)), end="\n\n", flush=True)
     return 1 if any(night.wrong for night in nights) else 0
 
 
