@@ -24,7 +24,7 @@ from rltui.service.interrupted import note_replacement
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
 from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.run_jobs import write_last_word
-from rltui.service.script_changes import changed_script, newest_step, resumed
+from rltui.service.script_changes import changed_script, newest_checkpoint, resumed
 from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _changed_script(
             "This run was adopted without its script, so rltui cannot start it again.",
             "`rltui launch --script run.sh` makes a run that can go on.",
         )
-    after, start = resumed(changed_script(before, overrides, exclude), newest_step(context, before))
+    after, start = resumed(changed_script(before, overrides, exclude), newest_checkpoint(context, before))
     lines = [f"+ {word}" for word in after.words[len(before.words) :]]
     for name in ("hardware", "slurm"):
         old, new = msgspec.to_builtins(getattr(before, name)), msgspec.to_builtins(getattr(after, name))

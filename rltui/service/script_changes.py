@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from rltui.errors import UsageError
 from rltui.layout.roles import Hardware
@@ -70,32 +70,53 @@ def _own(job: ScriptJob, word: str) -> str:
     return own
 
 
-def resumed(job: ScriptJob, step: int | None) -> tuple[ScriptJob, str]:
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """A complete checkpoint of a script's run.
+
+    Attributes:
+        step: Its step.
+        torn: The file that should tell which is the newest, and does not; empty: it does, or there is no such file.
+        folder: Where it is, if ``torn``.
+    """
+
+    step: int
+    torn: str = ""
+    folder: str = ""
+
+
+def resumed(job: ScriptJob, newest: Checkpoint | None) -> tuple[ScriptJob, str]:
     """``job`` with the system's own words for going on from its newest checkpoint, and a sentence about it.
 
     Args:
         job: The job of the attempt before.
-        step: Its newest complete checkpoint; None where none was found.
+        newest: Its newest complete checkpoint; None where none was found.
     """
     resume, script = job.dialect.resume, Path(job.source).name
-    if step is None:
+    if newest is None:
         return job, "starts at step 0: no complete checkpoint was found" if job.checkpoints else _unknown(job)
     if not resume.possible:
         return job, f"starts anew unless {script} goes on by itself: {job.dialect.name} needs {resume.demands}"
-    missing = tuple(word for word in resume.words if word not in job.words)
-    if missing and not job.passes_words:
-        return job, f'goes on only if {script} has {" ".join(missing)}: it does not hand arguments on ("$@")'
+    if newest.torn and not resume.words_at:
+        return job, f"cannot go on as {newest.torn} is torn: write {newest.step} into it, which is surely complete"
+    words = tuple(word.format(folder=newest.folder) for word in resume.words_at) if newest.torn else resume.words
+    if not job.passes_words and not set(words) <= set(job.words):
+        return job, f'goes on only if {script} has {" ".join(words)}: it does not hand arguments on ("$@")'
+    own = {word.partition("=")[0] for word in (*resume.words, *resume.words_at)}
+    kept = tuple(
+        word for word in job.words if word.partition("=")[0] not in own
+    )  # of an earlier attempt, or undone now
+    by = f" by {' '.join(words)}" if words else ""
+    why = f", as {newest.torn} is torn" if newest.torn else ""
     demands = f", with {resume.demands}" if resume.demands else ""
-    words = f" by {' '.join(resume.words)}" if resume.words else ""
-    return structs.replace(job, words=(*job.words, *missing)), f"goes on from step {step}{words}{demands}"
+    return structs.replace(job, words=(*kept, *words)), f"goes on from step {newest.step}{by}{why}{demands}"
 
 
 def _unknown(job: ScriptJob) -> str:
     return f"goes on if {Path(job.source).name} does so by itself: where it keeps checkpoints is not known"
 
 
-def newest_step(context: Context, job: ScriptJob) -> int | None:
-    """The step of the newest complete checkpoint of a script's run; None where there is none, or nobody can tell.
+def newest_checkpoint(context: Context, job: ScriptJob) -> Checkpoint | None:
+    """The newest complete checkpoint of a script's run; None where there is none, or nobody can tell.
 
     Raises:
         ClusterError: The cluster cannot be reached.
@@ -107,14 +128,30 @@ def newest_step(context: Context, job: ScriptJob) -> int | None:
     return _complete(context, folder, marks)
 
 
-def _complete(context: Context, folder: str, marks: Checkpoints) -> int | None:
+def _complete(context: Context, folder: str, marks: Checkpoints) -> Checkpoint | None:
     if marks.tracker:
         found = context.cluster.client.collect(folder, [marks.tracker], 4096)
         digits = re.findall(r"\d+", found[0].text or "") if found else []
-        return int(digits[-1]) if digits else None
+        if found and not digits:
+            return _newest_but_one(context, folder, marks)
+        return Checkpoint(step=int(digits[-1])) if digits else None
     complete = context.cluster.client.collect(folder, [f"*/{marks.complete}"], 4096) if marks.complete else ()
     steps = (re.fullmatch(marks.folder, file.path.split("/")[0]) for file in complete)
-    return max((int(match["step"]) for match in steps if match), default=None)
+    newest = max((int(match["step"]) for match in steps if match), default=None)
+    return Checkpoint(step=newest) if newest is not None else None
+
+
+def _newest_but_one(context: Context, folder: str, marks: Checkpoints) -> Checkpoint | None:
+    """The newest may be as torn as the file that tells of it; the one before was complete when that was begun."""
+    names = {
+        int(match["step"]): entry.name
+        for entry in context.cluster.client.list(folder)
+        if (match := re.fullmatch(marks.folder, entry.name))
+    }
+    if len(names) < 2:
+        return None
+    step = sorted(names)[-2]
+    return Checkpoint(step=step, torn=marks.tracker, folder=f"{folder}/{names[step]}")
 
 
 def changed_section(section: Section, name: str, settings: Sequence[str]) -> Section:

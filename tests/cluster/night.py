@@ -45,6 +45,7 @@ PYTHONPATH={TALKERS} {sys.executable} -m verl.trainer.main_ppo trainer.default_l
     trainer.resume_mode=disable trainer.total_training_steps=1000000 trainer.nnodes=1 trainer.n_gpus_per_node=1 \\
     talker.step_s={STEP_S} "$@"
 """
+TRACKER = "checkpoints/latest_checkpointed_iteration.txt"
 LAST_WORDS = {
     "collective timed out": "[rank3]:[E1123 10:00:00.1 ProcessGroupNCCL.cpp:629] [Rank 3] Watchdog caught collective "
     "operation timeout: WorkNCCL(SeqNum=84, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for "
@@ -66,6 +67,7 @@ RECOVERABLE = (
     "collective timed out",
     "head lost",
     "port taken",
+    "checkpoint torn",
 )
 BY_SLURM = ("requeued by an admin", "node crashed")
 """Faults after which Slurm itself starts the job again, so that nothing is to be decided."""
@@ -238,7 +240,7 @@ class Night:
 
     def saved(self) -> int:
         try:
-            return int((self.place.folder(self.run_id) / "checkpoints/latest_checkpointed_iteration.txt").read_text())
+            return int((self.place.folder(self.run_id) / TRACKER).read_text())
         except (OSError, ValueError):
             return 0
 
@@ -297,6 +299,9 @@ class Night:
             planted.rename(planted.with_name("last-words"))
         elif fault == "trainer killed":
             os.kill(self.trainer(), signal.SIGKILL)
+        elif fault == "checkpoint torn":
+            os.kill(self.trainer(), signal.SIGKILL)
+            (self.place.folder(self.run_id) / TRACKER).write_text("")
         elif fault == "trainer stopped":
             os.kill(self.trainer(), signal.SIGSTOP)
         elif fault == "supervisor killed":
