@@ -5,10 +5,10 @@ import shutil
 import time
 from typing import Any, Dict
 
-from rltui.onnode import lost_nodes, node_evidence, rundir
+from rltui.onnode import lost_nodes, node_evidence, progress, rundir, script_resume
 from rltui.onnode.allocation import failed_alone
 
-COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.SCRIPT_RUN, rundir.OWN_CODE)
+COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.OWN_CODE)
 
 
 def folder_of_start(attempt: str, job_id: int, restart: int) -> str:
@@ -27,8 +27,9 @@ def folder_of_start(attempt: str, job_id: int, restart: int) -> str:
         return attempt  # Slurm also counts starts that never came as far as this
     attempts = os.path.dirname(attempt)
     before = max((n for n in _numbers(attempts) if _starts_of(attempts, n, job_id)), default=0)
-    if before:
-        _close(_folder(attempts, before))
+    if before and _close(_folder(attempts, before)):
+        # it may live on, where its node only seemed dead, and has to see that it is over
+        time.sleep((progress.WATCH_S + 1.0) * progress.scale())
     number = max(_numbers(attempts), default=0) + 1
     while True:
         try:
@@ -37,10 +38,12 @@ def folder_of_start(attempt: str, job_id: int, restart: int) -> str:
         except FileExistsError:
             number += 1
     fresh = _folder(attempts, number)
-    script = (rundir.read_json(os.path.join(attempt, rundir.SCRIPT_RUN)) or {}).get("script")
-    for name in (*COPIED, *([script] if script else [])):
+    told = rundir.read_json(os.path.join(attempt, rundir.SCRIPT_RUN))
+    for name in (*COPIED, *([told["script"]] if told else [])):
         if os.path.exists(os.path.join(attempt, name)):
             shutil.copy2(os.path.join(attempt, name), os.path.join(fresh, name))
+    if told:
+        rundir.write_json(os.path.join(fresh, rundir.SCRIPT_RUN), script_resume.here(told))
     job = rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}
     rundir.write_json(os.path.join(fresh, rundir.JOB), _moved(job, attempt, fresh, number))
     return fresh
@@ -52,10 +55,14 @@ def _moved(job: Dict[str, Any], old: str, new: str, number: int) -> Dict[str, An
     return {**job, "argv": argv, "attempt": number, "requeue_of": job.get("attempt")}
 
 
-def _close(attempt: str) -> None:
-    """Write the end of a start that Slurm ended without leaving it time, with the node that it ended it for."""
+def _close(attempt: str) -> bool:
+    """Write the end of a start that Slurm ended without leaving it time, with the node that it ended it for.
+
+    Returns:
+        Whether there was none.
+    """
     if rundir.read_json(os.path.join(attempt, rundir.END)) is not None:
-        return
+        return False
     record = rundir.read_json(os.path.join(attempt, rundir.SLURM)) or {}
     nodes = record.get("nodes", [])
     lost = lost_nodes.lost_here(attempt, nodes)
@@ -68,6 +75,7 @@ def _close(attempt: str) -> None:
     else:
         rundir.write_end(attempt, "lost", None, "Slurm ended this start of the job and started it again")
     node_evidence.remember(attempt, nodes, dict.fromkeys(lost, node_evidence.NODE_FAILURE), time.time())
+    return True
 
 
 def _numbers(attempts: str) -> "list[int]":

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from rltui.errors import UsageError
 from rltui.layout.roles import Hardware
 from rltui.layout.settings import Slurm
+from rltui.onnode import script_resume
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rltui.dialects.schema import Checkpoints
+    from rltui.onnode.script_resume import Checkpoint
     from rltui.runs.script_job import ScriptJob
     from rltui.service.context import Context
 
@@ -70,20 +70,6 @@ def _own(job: ScriptJob, word: str) -> str:
     return own
 
 
-class Checkpoint(Struct, frozen=True, kw_only=True):
-    """A complete checkpoint of a script's run.
-
-    Attributes:
-        step: Its step.
-        torn: The file that should tell which is the newest, and does not; empty: it does, or there is no such file.
-        folder: Where it is, if ``torn``.
-    """
-
-    step: int
-    torn: str = ""
-    folder: str = ""
-
-
 def resumed(job: ScriptJob, newest: Checkpoint | None) -> tuple[ScriptJob, str]:
     """``job`` with the system's own words for going on from its newest checkpoint, and a sentence about it.
 
@@ -98,17 +84,15 @@ def resumed(job: ScriptJob, newest: Checkpoint | None) -> tuple[ScriptJob, str]:
         return job, f"starts anew unless {script} goes on by itself: {job.dialect.name} needs {resume.demands}"
     if newest.torn and not resume.words_at:
         return job, f"cannot go on as {newest.torn} is torn: write {newest.step} into it, which is surely complete"
-    words = tuple(word.format(folder=newest.folder) for word in resume.words_at) if newest.torn else resume.words
+    told = msgspec.to_builtins(resume)
+    words = script_resume.resume_words(told, newest)
     if not job.passes_words and not set(words) <= set(job.words):
         return job, f'goes on only if {script} has {" ".join(words)}: it does not hand arguments on ("$@")'
-    own = {word.partition("=")[0] for word in (*resume.words, *resume.words_at)}
-    kept = tuple(
-        word for word in job.words if word.partition("=")[0] not in own
-    )  # of an earlier attempt, or undone now
     by = f" by {' '.join(words)}" if words else ""
     why = f", as {newest.torn} is torn" if newest.torn else ""
     demands = f", with {resume.demands}" if resume.demands else ""
-    return structs.replace(job, words=(*kept, *words)), f"goes on from step {newest.step}{by}{why}{demands}"
+    after = structs.replace(job, words=tuple(script_resume.with_resume(job.words, told, newest)))
+    return after, f"goes on from step {newest.step}{by}{why}{demands}"
 
 
 def _unknown(job: ScriptJob) -> str:
@@ -121,37 +105,18 @@ def newest_checkpoint(context: Context, job: ScriptJob) -> Checkpoint | None:
     Raises:
         ClusterError: The cluster cannot be reached.
     """
-    marks = job.dialect.checkpoints
-    folder = job.checkpoints if job.checkpoints.startswith(("/", "~")) else f"{job.folder}/{job.checkpoints}"
-    if not job.checkpoints or not marks.folder or not folder.startswith(("/", "~")):
+    told, client = msgspec.to_builtins(job), context.cluster.client
+    folder = script_resume.folder_of(told)
+    if not folder:
         return None
-    return _complete(context, folder, marks)
 
+    def files(pattern: str) -> dict[str, str]:
+        return {file.path: file.text or "" for file in client.collect(folder, [pattern], 4096)}
 
-def _complete(context: Context, folder: str, marks: Checkpoints) -> Checkpoint | None:
-    if marks.tracker:
-        found = context.cluster.client.collect(folder, [marks.tracker], 4096)
-        digits = re.findall(r"\d+", found[0].text or "") if found else []
-        if found and not digits:
-            return _newest_but_one(context, folder, marks)
-        return Checkpoint(step=int(digits[-1])) if digits else None
-    complete = context.cluster.client.collect(folder, [f"*/{marks.complete}"], 4096) if marks.complete else ()
-    steps = (re.fullmatch(marks.folder, file.path.split("/")[0]) for file in complete)
-    newest = max((int(match["step"]) for match in steps if match), default=None)
-    return Checkpoint(step=newest) if newest is not None else None
+    def names() -> list[str]:
+        return [entry.name for entry in client.list(folder)]
 
-
-def _newest_but_one(context: Context, folder: str, marks: Checkpoints) -> Checkpoint | None:
-    """The newest may be as torn as the file that tells of it; the one before was complete when that was begun."""
-    names = {
-        int(match["step"]): entry.name
-        for entry in context.cluster.client.list(folder)
-        if (match := re.fullmatch(marks.folder, entry.name))
-    }
-    if len(names) < 2:
-        return None
-    step = sorted(names)[-2]
-    return Checkpoint(step=step, torn=marks.tracker, folder=f"{folder}/{names[step]}")
+    return script_resume.newest_checkpoint(folder, told["dialect"]["checkpoints"], files, names)
 
 
 def changed_section(section: Section, name: str, settings: Sequence[str]) -> Section:

@@ -58,6 +58,7 @@ LAST_WORDS = {
     "out of GPU memory": '  File "/w/verl/workers/actor/dp_actor.py", line 400, in update_policy\n    loss.backward()\n'
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.11 GiB "
     "of which 1.20 GiB is free. Including non-PyTorch memory, this process has 77.80 GiB memory in use.",
+    "CUDA gave up": "torch.AcceleratorError: CUDA error: unspecified launch failure",
     "nobody knows": "AssertionError: batch of the reward manager is of another size",
 }
 RECOVERABLE = (
@@ -69,7 +70,7 @@ RECOVERABLE = (
     "port taken",
     "checkpoint torn",
 )
-BY_SLURM = ("requeued by an admin", "node crashed")
+BY_SLURM = ("requeued by an admin", "node crashed", "slurmd dead", "node cut off")
 """Faults after which Slurm itself starts the job again, so that nothing is to be decided."""
 
 FOR_A_PERSON_HERE = ("module missing", "out of GPU memory", "nobody knows", "cancelled")
@@ -199,6 +200,14 @@ class There(Here):
             self.lab.exec("login", ["scancel", job], user="root")
         elif fault == "node crashed":
             self.lab.crash(record["head"])
+        elif fault == "slurmd dead":
+            self.lab.service(record["head"], "slurmd", "stop")
+        elif fault == "node cut off":
+            self.lab.cut(record["head"])
+        elif fault == "GPU lost":
+            self.lab.gpus(record["head"], xid=79, lost=True, only=0)
+            eventually(lambda: "Xid" in (night.attempt / "events.jsonl").read_text(), "the driver's word")
+            night.plant("CUDA gave up")
         else:
             super().inject(fault, night)
 
@@ -294,9 +303,7 @@ class Night:
 
     def _inject(self, fault: str) -> None:
         if fault in LAST_WORDS:
-            planted = self.place.folder(self.run_id) / "checkpoints/planted"
-            planted.write_text(LAST_WORDS[fault])
-            planted.rename(planted.with_name("last-words"))
+            self.plant(fault)
         elif fault == "trainer killed":
             os.kill(self.trainer(), signal.SIGKILL)
         elif fault == "checkpoint torn":
@@ -310,6 +317,12 @@ class Night:
             self.place.rltui("cancel", self.run_id, "--yes")
         else:
             self.place.inject(fault, self)
+
+    def plant(self, words: str) -> None:
+        """Have the trainer die with those of ``LAST_WORDS``."""
+        planted = self.place.folder(self.run_id) / "checkpoints/planted"
+        planted.write_text(LAST_WORDS[words])
+        planted.rename(planted.with_name("last-words"))
 
     def _first_step(self, attempt: Path) -> tuple[int, float] | None:
         try:

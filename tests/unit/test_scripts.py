@@ -13,11 +13,12 @@ from rltui.cluster.profile import Profile
 from rltui.errors import UsageError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
+from rltui.onnode.script_resume import Checkpoint
 from rltui.runs.directory import Attempt
 from rltui.runs.script import preview_script
 from rltui.runs.script_job import ScriptJob, is_script, script_job
 from rltui.service.context import Context
-from rltui.service.script_changes import Checkpoint, changed_script, newest_checkpoint, resumed
+from rltui.service.script_changes import changed_script, newest_checkpoint, resumed
 from rltui.service.scripts import Prepared, prepare
 from rltui.service.wishes import Wishes
 
