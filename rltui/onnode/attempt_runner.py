@@ -260,7 +260,8 @@ class AttemptRunner:
             return
         self._watched_at = time.monotonic()
         if os.path.exists(os.path.join(self.attempt, rundir.END)):
-            self._step_aside()
+            self.superseded = True
+            step_aside(self.attempt, self.uuid)
         if self.request is not None or self.superseded:
             return
         standstill = progress.standstill(self.attempt)
@@ -270,16 +271,6 @@ class AttemptRunner:
             self.hung = standstill
             rundir.log_event(self.attempt, "error", "hands-off: %s; the attempt is ended" % standstill)
             self.request = Request("failed", standstill, self.job["deadlines_s"]["grace"])
-
-    def _step_aside(self) -> None:
-        """End everything here at once: somebody else has written this attempt's end.
-
-        Slurm takes a node for dead that does not answer its controller, and starts the job again on another. The first
-        one may be well, and both would write into the same checkpoints.
-        """
-        self.superseded = True
-        processes.end_all(self.uuid, grace_s=0.0, exclude=(os.getpid(),))
-        rundir.log_event(self.attempt, "warning", "ended here, as its end was written elsewhere: it was taken for dead")
 
     def _has_evidence(self, standstill: str) -> bool:
         """Ask for evidence once a standstill; returns whether it is there, or will not come any more."""
@@ -359,6 +350,16 @@ class AttemptRunner:
         words = (self.attempt, kind, self.environment or None)
         self.tellings.append(threading.Thread(target=tell_of, args=words, daemon=True))
         self.tellings[-1].start()
+
+
+def step_aside(attempt: str, uuid: str) -> None:
+    """End everything of the attempt here at once: somebody else has written its end.
+
+    Slurm takes a node for dead that does not answer its controller, and starts the job again on another. The first
+    start may be well, and both would write into the same checkpoints.
+    """
+    processes.end_all(uuid, grace_s=0.0, exclude=(os.getpid(),))
+    rundir.log_event(attempt, "warning", "ended here, as its end was written elsewhere: it was taken for dead")
 
 
 def last_error(attempt: str) -> str:

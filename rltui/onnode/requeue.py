@@ -5,7 +5,7 @@ import shutil
 import time
 from typing import Any, Dict
 
-from rltui.onnode import lost_nodes, node_evidence, progress, rundir, script_resume
+from rltui.onnode import lost_nodes, node_evidence, rundir, script_resume
 from rltui.onnode.allocation import failed_alone
 
 COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.OWN_CODE)
@@ -27,9 +27,8 @@ def folder_of_start(attempt: str, job_id: int, restart: int) -> str:
         return attempt  # Slurm also counts starts that never came as far as this
     attempts = os.path.dirname(attempt)
     before = max((n for n in _numbers(attempts) if _starts_of(attempts, n, job_id)), default=0)
-    if before and _close(_folder(attempts, before)):
-        # it may live on, where its node only seemed dead, and has to see that it is over
-        time.sleep((progress.WATCH_S + 1.0) * progress.scale())
+    if before:
+        _close(_folder(attempts, before))
     number = max(_numbers(attempts), default=0) + 1
     while True:
         try:
@@ -55,14 +54,10 @@ def _moved(job: Dict[str, Any], old: str, new: str, number: int) -> Dict[str, An
     return {**job, "argv": argv, "attempt": number, "requeue_of": job.get("attempt")}
 
 
-def _close(attempt: str) -> bool:
-    """Write the end of a start that Slurm ended without leaving it time, with the node that it ended it for.
-
-    Returns:
-        Whether there was none.
-    """
+def _close(attempt: str) -> None:
+    """Write the end of a start that Slurm ended without leaving it time, with the node that it ended it for."""
     if rundir.read_json(os.path.join(attempt, rundir.END)) is not None:
-        return False
+        return
     record = rundir.read_json(os.path.join(attempt, rundir.SLURM)) or {}
     nodes = record.get("nodes", [])
     lost = lost_nodes.lost_here(attempt, nodes)
@@ -75,7 +70,6 @@ def _close(attempt: str) -> bool:
     else:
         rundir.write_end(attempt, "lost", None, "Slurm ended this start of the job and started it again")
     node_evidence.remember(attempt, nodes, dict.fromkeys(lost, node_evidence.NODE_FAILURE), time.time())
-    return True
 
 
 def _numbers(attempts: str) -> "list[int]":

@@ -13,7 +13,7 @@ from rltui.cluster.profile import Profile
 from rltui.errors import UsageError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
-from rltui.onnode.script_resume import Checkpoint
+from rltui.onnode.script_resume import Checkpoint, here
 from rltui.runs.directory import Attempt
 from rltui.runs.script import preview_script
 from rltui.runs.script_job import ScriptJob, is_script, script_job
@@ -146,6 +146,17 @@ def test_a_torn_tracker_is_gone_around_by_naming_the_newest_checkpoint_that_is_s
     )
     assert slime.job.dialect.name == "slime"
     assert "write 10 into it" in resumed(slime.job, newest)[1]
+
+
+def test_a_start_that_slurm_makes_again_goes_on_by_the_same_words(tmp_path: Path) -> None:
+    job = structs.replace(prepared(tmp_path).job, checkpoints=str(tmp_path / "kept"))
+    told = msgspec.to_builtins(job)
+    assert here(told)["words"] == told["words"], "nothing was saved yet"
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/latest_checkpointed_iteration.txt").write_text("40")
+    again = here({**told, "words": ("talker.note=1", "trainer.resume_mode=disable")})
+    assert again["words"] == ["talker.note=1", "trainer.resume_mode=auto"]
+    assert here({**told, "passes_words": False})["words"] == told["words"], "no word would reach it"
 
 
 def test_resume_that_cannot_reach_the_training_is_said(tmp_path: Path) -> None:
