@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
-KILLS = int(os.environ.get("FAULT_TRIALS", "300"))
+KILLS = int(os.environ.get("FAULT_TRIALS", "160"))
 STEPS = 48
 """Questions and entries of a submission, counted before and after."""
 RACES = int(os.environ.get("FAULT_TRIALS", "60"))
