@@ -38,7 +38,7 @@ TALKERS = Path(__file__).parent / "talkers"
 SCALE = 0.005
 """Of all deadlines: a standstill of ten minutes becomes three seconds."""
 STEP_S = 0.02
-SEEN_LATE = 15
+SEEN_LATE = 60
 """Steps between two looks at what the talker prints: a node that dies takes the last ones along."""
 SCRIPT = f"""#!/bin/bash
 #SBATCH --time=01:00:00
