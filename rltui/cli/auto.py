@@ -86,3 +86,6 @@ def _lines(run: RunSummary, told: dict[str, Any], records: Sequence[Record]) -> 
         what = f"attempt {one.next_attempt}" if one.decision == "restart" else "stopped"
         after = f" with {change}" if change else ""
         yield f"  after attempt {one.attempt}, step {one.step}: {what}{after}: {one.cause}: {one.why}"
+    is_over = not run.is_live and run.state != "finished"
+    if told.get("on") and is_over and run.attempt not in {one.attempt for one in records}:
+        yield f"  after attempt {run.attempt}: nothing was decided; rltui fix {run.run_id} is for you"

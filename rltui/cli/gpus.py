@@ -51,6 +51,8 @@ def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:
             process = f"{owner.name} {gpu.pids[0]}".strip() if gpu.pids else "free"
             if xid := broken.get((host.host, gpu.index)):
                 process = f"{process}, Xid {xid}" if gpu.pids else f"Xid {xid}"
+            if gpu.held_back:
+                process = f"{process}, held back: {', '.join(gpu.held_back)}"
             yield (
                 host.host,
                 str(gpu.index),

@@ -14,6 +14,7 @@ from rltui.onnode import rundir
 from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import attempt_path
 from rltui.watch.attempt_logs import RAY_LOGS, log_files
+from rltui.watch.log_search import LEVELS, pattern_of, search_log
 from rltui.watch.logs import LogReader
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PERIOD_S = 0.5
 REMOTE_PERIOD_S = 2.0
+MOST_NAMED = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REGEX",
         help="print the lines with this, of all the log, with their numbers; --json: an object a line",
     )
+    whole.add_argument("--level", choices=LEVELS, help="print the lines that say to be at least so serious")
+    whole.add_argument("--rank", type=int, metavar="N", help="print the lines that name rank N as their own")
     whole.add_argument("--log", default="", metavar="NAME", help="of logs whose name holds this; else of its output")
     whole.add_argument("--node", default="", metavar="N", help="of the logs of this node")
     add_json(parser)
@@ -47,10 +51,11 @@ def run(options: argparse.Namespace) -> int:
     """Print the log, freed of control characters."""
     with open_clusters(options.cluster) as clusters:
         context, summary = clusters.find(options.run)
-        if options.grep is not None:
-            return _grep(context, summary, options)
+        pattern = pattern_of(options.grep, options.level, options.rank)
+        if pattern is not None:
+            return _grep(context, summary, options, pattern)
         if options.log or options.node:
-            raise UsageError("--log and --node choose what --grep searches.", "Add --grep REGEX.")
+            raise UsageError("--log and --node choose what is searched.", "Add --grep REGEX, --level or --rank.")
         reader = _reader(context, summary)
         there = reader.new_lines()
         lines = there[-options.lines :] if options.lines > 0 else []
@@ -69,15 +74,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _grep(context: Context, run: RunSummary, options: argparse.Namespace) -> int:
+def _grep(context: Context, run: RunSummary, options: argparse.Namespace, pattern: str) -> int:
     """Print what is found as it is found; 1 where nothing is, as grep has it."""
-    from rltui.watch.log_search import search_log
-
     client, path = context.cluster.client, attempt_path(run)
     names = _chosen(client, path, options.log, options.node) if options.log or options.node else [_own(client, path)]
     several, any_found = len(names) > 1, False
     for name in names:
-        for piece in search_log(client, path, name, options.grep):
+        for piece in search_log(client, path, name, pattern):
             any_found = any_found or bool(piece.hits)
             if options.json:  # an object a line: what is found may be more than fits into memory
                 about = {"schema": 1, "run_id": run.run_id}
@@ -91,10 +94,13 @@ def _chosen(client: RelayClient, path: str, part: str, node: str) -> list[str]:
     """Logs of an attempt by a part of their name, and by the node that they are of."""
     own = client.list(path)
     rays = client.list(f"{path}/{RAY_LOGS}") if any(entry.name == RAY_LOGS for entry in own) else ()
-    logs = [one for one in log_files(own, rays) if part in one.name and (not node or one.node == node)]
+    there = log_files(own, rays)
+    logs = [one.name for one in there if part in one.name and (not node or one.node == node)]
     if not logs:
-        raise UsageError("No log of this attempt is called so.", f"`ls {path}` shows what there is.")
-    return [one.name for one in logs]
+        nodes = ", ".join(sorted({one.node for one in there if one.node})) or "none"
+        names = ", ".join(one.name for one in there[:MOST_NAMED]) + (" …" if len(there) > MOST_NAMED else "")
+        raise UsageError("No log of this attempt is called so.", f"Logs: {names or 'none'}. Nodes with logs: {nodes}.")
+    return logs
 
 
 def _reader(context: Context, run: RunSummary) -> LogReader:

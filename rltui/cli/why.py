@@ -51,6 +51,8 @@ class Said(Struct, frozen=True):
     """What to say where nothing was found."""
     different: Differences | None = None
     """From the last attempt that went well, where no cause is known."""
+    unfinished: str = ""
+    """What was to follow the attempt and did not."""
 
 
 def _of_logs(names: Sequence[str]) -> Said:
@@ -87,13 +89,15 @@ def _of_run(word: str, attempt: int) -> Said:
     from rltui.service.all_clusters import open_clusters
     from rltui.service.attempt_differences import unexplained
     from rltui.service.attempts import at_attempt
+    from rltui.service.interrupted import unfinished_words
     from rltui.service.why import examine_run, nothing_found
 
     with open_clusters() as clusters:
         context, run = clusters.find(word)
         run = at_attempt(context.cluster.client, run, attempt or run.attempt)
         findings = examine_run(context, run)
-        return Said(findings, nothing_found(run), unexplained(context.cluster.client, run, findings))
+        different = unexplained(context.cluster.client, run, findings)
+        return Said(findings, nothing_found(run), different, unfinished_words(context, run))
 
 
 def _print(said: Said, *, as_json: bool) -> None:
@@ -104,8 +108,12 @@ def _print(said: Said, *, as_json: bool) -> None:
         extra: dict[str, Any] = {"first_exception": first_exception.as_json(first)} if first is not None else {}
         if said.different is not None:
             extra["different_from"] = said.different
+        if said.unfinished:
+            extra["unfinished"] = said.unfinished
         print_json({**report.as_json(found), **extra})
         return
+    if said.unfinished:
+        print_lines([said.unfinished, ""])
     if found and said.nothing and all(one.secondary for one in found):
         print_lines([said.nothing, ""])
     if found:

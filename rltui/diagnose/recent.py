@@ -68,6 +68,8 @@ class GpuRecord(Struct, frozen=True, kw_only=True):
     utilization_percent: float
     power_w: float
     temperature_c: float | None = None
+    held_back: tuple[str, ...] = ()
+    """Why the hardware lowered its clocks for most of that time."""
 
     @property
     def place(self) -> str:

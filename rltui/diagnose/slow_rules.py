@@ -189,7 +189,11 @@ def straggler(recent: Recent) -> Told | None:
 
 
 def throttled(recent: Recent) -> Told | None:
-    """A hot GPU is held back: it takes less power than cooler ones at the same work."""
+    """A GPU is held back: its hardware says so, or it is hot and takes less power than cooler ones at the same work."""
+    for one in recent.gpus:
+        if one.held_back and one.utilization_percent >= 50:
+            hot = f" at {one.temperature_c:.0f} °C" if one.temperature_c is not None else ""
+            return Told(f"the clocks of {one.place} are held back{hot}: {', '.join(one.held_back)}")
     for one, peers in _each_with_peers(recent.gpus):
         cooler = [each for each in peers if (each.temperature_c or HOT_C) < (one.temperature_c or 0.0)]
         if (one.temperature_c or 0.0) < HOT_C or one.utilization_percent < 50 or len(cooler) < LEAST_PEERS:

@@ -58,6 +58,10 @@ class Resume(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a run goes on from its newest checkpoint."""
 
     words: Annotated[tuple[str, ...], Meta(description="Words to append; none where it goes on by itself.")] = ()
+    words_at: Annotated[
+        tuple[str, ...],
+        Meta(description="Words for one checkpoint by its {folder}, where the file that tells the newest is torn."),
+    ] = ()
     possible: Annotated[bool, Meta(description="Whether the system as it comes can go on at all.")] = True
     demands: Annotated[str, Meta(description="What must be as before, in a few words for people.")] = ""
 

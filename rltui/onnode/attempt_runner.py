@@ -18,8 +18,6 @@ from rltui.onnode.ray_process import RayFailedError
 from rltui.onnode.tell_once import tell_of
 
 POLL_S = 0.2
-WATCH_S = 5.0
-"""How often an attempt is looked at for a standstill."""
 BREATH_S = 5.0
 """How long a trainer whose Ray died may take to say why."""
 LAST_LOOK_S = 2.0
@@ -86,6 +84,7 @@ class AttemptRunner:
         self.trainer: "Optional[subprocess.Popen[bytes]]" = None
         self.environment: Dict[str, str] = {}
         self.hung = ""
+        self.superseded = False
         self._watched_at = 0.0
         self._evidence = ""
         self._evidence_until = 0.0
@@ -108,7 +107,7 @@ class AttemptRunner:
             self.clean_up()
         if not hurried:
             self._end(verdict)
-        if hands_off.is_on(self.attempt) and not self.comes_again():
+        if hands_off.is_on(self.attempt) and not self.comes_again() and not self.superseded:
             hands_off.decide(self.attempt, self.decision_s)
         for telling in self.tellings:
             telling.join()
@@ -250,14 +249,21 @@ class AttemptRunner:
                 return Verdict("failed", 1, problem)
             self.tick()
             self._watch()
+            if self.superseded:
+                return Verdict("lost", None, "another start took its place")
             time.sleep(POLL_S)
         return self._verdict(self.trainer.returncode)
 
     def _watch(self) -> None:
         """Have evidence taken of an attempt that stands still; where hands-off mode may start it again, end it then."""
-        if self.request is not None or time.monotonic() - self._watched_at < WATCH_S * progress.scale():
+        if time.monotonic() - self._watched_at < progress.WATCH_S * progress.scale():
             return
         self._watched_at = time.monotonic()
+        if os.path.exists(os.path.join(self.attempt, rundir.END)):
+            self.superseded = True
+            step_aside(self.attempt, self.uuid)
+        if self.request is not None or self.superseded:
+            return
         standstill = progress.standstill(self.attempt)
         if not standstill:
             self._evidence = ""
@@ -333,6 +339,8 @@ class AttemptRunner:
                 pass
 
     def _end(self, verdict: Verdict) -> None:
+        if self.superseded:
+            return
         details = self.end_details()
         rundir.write_end(self.attempt, *verdict, **({**details, "hung": self.hung} if self.hung else details))
         self._tell_people("ended")
@@ -342,6 +350,16 @@ class AttemptRunner:
         words = (self.attempt, kind, self.environment or None)
         self.tellings.append(threading.Thread(target=tell_of, args=words, daemon=True))
         self.tellings[-1].start()
+
+
+def step_aside(attempt: str, uuid: str) -> None:
+    """End everything of the attempt here at once: somebody else has written its end.
+
+    Slurm takes a node for dead that does not answer its controller, and starts the job again on another. The first
+    start may be well, and both would write into the same checkpoints.
+    """
+    processes.end_all(uuid, grace_s=0.0, exclude=(os.getpid(),))
+    rundir.log_event(attempt, "warning", "ended here, as its end was written elsewhere: it was taken for dead")
 
 
 def last_error(attempt: str) -> str:

@@ -10,6 +10,7 @@ import sys
 from typing import Dict, Optional
 
 from rltui.onnode import rundir
+from rltui.onnode.tell_once import tell_words
 
 DECISION_S = 100.0
 """How long deciding and submitting may hold an allocation that has nothing else to do."""
@@ -50,7 +51,15 @@ def decide(attempt: str, wait_s: Optional[float]) -> None:
         child.wait(wait_s)
     except subprocess.TimeoutExpired:
         child.kill()
-        rundir.log_event(attempt, "warning", "hands-off: no decision within %.0f s" % wait_s)
+        _say_undecided(attempt, "no decision within %.0f s" % wait_s)
+    else:
+        if child.returncode < 0:
+            _say_undecided(attempt, "what decides was ended by signal %d" % -child.returncode)
+
+
+def _say_undecided(attempt: str, why: str) -> None:
+    rundir.log_event(attempt, "warning", "hands-off: " + why)
+    tell_words(attempt, "needs you", "hands-off mode: " + why)
 
 
 def _environment(attempt: str) -> Dict[str, str]:

@@ -26,6 +26,9 @@ FIRST_STEPS_S = 3600.0
 STALL_S, STALL_MEDIANS, STALL_LONGEST = 600.0, 4.0, 2.0
 """No new step for longer than these seconds, medians of a step, and longest steps is a stall."""
 
+WATCH_S = 5.0
+"""How often an attempt is looked at."""
+
 TAIL_BYTES = 1 << 18
 SCALE = "RLTUI_DEADLINE_SCALE"
 """Environment variable that shortens all these seconds, for tests: 0.01 makes ten minutes six seconds."""

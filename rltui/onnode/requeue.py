@@ -5,10 +5,10 @@ import shutil
 import time
 from typing import Any, Dict
 
-from rltui.onnode import lost_nodes, node_evidence, rundir
+from rltui.onnode import lost_nodes, node_evidence, rundir, script_resume
 from rltui.onnode.allocation import failed_alone
 
-COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.SCRIPT_RUN, rundir.OWN_CODE)
+COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.OWN_CODE)
 
 
 def folder_of_start(attempt: str, job_id: int, restart: int) -> str:
@@ -37,10 +37,12 @@ def folder_of_start(attempt: str, job_id: int, restart: int) -> str:
         except FileExistsError:
             number += 1
     fresh = _folder(attempts, number)
-    script = (rundir.read_json(os.path.join(attempt, rundir.SCRIPT_RUN)) or {}).get("script")
-    for name in (*COPIED, *([script] if script else [])):
+    told = rundir.read_json(os.path.join(attempt, rundir.SCRIPT_RUN))
+    for name in (*COPIED, *([told["script"]] if told else [])):
         if os.path.exists(os.path.join(attempt, name)):
             shutil.copy2(os.path.join(attempt, name), os.path.join(fresh, name))
+    if told:
+        rundir.write_json(os.path.join(fresh, rundir.SCRIPT_RUN), script_resume.here(told))
     job = rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}
     rundir.write_json(os.path.join(fresh, rundir.JOB), _moved(job, attempt, fresh, number))
     return fresh

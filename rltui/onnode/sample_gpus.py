@@ -9,6 +9,10 @@ MOST_XIDS = 64
 """Errors told of in one go; a dying card may report without end."""
 
 
+HELD_BACK = {"heat": 0x20 | 0x40, "power brake": 0x80, "hardware slowdown": 0x08}
+"""Bits of NVML's clock event reasons (nvml.h): software and hardware thermal slowdown, power brake, other slowdown."""
+
+
 class GpuReader:
     """Reads all GPUs that NVML shows this process, again and again.
 
@@ -87,12 +91,24 @@ class GpuReader:
             self._add(entry, "name", lambda: _text(nvml.nvmlDeviceGetName(handle)))
             self._add(entry, "uuid", lambda: _text(nvml.nvmlDeviceGetUUID(handle)))
             self._add(entry, "c", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+            if hasattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons"):
+                self._add(entry, "held", lambda: _held_back(nvml, handle))
             self._add(entry, "pids", lambda: [one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)])
         return entry
 
     def _add(self, entry: Dict[str, Any], name: str, ask: Callable[[], Any]) -> None:
         with contextlib.suppress(self._nvml.NVMLError):
             entry[name] = ask()
+
+
+def _held_back(nvml: Any, handle: Any) -> List[str]:
+    """Why the hardware lowers this GPU's clocks now; its power cap is none of these, as it is met in all hard work.
+
+    Raises:
+        NVMLError: The card or the driver does not say.
+    """
+    reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    return [words for words, bits in HELD_BACK.items() if reasons & bits]
 
 
 def _memory(info: Any) -> List[float]:

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Dict, Optional
 
-from rltui.onnode import chain, hands_off, lost_nodes, node_evidence, node_report, ray_nodes, rundir
+from rltui.onnode import chain, hands_off, lost_nodes, node_evidence, node_report, progress, ray_nodes, rundir
 from rltui.onnode.allocation import (
     Allocation,
     NoAllocationError,
@@ -306,6 +306,9 @@ def main() -> int:
         return 1
     output = os.path.join(submitted, "slurm-%d.out" % allocation.job_id)
     attempt = folder_of_start(submitted, allocation.job_id, allocation.restart)
+    if attempt != submitted:
+        # the start before may live on, where its node only seemed dead: it looks at times whether it is over
+        time.sleep((progress.WATCH_S + 1.0) * progress.scale())
     idle = chain.verdict(attempt)
     if idle is not None:
         rundir.write_stage(attempt, "ended", idle.reason, step=idle.step, steps=idle.steps)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
 from rltui.runs.script_job import LARGEST, decoded
-from rltui.service.script_changes import newest_step
+from rltui.service.script_changes import newest_checkpoint
 
 if TYPE_CHECKING:
     from rltui.service.context import Context
@@ -29,7 +29,8 @@ def newest_checkpoint_step(context: Context, run: RunSummary) -> int | None:
     found = context.cluster.client.collect(run.path, [pattern, record], LARGEST)
     for file in found:
         if file.path == record:
-            return newest_step(context, decoded(file.text or "", record))
+            newest = newest_checkpoint(context, decoded(file.text or "", record))
+            return newest.step if newest is not None else None
     names = (file.path.split("/")[-2].removeprefix("step-") for file in found)
     return max((int(name) for name in names if name.isdigit()), default=None)
 

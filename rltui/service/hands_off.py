@@ -205,6 +205,12 @@ def _context(told: dict[str, Any]) -> Context:
     return Context(profile.name, cluster=cluster_of(profile))
 
 
+def _say_why_not(attempt: Path, why: str) -> None:
+    """Nobody decides a second time: whoever relies on this mode has to know that it did nothing."""
+    rundir.log_event(str(attempt), "warning", f"hands-off: not started again: {why}")
+    tell_words(str(attempt), "needs you", f"not started again: {why}")
+
+
 def main(argv: Sequence[str]) -> int:
     """Entry point: ``python -m rltui.service.hands_off ATTEMPT``, on a node, after the attempt's end."""
     attempt = Path(argv[0]).absolute()
@@ -218,9 +224,12 @@ def main(argv: Sequence[str]) -> int:
         finally:
             context.close()
     except RltuiError as error:
-        rundir.log_event(str(attempt), "warning", f"hands-off: not started again: {error.message}")
+        _say_why_not(attempt, error.message)
         sys.stderr.write(f"{error.message}\n{error.hint}\n")
         return 1
+    except Exception as error:
+        _say_why_not(attempt, f"{type(error).__name__}: {error}")
+        raise
     sys.stderr.write(json.dumps(msgspec.to_builtins(record)) + "\n")
     return 0
 

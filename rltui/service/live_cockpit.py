@@ -198,13 +198,15 @@ class LiveCockpit:
     def why(self, run_id: str) -> WhyReport:
         """Why the run died or stands still."""
         from rltui.service.attempt_differences import unexplained
+        from rltui.service.interrupted import unfinished_words
         from rltui.service.why import examine_run
         from rltui.service.why_report import why_report
 
         row = self._row(run_id)
         context = self._clusters.context(row.reader)
         found = examine_run(context, row)
-        return why_report(row, found, unexplained(context.cluster.client, row, found))
+        different = unexplained(context.cluster.client, row, found)
+        return why_report(row, found, different, unfinished_words(context, row))
 
     def node_report(self, run_id: str, node: str) -> str:
         """What the run's cluster remembers against a node."""

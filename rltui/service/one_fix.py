@@ -17,6 +17,7 @@ from rltui.runs.directory import read_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.describe import attempt_path
 from rltui.service.fixes import VICTIMS, choose
+from rltui.service.interrupted import interrupted
 from rltui.service.resubmit import changed, preview_resubmit
 from rltui.service.why import diagnose_run
 from rltui.service.why_report import remedy_words
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from rltui.service.cockpit import ActionPreview
     from rltui.service.context import Context
+    from rltui.service.interrupted import Interrupted
     from rltui.watch.snapshots import RunSummary
 
 _NODE_FILES = (rundir.END, rundir.SLURM)
@@ -78,10 +80,23 @@ def compose_fix(context: Context, run: RunSummary, overrides: Sequence[str] = ()
     """
     if run.state == "finished":
         raise RltuiError(f"{run.run_id} is finished: there is nothing to fix.")
-    fix = _put_together(compose_causes(context, run), overrides, exclude)
+    left = interrupted(context, run)
+    causes = (_gone_on_with(left),) if left is not None else compose_causes(context, run)
+    fix = _put_together(causes, overrides, exclude)
     if not overrides and not exclude:
         _require_remedy(run, fix)
     return fix
+
+
+def _gone_on_with(left: Interrupted) -> CauseFix:
+    """The rest of a fix that somebody looked at and confirmed already."""
+    return CauseFix(
+        cause="interrupted",
+        recovery="restart",
+        sentence=left.in_words(),
+        overrides=left.overrides,
+        exclude=left.exclude,
+    )
 
 
 def compose_causes(context: Context, run: RunSummary) -> tuple[CauseFix, ...]:

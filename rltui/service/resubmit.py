@@ -20,10 +20,11 @@ from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.actions import cancel
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, newest_checkpoint_step, start_words
+from rltui.service.interrupted import note_replacement
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
 from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.run_jobs import write_last_word
-from rltui.service.script_changes import changed_script, newest_step, resumed
+from rltui.service.script_changes import changed_script, newest_checkpoint, resumed
 from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ def resubmit(
         for finding in _bad_nodes(context, run, change):
             tell(finding)
     if run.is_live:
+        if cancel_first:
+            note_replacement(context, run, overrides, exclude)
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
     launched = submit_attempt(
@@ -211,7 +214,7 @@ def _changed_script(
             "This run was adopted without its script, so rltui cannot start it again.",
             "`rltui launch --script run.sh` makes a run that can go on.",
         )
-    after, start = resumed(changed_script(before, overrides, exclude), newest_step(context, before))
+    after, start = resumed(changed_script(before, overrides, exclude), newest_checkpoint(context, before))
     lines = [f"+ {word}" for word in after.words[len(before.words) :]]
     for name in ("hardware", "slurm"):
         old, new = msgspec.to_builtins(getattr(before, name)), msgspec.to_builtins(getattr(after, name))

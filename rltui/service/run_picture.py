@@ -108,4 +108,11 @@ def _gpu_records(host: HostSnapshot, lines: Sequence[bytes]) -> Iterator[GpuReco
             utilization_percent=statistics.fmean(busy),
             power_w=statistics.fmean(power),
             temperature_c=gpu.temperature_c,
+            held_back=_mostly([one.held for one in said if one.held is not None]),
         )
+
+
+def _mostly(said: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The words that at least half of all lines have."""
+    words = dict.fromkeys(word for line in said for word in line)
+    return tuple(word for word in words if 2 * sum(word in line for line in said) >= len(said))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,11 +11,12 @@ from msgspec import structs
 from rltui.errors import UsageError
 from rltui.layout.roles import Hardware
 from rltui.layout.settings import Slurm
+from rltui.onnode import script_resume
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rltui.dialects.schema import Checkpoints
+    from rltui.onnode.script_resume import Checkpoint
     from rltui.runs.script_job import ScriptJob
     from rltui.service.context import Context
 
@@ -70,51 +70,53 @@ def _own(job: ScriptJob, word: str) -> str:
     return own
 
 
-def resumed(job: ScriptJob, step: int | None) -> tuple[ScriptJob, str]:
+def resumed(job: ScriptJob, newest: Checkpoint | None) -> tuple[ScriptJob, str]:
     """``job`` with the system's own words for going on from its newest checkpoint, and a sentence about it.
 
     Args:
         job: The job of the attempt before.
-        step: Its newest complete checkpoint; None where none was found.
+        newest: Its newest complete checkpoint; None where none was found.
     """
     resume, script = job.dialect.resume, Path(job.source).name
-    if step is None:
+    if newest is None:
         return job, "starts at step 0: no complete checkpoint was found" if job.checkpoints else _unknown(job)
     if not resume.possible:
         return job, f"starts anew unless {script} goes on by itself: {job.dialect.name} needs {resume.demands}"
-    missing = tuple(word for word in resume.words if word not in job.words)
-    if missing and not job.passes_words:
-        return job, f'goes on only if {script} has {" ".join(missing)}: it does not hand arguments on ("$@")'
+    if newest.torn and not resume.words_at:
+        return job, f"cannot go on as {newest.torn} is torn: write {newest.step} into it, which is surely complete"
+    told = msgspec.to_builtins(resume)
+    words = script_resume.resume_words(told, newest)
+    if not job.passes_words and not set(words) <= set(job.words):
+        return job, f'goes on only if {script} has {" ".join(words)}: it does not hand arguments on ("$@")'
+    by = f" by {' '.join(words)}" if words else ""
+    why = f", as {newest.torn} is torn" if newest.torn else ""
     demands = f", with {resume.demands}" if resume.demands else ""
-    words = f" by {' '.join(resume.words)}" if resume.words else ""
-    return structs.replace(job, words=(*job.words, *missing)), f"goes on from step {step}{words}{demands}"
+    after = structs.replace(job, words=tuple(script_resume.with_resume(job.words, told, newest)))
+    return after, f"goes on from step {newest.step}{by}{why}{demands}"
 
 
 def _unknown(job: ScriptJob) -> str:
     return f"goes on if {Path(job.source).name} does so by itself: where it keeps checkpoints is not known"
 
 
-def newest_step(context: Context, job: ScriptJob) -> int | None:
-    """The step of the newest complete checkpoint of a script's run; None where there is none, or nobody can tell.
+def newest_checkpoint(context: Context, job: ScriptJob) -> Checkpoint | None:
+    """The newest complete checkpoint of a script's run; None where there is none, or nobody can tell.
 
     Raises:
         ClusterError: The cluster cannot be reached.
     """
-    marks = job.dialect.checkpoints
-    folder = job.checkpoints if job.checkpoints.startswith(("/", "~")) else f"{job.folder}/{job.checkpoints}"
-    if not job.checkpoints or not marks.folder or not folder.startswith(("/", "~")):
+    told, client = msgspec.to_builtins(job), context.cluster.client
+    folder = script_resume.folder_of(told)
+    if not folder:
         return None
-    return _complete(context, folder, marks)
 
+    def files(pattern: str) -> dict[str, str]:
+        return {file.path: file.text or "" for file in client.collect(folder, [pattern], 4096)}
 
-def _complete(context: Context, folder: str, marks: Checkpoints) -> int | None:
-    if marks.tracker:
-        found = context.cluster.client.collect(folder, [marks.tracker], 4096)
-        digits = re.findall(r"\d+", found[0].text or "") if found else []
-        return int(digits[-1]) if digits else None
-    complete = context.cluster.client.collect(folder, [f"*/{marks.complete}"], 4096) if marks.complete else ()
-    steps = (re.fullmatch(marks.folder, file.path.split("/")[0]) for file in complete)
-    return max((int(match["step"]) for match in steps if match), default=None)
+    def names() -> list[str]:
+        return [entry.name for entry in client.list(folder)]
+
+    return script_resume.newest_checkpoint(folder, told["dialect"]["checkpoints"], files, names)
 
 
 def changed_section(section: Section, name: str, settings: Sequence[str]) -> Section:

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 EXCLUDE = "slurm.exclude"
 
 
-def why_report(run: RunSummary, found: Findings, different: Differences | None = None) -> WhyReport:
+def why_report(
+    run: RunSummary, found: Findings, different: Differences | None = None, unfinished: str = ""
+) -> WhyReport:
     """Return the answer to `!` for ``run`` from what was diagnosed, causes first.
 
     Args:
         run: The run.
         found: Its diagnoses, and the first exception where they say too little.
         different: What is different since the last attempt that went well.
+        unfinished: What was to follow the attempt and did not.
     """
     first = as_json(found.first_exception) if found.first_exception is not None else None
     return WhyReport(
@@ -34,7 +37,11 @@ def why_report(run: RunSummary, found: Findings, different: Differences | None =
         headline=_headline(run, found.diagnoses),
         findings=tuple(_finding(one) for one in found.diagnoses),
         exception=(str(first["file"]), int(str(first["line"])), str(first["text"])) if first is not None else None,
-        notes=(*(_frames(first) if first is not None else ()), *(different.in_words() if different else ())),
+        notes=(
+            *filter(None, [unfinished]),
+            *(_frames(first) if first is not None else ()),
+            *(different.in_words() if different else ()),
+        ),
     )
 
 

@@ -48,9 +48,14 @@ def log_files(entries: Sequence[Entry], of_ray: Sequence[Entry]) -> tuple[LogFil
     rays = [(f"{RAY_LOGS}/{entry.name}", entry.size) for entry in of_ray if entry.type == "file" and is_log(entry.name)]
     named = sorted(own, key=lambda one: (one[0] != rundir.OUT_LOG, one[0])) + sorted(rays)
     return tuple(
-        LogFile(name=plain(name), size=size, node=next((node for node in nodes if node in name), ""))
+        LogFile(name=plain(name), size=size, node=next((node for node in nodes if _is_of(node, name)), ""))
         for name, size in named[:MOST_LOGS]
     )
+
+
+def _is_of(node: str, name: str) -> bool:
+    """Whether a log's name has the node's in it, and not only that of another which begins with it."""
+    return re.search(rf"(?<![A-Za-z0-9]){re.escape(node)}(?![A-Za-z0-9])", name) is not None
 
 
 def clock_s(text: str) -> int | None:

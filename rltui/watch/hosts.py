@@ -36,6 +36,7 @@ class GpuLine(Struct, frozen=True):
     mem: tuple[float, float] | None = None
     w: float | None = None
     c: float | None = None
+    held: tuple[str, ...] | None = None
     pids: tuple[int, ...] | None = None
 
 
@@ -134,6 +135,7 @@ def merge_gpu(before: GpuSample | None, line: GpuLine) -> GpuSample:
         memory_total_gib=total,
         power_w=line.w,
         temperature_c=before.temperature_c if line.c is None else line.c,
+        held_back=before.held_back if line.held is None else line.held,
         pids=before.pids if line.pids is None else line.pids,
     )
 

@@ -42,7 +42,7 @@ def read_part(client: RelayClient, attempt: str, name: str, line: int) -> LogPar
     kept: deque[bytes] = deque(maxlen=BEFORE + AFTER + 1)
     number = 0
     for number, raw in enumerate(_lines(blocks), start=1):
-        kept.append(raw[:MAX_LINE_BYTES])
+        kept.append(raw)
         if number >= max(1, line) + AFTER:
             break
     first = number - len(kept) + 1 if kept else 1
@@ -76,10 +76,13 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines of a file, each cut at ``MAX_LINE_BYTES``: a progress bar may be one line of gigabytes."""
     rest = b""
     for block in blocks:
-        lines = (rest + block).split(b"\n")
-        rest = lines.pop()
-        yield from lines
+        head, *lines = block.split(b"\n")
+        rest = (rest + head[:MAX_LINE_BYTES])[:MAX_LINE_BYTES]
+        for line in lines:
+            yield rest
+            rest = line[:MAX_LINE_BYTES]
     if rest:
         yield rest

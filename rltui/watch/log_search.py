@@ -19,6 +19,37 @@ PIECE_BYTES = 64 << 20
 HITS_AT_ONCE = 1000
 
 
+_GLOG, _RAYS = r"(?:^|[ \[]){}\d{{4}} \d\d:\d\d", r",\d+ {} \d+ \d+\]"
+_ERROR = (
+    r"\b(?:ERROR|CRITICAL|FATAL)\b",
+    r"\b[A-Z]\w*(?:Error|Exception)\b",
+    _GLOG.format("[EF]"),
+    _RAYS.format("[EF]"),
+)
+_WARNING = (r"\bWARN(?:ING)?\b", r"\b\w+Warning\b", _GLOG.format("W"), _RAYS.format("W"))
+LEVELS = {"error": "|".join(_ERROR), "warning": "|".join((*_ERROR, *_WARNING))}
+"""How Python's logging, exceptions, glog (torch's C++, NCCL's watchdog) and Ray's own processes word that a line is at
+least so serious."""
+
+
+def pattern_of(grep: str | None = None, level: str | None = None, rank: int | None = None) -> str | None:
+    """One pattern for lines that have all of it; None where nothing is wanted.
+
+    Args:
+        grep: A regular expression.
+        level: One of ``LEVELS``.
+        rank: The rank that a line names as its own: ``[rank3]:``, ``[Rank 3]``, ``rank=3``, ``RANK 3``.
+    """
+    parts = [grep] if grep is not None else []
+    if level:
+        parts.append(LEVELS[level])
+    if rank is not None:
+        parts.append(rf"(?i:\brank)[ =:]?{rank}\b")
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else "^" + "".join(f"(?=.*(?:{part}))" for part in parts)
+
+
 class LogHit(Struct, frozen=True):
     """A line that was found: its log, its number counted from 1, and its text, free of control characters."""
 

@@ -133,6 +133,8 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     memory_total_gib: float = 0.0
     power_w: float | None = None
     temperature_c: float | None = None
+    held_back: tuple[str, ...] = ()
+    """Why the hardware lowers its clocks, in words of the sampler."""
     pids: tuple[int, ...] = ()
 
 

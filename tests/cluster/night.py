@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import seen_processes as seen
+from night_faults import BY_SLURM, FOR_A_PERSON, FOR_A_PERSON_HERE, LAST_WORDS, RECOVERABLE, TRACKER
 from night_report import Outcome, report
 
 from rltui.onnode import rundir
@@ -37,7 +38,7 @@ TALKERS = Path(__file__).parent / "talkers"
 SCALE = 0.005
 """Of all deadlines: a standstill of ten minutes becomes three seconds."""
 STEP_S = 0.02
-SEEN_LATE = 15
+SEEN_LATE = 60
 """Steps between two looks at what the talker prints: a node that dies takes the last ones along."""
 SCRIPT = f"""#!/bin/bash
 #SBATCH --time=01:00:00
@@ -45,33 +46,6 @@ PYTHONPATH={TALKERS} {sys.executable} -m verl.trainer.main_ppo trainer.default_l
     trainer.resume_mode=disable trainer.total_training_steps=1000000 trainer.nnodes=1 trainer.n_gpus_per_node=1 \\
     talker.step_s={STEP_S} "$@"
 """
-LAST_WORDS = {
-    "collective timed out": "[rank3]:[E1123 10:00:00.1 ProcessGroupNCCL.cpp:629] [Rank 3] Watchdog caught collective "
-    "operation timeout: WorkNCCL(SeqNum=84, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for "
-    "600021 milliseconds before timing out.",
-    "head lost": "ConnectionError: Could not find any running Ray instance. Please specify the one to connect to by "
-    "setting `--address` flag or `RAY_ADDRESS` environment variable.",
-    "port taken": "RuntimeError: The server socket has failed to listen on any local network address. "
-    "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
-    "module missing": "ModuleNotFoundError: No module named 'flash_attn'",
-    "out of GPU memory": '  File "/w/verl/workers/actor/dp_actor.py", line 400, in update_policy\n    loss.backward()\n'
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.11 GiB "
-    "of which 1.20 GiB is free. Including non-PyTorch memory, this process has 77.80 GiB memory in use.",
-    "nobody knows": "AssertionError: batch of the reward manager is of another size",
-}
-RECOVERABLE = (
-    "trainer killed",
-    "trainer stopped",
-    "supervisor killed",
-    "collective timed out",
-    "head lost",
-    "port taken",
-)
-BY_SLURM = ("requeued by an admin", "node crashed")
-"""Faults after which Slurm itself starts the job again, so that nothing is to be decided."""
-
-FOR_A_PERSON_HERE = ("module missing", "out of GPU memory", "nobody knows", "cancelled")
-FOR_A_PERSON = (*FOR_A_PERSON_HERE, "cancelled by an admin")
 
 
 class Place(Protocol):
@@ -94,14 +68,19 @@ class Place(Protocol):
 
 
 class Here:
-    """This machine's own cluster."""
+    """This machine's own cluster.
+
+    Args:
+        folder: For all that belongs to it.
+        hands_off: Whether its runs go on by themselves.
+    """
 
     faults: tuple[str, ...] = ()
 
-    def __init__(self, folder: Path) -> None:
-        self.home = folder
+    def __init__(self, folder: Path, *, hands_off: bool = True) -> None:
+        self.home, self._auto = folder, ("--auto",) * hands_off
         own = {"RLTUI_RUN_ROOT": "runs", "RLTUI_STATE_DIR": "state", "RLTUI_CONFIG_DIR": "config"}
-        self._environment = {
+        self.environment = {
             **os.environ,
             **{name: str(folder / value) for name, value in own.items()},
             "PYTHONPATH": str(ROOT),
@@ -124,14 +103,14 @@ class Here:
     def rltui(self, *words: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "rltui", *words],
-            capture_output=True, text=True, check=False, cwd=self.home, env=self._environment,
+            capture_output=True, text=True, check=False, cwd=self.home, env=self.environment,
             stdin=subprocess.DEVNULL, timeout=120,
         )  # fmt: skip
         assert done.returncode == 0, f"rltui {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def launch(self) -> str:
-        return self.rltui("launch", "--script", "night.sh", "--gpus-per-node", "0", "--auto").split()[-1]
+        return self.rltui("launch", "--script", "night.sh", "--gpus-per-node", "0", *self._auto).split()[-1]
 
     def run_path(self, run_id: str) -> Path:
         return self.home / "runs" / run_id
@@ -166,7 +145,7 @@ class There(Here):
         super().__init__(folder)
         self.lab = lab
         (folder / "config/clusters.yaml").write_text(PROFILE)
-        self._environment |= {"RLTUI_SSH_CONFIG": str(lab.ssh_settings().config)}
+        self.environment |= {"RLTUI_SSH_CONFIG": str(lab.ssh_settings().config)}
         self._alice = Path(lab.folder, "home", "alice")
 
     def launch(self) -> str:
@@ -192,6 +171,14 @@ class There(Here):
             self.lab.exec("login", ["scancel", job], user="root")
         elif fault == "node crashed":
             self.lab.crash(record["head"])
+        elif fault == "slurmd dead":
+            self.lab.service(record["head"], "slurmd", "stop")
+        elif fault == "node cut off":
+            self.lab.cut(record["head"])
+        elif fault == "GPU lost":
+            self.lab.gpus(record["head"], xid=79, lost=True, only=0)
+            eventually(lambda: "Xid" in (night.attempt / "events.jsonl").read_text(), "the driver's word")
+            night.plant("CUDA gave up")
         else:
             super().inject(fault, night)
 
@@ -233,7 +220,7 @@ class Night:
 
     def saved(self) -> int:
         try:
-            return int((self.place.folder(self.run_id) / "checkpoints/latest_checkpointed_iteration.txt").read_text())
+            return int((self.place.folder(self.run_id) / TRACKER).read_text())
         except (OSError, ValueError):
             return 0
 
@@ -287,11 +274,12 @@ class Night:
 
     def _inject(self, fault: str) -> None:
         if fault in LAST_WORDS:
-            planted = self.place.folder(self.run_id) / "checkpoints/planted"
-            planted.write_text(LAST_WORDS[fault])
-            planted.rename(planted.with_name("last-words"))
+            self.plant(fault)
         elif fault == "trainer killed":
             os.kill(self.trainer(), signal.SIGKILL)
+        elif fault == "checkpoint torn":
+            os.kill(self.trainer(), signal.SIGKILL)
+            (self.place.folder(self.run_id) / TRACKER).write_text("")
         elif fault == "trainer stopped":
             os.kill(self.trainer(), signal.SIGSTOP)
         elif fault == "supervisor killed":
@@ -300,6 +288,12 @@ class Night:
             self.place.rltui("cancel", self.run_id, "--yes")
         else:
             self.place.inject(fault, self)
+
+    def plant(self, words: str) -> None:
+        """Have the trainer die with those of ``LAST_WORDS``."""
+        planted = self.place.folder(self.run_id) / "checkpoints/planted"
+        planted.write_text(LAST_WORDS[words])
+        planted.rename(planted.with_name("last-words"))
 
     def _first_step(self, attempt: Path) -> tuple[int, float] | None:
         try:
@@ -360,6 +354,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", metavar="FAULT", help="of the faults these")
     options = parser.parse_args()
     until = time.monotonic() + options.hours * 3600
     nights: list[Night] = []
@@ -368,20 +363,14 @@ def main() -> int:
         folder = Path(tempfile.mkdtemp(prefix="night-"))
         nights.append(Night(Here(folder), seed=len(nights)))
         try:
-            spend(nights[-1], chance.choices((*RECOVERABLE * 3, *FOR_A_PERSON_HERE), k=10))
-        finally:
+            spend(nights[-1], chance.choices(options.only or (*RECOVERABLE * 3, *FOR_A_PERSON_HERE), k=10))
+        except AssertionError as error:
+            nights[-1].wrong.append(f"{error}; its files: {folder}")
+        else:
             shutil.rmtree(folder, ignore_errors=True)
-        print(
-            "\n".join(
-                report(
-                    [one for night in nights for one in night.outcomes],
-                    [line for night in nights for line in night.wrong],
-                    FOR_A_PERSON,
-                )
-            ),
-            end="\n\n",
-            flush=True,
-        )
+        outcomes = [one for night in nights for one in night.outcomes]
+        wrong = [line for night in nights for line in night.wrong]
+        print("\n".join(report(outcomes, wrong, FOR_A_PERSON)), end="\n\n", flush=True)
     return 1 if any(night.wrong for night in nights) else 0
 
 

@@ -1,8 +1,8 @@
 """A warm rltui that forks one that acts, for tests that kill it: ``python submit_zygote.py LAB STATE``.
 
-Reads one JSON object a line ({"do": "submit"|"resubmit"|"cancel", "run": …, "step": N}) and answers with the pid of the
-fork, then, when that has ended, with how it ended. Before and after every question to the cluster and every entry in
-the journal is a step; at the N-th the fork kills itself.
+Reads one JSON object a line ({"do": "submit"|"resubmit"|"replace"|"cancel", "run": …, "step": N}) and answers with the
+pid of the fork, then, when that has ended, with how it ended. Before and after every question to the cluster and every
+entry in the journal is a step; at the N-th the fork kills itself.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def act(lab: Lab, state: Path, word: dict[str, Any]) -> None:
         submit_attempt(context, word["run"], 1, layout)
     elif word["do"] == "resubmit":
         resubmit(context, context.find(word["run"]))
+    elif word["do"] == "replace":
+        resubmit(context, context.find(word["run"]), ("train.learning_rate=1e-7",), cancel_first=True)
     else:
         cancel(context, context.find(word["run"]))
     context.close()

@@ -7,7 +7,8 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from night import FOR_A_PERSON, FOR_A_PERSON_HERE, RECOVERABLE, Here, Night, There, spend
+from night import Here, Night, There, spend
+from night_faults import FOR_A_PERSON, FOR_A_PERSON_HERE, RECOVERABLE
 from night_report import report
 
 if TYPE_CHECKING:
@@ -20,14 +21,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 def test_faults_on_this_machine_end_without_a_person_or_with_one_told(tmp_path: Path) -> None:
     night = Night(Here(tmp_path), seed=1)
-    faults = [*RECOVERABLE * 3, *FOR_A_PERSON_HERE]
+    recoverable = [*RECOVERABLE * 2, *RECOVERABLE[:4]]
+    faults = [*recoverable, *FOR_A_PERSON_HERE]
     random.Random(7).shuffle(faults)
     spend(night, faults)
     print("\n".join(report(night.outcomes, night.wrong, FOR_A_PERSON)))
     assert night.wrong == []
     assert len(night.outcomes) == len(faults) >= 20
-    assert sum(one.submitted_s is not None for one in night.outcomes) == 3 * len(RECOVERABLE)
-    assert night.place.told().count("fixed") == 3 * len(RECOVERABLE)
+    assert sum(one.submitted_s is not None for one in night.outcomes) == len(recoverable)
+    assert night.place.told().count("fixed") == len(recoverable)
     assert night.place.told().count("needs you") == len(FOR_A_PERSON_HERE) - 1, "whoever cancels knows it"
     assert max(one.submitted_s or 0.0 for one in night.outcomes) < 120
 
@@ -39,9 +41,29 @@ def test_faults_on_slurm_end_without_a_person_or_with_one_told(slurm_cluster: La
     spend(night, faults)
     print("\n".join(report(night.outcomes, night.wrong, FOR_A_PERSON)))
     assert night.wrong == []
-    bad = [json.loads(line) for line in (night.run.parent / ".bad-nodes.jsonl").read_text().splitlines()]
-    assert {one["reason"] for one in bad} == {"node-lost"}, (
-        "the node that crashed is remembered, and no other is blamed"
-    )
+    assert reasons(night) == {"node-lost"}, "the node that crashed is remembered, and no other is blamed"
     alone = {one.fault for one in night.outcomes if one.submitted_s is not None}
     assert alone == {fault for fault in faults if fault not in FOR_A_PERSON}
+
+
+def test_nodes_that_slurm_takes_for_dead_while_they_train_on_double_nothing(slurm_cluster: Lab, tmp_path: Path) -> None:
+    """The start on the old node ends itself: both would write into the same checkpoints."""
+    night = Night(There(tmp_path, slurm_cluster), seed=3)
+    spend(night, ["GPU lost", "slurmd dead"])
+    print("\n".join(report(night.outcomes, night.wrong, FOR_A_PERSON)))
+    assert night.wrong == []
+    assert night.decisions()[0]["exclude"] == ["node1"], "the node whose GPU was lost"
+    assert reasons(night) == {"gpu-lost", "node-lost"}
+    assert "it was taken for dead" in (night.attempts[1] / "events.jsonl").read_text()
+
+
+def test_a_node_without_a_network_ends_what_goes_on_elsewhere(slurm_cluster: Lab, tmp_path: Path) -> None:
+    night = Night(There(tmp_path, slurm_cluster), seed=4)
+    spend(night, ["node cut off"])
+    assert night.wrong == []
+
+
+def reasons(night: Night) -> set[str]:
+    """What the cluster's memory of bad nodes holds."""
+    lines = (night.run.parent / ".bad-nodes.jsonl").read_text().splitlines()
+    return {json.loads(line)["reason"] for line in lines}

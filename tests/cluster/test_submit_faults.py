@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, eventually, jobs_by_mark, small_layout
@@ -14,12 +16,13 @@ from rltui.runs.directory import new_run_id
 from rltui.runs.journal import Journal
 from rltui.runs.submission import LOOK_UP_FOR_S, Submission, fold_submissions
 from rltui.service.actions import cancel
+from rltui.service.interrupted import interrupted
+from rltui.service.one_fix import compose_fix
 from rltui.service.recover import Recoverer
+from rltui.service.resubmit import resubmit
 from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lab import Lab
 
     from rltui.service.context import Context
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 TRIALS = int(os.environ.get("FAULT_TRIALS", "200"))
 CANCELS = TRIALS // 2
+FIXES = TRIALS // 12
 BATCH = 40
 
 
@@ -145,3 +149,52 @@ def test_a_link_cut_at_any_byte_of_a_cancellation_ends_that_job_and_no_other(
     eventually(lambda: not others(), "the end of all others in rltui's eyes")
     assert bystander.find(kept.run_id).state == "starting"
     bystander.close()
+
+
+def fixed(context: Context, run: RunSummary, *words: str) -> None:
+    """What `rltui fix RUN [key=value …] --yes` does."""
+    fix = compose_fix(context, run, words)
+    resubmit(context, run, fix.overrides, fix.exclude, cancel_first=True)
+
+
+def test_a_link_cut_at_any_byte_of_a_fix_is_gone_on_from(slurm_cluster: Lab, tmp_path: Path) -> None:
+    """Between the end of the old attempt and the new one nothing may be forgotten, and no job may be there twice."""
+    chance, link, word = random.Random(13), Link(), "train.learning_rate=1e-7"
+    state = tmp_path / "state"
+    context = context_on(LabTransport(slurm_cluster), state, SLEEPS)
+    held = small_layout("slurm.options=['--hold']")
+    first = context.find(submit_attempt(context, new_run_id("measured"), 1, held).run_id)
+    measured = context_on(CutTransport(LabTransport(slurm_cluster), link), state, SLEEPS)
+    fixed(measured, first, word)
+    measured.close()
+    whole, went_on, as_before = dict(link.passed), 0, 0
+    for trial in range(FIXES):
+        run = context.find(submit_attempt(context, new_run_id(f"fixed-{trial}"), 1, held).run_id)
+        cut = context_on(CutTransport(LabTransport(slurm_cluster), link), state, SLEEPS)
+        direction = chance.choice(["to", "from"])
+        link.cut_after(
+            chance.randrange(whole[direction] // 3, whole[direction]), direction, mends_itself=chance.random() < 0.3
+        )
+        with contextlib.suppress(RltuiError):
+            fixed(cut, run, word)
+        cut.close()
+        link.mend()
+        look_again(context, LOOK_UP_FOR_S + 1)
+        seen = context.find(run.run_id)
+        if seen.attempt == 1 and seen.is_live:
+            as_before += 1
+            fixed(context, seen, word)
+        elif not seen.is_live:
+            left = interrupted(context, seen)
+            assert seen.attempt > 1 or (left is not None and left.overrides == (word,)), seen
+            fixed(context, seen, *(() if left is not None else (word,)))
+            went_on += 1
+        newest = context.find(run.run_id)
+        assert newest.attempt > 1
+        layout = Path(slurm_cluster.folder, "home/alice/runs", run.run_id, f"attempts/{newest.attempt:02d}/layout.yaml")
+        assert "learning_rate: 1.0e-07" in layout.read_text()
+        alive = slurm_cluster.exec("login", ["squeue", "--me", "-h", "-t", "PD,R", "-o", "%j"]).stdout.splitlines()
+        assert len([name for name in alive if run.run_id in name]) == 1, alive
+    print(f"{FIXES} fixes, {link.cuts} cuts: {as_before} left as before, {went_on} gone on with, seed 13")
+    assert went_on
+    context.close()

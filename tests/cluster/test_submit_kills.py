@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
-KILLS = int(os.environ.get("FAULT_TRIALS", "300"))
+KILLS = int(os.environ.get("FAULT_TRIALS", "160"))
 STEPS = 48
 """Questions and entries of a submission, counted before and after."""
 RACES = int(os.environ.get("FAULT_TRIALS", "60"))
@@ -88,7 +88,7 @@ def test_rltui_killed_at_any_moment_leaves_nothing_that_the_next_one_cannot_sett
     codes: Counter[int] = Counter()
     run = ""
     for trial in range(KILLS):
-        do = ("submit", "cancel", "resubmit")[trial % 3]
+        do = ("submit", "cancel", "resubmit", "replace")[trial % 4]
         run = new_run_id(f"killed-{trial}") if do == "submit" else run
         if chance.random() < 0.2:
             codes[zygote.act(do, run, kill_after_s=chance.uniform(0, length_s))] += 1

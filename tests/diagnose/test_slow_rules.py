@@ -250,3 +250,15 @@ def test_a_leap_of_the_reward_is_suspicious_only_with_other_answers() -> None:
         for step in recent.steps
     )
     assert [one.word for one in silent_symptoms(structs.replace(recent, steps=short))] == ["reward races"]
+
+
+def test_a_gpu_whose_hardware_says_that_it_is_held_back_needs_no_peers() -> None:
+    one = GpuRecord(
+        host="n1", index=3, gpu="NVIDIA H100", role="learner", utilization_percent=97.0, power_w=410.0,
+        temperature_c=88.0, held_back=("heat",),
+    )  # fmt: skip
+    [found] = slow_symptoms(Recent(steps=steps(), gpus=(one,)))
+    assert found.word == "throttled"
+    assert "the clocks of GPU 3 of n1 are held back at 88 °C: heat" in found.sentence
+    assert slow(Recent(steps=steps(), gpus=(structs.replace(one, held_back=()),))) == []
+    assert slow(Recent(steps=steps(), gpus=(structs.replace(one, utilization_percent=2.0),))) == [], "it does nothing"

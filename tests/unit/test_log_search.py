@@ -13,9 +13,10 @@ from rltui.cli import logs
 from rltui.cli.main import main
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
-from rltui.cluster.relay_types import RelayError
+from rltui.cluster.relay_types import Entry, RelayError
 from rltui.onnode import relay_search
-from rltui.watch import log_search
+from rltui.watch import log_part, log_search
+from rltui.watch.attempt_logs import log_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,3 +120,48 @@ def test_the_verb_prints_numbers_and_ends_as_grep_does(grep: Any) -> None:
 def test_words_that_choose_nothing_are_refused(grep: Any) -> None:
     assert grep("--grep", "x", "--log", "none")[0] == 2
     assert grep("--node", "node7")[0] == 2
+
+
+SERIOUS = {
+    "ERROR 11-23 10:00:00 core.py:12] engine died": "error",
+    "torch.OutOfMemoryError: CUDA out of memory": "error",
+    "[rank3]:[E1123 10:00:00.1 ProcessGroupNCCL.cpp:629] [Rank 3] Watchdog caught": "error",
+    "[2026-11-23 10:00:00,123 E 77 78] (raylet) node_manager.cc: a worker died": "error",
+    "2026-11-23 WARNING utils.py: slow": "warning",
+    "x.py:3: UserWarning: unused": "warning",
+    "[2026-11-23 10:00:00,123 W 77 78] (raylet) memory is low": "warning",
+    "INFO 11-23 errors so far: 0": "",
+    "step 12 error_rate 0.1, ERRORS none": "",
+    "prefers E1123 as a name": "",
+}
+
+
+def test_levels_are_those_of_the_writers(grep: Any, tmp_path: Path) -> None:
+    (tmp_path / "attempts/01/out.log").write_text("\n".join(SERIOUS) + "\n")
+    numbered = [f"{number}: {line}" for number, line in enumerate(SERIOUS, start=1)]
+    assert grep("--level", "error") == (0, [one for one in numbered if SERIOUS[one.partition(": ")[2]] == "error"])
+    assert grep("--level", "warning") == (0, [one for one in numbered if SERIOUS[one.partition(": ")[2]]])
+    assert grep("--level", "error", "--rank", "3") == (0, [numbered[2]])
+    assert grep("--rank", "33") == (1, [])
+    assert grep("--grep", "raylet", "--level", "error") == (0, [numbered[3]])
+
+
+def test_a_node_is_not_taken_for_another_whose_name_it_begins() -> None:
+    entries = [Entry(name, "file", 1, 0.0) for name in ("gpu-gpu1.jsonl", "node-gpu10.log", "node-gpu1.log")]
+    assert {one.name: one.node for one in log_files(entries, ())} == {"node-gpu10.log": "", "node-gpu1.log": "gpu1"}
+
+
+def test_what_there_is_instead_is_named(grep: Any, capsys: Any) -> None:
+    main(["logs", "r", "--grep", "x", "--log", "none"])
+    said = capsys.readouterr().err
+    assert "Logs: out.log, node-node7.log. Nodes with logs: node7." in said
+
+
+def test_a_line_of_many_blocks_is_cut_and_the_next_one_is_found(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_part, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(log_part, "MAX_LINE_BYTES", 2500)
+    (tmp_path / "out.log").write_bytes(b"first\n" + b"x" * 9000 + b"\nlast\n")
+    part = log_part.read_part(client, str(tmp_path), "out.log", 3)
+    assert [len(line) for line in part.lines] == [5, 2500, 4]

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from rltui.diagnose.index import CAUSES
 from rltui.errors import RltuiError, UsageError
@@ -14,6 +15,7 @@ from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode import rundir
 from rltui.service.context import Context
+from rltui.service.interrupted import note_replacement, unfinished_words
 from rltui.service.one_fix import compose_fix, preview_fix
 
 if TYPE_CHECKING:
@@ -146,3 +148,16 @@ def test_steps_that_are_done_already_are_refused(runs: Runs) -> None:
     fix = compose_fix(runs.context, run, ["train.steps=5"])
     with pytest.raises(UsageError, match="of step 5 already"):
         preview_fix(runs.context, run, fix)
+
+
+def test_a_fix_whose_rltui_died_after_the_end_of_the_old_attempt_is_gone_on_with(runs: Runs) -> None:
+    run = runs.ended("", outcome="cancelled")
+    note_replacement(runs.context, run, ("train.learning_rate=1e-7",), ("n2",))
+    fix = compose_fix(runs.context, run)
+    assert (fix.overrides, fix.exclude) == (("train.learning_rate=1e-7",), ("n2",))
+    assert "to go on with train.learning_rate=1e-7 --exclude n2, and no new attempt was made" in fix.causes[0].sentence
+    assert f"rltui fix {RUN}" in unfinished_words(runs.context, run)
+    newer = structs.replace(run, last_attempt=2)
+    assert unfinished_words(runs.context, newer) == "", "its attempt is there"
+    live = structs.replace(run, state="running", end=None)
+    assert unfinished_words(runs.context, live) == "", "it was not ended yet"

@@ -39,6 +39,9 @@ def nvmlDeviceGetPowerUsage(handle): return 350_400
 def nvmlDeviceGetName(handle): return b"NVIDIA H100"
 def nvmlDeviceGetUUID(handle): return "GPU-%d" % handle
 def nvmlDeviceGetTemperature(handle, which): return 61
+def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
+    if handle == 1: raise NVMLError("not supported")
+    return 0x40 | 0x04
 def nvmlDeviceGetComputeRunningProcesses(handle): return [types.SimpleNamespace(pid=4242)]
 """
 
@@ -135,7 +138,8 @@ def test_gpus_have_slow_fields_every_fifth_time_and_leave_out_what_they_lack(
     slow, fast = read_lines(tmp_path)[5]["gpus"], read_lines(tmp_path)[1]["gpus"]
     assert fast == [{"i": 0, "util": 90, "mem": [3.0, 80.0], "w": 350}, {"i": 1, "util": 91, "w": 350}]
     more = {"name": "NVIDIA H100", "c": 61, "pids": [4242]}
-    assert slow == [{**one, **more, "uuid": f"GPU-{one['i']}"} for one in fast]
+    held = [{"held": ["heat"]}, {}]  # its power cap is no fault, and the second card does not say
+    assert slow == [{**one, **more, **why, "uuid": f"GPU-{one['i']}"} for one, why in zip(fast, held, strict=True)]
 
 
 def test_without_a_driver_it_goes_on_without_gpus(

@@ -7,15 +7,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from rltui.cluster.profile import Profile
 from rltui.errors import UsageError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
+from rltui.onnode.script_resume import Checkpoint, here
 from rltui.runs.directory import Attempt
 from rltui.runs.script import preview_script
 from rltui.runs.script_job import ScriptJob, is_script, script_job
-from rltui.service.script_changes import changed_script, resumed
+from rltui.service.context import Context
+from rltui.service.script_changes import changed_script, newest_checkpoint, resumed
 from rltui.service.scripts import Prepared, prepare
 from rltui.service.wishes import Wishes
 
@@ -116,20 +119,53 @@ def test_every_word_of_every_dialect_stands_for_a_key_that_layouts_have() -> Non
 
 def test_resume_appends_the_systems_words_once(tmp_path: Path) -> None:
     job = prepared(tmp_path).job
-    again, said = resumed(job, 40)
+    again, said = resumed(job, Checkpoint(step=40))
     assert again.words == ("trainer.resume_mode=auto",)
     assert "goes on from step 40 by trainer.resume_mode=auto" in said
-    assert resumed(again, 60)[0].words == again.words
+    assert resumed(again, Checkpoint(step=60))[0].words == again.words
     assert resumed(job, None) == (job, "starts at step 0: no complete checkpoint was found")
+
+
+def test_a_torn_tracker_is_gone_around_by_naming_the_newest_checkpoint_that_is_surely_complete(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    for step in (5, 10, 15):
+        (kept / f"global_step_{step}").mkdir(parents=True)
+    (kept / "latest_checkpointed_iteration.txt").touch()
+    job = structs.replace(prepared(tmp_path).job, checkpoints=str(kept))
+    newest = newest_checkpoint(Context(), job)
+    again, said = resumed(job, newest)
+    named = ("trainer.resume_mode=resume_path", f"trainer.resume_from_path={kept}/global_step_10")
+    assert again.words == named
+    assert "goes on from step 10" in said
+    assert "latest_checkpointed_iteration.txt is torn" in said
+    assert resumed(again, Checkpoint(step=20))[0].words == ("trainer.resume_mode=auto",), "it is whole again"
+    slime = prepared(
+        tmp_path,
+        'python train_async.py --rollout-batch-size 8 --sglang-mem-fraction-static 0.7 "$@"\n',
+        gpus_per_node=8,
+    )
+    assert slime.job.dialect.name == "slime"
+    assert "write 10 into it" in resumed(slime.job, newest)[1]
+
+
+def test_a_start_that_slurm_makes_again_goes_on_by_the_same_words(tmp_path: Path) -> None:
+    job = structs.replace(prepared(tmp_path).job, checkpoints=str(tmp_path / "kept"))
+    told = msgspec.to_builtins(job)
+    assert here(told)["words"] == told["words"], "nothing was saved yet"
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/latest_checkpointed_iteration.txt").write_text("40")
+    again = here({**told, "words": ("talker.note=1", "trainer.resume_mode=disable")})
+    assert again["words"] == ["talker.note=1", "trainer.resume_mode=auto"]
+    assert here({**told, "passes_words": False})["words"] == told["words"], "no word would reach it"
 
 
 def test_resume_that_cannot_reach_the_training_is_said(tmp_path: Path) -> None:
     job = prepared(tmp_path, VERL.replace(' "$@"', "")).job
-    again, said = resumed(job, 40)
+    again, said = resumed(job, Checkpoint(step=40))
     assert again.words == ()
     assert "goes on only if run.sh has trainer.resume_mode=auto" in said
     trl = prepared(tmp_path, "trl grpo --output_dir out\n", nodes=1, gpus_per_node=1).job
-    assert "starts anew unless run.sh goes on by itself" in resumed(trl, 20)[1]
+    assert "starts anew unless run.sh goes on by itself" in resumed(trl, Checkpoint(step=20))[1]
 
 
 @pytest.mark.parametrize(("name", "text", "answer"), [

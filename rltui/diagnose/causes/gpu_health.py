@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from rltui.diagnose.cause import Fields
     from rltui.diagnose.matches import Match, Matches
-_XID = r"Xid \(?(?:PCI:)?(?P<gpu>[0-9A-Fa-f:.]+)\)?: (?P<xid>\d+)"
+_XID = r"Xid \(?(?:PCI:)?(?P<gpu>[0-9A-Fa-f:.]+)\)?: (?P<xid>\d+)(?:, GPU \d+ of (?P<node>[\w.-]+))?"
+"""The kernel's words, and those of rltui's own sampler, which names the node too."""
 _XID_DOC = "https://docs.nvidia.com/deploy/xid-errors/"
 _NODE = ("the node's name and GPU address", "dmesg of the node around the first of these lines")
 _HARDWARE_WRONG = ("Restarting on the same node.", "nvidia-smi loops on that node: they may hang.")

@@ -129,8 +129,9 @@ CAUSES = (
         "Judging by utilisation: those that wait show 100 % too.",
     ),
     aside(
-        "gpu_throttled", "throttled", "A hot GPU is held back",
-        "It has 85 °C or more and takes less power than cooler GPUs of the same role and kind.",
+        "gpu_throttled", "throttled", "A GPU is held back by its hardware",
+        "NVML names heat, the power brake or a hardware slowdown for half of the time or more; or it has 85 °C or more "
+        "and takes less power than cooler GPUs of the same role and kind.",
         _straggler,
         "Lowering the load of all others: they wait for this one.",
     ),

@@ -76,7 +76,8 @@ class GpuTable:
         memory = f"  {formats.gib(gpu.memory_used_gib):>4}/{formats.gib(gpu.memory_total_gib)} GiB"
         spans.append((memory, "attention" if host_views.is_tight(gpu) else "text"))
         spans.append((f"  {gpu.power_w:4.0f} W" if gpu.power_w is not None else "        ", "dim"))
-        spans.append((f"  {gpu.temperature_c:3.0f} °C" if gpu.temperature_c is not None else "        ", "dim"))
+        heat = f"  {gpu.temperature_c:3.0f} °C" if gpu.temperature_c is not None else "        "
+        spans.append((heat, "attention" if gpu.held_back else "dim"))
         history = host.gpu_history[index] if width >= 120 and index < len(host.gpu_history) else ()
         room = width - width_of(spans) - (27 if history else 0)
         spans.append(
@@ -87,7 +88,11 @@ class GpuTable:
         return line(*spans)
 
     def _process(self, host: HostSnapshot, gpu: GpuSample) -> str:
-        """What runs on a GPU: the actor's name with its process id, or the process's title."""
+        """What runs on a GPU: the actor's name with its process id, or the process's title; first what slows it."""
+        held = f"held back: {', '.join(gpu.held_back)}  " if gpu.held_back else ""
+        return held + self._runs(host, gpu)
+
+    def _runs(self, host: HostSnapshot, gpu: GpuSample) -> str:
         if not gpu.pids:
             return "free"
         name = self._known.of(host, gpu.pids).name

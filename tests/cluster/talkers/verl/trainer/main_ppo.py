@@ -13,8 +13,11 @@ from pathlib import Path
 words = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
 folder = Path(words["trainer.default_local_dir"])
 newest = folder / "latest_checkpointed_iteration.txt"
-resumes = words.get("trainer.resume_mode") == "auto" and newest.exists()
-first = int(newest.read_text()) + 1 if resumes else 1
+mode, first = words.get("trainer.resume_mode"), 1
+if mode == "auto" and newest.exists():
+    first = int(newest.read_text()) + 1  # as verl does: a torn file ends it here
+elif mode == "resume_path":
+    first = int(words["trainer.resume_from_path"].rpartition("global_step_")[2]) + 1
 
 if os.environ.get("RAY_ADDRESS"):
     import ray

@@ -1,0 +1,107 @@
+"""Where a script of another system goes on: its newest complete checkpoint, and the words that say so to the system.
+
+Written once for the machine that resubmits, which sees files through the relay, and for a node on which Slurm starts
+the job again by itself.
+"""
+
+import glob
+import os
+import re
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+
+class Checkpoint(NamedTuple):
+    """A complete checkpoint of a script's run.
+
+    Attributes:
+        step: Its step.
+        torn: The file that should tell which is the newest, and does not; empty: it does, or there is no such file.
+        folder: Where it is, if ``torn``.
+    """
+
+    step: int
+    torn: str = ""
+    folder: str = ""
+
+
+def folder_of(told: Mapping[str, Any]) -> str:
+    """The folder of the checkpoints of what ``script.json`` tells; empty where nobody can tell."""
+    named = str(told.get("checkpoints") or "")
+    place = named if named.startswith(("/", "~")) else "%s/%s" % (told.get("folder") or "~", named)
+    return place if named and told["dialect"]["checkpoints"].get("folder") and place.startswith(("/", "~")) else ""
+
+
+def newest_checkpoint(
+    folder: str,
+    marks: Mapping[str, Any],
+    files: Callable[[str], Dict[str, str]],
+    names: Callable[[], Sequence[str]],
+) -> Optional[Checkpoint]:
+    """The newest complete checkpoint in ``folder``; None where there is none, or nobody can tell.
+
+    Args:
+        folder: Where the checkpoints are.
+        marks: ``checkpoints`` of the system's dialect.
+        files: The texts of files below the folder by their path in it, for a glob.
+        names: What lies in the folder.
+    """
+    tracker = marks.get("tracker") or ""
+    if tracker:
+        found = files(tracker)
+        digits = re.findall(r"\d+", found.get(tracker, ""))
+        if found and not digits:
+            return _newest_but_one(folder, marks, names())
+        return Checkpoint(int(digits[-1])) if digits else None
+    complete = files("*/%s" % marks["complete"]) if marks.get("complete") else {}
+    steps = [re.fullmatch(marks["folder"], path.split("/")[0]) for path in complete]
+    newest = max((int(match["step"]) for match in steps if match), default=None)
+    return Checkpoint(newest) if newest is not None else None
+
+
+def _newest_but_one(folder: str, marks: Mapping[str, Any], names: Sequence[str]) -> Optional[Checkpoint]:
+    """The newest may be as torn as the file that tells of it; the one before was complete when that was begun."""
+    steps = {int(match["step"]): match[0] for match in (re.fullmatch(marks["folder"], name) for name in names) if match}
+    if len(steps) < 2:
+        return None
+    step = sorted(steps)[-2]
+    return Checkpoint(step, marks["tracker"], "%s/%s" % (folder, steps[step]))
+
+
+def resume_words(resume: Mapping[str, Any], newest: Checkpoint) -> List[str]:
+    """The words by which the system goes on from ``newest``; none where it does so by itself, or cannot."""
+    if not newest.torn:
+        return list(resume.get("words") or ())
+    return [word.format(folder=newest.folder) for word in resume.get("words_at") or ()]
+
+
+def with_resume(words: Sequence[str], resume: Mapping[str, Any], newest: Checkpoint) -> List[str]:
+    """``words`` that go on from ``newest``: those of an earlier attempt about the same are left out."""
+    own = {word.partition("=")[0] for word in (*(resume.get("words") or ()), *(resume.get("words_at") or ()))}
+    return [word for word in words if word.partition("=")[0] not in own] + resume_words(resume, newest)
+
+
+def here(told: Dict[str, Any]) -> Dict[str, Any]:
+    """``script.json`` of a start that Slurm makes again, with the words that go on from what the starts before saved.
+
+    Args:
+        told: ``script.json`` of the start that was submitted. Its folders are as this node sees them.
+    """
+    folder, resume = os.path.expanduser(folder_of(told)), told["dialect"]["resume"]
+    if not folder or not told.get("passes_words") or not resume.get("possible", True):
+        return told
+    newest = newest_checkpoint(
+        folder, told["dialect"]["checkpoints"], lambda pattern: _texts(folder, pattern), lambda: _names(folder)
+    )
+    return {**told, "words": with_resume(told["words"], resume, newest)} if newest is not None else told
+
+
+def _texts(folder: str, pattern: str) -> Dict[str, str]:
+    found = {}
+    for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            found[os.path.relpath(path, folder)] = stream.read(4096)
+    return found
+
+
+def _names(folder: str) -> List[str]:
+    return os.listdir(folder)
