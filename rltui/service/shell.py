@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import selectors
 import signal
@@ -43,6 +44,7 @@ class ShellCommand:
         self.took_s = 0.0
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._rest = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -94,7 +96,7 @@ class ShellCommand:
                 data = os.read(stream.fileno(), _CHUNK_BYTES)
                 if not data:
                     return
-                self._take(data.decode("utf-8", "replace"))
+                self._take(self._decoder.decode(data))
                 heard()
 
     def _take(self, text: str) -> None:

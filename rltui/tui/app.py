@@ -215,9 +215,8 @@ class CockpitApp(App[int], inherit_bindings=False):
     def on_happened(self, message: messages.Happened) -> None:
         """Let the terminal tell who looks elsewhere, and tell people beside it."""
         event = message.event
-        driver = self._driver
-        if driver is not None:
-            driver.write(terminal.signal(message.terminal, event.title, event.text))
+        if self._driver is not None:
+            self._driver.write(terminal.signal(message.terminal, event.title, event.text))
         if not self.readonly:
             self.controller.tell(event)
 

@@ -89,11 +89,13 @@ def _tab(app: Host, tab: str, name: str) -> None:
 
 
 def _current(app: Host) -> dict[str, str]:
-    """What the screen is about: its run, or the one that is selected, and that one's cluster."""
+    """What the screen is about: its run, or the one that is selected, and that one's cluster, if it has a name."""
+    from rltui.cluster.profile import LOCAL
+
     target: RunSummary | None = getattr(app.screen, "target", None)
     run_id = target.run_id if target is not None else str(getattr(app.screen, "run_id", ""))
     run = target or app.pictures.summary(run_id)
-    return {"run": run_id, "cluster": run.cluster if run is not None else ""}
+    return {"run": run_id, "cluster": run.cluster if run is not None and run.cluster != LOCAL else ""}
 
 
 def _question(app: Host, action: Action, name: str) -> None:

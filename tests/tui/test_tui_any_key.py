@@ -44,6 +44,7 @@ OPEN: dict[str, Callable[[CockpitApp], object]] = {
     "palette": lambda app: app.push_screen(PaletteScreen("do", ITEMS)),
     "help": lambda app: app.open("help", RunsScreen.KEYS),
     "door": lambda app: app.push_screen(DoorScreen("hpc", QUESTION)),
+    "output": lambda app: app.open("output", ("hold", "no-such-run"), True),
     "prompt": lambda app: app.screen.act("filter"),
 }
 

@@ -96,9 +96,9 @@ async def test_a_verb_that_changes_something_waits_for_a_yes(readonly: bool) -> 
 
 
 def test_a_verb_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    pipe = tmp_path / "waits.yaml"
+    pipe = tmp_path / "waits.log"
     os.mkfifo(pipe)
-    command = ShellCommand(("draw", str(pipe)))
+    command = ShellCommand(("why", "--log", str(pipe)))
     thread = threading.Thread(target=command.run, args=(lambda: None,))
     thread.start()
     writer = os.open(pipe, os.O_WRONLY)  # opens when the verb reads

@@ -17,6 +17,7 @@ from rltui.tui.screens.help import HelpScreen, help_lines
 from rltui.tui.screens.jobs import JobsScreen
 from rltui.tui.screens.keyed import Moving
 from rltui.tui.screens.launch import LaunchScreen
+from rltui.tui.screens.output import OutputScreen
 from rltui.tui.screens.pick import NodesScreen, PickScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_tabs import TABS
@@ -36,6 +37,7 @@ SCREENS = {
     "pick": PickScreen,
     "nodes": NodesScreen,
     "help": HelpScreen,
+    "output": OutputScreen,
 }
 CONTEXTS = [
     keys.KeyContext(),
