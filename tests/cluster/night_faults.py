@@ -16,6 +16,7 @@ LAST_WORDS = {
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.11 GiB "
     "of which 1.20 GiB is free. Including non-PyTorch memory, this process has 77.80 GiB memory in use.",
     "CUDA gave up": "torch.AcceleratorError: CUDA error: unspecified launch failure",
+    "disk full": "OSError: [Errno 28] No space left on device: 'checkpoints/global_step_20/actor/model_rank_0.pt'",
     "nobody knows": "AssertionError: batch of the reward manager is of another size",
 }
 RECOVERABLE = (
@@ -30,5 +31,5 @@ RECOVERABLE = (
 BY_SLURM = ("requeued by an admin", "node crashed", "slurmd dead", "node cut off")
 """Faults after which Slurm itself starts the job again, so that nothing is to be decided."""
 
-FOR_A_PERSON_HERE = ("module missing", "out of GPU memory", "nobody knows", "cancelled")
+FOR_A_PERSON_HERE = ("module missing", "out of GPU memory", "disk full", "nobody knows", "cancelled")
 FOR_A_PERSON = (*FOR_A_PERSON_HERE, "cancelled by an admin")
