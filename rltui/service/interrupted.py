@@ -1,4 +1,4 @@
-"""Changes of a live run that end it first: what is to follow is kept, should nobody live to do it."""
+"""Starts and changes of a run that were cut off in the middle: what was to follow, so that somebody can do it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,24 @@ ACTION = "replace"
 
 
 class Interrupted(Struct, frozen=True, kw_only=True):
-    """A change that ended an attempt, and whose own attempt was never made.
+    """A change that ended an attempt and never made its own, or an attempt of which no answer came back.
 
     Attributes:
-        at: When it began, epoch seconds.
+        at: When the change began, epoch seconds.
+        lost_attempt: The attempt that may never have been handed over, which holds all words itself; 0: none was made.
         overrides: Its ``key.path=value`` words.
         exclude: Nodes that it was to keep away from.
     """
 
-    at: float
+    at: float = 0.0
+    lost_attempt: int = 0
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
     def in_words(self) -> str:
         """What happened, in a sentence."""
+        if self.lost_attempt:
+            return f"to start as attempt {self.lost_attempt}, and the rltui that submitted it ended before the answer came"
         when = time.strftime("%m-%d %H:%M:%S", time.localtime(self.at))
         change = " ".join([*self.overrides, *(f"--exclude {node}" for node in self.exclude)])
         return f"ended at {when} to go on with {change or 'the same layout'}, and no new attempt was made"
@@ -40,7 +44,7 @@ class Interrupted(Struct, frozen=True, kw_only=True):
 def unfinished_words(context: Context, run: RunSummary) -> str:
     """What is said of ``run`` where a change of it was interrupted; empty otherwise."""
     left = interrupted(context, run)
-    return f"{run.run_id} was {left.in_words()}; rltui fix {run.run_id} does." if left is not None else ""
+    return f"{run.run_id} was {left.in_words()}; rltui fix {run.run_id} goes on." if left is not None else ""
 
 
 def note_replacement(context: Context, run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> None:
@@ -56,7 +60,9 @@ def note_replacement(context: Context, run: RunSummary, overrides: Sequence[str]
 
 
 def interrupted(context: Context, run: RunSummary) -> Interrupted | None:
-    """The change that was to follow ``run``'s attempt; None where there was none, or where another attempt came."""
+    """What was to follow ``run``'s attempt, or to become of it; None where nothing was, or where another attempt came."""
+    if run.state == "unknown" and run.submission:
+        return Interrupted(lost_attempt=run.attempt)
     if run.is_live or run.state == "finished" or run.last_attempt > run.attempt:
         return None
     about = {"action": ACTION, "run": run.run_id, "attempt": run.attempt, "cluster": context.name}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 import os
 import selectors
 import signal
@@ -90,7 +91,10 @@ class ShellCommand:
         assert process.stdout is not None
         with process.stdout as stream, selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
-            while not self._stopped.is_set():
+            last_words_until = math.inf
+            while time.monotonic() < last_words_until:
+                if self._stopped.is_set():
+                    last_words_until = min(last_words_until, time.monotonic() + _GRACE_S)
                 if not selector.select(_LOOK_S):
                     continue
                 data = os.read(stream.fileno(), _CHUNK_BYTES)

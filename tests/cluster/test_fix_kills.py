@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
+LOST_S = 5.0
+"""After these a supervisor that was started has written its number: this machine is slow, its disk is not far."""
 KILLS = int(os.environ.get("FAULT_TRIALS", "8"))
 
 
@@ -41,8 +43,12 @@ class Fixed(Night):
         return str(json.loads(self.place.rltui("ps", "--json"))["runs"][0]["state"])
 
     def settled(self) -> str:
-        """The state once nothing of the killed one is under way any more."""
-        eventually(lambda: self.state() in ("running", "cancelled"), "a state that stays")
+        """The state once nothing of the killed one is under way any more; ``unknown`` where its last word was lost."""
+        deadline = time.monotonic() + LOST_S
+        while (state := self.state()) not in ("running", "cancelled"):
+            if state == "unknown" and time.monotonic() > deadline:
+                return state
+            assert time.monotonic() < deadline + 90, f"{state} is no state that stays"
         if self.read("end.json") or self.state() == "cancelled":
             return eventually(lambda: self.state() == "cancelled" and "cancelled", "its end")
         return "running"
@@ -67,9 +73,10 @@ def test_a_fix_killed_at_any_moment_is_finished_by_the_next_one(tmp_path: Path) 
             before, word = night.attempt, f"talker.note={number}"
             eventually(lambda: night.step() > 1, "steps")
             code = night.fix(word, kill_after_s=chance.uniform(0.3, 1.0) * length_s)
-            if night.settled() == "cancelled" and night.attempt == before:
+            state = night.settled()
+            if state == "unknown" or (state == "cancelled" and night.attempt == before):
                 said = json.loads(why(night))["unfinished"]
-                assert word in said
+                assert word in said or state == "unknown" and f"attempt {int(night.attempt.name)}" in said
                 assert night.fix() == 0, "no word of it has to be given again"
                 gone_on += 1
             finished += code == 0

@@ -107,3 +107,4 @@ def test_a_verb_that_does_not_end_is_ended(tmp_path: Path) -> None:
     os.close(writer)
     assert not thread.is_alive()
     assert command.exit_code == 130
+    assert command.lines[-1].startswith("rltui: interrupted"), "it is listened to until its last words"
