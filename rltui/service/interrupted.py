@@ -35,7 +35,9 @@ class Interrupted(Struct, frozen=True, kw_only=True):
     def in_words(self) -> str:
         """What happened, in a sentence."""
         if self.lost_attempt:
-            return f"to start as attempt {self.lost_attempt}, and the rltui that submitted it ended before the answer came"
+            return (
+                f"to start as attempt {self.lost_attempt}, and the rltui that submitted it ended before the answer came"
+            )
         when = time.strftime("%m-%d %H:%M:%S", time.localtime(self.at))
         change = " ".join([*self.overrides, *(f"--exclude {node}" for node in self.exclude)])
         return f"ended at {when} to go on with {change or 'the same layout'}, and no new attempt was made"
