@@ -62,7 +62,7 @@ def note_replacement(context: Context, run: RunSummary, overrides: Sequence[str]
 
 
 def interrupted(context: Context, run: RunSummary) -> Interrupted | None:
-    """What was to follow ``run``'s attempt, or to become of it; None where nothing was, or where another attempt came."""
+    """What was to follow ``run``'s attempt, or become of it; None where nothing was, or another attempt came."""
     if run.state == "unknown" and run.submission:
         return Interrupted(lost_attempt=run.attempt)
     if run.is_live or run.state == "finished" or run.last_attempt > run.attempt:

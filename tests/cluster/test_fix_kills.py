@@ -76,7 +76,7 @@ def test_a_fix_killed_at_any_moment_is_finished_by_the_next_one(tmp_path: Path) 
             state = night.settled()
             if state == "unknown" or (state == "cancelled" and night.attempt == before):
                 said = json.loads(why(night))["unfinished"]
-                assert word in said or state == "unknown" and f"attempt {int(night.attempt.name)}" in said
+                assert word in said or (state == "unknown" and f"attempt {int(night.attempt.name)}" in said)
                 assert night.fix() == 0, "no word of it has to be given again"
                 gone_on += 1
             finished += code == 0
