@@ -89,6 +89,8 @@ class ActionPreview(Struct, frozen=True, kw_only=True):
     """Nodes that the new attempt keeps away from."""
     switches_on: bool = False
     """Of hands-off mode: whether a yes switches it on; else it ends it."""
+    parts: tuple[ActionPreview, ...] = ()
+    """Of an action on several runs: what it does to each."""
 
 
 class ClusterSummary(Struct, frozen=True, kw_only=True):

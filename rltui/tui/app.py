@@ -200,6 +200,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     def on_done(self, message: messages.ActionDone | messages.Connected) -> None:
         """Say what was done, or what came of connecting."""
         self.say(message.sentence)
+        self.route(message)
 
     def on_launched(self, message: messages.Launched) -> None:
         """Open the run that was launched, if the launch screen still waits for it."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rltui.errors import RltuiError
 from rltui.service.herald import Herald
 from rltui.service.shell import ShellCommand
-from rltui.tui import messages
+from rltui.tui import actions, messages
 from rltui.tui.lanes import Lane, Poller, timed
 from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
 
@@ -115,18 +115,7 @@ class Controller:
 
     def ask_preview(self, ask: Ask) -> None:
         """Ask what an action would do: :class:`~rltui.tui.messages.PreviewFetched`."""
-        self._ask(ask.words, lambda: messages.PreviewFetched(ask, self._preview(ask)))
-
-    def _preview(self, ask: Ask) -> ActionPreview:
-        if ask.action == "cancel":
-            return self._cockpit.preview_cancel(ask.run_id)
-        if ask.action == "fix":
-            return self._cockpit.preview_fix(ask.run_id)
-        if ask.action == "auto":
-            return self._cockpit.preview_auto(ask.run_id)
-        if ask.action == "lower_memory":
-            return self._cockpit.preview_lower_memory(ask.run_id)
-        return self._cockpit.preview_resubmit(ask.run_id, ask.overrides, ask.exclude)
+        self._ask(ask.words, lambda: messages.PreviewFetched(ask, actions.preview(self._cockpit, ask)))
 
     def ask_why(self, run_id: str) -> None:
         """Ask why a run died or stands still: :class:`~rltui.tui.messages.WhyFetched`."""
@@ -168,15 +157,7 @@ class Controller:
 
     def act(self, ask: Ask, preview: ActionPreview) -> None:
         """Carry out exactly what was previewed: :class:`~rltui.tui.messages.ActionDone`."""
-
-        def call() -> messages.ActionDone:
-            if ask.action == "cancel":
-                return messages.ActionDone(ask, self._cockpit.cancel(ask.run_id))
-            if ask.action == "auto":
-                return messages.ActionDone(ask, self._cockpit.auto(ask.run_id, on=preview.switches_on))
-            return messages.ActionDone(ask, self._cockpit.resubmit(ask.run_id, preview.overrides, preview.exclude))
-
-        self._act(ask.words, call)
+        self._act(ask.words, lambda: messages.ActionDone(ask, actions.carry_out(self._cockpit, ask, preview)))
 
     def launch(self, preset: str, overrides: tuple[str, ...], cluster: str, auto: bool = False) -> None:
         """Launch, in hands-off mode if ``auto``: :class:`~rltui.tui.messages.Launched`."""

@@ -21,6 +21,8 @@ class KeyContext(NamedTuple):
     readonly: bool = False
     run_state: str = ""
     """State of the run that is selected or open; empty where there is none."""
+    num_marked: int = 0
+    """Runs of the list that are marked: an action is for all of them."""
     tab: str = ""
     searching: bool = False
     """Whether a search of the log has hits."""
@@ -134,6 +136,12 @@ class KeyTable:
 def needs_run(context: KeyContext) -> str:
     """Off where no run is selected."""
     return "" if context.run_state else "no run is selected"
+
+
+def needs_one_run(context: KeyContext) -> str:
+    """Off where no run is selected, and where several are marked."""
+    marked = f"it is for one run, and {context.num_marked} are marked: esc takes the marks away"
+    return marked if context.num_marked else needs_run(context)
 
 
 def may_change(context: KeyContext) -> str:

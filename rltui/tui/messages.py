@@ -33,17 +33,27 @@ ACTION_WORDS: dict[Action, str] = {
 
 
 class Ask(NamedTuple):
-    """An action that is asked about: on which run, and with what change."""
+    """An action that is asked about: on which run, with what change, and on which ``others`` the same."""
 
     action: Action
     run_id: str
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """All runs that it is for."""
+        return (self.run_id, *self.others)
 
     @property
     def words(self) -> str:
         """What is asked, in words."""
-        return f"{ACTION_WORDS[self.action]} {self.run_id}"
+        return f"{ACTION_WORDS[self.action]} {f'{len(self.runs)} runs' if self.others else self.run_id}"
+
+    def each(self) -> tuple[Ask, ...]:
+        """The same for each run alone."""
+        return tuple(self._replace(run_id=run_id, others=()) for run_id in self.runs)
 
 
 class CockpitMessage(Message, bubble=False):

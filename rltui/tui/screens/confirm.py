@@ -103,7 +103,7 @@ class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
         super().__init__()
         self.preview = preview
         self._problem = view.why_not(ask, preview)
-        self._can_edit = ask.action not in ("cancel", "auto")
+        self._can_edit = ask.action not in ("cancel", "auto") and not ask.others
         self._text = _Text(preview)
         self._buttons = _Buttons(self._problem, self._can_edit, self._text)
         self._text.scrolled = self._buttons.repaint

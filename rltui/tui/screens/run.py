@@ -230,6 +230,11 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         place = f"{size}  {clip(run.cluster, 20)}  attempt {run.attempt}" if self.app.size.width >= 90 else size
         return (*stage.state_spans(run, glyphs), (place, "dim"))
 
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """None: this screen is of one run."""
+        return ()
+
     def mover(self) -> ListPane | None:
         """The current tab, if it scrolls."""
         pane = self._panes.get(self.tab_bar.current)

@@ -24,6 +24,10 @@ def _can_act(context: keys.KeyContext) -> str:
     return keys.may_change(context) or keys.needs_run(context)
 
 
+def _can_act_on_one(context: keys.KeyContext) -> str:
+    return keys.may_change(context) or keys.needs_one_run(context)
+
+
 def _can_cancel(context: keys.KeyContext) -> str:
     ended = "" if context.run_state in LIVE_STATES else f"nothing to cancel: the run is {context.run_state} already"
     return _can_act(context) or ended
@@ -31,13 +35,15 @@ def _can_cancel(context: keys.KeyContext) -> str:
 
 def _can_exclude(context: keys.KeyContext) -> str:
     unknown = "" if context.num_nodes else "the run's nodes are not known: there is none to keep away from"
-    return _can_act(context) or unknown
+    return _can_act_on_one(context) or unknown
 
 
 ACT = keys.KeyGroup(
     "acting on a run, always previewed first",
     (
-        keys.Key("why", ("!",), "why", "Why it died or stands still: causes, evidence, remedies.", 3, keys.needs_run),
+        keys.Key(
+            "why", ("!",), "why", "Why it died or stands still: causes, evidence, remedies.", 3, keys.needs_one_run
+        ),
         keys.Key(
             "fix", ("f",), "fix", "Preview one fix for all causes: change, nodes to avoid, resubmission.", 0, _can_act
         ),
@@ -45,9 +51,9 @@ ACT = keys.KeyGroup(
         keys.Key("cancel", ("c",), "cancel", "Cancel the run.", 5, _can_cancel),
         keys.Key("resubmit", ("r",), "resubmit", "Start a new attempt from the newest checkpoint.", 0, _can_act),
         keys.Key("exclude", ("e",), "exclude", "Resubmit without some of its nodes.", 0, _can_exclude),
-        keys.Key("lower_memory", ("m",), "less memory", "Resubmit with a lower memory peak.", 0, _can_act),
-        keys.Key("auto", ("H",), "hands-off", "Let it go on by itself after faults, or stop that.", 0, _can_act),
-        keys.Key("edit", ("s",), "edit", "Resubmit with changes: key.path=value.", 0, _can_act),
+        keys.Key("lower_memory", ("m",), "less memory", "Resubmit with a lower memory peak.", 0, _can_act_on_one),
+        keys.Key("auto", ("H",), "hands-off", "Let it go on by itself after faults, or stop that.", 0, _can_act_on_one),
+        keys.Key("edit", ("s",), "edit", "Resubmit with changes: key.path=value.", 0, _can_act_on_one),
     ),
 )
 
@@ -58,6 +64,10 @@ class HasRun(Protocol):
     @property
     def target(self) -> RunSummary | None:
         """The run that actions are for."""
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """Ids of the runs that are marked, for which actions are instead."""
 
     @property
     def app(self) -> App[object]:
@@ -99,7 +109,10 @@ class RunActions:
         """The run whose nodes are being picked, and where."""
 
     def _ask(self, action: Action) -> None:
-        if self._screen.target is not None:
+        if self._screen.marked:
+            first, *others = self._screen.marked
+            self._screen.cockpit.ask(Ask(action, first, others=tuple(others)))
+        elif self._screen.target is not None:
             self._screen.cockpit.ask(Ask(action, self._screen.target.run_id))
 
     def do_cancel(self) -> None:
@@ -136,18 +149,20 @@ class RunActions:
         """A menu of all of these."""
         from rltui.tui.screens.pick import PickScreen
 
-        run = self._screen.target
+        run, marked = self._screen.target, self._screen.marked
         items = action_items(ACT, self._screen.key_context(), self._screen.cockpit.glyphs)
+
+        title = f"{len(marked)} marked runs" if marked else run.run_id if run is not None else "actions"
 
         def chosen(ids: tuple[str, ...] | None) -> None:
             if ids and self._screen.on_top and self._screen.target is not None and run is not None:
                 # the list below may have moved while the menu was open
-                if self._screen.target.run_id == run.run_id:
+                if self._screen.marked == marked and (marked or self._screen.target.run_id == run.run_id):
                     self._screen.act(ids[0])
                 else:
                     self._screen.cockpit.say("the list has changed: nothing was done", "warning")
 
-        self._screen.app.push_screen(PickScreen(run.run_id if run is not None else "actions", items), chosen)
+        self._screen.app.push_screen(PickScreen(title, items), chosen)
 
     def do_exclude(self) -> None:
         """Pick the nodes that a resubmission keeps away from; the one that a diagnosis names comes first."""

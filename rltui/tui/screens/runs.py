@@ -14,7 +14,7 @@ from rltui.tui.views import clusters as cluster_views
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.run_panes import LogTail, OverviewPane
 from rltui.tui.widgets.runs_table import RunsTable
-from rltui.watch.snapshots import RunSnapshot, RunsSnapshot
+from rltui.watch.snapshots import LIVE_STATES, RunSnapshot, RunsSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.spans import Span
-    from rltui.watch.snapshots import RunSummary
+    from rltui.watch.snapshots import RunState, RunSummary
 
 SETTLE_S = 0.08
 """Seconds that the cursor rests before the run under it is read: moving fast reads nothing."""
@@ -75,6 +75,10 @@ KEYS = keys.KeyTable(
                 keys.Key("sort_ended", ("E",), "by end", "Sort by end: what ended last on top."),
                 keys.Key("sort_reward", ("R",), "by reward", "Sort by reward, the highest on top."),
                 keys.Key("sort_speed", ("T",), "by tok/s", "Sort by tokens a second, the most on top."),
+                keys.Key(
+                    "mark", ("space",), "mark", "Mark the run: c, r and f are for all marked ones.", 0, keys.needs_run
+                ),
+                keys.Key("mark_all", ("*",), "mark all", "Mark all runs that are shown, or none.", 0, keys.needs_run),
                 keys.Key("copy", ("y",), "copy", "Copy the id of the selected run.", 0, keys.needs_run),
             ),
         ),
@@ -127,12 +131,32 @@ class SortKeys:
         self._sort("ended")
 
 
+class Marks:
+    """What the marking keys do.
+
+    Args:
+        screen: Has the list.
+    """
+
+    def __init__(self, screen: RunsScreen) -> None:
+        self._screen = screen
+
+    def do_mark(self) -> None:
+        """Mark the run under the cursor and go to the next."""
+        self._screen.table.mark()
+        self._screen.moved()
+
+    def do_mark_all(self) -> None:
+        """Mark all that are shown, or none."""
+        self._screen.table.mark_all()
+
+
 class RunsScreen(CockpitScreen, inherit_bindings=False):
     """The list of runs."""
 
     KEYS: ClassVar[keys.KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "runs"
-    PARTS = (RunActions, SortKeys)
+    PARTS = (RunActions, SortKeys, Marks)
 
     snapshot: var[RunsSnapshot] = var(RunsSnapshot(), init=False)
 
@@ -164,6 +188,11 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         """The run under the cursor."""
         return self.table.selected
 
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """What actions are for instead."""
+        return self.table.marked
+
     def receive(self, message: CockpitMessage) -> None:
         """Take pictures of all runs, and of the one under the cursor."""
         if isinstance(message, messages.RunsFetched):
@@ -175,6 +204,9 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
             self._name_clusters()
             if self.cockpit.pictures.runs.taken_at:
                 self.table.show(self.snapshot, len(self._clusters) > 1)
+            self.tick()
+        elif isinstance(message, messages.ActionDone) and message.ask.others:
+            self.table.unmark()
             self.tick()
         elif isinstance(message, messages.WhyFetched):
             self.part(RunActions).take_why(message.report)
@@ -254,20 +286,27 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
 
     def key_context(self) -> KeyContext:
         """The selected run decides."""
-        run, pictures = self.table.selected, self.cockpit.pictures
+        run, pictures, marked = self.table.selected, self.cockpit.pictures, self.table.marked
         return keys.KeyContext(
             readonly=self.cockpit.readonly,
-            run_state=run.state if run is not None else "",
+            run_state=self._state_of(marked) if marked else run.state if run is not None else "",
+            num_marked=len(marked),
             num_nodes=len(nodes_of(run, self.cockpit)),
             num_clusters=len(self._clusters),
             needs_you=bool(pictures.needs_you),
         )
+
+    def _state_of(self, marked: Sequence[str]) -> RunState:
+        """A live one's where there is one: what can be done to one of them can be asked for."""
+        states = [run.state for run in self.table.rows if run.run_id in marked]
+        return next((state for state in states if state in LIVE_STATES), states[0])
 
     def state_spans(self) -> Sequence[Span]:
         """Counts of all runs by state, and clusters that are away."""
         shown, runs = len(self.table.rows), self.snapshot.runs
         words, glyphs = self.table.query_words, self.cockpit.glyphs
         spans: list[Span] = [(f"{shown} of {len(runs)} ", "text"), (f"/{words}  ", "match")] if words else []
+        spans += [(f"{len(self.table.marked)} marked  ", "match")] if self.table.marked else []
         spans += [(f"by {self.table.order}  ", "accent")] if self.table.order else []
         spans += [(f"{self.table.cluster} only  ", "accent")] if self.table.cluster else []
         spans += view.totals(runs, glyphs)
@@ -318,7 +357,10 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self.cockpit.leave()
 
     def do_escape(self) -> None:
-        """Clear the filter with its order, then show all clusters again."""
+        """Take the marks away; then clear the filter with its order, then show all clusters again."""
+        if self.table.marked:
+            self.table.unmark()
+            return
         self.table.sort_by("")
         if not self.table.query_words and self.table.cluster:
             self.table.narrow_to("")

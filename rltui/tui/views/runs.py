@@ -86,15 +86,19 @@ class Plan(NamedTuple):
     name: int
     columns: tuple[Column, ...]
     state: int
+    marks: bool = False
+    """Whether a cell before the name says which runs are marked."""
 
 
-def plan(width: int, longest_name: int, several_clusters: bool = False, times: Times = "age") -> Plan:
+def plan(
+    width: int, longest_name: int, several_clusters: bool = False, times: Times = "age", marks: bool = False
+) -> Plan:
     """Which columns are shown, and how wide the name and the state may be."""
     columns = tuple(column for column in COLUMNS if _is_shown(column, width, several_clusters, times))
-    room = width - 2 - sum(column.width + 1 for column in columns)
+    room = width - 2 - marks - sum(column.width + 1 for column in columns)
     state = STATE_LEAST if width < 72 else max(STATE_LEAST, min(56, room * 11 // 20))
     name = max(6, min(longest_name, room - state - 1))
-    return Plan(name, columns, max(0, room - name - 1))
+    return Plan(name, columns, max(0, room - name - 1), marks)
 
 
 def _is_shown(column: Column, width: int, several_clusters: bool, times: Times) -> bool:
@@ -105,7 +109,9 @@ def _is_shown(column: Column, width: int, several_clusters: bool, times: Times) 
 
 def head(layout: Plan) -> Line:
     """Titles of the columns."""
-    cells = [pad("RUN", layout.name)] + [pad(column.title, column.width, column.right) for column in layout.columns]
+    cells = [" " * layout.marks + pad("RUN", layout.name)] + [
+        pad(column.title, column.width, column.right) for column in layout.columns
+    ]
     return line((" " + " ".join([*cells, "STATE"]), "dim"))
 
 
@@ -116,6 +122,7 @@ def row(
     glyphs: Glyphs,
     now: float = 0.0,
     stale_s: float | None = None,
+    marked: bool = False,
 ) -> Line:
     """One run.
 
@@ -126,10 +133,12 @@ def row(
         glyphs: The alphabet.
         now: Epoch seconds by the cluster's clock, for how long a job still waits.
         stale_s: Seconds since its cluster answered, where that is away.
+        marked: Whether actions are for it too.
     """
     look = run_look(summary.state)
     spans: list[Span] = [
         (glyphs.cursor if selected else " ", "accent"),
+        ((glyphs.done if marked else " ") if layout.marks else "", "match"),
         (pad(clip_middle(summary.run_id, layout.name, glyphs.ellipsis), layout.name), "text"),
     ]
     for column in layout.columns:

@@ -30,6 +30,8 @@ class RunsTable(ListPane):
         self._several = False
         self._away: Mapping[str, float] = {}
         self._now = 0.0
+        self._marks: set[str] = set()
+        self._layout = view.plan(80, 14)
 
     def show(self, snapshot: RunsSnapshot, several_clusters: bool = False) -> None:
         """Take another picture of all runs.
@@ -96,6 +98,29 @@ class RunsTable(ListPane):
         self.cursor = min(self.cursor, max(0, len(ids) - 1))
         self.repaint()
 
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """Ids of the marked runs that are shown, in the order of the list: what is out of sight is not acted on."""
+        return tuple(run.run_id for run in self.rows if run.run_id in self._marks)
+
+    def mark(self) -> None:
+        """Mark the run under the cursor, or take its mark away, and go to the next."""
+        if self.selected is not None:
+            self._marks ^= {self.selected.run_id}
+            self.move(1)
+            self.repaint()
+
+    def mark_all(self) -> None:
+        """Mark all that are shown; where they are, none."""
+        shown = {run.run_id for run in self.rows}
+        self._marks = set() if shown <= self._marks else shown
+        self.repaint()
+
+    def unmark(self) -> None:
+        """Take all marks away."""
+        self._marks.clear()
+        self.repaint()
+
     def choose(self, run_id: str) -> None:
         """Put the cursor on a run, if it is shown."""
         for index, run in enumerate(self.rows):
@@ -107,13 +132,19 @@ class RunsTable(ListPane):
         """The run under the cursor."""
         return self.rows[self.cursor] if self.cursor < len(self.rows) else None
 
+    def build(self) -> Sequence[Line]:
+        """Head and visible rows, all by one plan of the columns."""
+        self._layout = self._plan()
+        return super().build()
+
     def _plan(self) -> view.Plan:
         longest = max((len(run.run_id) for run in self.rows), default=3)
-        return view.plan(self.size.width, max(14, min(longest, 40)), self._several and not self.cluster, self.times)
+        several, marks = self._several and not self.cluster, bool(self.marked)
+        return view.plan(self.size.width, max(14, min(longest, 40)), several, self.times, marks)
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
-        return [view.head(self._plan())] if self.rows else []
+        return [view.head(self._layout)] if self.rows else []
 
     def count(self) -> int:
         """Number of runs shown."""
@@ -124,11 +155,12 @@ class RunsTable(ListPane):
         run = self.rows[index]
         return view.row(
             run,
-            self._plan(),
+            self._layout,
             self.is_selected(index),
             self.glyphs,
             self._snapshot.taken_at,
             self._stale_s(run),
+            run.run_id in self._marks,
         )
 
     def empty(self) -> Sequence[Line]:

@@ -1,0 +1,114 @@
+"""Actions of one run or of several marked ones: what they would do together, and doing exactly that."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import structs
+
+from rltui.errors import RltuiError
+from rltui.service.cockpit import ActionPreview
+from rltui.tui.messages import ACTION_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rltui.service.cockpit import Cockpit
+    from rltui.tui.messages import Ask
+
+Result = TypeVar("Result")
+
+
+def preview(cockpit: Cockpit, ask: Ask) -> ActionPreview:
+    """What ``ask`` would do.
+
+    Of several runs, one for which it is refused is left alone and named with the reason; the others are its parts.
+
+    Raises:
+        RltuiError: It cannot be done to any of them.
+    """
+    if not ask.others:
+        return _preview_one(cockpit, ask)
+    tried = [(one.run_id, *_tried(partial(_changeable, cockpit, one))) for one in ask.each()]
+    parts = tuple(part for _, part, _ in tried if part is not None)
+    left_alone = [f"{run_id} is left alone: {reason}" for run_id, _, reason in tried if reason]
+    if not parts:
+        raise RltuiError(f"none of the {len(ask.runs)} can be changed so.", "\n".join(left_alone))
+    return _together(ask, parts, left_alone)
+
+
+def carry_out(cockpit: Cockpit, ask: Ask, shown: ActionPreview) -> str:
+    """Do exactly what was shown, of several runs one after the other; returns what was done, in a sentence.
+
+    Raises:
+        RltuiError: It was not done; of several, what did not work is named with what did.
+    """
+    if not ask.others:
+        return _carry_out_one(cockpit, ask, shown)
+    asks = [(ask._replace(run_id=part.run_id, others=()), part) for part in shown.parts]
+    tried = [(one.run_id, *_tried(partial(_carry_out_one, cockpit, one, part))) for one, part in asks]
+    done = [run_id for run_id, sentence, _ in tried if sentence is not None]
+    failed = [f"{run_id}: {reason}" for run_id, _, reason in tried if reason]
+    if failed:
+        raise RltuiError(f"done for {len(done)} of {len(tried)}.", "\n".join(failed))
+    return f"{ACTION_WORDS[ask.action]}: done for {len(done)}, {', '.join(done)}"
+
+
+def _tried(call: Callable[[], Result]) -> tuple[Result | None, str]:
+    """What ``call`` gave, or why it was refused: one run does not stand in the way of the others."""
+    try:
+        return call(), ""
+    except RltuiError as error:
+        return None, error.message
+
+
+def _preview_one(cockpit: Cockpit, ask: Ask) -> ActionPreview:
+    if ask.action == "cancel":
+        return cockpit.preview_cancel(ask.run_id)
+    if ask.action == "fix":
+        return cockpit.preview_fix(ask.run_id)
+    if ask.action == "auto":
+        return cockpit.preview_auto(ask.run_id)
+    if ask.action == "lower_memory":
+        return cockpit.preview_lower_memory(ask.run_id)
+    return cockpit.preview_resubmit(ask.run_id, ask.overrides, ask.exclude)
+
+
+def _carry_out_one(cockpit: Cockpit, ask: Ask, shown: ActionPreview) -> str:
+    if ask.action == "cancel":
+        return cockpit.cancel(ask.run_id)
+    if ask.action == "auto":
+        return cockpit.auto(ask.run_id, on=shown.switches_on)
+    return cockpit.resubmit(ask.run_id, shown.overrides, shown.exclude)
+
+
+def _changeable(cockpit: Cockpit, ask: Ask) -> ActionPreview:
+    """The preview of one run; what stands in its way is raised, as it is not to stand in the way of the others."""
+    shown = _preview_one(cockpit, ask)
+    for finding in shown.findings:
+        if finding.severity == "error":
+            raise RltuiError(f"{finding.code} {finding.message}")
+    return shown
+
+
+def _together(ask: Ask, parts: tuple[ActionPreview, ...], left_alone: list[str]) -> ActionPreview:
+    sentences = [f"{one.run_id}: {' '.join(_ended(sentence) for sentence in one.consequences)}" for one in parts]
+    changes = [line for one in parts if one.diff for line in (f" {one.run_id}", *one.diff)]
+    return ActionPreview(
+        run_id=ask.run_id,
+        title=f"{ACTION_WORDS[ask.action].capitalize()} {len(parts)} runs?",
+        consequences=(*sentences, *left_alone),
+        commands=tuple(command for one in parts for command in one.commands),
+        diff=tuple(changes),
+        findings=tuple(
+            structs.replace(finding, message=f"{one.run_id}: {finding.message}")
+            for one in parts
+            for finding in one.findings
+        ),
+        parts=parts,
+    )
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
