@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_run, add_watch, print_json, print_lines, talk
 from rltui.cli.run_picture import nothing_yet, read_run
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_run(parser)
     add_json(parser)
+    add_watch(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, add_run, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
 from rltui.cli.run_picture import nothing_yet, read_run
 from rltui.watch.owners import Owners
 from rltui.watch.silence import silent_nodes
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_run(parser)
     add_json(parser)
+    add_watch(parser)
 
 
 def run(options: argparse.Namespace) -> int:

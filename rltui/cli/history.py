@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, add_run, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
 from rltui.service.all_clusters import open_clusters
 from rltui.service.history import read_history
 
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_run(parser)
     add_json(parser)
+    add_watch(parser)
 
 
 def run(options: argparse.Namespace) -> int:

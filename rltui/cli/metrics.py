@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, add_only_cluster, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_only_cluster, add_watch, columns, print_json, print_lines, talk
 from rltui.cli.run_picture import nothing_yet, read_run
 from rltui.errors import UsageError
 
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_only_cluster(parser)
     add_json(parser)
+    add_watch(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -14,10 +14,23 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
+WATCH_S = 2.0
+"""Seconds between two pictures of ``--watch``."""
+
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Declare ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON with a schema version")
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--watch`` and ``--every``; seconds are in ``options.watch``, None where it is to be printed once."""
+    parser.add_argument(
+        "--watch", action="store_const", const=WATCH_S, help=f"print it again every {WATCH_S:g} s, until ctrl+c"
+    )
+    parser.add_argument(
+        "--every", dest="watch", type=float, metavar="S", help="the same every S seconds; with --json one line each"
+    )
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.cli import words
-from rltui.cli.output import add_json, add_only_cluster, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_only_cluster, add_watch, columns, print_json, print_lines, talk
 from rltui.service.adopt import jobs_of
 from rltui.service.all_clusters import open_clusters
 from rltui.service.failure_cache import with_failures
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", action="store_true", help="Slurm jobs of yours that are no runs, to adopt")
     add_only_cluster(parser)
     add_json(parser)
+    add_watch(parser)
 
 
 def run(options: argparse.Namespace) -> int:

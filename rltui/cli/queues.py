@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_run, add_watch, print_json, print_lines, talk
 from rltui.cli.run_picture import nothing_yet, read_run, talk_age
 from rltui.watch.pending import pending_words, waiting_job
 
@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_run(parser)
     add_json(parser)
+    add_watch(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from rltui.cli import memory_table, words
-from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_run, add_watch, print_json, print_lines, talk
 from rltui.service.all_clusters import open_clusters
 from rltui.service.attempts import endings
 from rltui.service.memory_peaks import read_memory
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument("--memory", action="store_true", help="peaks of memory by role and moment, and the estimate")
     add_json(parser)
+    add_watch(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -101,4 +101,9 @@ def run_verb(verb: Verb, words: Sequence[str]) -> int:
     module = load(verb)
     parser = parser_for(verb, module)
     parser.words = words
-    return module.run(parser.parse_intermixed_args(list(words)))
+    options = parser.parse_intermixed_args(list(words))
+    if getattr(options, "watch", None) is not None:
+        from rltui.cli.watch import watch
+
+        return watch(f"rltui {verb.name} {' '.join(words)}", options, module.run)
+    return module.run(options)

@@ -34,6 +34,11 @@ NUMBERS_S = 5.0
 """How long a list in the shell may take to read the last metrics of runs that ended, the newest first."""
 
 
+_keeping = threading.Event()
+_kept: dict[str, AllClusters] = {}
+"""What is kept open, by the name that was asked for; empty: all clusters."""
+
+
 class ClusterReader:
     """The runs of one cluster, read in a thread of its own.
 
@@ -228,11 +233,30 @@ class AllClusters:
 @contextmanager
 def open_clusters(name: str = "") -> Iterator[AllClusters]:
     """The clusters for the length of a verb: the one called ``name``, which may ask its user things, or all."""
+    if name in _kept:
+        yield _kept[name]
+        return
     clusters = AllClusters([name] if name else None, TerminalPrompter() if name else None)
+    if _keeping.is_set():
+        _kept[name] = clusters
+        yield clusters
+        return
     try:
         yield clusters
     finally:
         clusters.close()
+
+
+@contextmanager
+def kept_open() -> Iterator[None]:
+    """What ``open_clusters`` opens inside is kept for the next time, and closed at the end: for a verb done often."""
+    _keeping.set()
+    try:
+        yield
+    finally:
+        _keeping.clear()
+        while _kept:
+            _kept.popitem()[1].close()
 
 
 def merged(snapshots: Sequence[RunsSnapshot], problems: Sequence[str] = ()) -> RunsSnapshot:

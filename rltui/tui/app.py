@@ -264,11 +264,10 @@ class CockpitApp(App[int], inherit_bindings=False):
         below = self.screen_stack[-2] if len(self.screen_stack) > 1 else None
         if isinstance(below, RunScreen) and below.run_id == run_id:
             self.pop_screen()
-            screen = below
         else:
-            screen = RunScreen(run_id, self.pictures.summary(run_id), self.pictures.run(run_id))
-            self.push_screen(screen)
-        screen.open_evidence(name, line)
+            below = RunScreen(run_id, self.pictures.summary(run_id), self.pictures.run(run_id))
+            self.push_screen(below)
+        below.open_evidence(name, line)
 
     def obey(self, text: str) -> None:
         """Do what was typed behind ``:``."""

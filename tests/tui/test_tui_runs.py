@@ -141,64 +141,6 @@ async def test_resubmit_goes_on_from_the_checkpoint() -> None:
         await until(pilot, lambda: ("resubmit", RUNS[5].run_id) in fake.calls, "the resubmission")
 
 
-async def test_marked_runs_are_acted_on_together_and_what_cannot_be_is_left_alone() -> None:
-    class Picky(FakeCockpit):
-        def preview_cancel(self, run_id):
-            preview = super().preview_cancel(run_id)
-            if run_id == RUNS[2].run_id:
-                raise RltuiError("it is ended already")
-            return preview
-
-    fake = Picky()
-    async with cockpit(fake) as pilot:
-        await enter(pilot, "  j ")  # the first two and the fourth; the third is passed over
-        await until_text(pilot, "3 marked")
-        await press(pilot, "escape")
-        assert "marked" not in screen_text(pilot)
-        await enter(pilot, "g   c")
-        await confirmation(pilot)
-        text = screen_text(pilot)
-        assert "Cancel 2 runs?" in text
-        assert f"{RUNS[2].run_id} is left alone: it is ended already" in text
-        assert " e edit" not in text
-        await press(pilot, "y")
-        await until(pilot, lambda: "cancel: done for 2" in notices(pilot), "what was done")
-        assert [call for call in fake.calls if call[0] == "cancel"] == [("cancel", FIRST), ("cancel", SECOND)]
-        assert not pilot.app.screen.marked, "what was done is not done again by the next key"
-
-
-async def test_of_marked_runs_one_that_fails_does_not_stop_the_others_and_marks_stay() -> None:
-    class Failing(FakeCockpit):
-        def resubmit(self, run_id, overrides=(), exclude=()):
-            super().resubmit(run_id, overrides, exclude)
-            if run_id == FIRST:
-                raise RltuiError("another rltui was faster")
-            return "done"
-
-    fake = Failing()
-    async with cockpit(fake) as pilot:
-        await enter(pilot, "  r")
-        await confirmation(pilot)
-        await press(pilot, "y")
-        await until(pilot, lambda: "done for 1 of 2" in notices(pilot), "what was done")
-        assert f"{FIRST}: another rltui was faster" in notices(pilot)
-        assert [call[1] for call in fake.calls if call[0] == "resubmit"] == [FIRST, SECOND]
-        assert pilot.app.screen.marked == (FIRST, SECOND)
-
-
-async def test_marks_follow_what_is_shown_and_keys_of_one_run_say_so() -> None:
-    async with cockpit(FakeCockpit(), size=(80, 24)) as pilot:
-        await press(pilot, "*")
-        assert len(pilot.app.screen.marked) == len(RUNS)
-        await enter(pilot, f"/{SECOND}\n")
-        assert pilot.app.screen.marked == (SECOND,)
-        assert "✓" in screen_text(pilot)
-        await press(pilot, "m")
-        assert "it is for one run, and 1 are marked" in notices(pilot)
-        await press(pilot, "*")
-        assert not pilot.app.screen.marked
-
-
 async def test_readonly_changes_nothing_and_says_so() -> None:
     fake = FakeCockpit()
     async with cockpit(fake, readonly=True) as pilot:
