@@ -108,6 +108,7 @@ VERBS = (
     Verb("notify", "notify", "say who is told of a cluster's runs and how, or try it", changing=("--test",)),
     Verb("doctor", "doctor", "test every link to a cluster, and measure it", takes="cluster", changing=("--nodes",)),
     Verb("demo", "demo", "watch a tiny model learn on this machine", use="terminal"),
+    Verb("journal", "journal", "what was done with runs from this machine, when, and what came of it"),
     Verb("info", "info", "where rltui keeps its things and what is installed"),
     Verb("completion", "completion", "print shell completion for bash, zsh or tcsh"),
 )

@@ -183,6 +183,7 @@ EVERYWHERE = KeyGroup(
         Key("pause", ("p",), "pause", "Stop and start drawing; data are collected all the while.", 11),
         Key("command", (":",), "command", "Type a command; tab completes it.", 8),
         Key("take_back", ("z",), "take back", "Take back a fix within the 5 s before it is done."),
+        Key("journal", ("@",), "journal", "What was done with runs from here, and what came of it."),
         Key("palette", ("ctrl+p",), "palette", "All that can be done here, by name."),
         Key("help", ("?",), "help", "This page.", 9),
         Key("back", ("q",), "back", "Back; on the list of runs, quit. Runs go on.", 10),

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pictures import cockpit, enter, flushed, press, screen_text, until
+from pictures import cockpit, enter, flushed, press, screen_text, until, until_text
 
 from rltui.service.shell import ShellCommand
 from rltui.service.verb_table import VERBS
@@ -108,3 +108,12 @@ def test_a_verb_that_does_not_end_is_ended(tmp_path: Path) -> None:
     assert not thread.is_alive()
     assert command.exit_code == 130
     assert command.lines[-1].startswith("rltui: interrupted"), "it is listened to until its last words"
+
+
+async def test_at_shows_what_was_done_from_here() -> None:
+    async with cockpit(size=(100, 30)) as pilot:
+        await press(pilot, "@")
+        screen = pilot.app.screen
+        assert isinstance(screen, OutputScreen)
+        await until(pilot, lambda: screen.command.exit_code == 0, "the journal")
+        await until_text(pilot, "rltui journal")

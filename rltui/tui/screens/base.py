@@ -106,6 +106,10 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         """Take back a fix that was confirmed a moment ago."""
         self.cockpit.take_back()
 
+    def do_journal(self) -> None:
+        """Show what was done with runs from here."""
+        self.cockpit.open("output", ("journal",), False)
+
     def do_help(self) -> None:
         """Show the help."""
         self.cockpit.open("help", self.KEYS)

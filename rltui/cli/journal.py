@@ -1,0 +1,52 @@
+"""``rltui journal``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rltui.cli.output import add_json, columns, print_json, print_lines, talk
+from rltui.cluster.printable import printable
+from rltui.errors import UsageError
+from rltui.paths import state_dir
+from rltui.runs.journal import Journal
+from rltui.runs.journal_actions import actions
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rltui.runs.journal_actions import JournalAction
+
+HEADER = ("WHEN", "ACTION", "OUTCOME", "S", "RUN", "JOB", "")
+LAST = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("run", metavar="RUN", nargs="?", default="", help="only of runs whose id begins so")
+    parser.add_argument("--last", type=int, default=LAST, metavar="N", help=f"the last N (default: {LAST}; 0: all)")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what rltui did with runs from this machine, the newest last; reads one file and asks no cluster."""
+    if options.last < 0:
+        raise UsageError(f"--last {options.last}: that is no number of actions.", "0 prints all.")
+    journal = Journal(state_dir())
+    found = [one for one in actions(journal.entries()) if one.run.startswith(options.run)][-options.last :]
+    if options.json:
+        print_json({"schema": 1, "path": str(journal.path), "actions": found})
+    elif found:
+        print_lines(columns(HEADER, [_row(one) for one in found], frozenset({3})))
+    else:
+        talk(f"Nothing was done with {options.run or 'any run'} from here; what is done goes to {journal.path}.")
+    return 0
+
+
+def _row(one: JournalAction) -> tuple[str, ...]:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.began_at))
+    took = "" if one.took_s is None else f"{one.took_s:.1f}"
+    outcome = "not known" if one.took_s is None else one.outcome
+    run = f"{one.run} #{one.attempt}" if one.attempt else one.run
+    about = printable(" ".join(filter(None, [*one.words, one.reason])))
+    return (when, one.action, outcome, took, run, one.job, about)
