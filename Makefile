@@ -6,6 +6,8 @@ SETUP := $(or $(PYTHON),python3) tools/setup_env.py
 RUN := .venv/bin/python
 TESTS ?=
 ARGS ?=
+# Two processes: the cluster's tests mostly wait while the trainers' compute. More than two share only the short ones.
+PROCESSES ?= 2
 TRIALS ?= 1000
 HOURS ?= 0.1
 SEED ?= 1
@@ -34,7 +36,7 @@ demo:
 
 test: setup
 	@$(RUN) tools/static_checks.py
-	@$(RUN) -m pytest $(TESTS) $(ARGS)
+	@$(RUN) -m pytest $(or $(TESTS),-n $(PROCESSES)) $(ARGS)
 
 # A test of it may take an hour.
 faults: setup

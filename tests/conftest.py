@@ -10,7 +10,7 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 NO_SKIPS = bool(os.environ.get("RLTUI_NO_SKIPS"))
 SESSION = tempfile.mkdtemp(prefix="rltui-test-")  # directly in the temporary folder: socket paths end at 107 bytes
 LEFT_RUNNING = pytest.StashKey[list[str]]()
+IN_ONE_PROCESS = {"cluster": "cluster", "ssh": "cluster", "trainers": "trainers"}
+"""Folder → group: there is one Slurm, with its ports and its users, and the trainers' tests share one Ray."""
 ENDING_DEADLINE_S = float(os.environ.get("RLTUI_TEST_ENDING_S", "30"))
 
 # What must not reach a test: settings of the user's own runs, clusters, accounts and terminal.
@@ -31,7 +33,7 @@ FOREIGN = ("SSH_AUTH_SOCK", "SSH_CONNECTION", "TMUX", "TMUX_PANE", "NO_COLOR", "
 def isolate(home: str) -> None:
     """Point this process, and so all its children, to an empty home folder and to nothing on the network."""
     for name in list(os.environ):
-        if name.startswith(FOREIGN_PREFIXES) or name in FOREIGN:
+        if (name.startswith(FOREIGN_PREFIXES) and name != "RLTUI_TEST_ENDING_S") or name in FOREIGN:
             del os.environ[name]
     folders = {
         "HOME": home,
@@ -96,10 +98,33 @@ def skips(config: pytest.Config) -> dict[str, int]:
     return dict(collections.Counter(reasons).most_common())
 
 
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out whole files to several processes (``pytest -n 2``), in their order; what shares a thing to one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = Path(nodeid.partition("::")[0])
+            return IN_ONE_PROCESS.get(path.parent.name, str(path))
+
+    config.option.loadscopereorder = False  # the longest folder comes first by its name
+    return Scheduling(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_testnodedown(node: Any) -> None:
+    """One of several processes has ended: what it left running is the whole session's."""
+    left = getattr(node, "workeroutput", {}).get("left_running", [])
+    node.config.stash[LEFT_RUNNING] = [*node.config.stash.get(LEFT_RUNNING, []), *left]
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the session for processes left running, and for skips where RLTUI_NO_SKIPS forbids them."""
-    left = end_left_processes()
+    left = [*session.config.stash.get(LEFT_RUNNING, []), *end_left_processes()]
     session.config.stash[LEFT_RUNNING] = left
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_running"] = left
     forbidden = NO_SKIPS and skips(session.config)
     if session.exitstatus == pytest.ExitCode.OK and (left or forbidden):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

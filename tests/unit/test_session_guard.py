@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -40,13 +41,13 @@ def test_surroundings():
 """
 
 
-def run_session(folder: Path, source: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_session(folder: Path, source: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on a folder that holds the guard and one test file."""
     shutil.copy(CONFTEST, folder)
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_it.py").write_text(source)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
         cwd=folder,
         env={**os.environ, **variables},
         capture_output=True,
@@ -62,6 +63,30 @@ def test_a_process_left_running_fails_the_session_and_is_killed(tmp_path: Path) 
     pid = (tmp_path / "pid").read_text()
     assert f"pid {pid}:" in done.stdout
     await_that(lambda: gone(int(pid)), "it is gone")
+
+
+def test_so_does_one_that_one_of_several_processes_left(tmp_path: Path) -> None:
+    done = run_session(tmp_path, LEAVES_A_PROCESS + SKIPS, "-n", "2", RLTUI_NO_SKIPS="1", RLTUI_TEST_ENDING_S="0.3")
+    assert done.returncode == 1, done.stdout
+    assert f"pid {(tmp_path / 'pid').read_text()}:" in done.stdout
+    assert "NOT RUN HERE: 2 tests because there is no GPU" in done.stdout
+    assert "this is a failure" in done.stdout
+    assert run_session(tmp_path, "def test_sound(): pass", "-n", "2").returncode == 0
+
+
+def test_tests_that_share_the_clusters_slurm_run_in_one_process(tmp_path: Path) -> None:
+    source = """
+import os, pytest, time
+def test_it():
+    time.sleep(0.5)  # so that each process gets something to do
+    open(f"{os.path.dirname(__file__)}/ran-in-{os.environ['PYTEST_XDIST_WORKER']}", "w").close()
+"""
+    for folder, number in itertools.product(("cluster", "unit"), range(4)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / f"test_{folder}_{number}.py").write_text(source)
+    assert run_session(tmp_path, "", "-n", "3").returncode == 0
+    assert len(list((tmp_path / "cluster").glob("ran-in-*"))) == 1
+    assert len(list((tmp_path / "unit").glob("ran-in-*"))) > 1
 
 
 def test_skips_are_named_with_their_reason(tmp_path: Path) -> None:
