@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -86,7 +86,7 @@ def test_histories_are_bounded_and_follow_their_gpu() -> None:
         b"[]",
         b'{"t": "x", "host": 1}',
         b'{"t": 1, "host": "n", "gpus": [{"i": "a"}]}',
-        os.urandom(99),
+        random.Random(7).randbytes(99),
     ],
 )
 def test_lines_that_are_none_are_skipped(garbage: bytes) -> None:
