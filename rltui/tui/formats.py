@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 
 MISSING = "–"
@@ -48,15 +47,6 @@ def duration(seconds: float | None) -> str:
 def moment(at: float) -> str:
     """A time by the clock of this machine's time zone, in eleven characters: ``11-23 06:28``."""
     return time.strftime("%m-%d %H:%M", time.localtime(at)) if at > 0 and math.isfinite(at) else MISSING
-
-
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-
-
-def span_s(text: str) -> float | None:
-    """Seconds of a span of time as typed: ``90m``, ``2h``, ``3d``, ``1w``; None where it is none."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip().lower())
-    return float(found[1]) * _UNITS_S[found[2]] if found else None
 
 
 def ago(seconds: float) -> str:

@@ -10,10 +10,11 @@ from canned_runs import NOW, RUNS, snapshot
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, notices, press, screen_text, settled, until_text
 
+from rltui.service.run_filter import matches
 from rltui.tui import commands, formats, logtext, theme
 from rltui.tui.app import CockpitApp
 from rltui.tui.glyphs import ASCII, UNICODE
-from rltui.tui.views import charts, overview, parts, queues, runs, stage, tabs
+from rltui.tui.views import charts, overview, parts, queues, stage, tabs
 from rltui.watch.runs import RATES
 from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, QueueSnapshot, RunSnapshot, StatusSnapshot
 
@@ -122,7 +123,7 @@ async def test_the_list_is_sorted_by_shifted_letters_and_escape_sorts_as_before(
 def test_a_filter_by_time(query: str, fits: bool) -> None:
     run = next(run for run in RUNS if run.state == "finished")
     run = msgspec.structs.replace(run, created_at=NOW - 90_000, end=EndSnapshot(outcome="finished", at=NOW - 4000))
-    assert runs.matches(run, query, NOW) is fits
+    assert matches(run, query, NOW) is fits
 
 
 async def test_notices_are_few_and_go_with_escape() -> None:

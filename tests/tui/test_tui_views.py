@@ -7,6 +7,7 @@ import pytest
 from canned_launch import PRESETS, review
 from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, NOW, RUNS, gpu_hosts, snapshot, summary
 
+from rltui.service.run_filter import matches
 from rltui.tui import progress
 from rltui.tui.glyphs import ASCII, UNICODE, Glyphs
 from rltui.tui.screens.help import help_lines
@@ -102,7 +103,7 @@ def test_the_state_is_a_word_and_a_glyph_without_colour() -> None:
     ],
 )
 def test_the_filter(query: str, count: int) -> None:
-    assert sum(runs.matches(run, query) for run in RUNS) == count
+    assert sum(matches(run, query) for run in RUNS) == count
 
 
 def test_empty_lists_teach() -> None:

@@ -17,6 +17,7 @@ from rltui.layout.presets import resolve
 from rltui.onnode.processes import start_time
 from rltui.paths import ensure_private, run_root
 from rltui.service.live_cockpit import LiveCockpit
+from rltui.service.run_filter import matches
 from rltui.tui.glyphs import UNICODE
 from rltui.tui.views import runs as rows
 from rltui.tui.views.stage import section
@@ -82,7 +83,7 @@ def test_the_word_comes_into_the_list_and_goes_with_its_cause(attempt: Path, coc
     assert "reward-bound" in text_of([rows.row(run, rows.plan(100, 20), False, UNICODE)])
     narrow = structs.replace(run, stage=structs.replace(run.stage, detail="evaluating the policy"))
     assert text_of([rows.row(narrow, rows.plan(90, 20), False, UNICODE)]).rstrip().endswith("reward-bound")
-    assert rows.matches(run, "why:reward")
+    assert matches(run, "why:reward")
     picture = cockpit.watch(RUN)
     assert picture.summary.symptom == "reward-bound"
     first = section(picture, UNICODE, ())

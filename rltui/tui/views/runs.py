@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable  # noqa: TC003 (columns and orders are typed by it when they are made)
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from rltui.service.run_filter import latest
 from rltui.tui import braille, formats, progress
 from rltui.tui.spans import BLANK, Line, cell_width, clip, clip_middle, line, pad
 from rltui.tui.states import RUN_STATES, run_look
@@ -138,7 +139,7 @@ def row(
     look = run_look(summary.state)
     spans: list[Span] = [
         (glyphs.cursor if selected else " ", "accent"),
-        ((glyphs.done if marked else " ") if layout.marks else "", "match"),
+        *([(glyphs.done if marked else " ", "match")] if layout.marks else []),
         (pad(clip_middle(summary.run_id, layout.name, glyphs.ellipsis), layout.name), "text"),
     ]
     for column in layout.columns:
@@ -177,41 +178,6 @@ def _detail_role(summary: RunSummary) -> Role:
 def cluster_names(runs: Sequence[RunSummary], profiles: Sequence[str]) -> tuple[str, ...]:
     """All clusters there are: those of the profiles, then others that runs are on."""
     return tuple(dict.fromkeys((*profiles, *(run.cluster for run in runs))))
-
-
-def latest(summary: RunSummary) -> float:
-    """When something last became of a run: its end, else its beginning."""
-    return max(summary.created_at, summary.end.at if summary.end is not None else 0.0)
-
-
-def matches(summary: RunSummary, query: str, now: float = 0.0) -> bool:
-    """Whether a run fits a filter: every word must occur in it; ``state:``, ``algo:``, ``cluster:`` … name a field.
-
-    Args:
-        summary: The run.
-        query: The filter; ``since:2h`` keeps runs that began or ended in these two hours.
-        now: Epoch seconds, for ``since:``.
-    """
-    fields = {
-        "state": summary.state,
-        "algo": summary.algorithm,
-        "cluster": summary.cluster,
-        "name": summary.name,
-        "why": summary.failure or summary.symptom,
-    }
-    everything = " ".join([summary.run_id, *fields.values()]).lower()
-    for word in query.lower().split():
-        name, colon, value = word.partition(":")
-        if colon and name == "since":
-            within_s = formats.span_s(value)
-            if within_s is not None and latest(summary) < now - within_s:
-                return False
-        elif colon and name in fields:
-            if value not in fields[name].lower():
-                return False
-        elif word not in everything:
-            return False
-    return True
 
 
 ORDERS: dict[str, Callable[[RunSummary], float]] = {

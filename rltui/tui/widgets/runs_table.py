@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.service.run_filter import matches
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.snapshots import RunsSnapshot
@@ -88,7 +89,7 @@ class RunsTable(ListPane):
         self.rows = [
             run
             for run in self._snapshot.runs
-            if self.cluster in ("", run.cluster) and view.matches(run, self.query_words, self._snapshot.taken_at)
+            if self.cluster in ("", run.cluster) and matches(run, self.query_words, self._snapshot.taken_at)
         ]
         if self.order:
             self.rows.sort(key=view.ORDERS[self.order])
