@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = TypeVar("Result")
+
 
 class RltuiError(Exception):
     """An error to be shown to the user as it is, without a traceback.
@@ -40,3 +47,11 @@ class MissingExtraError(RltuiError):
     """An optional part of rltui is not installed where it is needed."""
 
     exit_code = 2
+
+
+def tried(call: Callable[[], Result]) -> tuple[Result | None, RltuiError | None]:
+    """What ``call`` gave, or why it was refused: for many things of which one does not stand in the others' way."""
+    try:
+        return call(), None
+    except RltuiError as error:
+        return None, error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.cli.cancel import ask
+from rltui.cli.asking import ask
 from rltui.cli.output import add_cluster, add_json, print_json, talk
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError

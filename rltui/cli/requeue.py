@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.cli.cancel import confirm, show
+from rltui.cli.asking import confirm, show
 from rltui.cli.job_change import add_change, add_exclude, change
 from rltui.service.job_changes import preview_requeue, requeue
 

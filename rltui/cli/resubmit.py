@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rltui.cli.cancel import confirm, show
+from rltui.cli.asking import confirm, show
 from rltui.cli.launch import add_unchecked
 from rltui.cli.output import add_json, add_run, print_json, talk
 from rltui.service.all_clusters import open_clusters

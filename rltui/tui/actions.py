@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from rltui.errors import RltuiError
+from rltui.errors import RltuiError, tried
 from rltui.service.cockpit import ActionPreview
 from rltui.tui.messages import ACTION_WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.service.cockpit import Cockpit
     from rltui.tui.messages import Ask
-
-Result = TypeVar("Result")
 
 
 def preview(cockpit: Cockpit, ask: Ask) -> ActionPreview:
@@ -30,9 +26,9 @@ def preview(cockpit: Cockpit, ask: Ask) -> ActionPreview:
     """
     if not ask.others:
         return _preview_one(cockpit, ask)
-    tried = [(one.run_id, *_tried(partial(_changeable, cockpit, one))) for one in ask.each()]
-    parts = tuple(part for _, part, _ in tried if part is not None)
-    left_alone = [f"{run_id} is left alone: {reason}" for run_id, _, reason in tried if reason]
+    answers = [(one.run_id, *tried(partial(_changeable, cockpit, one))) for one in ask.each()]
+    parts = tuple(part for _, part, _ in answers if part is not None)
+    left_alone = [f"{run_id} is left alone: {error.message}" for run_id, _, error in answers if error is not None]
     if not parts:
         raise RltuiError(f"none of the {len(ask.runs)} can be changed so.", "\n".join(left_alone))
     return _together(ask, parts, left_alone)
@@ -47,20 +43,12 @@ def carry_out(cockpit: Cockpit, ask: Ask, shown: ActionPreview) -> str:
     if not ask.others:
         return _carry_out_one(cockpit, ask, shown)
     asks = [(ask._replace(run_id=part.run_id, others=()), part) for part in shown.parts]
-    tried = [(one.run_id, *_tried(partial(_carry_out_one, cockpit, one, part))) for one, part in asks]
-    done = [run_id for run_id, sentence, _ in tried if sentence is not None]
-    failed = [f"{run_id}: {reason}" for run_id, _, reason in tried if reason]
+    answers = [(one.run_id, *tried(partial(_carry_out_one, cockpit, one, part))) for one, part in asks]
+    done = [run_id for run_id, sentence, _ in answers if sentence is not None]
+    failed = [f"{run_id}: {error.message}" for run_id, _, error in answers if error is not None]
     if failed:
-        raise RltuiError(f"done for {len(done)} of {len(tried)}.", "\n".join(failed))
+        raise RltuiError(f"done for {len(done)} of {len(answers)}.", "\n".join(failed))
     return f"{ACTION_WORDS[ask.action]}: done for {len(done)}, {', '.join(done)}"
-
-
-def _tried(call: Callable[[], Result]) -> tuple[Result | None, str]:
-    """What ``call`` gave, or why it was refused: one run does not stand in the way of the others."""
-    try:
-        return call(), ""
-    except RltuiError as error:
-        return None, error.message
 
 
 def _preview_one(cockpit: Cockpit, ask: Ask) -> ActionPreview:

@@ -139,9 +139,10 @@ def row(
     look = run_look(summary.state)
     spans: list[Span] = [
         (glyphs.cursor if selected else " ", "accent"),
-        *([(glyphs.done if marked else " ", "match")] if layout.marks else []),
         (pad(clip_middle(summary.run_id, layout.name, glyphs.ellipsis), layout.name), "text"),
     ]
+    if layout.marks:
+        spans.insert(1, (glyphs.done if marked else " ", "match"))
     for column in layout.columns:
         text = pad(column.value(summary, glyphs, now), column.width, column.right)
         spans.append((f" {text}", column.role if summary.is_live else "dim"))

@@ -1,0 +1,109 @@
+"""Verbs on several runs: which they are, one question for all, and one that fails does not stop the others."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rltui.cli.asking import ask, show
+from rltui.cli.output import add_only_cluster, print_json, talk
+from rltui.errors import UsageError, tried
+from rltui.service.all_clusters import open_clusters
+from rltui.service.run_filter import WORDS, picked
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rltui.errors import RltuiError
+    from rltui.service.all_clusters import AllClusters
+    from rltui.service.cockpit import ActionPreview
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import RunSummary
+
+
+def add_runs(parser: argparse.ArgumentParser, *, all_by_default: bool = False) -> None:
+    """Declare the runs that a verb is about.
+
+    Args:
+        parser: The verb's.
+        all_by_default: Whether no word means all runs; else one is needed.
+    """
+    words = "none: all" if all_by_default else "one or more"
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=f"ids, or unique prefixes of them; {words}")
+    parser.add_argument("--where", metavar="FILTER", help=f"all that fit, as behind / in the cockpit: {WORDS}")
+    parser.set_defaults(all_by_default=all_by_default)
+    add_only_cluster(parser)
+
+
+def picked_runs(clusters: AllClusters, options: argparse.Namespace) -> list[RunSummary]:
+    """The runs that ``options`` name or describe, each once.
+
+    Raises:
+        UsageError: None is meant, or more than one by one word.
+        ClusterError: A cluster that has to be asked is away.
+    """
+    found = [clusters.find(word)[1] for word in options.runs]
+    if options.where is not None or (not found and options.all_by_default):
+        snapshot = clusters.runs()
+        if snapshot.problem:
+            talk(f"rltui: {snapshot.problem}")
+        here = [run for run in snapshot.runs if not run.as_of and not run.through]
+        found += here if options.where is None else picked(here, options.where, time.time())
+    elif not found:
+        raise UsageError("No run is named.", "Name some, or --where FILTER; `rltui ps` lists them.")
+    return list({(run.cluster, run.run_id): run for run in found}.values())
+
+
+def by_cluster(clusters: AllClusters, runs: Sequence[RunSummary]) -> Iterator[tuple[Context, list[RunSummary]]]:
+    """``runs`` by their cluster."""
+    for name in dict.fromkeys(run.reader for run in runs):
+        yield clusters.context(name), [run for run in runs if run.reader == name]
+
+
+def do_to_all(
+    options: argparse.Namespace,
+    verb: str,
+    preview: Callable[[Context, RunSummary], ActionPreview],
+    act: Callable[[Context, RunSummary], str],
+) -> int:
+    """Ask once, then act on each run; exits with 1 where one could not be done.
+
+    Raises:
+        UsageError: Nothing is there to do, nobody is there to ask, or the answer is no.
+    """
+    with open_clusters(options.cluster) as clusters:
+        runs = [(clusters.context(run.reader), run) for run in picked_runs(clusters, options)]
+        shown = {run.run_id: tried(partial(preview, context, run)) for context, run in runs}
+        previews = {run_id: one for run_id, (one, _) in shown.items() if one is not None}
+        refused = {run_id: error for run_id, (_, error) in shown.items() if error is not None}
+        if len(runs) == 1:
+            for error in refused.values():
+                raise error
+        for run_id, error in refused.items():
+            talk(f"{run_id} is left alone: {_words(error)}")
+        if not previews:
+            raise UsageError("There is nothing to do: no run fits." if not runs else "It can be done to none of them.")
+        if not options.yes:
+            _confirm(verb, list(previews.values()))
+        done = {run.run_id: tried(partial(act, context, run)) for context, run in runs if run.run_id in previews}
+    failed = {run_id: _words(error) for run_id, (_, error) in done.items() if error is not None}
+    for run_id, (said, _) in done.items():
+        talk(said or f"{run_id}: {failed[run_id]}")
+    if options.json:
+        left = {run_id: _words(error) for run_id, error in refused.items()}
+        print_json({"schema": 1, "done": [one for one in done if one not in failed], "failed": failed, "left": left})
+    return 1 if failed else 0
+
+
+def _words(error: RltuiError) -> str:
+    return f"{error.message} {error.hint}".strip()
+
+
+def _confirm(verb: str, previews: Sequence[ActionPreview]) -> None:
+    for one in previews:
+        if len(previews) > 1:
+            talk(f"{one.run_id}")
+        show(one)
+    ask(previews[0].title if len(previews) == 1 else f"{verb} {len(previews)} runs?")
