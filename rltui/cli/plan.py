@@ -118,11 +118,12 @@ def _request(options: argparse.Namespace) -> Request:
 
 
 def _measured(model: Architecture, gpu: Gpu) -> Rates | None:
-    """What this cluster's own file says of card and family; None: it says nothing."""
+    """What this cluster's own file says of card and family; None: it says nothing, or cannot be read, which is said."""
     try:
         found = read_calibration(state_dir())
     except ValueError as error:
-        raise UsageError(f"Measured rates cannot be read: {error}.", "Correct or remove the file.") from error
+        talk(f"rltui: measured rates are left out, the published ones are taken: {error}; correct or remove the file.")
+        return None
     return rates_of(model, gpu, found) if family(model) in found.get(gpu.name, {}) else None
 
 

@@ -111,16 +111,22 @@ def read_calibration(folder: Path) -> dict[str, dict[Family, Rates]]:
     """Measured rates by card and family from ``calibration.json`` in ``folder``; none where there is no such file.
 
     Raises:
-        ValueError: The file does not have that form.
+        ValueError: The file cannot be read, or does not have that form.
     """
+    path = folder / CALIBRATION_FILE
     try:
-        text = (folder / CALIBRATION_FILE).read_bytes()
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[Family, Rates]])
     except FileNotFoundError:
         return {}
-    try:
-        return msgspec.json.decode(text, type=dict[str, dict[Family, Rates]])
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"{folder / CALIBRATION_FILE}: {error}") from error
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    for card, families in found.items():
+        for name, rates in families.items():
+            if not (0 < rates.training <= 1 and 0 < rates.decode <= 1):
+                raise ValueError(f"{path}: {card} {name}: a share of a card's peak is above 0 and at most 1")
+    return found
 
 
 def rates_of(model: Architecture, gpu: Gpu, measured: dict[str, dict[Family, Rates]] | None = None) -> Rates:

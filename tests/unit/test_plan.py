@@ -283,6 +283,23 @@ def test_a_calibration_in_the_state_directory_changes_what_the_verb_says(
         "measured on this cluster",
     )
     assert after["proposals"][0]["time"]["train_s"] < before["proposals"][0]["time"]["train_s"]
-    (tmp_path / "calibration.json").write_text("[]")
-    assert main(words) == 2
-    assert "Measured rates cannot be read" in capsys.readouterr().err
+
+
+SHARES = '{"H100-SXM-80GB": {"dense": {"training": %s, "decode": 0.6}}}'
+
+
+@pytest.mark.parametrize("text", ["[]", '{"H100', "\xff", SHARES % "0", SHARES % "1.5", SHARES % '"fast"', None])
+def test_a_calibration_that_cannot_be_read_is_said_and_left_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    monkeypatch.setenv("RLTUI_STATE_DIR", str(tmp_path))
+    words = ["plan", "--model", SEVEN, "--gpus", "2x4xH100", "--json"]
+    assert main(words) == 0
+    without = capsys.readouterr().out
+    path = tmp_path / "calibration.json"
+    path.mkdir() if text is None else path.write_text(text, encoding="latin-1")
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert said.out == without
+    assert f"{path}: " in said.err
+    assert "correct or remove the file" in said.err
