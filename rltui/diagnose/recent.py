@@ -169,12 +169,14 @@ class Symptom(Struct, frozen=True, kw_only=True):
         word: At most 14 characters, for lists.
         sentence: What was seen, with the numbers, without a full stop.
         evidence: Further sentences that speak for it.
+        node: The node that it speaks against, if it is one node's doing.
     """
 
     cause: str
     word: str
     sentence: str
     evidence: tuple[str, ...] = ()
+    node: str = ""
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -49,6 +49,8 @@ class Told(Struct, frozen=True):
 
     sentence: str
     evidence: tuple[str, ...] = ()
+    node: str = ""
+    """The node that it speaks against; empty where it may be the run's own doing."""
 
 
 class Rule(NamedTuple):
@@ -74,7 +76,7 @@ def slow_symptoms(recent: Recent) -> tuple[Symptom, ...]:
     found = [(rule, told) for rule in RULES if (told := rule.find(recent)) is not None]
     explained = {word for rule, _ in found for word in rule.explains}
     return tuple(
-        Symptom(cause=rule.cause, word=rule.word, sentence=told.sentence, evidence=told.evidence)
+        Symptom(cause=rule.cause, word=rule.word, sentence=told.sentence, evidence=told.evidence, node=told.node)
         for rule, told in found
         if rule.word not in explained
     )
@@ -193,7 +195,7 @@ def throttled(recent: Recent) -> Told | None:
     for one in recent.gpus:
         if one.held_back and one.utilization_percent >= 50:
             hot = f" at {one.temperature_c:.0f} °C" if one.temperature_c is not None else ""
-            return Told(f"the clocks of {one.place} are held back{hot}: {', '.join(one.held_back)}")
+            return Told(f"the clocks of {one.place} are held back{hot}: {', '.join(one.held_back)}", node=one.host)
     for one, peers in _each_with_peers(recent.gpus):
         cooler = [each for each in peers if (each.temperature_c or HOT_C) < (one.temperature_c or 0.0)]
         if (one.temperature_c or 0.0) < HOT_C or one.utilization_percent < 50 or len(cooler) < LEAST_PEERS:
@@ -201,7 +203,7 @@ def throttled(recent: Recent) -> Told | None:
         usual_w = statistics.median(each.power_w for each in cooler)
         if one.power_w <= HELD_BACK * usual_w:
             said = f"{one.place} is at {one.temperature_c:.0f} °C and takes {one.power_w:.0f} W"
-            return Told(f"{said}, cooler ones of the same role {usual_w:.0f} W")
+            return Told(f"{said}, cooler ones of the same role {usual_w:.0f} W", node=_alone(one, peers))
     return None
 
 
@@ -292,8 +294,13 @@ def _slow_gpu(gpus: Sequence[GpuRecord]) -> Told | None:
         usual_w = statistics.median(each.power_w for each in peers)
         if one.power_w <= LOW_POWER * usual_w:
             said = f"{one.place} takes {one.power_w:.0f} W at work"
-            return Told(f"{said}, its {len(peers)} peers as {one.role} {usual_w:.0f} W")
+            return Told(f"{said}, its {len(peers)} peers as {one.role} {usual_w:.0f} W", node=_alone(one, peers))
     return None
+
+
+def _alone(one: GpuRecord, peers: Sequence[GpuRecord]) -> str:
+    """The node of ``one``, where it can be told from others: peers are elsewhere."""
+    return one.host if any(each.host != one.host for each in peers) else ""
 
 
 def _each_with_peers(gpus: Sequence[GpuRecord]) -> Iterator[tuple[GpuRecord, list[GpuRecord]]]:

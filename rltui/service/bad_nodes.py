@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.relay_client import RelayClient
+    from rltui.diagnose.recent import Symptom
     from rltui.layout.schema import Layout
     from rltui.onnode.bad_nodes import BadNode
     from rltui.runs.script_job import ScriptJob
@@ -88,6 +89,20 @@ def record_lost(client: RelayClient, run: RunSummary, job: JobSnapshot) -> None:
         evidence = Evidence(one.reason, f"{one.words} under job {job.job_id}", run.run_id, run.attempt, job.ended_at)
         with suppress(RltuiError):  # the job's end names them all the same
             record(client, posixpath.dirname(run.path), one.node, evidence)
+
+
+def record_slow(context: Context, run: RunSummary, symptoms: Sequence[Symptom]) -> None:
+    """Remember the node that holds up a live ``run``; it counts from the third attempt on that says so.
+
+    Only of a job with several nodes, where others do the same work: alone it may be the run's own doing.
+    """
+    nodes = run.job.nodes if run.job is not None and not run.through else ()
+    for one in symptoms:
+        if one.node in nodes and len(nodes) > 1:
+            client = context.cluster.client
+            spoken = Evidence("straggler", one.sentence, run.run_id, run.attempt, client.hello().time)
+            with suppress(RltuiError):  # the verdict names it all the same
+                record(client, posixpath.dirname(run.path), one.node, spoken)
 
 
 def offers(context: Context, work: Layout | ScriptJob, *, resubmit: str = "") -> tuple[Finding, ...]:

@@ -11,12 +11,13 @@ from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.diagnose import Findings, examine
 from rltui.diagnose.fitting import fitted
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.run_words import words_of
+from rltui.diagnose.run_words import symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded
 from rltui.errors import RltuiError
 from rltui.layout.load import load_text
 from rltui.onnode import rundir
 from rltui.runs.directory import read_layout
+from rltui.service.bad_nodes import record_slow
 from rltui.service.describe import steps_done
 from rltui.service.read_evidence import stuck_lines
 from rltui.service.run_picture import read_picture
@@ -79,6 +80,8 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     if loaded is not None:
         found = tuple(fitted(one, msgspec.to_builtins(loaded.layout)) for one in found)
     if run.is_live:
+        if not quick:
+            record_slow(context, run, symptoms_of(picture))
         found = advised(without_tuning(found), picture.recent, loaded)
     else:
         found = tuple(_beside(one) for one in found)

@@ -154,6 +154,21 @@ def test_a_gpu_is_compared_with_its_peers(odd: GpuRecord, words: list[str]) -> N
     assert all("GPU 9 of n1" in one.sentence for one in found)
 
 
+def test_a_node_is_blamed_only_where_its_peers_are_elsewhere() -> None:
+    cards = [gpu(index, 600.0) for index in range(4)]
+    [here] = slow_symptoms(Recent(steps=steps(), gpus=(*cards, gpu(9, 230.0))))
+    assert here.node == ""
+    away = structs.replace(gpu(9, 230.0), host="n2")
+    [there] = slow_symptoms(Recent(steps=steps(), gpus=(*cards, away)))
+    assert (there.word, there.node) == ("straggler", "n2")
+    [hot] = slow_symptoms(
+        Recent(steps=steps(), gpus=(*cards, structs.replace(away, power_w=400.0, temperature_c=88.0)))
+    )
+    assert (hot.word, hot.node) == ("throttled", "n2")
+    [bound] = slow_symptoms(Recent(steps=steps(time__teacher=16.0)))
+    assert bound.node == ""
+
+
 def test_engines_are_read_from_their_own_lines() -> None:
     said = (
         "\x1b[36m(LLMRayActor pid={pid}, ip=10.0.0.{pid})\x1b[0m INFO [loggers.py:127] Engine 000: Avg prompt "

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from msgspec import structs
 from watch_support import append, write_json
 
 from rltui.cli.main import main
@@ -21,6 +22,7 @@ from rltui.cluster.profile import BadNode as Avoided
 from rltui.cluster.profile import Profile
 from rltui.cluster.relay_client import RelayClient
 from rltui.diagnose.causes.gpu_health import XID_CAUSE
+from rltui.diagnose.recent import Symptom
 from rltui.errors import UsageError
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
@@ -245,6 +247,32 @@ def test_a_job_whose_driver_died_with_its_node_is_remembered_through_the_relay(
     assert service.remembered(client, str(tmp_path)) == ()
     with pytest.raises(UsageError, match="Nothing is remembered"):
         service.forget(client, str(tmp_path), "n1")
+
+
+def test_a_node_that_holds_up_three_attempts_is_remembered(client: RelayClient, tmp_path: Path) -> None:
+    context = cast("Context", SimpleNamespace(cluster=SimpleNamespace(client=client)))
+    about: dict[str, Any] = {"algorithm": "grpo", "cluster": "c", "state": "running", "attempt": 1, "created_at": 1.0}
+    job = JobSnapshot(job_id="7", state="running", word="RUNNING", nodes=("n1", "n2"))
+    run = RunSummary(
+        run_id="r", name="r", nodes=2, gpus_per_node=1, gpu="x", path=str(tmp_path / "r"), job=job, **about
+    )
+    slow = Symptom(cause="straggler", word="straggler", sentence="GPU 0 of n2 takes 200 W at work", node="n2")
+    nobodys = structs.replace(slow, node="")
+    for number in (1, 1, 2, 3):
+        assert service.remembered(client, str(tmp_path)) == ()
+        service.record_slow(context, structs.replace(run, attempt=number), [nobodys, slow])
+    [bad] = service.remembered(client, str(tmp_path))
+    assert (bad.node, bad.reasons, bad.count) == ("n2", ("straggler",), 3)
+    assert len((tmp_path / bad_nodes.FILE).read_text().splitlines()) == 3
+    alone = structs.replace(run, job=structs.replace(job, nodes=("n2",)), run_id="alone", attempt=4)
+    for other in (
+        alone,
+        structs.replace(run, through="elsewhere", attempt=5),
+        structs.replace(run, job=None, attempt=6),
+    ):
+        service.record_slow(context, other, [slow])
+    service.record_slow(context, structs.replace(run, attempt=7), [structs.replace(slow, node="stranger")])
+    assert len((tmp_path / bad_nodes.FILE).read_text().splitlines()) == 3
 
 
 def test_the_offer_has_the_words_that_leave_bad_nodes_out(client: RelayClient, tmp_path: Path) -> None:
