@@ -1,8 +1,8 @@
 """What share of a card's data-sheet figures runs reach, by family of model: published, or measured on this cluster.
 
 The shares were chosen on published points; ``TRUST`` is how far such points were from shares chosen without them
-(``tests/truth/plan.py``). A cluster's own figures come from a file
-``calibration.json`` in the state directory.
+(``tests/truth/plan.py``). A cluster's own figures come from ``calibration.json`` in the state directory, which
+``rltui calibrate RUN`` writes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec import Struct
 
+from rltui.errors import RltuiError
 from rltui.hardware.parameters import count_parameters
+from rltui.onnode import rundir
+from rltui.paths import ensure_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,6 +130,18 @@ def read_calibration(folder: Path) -> dict[str, dict[Family, Rates]]:
             if not (0 < rates.training <= 1 and 0 < rates.decode <= 1):
                 raise ValueError(f"{path}: {card} {name}: a share of a card's peak is above 0 and at most 1")
     return found
+
+
+def write_calibration(folder: Path, measured: dict[str, dict[Family, Rates]]) -> None:
+    """Write measured rates by card and family, so that a reader sees all of them or those of before.
+
+    Raises:
+        RltuiError: The folder cannot be written.
+    """
+    try:
+        rundir.write_json(str(ensure_private(folder) / CALIBRATION_FILE), msgspec.to_builtins(measured))
+    except OSError as error:
+        raise RltuiError(f"{folder / CALIBRATION_FILE} cannot be written: {error.strerror}.") from error
 
 
 def rates_of(model: Architecture, gpu: Gpu, measured: dict[str, dict[Family, Rates]] | None = None) -> Rates:

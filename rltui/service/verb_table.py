@@ -82,6 +82,13 @@ VERBS = (
     Verb("mem", "mem", "estimate what each role takes of its GPUs, moment by moment", takes="preset"),
     Verb("plan", "plan", "propose the best layouts for a model and GPUs"),
     Verb(
+        "calibrate",
+        "calibrate",
+        "measure in a run what the cards reach, for plan's next predictions",
+        takes="run",
+        use="changes",
+    ),
+    Verb(
         "nodes",
         "nodes",
         "partitions and nodes of a Slurm cluster, and which GPUs are free",

@@ -1,0 +1,214 @@
+"""``rltui calibrate``: the rates with which a run's steps come out as they were, and runs that cannot tell."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from rltui.cli.main import main
+from rltui.errors import RltuiError
+from rltui.hardware.gpus import find_gpu
+from rltui.hardware.models import find_model
+from rltui.layout.load import load_text
+from rltui.paths import ensure_private, run_root, state_dir
+from rltui.plan.calibrate import calibrate
+from rltui.plan.rank import propose
+from rltui.plan.rates import PUBLISHED, Rates, read_calibration
+from rltui.plan.request import Request
+from rltui.plan.setup import Training
+from rltui.plan.throughput import train_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rltui.layout.roles import Learner
+    from rltui.layout.schema import Layout
+
+SEVEN = "Qwen/Qwen2.5-7B"
+
+
+def request(**changes: Any) -> Request:
+    model, gpu = find_model(SEVEN), find_gpu("H100")
+    assert model is not None
+    assert gpu is not None
+    about = {"model_name": SEVEN, "model": model, "gpu": gpu, "nodes": 1, "gpus_per_node": 8, "response_mean": 700.0}
+    return Request(**{**about, **changes})
+
+
+def run_of(
+    wanted: Request, rank: int = 0, noise: float = 0.0, **overrides: Any
+) -> tuple[Layout, dict[str, list[float]]]:
+    """A planned layout, and the metrics of ten steps as long as they are predicted."""
+    proposal = propose(wanted, lambda *_: True)[rank]
+    layout = load_text(proposal.text, "planned", [f"{key}={value}" for key, value in overrides.items()]).layout
+    time = proposal.time
+    wave = [1 + noise * math.sin(step) for step in range(11)]
+    longest = wanted.longest_of(wanted.samples_per_step)
+    series = {
+        "time/update_actor": [99.0, *(0.8 * time.train_s * each for each in wave[1:])],
+        "time/measure": [9.0, *(0.2 * time.train_s * each for each in wave[1:])],
+        "time/generate": [99.0, *(time.generate_s * each for each in wave[1:])],
+        "response_length": [wanted.mean_tokens] * 11,
+        "response_length_max": [longest] * 11,
+    }
+    return layout, series
+
+
+@pytest.mark.parametrize("training", [0.2, 0.45])
+@pytest.mark.parametrize("decode", [0.3, 0.45])
+def test_the_rates_that_a_step_was_computed_with_are_found_back(training: float, decode: float) -> None:
+    layout, series = run_of(request(rates=Rates(training=training, decode=decode)), noise=0.05)
+    found = calibrate(layout, series, {}, "here")
+    assert found.rates.training == pytest.approx(training, rel=0.05)
+    assert found.rates.decode == pytest.approx(decode, rel=0.1)
+    assert (found.card, found.family, found.steps, found.rates.source) == ("H100-SXM-80GB", "dense", 10, "here")
+    assert found.training.before_s != pytest.approx(found.training.measured_s, rel=0.05)
+
+
+def test_the_spread_of_lengths_is_read_from_the_longest_one() -> None:
+    narrow = request(rates=Rates(training=0.3, decode=0.5), response_spread=40.0)
+    found = calibrate(*run_of(narrow), {}, "here")
+    assert found.rates.training == pytest.approx(0.3, rel=0.05)
+    assert found.rates.decode == pytest.approx(0.5, rel=0.05)
+
+
+def _as_in(way: Training, learner: Learner) -> Learner:
+    return structs.replace(
+        learner,
+        pool="",
+        gpus=list(way.gpus),
+        zero_stage=way.zero_stage,
+        micro_batch=way.micro_batch,
+        gradient_checkpointing=way.gradient_checkpointing,
+    )
+
+
+def test_a_phase_that_links_bound_says_nothing_of_the_card() -> None:
+    """One short row at a time: gathering 7 billion weights takes longer than any arithmetic with them."""
+    short = request(nodes=2, gpus_per_node=4, prompt_tokens=64, response_tokens=64, response_mean=32.0)
+    layout, series = run_of(short)
+    way = Training(gpus=(4, 4), zero_stage=3, micro_batch=1, gradient_checkpointing=False)
+    series = {**series, "time/update_actor": [1.01 * train_s(short, way)[0]] * 11, "time/measure": [0.0] * 11}
+    layout = structs.replace(layout, roles=structs.replace(layout.roles, learner=_as_in(way, layout.roles.learner)))
+    with pytest.raises(RltuiError, match="Training: something else"):
+        calibrate(layout, {**series, "time/generate": [0.0] * 11}, {}, "here")
+
+
+def test_what_a_run_cannot_tell_stays_as_it_was() -> None:
+    layout, series = run_of(request(rates=Rates(training=0.5, decode=0.3), async_steps=1))
+    known = {"H100-SXM-80GB": {"dense": Rates(training=0.1, decode=0.44)}}
+    found = calibrate(layout, series, known, "here")  # type: ignore[arg-type]
+    assert found.rates.training == pytest.approx(0.5, rel=0.05)
+    assert found.rates.decode == 0.44
+    assert "run ahead" in found.decode.reason
+    series["time/generate"] = [math.nan] * 11
+    again = calibrate(layout, series, {}, "here")
+    assert again.rates.decode == PUBLISHED["dense"].decode
+
+
+def test_times_that_no_card_can_reach_and_waits_say_nothing_of_it() -> None:
+    layout, series = run_of(request())
+    fast = {**series, **{name: [1e-3] * 11 for name in ("time/update_actor", "time/measure", "time/generate")}}
+    with pytest.raises(RltuiError, match="less than the card's data sheet allows"):
+        calibrate(layout, fast, {}, "here")
+    slow = {**series, **{name: [1e9] * 11 for name in ("time/update_actor", "time/measure", "time/generate")}}
+    with pytest.raises(RltuiError, match="something else"):
+        calibrate(layout, slow, {}, "here")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"hardware.gpu": "cpu"}, "no card"),
+        ({"hardware.gpu": "Potato-9000"}, "no card"),
+        ({"roles.learner.model": "nobody/knows"}, "shape of the model"),
+        ({"roles.learner.lora_rank": "8"}, "adapters"),
+        ({"roles.learner.offload": "optimizer"}, "host memory"),
+        ({"lengths.pack": "8192"}, "packed rows"),
+        ({"roles.learner.zero_stage": "1"}, "below stage 2"),
+    ],
+)
+def test_runs_that_plan_does_not_predict_are_refused(overrides: dict[str, str], said: str) -> None:
+    layout, series = run_of(request(), **overrides)
+    with pytest.raises(RltuiError, match=said):
+        calibrate(layout, series, {}, "here")
+
+
+def test_few_steps_are_refused() -> None:
+    layout, series = run_of(request())
+    with pytest.raises(RltuiError, match="It has 3 steps"):
+        calibrate(layout, {name: values[:3] for name, values in series.items()}, {}, "here")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Layout, dict[str, list[float]]], str]:
+    """Put a run on this machine's disk; returns its id."""
+    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+
+    def put(layout: Layout, series: dict[str, list[float]]) -> str:
+        from rltui.layout.load import dump_layout
+
+        attempt = ensure_private(run_root()) / "grpo-1" / "attempts" / "01"
+        attempt.mkdir(parents=True)
+        about = {"name": "grpo", "algorithm": "grpo", "cluster": "local", "created_at": 1.0, "nodes": 2}
+        attempt.parents[1].joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 4, "gpu": "H100"}))
+        attempt.joinpath("job.json").write_text("{}")
+        attempt.joinpath("end.json").write_text(json.dumps({"outcome": "finished", "exit_code": 0, "at": 2.0}))
+        attempt.joinpath("layout.yaml").write_text(dump_layout(layout))
+        steps = [{name: values[step] for name, values in series.items()} for step in range(11)]
+        lines = [json.dumps({"step": step, "time": float(step), **values}) for step, values in enumerate(steps)]
+        attempt.joinpath("metrics.jsonl").write_text("\n".join(lines) + "\n")
+        return "grpo-1"
+
+    return put
+
+
+def test_the_verb_writes_what_plan_then_takes(run: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    run_id = run(*run_of(request(rates=Rates(training=0.2, decode=0.3))))
+    assert main(["calibrate", run_id, "--dry-run"]) == 0
+    assert "nothing was written" in capsys.readouterr().out
+    assert read_calibration(state_dir()) == {}
+    assert main(["calibrate", run_id]) == 0
+    out = capsys.readouterr().out
+    assert "H100-SXM-80GB, dense models, 10 steps" in out
+    assert "of the peak FLOP/s" in out
+    written = read_calibration(state_dir())["H100-SXM-80GB"]["dense"]
+    assert written.training == pytest.approx(0.2, rel=0.05)
+    assert written.source == "measured in grpo-1 on local"
+    assert main(["plan", "--model", SEVEN, "--gpus", "1x8xH100", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["trust"] == "measured in grpo-1 on local"
+    assert main(["calibrate", run_id, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["training"]["before_s"] == pytest.approx(told["training"]["measured_s"], rel=0.02), "it is known by now"
+
+
+def test_what_others_measured_is_kept_and_a_broken_file_is_not_written_over(
+    run: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = run(*run_of(request(rates=Rates(training=0.2, decode=0.3))))
+    path = ensure_private(state_dir()) / "calibration.json"
+    own = {"training": 0.3, "decode": 0.5, "source": "mine"}
+    path.write_text(json.dumps({"H100-SXM-80GB": {"moe": own}, "B200": {"dense": own}}))
+    assert main(["calibrate", run_id]) == 0
+    found = read_calibration(state_dir())
+    assert found["B200"]["dense"].source == found["H100-SXM-80GB"]["moe"].source == "mine"
+    assert found["H100-SXM-80GB"]["dense"].training == pytest.approx(0.2, rel=0.05)
+    path.write_text('{"H100')
+    assert main(["calibrate", run_id]) == 2
+    assert "Correct or remove the file" in capsys.readouterr().err
+    assert path.read_text() == '{"H100'
+
+
+def test_a_run_that_cannot_tell_ends_with_its_reason(
+    run: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout, series = run_of(request())
+    run_id = run(structs.replace(layout, algorithm="opd"), series)
+    assert main(["calibrate", run_id]) == 1
+    assert "cannot tell what its cards reach" in capsys.readouterr().err
