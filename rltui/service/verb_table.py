@@ -118,6 +118,7 @@ VERBS = (
     Verb("doctor", "doctor", "test every link to a cluster, and measure it", takes="cluster", changing=("--nodes",)),
     Verb("demo", "demo", "watch a tiny model learn on this machine", use="terminal"),
     Verb("journal", "journal", "what was done with runs from this machine, when, and what came of it"),
+    Verb("keys", "keys", "all keys of the cockpit, screen by screen"),
     Verb("info", "info", "where rltui keeps its things and what is installed"),
     Verb("completion", "completion", "print shell completion for bash, zsh or tcsh"),
 )

@@ -97,6 +97,22 @@ def test_every_verb_has_help() -> None:
         assert "exit codes" in text
 
 
+def test_keys_are_those_of_the_screens(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "keys")
+    assert code == 0
+    assert all(len(line) <= 100 for line in out.splitlines())
+    assert "Choose a preset and a cluster" in out
+    assert out.count("Down.") == 1, "what all screens have is printed once"
+    screens = json.loads(run(capsys, "keys", "runs", "--json")[1])["screens"]
+    assert list(screens) == ["runs"]
+    assert {"id": "mark_all", "keys": ["*"], "group": "runs"}.items() <= next(
+        key for key in screens["runs"] if key["id"] == "mark_all"
+    ).items()
+    code, _, said = run(capsys, "keys", "nowhere")
+    assert code == 2
+    assert "There are runs, run, launch" in said
+
+
 def test_layouts_schema_draw_and_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert TINY in run(capsys, "layouts")[1]
     assert json.loads(run(capsys, "layouts", "--json")[1])["layouts"][0]["name"] == TINY
