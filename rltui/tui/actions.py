@@ -81,7 +81,7 @@ def _changeable(cockpit: Cockpit, ask: Ask) -> ActionPreview:
 
 
 def _together(ask: Ask, parts: tuple[ActionPreview, ...], left_alone: list[str]) -> ActionPreview:
-    sentences = [f"{one.run_id}: {' '.join(_ended(sentence) for sentence in one.consequences)}" for one in parts]
+    sentences = [f"{one.run_id}: {'; '.join(sentence.rstrip('.') for sentence in one.consequences)}" for one in parts]
     changes = [line for one in parts if one.diff for line in (f" {one.run_id}", *one.diff)]
     return ActionPreview(
         run_id=ask.run_id,
@@ -96,7 +96,3 @@ def _together(ask: Ask, parts: tuple[ActionPreview, ...], left_alone: list[str])
         ),
         parts=parts,
     )
-
-
-def _ended(sentence: str) -> str:
-    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
