@@ -166,6 +166,8 @@ def _going(context: Context, run: RunSummary, keep: Keep) -> list[str]:
     context.require_own(run)
     if run.is_live or run.state == "unknown":
         raise RltuiError(f"{run.run_id} is {run.state}.", f"`rltui cancel {run.run_id}` ends it first.")
+    if run.state != "finished" and run.hands_off == "on":
+        raise RltuiError(f"{run.run_id} may go on by itself.", f"`rltui auto {run.run_id} --off` ends that first.")
     if run.is_adopted and run.last_attempt <= 1:
         raise RltuiError(f"{run.run_id} is adopted.", f"`rltui release-run {run.run_id}` forgets it.")
     if run.path != posixpath.join(context.cluster.run_root, run.run_id):

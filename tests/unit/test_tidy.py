@@ -123,6 +123,17 @@ def test_what_is_not_over_is_left_alone_and_the_others_go(
     assert os.listdir(run_root()) == ["grpo-open"]
 
 
+def test_a_run_that_may_go_on_by_itself_is_left_alone(
+    make: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make("grpo-1", outcome="failed")
+    folder.joinpath("hands-off.json").write_text(json.dumps({"on": True}))
+    assert main(["rm", "grpo-1", "--yes"]) == 1
+    assert "rltui auto grpo-1 --off" in capsys.readouterr().err
+    folder.joinpath("hands-off.json").write_text(json.dumps({"on": False}))
+    assert main(["rm", "grpo-1", "--yes"]) == 0
+
+
 def test_a_removal_that_was_cut_off_is_no_run_and_is_finished_by_the_next(
     make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
