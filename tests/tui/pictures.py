@@ -14,6 +14,7 @@ from textual.geometry import Size
 from textual.keys import _character_to_key
 
 from rltui.tui.app import CockpitApp
+from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.runs import RunsScreen
@@ -158,3 +159,11 @@ def _unpadded(found: re.Match[str]) -> str:
     before, after = len(found[5]) // 6, (len(found[6]) - len(words)) // 6
     x, length = float(found[1]) + before * CELL, float(found[3]) - (before + after) * CELL
     return f'{head} x="{x:.1f}"{found[2]} textLength="{length:.1f}"{found[4]}>{words}</text>\n'
+
+
+async def confirmation(pilot: Pilot[int]) -> ConfirmScreen:
+    """The dialog that asks, once it stands and nothing is left to paint."""
+    await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the confirmation")
+    await flushed(pilot)
+    assert isinstance(pilot.app.screen, ConfirmScreen)
+    return pilot.app.screen

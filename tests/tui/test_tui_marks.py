@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from canned_runs import RUNS
 from fake_cockpit import FakeCockpit
-from pictures import cockpit, enter, flushed, notices, press, screen_text, until, until_text
+from pictures import cockpit, confirmation, enter, notices, press, screen_text, until, until_text
 
 from rltui.errors import RltuiError
-from rltui.tui.screens.confirm import ConfirmScreen
 
 FIRST, SECOND = RUNS[0].run_id, RUNS[1].run_id
-
-
-async def confirmation(pilot) -> ConfirmScreen:
-    await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the confirmation")
-    await flushed(pilot)
-    return pilot.app.screen
 
 
 async def test_marked_runs_are_acted_on_together_and_what_cannot_be_is_left_alone() -> None:

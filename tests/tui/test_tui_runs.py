@@ -6,23 +6,28 @@ import msgspec
 import pytest
 from canned_runs import HOSTILE_RUNS, RUNS, summary
 from fake_cockpit import FakeCockpit
-from pictures import cockpit, enter, flushed, notices, press, screen_lines, screen_text, settled, until, until_text
+from pictures import (
+    cockpit,
+    confirmation,
+    enter,
+    flushed,
+    notices,
+    press,
+    screen_lines,
+    screen_text,
+    settled,
+    until,
+    until_text,
+)
 from textual import events
 
 from rltui.errors import RltuiError
-from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.help import HelpScreen
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.runs import RunsScreen
 
 FIRST, SECOND = RUNS[0].run_id, RUNS[1].run_id
-
-
-async def confirmation(pilot) -> ConfirmScreen:
-    await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the confirmation")
-    await flushed(pilot)
-    return pilot.app.screen
 
 
 async def test_the_selected_run_is_read_and_shown() -> None:
