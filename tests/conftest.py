@@ -27,7 +27,17 @@ ENDING_DEADLINE_S = float(os.environ.get("RLTUI_TEST_ENDING_S", "30"))
 
 # What must not reach a test: settings of the user's own runs, clusters, accounts and terminal.
 FOREIGN_PREFIXES = ("RLTUI_", "XDG_", "WANDB_", "RAY_", "SLURM_", "HF_", "VLLM_", "TEXTUAL")
-FOREIGN = ("SSH_AUTH_SOCK", "SSH_CONNECTION", "TMUX", "TMUX_PANE", "NO_COLOR", "FORCE_COLOR", "COLORTERM")
+FOREIGN = (
+    "SSH_AUTH_SOCK",
+    "SSH_CONNECTION",
+    "TMUX",
+    "TMUX_PANE",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "COLORTERM",
+    "COLUMNS",
+    "LINES",
+)
 
 
 def isolate(home: str) -> None:

@@ -82,7 +82,8 @@ async def flushed(pilot: Pilot[int]) -> None:
 
     def idle() -> bool:
         pumps = [pilot.app, pilot.app.screen, *pilot.app.screen.walk_children()]
-        return all(pump._message_queue.empty() and not pump._next_callbacks for pump in pumps)
+        leaves = pilot.app._exit  # what is posted to it then is handled by nobody
+        return leaves or all(pump._message_queue.empty() and not pump._next_callbacks for pump in pumps)
 
     for _ in range(2):  # a message handled last may have posted to a pump looked at first
         await until(pilot, idle, "the end of all messages")

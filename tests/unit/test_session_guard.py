@@ -36,6 +36,7 @@ def test_surroundings():
     assert Path.home() != Path("/nonexistent-home")
     assert Path.home().is_dir() and not list(Path.home().glob("*.txt"))
     assert "RLTUI_RUN_ROOT" not in os.environ and "RAY_ADDRESS" not in os.environ
+    assert "COLUMNS" not in os.environ  # readline sets it, and the processes of pytest -n inherit it
     assert os.environ["WANDB_MODE"] == "offline" and os.environ["HF_HUB_OFFLINE"] == "1"
     assert all(value.startswith(str(Path.home())) for name, value in os.environ.items() if name.startswith("XDG_"))
 """
@@ -102,6 +103,12 @@ def test_skips_fail_where_none_are_allowed(tmp_path: Path) -> None:
 
 
 def test_the_users_state_is_out_of_sight(tmp_path: Path) -> None:
-    variables = {"HOME": "/nonexistent-home", "RLTUI_RUN_ROOT": "/runs", "RAY_ADDRESS": "auto", "XDG_CACHE_HOME": "/x"}
+    variables = {
+        "COLUMNS": "80",
+        "HOME": "/nonexistent-home",
+        "RLTUI_RUN_ROOT": "/runs",
+        "RAY_ADDRESS": "auto",
+        "XDG_CACHE_HOME": "/x",
+    }
     done = run_session(tmp_path, SHOWS_ITS_SURROUNDINGS, **variables)
     assert done.returncode == 0, done.stdout
