@@ -234,3 +234,10 @@ def test_a_script_on_two_nodes_gets_a_ray_cluster_and_leaves_nothing(slurm_clust
     assert (again["attempt"], again["state"], again["stage"]["step"]) == (2, "finished", saved + 2)
     record = slurm_cluster.exec("login", ["cat", f"{run['path']}/attempts/02/slurm.json"]).stdout
     assert json.loads(record)["nodes"] == ["node2", "node3"]
+
+    (size,) = json.loads(user.rltui("du", *where, "--json").partition("\n{")[0])["runs"]
+    assert size["total_gib"] > 0
+    assert f"{run['run_id']}: removed" in user.rltui("rm", "--where", "state:finished name:run_verl", *where, "--yes")
+    left = slurm_cluster.exec("login", ["ls", "-A", run["path"].rpartition("/")[0]]).stdout.split()
+    assert not [name for name in left if run["run_id"] in name or "removed" in name]
+    assert slurm_cluster.exec("login", ["cat", mark]).stdout.strip(), "what the script saves elsewhere stays"
