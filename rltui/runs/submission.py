@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ACTIONS = frozenset({"submit", "resubmit"})
 UNDECIDED = frozenset({"intent", "submitting", "unknown", "absent"})
+NEVER_SENT = "not submitted: rltui was ended before it came to that"
+"""How an attempt ended that was made and never handed to a scheduler."""
 LOOK_UP_FOR_S = 60.0
 """How long a submission is looked for before it counts as absent: accounting lags, controllers restart."""
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.runs.submission import NEVER_SENT
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -36,7 +38,7 @@ class Interrupted(Struct, frozen=True, kw_only=True):
         """What happened, in a sentence."""
         if self.lost_attempt:
             return (
-                f"to start as attempt {self.lost_attempt}, and the rltui that submitted it ended before the answer came"
+                f"to start as attempt {self.lost_attempt}, and the rltui that submitted it ended in the middle of that"
             )
         when = time.strftime("%m-%d %H:%M:%S", time.localtime(self.at))
         change = " ".join([*self.overrides, *(f"--exclude {node}" for node in self.exclude)])
@@ -63,7 +65,7 @@ def note_replacement(context: Context, run: RunSummary, overrides: Sequence[str]
 
 def interrupted(context: Context, run: RunSummary) -> Interrupted | None:
     """What was to follow ``run``'s attempt, or become of it; None where nothing was, or another attempt came."""
-    if run.state == "unknown" and run.submission:
+    if (run.state == "unknown" and run.submission) or (run.end is not None and run.end.reason == NEVER_SENT):
         return Interrupted(lost_attempt=run.attempt)
     if run.is_live or run.state == "finished" or run.last_attempt > run.attempt:
         return None

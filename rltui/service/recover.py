@@ -18,7 +18,7 @@ from rltui.onnode import processes
 from rltui.onnode.rundir import attempt_folder
 from rltui.runs.claims import note_submitted, read_evidence, read_uuid, settle_unstarted, withdraw
 from rltui.runs.directory import draft_folder
-from rltui.runs.submission import LOOK_UP_FOR_S, Submission, fold_submissions
+from rltui.runs.submission import LOOK_UP_FOR_S, NEVER_SENT, Submission, fold_submissions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -116,7 +116,7 @@ class Recoverer:
         """It was never handed over, or refused: the attempt's directory is to say so too."""
         client = self._context.cluster.client
         client.run(["rm", "-rf", draft_folder(submission.path, submission.uuid)], timeout_s=20)
-        reason = submission.reason or "not submitted: rltui was ended before it came to that"
+        reason = submission.reason or NEVER_SENT
         if submission.phase == "failed":
             settled = withdraw(client, submission.path, submission.uuid, reason)
         else:

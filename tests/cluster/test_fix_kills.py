@@ -43,12 +43,17 @@ class Fixed(Night):
         return str(json.loads(self.place.rltui("ps", "--json"))["runs"][0]["state"])
 
     def settled(self) -> str:
-        """The state once nothing of the killed one is under way any more; ``unknown`` where its last word was lost."""
+        """The state once nothing of the killed one is under way any more; ``unknown`` where its last word was lost.
+
+        ``failed`` is one that was never handed over.
+        """
         deadline = time.monotonic() + LOST_S
-        while (state := self.state()) not in ("running", "cancelled"):
+        while (state := self.state()) not in ("running", "cancelled", "failed"):
             if state == "unknown" and time.monotonic() > deadline:
                 return state
             assert time.monotonic() < deadline + 90, f"{state} is no state that stays"
+        if state == "failed":
+            return state
         if self.read("end.json") or self.state() == "cancelled":
             return eventually(lambda: self.state() == "cancelled" and "cancelled", "its end")
         return "running"
@@ -74,9 +79,9 @@ def test_a_fix_killed_at_any_moment_is_finished_by_the_next_one(tmp_path: Path) 
             eventually(lambda: night.step() > 1, "steps")
             code = night.fix(word, kill_after_s=chance.uniform(0.3, 1.0) * length_s)
             state = night.settled()
-            if state == "unknown" or (state == "cancelled" and night.attempt == before):
+            if state in ("unknown", "failed") or (state == "cancelled" and night.attempt == before):
                 said = json.loads(why(night))["unfinished"]
-                assert word in said or (state == "unknown" and f"attempt {int(night.attempt.name)}" in said)
+                assert word in said or (state != "cancelled" and f"attempt {int(night.attempt.name)}" in said)
                 assert night.fix() == 0, "no word of it has to be given again"
                 gone_on += 1
             finished += code == 0
