@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.placement.bundles import CPUS_PER_GPU, Group, groups, ray_resources, reward_groups
 from rltui.placement.seating import shares
+from rltui.placement.simulate import place_bundles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from rltui.placement.seating import Share
 
 POLL_S = 1.0
+
+NODE_ID = "ray.io/node-id"
+"""The label that Ray gives each of its nodes."""
 
 KINDS = ("learner", "engine", "reference", "critic", "teacher", "reward")
 """The kinds of role processes, in the order in which they are listed."""
@@ -126,7 +130,10 @@ def actor_resources(slots: int, on_cpu: bool) -> dict[str, float]:
 
 
 def reserve(layout: Layout, deadline_s: float, check: Callable[[], None]) -> dict[str, Any]:
-    """Create the layout's placement groups and wait until all of them have their places.
+    """Create the layout's placement groups, each bundle on its drawn node, and wait until all have their places.
+
+    Ray alone would put two engines on one node where it was told of more cores than the layout has slots. Where its
+    nodes have no room for the drawing (a Ray that others use too), it chooses.
 
     Args:
         layout: The layout.
@@ -143,11 +150,14 @@ def reserve(layout: Layout, deadline_s: float, check: Callable[[], None]) -> dic
 
     on_cpu = layout.hardware.on_cpu
     deadline = time.monotonic() + deadline_s
+    drawn = drawn_nodes(layout, free_nodes())
     reserved = {}
     for group in (*groups(layout), *reward_groups(layout)):
         of_cores = on_cpu or group.role == "reward"
         bundles = [ray_resources(slots, of_cores) for slots in group.slots]
-        handle = placement_group(bundles, strategy=group.strategy)
+        keys = [(group.role, bundle) for bundle in range(len(bundles))]
+        pinned = [{NODE_ID: drawn[key]} for key in keys if key in drawn]
+        handle = placement_group(bundles, strategy=group.strategy, bundle_label_selector=pinned or None)
         _await(handle, group, of_cores, deadline, check)
         reserved[group.role] = handle
     return reserved
@@ -159,7 +169,9 @@ def _await(handle: Any, group: Group, on_cpu: bool, deadline: float, check: Call
     while not handle.wait(min(POLL_S, max(0.01, deadline - time.monotonic()))):
         check()
         if time.monotonic() >= deadline:
-            raise PlacementError(unplaced(group, on_cpu, free_per_node(), time.monotonic() - began))
+            raise PlacementError(
+                unplaced(group, on_cpu, {node.host: node.free for node in free_nodes()}, time.monotonic() - began)
+            )
 
 
 def unplaced(group: Group, on_cpu: bool, free: Mapping[str, Mapping[str, float]], waited_s: float) -> str:
@@ -187,17 +199,58 @@ def _resources(resources: Mapping[str, float]) -> str:
     return " + ".join(f"{amount:g} {name}" for name, amount in wanted.items())
 
 
-def free_per_node() -> dict[str, dict[str, float]]:
-    """Free GPUs and CPUs of each live node, by host name and address."""
+@dataclass(frozen=True)
+class FreeNode:
+    """A live node of Ray: its id, its host name with the address, and what is free there by Ray's word for it."""
+
+    node_id: str
+    host: str
+    free: Mapping[str, float]
+
+
+def free_nodes() -> list[FreeNode]:
+    """The live nodes in the order in which Ray lists them."""
     import ray
     from ray._private.state import available_resources_per_node  # Ray has no public call for this
 
     free = available_resources_per_node()
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    return {
-        f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})": dict(free.get(node["NodeID"], {}))
-        for node in alive
-    }
+    return [
+        FreeNode(
+            node["NodeID"],
+            f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})",
+            dict(free.get(node["NodeID"], {})),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def drawn_nodes(layout: Layout, nodes: Sequence[FreeNode]) -> dict[tuple[str, int], str]:
+    """The node id of each (group, bundle) as drawn, on those of ``nodes`` that have the room.
+
+    A drawing's nodes are alike, so the fullest of them takes the first that it fits on, in the order of ``nodes``.
+
+    Returns:
+        Empty where the drawing does not fit: a bundle has no place in it, or a drawn node none on ``nodes``.
+    """
+    wanted = groups(layout)
+    homes = place_bundles(layout)
+    if len(homes) != sum(len(group.slots) for group in wanted):
+        return {}
+    slots = {(group.role, bundle): size for group in wanted for bundle, size in enumerate(group.slots)}
+    needs: dict[int, int] = {}
+    for key, drawn in homes.items():
+        needs[drawn] = needs.get(drawn, 0) + slots[key]
+    left, chosen = list(nodes), {}
+    for drawn in sorted(needs, key=lambda drawn: (-needs[drawn], drawn)):
+        resources = ray_resources(needs[drawn], layout.hardware.on_cpu)
+        fits = (node for node in left if all(node.free.get(name, 0.0) >= much for name, much in resources.items()))
+        node = next(fits, None)
+        if node is None:
+            return {}
+        left.remove(node)
+        chosen[drawn] = node.node_id
+    return {key: chosen[drawn] for key, drawn in homes.items()}
 
 
 def bundle_nodes(reserved: Mapping[str, Any]) -> dict[tuple[str, int], str]:

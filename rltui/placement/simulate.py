@@ -14,16 +14,14 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Layout
 
-__all__ = ["Homeless", "Placement", "Seat", "Stranded", "place", "simulate"]
+__all__ = ["Homeless", "Placement", "Seat", "Stranded", "place", "place_bundles", "simulate"]
 
 
 def place(layout: Layout) -> Placement:
     """Simulate the placement of ``layout`` on its own hardware."""
     hardware = layout.hardware
     wanted = groups(layout)
-    seats, homeless, cluster = _run(
-        wanted, hardware.nodes, hardware.ray_gpus_per_node, hardware.ray_cpus_per_node, hardware.on_cpu
-    )
+    seats, homeless, cluster = _run_layout(layout, wanted)
     instances, too_many, idle = _instances(layout, wanted, seats)
     left = [node for node in idle if node.slots] + _left_over(layout, cluster)
     return Placement(
@@ -34,6 +32,12 @@ def place(layout: Layout) -> Placement:
         stranded=tuple(sorted(left, key=lambda each: each.node)),
         outside_ray=hardware.gpus_per_node - hardware.ray_gpus_per_node,
     )
+
+
+def place_bundles(layout: Layout) -> dict[tuple[str, int], int]:
+    """Node number of each bundle of ``layout``, by the group's word and the bundle's number, as ``place`` has it."""
+    seats, _, _ = _run_layout(layout, groups(layout))
+    return {(seat.role, seat.index): seat.node for group in seats for seat in group}
 
 
 def simulate(
@@ -81,6 +85,11 @@ class _Cluster:
         if any(self.slots - used >= slots for used in self.used) and self.cpus < self.slots * CPUS_PER_GPU:
             return "no_cpus"
         return "too_few_nodes" if group.strategy == "STRICT_SPREAD" and homes >= len(self.used) else "no_room"
+
+
+def _run_layout(layout: Layout, wanted: Sequence[Group]) -> tuple[list[list[Seat]], list[Homeless], _Cluster]:
+    hardware = layout.hardware
+    return _run(wanted, hardware.nodes, hardware.ray_gpus_per_node, hardware.ray_cpus_per_node, hardware.on_cpu)
 
 
 def _run(

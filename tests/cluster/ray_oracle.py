@@ -14,7 +14,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NODES, GPUS, CPUS = 4, 4, 5  # GPUs and cores where the test asks for no others
 DEADLINE_S = 20.0
@@ -27,6 +30,8 @@ Answer = list["list[list[int]] | None"]
 
 def main(questions: Path, answers: Path, gpus: int, cpus: int) -> None:
     """Answer every list of groups in ``questions``: ``{"strategy", "bundles" (resources), "slots", "patient"}``.
+
+    Where a question is an object, ``{"layout": words}``, the trainers reserve the layout's groups; see ``reserved``.
 
     Args:
         questions: Where they are.
@@ -55,7 +60,8 @@ def main(questions: Path, answers: Path, gpus: int, cpus: int) -> None:
             ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
             began = time.monotonic()
             whole = {"GPU": NODES * gpus, "CPU": NODES * cpus}
-            found = [ask(groups, whole) for groups in json.loads(questions.read_text())]
+            asked = json.loads(questions.read_text())
+            found = [reserved(each["layout"], whole) if "layout" in each else ask(each, whole) for each in asked]
             print(f"asked for {time.monotonic() - began:.1f} s", flush=True)
             answers.write_text(json.dumps(found))
         finally:
@@ -81,6 +87,30 @@ def ask(groups: list[dict[str, Any]], whole: dict[str, int]) -> Answer:
         for handle in handles:
             ray.util.remove_placement_group(handle)
         await_free(whole)
+
+
+def reserved(words: list[str], whole: dict[str, int]) -> list[list[str]]:
+    """Who shares a node once the trainers have reserved the groups of a layout: ``[["learner 0", "engine 1"], …]``."""
+    import ray
+
+    from rltui.layout.load import load_layout
+    from rltui.layout.presets import resolve
+    from trainers.placement import bundle_nodes, reserve
+
+    handles = reserve(load_layout(resolve("local/grpo-tiny"), words).layout, DEADLINE_S, lambda: None)
+    homes = {f"{group} {bundle}": node for (group, bundle), node in bundle_nodes(handles).items()}
+    for handle in handles.values():
+        ray.util.remove_placement_group(handle)
+    await_free(whole)
+    return neighbours(homes)
+
+
+def neighbours(homes: Mapping[str, Any]) -> list[list[str]]:
+    """The sorted bundles of each node that has any, sorted: what is left when nodes may be permuted."""
+    nodes: dict[Any, list[str]] = {}
+    for bundle, node in homes.items():
+        nodes.setdefault(node, []).append(bundle)
+    return sorted(sorted(bundles) for bundles in nodes.values())
 
 
 def placed(handle: Any, patient: bool) -> bool:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ray_oracle import CPUS, GPUS, NODES, Answer, shape
+from ray_oracle import CPUS, GPUS, NODES, Answer, neighbours, shape
 
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.placement.bundles import Group, groups, ray_resources
-from rltui.placement.simulate import simulate
+from rltui.placement.simulate import place_bundles, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,16 +101,11 @@ def random_groups(random_: random.Random) -> tuple[Group, ...]:
     )
 
 
-@pytest.mark.parametrize("name", MACHINES)
-def test_ray_places_what_we_say_where_we_say(name: str, tmp_path: Path) -> None:
-    machine, random_ = MACHINES[name], random.Random(3)
-    asked = [random_layout(random_, machine) for _ in range(machine.num_layouts)]
-    asked += [random_groups(random_) for _ in range(machine.num_groups)]
-    pairs = [simulated(wanted, machine) for wanted in asked]
-    questions, answers = tmp_path / "questions.json", tmp_path / "answers.json"
-    questions.write_text(json.dumps([question for _, question in pairs]))
-    began = time.monotonic()
-    command = [sys.executable, str(ORACLE), str(questions), str(answers), str(machine.gpus), str(machine.cpus)]
+def asked_of_ray(questions: list[Any], gpus: int, cpus: int, tmp_path: Path) -> list[Any]:
+    """The oracle's answers, of nodes with ``gpus`` and ``cpus``."""
+    asked, answers = tmp_path / "questions.json", tmp_path / "answers.json"
+    asked.write_text(json.dumps(questions))
+    command = [sys.executable, str(ORACLE), str(asked), str(answers), str(gpus), str(cpus)]
     oracle = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         said, _ = oracle.communicate(timeout=150)
@@ -118,7 +113,18 @@ def test_ray_places_what_we_say_where_we_say(name: str, tmp_path: Path) -> None:
         oracle.terminate()
         oracle.wait(timeout=30)
     assert oracle.returncode == 0, said.decode()[-3000:]
-    rays: list[Answer] = json.loads(answers.read_text())
+    found: list[Any] = json.loads(answers.read_text())
+    return found
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_ray_places_what_we_say_where_we_say(name: str, tmp_path: Path) -> None:
+    machine, random_ = MACHINES[name], random.Random(3)
+    asked = [random_layout(random_, machine) for _ in range(machine.num_layouts)]
+    asked += [random_groups(random_) for _ in range(machine.num_groups)]
+    pairs = [simulated(wanted, machine) for wanted in asked]
+    began = time.monotonic()
+    rays: list[Answer] = asked_of_ray([question for _, question in pairs], machine.gpus, machine.cpus, tmp_path)
     outcomes = Counter("infeasible" if None in mine else "feasible" for mine, _ in pairs)
     print(f"{len(asked)} layouts asked of Ray in {time.monotonic() - began:.1f} s: {dict(outcomes)}")
     differences = [
@@ -128,3 +134,34 @@ def test_ray_places_what_we_say_where_we_say(name: str, tmp_path: Path) -> None:
     ]
     assert not differences, "\n".join(differences)
     assert min(outcomes["feasible"], outcomes["infeasible"]) > len(asked) // 10
+
+
+SPARE = {
+    "cores to spare": ("hardware.gpu=cpu", 0),
+    "cards to spare": ("hardware.gpu=H100-SXM-80GB", GPUS),
+}
+
+
+@pytest.mark.parametrize("name", SPARE)
+def test_bundles_are_where_they_are_drawn_though_ray_has_more_to_give(name: str, tmp_path: Path) -> None:
+    gpu, gpus = SPARE[name]
+    shapes = [
+        ("[1]", 3, 1, 2), ("[1, 1]", 4, 1, 2), ("[2]", 2, 2, 2),
+        ("[1, 1, 1]", 5, 1, 2), ("[2, 1]", 2, 1, 2), ("[1]", 3, 1, 1),
+    ]  # fmt: skip
+    asked = [
+        [gpu, f"hardware.nodes={NODES}", f"hardware.gpus_per_node={slots}",
+         "roles.reward={workers: 2, cpus_per_worker: 1}",
+         f"roles.learner.gpus={learner}", f"roles.rollout.engines={engines}", f"roles.rollout.tensor_parallel={width}"]
+        for learner, engines, width, slots in shapes
+    ]  # fmt: skip
+    drawn = []
+    for words in asked:
+        homes = place_bundles(load_layout(resolve("local/grpo-tiny"), words).layout)
+        drawn.append(neighbours({f"{group} {bundle}": node for (group, bundle), node in homes.items()}))
+    found = asked_of_ray([{"layout": words} for words in asked], gpus, 2 * CPUS, tmp_path)
+    without_rewards = [
+        sorted(kept for node in nodes if (kept := [each for each in node if "reward" not in each])) for nodes in found
+    ]
+    assert without_rewards == drawn
+    assert all(sum("reward" in each for node in nodes for each in node) == 2 for nodes in found)

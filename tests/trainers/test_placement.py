@@ -12,10 +12,12 @@ from trainer_support import LAYOUT
 from rltui.layout.load import load_layout
 from rltui.placement.bundles import Group, reward_groups
 from trainers.placement import (
+    FreeNode,
     PlacementError,
     ProcessLocation,
     Seat,
     actor_resources,
+    drawn_nodes,
     guest_cards,
     seats,
     unplaced,
@@ -206,3 +208,22 @@ def test_what_found_no_place_is_said_with_its_shape_and_what_is_free() -> None:
     assert "each on a node of its own; free now: nid1 (10.0.0.1): 1 GPU + 60 CPU; nid2 (10.0.0.2): 3 CPU." in text
     assert text.endswith("Wait for GPUs to become free, or ask for fewer in roles.learner.gpus")
     assert "no node is alive" in unplaced(Group("engine", (1,), "PACK"), True, {}, 1.0)
+
+
+def test_a_drawn_node_is_the_first_one_that_has_its_room() -> None:
+    words = ["hardware.nodes=2", "hardware.gpus_per_node=2", "roles.learner.gpus=[2]", "roles.rollout.engines=1"]
+    layout = load_layout(LAYOUT, words).layout
+    whole, half, none = ({"CPU": cores} for cores in (8.0, 1.0, 0.0))
+    homes = {("learner", 0): "b", ("engine", 0): "c"}
+    assert drawn_nodes(layout, [FreeNode("a", "a", none), FreeNode("b", "b", whole), FreeNode("c", "c", half)]) == homes
+    assert drawn_nodes(layout, [FreeNode("c", "c", half), FreeNode("b", "b", whole)]) == homes
+
+
+def test_where_the_drawing_does_not_fit_ray_chooses() -> None:
+    words = ["hardware.nodes=2", "hardware.gpus_per_node=2", "roles.learner.gpus=[2]", "roles.rollout.engines=1"]
+    layout = load_layout(LAYOUT, words).layout
+    assert not drawn_nodes(layout, [FreeNode("a", "a", {"CPU": 8.0})])
+    assert not drawn_nodes(layout, [FreeNode(name, name, {"CPU": 1.0}) for name in "abc"])
+    assert not drawn_nodes(layout, [FreeNode(name, name, {}) for name in "abc"])
+    too_many = load_layout(LAYOUT, [*words, "roles.rollout.engines=4"]).layout
+    assert not drawn_nodes(too_many, [FreeNode(name, name, {"CPU": 8.0}) for name in "abc"])
