@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from rltui.cli.output import add_json, columns, print_json, print_lines
 from rltui.cli.sources import add_open, is_override, load, said
 from rltui.errors import UsageError
-from rltui.layout.diff import ABSENT, diff
+from rltui.layout.diff import diff, setting_text
 
 if TYPE_CHECKING:
     import argparse
-    from typing import Any
+
+WIDEST = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,12 +39,6 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"schema": 1, "a": sources[0], "b": sources[-1], "overrides": overrides, "differences": found})
     elif found:
-        print_lines(columns(("KEY", "A", "B"), [(each.key, _text(each.a), _text(each.b)) for each in found]))
+        rows = [(each.key, setting_text(each.a, WIDEST), setting_text(each.b, WIDEST)) for each in found]
+        print_lines(columns(("KEY", "A", "B"), rows))
     return 0
-
-
-def _text(value: Any) -> str:
-    if value is None or value == "":
-        return ABSENT
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rltui.layout.schema import Layout
 
@@ -25,9 +25,21 @@ class Difference(Struct, frozen=True):
 
 def diff(a: Layout, b: Layout) -> tuple[Difference, ...]:
     """The dotted keys whose values differ, in the order of the schema; lists are compared whole."""
-    left, right = dict(_flat("", msgspec.to_builtins(a))), dict(_flat("", msgspec.to_builtins(b)))
-    keys = [*left, *(key for key in right if key not in left)]
-    return tuple(Difference(key, left.get(key), right.get(key)) for key in keys if left.get(key) != right.get(key))
+    sides = [flat(msgspec.to_builtins(a)), flat(msgspec.to_builtins(b))]
+    return tuple(Difference(key, *values) for key, values in differing(sides))
+
+
+def differing(sides: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The keys whose values are not the same on all sides, as they come, with the value of each; None: it has none."""
+    for key in dict.fromkeys(key for side in sides for key in side):
+        values = tuple(side.get(key) for side in sides)
+        if any(value != values[0] for value in values):
+            yield key, values
+
+
+def flat(values: dict[str, Any]) -> dict[str, Any]:
+    """The values that are no mappings, by dotted key."""
+    return dict(_flat("", values))
 
 
 def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -36,3 +48,11 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _flat(f"{key}.{name}" if key else name, item)
     else:
         yield key, value
+
+
+def setting_text(value: Any, widest: int) -> str:
+    """A setting's value in a cell of at most ``widest`` characters, as a layout would have it."""
+    if value is None or value == "":
+        return ABSENT
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= widest else f"{text[: widest - 3]}..."

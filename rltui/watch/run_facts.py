@@ -177,7 +177,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
         Several wait where a chain of jobs was submitted, and a job that is requeued takes a number behind them, so
         neither the last number nor the first one that has not ended will do. One of number 0 stands for none yet.
         """
-        begun = [attempt for attempt in self.attempts if attempt.has_begun]
+        begun = [each for each in self.attempts if each.has_begun and not (each.end is not None and each.end.unneeded)]
         waiting = [attempt for attempt in self.attempts if not attempt.has_begun]
         last = max(begun, key=lambda attempt: (attempt.began_at, attempt.number), default=None)
         if waiting and (last is None or last.end is not None):

@@ -1,0 +1,93 @@
+"""``rltui compare``."""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rltui.cli.output import add_json, add_only_cluster, columns, print_json, print_lines
+from rltui.errors import UsageError
+from rltui.layout.diff import setting_text
+from rltui.service.all_clusters import open_clusters
+from rltui.service.compare import WINDOW, compare, read_side
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from rltui.service.compare import Comparison, Row, Side
+
+WIDEST = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="two or more; others are held against the first")
+    parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="only this metric; repeatable")
+    parser.add_argument("--csv", action="store_true", help="print the curves instead: a line a run and step")
+    add_only_cluster(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what differs between runs, and their metrics at the last step that all of them have."""
+    with open_clusters(options.cluster) as clusters:
+        found = [clusters.find(word) for word in options.runs]
+        if len({summary.run_id for _, summary in found}) < 2:
+            raise UsageError("Name two runs, or more.", "rltui compare grpo-1a2b grpo-3c4d")
+        sides = [read_side(context, summary) for context, summary in found]
+    told = compare(sides)
+    known = {row.name for row in told.metrics}
+    missing = [name for name in options.metric if name not in known]
+    if missing:
+        raise UsageError(f"No run has the metric {missing[0]}.", f"They have {', '.join(sorted(known)) or 'none yet'}.")
+    names = options.metric or sorted(known)
+    if options.csv:
+        _write_csv(sides, names)
+    elif options.json:
+        print_json({"schema": 1, "comparison": told})
+    else:
+        print_lines(_lines(told, names))
+    return 0
+
+
+def _lines(told: Comparison, names: Sequence[str]) -> Iterator[str]:
+    yield from columns(("", *told.runs), [(row.name, *map(_text, row.values)) for row in told.totals])
+    yield ""
+    if told.settings:
+        rows = [(row.name, *map(_text, row.values)) for row in told.settings]
+        yield from columns(("SETTING", *told.runs), rows)
+    else:
+        yield "The settings are the same."
+    yield ""
+    if told.step is None:
+        yield "There is no step that all of them have yet."
+        return
+    yield f"Medians of the last {WINDOW} points up to step {told.step}, the last that all have:"
+    rows = [_metric(row) for row in told.metrics if row.name in names]
+    yield from columns(("METRIC", *told.runs), rows, frozenset(range(1, len(told.runs) + 1)))
+
+
+def _metric(row: Row) -> tuple[str, ...]:
+    """A metric's line: the first run's value is what the others are held against."""
+    first = row.values[0]
+    cells = [_text(first)]
+    for value in row.values[1:]:
+        against = f" ({(value - first) / abs(first):+.0%})" if first and value is not None else ""
+        cells.append(f"{_text(value)}{against}")
+    return (row.name, *cells)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else setting_text(value, WIDEST)
+
+
+def _write_csv(sides: Sequence[Side], names: Sequence[str]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["run", "step", *names])
+    for side in sides:
+        for place, step in enumerate(side.metrics.steps):
+            values = [side.metrics.series[name][place] if name in side.metrics.series else math.nan for name in names]
+            writer.writerow([side.run_id, step, *("" if math.isnan(value) else value for value in values)])

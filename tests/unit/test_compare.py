@@ -1,0 +1,101 @@
+"""``rltui compare``: runs side by side."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.cli.main import main
+from rltui.layout.load import dump_layout, load_layout
+from rltui.layout.presets import resolve
+from rltui.paths import ensure_private, run_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def make_run(run_id: str, steps: int, reward: float, *words: str) -> None:
+    """A finished run of this machine, whose reward rises by ``reward`` a step."""
+    folder = ensure_private(run_root()) / run_id
+    attempt = folder / "attempts/01"
+    attempt.mkdir(parents=True)
+    about = {"name": "grpo-tiny", "algorithm": "grpo", "cluster": "local", "created_at": 1.0, "nodes": 1}
+    folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "cpu"}))
+    attempt.joinpath("layout.yaml").write_text(dump_layout(load_layout(resolve("local/grpo-tiny"), words).layout))
+    attempt.joinpath("end.json").write_text(json.dumps({"outcome": "finished", "exit_code": 0, "at": 99.0}))
+    attempt.joinpath("job.json").write_text(json.dumps({"argv": ["python"], "uuid": run_id}))
+    lines = [{"step": step, "time": 10.0 + step, "reward": step * reward} for step in range(1, steps + 1)]
+    extra = {"time/total": 1.0} if reward > 0.01 else {}
+    attempt.joinpath("metrics.jsonl").write_text("".join(json.dumps(line | extra) + "\n" for line in lines))
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+    make_run("grpo-tiny-aaaa", 40, 0.01)
+    make_run("grpo-tiny-bbbb", 20, 0.02, "train.prompts_per_step=6", "train.seed=5")
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["compare", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_settings_that_differ_and_metrics_at_the_last_step_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(told(capsys, "grpo-tiny-aaaa", "grpo-tiny-bbbb", "--json"))["comparison"]
+    assert found["runs"] == ["grpo-tiny-aaaa", "grpo-tiny-bbbb"]
+    settings = {row["name"]: row["values"] for row in found["settings"]}
+    assert settings["train.seed"][1] == 5
+    assert settings["train.prompts_per_step"][1] == 6
+    assert all(key.startswith("train.") for key in settings)
+    assert found["step"] == 20
+    metrics = {row["name"]: row["values"] for row in found["metrics"]}
+    assert metrics["reward"] == pytest.approx([0.155, 0.31])  # medians of steps 11 to 20
+    assert metrics["time/total"] == [None, 1.0]
+    totals = {row["name"]: row["values"] for row in found["totals"]}
+    assert totals["last step"] == [40, 20]
+
+
+def test_others_are_held_against_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = told(capsys, "grpo-tiny-aaaa", "grpo-tiny-bbbb")
+    (reward,) = [line for line in shown.splitlines() if line.startswith("reward")]
+    assert reward.split() == ["reward", "0.155", "0.31", "(+100%)"]
+    assert "up to step 20" in shown
+    (total,) = [line for line in shown.splitlines() if line.startswith("time/total")]
+    assert total.split() == ["time/total", "–", "1"]
+    again = told(capsys, "grpo-tiny-bbbb", "grpo-tiny-aaaa", "--metric", "reward")
+    assert "(-50%)" in again
+    assert "time/total" not in again
+
+
+def test_curves_as_csv_have_a_line_a_run_and_step(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = list(csv.DictReader(io.StringIO(told(capsys, "grpo-tiny-aaaa", "grpo-tiny-bbbb", "--csv"))))
+    assert len(rows) == 60
+    assert rows[0] == {"run": "grpo-tiny-aaaa", "step": "1", "reward": "0.01", "time/total": ""}
+    assert rows[-1]["time/total"] == "1.0"
+
+
+def test_runs_that_are_the_same_and_runs_without_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+    make_run("grpo-tiny-cccc", 0, 0.01)
+    shown = told(capsys, "grpo-tiny-aaaa", "grpo-tiny-cccc")
+    assert "The settings are the same." in shown
+    assert "no step that all of them have yet" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("grpo-tiny-aaaa",), "two runs"),
+        (("grpo-tiny-aaaa", "grpo-tiny-aa"), "two runs"),
+        (("grpo-tiny-aaaa", "grpo-tiny-bbbb", "--metric", "rewrd"), "No run has the metric rewrd"),
+        (("grpo-tiny-aaaa", "nosuch"), "nosuch"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *words]) == 2
+    assert said in capsys.readouterr().err
