@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
     from rltui.cluster.profile import Profile
     from rltui.service.context import Context
+    from rltui.service.hands_off_rules import Policy
     from rltui.service.submit import Launched
+
+MOST_JOBS = 50
+"""Jobs of ``--until-done``: a stop for what nobody watches, far from what a run needs."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     script.add_argument("--dry-run", action="store_true", help="of a script: only show what would be run")
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     parser.add_argument("--auto", action="store_true", help="hands-off mode: go on by itself after faults (rltui auto)")
+    parser.add_argument(
+        "--until-done", action="store_true", help="hands-off mode, with the next Slurm job queued while one runs"
+    )
+    parser.add_argument("--max-jobs", type=int, metavar="N", help=f"of --until-done: jobs in all (default {MOST_JOBS})")
     parser.add_argument("--chain", type=int, default=1, metavar="N", help="N Slurm jobs, each after the one before")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before running on a login node")
     add_unchecked(parser)
@@ -49,11 +57,13 @@ def add_unchecked(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Launch; with ``--wait`` follow the run to its end."""
+    _require_sense(options)
     if options.script or is_script(options.layout):
         return _run_script(options)
     if not options.layout:
         raise UsageError("What is to be launched?", "`rltui layouts` lists presets; --script FILE runs a script.")
     with open_context(options.cluster, TerminalPrompter()) as context:
+        _require_place(context, options)
         consent(context.cluster.profile, options.layout, given=options.yes)
         launched = launch(
             context,
@@ -85,6 +95,7 @@ def _run_script(options: argparse.Namespace) -> int:
                 shown = {"problems": prepared.problems, "findings": findings, "notes": prepared.notes}
                 print_json({"schema": 1, "script": prepared.job, **shown})
             return 1 if prepared.problems else 0
+        _require_place(context, options)
         consent(context.cluster.profile, source, given=options.yes)
         return _launched(context, launch_script(context, prepared, anyway=wishes.anyway), options)
 
@@ -92,17 +103,47 @@ def _run_script(options: argparse.Namespace) -> int:
 def _launched(context: Context, launched: Launched, options: argparse.Namespace) -> int:
     where = f"{launched.cluster}, partition {launched.partition}" if launched.partition else launched.cluster
     talk(f"launched {launched.run_id} on {where}  (rltui attach {launched.run_id})")
-    if options.auto:
-        from rltui.service.hands_off_rules import Policy
+    if (policy := _policy(options)) is not None:
         from rltui.service.hands_off_switch import switch_on
 
-        talk(switch_on(context, context.find(launched.run_id), Policy()))
+        talk(switch_on(context, context.find(launched.run_id), policy))
     if not options.wait:
         print_json({"schema": 1, **_fields(launched)}) if options.json else print(launched.run_id)
         return 0
     from rltui.cli.follow import follow
 
     return follow(context, launched.run_id, options.json)
+
+
+def _policy(options: argparse.Namespace) -> Policy | None:
+    """How the run goes on by itself; None: not at all."""
+    from rltui.service.hands_off_rules import Policy
+
+    if options.until_done:
+        return Policy(queue_ahead=True, max_restarts=(options.max_jobs or MOST_JOBS) - 1)
+    return Policy() if options.auto else None
+
+
+def _require_place(context: Context, options: argparse.Namespace) -> None:
+    """Refuse what ``switch_on`` would refuse before there is a run."""
+    if (policy := _policy(options)) is not None:
+        from rltui.service.hands_off_switch import require_sound
+
+        require_sound(context, policy)
+
+
+def _require_sense(options: argparse.Namespace) -> None:
+    """Refuse words that do not go together.
+
+    Raises:
+        UsageError: They do not.
+    """
+    if options.until_done and options.chain > 1:
+        raise UsageError(
+            "--until-done submits each job as it is needed, --chain all of them at once.", "Give one of them."
+        )
+    if options.max_jobs is not None and (not options.until_done or options.max_jobs < 1):
+        raise UsageError("--max-jobs is how many jobs --until-done may submit, at least 1.")
 
 
 def consent(profile: Profile, what: str, *, given: bool) -> None:

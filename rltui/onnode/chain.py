@@ -8,7 +8,7 @@ minutes, which would only repeat itself until the whole chain is burnt.
 import os
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from rltui.onnode import rundir
+from rltui.onnode import hands_off, rundir, script_resume
 
 TOO_SOON_S = 120.0
 """An attempt that fails sooner than this fails for a reason that is still there."""
@@ -41,14 +41,25 @@ def verdict(attempt: str) -> Optional[Verdict]:
     job = rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}
     if not job.get("after_job"):
         return None
-    run = os.path.dirname(os.path.dirname(attempt))
+    run = rundir.run_of(attempt)
     if os.path.exists(os.path.join(run, STOP)):
         return Verdict("cancelled", "a file named %s in the run directory stops the chain" % STOP)
+    if hands_off.queues_ahead(attempt) and not hands_off.is_on(attempt):
+        stopped = hands_off.told_of(attempt).get("stopped")
+        return Verdict("cancelled", "the run goes on by itself no more: %s" % stopped)
     found = judge(past(run, os.path.basename(attempt)))
     if found is None:
         return None
     stage = _farthest(run)
     return found._replace(step=stage.get("step"), steps=stage.get("steps"))
+
+
+def go_on(attempt: str) -> None:
+    """Let a later link of another system's script go on from what was saved since the link was submitted."""
+    job = rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}
+    told = rundir.read_json(os.path.join(attempt, rundir.SCRIPT_RUN))
+    if told and job.get("after_job"):
+        rundir.write_json(os.path.join(attempt, rundir.SCRIPT_RUN), script_resume.here(told))
 
 
 def _farthest(run: str) -> Dict[str, Any]:

@@ -7,7 +7,7 @@ starts as its last deed, in the allocation or beside the run (``rltui/service/ha
 import os
 import subprocess
 import sys
-from typing import Dict, Optional
+from typing import Any, Dict, Optional, Sequence
 
 from rltui.onnode import rundir
 from rltui.onnode.tell_once import tell_words
@@ -23,8 +23,17 @@ _NOT_FOR_A_NEW_JOB = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_")
 
 def is_on(attempt: str) -> bool:
     """Whether the run of the attempt in ``attempt`` is to go on by itself."""
-    told = rundir.read_json(os.path.join(_run(attempt), rundir.HANDS_OFF)) or {}
-    return bool(told.get("on"))
+    return bool(told_of(attempt).get("on"))
+
+
+def queues_ahead(attempt: str) -> bool:
+    """Whether its next job is to be queued while one trains, as long as it goes on by itself."""
+    return bool((told_of(attempt).get("policy") or {}).get("queue_ahead"))
+
+
+def told_of(attempt: str) -> Dict[str, Any]:
+    """What ``hands-off.json`` of the run says; empty where the mode was never on."""
+    return rundir.read_json(os.path.join(rundir.run_of(attempt), rundir.HANDS_OFF)) or {}
 
 
 def decide(attempt: str, wait_s: Optional[float]) -> None:
@@ -35,16 +44,7 @@ def decide(attempt: str, wait_s: Optional[float]) -> None:
         wait_s: How long to wait for that; None: not at all, as what decides may outlive this process.
     """
     attempt = os.path.abspath(attempt)
-    with open(os.path.join(attempt, "hands-off.log"), "ab") as log:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "rltui.service.hands_off", attempt],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=attempt,
-            env=_environment(attempt),
-            start_new_session=True,
-        )
+    child = start(attempt)
     if wait_s is None:
         return
     try:
@@ -57,6 +57,21 @@ def decide(attempt: str, wait_s: Optional[float]) -> None:
             _say_undecided(attempt, "what decides was ended by signal %d" % -child.returncode)
 
 
+def start(attempt: str, options: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+    """Start what decides, with further options for it."""
+    attempt = os.path.abspath(attempt)
+    with open(os.path.join(attempt, "hands-off.log"), "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "rltui.service.hands_off", attempt, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=attempt,
+            env=_environment(attempt),
+            start_new_session=True,
+        )
+
+
 def _say_undecided(attempt: str, why: str) -> None:
     rundir.log_event(attempt, "warning", "hands-off: " + why)
     tell_words(attempt, "needs you", "hands-off mode: " + why)
@@ -66,11 +81,7 @@ def _environment(attempt: str) -> Dict[str, str]:
     """What this process has, but for the attempt's mark and for what Slurm would read as options of the new job."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_FOR_A_NEW_JOB)}
     kept.pop(rundir.ATTEMPT_VARIABLE, None)
-    root = os.path.dirname(_run(attempt))
+    root = os.path.dirname(rundir.run_of(attempt))
     state = os.path.join(root, STATE)
     kept.update(RLTUI_RUN_ROOT=root, RLTUI_STATE_DIR=state, RLTUI_CACHE_DIR=state)
     return kept
-
-
-def _run(attempt: str) -> str:
-    return os.path.dirname(os.path.dirname(os.path.abspath(attempt)))

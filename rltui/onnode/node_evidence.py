@@ -46,7 +46,7 @@ def evidence_in(attempt: str, nodes: Sequence[str], blamed: Mapping[str, str]) -
 
 def remember(attempt: str, nodes: Sequence[str], blamed: Mapping[str, str], now_s: float) -> None:
     """Write that evidence into the memory of the run root; one that cannot be written costs the attempt nothing."""
-    run = os.path.dirname(os.path.dirname(attempt))
+    run = rundir.run_of(attempt)
     root, number = os.path.dirname(run), os.path.basename(attempt)
     for one in evidence_in(attempt, nodes, blamed):
         with contextlib.suppress(OSError, ValueError):

@@ -231,6 +231,11 @@ def write_end(attempt: str, outcome: str, exit_code: Optional[int], reason: str,
     log_event(attempt, "end", "%s: %s" % (outcome, reason))
 
 
+def run_of(attempt: str) -> str:
+    """The run directory that the attempt's directory lies in."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(attempt)))
+
+
 def attempt_folder(run: str, number: int) -> str:
     """Return the directory of attempt ``number`` of the run directory ``run``."""
     return "%s/%s/%02d" % (run, ATTEMPTS, number)

@@ -46,7 +46,7 @@ class ScriptRun:
         if told is None:
             raise SystemExit("%s holds no readable %s" % (self.attempt, rundir.SCRIPT_RUN))
         self.told: Dict[str, Any] = told
-        run = os.path.dirname(os.path.dirname(self.attempt))
+        run = rundir.run_of(self.attempt)
         record = rundir.read_json(os.path.join(run, rundir.RUN)) or {}
         self.places = {
             "attempt": self.attempt,

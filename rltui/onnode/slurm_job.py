@@ -25,6 +25,7 @@ from rltui.onnode.allocation import (
 from rltui.onnode.attempt_runner import POLL_S, AttemptRunner, EndedError, Request, Verdict
 from rltui.onnode.node_check import raise_open_files
 from rltui.onnode.node_checks import CHECK_S, check_nodes
+from rltui.onnode.queue_ahead import QueueAhead
 from rltui.onnode.ray_agents import Agents, rendezvous_s
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import LOOPBACK, RayFailedError, RaySpec, host, ray_folder
@@ -79,6 +80,7 @@ class SlurmJob(AttemptRunner):
         self._problem_since = 0.0
         self._slurm_kills = False
         self._slurm_cause = ""
+        self._queue_ahead = QueueAhead(self.attempt)
 
     # the attempt's stations
 
@@ -114,7 +116,7 @@ class SlurmJob(AttemptRunner):
 
     def _compare_with_attempt_before(self, merged: Dict[str, Any]) -> None:
         """Note where the run goes on with other versions than before: its numbers may change with them."""
-        run = os.path.dirname(os.path.dirname(self.attempt))
+        run = rundir.run_of(self.attempt)
         for number in range(int(self.job["attempt"]) - 1, 0, -1):
             before = rundir.read_json(os.path.join(rundir.attempt_folder(run, number), rundir.PREFLIGHT))
             if before is not None:
@@ -253,12 +255,14 @@ class SlurmJob(AttemptRunner):
 
     def tell(self, request: Request) -> str:
         """What ``end.json`` says of a request that the trainer has heeded: also, from where the run can go on."""
-        saved = rundir.newest_checkpoint(os.path.dirname(os.path.dirname(self.attempt)))
+        saved = rundir.newest_checkpoint(rundir.run_of(self.attempt))
         step = int(os.path.basename(saved)[5:]) if saved else 0
         return "%s; %s" % (request.reason, "saved at step %d" % step if saved else "there is no checkpoint yet")
 
     def tick(self) -> None:
         """Watch the clock too: a site may send no warning, or none to this shell."""
+        if self.request is None:
+            self._queue_ahead.tick(None if self.end_at is None else self.end_at - self.lead_s)
         if self.request is None and self.end_at is not None and time.time() > self.end_at - self.lead_s + 30.0:
             self.end_at = end_time(str(self.allocation.job_id)) or self.end_at
             if time.time() > self.end_at - self.lead_s:
@@ -314,6 +318,7 @@ def main() -> int:
         rundir.write_stage(attempt, "ended", idle.reason, step=idle.step, steps=idle.steps)
         rundir.write_end(attempt, idle.outcome, 0, idle.reason)
         return 0
+    chain.go_on(attempt)
     return SlurmJob(attempt, allocation, options.lead_s, output).run()
 
 

@@ -118,7 +118,7 @@ def tell_words(attempt: str, kind: str, text: str) -> List[Dict[str, Any]]:
 
 def attempt_message(attempt: str, kind: str) -> Dict[str, Any]:
     """What there is to say of the attempt's start or end."""
-    about = rundir.read_json(os.path.join(os.path.dirname(os.path.dirname(attempt)), rundir.RUN)) or {}
+    about = rundir.read_json(os.path.join(rundir.run_of(attempt), rundir.RUN)) or {}
     job = rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}
     run, cluster = str(job.get("run_id", "")), str(about.get("cluster", ""))
     end = rundir.read_json(os.path.join(attempt, rundir.END)) if kind == "ended" else None

@@ -97,14 +97,24 @@ def bar_start(client: RelayClient, attempt_path: str, uuid: str) -> bool:
     return True
 
 
-def write_end(client: RelayClient, attempt_path: str, outcome: str, reason: str, at: float | None = None) -> None:
+def write_end(
+    client: RelayClient, attempt_path: str, outcome: str, reason: str, at: float | None = None, **details: object
+) -> None:
     """Write ``end.json`` for an attempt whose own processes cannot any more; one that is there stays.
+
+    Args:
+        client: The relay.
+        attempt_path: The attempt's directory.
+        outcome: One of ``rundir.OUTCOMES``.
+        reason: In a few words.
+        at: When, epoch seconds; None: now.
+        details: Further keys of it.
 
     Raises:
         ClusterError: It cannot be written.
     """
     when = time.time() if at is None else at
-    end = {"schema": rundir.SCHEMA, "outcome": outcome, "exit_code": None, "reason": reason, "at": when}
+    end = {"schema": rundir.SCHEMA, "outcome": outcome, "exit_code": None, "reason": reason, "at": when, **details}
     try:
         client.put(f"{attempt_path}/{rundir.END}", json.dumps(end).encode(), exclusive=True)
     except RelayError as error:

@@ -16,6 +16,8 @@ from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, checkpoint_words, gpu_hours, span, state_began, steps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
@@ -81,6 +83,26 @@ def cancel(context: Context, run: RunSummary) -> str:
     targets = [_target(context, run, number) for number in range(run.last_attempt or run.attempt, run.attempt - 1, -1)]
     ended = [_cancel(context, run, target) for target in targets]
     return f"{run.run_id} is ending." if any(ended) else f"{run.run_id} had ended a moment before."
+
+
+def drop_waiting(context: Context, run: RunSummary, numbers: Iterable[int], outcome: str, reason: str) -> None:
+    """Cancel jobs that wait behind an attempt, and note that they were not needed.
+
+    Args:
+        context: The run's cluster.
+        run: The run.
+        numbers: Their attempts; what has started meanwhile is left alone.
+        outcome: How the attempt before them ended, one of ``rundir.OUTCOMES``.
+        reason: Why nothing follows it.
+
+    Raises:
+        ClusterError: It is unknown whether the word got through.
+    """
+    for target in [target for number in numbers if not (target := _target(context, run, number)).started]:
+        # the end first: what the cancelling would write is that somebody did not want the run any more
+        if bar_start(context.cluster.client, target.path, target.uuid):
+            write_end(context.cluster.client, target.path, outcome, reason, unneeded=True)
+        _cancel(context, run, target)
 
 
 def _cancel(context: Context, run: RunSummary, target: Target) -> bool:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from rltui.errors import ClusterError, RltuiError
-from rltui.onnode import progress, rundir
+from rltui.onnode import progress, queue_ahead, rundir
 from rltui.onnode.tell_once import tell_words
 from rltui.service.hands_off_rules import Record, Situation, decide, policy_of, read_records
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rltui.diagnose.cause import Recovery
     from rltui.service.context import Context
     from rltui.service.one_fix import CauseFix
+    from rltui.service.submit import Launched
     from rltui.watch.snapshots import RunSummary
 
 ENDED_S = 60.0
@@ -39,8 +41,13 @@ KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a trainer, or of a shell that waited for one, that was killed without a word."""
 
 
-def situation_of(context: Context, run: RunSummary) -> Situation:
+def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None = None) -> Situation:
     """What is known of the end of ``run``'s newest attempt.
+
+    Args:
+        context: The run's cluster.
+        run: The run.
+        end: How it will end, where it has not yet; None: as ``end.json`` says.
 
     Raises:
         ClusterError: The cluster cannot be reached.
@@ -50,7 +57,7 @@ def situation_of(context: Context, run: RunSummary) -> Situation:
     from rltui.service.describe import attempt_path, newest_checkpoint_step
 
     attempt = Path(attempt_path(run))
-    end = rundir.read_json(str(attempt / rundir.END)) or {}
+    end = end or rundir.read_json(str(attempt / rundir.END)) or {}
     script = read_script_job(context.cluster.client, str(attempt))
     causes, proven = causes_of(context, run, end)
     excluded, known, spare = _nodes(context, run)
@@ -124,34 +131,78 @@ def gpu_hours_of(run: Path, gpus: int) -> float:
     return total / 3600 * gpus
 
 
-def take(context: Context, run_path: Path) -> Record | None:
-    """Decide how the run goes on whose newest attempt has ended, and do it; None where nothing is to be decided.
+def take(context: Context, attempt: Path) -> Record | None:
+    """Decide how a run goes on whose attempt has ended, and do it; None where nothing is to be decided.
 
     Raises:
         RltuiError: It could not be submitted.
     """
+    run_path = attempt.parent.parent
     told = rundir.read_json(str(run_path / rundir.HANDS_OFF)) or {}
-    run = _once_ended(context, run_path.name)
-    if not told.get("on") or run is None or run.last_attempt > run.attempt:
-        return None  # switched off, alive, or a chain's next job waits already
+    policy, ahead = policy_of(told), queue_ahead.waiting(str(run_path))
+    if not told.get("on") or (ahead and not policy.queue_ahead):
+        return None  # switched off, or a chain's next job waits
+    run = _once_ended(context, attempt)
+    if run is None or (run.last_attempt > run.attempt and not ahead):
+        return None  # alive, or somebody was faster
     situation = situation_of(context, run)
-    record = decide(policy_of(told), read_records(run_path), situation)
-    attempt = rundir.attempt_folder(str(run_path), run.attempt)
+    record = decide(policy, read_records(run_path), situation)
+    if ahead:
+        record = _with_what_waits(context, run, record, ahead, situation.outcome)
     if record.decision == "stop":
         if situation.outcome != "finished":
             rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
-        _note(run_path, attempt, record, situation.outcome)
+        _note(run_path, str(attempt), record, situation.outcome)
         return record
-    _submit(context, run, record)
-    _note(run_path, attempt, record, situation.outcome)
+    if record.next_attempt not in ahead:
+        _submit(context, run, record)
+    _note(run_path, str(attempt), record, situation.outcome)
     return record
 
 
-def _once_ended(context: Context, run_id: str) -> RunSummary | None:
+def _with_what_waits(context: Context, run: RunSummary, record: Record, ahead: Sequence[int], outcome: str) -> Record:
+    """``record`` where a job waits already: that one goes on, or is cancelled as nothing is to, or something else."""
+    from rltui.service.actions import drop_waiting
+    from rltui.service.resubmit import next_number
+
+    is_same = not (record.overrides or record.exclude or record.hold_s)
+    if record.decision == "restart" and is_same:
+        return structs.replace(record, next_attempt=ahead[0])
+    drop_waiting(context, run, ahead, outcome, f"not needed: {record.why}")
+    return structs.replace(record, next_attempt=next_number(run) if record.decision == "restart" else 0)
+
+
+def submit_ahead(context: Context, attempt: Path) -> Launched | None:
+    """Queue the next job of a run behind the one that runs; None where its guard rails would not let that one start.
+
+    Raises:
+        RltuiError: It could not be submitted.
+    """
+    from rltui.service.resubmit import changed, submit_next
+
+    run_path = attempt.parent.parent
+    told = rundir.read_json(str(run_path / rundir.HANDS_OFF)) or {}
+    policy, run = policy_of(told), context.find(run_path.name)
+    is_mine = run.is_live and run.attempt == int(attempt.name)
+    if not told.get("on") or not policy.queue_ahead or not is_mine or queue_ahead.has_next(str(attempt)):
+        return None
+    decided = decide(policy, read_records(run_path), situation_of(context, run, {"outcome": "time-limit"}))
+    if decided.decision == "stop":
+        rundir.log_event(str(attempt), "hands-off", f"no job is queued behind this one: {decided.why}")
+        return None
+    launched = submit_next(context, run, changed(context, run, (), ()), after_job=run.job_id)
+    words = f"attempt {launched.attempt}, job {launched.job_id}, is queued behind this one"
+    rundir.log_event(str(attempt), "hands-off", words)
+    return launched
+
+
+def _once_ended(context: Context, attempt: Path) -> RunSummary | None:
     """The run as soon as its attempt counts as over: its end is written, and the process that wrote it goes."""
+    from rltui.service.attempts import at_attempt
+
     deadline = time.monotonic() + ENDED_S
     while True:
-        run = context.find(run_id)
+        run = at_attempt(context.cluster.client, context.find(attempt.parent.parent.name), int(attempt.name))
         if run.end is not None or not run.is_live:
             return run
         if time.monotonic() > deadline:
@@ -212,7 +263,10 @@ def _say_why_not(attempt: Path, why: str) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Entry point: ``python -m rltui.service.hands_off ATTEMPT``, on a node, after the attempt's end."""
+    """Entry point: ``python -m rltui.service.hands_off ATTEMPT``, on a node, after the attempt's end.
+
+    With ``--ahead``, while it runs: only the next job is queued behind it.
+    """
     attempt = Path(argv[0]).absolute()
     run_path = attempt.parent.parent
     told = rundir.read_json(str(run_path / rundir.HANDS_OFF)) or {}
@@ -220,7 +274,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         context = _context(told)
         try:
-            record = take(context, run_path)
+            done = submit_ahead(context, attempt) if "--ahead" in argv else take(context, attempt)
         finally:
             context.close()
     except RltuiError as error:
@@ -230,7 +284,7 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:
         _say_why_not(attempt, f"{type(error).__name__}: {error}")
         raise
-    sys.stderr.write(json.dumps(msgspec.to_builtins(record)) + "\n")
+    sys.stderr.write(json.dumps(msgspec.to_builtins(done)) + "\n")
     return 0
 
 

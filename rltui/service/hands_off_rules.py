@@ -34,6 +34,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of the partition's nodes; one may always be left out."""
     quiet_hours: str = ""
     """``22:00-07:00``: in these hours nothing is started; it waits for their end."""
+    queue_ahead: bool = False
+    """On Slurm: the next job is queued behind the one that runs, once that will not be the last (``--until-done``)."""
 
 
 class Record(Struct, frozen=True, kw_only=True):

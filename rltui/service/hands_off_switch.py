@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from rltui.errors import RltuiError
+from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.service.cockpit import ActionPreview
 from rltui.service.hands_off_rules import Policy, quiet_s
@@ -34,16 +34,16 @@ def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
         raise RltuiError("Runs on a standing Ray cluster cannot go on by themselves yet.", "rltui fix does it by hand.")
     if run.state == "finished":
         raise RltuiError(f"{run.run_id} is finished.")
-    if policy.quiet_hours:
-        _require_hours(policy.quiet_hours)
+    require_sound(context, policy)
     _require_packages(context)
     near = structs.replace(profile, host="", user="", port=0, identity_file="", proxy_jump=[], transport="local")
     told = {"schema": 1, "on": True, "since": time.time(), "policy": policy, "profile": near}
     context.journal.write("hands-off", "done", run=run.run_id, cluster=context.name, on=True)
     context.cluster.client.put(f"{run.path}/{rundir.HANDS_OFF}", msgspec.json.encode(told))
+    ahead = ", its next job queued while one runs" if policy.queue_ahead else ""
     limits = f"at most {policy.max_restarts} times, {policy.max_without_progress} without a new checkpoint"
     later = "" if run.is_live else f" It has ended: rltui fix {run.run_id} starts it."
-    return f"{run.run_id} goes on by itself, {limits}. rltui auto {run.run_id} --off ends that.{later}"
+    return f"{run.run_id} goes on by itself{ahead}, {limits}. rltui auto {run.run_id} --off ends that.{later}"
 
 
 def switch_off(context: Context, run: RunSummary) -> str:
@@ -59,6 +59,11 @@ def switch_off(context: Context, run: RunSummary) -> str:
     context.journal.write("hands-off", "done", run=run.run_id, cluster=context.name, on=False)
     told = {**told, "on": False, "stopped": "switched off"}
     context.cluster.client.put(f"{run.path}/{rundir.HANDS_OFF}", msgspec.json.encode(told))
+    if told.get("policy", {}).get("queue_ahead"):
+        from rltui.service.actions import drop_waiting
+
+        waiting = range(run.last_attempt, run.attempt, -1)
+        drop_waiting(context, run, waiting, "cancelled", "not needed: hands-off mode was switched off")
     return f"{run.run_id} is left alone from now on: what runs goes on, and nothing is started again."
 
 
@@ -111,6 +116,28 @@ def _require_packages(context: Context) -> None:
         raise RltuiError(
             f"{context.cluster.python} lacks what decides on the node: {answer.err.strip().splitlines()[-1:]}.",
             f"pip install {' '.join(NEEDED)} into it (yaml is PyYAML), or name another `python:` in the profile.",
+        )
+
+
+def require_sound(context: Context, policy: Policy) -> None:
+    """Refuse a policy that cannot be kept on the cluster.
+
+    Raises:
+        RltuiError: The quiet hours are none.
+        UsageError: A job is to be queued ahead where there is no queue, or though nobody could keep it from starting in
+            the quiet hours.
+    """
+    if policy.quiet_hours:
+        _require_hours(policy.quiet_hours)
+    if not policy.queue_ahead:
+        return
+    if context.cluster.profile.scheduler != "slurm":
+        raise UsageError(
+            f"{context.name} has no Slurm, so no time limit to go on after.", "--auto goes on after faults."
+        )
+    if policy.quiet_hours:
+        raise UsageError(
+            "A job that waits in the queue starts when Slurm says so, in quiet_hours too.", "Leave one out."
         )
 
 

@@ -138,16 +138,24 @@ def resubmit(
             note_replacement(context, run, overrides, exclude)
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
-    launched = submit_attempt(
+    return structs.replace(submit_next(context, run, change, action="resubmit"), start=change.start)
+
+
+def submit_next(
+    context: Context, run: RunSummary, change: Change, *, action: str = "submit", after_job: str = ""
+) -> Launched:
+    """Submit the next attempt of ``run``; see ``submit_attempt``."""
+    assert change.layout is not None
+    return submit_attempt(
         context,
         run.run_id,
         next_number(run),
         change.layout,
         text=change.text,
-        action="resubmit",
+        action=action,
+        after_job=after_job,
         before=attempt_path(run),
     )
-    return structs.replace(launched, start=change.start)
 
 
 def _bad_nodes(context: Context, run: RunSummary, change: Change) -> tuple[Finding, ...]:

@@ -44,6 +44,8 @@ class EndSnapshot(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     reason: str = ""
     at: float = 0.0
+    unneeded: bool = False
+    """It waited behind another, which was the last: it never began, and the run is where the other one ended."""
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):

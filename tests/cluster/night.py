@@ -150,7 +150,7 @@ class There(Here):
 
     def launch(self) -> str:
         folder = self.lab.exec("login", ["pwd"]).stdout.strip()
-        words = ("--nodes", "1", "--gpus-per-node", "1", "--folder", folder, "--cluster", "lab", "--auto")
+        words = ("--nodes", "1", "--gpus-per-node", "1", "--folder", folder, "--cluster", "lab", *self._auto)
         return self.rltui("launch", "--script", "night.sh", *words).split()[-1]
 
     def run_path(self, run_id: str) -> Path:

@@ -1,0 +1,78 @@
+"""``--until-done``: the next job waits while one trains, goes on from its end, and goes when it is not needed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from night import SCRIPT, Night, There, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+class UntilDone(There):
+    """The lab, where runs are launched with ``--until-done`` and are told to save after a minute."""
+
+    def __init__(self, folder: Path, lab: Lab) -> None:
+        super().__init__(folder, lab)
+        self._auto = ("--until-done", "slurm.time=00:02:00")
+
+    def queue(self) -> list[str]:
+        """State and reason of alice's jobs."""
+        words = ["squeue", "-h", "-u", "alice", "-o", "%T %r"]
+        return sorted(self.lab.exec("login", words).stdout.splitlines())
+
+    def state(self) -> tuple[str, int]:
+        """State of the one run, and the attempt that it is at."""
+        (run,) = json.loads(self.rltui("ps", "--cluster", "lab", "--json"))["runs"]
+        return str(run["state"]), int(run["attempt"])
+
+
+def test_the_next_job_waits_while_one_trains_and_goes_on_from_its_end(slurm_cluster: Lab, tmp_path: Path) -> None:
+    place = UntilDone(tmp_path, slurm_cluster)
+    night = Night(place, seed=1)
+    night.start()
+    eventually(lambda: len(night.attempts) == 2, "a second attempt")
+    eventually(lambda: place.queue() == ["PENDING Dependency", "RUNNING None"], "its job behind the first")
+    events = night.attempts[0] / "events.jsonl"
+    eventually(lambda: "is queued behind this one" in events.read_text(), "word of it")
+    assert (place.state(), len(night.decisions())) == (("running", 1), 0)
+
+    eventually(lambda: night.saved() > 0, "a checkpoint")
+    first = eventually(lambda: night._first_step(night.attempts[1]), "a step of the second attempt", 180)
+    ended = night.read("end.json", night.attempts[0])
+    assert ended["outcome"] == "time-limit"
+    assert 1 < first[0] <= night.step(night.attempts[0]) + 1
+    (decision,) = night.decisions()
+    assert (decision["decision"], decision["next_attempt"]) == ("restart", 2)
+
+    eventually(lambda: len(night.attempts) == 3, "a third attempt")
+    eventually(lambda: "PENDING Dependency" in place.queue(), "its job behind the second")
+    night.plant("module missing")
+    eventually(lambda: not place.queue(), "the end of all jobs", 120)
+    assert (place.state(), night.is_on()) == (("failed", 2), False)
+    assert night.read("end.json")["unneeded"]
+    assert len(night.attempts) == 3
+
+
+def test_a_job_that_is_not_needed_goes_with_the_run_s_end(slurm_cluster: Lab, tmp_path: Path) -> None:
+    place = UntilDone(tmp_path, slurm_cluster)
+    short = SCRIPT.replace("total_training_steps=1000000", "total_training_steps=3000")
+    (tmp_path / "night.sh").write_text(short)
+    night = Night(place, seed=2)
+    night.start()
+    eventually(lambda: len(night.attempts) == 2, "a second attempt")
+    eventually(lambda: "PENDING Dependency" in place.queue(), "its job")
+    job = str(night.read("slurm.json", night.attempts[0])["job_id"])
+    place.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=10"], user="root")
+    eventually(lambda: not place.queue(), "the end of all jobs", 240)
+    assert place.state() == ("finished", 1)
+    assert night.read("end.json")["unneeded"]
+    history = json.loads(place.rltui("history", night.run_id, "--cluster", "lab", "--json"))["history"]
+    assert (history["attempts"][0]["number"], history["goodput"] > 0) == (1, True)
