@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from rltui.watch.snapshots import RunSnapshot
+    from rltui.watch.snapshots import EngineSample, HostSnapshot, RunSnapshot
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the place in the scheduler's line, the trainer's queues and the weight versions."""
+    """Print the place in the scheduler's line, the trainer's queues, its engines' and the weight versions."""
     picture = read_run(options)
     if options.json:
         about = {"run_id": picture.summary.run_id, "job": picture.summary.job, "status": picture.status}
-        print_json({"schema": 1, **about})
+        print_json({"schema": 1, **about, "engines": {host.host: host.engines for host in _with_engines(picture)}})
         return 0
     lines = list(_lines(picture))
     if lines:
@@ -50,5 +50,25 @@ def _lines(picture: RunSnapshot) -> Iterator[str]:
         yield f"weights  learner {status.learner_weight_version}"
     for name, version in status.engine_weight_versions.items():
         yield f"weights  {name} {version}"
+    for host in _with_engines(picture):
+        for engine in host.engines:
+            yield f"engine {host.host}:{engine.name}  {_engine_words(engine)}"
     if status.phase:
         yield f"phase {status.phase}"
+
+
+def _with_engines(picture: RunSnapshot) -> list[HostSnapshot]:
+    return [host for host in picture.hosts if host.engines] if picture.summary.is_live else []
+
+
+def _engine_words(engine: EngineSample) -> str:
+    if engine.is_silent:
+        return "does not answer"
+    told = (
+        (engine.running, "running", 1.0, ""),
+        (engine.waiting, "waiting", 1.0, ""),
+        (engine.kv_cache_usage, "of KV", 100.0, " %"),
+        (engine.tokens_per_second, "tok/s", 1.0, ""),
+        (engine.preemptions_total or None, "preemptions", 1.0, ""),
+    )
+    return ", ".join(f"{scale * value:.0f}{unit} {word}" for value, word, scale, unit in told if value is not None)

@@ -127,17 +127,29 @@ def _is_excused(unless: re.Pattern[str], line: Line) -> bool:
     return bool(unless.search(line.text) or (line.level and unless.search(f"{line.level} {line.text}")))
 
 
+_SUPPOSED = re.compile(
+    r"(?i)\b(?:(?:can|may|might|could|would) (?:also |then |sometimes )?(?:cause|lead to|result in|trigger|raise|give)"
+    r"|errors? (?:like|such as)|to (?:avoid|prevent|get rid of)|example of"
+    r"|(?:in case|if|when) you (?:see|get|hit|encounter|run into))\b[^.;]*$"
+)
+"""Ends of what stands before an error that is only spoken of: a warning of what might come, or advice."""
+
+
 def read(wording: Wording, context: Context) -> Reading | None:
     """Return what ``wording`` makes of the line in ``context``, whose anchor is known to be there."""
     text = context.line.text
     if wording.unless and _is_excused(compiled(wording.unless), context.line):
         return None
     groups: dict[str, str] = {}
+    begins = text.lower().find(wording.anchor)
     if wording.pattern:
         match = compiled(wording.pattern).search(text)
         if match is None:
             return None
+        begins = match.start()
         groups = {name: value for name, value in match.groupdict().items() if value is not None}
+    if begins > 0 and _SUPPOSED.search(text, 0, begins):
+        return None
     if wording.check is None:
         return Reading(wording.confidence, fields=groups)
     reading = wording.check(Hit(groups, context))

@@ -126,7 +126,7 @@ class AttemptRunner:
             else:
                 self.start_guard("")
             self.start_sampler()
-            if self.has_scribe and self.needs_ray:
+            if self.has_scribe:
                 self.start_server_notes()
             return self._train()
         except RequestedError:

@@ -263,21 +263,22 @@ def output_files(pids: Sequence[int]) -> Tuple[str, ...]:
     pipes: Set[str] = set()
     for pid in pids:
         for number in (1, 2):
-            target = _link("/proc/%d/fd/%d" % (pid, number))
+            target = link("/proc/%d/fd/%d" % (pid, number))
             if target.startswith("pipe:"):
                 pipes.add(target)
             elif target.startswith("/") and os.path.isfile(target):
                 found[target] = None
-    readers = [pid for pid in _pids() if pipes and _link("/proc/%d/fd/0" % pid) in pipes]
+    readers = [pid for pid in _pids() if pipes and link("/proc/%d/fd/0" % pid) in pipes]
     for pid in readers:
         for number in range(1, 8):
-            target = _link("/proc/%d/fd/%d" % (pid, number))
+            target = link("/proc/%d/fd/%d" % (pid, number))
             if target.startswith("/") and os.path.isfile(target):
                 found[target] = None
     return tuple(found)[:2]
 
 
-def _link(path: str) -> str:
+def link(path: str) -> str:
+    """Where a link of /proc points to; empty where nobody gives it away, or it is gone by now."""
     try:
         return os.readlink(path)
     except OSError:

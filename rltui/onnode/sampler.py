@@ -21,6 +21,7 @@ if __package__ in (None, ""):  # started by its path
 from rltui.onnode import evidence, processes, rundir
 from rltui.onnode.sample_gpus import GpuReader
 from rltui.onnode.sample_host import GIB, HostReader
+from rltui.onnode.script_servers import ScriptServers
 
 SLOW_EVERY = 5
 CAP_BYTES = 32 << 20
@@ -100,7 +101,11 @@ class Look(NamedTuple):
 
 
 class ProcessReader:
-    """Reads the attempt's processes with the share of one CPU that each took since the last look."""
+    """Reads the attempt's processes with the share of one CPU that each took since the last look.
+
+    Attributes:
+        found: All of them, as of the last look.
+    """
 
     def __init__(self, uuid: str) -> None:
         self._scanner = processes.AttemptScanner(uuid)
@@ -110,6 +115,7 @@ class ProcessReader:
         self._page_gib = os.sysconf("SC_PAGE_SIZE") / GIB
         self._states: Dict[Tuple[int, str], Tuple[str, float]] = {}
         self._told: Set[Tuple[int, str]] = set()
+        self.found: List[Tuple[int, processes.Stat]] = []
 
     def sample(self) -> List[Dict[str, Any]]:
         """Those that stand still and the largest, by pid; the sampler itself is left out."""
@@ -117,7 +123,8 @@ class ProcessReader:
         elapsed, self._at = now - self._at, now
         before, self._ticks = self._ticks, {}
         found, states = [], {}
-        for pid, stat in self._scanner.scan():
+        self.found = self._scanner.scan()
+        for pid, stat in self.found:
             if stat.state == "X" or pid == os.getpid():
                 continue
             identity = (pid, stat.start_time)
@@ -146,16 +153,18 @@ class Sampler:
 
     Args:
         uuid: The attempt whose processes are shown.
+        attempt: Its directory.
 
     Attributes:
         halts: Processes that came to a halt with the newest line that told of processes, a sentence each.
     """
 
-    def __init__(self, uuid: str) -> None:
+    def __init__(self, uuid: str, attempt: str) -> None:
         self._host = host_name()
         self._reader = HostReader()
         self._gpus = GpuReader()
         self._processes = ProcessReader(uuid)
+        self._servers = ScriptServers(attempt, self._host)
         self._lines = 0
         self.halts: List[str] = []
 
@@ -179,6 +188,9 @@ class Sampler:
         if slow:
             entry["procs"] = self._processes.sample()
             self.halts = self._processes.news(entry["procs"])
+            self._servers.look(self._processes.found)
+            if self._servers.engines is not None:
+                entry["engines"] = self._servers.engines
         return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
 
 
@@ -190,7 +202,7 @@ def host_name() -> str:
 
 def sample_until_end(attempt: str, uuid: str, interval_s: float, parent: Optional[Tuple[int, str]]) -> None:
     """Write lines until the parent (pid and start time) or the attempt's directory is gone."""
-    sampler = Sampler(uuid)
+    sampler = Sampler(uuid, attempt)
     sink = Sink(os.path.join(attempt, "gpu-%s.jsonl" % host_name()))
     requests = evidence.Watch(attempt, uuid, host_name())
     due = time.monotonic()

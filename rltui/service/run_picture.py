@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.engine_lines import engine_counters
-from rltui.diagnose.recent import GpuRecord, Step
+from rltui.diagnose.recent import EngineCounters, GpuRecord, Step
 from rltui.diagnose.run_words import RunPicture
 from rltui.onnode import rundir
 from rltui.watch.hosts import HostState, SamplerLine
@@ -40,6 +40,7 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
     attempt = rundir.attempt_folder(run.path, run.attempt)
     samplers = [name for name in names if name.startswith("gpu-") and name.endswith(".jsonl")][:MOST_HOSTS]
     nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}")) is not None]
+    asked = tuple(engine for node in nodes for engine in node.engines) if run.is_live else ()
     engines = _tail(client, f"{attempt}/{rundir.OUT_LOG}", ENGINE_BYTES) if run.is_live else b""
     return RunPicture(
         now=time.time() if now is None else now,
@@ -50,9 +51,9 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
         if rundir.PREFLIGHT in names
         else {},
         steps=_steps(_tail(client, f"{attempt}/{rundir.METRICS}", METRICS_BYTES)) if rundir.METRICS in names else (),
-        hosts=tuple(host for host, _ in nodes),
-        gpus=tuple(record for _, records in nodes for record in records) if run.is_live else (),
-        engines=engine_counters(plain(line) for line in engines.decode("utf-8", "replace").splitlines()),
+        hosts=tuple(node.host for node in nodes),
+        gpus=tuple(record for node in nodes for record in node.gpus) if run.is_live else (),
+        engines=asked or engine_counters(plain(line) for line in engines.decode("utf-8", "replace").splitlines()),
     )
 
 
@@ -82,16 +83,45 @@ def _steps(text: bytes) -> tuple[Step, ...]:
     return steps_of(values for _, values in filter(None, parsed))
 
 
-def _node(client: RelayClient, path: str) -> tuple[HostSnapshot, tuple[GpuRecord, ...]] | None:
-    """One node's newest picture, and its GPUs over all lines that were read."""
+class _Node(NamedTuple):
+    """One node's newest picture, and its GPUs and engines over all lines that were read."""
+
+    host: HostSnapshot
+    gpus: tuple[GpuRecord, ...]
+    engines: tuple[EngineCounters, ...]
+
+
+def _node(client: RelayClient, path: str) -> _Node | None:
     lines, state = _tail(client, path, SAMPLER_BYTES).splitlines(), HostState()
     state.take(lines)
     host = state.snapshot()
-    return (host, tuple(_gpu_records(host, lines))) if host is not None else None
-
-
-def _gpu_records(host: HostSnapshot, lines: Sequence[bytes]) -> Iterator[GpuRecord]:
+    if host is None:
+        return None
     read = [line for each in lines if (line := decode(each, SamplerLine)) is not None]
+    return _Node(host, tuple(_gpu_records(host, read)), tuple(_engine_records(host, read)))
+
+
+def _engine_records(host: HostSnapshot, read: Sequence[SamplerLine]) -> Iterator[EngineCounters]:
+    """What engines told that were asked, on the mean: one look may fall into the moment between two batches."""
+    for engine in host.engines:
+        said = [one for line in read for one in line.engines or () if one.name == engine.name]
+        running, waiting = _mean(one.running for one in said), _mean(one.waiting for one in said)
+        if running is not None and waiting is not None:
+            yield EngineCounters(
+                name=f"engine {engine.name} of {host.host}",
+                running=running,
+                waiting=waiting,
+                kv_share=_mean(one.kv for one in said),
+                tokens_per_second=_mean(one.tok_s for one in said),
+            )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    told = [value for value in values if value is not None]
+    return statistics.fmean(told) if told else None
+
+
+def _gpu_records(host: HostSnapshot, read: Sequence[SamplerLine]) -> Iterator[GpuRecord]:
     owners = Owners(())
     for gpu in host.gpus:
         said = [one for line in read for one in line.gpus if one.i == gpu.index]

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from rltui.cluster.relay_types import RelayError
 from rltui.watch.lines import LineFollower, decode
-from rltui.watch.snapshots import GpuSample, HostSnapshot, ProcessSample
+from rltui.watch.snapshots import EngineSample, GpuSample, HostSnapshot, ProcessSample
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +51,19 @@ class ProcessLine(Struct, frozen=True):
     state_s: float = 0.0
 
 
+class EngineLine(Struct, frozen=True):
+    """One engine in a slow line of the sampler; what is None it does not tell."""
+
+    name: str
+    pid: int = 0
+    running: float | None = None
+    waiting: float | None = None
+    kv: float | None = None
+    preempted: float | None = None
+    tok_s: float | None = None
+    silent: bool = False
+
+
 class SamplerLine(Struct, frozen=True):
     """One line of the sampler."""
 
@@ -61,6 +74,7 @@ class SamplerLine(Struct, frozen=True):
     mem: tuple[float, float] = (0.0, 0.0)
     gpus: tuple[GpuLine, ...] = ()
     procs: tuple[ProcessLine, ...] | None = None
+    engines: tuple[EngineLine, ...] | None = None
 
 
 class HostState:
@@ -70,6 +84,7 @@ class HostState:
         self._line: SamplerLine | None = None
         self._gpus: dict[int, GpuSample] = {}
         self._processes: tuple[ProcessSample, ...] = ()
+        self._engines: tuple[EngineSample, ...] = ()
         self._cpu_history: deque[float] = deque(maxlen=HISTORY)
         self._gpu_history: dict[int, deque[float]] = {}
 
@@ -95,6 +110,7 @@ class HostState:
             memory_total_gib=line.mem[1],
             gpus=tuple(self._gpus[index] for index in indices),
             processes=self._processes,
+            engines=self._engines,
             cpu_history=tuple(self._cpu_history),
             gpu_history=tuple(tuple(self._gpu_history[index]) for index in indices),
         )
@@ -120,6 +136,20 @@ class HostState:
                 )
                 for one in line.procs
             )
+            self._engines = tuple(_engine(one) for one in line.engines or ())
+
+
+def _engine(line: EngineLine) -> EngineSample:
+    return EngineSample(
+        name=line.name,
+        pid=line.pid,
+        running=line.running,
+        waiting=line.waiting,
+        kv_cache_usage=line.kv,
+        preemptions_total=line.preempted,
+        tokens_per_second=line.tok_s,
+        is_silent=line.silent,
+    )
 
 
 def merge_gpu(before: GpuSample | None, line: GpuLine) -> GpuSample:

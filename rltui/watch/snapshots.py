@@ -152,6 +152,24 @@ class ProcessSample(Struct, frozen=True, kw_only=True):
     state_s: float = 0.0
 
 
+class EngineSample(Struct, frozen=True, kw_only=True):
+    """One inference engine on one node, by its own counters; None: it does not tell."""
+
+    name: str
+    """Its port; of several engines behind one port, its number there too."""
+    pid: int = 0
+    running: float | None = None
+    """Requests that it works on."""
+    waiting: float | None = None
+    kv_cache_usage: float | None = None
+    """Share of its KV cache that is in use, 0 to 1."""
+    preemptions_total: float | None = None
+    tokens_per_second: float | None = None
+    """Tokens that it generated since the look before."""
+    is_silent: bool = False
+    """It told its counters before, and does not answer now."""
+
+
 class HostSnapshot(Struct, frozen=True, kw_only=True):
     """One node: the newest line of its sampler, with a short history."""
 
@@ -163,6 +181,8 @@ class HostSnapshot(Struct, frozen=True, kw_only=True):
     memory_total_gib: float = 0.0
     gpus: tuple[GpuSample, ...] = ()
     processes: tuple[ProcessSample, ...] = ()
+    engines: tuple[EngineSample, ...] = ()
+    """Those that serve HTTP, as other systems' do; our own trainers' engines speak through the status endpoint."""
     cpu_history: tuple[float, ...] = ()
     gpu_history: tuple[tuple[float, ...], ...] = ()
     """For each GPU its latest utilisation percentages, oldest first."""

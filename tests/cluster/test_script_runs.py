@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rltui.onnode import processes
+from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,6 +67,27 @@ dist.all_reduce(ranks)
 if dist.get_rank() == 0:
     print(f"step 1/1 world: {dist.get_world_size()} ranks: {int(ranks[0])} nodes: {int(ranks[1])}", flush=True)
 dist.destroy_process_group()
+"""
+SERVERS = f"""#!/bin/bash
+export HF_HUB_OFFLINE=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1
+{sys.executable} own_ray.py &
+{sys.executable} -m vllm.entrypoints.openai.api_server --model $1 --served-model-name tiny --port $2 \\
+    --dtype float32 --max-model-len 256 --enforce-eager --max-num-seqs 4
+"""
+OWN_RAY = """import time
+import ray
+
+ray.init(num_cpus=1, include_dashboard=True)
+
+@ray.remote
+class WorkerDict:
+    def ready(self):
+        return True
+
+worker = WorkerDict.options(name="worker_0").remote()
+ray.get(worker.ready.remote())
+print("step 1/9 reward: 0.5", flush=True)
+time.sleep(3600)
 """
 PROFILE = f"""
 lab:
@@ -182,6 +206,37 @@ def test_trl_itself_trains_is_killed_and_goes_on(user: User) -> None:
     )
     shown = json.loads(user.rltui("show", run["run_id"], "--json"))["run"]
     assert {"reward", "time/total", "response_length", "entropy"} <= shown["metrics"]["latest"].keys()
+
+
+@pytest.mark.slow
+def test_engines_and_actors_of_a_script_s_own_servers_are_shown(user: User) -> None:
+    pytest.importorskip("vllm")
+    model = ensure_tiny_model(TinySettings(3, 0), user.folder / "model", lambda *_: None)
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    (user.folder / "own_ray.py").write_text(OWN_RAY)
+    user.script.write_text(SERVERS)
+    user.rltui("launch", "--script", "run_verl.sh", "--gpus-per-node", "0", "--", str(model), str(port))
+    run_id = user.only_run()["run_id"]
+
+    def engine() -> dict[str, Any] | None:
+        hosts = json.loads(user.rltui("queues", run_id, "--json"))["engines"].values()
+        return next((dict(one) for host in hosts for one in host), None)
+
+    told = eventually(engine, "an engine's word", 240)
+    assert (told["name"], told["running"], told["waiting"]) == (str(port), 0, 0)
+    body = json.dumps({"model": "tiny", "prompt": "1+1=", "max_tokens": 200, "ignore_eos": True, "n": 8}).encode()
+    url, kind = f"http://127.0.0.1:{port}/v1/completions", {"Content-Type": "application/json"}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def busy() -> bool:
+        opener.open(urllib.request.Request(url, body, kind), timeout=60).close()
+        return ((engine() or {}).get("tokens_per_second") or 0) > 0
+
+    eventually(busy, "tokens of it", 60)
+    actors = json.loads(user.rltui("actors", run_id, "--json"))["actors"]
+    assert [(one["class_name"], one["name"], one["state"]) for one in actors] == [("WorkerDict", "worker_0", "ALIVE")]
 
 
 @pytest.mark.slow

@@ -68,6 +68,10 @@ def wait(rank: int, op: str) -> str:
         (f"{wait(0, 'ALLREDUCE')}\n{wait(1, 'ALLREDUCE')}", ["nccl_timeout"]),
         (f"{wait(0, 'ALLREDUCE')}\n{wait(1, 'BROADCAST')}", ["nccl_desync", "nccl_timeout"]),
         ("WARNING CUDA out of memory in batch 7, skipping this batch\nstep 8", []),
+        ("WARNING 11-24 [utils.py:3] Found ulimit of 20000 and failed to raise it. This can cause fd limit errors like "
+         "`OSError: [Errno 24] Too many open files`.", []),
+        ("OSError: [Errno 24] Too many open files: the workers can cause that", ["too_many_open_files"]),
+        ("Set expandable_segments to avoid torch.OutOfMemoryError: CUDA out of memory.", []),
         (traceback("m.py:forward:x = self.up(x)"), ["cuda_oom_fwd_bwd"]),
         ("(autoscaler) Error: No available node types can fulfill resource request {'node:10.0.0.1': 0.001}.", []),
         ("(autoscaler) Error: No available node types can fulfill resource request {'GPU': "

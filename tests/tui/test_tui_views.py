@@ -19,6 +19,7 @@ from rltui.watch.owners import ROLE_NAMES, Owners, role_letter, title_letter
 from rltui.watch.snapshots import (
     ActorSnapshot,
     EndSnapshot,
+    EngineSample,
     MetricsSnapshot,
     RunSnapshot,
     RunsSnapshot,
@@ -224,6 +225,38 @@ def test_every_kind_of_role_has_a_letter_that_the_legend_and_the_help_explain() 
         text = [row.plain for row in help_lines(RunScreen.KEYS, width, UNICODE)]
         assert all(len(row.rstrip()) <= width for row in text)
         assert all(any(f" {letter} {name}" in row for row in text) for letter, name in ROLE_NAMES.items())
+
+
+ENGINES = (
+    EngineSample(name="8000", running=12, waiting=31, kv_cache_usage=0.97, preemptions_total=4, tokens_per_second=1834),
+    EngineSample(name="8001", running=12, waiting=0, kv_cache_usage=0.2, tokens_per_second=2100),
+    EngineSample(name="8002", running=3),
+    EngineSample(name="8003", is_silent=True),
+)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_engines_that_serve_http_are_rows_with_the_worst_first(width: int) -> None:
+    hosts_with = tuple(msgspec.structs.replace(host, engines=ENGINES) for host in PICTURES[1].hosts)
+    picture = msgspec.structs.replace(PICTURES[1], hosts=hosts_with, status=StatusSnapshot())
+    rows = queues.tab(picture, width, UNICODE)
+    assert all(width_of(row.spans) <= width for row in rows)
+    text = [row.plain for row in rows]
+    first = next(index for index, row in enumerate(text) if "engines" in row)
+    many = len(hosts_with)
+    assert all("does not answer" in row for row in text[first + 1 : first + 1 + many])
+    assert "12 run    31 wait" in text[first + 1 + many]
+    if width >= 80:
+        assert "97%" in text[first + 1 + many]
+        assert "1.8k/s" in text[first + 1 + many]
+        assert "4 preempted" in text[first + 1 + many]
+        assert any(f"{4 * many} engines" in row and f"{many} silent" in row for row in whole(picture, width))
+    ended = msgspec.structs.replace(PICTURES[5], hosts=hosts_with)
+    assert not any("does not answer" in row.plain for row in queues.tab(ended, width, UNICODE))
+
+
+def whole(picture: RunSnapshot, width: int) -> list[str]:
+    return [row.plain for row in overview.overview(picture, width, 40, UNICODE, TITLE)]
 
 
 def test_problems_of_sources_are_shown_where_their_data_would_be() -> None:

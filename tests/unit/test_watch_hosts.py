@@ -54,9 +54,9 @@ def test_slow_fields_stay_until_they_are_said_again(client: RelayClient, tmp_pat
     assert host.cpu_history == (50.0, 50.0)
 
 
-def test_a_sampler_s_own_lines_are_understood() -> None:
+def test_a_sampler_s_own_lines_are_understood(tmp_path: Path) -> None:
     state = HostState()
-    state.take([Sampler("none").line().rstrip()])
+    state.take([Sampler("none", str(tmp_path)).line().rstrip()])
     host = state.snapshot()
     assert host is not None
     assert host.cpus == len(os.sched_getaffinity(0))

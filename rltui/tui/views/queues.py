@@ -1,4 +1,4 @@
-"""Queues: the trainer's own and the scheduler's, the weight versions on both ends, and the rates. Pure functions."""
+"""Queues: the trainer's own, its engines' and the scheduler's, the weight versions, and the rates. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rltui.tui import braille, formats
 from rltui.tui.compose import Section
-from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, wrapped
+from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, width_of, wrapped
 from rltui.watch.pending import reason_words, start_words
 from rltui.watch.snapshots import StatusSnapshot
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rltui.cluster.jobs import JobSnapshot
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
-    from rltui.watch.snapshots import RunSnapshot
+    from rltui.watch.snapshots import EngineSample, HostSnapshot, RunSnapshot
 
 
 def queue_rows(status: StatusSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
@@ -63,15 +63,73 @@ def queue_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int) -> Section:
     right: tuple[Span, ...] = ((status.phase, "dim"),) if status.phase else ()
     if status.problem:
         right = ((clip(status.problem, 24), "attention"),)
-    rows = len(status.queues) + (status.learner_weight_version is not None)
+    told = [engine for host in snapshot.hosts for engine in host.engines]
+    rows = len(status.queues) + (status.learner_weight_version is not None) + bool(told)
     return Section(
         (("queues", "title"),),
         right,
-        lambda width, height: queue_rows(status, width, glyphs)[:height],
+        lambda width, height: [*queue_rows(status, width, glyphs), *_all_engines(told, width)][:height],
         least=1,
         wanted=rows,
         rank=rank,
     )
+
+
+def _all_engines(engines: Sequence[EngineSample], width: int) -> list[Line]:
+    """All engines in one row."""
+    if not engines:
+        return []
+    running, waiting = sum(one.running or 0 for one in engines), sum(one.waiting or 0 for one in engines)
+    fullest = max((one.kv_cache_usage for one in engines if one.kv_cache_usage is not None), default=None)
+    words = f"{running:.0f} run, {waiting:.0f} wait"
+    words += "" if fullest is None else f", KV {100 * fullest:.0f} %"
+    name = "engine" if len(engines) == 1 else f"{len(engines)} engines"
+    silent = sum(one.is_silent for one in engines)
+    late: list[Span] = [(f"  {silent} silent", "attention")] if silent else []
+    return [line((f" {pad(name, 12)} ", "dim"), (clip(words, max(8, width - 14 - 12 * bool(silent))), "text"), *late)]
+
+
+def engine_rows(hosts: Sequence[HostSnapshot], width: int, glyphs: Glyphs) -> list[Line]:
+    """A row an engine that serves HTTP, the fullest KV cache first; none where there is no such engine."""
+    told = [(f"{host.host}:{engine.name}", engine) for host in hosts for engine in host.engines]
+    if not told:
+        return []
+    told.sort(key=lambda one: (not one[1].is_silent, -(one[1].kv_cache_usage or 0.0), one[0]))
+    speeds = [one.tokens_per_second for _, one in told if one.tokens_per_second is not None]
+    right: list[Span] = [(f"{formats.count(sum(speeds))} tok/s", "dim")] if speeds else []
+    name_width = min(24, max(len(name) for name, _ in told), max(6, width - 24))
+    rows = [rule([("engines", "title")], right, width, glyphs)]
+    for name, engine in told:
+        first: Span = (f" {pad(clip(name, name_width), name_width)} ", "dim")
+        room = width - name_width - 2
+        spans: list[Span] = [("does not answer", "attention")] if engine.is_silent else []
+        for group in () if engine.is_silent else _counters(engine, max(0, min(20, room - 59)), glyphs):
+            if width_of((*spans, *group)) <= room:
+                spans += group
+        rows.append(line(first, *spans))
+    return [*rows, BLANK]
+
+
+def _counters(engine: EngineSample, size: int, glyphs: Glyphs) -> list[list[Span]]:
+    """What the engine tells, the most important first; what has no room is left out."""
+    held_up = (engine.waiting or 0.0) > (engine.running or 0.0) > 0
+    groups: list[list[Span]] = [
+        [(f"{_number(engine.running):>5} run", "text")],
+        [(f" {_number(engine.waiting):>5} wait", "attention" if held_up else "text")],
+    ]
+    if engine.kv_cache_usage is not None:
+        full, empty = braille.bar(engine.kv_cache_usage, size, glyphs)
+        percent = f" {100 * engine.kv_cache_usage:>3.0f}%"
+        groups.append([("  KV ", "dim"), (full, "bar"), (empty, "rule"), (percent, "text")])
+    if engine.tokens_per_second is not None:
+        groups.append([(f" {formats.count(engine.tokens_per_second):>6}/s", "text")])
+    if engine.preemptions_total:
+        groups.append([(f"  {engine.preemptions_total:.0f} preempted", "attention")])
+    return groups
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}"
 
 
 def tab(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
@@ -85,7 +143,11 @@ def tab(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
         status = StatusSnapshot()
     if status.problem:
         lines += wrapped(status.problem, width, " ", "attention")
+    if snapshot.summary.is_live:
+        lines += engine_rows(snapshot.hosts, width, glyphs)
     if not status.queues and status.learner_weight_version is None:
+        if lines and snapshot.summary.is_live and any(host.engines for host in snapshot.hosts):
+            return lines
         ended = "the run has ended, and its queues with it"
         words = "no queues of the trainer yet: they appear when it trains" if snapshot.summary.is_live else ended
         return [*lines, rule([("trainer", "title")], [], width, glyphs), *wrapped(words, width, " ", "dim")]
