@@ -13,8 +13,10 @@ from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import attempt_path
+from rltui.service.run_filter import span_s
 from rltui.watch.attempt_logs import RAY_LOGS, log_files
-from rltui.watch.log_search import LEVELS, pattern_of, search_log
+from rltui.watch.log_search import LEVELS, ROLES, pattern_of, search_log
+from rltui.watch.log_times import Clock, moment, place_since, zone_of
 from rltui.watch.logs import LogReader
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from rltui.cluster.relay_client import RelayClient
     from rltui.service.context import Context
+    from rltui.watch.log_times import Place
     from rltui.watch.snapshots import RunSummary
 
 PERIOD_S = 0.5
@@ -42,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     whole.add_argument("--level", choices=LEVELS, help="print the lines that say to be at least so serious")
     whole.add_argument("--rank", type=int, metavar="N", help="print the lines that name rank N as their own")
+    whole.add_argument("--role", choices=tuple(ROLES), help="print the lines that processes of this role wrote")
+    whole.add_argument("--since", metavar="TIME", help="print only lines written since: 10m, 2h, 2026-11-24T08:00")
     whole.add_argument("--log", default="", metavar="NAME", help="of logs whose name holds this; else of its output")
     whole.add_argument("--node", default="", metavar="N", help="of the logs of this node")
     add_json(parser)
@@ -51,11 +56,13 @@ def run(options: argparse.Namespace) -> int:
     """Print the log, freed of control characters."""
     with open_clusters(options.cluster) as clusters:
         context, summary = clusters.find(options.run)
-        pattern = pattern_of(options.grep, options.level, options.rank)
-        if pattern is not None:
+        pattern = pattern_of(options.grep, options.level, options.rank, options.role)
+        if pattern is not None or options.since:
             return _grep(context, summary, options, pattern)
         if options.log or options.node:
-            raise UsageError("--log and --node choose what is searched.", "Add --grep REGEX, --level or --rank.")
+            raise UsageError(
+                "--log and --node choose what is searched.", "Add --grep, --level, --rank, --role or --since."
+            )
         reader = _reader(context, summary)
         there = reader.new_lines()
         lines = there[-options.lines :] if options.lines > 0 else []
@@ -74,20 +81,30 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _grep(context: Context, run: RunSummary, options: argparse.Namespace, pattern: str) -> int:
-    """Print what is found as it is found; 1 where nothing is, as grep has it."""
+def _grep(context: Context, run: RunSummary, options: argparse.Namespace, pattern: str | None) -> int:
+    """Print what is found as it is found, of no pattern every line; 1 where nothing is, as grep has it."""
     client, path = context.cluster.client, attempt_path(run)
     names = _chosen(client, path, options.log, options.node) if options.log or options.node else [_own(client, path)]
     several, any_found = len(names) > 1, False
     for name in names:
-        for piece in search_log(client, path, name, pattern):
+        start = _since(client, f"{path}/{name}", run, options.since) if options.since else None
+        for piece in search_log(client, path, name, pattern or "", start):
             any_found = any_found or bool(piece.hits)
             if options.json:  # an object a line: what is found may be more than fits into memory
                 about = {"schema": 1, "run_id": run.run_id}
                 print_lines(msgspec.json.encode({**about, **msgspec.to_builtins(hit)}).decode() for hit in piece.hits)
             else:
-                print_lines([f"{f'{hit.log}:' if several else ''}{hit.line}: {hit.text}" for hit in piece.hits])
+                place = "{hit.log}:" if several else ""
+                place += "" if pattern is None else "{hit.line}: "
+                print_lines([place.format(hit=hit) + hit.text for hit in piece.hits])
     return 0 if any_found else 1
+
+
+def _since(client: RelayClient, path: str, run: RunSummary, text: str) -> Place:
+    """Where in a log to begin."""
+    zone, file = zone_of(client), client.read(path, 0, 1)
+    since = moment(text, span_s(text), client.hello().time, zone)
+    return place_since(client, path, since, Clock(zone, newest=file.mtime, oldest=run.created_at))
 
 
 def _chosen(client: RelayClient, path: str, part: str, node: str) -> list[str]:

@@ -112,7 +112,7 @@ class RelayClient:
         """
         fields = {"path": path, "pattern": pattern, "offset": offset, "limit": limit, "hits": hits}
         answer = self._ask("search", fields)
-        found = tuple((number, unpack(data, packed, MAX_DATA)) for number, data, packed in answer["hits"])
+        found = tuple((number, at, unpack(data, packed, MAX_DATA)) for number, at, data, packed in answer["hits"])
         return Found(found, answer["offset"], answer["lines"], answer["size"])
 
     def collect(self, root: str, names: Sequence[str], limit: int = MIB) -> tuple[SmallFile, ...]:

@@ -71,13 +71,13 @@ class Found(Struct, frozen=True):
     """What a search of a piece of a file found.
 
     Attributes:
-        hits: Lines, each by its number counted from the line that the search began at, and its bytes.
+        hits: Lines, each by its number counted from the line that the search began at, its offset, and its bytes.
         offset: Where the search ended; the next goes on from there.
         lines: Line ends that it passed.
         size: Bytes of the file.
     """
 
-    hits: tuple[tuple[int, bytes], ...]
+    hits: tuple[tuple[int, int, bytes], ...]
     offset: int
     lines: int
     size: int

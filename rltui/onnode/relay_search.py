@@ -21,8 +21,8 @@ _LOOKS_AROUND = re.compile(r"\\[AZ]|\(\?[=!<]")
 def search(request: Request) -> Answer:
     """Lines with ``pattern`` from ``offset``, the start of a line, on: at most ``limit`` bytes, ``hits`` lines.
 
-    Gives ``hits`` as ``[number of the line counted from the offset's, its bytes]``, where it ended (``offset``), how
-    many line ends were passed (``lines``) and the file's ``size``. The next request goes on from there.
+    Gives ``hits`` as ``[number of the line counted from the offset's, where it begins, its bytes]``, where it ended
+    (``offset``), how many line ends were passed (``lines``) and the file's ``size``. The next request goes on there.
     """
     pattern = _compiled(text_of(request, "pattern"))
     looks_around = bool(_LOOKS_AROUND.search(text_of(request, "pattern")))
@@ -38,7 +38,7 @@ def search(request: Request) -> Answer:
                 lines += block.count(b"\n", end, begin)
                 end = begin
                 first = max(begin, at - BEFORE) if at - begin > MAX_LINE - BEFORE else begin
-                hits.append([lines, *pack(block[first : min(stop, first + MAX_LINE)])])
+                hits.append([lines, offset + begin, *pack(block[first : min(stop, first + MAX_LINE)])])
                 if len(hits) >= most:
                     lines += 1 if block[stop : stop + 1] else 0
                     return _answer(hits, offset + min(stop + 1, len(block)), lines, found.st_size)
@@ -64,8 +64,9 @@ def _blocks(descriptor: int, offset: int, limit: int) -> Iterator[bytes]:
     """Whole lines of a file, a few MiB at once; a line that is longer than a block is cut."""
     end = offset + limit
     while offset < end:
-        block = os.pread(descriptor, BLOCK, offset)
-        if len(block) == BLOCK:
+        wanted = min(BLOCK, end - offset)
+        block = os.pread(descriptor, wanted, offset)
+        if len(block) == wanted:
             block = block[: block.rfind(b"\n") + 1] or block
         if not block:
             return

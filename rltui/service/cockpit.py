@@ -12,10 +12,13 @@ from msgspec import Struct
 from rltui.cluster.jobs import JobSnapshot  # noqa: TC001 (msgspec reads it)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rltui.check.findings import Finding
     from rltui.cluster.prompts import Prompter
     from rltui.diagnose.verdicts import Safety
     from rltui.service.herald import Event
+    from rltui.watch.log_search import Searched
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
 
@@ -179,11 +182,18 @@ class Cockpit(Protocol):
             RltuiError: The run is not there.
         """
 
-    def log_part(self, run_id: str, name: str, line: int) -> LogPart:
-        """The piece of a log of the newest attempt around ``line`` (counted from 1).
+    def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
+        """The piece of a log of the newest attempt around ``line`` (counted from 1), which begins at ``offset``.
 
         Raises:
             RltuiError: The run or the log is not there.
+        """
+
+    def search_log(self, run_id: str, name: str, pattern: str) -> Iterator[Searched]:
+        """Search a whole log of the newest attempt, piece by piece.
+
+        Raises:
+            RltuiError: The run or the log is not there, or the pattern cannot be read.
         """
 
     def presets(self) -> tuple[PresetSummary, ...]:

@@ -18,14 +18,18 @@ from rltui.service.presets import preset_summaries, scripts_here
 from rltui.service.review import review_launch
 from rltui.service.telling import tell_event, terminal_of
 from rltui.watch.log_part import read_part
+from rltui.watch.log_search import search_log
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import RunsSnapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rltui.cluster.prompts import Prompter
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.context import Context
     from rltui.service.herald import Event
+    from rltui.watch.log_search import Searched
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary
 
 PATIENCE_S = 1.0
@@ -68,11 +72,17 @@ class LiveCockpit:
             picture = self._watcher[2].snapshot(log)
         return structs.replace(picture, summary=_joined(context, picture, row))
 
-    def log_part(self, run_id: str, name: str, line: int) -> LogPart:
+    def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
         """The piece of a log around ``line``."""
         row = self._row(run_id)
         client = self._clusters.context(row.reader).cluster.client
-        return read_part(client, actions.attempt_path(row), name, line)
+        return read_part(client, actions.attempt_path(row), name, line, offset)
+
+    def search_log(self, run_id: str, name: str, pattern: str) -> Iterator[Searched]:
+        """Search a whole log, piece by piece."""
+        row = self._row(run_id)
+        client = self._clusters.context(row.reader).cluster.client
+        return search_log(client, actions.attempt_path(row), name, pattern)
 
     def presets(self) -> tuple[PresetSummary, ...]:
         """The presets that can be launched, and the scripts of this folder."""

@@ -173,6 +173,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     @on(messages.PresetsFetched)
     @on(messages.ReviewFetched)
     @on(messages.LogPartFetched)
+    @on(messages.LogSearched)
     @on(messages.JobsFetched)
     @on(messages.ShellHeard)
     def route(self, message: CockpitMessage) -> None:
@@ -197,7 +198,8 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     @on(messages.ActionDone)
     @on(messages.Connected)
-    def on_done(self, message: messages.ActionDone | messages.Connected) -> None:
+    @on(messages.Adopted)
+    def on_done(self, message: messages.ActionDone | messages.Connected | messages.Adopted) -> None:
         """Say what was done, or what came of connecting."""
         self.say(message.sentence)
         self.route(message)
@@ -207,11 +209,6 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.say(f"launched {message.run_id}")
         if isinstance(self.top, screen_class("launch")):
             self._open_run(message.run_id)
-
-    def on_adopted(self, message: messages.Adopted) -> None:
-        """Say it; the list of runs has it in a moment."""
-        self.say(f"{message.run_id} is a run now")
-        self.route(message)
 
     def on_happened(self, message: messages.Happened) -> None:
         """Let the terminal tell who looks elsewhere, and tell people beside it."""

@@ -1,13 +1,15 @@
 """The only file of the cockpit that calls services: every call runs in a thread, every answer is a message.
 
 Threads that call at the same time: one for the list of runs, one for the watched run, one for reviews and previews,
-one for what reads logs, one for actions, one a verb of the shell that only reads, one for a cluster that needs
-somebody, one that tells people. A newer question replaces one that waits; actions are all done, in order.
+one for what reads logs and one for what searches them, one for actions, one a verb of the shell that only reads, one
+for a cluster that needs somebody, one that tells people. A newer question replaces one that waits; actions are all
+done, in order.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from rltui.errors import RltuiError
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from rltui.service.herald import Event
     from rltui.tui.messages import Ask
     from rltui.tui.refresh import Attention, Source
+    from rltui.watch.log_search import LogQuery
+
+MOST_HITS = 20_000
+"""Hits of a search that are kept, the newest ones: nobody steps through more."""
 
 
 def failure(error: Exception) -> tuple[str, str]:
@@ -57,6 +63,8 @@ class Controller:
         self._run = Poller("rltui-run", self._read_run, needs_target=True)
         self._questions = Lane("rltui-questions", newest_only=True)
         self._readings = Lane("rltui-readings", newest_only=True)
+        self._searches = Lane("rltui-searches", newest_only=True)
+        self._searched: LogQuery | None = None
         self._actions = Lane("rltui-actions", newest_only=False)
         self._doors = Lane("rltui-doors", newest_only=True)
         self._tellings = Lane("rltui-tellings", newest_only=False, may_be_left=True)
@@ -121,9 +129,30 @@ class Controller:
         """Ask why a run died or stands still: :class:`~rltui.tui.messages.WhyFetched`."""
         self._read(messages.why_phrase(run_id), lambda: messages.WhyFetched(self._cockpit.why(run_id)))
 
-    def ask_log_part(self, run_id: str, name: str, line: int) -> None:
+    def ask_log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> None:
         """Ask for the piece of a log around a line: :class:`~rltui.tui.messages.LogPartFetched`."""
-        self._read(f"read {name}", lambda: messages.LogPartFetched(run_id, self._cockpit.log_part(run_id, name, line)))
+        self._read(
+            f"read {name}", lambda: messages.LogPartFetched(run_id, self._cockpit.log_part(run_id, name, line, offset))
+        )
+
+    def search_log(self, run_id: str, name: str, query: LogQuery | None) -> None:
+        """Search a whole log; :class:`~rltui.tui.messages.LogSearched` tells of each piece. None ends the search."""
+        self._searched = query
+        if query is None:
+            return
+
+        def call() -> messages.LogSearched:
+            found: deque[tuple[int, int]] = deque(maxlen=MOST_HITS)
+            share = 1.0
+            for piece in self._cockpit.search_log(run_id, name, query.pattern):
+                found.extend((hit.line, hit.offset) for hit in piece.hits)
+                share = piece.offset / piece.size if piece.size else 1.0
+                if self._searched is not query or self._stopped:
+                    break
+                self._post(messages.LogSearched(run_id, name, query, tuple(found), min(0.99, share)))
+            return messages.LogSearched(run_id, name, query, tuple(found), 1.0)
+
+        self._searches.ask(lambda: self._answer(f"search {name}", call))
 
     def ask_node_report(self, run_id: str, node: str) -> None:
         """Ask what is remembered against a node: :class:`~rltui.tui.messages.NodeReportFetched`."""

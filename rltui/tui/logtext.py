@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rltui.tui.spans import clean, clip
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rltui.tui.spans import Role, Span
+    from rltui.watch.log_search import LogQuery
 
 
 def dropped(old: Sequence[str], new: Sequence[str]) -> int:
@@ -41,19 +43,19 @@ def is_tail(lines: Sequence[str], end_bytes: int) -> bool:
     return end_bytes > FIRST_BYTES and sum(len(text) + 1 for text in lines) < WHOLE_SHARE * end_bytes
 
 
-def hits(lines: Sequence[str], words: str) -> list[int]:
-    """Indices of lines that contain ``words``, whatever the case."""
-    wanted = words.lower()
-    return [index for index, text in enumerate(lines) if wanted in text.lower()] if wanted else []
+def hits(lines: Sequence[str], query: LogQuery) -> list[int]:
+    """Indices of lines that a search means."""
+    if not query.pattern:
+        return []
+    matches = re.compile(query.pattern).search
+    return [index for index, text in enumerate(lines) if matches(text)]
 
 
-def next_hit(found: Sequence[int], at: int, step: int) -> int | None:
-    """The hit after (``step`` 1) or before (-1) line ``at``, around the end where there is none; None without hits."""
-    if not found:
-        return None
-    if step > 0:
-        return next((index for index in found if index > at), found[0])
-    return next((index for index in reversed(found) if index < at), found[-1])
+def next_hit(found: Sequence[int], at: int, step: int, around: bool = True) -> int | None:
+    """The hit after (``step`` 1) or before (-1) line ``at``; where none is, the one ``around`` the end, or None."""
+    ordered = found if step > 0 else found[::-1]
+    there = next((index for index in ordered if (index > at if step > 0 else index < at)), None)
+    return ordered[0] if there is None and around and found else there
 
 
 def marked(text: str, words: str, role: Role, width: int, ellipsis: str) -> tuple[Span, ...]:

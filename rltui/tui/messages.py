@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rltui.service.herald import Event
     from rltui.service.shell import ShellCommand
     from rltui.tui.refresh import Source
+    from rltui.watch.log_search import LogQuery
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
 Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit", "fix", "auto"]
@@ -159,6 +160,18 @@ class WhyFetched(CockpitMessage):
         self.report = report
 
 
+class LogSearched(CockpitMessage):
+    """How far a search of a whole log is, and what it has found: the newest hits, oldest first."""
+
+    def __init__(
+        self, run_id: str, name: str, query: LogQuery, hits: tuple[tuple[int, int], ...], share: float
+    ) -> None:
+        super().__init__()
+        self.run_id, self.name, self.query, self.share = run_id, name, query, share
+        self.hits = hits
+        """Number of each line, counted from 1, and where it begins."""
+
+
 class LogPartFetched(CockpitMessage):
     """A piece of a log of a run."""
 
@@ -225,6 +238,7 @@ class Adopted(CockpitMessage):
     def __init__(self, run_id: str) -> None:
         super().__init__()
         self.run_id = run_id
+        self.sentence = f"{run_id} is a run now"
 
 
 class ShellHeard(CockpitMessage):

@@ -8,6 +8,8 @@ import posixpath
 from collections import deque
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from rltui.errors import RltuiError
 from rltui.watch.snapshots import LogPart
 from rltui.watch.text import plain_line
@@ -26,16 +28,27 @@ MAX_UNPACKED_BYTES = 256 << 20
 MAX_LINE_BYTES = 1 << 16
 
 
-def read_part(client: RelayClient, attempt: str, name: str, line: int) -> LogPart:
+AROUND_BYTES = 256 << 10
+"""What is read on either side of a line of which is known where it begins."""
+
+
+def read_part(client: RelayClient, attempt: str, name: str, line: int, offset: int | None = None) -> LogPart:
     """Read the piece of the log ``name`` (a path below ``attempt``) around ``line``, counted from 1.
 
-    The file is read from its start, a chunk at a time, as only that tells where its lines are.
+    Args:
+        client: The relay of the cluster.
+        attempt: The attempt's directory.
+        name: The log.
+        line: The line.
+        offset: Where it begins; None: the file is read from its start, a chunk at a time, as only that tells.
 
     Raises:
         RltuiError: There is no such log, or the cluster is away.
     """
     if posixpath.isabs(name) or ".." in name.split("/"):
         raise RltuiError(f"{name!r} is no log of this run.")
+    if offset is not None:
+        return _around(client, f"{attempt}/{name}", LogPart(name=name, line=line), offset)
     blocks = _blocks(client, f"{attempt}/{name}")
     if name.endswith(".gz"):
         blocks = iter([_unpacked(b"".join(_at_most(blocks, MAX_PACKED_BYTES)))])
@@ -47,6 +60,17 @@ def read_part(client: RelayClient, attempt: str, name: str, line: int) -> LogPar
             break
     first = number - len(kept) + 1 if kept else 1
     return LogPart(name=name, line=line, first_line=first, lines=tuple(plain_line(raw) for raw in kept))
+
+
+def _around(client: RelayClient, path: str, part: LogPart, offset: int) -> LogPart:
+    start = max(0, offset - AROUND_BYTES)
+    data = client.read(path, start, offset - start + AROUND_BYTES).data
+    first = data.find(b"\n", 0, offset - start) + 1 if start else 0
+    before = data[first : offset - start]
+    lines = list(_lines(iter([data[first:]])))
+    return structs.replace(
+        part, first_line=part.line - before.count(b"\n"), lines=tuple(plain_line(raw) for raw in lines)
+    )
 
 
 def _blocks(client: RelayClient, path: str) -> Iterator[bytes]:

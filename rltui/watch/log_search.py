@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.errors import UsageError
+from rltui.watch.owners import ROLE_LETTERS, ROLE_NAMES
 from rltui.watch.text import plain_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rltui.cluster.relay_client import RelayClient
+    from rltui.watch.log_times import Place
 
 PIECE_BYTES = 64 << 20
 """Bytes that one request looks at; between two, a search can be left and says how far it is."""
@@ -32,29 +36,82 @@ LEVELS = {"error": "|".join(_ERROR), "warning": "|".join((*_ERROR, *_WARNING))}
 least so serious."""
 
 
-def pattern_of(grep: str | None = None, level: str | None = None, rank: int | None = None) -> str | None:
+ROLES = {
+    name: tuple(part for part, letter in ROLE_LETTERS if ROLE_NAMES[letter] == name) for name in ROLE_NAMES.values()
+}
+"""Parts of the names of processes, in lower case, by role."""
+
+ROLES["engine"] += ("worker_tp", "worker_dp", "apiserver")  # vLLM's own
+
+
+def pattern_of(
+    grep: str | None = None, level: str | None = None, rank: int | None = None, role: str | None = None
+) -> str | None:
     """One pattern for lines that have all of it; None where nothing is wanted.
 
     Args:
         grep: A regular expression.
         level: One of ``LEVELS``.
         rank: The rank that a line names as its own: ``[rank3]:``, ``[Rank 3]``, ``rank=3``, ``RANK 3``.
+        role: One of ``ROLES``: what Ray's or vLLM's prefix names, such as ``(Learner pid=77)``.
     """
     parts = [grep] if grep is not None else []
     if level:
         parts.append(LEVELS[level])
     if rank is not None:
         parts.append(rf"(?i:\brank)[ =:]?{rank}\b")
+    if role:
+        parts.append(rf"(?i:\([^()]*(?:{'|'.join(ROLES[role])})[^()]*\bpid=)")
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else "^" + "".join(f"(?=.*(?:{part}))" for part in parts)
 
 
+class LogQuery(Struct, frozen=True):
+    """What somebody typed to search a log: the pattern of lines that are meant, and the words to point out in them."""
+
+    pattern: str
+    words: str = ""
+    text: str = ""
+    """As it was typed."""
+
+
+def read_query(text: str) -> LogQuery:
+    """Read ``level:error rank:3 role:engine words`` or ``re:REGEX``; plain words count whatever their case.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    chosen: dict[str, str] = {}
+    rest = text.strip()
+    while (match := _FILTER.match(rest)) is not None:
+        chosen[match[1]] = match[2]
+        rest = rest[match.end() :].lstrip()
+    words = "" if rest.startswith("re:") else rest
+    grep = rest[3:] if rest.startswith("re:") else f"(?i:{re.escape(rest)})" if rest else None
+    for name, known in (("level", LEVELS), ("role", ROLES)):
+        if chosen.get(name, next(iter(known))) not in known:
+            raise UsageError(f"There is no {name} {chosen[name]!r}.", f"Those there are: {', '.join(known)}.")
+    rank = chosen.get("rank")
+    if rank is not None and not rank.isdigit():
+        raise UsageError(f"{rank!r} is no rank.", "A number: rank:3")
+    pattern = pattern_of(grep, chosen.get("level"), int(rank) if rank else None, chosen.get("role"))
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise UsageError(f"The pattern cannot be read: {error}.") from error
+    return LogQuery(pattern or "", words, text)
+
+
+_FILTER = re.compile(r"(level|rank|role):(\S*)(?:\s|$)")
+
+
 class LogHit(Struct, frozen=True):
-    """A line that was found: its log, its number counted from 1, and its text, free of control characters."""
+    """A line that was found: its log, its number counted from 1, where it begins, and its harmless text."""
 
     log: str
     line: int
+    offset: int
     text: str
 
 
@@ -66,18 +123,21 @@ class Searched(Struct, frozen=True):
     size: int
 
 
-def search_log(client: RelayClient, attempt: str, name: str, pattern: str) -> Iterator[Searched]:
-    """Search the log ``name`` (a path below ``attempt``) from its start to where it ends now, piece by piece.
+def search_log(
+    client: RelayClient, attempt: str, name: str, pattern: str, start: Place | None = None
+) -> Iterator[Searched]:
+    """Search the log ``name`` (a path below ``attempt``) from ``start`` to where it ends now, piece by piece.
 
     Raises:
         RelayError: There is no such log, the pattern cannot be read, or the cluster is away.
     """
-    offset, line, end = 0, 1, None
+    offset, line = (start.offset, start.line) if start is not None else (0, 1)
+    end: int | None = None
     while end is None or offset < end:
         limit = PIECE_BYTES if end is None else min(PIECE_BYTES, end - offset)
         found = client.search(f"{attempt}/{name}", pattern, offset, limit, HITS_AT_ONCE)
         end = found.size if end is None else end
-        hits = tuple(LogHit(name, line + number, plain_line(text)) for number, text in found.hits)
+        hits = tuple(LogHit(name, line + number, at, plain_line(text)) for number, at, text in found.hits)
         yield Searched(hits, found.offset, end)
         if found.offset <= offset:
             return

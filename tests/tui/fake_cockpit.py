@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from canned_runs import NOW, RUNS, log_lines, snapshot, summary
 from rltui.cluster.jobs import JobSnapshot
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
+from rltui.watch.log_search import LogHit, Searched
 from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot, RunsSnapshot, RunSummary
 
 JOBS = tuple(
@@ -32,6 +34,8 @@ JOBS = tuple(
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rltui.cluster.prompts import Prompter, Question
     from rltui.service.herald import Event
 
@@ -96,11 +100,19 @@ class FakeCockpit:
             picture = msgspec.structs.replace(picture, log=LogSnapshot(lines=lines, name=log))
         return picture
 
-    def log_part(self, run_id: str, name: str, line: int) -> LogPart:
-        self._called("log_part", run_id, name, str(line))
+    def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
+        self._called("log_part", run_id, name, str(line), *([] if offset is None else [str(offset)]))
         lines = log_lines(2000)
         first = max(1, line - 500)
         return LogPart(name=name, line=line, first_line=first, lines=lines[first - 1 : line + 1500])
+
+    def search_log(self, run_id: str, name: str, pattern: str) -> Iterator[Searched]:
+        self._called("search_log", run_id, name, pattern)
+        lines = log_lines(2000)
+        hits = [(number, text) for number, text in enumerate(lines, 1) if re.search(pattern, text)]
+        half = len(hits) // 2
+        for found, offset in ((hits[:half], 500), (hits[half:], 1000)):
+            yield Searched(tuple(LogHit(name, number, 100 * number, text) for number, text in found), offset, 1000)
 
     def clusters(self) -> tuple[ClusterSummary, ...]:
         return self.all_clusters

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from canned_runs import NOW, RUNS, snapshot
+from canned_runs import NOW, RUNS, log_lines, snapshot
 from fake_cockpit import FakeCockpit
-from pictures import cockpit, enter, flushed, notices, press, screen_text, settled, until_text
+from pictures import cockpit, enter, flushed, notices, press, screen_text, settled, until, until_text
 
 from rltui.service.run_filter import matches
 from rltui.tui import commands, formats, logtext, theme
@@ -16,7 +16,7 @@ from rltui.tui.app import CockpitApp
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.views import charts, overview, parts, queues, stage, tabs
 from rltui.watch.runs import RATES
-from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, QueueSnapshot, RunSnapshot, StatusSnapshot
+from rltui.watch.snapshots import ALL_LOGS, ActorSnapshot, EndSnapshot, QueueSnapshot, RunSnapshot, StatusSnapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,20 +165,62 @@ def test_whether_a_log_is_seen_from_its_beginning(lines: tuple[str, ...], end_by
     assert logtext.is_tail(lines, end_bytes) is tail
 
 
-async def test_a_search_in_the_end_of_a_long_log_says_that_it_is_no_more() -> None:
-    class LongLog(FakeCockpit):
-        def watch(self, run_id: str, log: str = "") -> RunSnapshot:
-            picture = super().watch(run_id, log)
-            return msgspec.structs.replace(picture, log=msgspec.structs.replace(picture.log, offset=165_000_000))
+class LongLog(FakeCockpit):
+    """A log of which only the end is at hand."""
 
-    async with cockpit(LongLog(), open_run=RUNS[0].run_id) as pilot:
+    def watch(self, run_id: str, log: str = "") -> RunSnapshot:
+        picture = super().watch(run_id, log)
+        return msgspec.structs.replace(picture, log=msgspec.structs.replace(picture.log, offset=165_000_000))
+
+
+async def test_a_search_in_the_end_of_a_long_log_goes_on_in_all_of_it() -> None:
+    fake = LongLog()
+    async with cockpit(fake, open_run=RUNS[0].run_id) as pilot:
         await settled(pilot)
         await press(pilot, "6")
         await until_text(pilot, "end of 165 MB")
+        await enter(pilot, "/kv cache\n")
+        await until_text(pilot, "4 here, 21 in all")
+        await enter(pilot, "NNNN")
+        await until(pilot, lambda: any(call[0] == "log_part" for call in fake.calls), "what is before the end")
+        wanted = [number for number, text in enumerate(log_lines(2000), 1) if "KV cache" in text]
+        (call,) = (call for call in fake.calls if call[0] == "log_part")
+        assert call[2:] == ("out.log", str(wanted[-5]), str(100 * wanted[-5]))
+        await until_text(pilot, f"out.log:{wanted[-5]}")
+        pane = pilot.app.screen.log_pane
+        assert (pane.sought.words, "KV cache" in pane.line_to_copy) == ("kv cache", True)
+        await enter(pilot, "N")  # it is among the lines that are there
+        assert pane.part.first_line + pane.hit == wanted[-6]
+        await enter(pilot, "nnnnn")
+        await flushed(pilot)
+        assert "KV cache" in pane.line_to_copy
+        await press(pilot, "escape")
+        assert not pane.sought.pattern
+
+
+async def test_what_is_only_far_before_the_end_is_shown_at_once_and_what_is_nowhere_said() -> None:
+    async with cockpit(LongLog(lines=("nothing",) * 2000), open_run=RUNS[0].run_id) as pilot:
+        await settled(pilot)
+        await press(pilot, "6")
         await enter(pilot, "/no-such-word\n")
-        await until_text(pilot, "in this part")
-        assert "only the last" in notices(pilot)
-        assert "--grep '(?i)no\\-such\\-word'" in notices(pilot)
+        await until_text(pilot, "0 in all")
+        await press(pilot, "escape")
+        await enter(pilot, "/level:warning kv\n")
+        await until_text(pilot, "21 in all")
+        await until(pilot, lambda: pilot.app.screen.log_pane.part is not None, "the newest one")
+        assert "WARNING" in pilot.app.screen.log_pane.line_to_copy
+        await press(pilot, "escape")
+        await enter(pilot, "/level:terrible\n")
+        await until(pilot, lambda: "There is no level 'terrible'" in notices(pilot), "the reason")
+
+
+async def test_all_logs_together_are_searched_where_they_are_shown_and_by_a_command() -> None:
+    async with cockpit(LongLog(), open_run=RUNS[0].run_id) as pilot:
+        await settled(pilot)
+        await press(pilot, "6")
+        pilot.app.screen.log_name = ALL_LOGS
+        await enter(pilot, "/no-such-word\n")
+        await until(pilot, lambda: "--log ." in notices(pilot), "the command")
 
 
 @pytest.mark.parametrize(("num_bytes", "words"), [(0, "0 B"), (9_400, "9.4 kB"), (165e6, "165 MB"), (1.2e9, "1.2 GB")])

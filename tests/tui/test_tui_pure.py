@@ -11,6 +11,7 @@ from canned_runs import NOW, RUNS, metrics, summary
 from rltui.onnode.rundir import STAGES
 from rltui.tui import braille, commands, compose, formats, logtext, progress, refresh, spans
 from rltui.tui.glyphs import ASCII, UNICODE
+from rltui.watch.log_search import read_query
 from rltui.watch.snapshots import EndSnapshot, MetricsSnapshot
 
 BELL, ESC = "\x07", "\x1b"
@@ -339,7 +340,7 @@ def test_a_sliding_tail(old: str, new: str, gone: int) -> None:
 
 
 def test_hits_go_around() -> None:
-    found = logtext.hits(["Error one", "fine", "an ERROR"], "error")
+    found = logtext.hits(["Error one", "fine", "an ERROR"], read_query("error"))
     assert found == [0, 2]
     assert logtext.next_hit(found, 0, 1) == 2
     assert logtext.next_hit(found, 2, 1) == 0

@@ -168,7 +168,7 @@ async def test_search_goes_from_hit_to_hit_and_around() -> None:
         await until(pilot, lambda: "preempted" in pilot.app.clipboard, "the copied line")
         await press(pilot, "escape")
         await flushed(pilot)
-        assert not screen.log_pane.words
+        assert not screen.log_pane.sought.pattern
         assert isinstance(pilot.app.screen, RunScreen)
         await press(pilot, "escape")
         assert isinstance(pilot.app.screen, RunsScreen)

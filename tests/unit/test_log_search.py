@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from rltui.cli.main import main
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import Entry, RelayError
+from rltui.errors import UsageError
 from rltui.onnode import relay_search
 from rltui.watch import log_part, log_search
 from rltui.watch.attempt_logs import log_files
@@ -91,7 +93,7 @@ def grep(tmp_path: Path, client: RelayClient, monkeypatch: pytest.MonkeyPatch, c
     (folder / "gpu-node7.jsonl").write_text("")
     (folder / "node-node7.log").write_text("two of seven\n")
     context = SimpleNamespace(cluster=SimpleNamespace(client=client))
-    run = SimpleNamespace(run_id="r", path=str(tmp_path), attempt=1, is_live=False)
+    run = SimpleNamespace(run_id="r", path=str(tmp_path), attempt=1, is_live=False, created_at=0.0)
 
     class Clusters:
         def __enter__(self) -> Any:
@@ -115,6 +117,17 @@ def test_the_verb_prints_numbers_and_ends_as_grep_does(grep: Any) -> None:
     code, [text] = grep("--grep", "two", "--node", "node7", "--json")
     assert (code, json.loads(text)["log"], json.loads(text)["line"]) == (0, "node-node7.log", 1)
     assert grep("--grep", "two", "--log", ".log") == (0, ["out.log:2: two", "node-node7.log:1: two of seven"])
+
+
+def test_lines_since_a_moment_with_and_without_a_pattern(grep: Any, tmp_path: Path) -> None:
+    now = datetime.now(tz=timezone.utc).astimezone()
+    times = [now - timedelta(minutes=minutes) for minutes in (50, 20, 5)]
+    lines = [f"{at:%Y-%m-%d %H:%M:%S} line {number}" for number, at in enumerate(times, 1)]
+    (tmp_path / "attempts/01/out.log").write_text("\n".join([*lines[:2], "more of it", lines[2], ""]))
+    assert grep("--since", "30m") == (0, [lines[1], "more of it", lines[2]])
+    assert grep("--since", "30m", "--grep", "line") == (0, [f"2: {lines[1]}", f"4: {lines[2]}"])
+    assert grep("--since", "1m") == (1, [])
+    assert grep("--since", "soon")[0] == 2
 
 
 def test_words_that_choose_nothing_are_refused(grep: Any) -> None:
@@ -165,3 +178,49 @@ def test_a_line_of_many_blocks_is_cut_and_the_next_one_is_found(
     (tmp_path / "out.log").write_bytes(b"first\n" + b"x" * 9000 + b"\nlast\n")
     part = log_part.read_part(client, str(tmp_path), "out.log", 3)
     assert [len(line) for line in part.lines] == [5, 2500, 4]
+
+
+def test_a_piece_is_read_around_a_hit_without_what_comes_before(client: RelayClient, tmp_path: Path) -> None:
+    lines = [f"line {number} {'needle' if number % 7000 == 0 else ''}".rstrip() for number in range(1, 60_001)]
+    (tmp_path / "out.log").write_text("\n".join(lines) + "\n")
+    pieces = log_search.search_log(client, str(tmp_path), "out.log", "needle")
+    hits = [hit for piece in pieces for hit in piece.hits]
+    for hit in hits:
+        part = log_part.read_part(client, str(tmp_path), "out.log", hit.line, hit.offset)
+        assert part.lines[hit.line - part.first_line] == lines[hit.line - 1]
+        assert list(part.lines[:-1]) == lines[part.first_line - 1 :][: len(part.lines) - 1]
+        assert part.first_line == 1 or hit.line - part.first_line > 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "found"),
+    [
+        ("", "x", None),
+        ("NaN [1]", "loss nan [1]", True),
+        ("re:loss \\d$", "loss 3", True),
+        ("re:loss \\d$", "Loss 3", False),
+        ("level:error cuda", "ERROR CUDA broke", True),
+        ("level:error cuda", "CUDA works", False),
+        ("rank:3 level:warning", "[rank3]: WARNING x", True),
+        ("rank:3 level:warning", "[rank33]: WARNING x", False),
+        ("role:engine", "(EngineCore pid=77) INFO x", True),
+        ("role:engine", "(APIServer pid=77) INFO x", True),
+        ("role:engine", "\x1b[36m(vLLMHttpServer pid=77, ip=10.0.0.2)\x1b[0m x", True),
+        ("role:engine", "(Learner pid=77) the engine waits (pid=1)", False),
+        ("role:learner loss", "(Learner pid=77) loss 1", True),
+        ("role:", "x", None),
+    ],
+)
+def test_what_is_typed_means_these_lines(text: str, line: str, found: bool | None) -> None:
+    if found is None and text:
+        with pytest.raises(UsageError, match="There is no role"):
+            log_search.read_query(text)
+        return
+    query = log_search.read_query(text)
+    assert (bool(re.search(query.pattern, line)) if query.pattern else None) is found
+
+
+@pytest.mark.parametrize("text", ["re:(", "rank:x", "level:worse a"])
+def test_what_cannot_be_read_is_said(text: str) -> None:
+    with pytest.raises(UsageError):
+        log_search.read_query(text)

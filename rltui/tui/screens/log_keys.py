@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import bisect
+import contextlib
+import shlex
 from typing import TYPE_CHECKING, Protocol
 
+from rltui.errors import UsageError
+from rltui.onnode import rundir
 from rltui.tui.screens.run_tabs import NUMBERS
 from rltui.tui.views.log_choice import log_items
+from rltui.watch.log_search import read_query
+from rltui.watch.snapshots import ALL_LOGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,8 +20,10 @@ if TYPE_CHECKING:
     from textual.app import App
 
     from rltui.tui.host import Host
+    from rltui.tui.messages import LogSearched
     from rltui.tui.screens.prompting import Prompting
     from rltui.tui.widgets.log_pane import LogPane
+    from rltui.watch.log_search import LogQuery
     from rltui.watch.snapshots import LogFile
 
 
@@ -22,10 +31,12 @@ class HasLog(Protocol):
     """A screen with a log.
 
     Attributes:
+        run_id: Whose logs they are.
         log_name: Which log is wanted, as in ``LogSnapshot``.
         prompting: Where one types what is searched.
     """
 
+    run_id: str
     log_name: str
     prompting: Prompting
 
@@ -48,6 +59,9 @@ class HasLog(Protocol):
     def open_tab(self, index: int) -> None:
         """Show a tab."""
 
+    def open_hit(self, name: str, line: int, offset: int, query: LogQuery) -> None:
+        """Show a hit of a search, of which is known where it begins."""
+
 
 class LogKeys:
     """What the keys of the log do.
@@ -58,6 +72,8 @@ class LogKeys:
 
     def __init__(self, screen: HasLog) -> None:
         self._screen = screen
+        self._whole: tuple[tuple[int, int], ...] | None = None
+        self._here = 0
 
     def in_log(self, act: Callable[[LogPane], object]) -> None:
         """Do something with the log's pane, if it was opened."""
@@ -82,13 +98,98 @@ class LogKeys:
         """Stay at the end of the log, or stop doing so."""
         self.in_log(lambda pane: pane.follow())
 
+    # --- searching, in the lines that are there and then in all of the log
+
+    def typed(self, text: str) -> None:
+        """Mark what is typed as long as it can be read."""
+        with contextlib.suppress(UsageError):
+            query = read_query(text)
+            self.in_log(lambda pane: pane.search(query) if pane.sought != query else None)
+
+    def search(self, text: str) -> str:
+        """Search for what was typed; where the lines that are there are not all of the log, search that too.
+
+        Returns:
+            Why it cannot be searched; empty where it can.
+        """
+        pane = self._screen.log_pane
+        if pane is None:
+            return ""
+        try:
+            query = read_query(text)
+        except UsageError as error:
+            return f"{error.message} {error.hint}".strip()
+        here = pane.search(query)
+        self._whole, self._here = None, here
+        if query.pattern and pane.is_piece and self._log:
+            pane.tell("searching")
+            self._screen.cockpit.controller.search_log(self._screen.run_id, self._log, query)
+        elif query.pattern and pane.is_piece and not here:
+            command = shlex.join(["rltui", "logs", self._screen.run_id, "--grep", query.pattern, "--log", "."])
+            self._screen.cockpit.say(f"only the ends of the logs are searched here; all of them: {command}", "warning")
+        return ""
+
+    def clear(self) -> None:
+        """Search no more."""
+        self._whole = None
+        self._screen.cockpit.controller.search_log("", "", None)
+        self.in_log(lambda pane: pane.search(read_query("")))
+
+    @property
+    def _log(self) -> str:
+        """The log that can be searched as a whole; empty where several are shown together."""
+        pane = self._screen.log_pane
+        if pane is not None and pane.part is not None:
+            return pane.part.name
+        return "" if self._screen.log_name == ALL_LOGS else self._screen.log_name or rundir.OUT_LOG
+
+    def receive(self, message: LogSearched) -> None:
+        """Take what was found in all of the log; where the lines that are there have no hit, show the newest one."""
+        pane = self._screen.log_pane
+        if pane is None or message.query != pane.sought or message.name != self._log:
+            return
+        count = len(message.hits)
+        if message.share < 1.0:  # the newest hits come last
+            pane.tell(f"{count} in {100 * message.share:.0f} %")
+            return
+        self._whole = message.hits
+        pane.tell(f"{count} in all")
+        if count and not self._here and pane.hit is None:
+            self._show(-1)
+
     def do_next_hit(self) -> None:
         """The next hit."""
-        self.in_log(lambda pane: pane.step(1))
+        self._step(1)
 
     def do_previous_hit(self) -> None:
         """The hit before."""
-        self.in_log(lambda pane: pane.step(-1))
+        self._step(-1)
+
+    def _step(self, step: int) -> None:
+        pane = self._screen.log_pane
+        if pane is None or pane.step(step, around=not self._whole):
+            return
+        hits = self._whole or ()
+        numbers = [line for line, _ in hits]
+        if pane.part is None:
+            self._show(0 if step > 0 else max(-len(hits), -1 - self._here))
+        elif step > 0:
+            last = pane.part.first_line + len(pane.part.lines) - 1
+            self._show(bisect.bisect_right(numbers, last))
+        else:
+            self._show(bisect.bisect_left(numbers, pane.part.first_line) - 1 or -len(hits))
+
+    def _show(self, index: int) -> None:
+        """Show the hit at ``index`` of all; behind the last one is the end of the log."""
+        pane, hits = self._screen.log_pane, self._whole or ()
+        if pane is None:
+            return
+        if not -len(hits) <= index < len(hits):
+            pane.leave_part()
+            pane.step(1, from_line=-1)
+            return
+        line, offset = hits[index]
+        self._screen.open_hit(self._log, line, offset, pane.sought)
 
     def do_pan_left(self) -> None:
         """Long lines to the left."""
@@ -101,5 +202,5 @@ class LogKeys:
     def do_search(self) -> None:
         """Search the log."""
         self._screen.open_tab(NUMBERS["logs"])
-        words = self._screen.log_pane.words if self._screen.log_pane is not None else ""
-        self._screen.prompting.ask("search", "/", words, hint="words in the log")
+        words = self._screen.log_pane.sought.text if self._screen.log_pane is not None else ""
+        self._screen.prompting.ask("search", "/", words, hint="words  level:error  rank:3  role:engine  re:REGEX")

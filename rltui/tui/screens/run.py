@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,9 +17,9 @@ from rltui.tui.spans import clip
 from rltui.tui.views import stage
 from rltui.tui.widgets.bars import TabBar
 from rltui.tui.widgets.gpus_pane import GpusPane
-from rltui.tui.widgets.log_pane import LogPane
+from rltui.tui.widgets.log_pane import NOTHING, LogPane
 from rltui.tui.widgets.run_panes import OverviewPane
-from rltui.watch.snapshots import ALL_LOGS, RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from rltui.tui.screens.run_tabs import TabPane
     from rltui.tui.spans import Span
     from rltui.tui.widgets.list_pane import ListPane
+    from rltui.watch.log_search import LogQuery
     from rltui.watch.snapshots import LogFile, LogPart, RunSummary
 
 
@@ -120,6 +119,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         self._panes: dict[int, TabPane] = {0: TABS[0].pane()}
         self.content = Container(self._panes[0], id="content")
         self._wanted_part: tuple[str, int] | None = None
+        self._wanted_query = NOTHING
         first = RunSnapshot(summary=summary, taken_at=summary.stage.updated) if summary is not None else None
         self.set_reactive(RunScreen.snapshot, known or first)
 
@@ -156,6 +156,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self.snapshot = message.snapshot
         elif isinstance(message, messages.LogPartFetched) and message.run_id == self.run_id:
             self._show_part(message.part)
+        elif isinstance(message, messages.LogSearched) and message.run_id == self.run_id:
+            self.part(LogKeys).receive(message)
         elif isinstance(message, messages.RequestFailed):
             self.in_log(lambda pane: pane.expect_nothing())
         elif isinstance(message, messages.WhyFetched):
@@ -212,7 +214,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             readonly=self.cockpit.readonly,
             run_state=self.snapshot.summary.state if self.snapshot is not None else "",
             tab=self.tab,
-            searching=self.tab == "logs" and pane is not None and bool(pane.words),
+            searching=self.tab == "logs" and pane is not None and bool(pane.sought.pattern),
             num_nodes=len(nodes_of(self.target, self.cockpit)),
             num_clusters=1,
         )
@@ -251,23 +253,16 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
     def typed(self, purpose: str, text: str) -> None:
         """Search while typing."""
         if purpose == "search":
-            self.in_log(lambda pane: pane.search(text))
+            self.part(LogKeys).typed(text)
 
     def answer(self, purpose: str, text: str) -> str:
-        """A search that found nothing in a part of the log says so, and how to search all of it."""
-        pane, run = self.log_pane, self.target
-        if purpose == "search" and pane is not None and run is not None:
-            pane.search(text)
-            if pane.not_seen:
-                log = {"": [], ALL_LOGS: ["--log", "."]}.get(self.log_name, ["--log", self.log_name])
-                command = shlex.join(["rltui", "logs", run.run_id, "--grep", f"(?i){re.escape(text)}", *log])
-                self.cockpit.say(f"{pane.not_seen}\nall of it: {command}", "warning")
-        return ""
+        """Search all of the log."""
+        return self.part(LogKeys).search(text) if purpose == "search" else ""
 
     def left(self, purpose: str) -> None:
         """Leaving the search clears it."""
         if purpose == "search":
-            self.in_log(lambda pane: pane.search(""))
+            self.part(LogKeys).clear()
 
     def do_copy(self) -> None:
         """Copy the run's id, or a line of the log."""
@@ -279,8 +274,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
     def do_escape(self) -> None:
         """Clear the search, else go back."""
         pane = self.log_pane
-        if self.tab == "logs" and pane is not None and pane.words:
-            pane.search("")
+        if self.tab == "logs" and pane is not None and pane.sought.pattern:
+            self.part(LogKeys).clear()
         else:
             self.do_back()
 
@@ -292,8 +287,15 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     def open_evidence(self, name: str, line: int) -> None:
         """Open the logs at a line of one; it is shown when it was read."""
-        self._wanted_part = (name, line)
-        self.cockpit.controller.ask_log_part(self.run_id, name, line)
+        self._open_part(name, line, None, NOTHING)
+
+    def open_hit(self, name: str, line: int, offset: int, query: LogQuery) -> None:
+        """The same for a hit of a search, of which is known where it begins."""
+        self._open_part(name, line, offset, query)
+
+    def _open_part(self, name: str, line: int, offset: int | None, query: LogQuery) -> None:
+        self._wanted_part, self._wanted_query = (name, line), query
+        self.cockpit.controller.ask_log_part(self.run_id, name, line, offset)
         self._first_tab = NUMBERS["logs"]  # where this screen has only been made, and does not stand yet
         self.open_tab(NUMBERS["logs"])
         self._expect()
@@ -306,4 +308,4 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         if (part.name, part.line) == self._wanted_part:
             self._wanted_part = None
             self.open_tab(NUMBERS["logs"])
-            self.in_log(lambda pane: pane.show_part(part))
+            self.in_log(lambda pane: pane.show_part(part, self._wanted_query))

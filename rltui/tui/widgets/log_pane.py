@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats, logtext
-from rltui.tui.spans import Line, line, rule
+from rltui.tui.spans import Line, clip, line, rule
 from rltui.tui.views.parts import log_role
 from rltui.tui.widgets.list_pane import ListPane
+from rltui.watch.log_search import LogQuery
 from rltui.watch.snapshots import ALL_LOGS
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot
 
 PAN_CELLS = 16
+NOTHING = LogQuery("")
+"""No search."""
 
 
 class LogPane(ListPane):
@@ -33,7 +36,9 @@ class LogPane(ListPane):
         self._expected = ""
         self._tail: LogSnapshot | None = None
         self._is_tail = False
-        self.words = ""
+        self.sought = NOTHING
+        self.note = ""
+        """What is known of hits beyond these lines."""
         self.hit: int | None = None
         self._pan = 0
         self._hits: list[int] = []
@@ -51,7 +56,7 @@ class LogPane(ListPane):
             self._name, before, self.following = snapshot.log.name, (), True
         self._is_tail = logtext.is_tail(self.lines, snapshot.log.offset)
         gone = logtext.dropped(before, self.lines)
-        self._hits = logtext.hits(self.lines, self.words)
+        self._hits = logtext.hits(self.lines, self.sought)
         self.hit = None if self.hit is None or self.hit < gone else self.hit - gone
         self.top = max(0, self.top - gone)
         self.repaint()
@@ -66,10 +71,10 @@ class LogPane(ListPane):
         self._expected = ""
         self.repaint()
 
-    def show_part(self, part: LogPart) -> None:
-        """Show a piece of a log, with the line that was asked for in its middle."""
+    def show_part(self, part: LogPart, query: LogQuery = NOTHING) -> None:
+        """Show a piece of a log, with the line that was asked for in its middle; it may be a hit of a search."""
         self.part, self.lines, self._expected = part, part.lines, ""
-        self.words, self._hits = "", []
+        self.sought, self._hits = query, logtext.hits(part.lines, query)
         self.following, self._pan = False, 0
         self.hit = min(max(0, part.line - part.first_line), len(part.lines) - 1) if part.lines else None
         self.top, self._reveal = 0, True
@@ -80,7 +85,7 @@ class LogPane(ListPane):
         if self.part is not None:
             self.part, self.hit, self.following = None, None, True
             self.lines = self._tail.lines if self._tail is not None else ()
-            self._hits = logtext.hits(self.lines, self.words)
+            self._hits = logtext.hits(self.lines, self.sought)
             self.repaint()
 
     def build(self) -> Sequence[Line]:
@@ -107,29 +112,34 @@ class LogPane(ListPane):
         super().go_to(index)
         self.repaint()
 
-    def search(self, words: str) -> int:
-        """Mark ``words`` and show the last line with them; the number of lines found comes back."""
-        self.words = words
-        self._hits = logtext.hits(self.lines, words)
+    def search(self, query: LogQuery) -> int:
+        """Mark what a search means and show the last such line; the number of lines found comes back."""
+        self.sought, self.note = query, ""
+        self._hits = logtext.hits(self.lines, query)
         self.hit = None
         self.step(-1, from_line=len(self.lines))
         self.repaint()
         return len(self._hits)
 
     @property
-    def not_seen(self) -> str:
-        """Why a search that found nothing is no answer for the whole log; empty where it is one."""
-        if self._hits or not self.words or not self._is_tail or self.part is not None:
-            return ""
-        return f"only the last {len(self.lines)} lines are searched here, and {self.words!r} is not in them"
+    def is_piece(self) -> bool:
+        """Whether the log has more lines than these."""
+        return self._is_tail or self.part is not None
 
-    def step(self, step: int, from_line: int | None = None) -> None:
-        """Go to the next hit (1) or the one before (-1)."""
+    def step(self, step: int, from_line: int | None = None, around: bool = True) -> bool:
+        """Go to the next hit (1) or the one before (-1); whether there is one."""
         at = from_line if from_line is not None else self.hit if self.hit is not None else self.top
-        self.hit = logtext.next_hit(self._hits, at, step)
-        if self.hit is not None:
+        found = logtext.next_hit(self._hits, at, step, around)
+        if found is not None:
+            self.hit = found
             self.following = False
             self._reveal = True
+            self.repaint()
+        return found is not None
+
+    def tell(self, note: str) -> None:
+        """Say in the head what is known of hits beyond these lines."""
+        self.note = note
         self.repaint()
 
     def pan(self, step: int) -> None:
@@ -147,9 +157,11 @@ class LogPane(ListPane):
         """The rule: which log, what is searched, and whether the end is followed."""
         glyphs = self.glyphs
         left: list[Span] = [(self._title(), "title")]
-        if self.words:
-            left += [(f" {glyphs.dot} ", "dim"), (self.words, "match"), (f" {len(self._hits)} lines", "dim")]
-            if not self._hits and self._is_tail:
+        if self.sought.pattern:
+            words = self.sought.text
+            left += [(f" {glyphs.dot} ", "dim"), (clip(words, 24), "match")]
+            left.append((f" {len(self._hits)} here, {self.note}" if self.note else f" {len(self._hits)} lines", "dim"))
+            if not self._hits and self.is_piece and not self.note:
                 left.append((" in this part", "attention"))
         last = min(len(self.lines), self.top + self.room)
         where = f"{last}/{len(self.lines)}"
@@ -186,7 +198,7 @@ class LogPane(ListPane):
         return line(
             (here, "accent"),
             (number, "dim"),
-            *logtext.marked(shown, self.words, log_role(text), room, self.glyphs.ellipsis),
+            *logtext.marked(shown, self.sought.words, log_role(text), room, self.glyphs.ellipsis),
             selected=self.part is not None and index == self.hit,
         )
 

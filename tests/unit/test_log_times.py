@@ -1,0 +1,87 @@
+"""Where a moment is in a log: found by the times of its lines, in all the forms in which loggers write them."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.relay_client import RelayClient
+from rltui.errors import UsageError
+from rltui.watch.log_times import Clock, moment, place_since, zone_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ZONE = timezone(timedelta(hours=1))
+NEWEST = datetime(2026, 1, 1, 10, 0, tzinfo=ZONE).timestamp()
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[RelayClient]:
+    client = RelayClient(LocalTransport())
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "before_newest_s"),
+    [
+        ("2026-01-01 09:59:00,123 INFO a", 60),
+        ("[2026-01-01T09:58:00] a", 120),
+        ("INFO 12-31 23:00:00 [core.py:12] a", 11 * 3600),
+        ("(EngineCore pid=77) INFO 01-01 09:00:00 a", 3600),
+        ("[rank3]:[E0101 09:00:00.1 ProcessGroupNCCL.cpp:629] a", 3600),
+        ("09:59:59 step 3", 1),
+        ("23:00:00 step 3", 11 * 3600),
+        ("10:00:30 by a clock that runs ahead", -30),
+        ("step 3 took 0.5 s", None),
+        ("version 10:99:99 x", None),
+        ("2026-13-41 10:00:00 x", None),
+        ("x" * 60 + " 09:00:00", None),
+    ],
+)
+def test_what_a_line_says_of_its_time(text: str, before_newest_s: float | None) -> None:
+    clock = Clock(ZONE, NEWEST, NEWEST - 12 * 3600)
+    expected = None if before_newest_s is None else NEWEST - before_newest_s
+    assert clock.read(text) == expected
+    if text[2] == ":":
+        assert Clock(ZONE, NEWEST, NEWEST - 30 * 3600).read(text) is None  # of which of the two days is it?
+
+
+@pytest.mark.parametrize("lines", [10, 60_000])
+def test_the_first_line_since_a_moment_with_its_number(client: RelayClient, tmp_path: Path, lines: int) -> None:
+    began = NEWEST - lines
+    log = tmp_path / "out.log"
+    with log.open("w") as stream:
+        for number in range(lines):
+            at = datetime.fromtimestamp(began + number, ZONE)
+            stream.write(f"{at:%Y-%m-%d %H:%M:%S} step {number}\n  and more of it\n")
+    clock = Clock(ZONE, NEWEST, began)
+    for step in (0, 1, lines // 3, lines - 2, lines - 1):
+        place = place_since(client, str(log), began + step, clock)
+        assert log.read_bytes()[place.offset :].startswith(
+            f"{datetime.fromtimestamp(began + step, ZONE):%Y-%m-%d %H:%M:%S} step {step}\n".encode()
+        )
+        assert place.line == 2 * step + 1
+    assert place_since(client, str(log), NEWEST + 100, clock).offset == log.stat().st_size
+
+
+def test_a_log_without_times_is_refused(client: RelayClient, tmp_path: Path) -> None:
+    (tmp_path / "out.log").write_text("step 1\nstep 2\n")
+    with pytest.raises(UsageError, match="does not say when"):
+        place_since(client, str(tmp_path / "out.log"), 0.0, Clock(ZONE, NEWEST, NEWEST))
+
+
+def test_moments_and_zones(client: RelayClient) -> None:
+    assert moment("10m", 600.0, 1000.0, ZONE) == 400.0
+    assert moment("2026-01-01T10:00", None, 0.0, ZONE) == NEWEST
+    with pytest.raises(UsageError, match="is no time"):
+        moment("yesterday", None, 0.0, ZONE)
+    os.environ["TZ"] = os.environ.get("TZ", "UTC")
+    assert zone_of(client).utcoffset(None) == datetime.fromtimestamp(time.time()).astimezone().utcoffset()
