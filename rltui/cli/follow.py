@@ -9,6 +9,7 @@ from rltui.cli import words
 from rltui.cli.output import print_json, talk
 from rltui.cluster.profile import LOCAL
 from rltui.errors import ClusterError
+from rltui.service.hands_off_switch import goes_on
 
 if TYPE_CHECKING:
     from rltui.service.context import Context
@@ -33,19 +34,9 @@ def follow(context: Context, run_id: str, as_json: bool) -> int:
             speaker.say(f"waiting for {context.name}: {error.message}", error.message)
         else:
             speaker.tell(run)
-            if not run.is_live and run.state != "unknown" and not _goes_on(context, run):
+            if not run.is_live and run.state != "unknown" and not goes_on(context, run):
                 return _ended(run, as_json)
         time.sleep(PERIOD_S if context.name == LOCAL else REMOTE_PERIOD_S)
-
-
-def _goes_on(context: Context, run: RunSummary) -> bool:
-    """Whether hands-off mode has yet to decide what comes after this attempt."""
-    from rltui.onnode.hands_off import DECISION_S
-    from rltui.service.hands_off_switch import told_of
-
-    if run.state in ("finished", "cancelled") or run.end is None or time.time() - run.end.at > DECISION_S:
-        return False
-    return bool(told_of(context, run).get("on"))
 
 
 class _Speaker:

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
+from rltui.onnode.hands_off import DECISION_S
 from rltui.service.cockpit import ActionPreview
 from rltui.service.hands_off_rules import Policy, quiet_s
 
@@ -103,6 +104,13 @@ def told_of(context: Context, run: RunSummary) -> dict[str, Any]:
     """
     found = context.cluster.client.collect(run.path, [rundir.HANDS_OFF], 1 << 16)
     return dict(json.loads(found[0].text or "{}")) if found else {}
+
+
+def goes_on(context: Context, run: RunSummary) -> bool:
+    """Whether hands-off mode has yet to decide what comes after the attempt of ``run`` that ended."""
+    if run.state in ("finished", "cancelled") or run.end is None or time.time() - run.end.at > DECISION_S:
+        return False
+    return bool(told_of(context, run).get("on"))
 
 
 NEEDED = ("msgspec", "yaml", "jinja2")
