@@ -45,10 +45,13 @@ class MetricsFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Checkpoints(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a system keeps its checkpoints, and what is there when one is complete."""
 
-    settings: Annotated[tuple[str, ...], Meta(description="Words of the command that name the folder.")] = ()
-    default: Annotated[str, Meta(description="The folder where no word says so.")] = ""
+    places: Annotated[
+        tuple[str, ...],
+        Meta(description="Folders, with {words} of the command: the first of which all words are there is meant."),
+    ] = ()
+    inside: Annotated[tuple[str, ...], Meta(description="Folders in it that may hold them; empty: itself.")] = ("",)
     folder: Annotated[str, Meta(description="Name of one checkpoint, a regular expression with the group step.")] = ""
-    complete: Annotated[str, Meta(description="A file in the checkpoint that is written last.")] = ""
+    complete: Annotated[tuple[str, ...], Meta(description="Files in a checkpoint that are written last.")] = ()
     tracker: Annotated[
         str, Meta(description="A file beside the checkpoints, written last, that holds the newest complete step.")
     ] = ""

@@ -7,7 +7,7 @@ the job again by itself.
 import glob
 import os
 import re
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 
 class Checkpoint(NamedTuple):
@@ -35,7 +35,7 @@ def newest_checkpoint(
     folder: str,
     marks: Mapping[str, Any],
     files: Callable[[str], Dict[str, str]],
-    names: Callable[[], Sequence[str]],
+    names: Callable[[str], Sequence[str]],
 ) -> Optional[Checkpoint]:
     """The newest complete checkpoint in ``folder``; None where there is none, or nobody can tell.
 
@@ -43,19 +43,38 @@ def newest_checkpoint(
         folder: Where the checkpoints are.
         marks: ``checkpoints`` of the system's dialect.
         files: The texts of files below the folder by their path in it, for a glob.
-        names: What lies in the folder.
+        names: What lies in a folder below it.
     """
-    tracker = marks.get("tracker") or ""
-    if tracker:
+    for inside in marks.get("inside") or [""]:
+        found = _newest_in(folder, inside + "/" if inside else "", marks, files, names)
+        if found is not None:
+            return found
+    return None
+
+
+def _newest_in(
+    folder: str,
+    inside: str,
+    marks: Mapping[str, Any],
+    files: Callable[[str], Dict[str, str]],
+    names: Callable[[str], Sequence[str]],
+) -> Optional[Checkpoint]:
+    if marks.get("tracker"):
+        tracker = inside + marks["tracker"]
         found = files(tracker)
         digits = re.findall(r"\d+", found.get(tracker, ""))
         if found and not digits:
-            return _newest_but_one(folder, marks, names())
+            return _newest_but_one(os.path.join(folder, inside).rstrip("/"), marks, names(inside))
         return Checkpoint(int(digits[-1])) if digits else None
-    complete = files("*/%s" % marks["complete"]) if marks.get("complete") else {}
-    steps = [re.fullmatch(marks["folder"], path.split("/")[0]) for path in complete]
-    newest = max((int(match["step"]) for match in steps if match), default=None)
-    return Checkpoint(newest) if newest is not None else None
+    whole = [_steps_with(inside, name, marks, files) for name in marks.get("complete") or ()]
+    steps = set.intersection(*whole) if whole else set()
+    return Checkpoint(max(steps)) if steps else None
+
+
+def _steps_with(inside: str, name: str, marks: Mapping[str, Any], files: Callable[[str], Dict[str, str]]) -> Set[int]:
+    """Steps of the checkpoints that have the file ``name``."""
+    folders = (path[len(inside) :].split("/")[0] for path in files("%s*/%s" % (inside, name)))
+    return {int(match["step"]) for one in folders for match in [re.fullmatch(marks["folder"], one)] if match}
 
 
 def _newest_but_one(folder: str, marks: Mapping[str, Any], names: Sequence[str]) -> Optional[Checkpoint]:
@@ -90,7 +109,10 @@ def here(told: Dict[str, Any]) -> Dict[str, Any]:
     if not folder or not told.get("passes_words") or not resume.get("possible", True):
         return told
     newest = newest_checkpoint(
-        folder, told["dialect"]["checkpoints"], lambda pattern: _texts(folder, pattern), lambda: _names(folder)
+        folder,
+        told["dialect"]["checkpoints"],
+        lambda pattern: _texts(folder, pattern),
+        lambda inside: _names(os.path.join(folder, inside)),
     )
     return {**told, "words": with_resume(told["words"], resume, newest)} if newest is not None else told
 

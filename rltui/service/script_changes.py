@@ -113,8 +113,8 @@ def newest_checkpoint(context: Context, job: ScriptJob) -> Checkpoint | None:
     def files(pattern: str) -> dict[str, str]:
         return {file.path: file.text or "" for file in client.collect(folder, [pattern], 4096)}
 
-    def names() -> list[str]:
-        return [entry.name for entry in client.list(folder)]
+    def names(inside: str) -> list[str]:
+        return [entry.name for entry in client.list(f"{folder}/{inside}".rstrip("/"))]
 
     return script_resume.newest_checkpoint(folder, told["dialect"]["checkpoints"], files, names)
 

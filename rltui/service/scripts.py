@@ -113,7 +113,13 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     return Prepared(
         job=job,
         text=text,
-        notes=(*notes, *hardware_notes, *_node_notes(shown, hardware.nodes, needs_ray, on_each_node), *import_notes),
+        notes=(
+            *notes,
+            *hardware_notes,
+            *_node_notes(shown, hardware.nodes, needs_ray, on_each_node),
+            *_checkpoint_notes(job),
+            *import_notes,
+        ),
         problems=tuple(problems_of(job)),
         findings=tuple(one for one in report.findings if one.severity in ("error", "warning")) if report else (),
         drawing=report.drawing if report else (),
@@ -166,13 +172,12 @@ def checkpoint_folder(text: str, path: Path, folder: str, words: Sequence[str], 
     values: dict[str, str] = {}
     for command in (*commands, list(words)):
         values.update(_values(command))
-    for setting in marks.settings:
-        if setting in values:
-            return "" if "\0" in values[setting] else values[setting]
-    named_parts = re.findall(r"\{([^}]+)\}", marks.default)
-    if any(part not in values or "\0" in values[part] for part in named_parts):
-        return ""
-    return re.sub(r"\{([^}]+)\}", lambda match: values[match[1]], marks.default)
+    for place in marks.places:
+        named_parts = re.findall(r"\{([^}]+)\}", place)
+        if all(_one_spelling(part) in values for part in named_parts):
+            found = re.sub(r"\{([^}]+)\}", lambda match: values[_one_spelling(match[1])], place)
+            return "" if "\0" in found else found
+    return ""
 
 
 def _commands(text: str, path: Path, folder: str) -> list[list[str]]:
@@ -187,10 +192,15 @@ def _values(command: Sequence[str]) -> Mapping[str, str]:
     for index, word in enumerate(command):
         name, equals, value = word.lstrip("+").partition("=")
         if equals:
-            found[name] = value
+            found[_one_spelling(name)] = value
         elif word.startswith("-") and index + 1 < len(command):
-            found[word] = command[index + 1]
+            found[_one_spelling(word)] = command[index + 1]
     return found
+
+
+def _one_spelling(name: str) -> str:
+    """An option by one of its spellings: many parsers take both ``--output-dir`` and ``--output_dir``."""
+    return name.replace("_", "-") if name.startswith("--") else name
 
 
 def _read(path: Path) -> bytes:
@@ -257,6 +267,13 @@ def _hardware(
 def _starts_one_node(text: str) -> bool:
     """Whether a script starts the processes of the node that it is on, and of no other."""
     return bool(_IS_ONE_OF_MANY.search(text)) and not _STARTS_OTHERS.search(text)
+
+
+def _checkpoint_notes(job: ScriptJob) -> Iterator[str]:
+    """What stands in the way of going on from a checkpoint; nothing where rltui will find it, or never does."""
+    if job.dialect.checkpoints.places and job.dialect.resume.possible and not job.checkpoints:
+        needs = f"; to go on it needs {job.dialect.resume.demands}" if job.dialect.resume.demands else ""
+        yield f"where it keeps its checkpoints is not known{needs}"
 
 
 def _node_notes(text: str, nodes: int, needs_ray: bool, on_each_node: bool) -> Iterator[str]:

@@ -76,6 +76,12 @@ SAID: list[tuple[str, list[str], tuple[int | None, int | None], dict[str, float]
         {"loss": -0.5, "grad_norm": 0.25, "time/total": 4.5},
     ),
     (
+        "openrlhf-flat",
+        ["INFO:openrlhf: ✨ Global step 9: {'policy_loss': -0.5, 'reward': 0.25, 'response_length': 801.0}"],
+        (9, None),
+        {"loss": -0.5, "reward": 0.25},
+    ),
+    (
         "areal",
         ["Epoch 1/2 Step 3/50 Train step 3/100 done.", "│ ppo_actor/task_reward/avg │ 5.0000e-01 │",
          "│ timeperf/rollout          │ 1.2500e+01 │"],
@@ -95,6 +101,7 @@ WRITTEN = {
     "nemo-rl": "uv run python examples/run_grpo_math.py --config grpo.yaml",
     "skyrl": "python -m skyrl_train.entrypoints.main_base generator.inference_engine.num_engines=4",
     "openrlhf": "python3 -m openrlhf.cli.train_ppo_ray --actor.num_gpus_per_node 8",
+    "openrlhf-flat": "python3 -m openrlhf.cli.train_ppo_ray --actor_num_gpus_per_node 8 --vllm_num_engines 4",
     "areal": "python3 -m areal.launcher.slurm examples/gsm8k.py --config grpo.yaml",
 }
 

@@ -126,6 +126,82 @@ def test_resume_appends_the_systems_words_once(tmp_path: Path) -> None:
     assert resumed(job, None) == (job, "starts at step 0: no complete checkpoint was found")
 
 
+# What starts each system, files of a complete checkpoint of step 20 and of a torn one of step 30, and what goes on.
+KEPT = {
+    "verl": (
+        "python3 -m verl.trainer.main_ppo trainer.project_name=p trainer.experiment_name=e",
+        {"checkpoints/p/e/latest_checkpointed_iteration.txt": "20", "checkpoints/p/e/global_step_30/actor/x": ""},
+        ("trainer.resume_mode=auto",),
+    ),
+    "slime": (
+        "python3 train.py --rollout-num-gpus 4 --save /kept",
+        {"/kept/latest_checkpointed_iteration.txt": "20", "/kept/iter_0000030/x": ""},
+        (),
+    ),
+    "prime-rl": (
+        "uv run rl @ rl.toml --output-dir out --run.name mine --ckpt",
+        {f"out/mine/checkpoints/step_{step}/{name}": "\x80\x04bin" for step, name in (
+            (20, "trainer/.metadata"), (20, "orchestrator/progress.pt"), (30, "orchestrator/progress.pt"))},
+        ("--resume",),
+    ),
+    "open-instruct": (
+        "python open_instruct/grpo_fast.py --vllm_num_engines 4 --checkpoint_state_dir kept",
+        {"kept/latest": "global_step20", "kept/global_step30/x": ""},
+        (),
+    ),
+    "nemo-rl": (
+        "uv run python examples/run_grpo_math.py checkpointing.checkpoint_dir=kept",
+        {"kept/step_20/training_info.json": "{}", "kept/tmp_step_30/training_info.json": "{}"},
+        (),
+    ),
+    "skyrl": (
+        "python -m skyrl_train.entrypoints.main_base trainer.ckpt_path=kept",
+        {"kept/latest_ckpt_global_step.txt": "20", "kept/global_step_30/trainer_state.pt": ""},
+        ("trainer.resume_mode=latest",),
+    ),
+    "openrlhf": (
+        "python3 -m openrlhf.cli.train_ppo_ray --ckpt.path kept",
+        {"kept/_actor/latest": "global_step20", "kept/_critic/latest": "global_step30"},
+        ("--ckpt.load_enable",),
+    ),
+    "openrlhf-flat": (
+        "python3 -m openrlhf.cli.train_sft --pretrain m --ckpt_path kept",
+        {"kept/latest": "global_step20", "kept/global_step30/x": ""},
+        ("--load_checkpoint",),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_each_system_goes_on_from_its_newest_complete_checkpoint_by_its_own_words(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, files, words = KEPT[name]
+    monkeypatch.chdir(tmp_path)
+    local = Profile(name="local")
+    text = f'{command.replace("/kept", f"{tmp_path}/kept")} "$@"\n'
+    job = prepared(tmp_path, text, local, nodes=1, gpus_per_node=8, anyway=True).job
+    assert job.dialect.name == name
+    assert newest_checkpoint(Context(), job) is None
+    for path, content in files.items():
+        place = tmp_path / path.removeprefix("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content.encode("latin-1"))
+    newest = newest_checkpoint(Context(), job)
+    assert newest == Checkpoint(step=20)
+    again, said = resumed(job, newest)
+    assert (again.words, "goes on from step 20" in said) == (words, True)
+    assert tuple(here(msgspec.to_builtins(job))["words"]) == words
+
+
+def test_a_system_that_makes_its_folder_anew_says_what_it_needs(tmp_path: Path) -> None:
+    notes = prepared(tmp_path, 'uv run rl @ rl.toml "$@"\n', nodes=1, gpus_per_node=8).notes
+    assert any("--run.name in the command" in note for note in notes)
+    named = prepared(tmp_path, 'uv run rl @ rl.toml --run.name a "$@"\n', nodes=1, gpus_per_node=8)
+    assert named.job.checkpoints == "outputs/a/checkpoints"
+    assert not any("--run.name" in note for note in named.notes)
+
+
 def test_a_torn_tracker_is_gone_around_by_naming_the_newest_checkpoint_that_is_surely_complete(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     for step in (5, 10, 15):
