@@ -60,7 +60,10 @@ class Checkpoints(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Resume(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a run goes on from its newest checkpoint."""
 
-    words: Annotated[tuple[str, ...], Meta(description="Words to append; none where it goes on by itself.")] = ()
+    words: Annotated[
+        tuple[str, ...],
+        Meta(description="Words to append, with {checkpoints} for their folder; none where it goes on by itself."),
+    ] = ()
     words_at: Annotated[
         tuple[str, ...],
         Meta(description="Words for one checkpoint by its {folder}, where the file that tells the newest is torn."),

@@ -17,11 +17,13 @@ class Checkpoint(NamedTuple):
         step: Its step.
         torn: The file that should tell which is the newest, and does not; empty: it does, or there is no such file.
         folder: Where it is, if ``torn``.
+        place: The folder of all checkpoints.
     """
 
     step: int
     torn: str = ""
     folder: str = ""
+    place: str = ""
 
 
 def folder_of(told: Mapping[str, Any]) -> str:
@@ -48,7 +50,7 @@ def newest_checkpoint(
     for inside in marks.get("inside") or [""]:
         found = _newest_in(folder, inside + "/" if inside else "", marks, files, names)
         if found is not None:
-            return found
+            return found._replace(place=folder)
     return None
 
 
@@ -89,7 +91,7 @@ def _newest_but_one(folder: str, marks: Mapping[str, Any], names: Sequence[str])
 def resume_words(resume: Mapping[str, Any], newest: Checkpoint) -> List[str]:
     """The words by which the system goes on from ``newest``; none where it does so by itself, or cannot."""
     if not newest.torn:
-        return list(resume.get("words") or ())
+        return [word.replace("{checkpoints}", newest.place) for word in resume.get("words") or ()]
     return [word.format(folder=newest.folder) for word in resume.get("words_at") or ()]
 
 
