@@ -138,6 +138,11 @@ def needs_run(context: KeyContext) -> str:
     return "" if context.run_state else "no run is selected"
 
 
+def needs_marks(context: KeyContext) -> str:
+    """Off where fewer than two runs are marked."""
+    return "" if context.num_marked > 1 else "mark two runs or more: space marks"
+
+
 def needs_one_run(context: KeyContext) -> str:
     """Off where no run is selected, and where several are marked."""
     marked = f"it is for one run, and {context.num_marked} are marked: esc takes the marks away"

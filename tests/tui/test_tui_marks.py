@@ -67,3 +67,12 @@ async def test_marks_follow_what_is_shown_and_keys_of_one_run_say_so() -> None:
         assert "it is for one run, and 1 are marked" in notices(pilot)
         await press(pilot, "*")
         assert not pilot.app.screen.marked
+
+
+async def test_marked_runs_are_compared_and_one_is_not() -> None:
+    async with cockpit(FakeCockpit()) as pilot:
+        await enter(pilot, " =")
+        await until(pilot, lambda: "mark two runs or more" in notices(pilot), "the reason")
+        await enter(pilot, " =")
+        await until(pilot, lambda: getattr(pilot.app.screen, "command", None) is not None, "the comparison")
+        assert pilot.app.screen.command.words == ("compare", FIRST, SECOND)

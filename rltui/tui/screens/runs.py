@@ -79,6 +79,7 @@ KEYS = keys.KeyTable(
                     "mark", ("space",), "mark", "Mark the run: c, r and f are for all marked ones.", 0, keys.needs_run
                 ),
                 keys.Key("mark_all", ("*",), "mark all", "Mark all runs that are shown, or none.", 0, keys.needs_run),
+                keys.Key("compare", ("=",), "compare", "Compare the marked runs.", 0, keys.needs_marks),
                 keys.Key("copy", ("y",), "copy", "Copy the id of the selected run.", 0, keys.needs_run),
             ),
         ),
@@ -347,6 +348,10 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
     def do_answer(self) -> None:
         """Answer the cluster that needs somebody."""
         self.cockpit.controller.connect(self.cockpit.pictures.needs_you)
+
+    def do_compare(self) -> None:
+        """Show the marked runs side by side."""
+        self.cockpit.open("output", ("compare", *self.table.marked), False)
 
     def do_copy(self) -> None:
         """Copy the run's id."""
