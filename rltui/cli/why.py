@@ -25,7 +25,9 @@ NOTHING_FOUND = "No known cause of failure is in there."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("run", nargs="?", metavar="RUN", help="id, unique prefix of one, or a layout's name")
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="id, unique prefix of one, a layout's name, or the path of a log"
+    )
     parser.add_argument(
         "--log", nargs="+", metavar="FILE", help="logs from anywhere instead of a run's; gzip too, - is standard input"
     )
@@ -37,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
     """Say why it died; exits with 0 where nothing was found and 1 where something was."""
     if bool(options.run) == bool(options.log):
         raise UsageError("Name a run or give logs.", "rltui why RUN, or rltui why --log FILE…")
-    said = _of_logs(options.log) if options.log else _of_run(options.run, options.attempt)
+    logs = options.log or ([options.run] if Path(options.run).is_file() else [])
+    said = _of_logs(logs) if logs else _of_run(options.run, options.attempt)
     findings = said.findings
     _print(said, as_json=options.json)
     return 1 if findings.diagnoses else 0

@@ -71,6 +71,11 @@ def wait(rank: int, op: str) -> str:
         ("WARNING 11-24 [utils.py:3] Found ulimit of 20000 and failed to raise it. This can cause fd limit errors like "
          "`OSError: [Errno 24] Too many open files`.", []),
         ("OSError: [Errno 24] Too many open files: the workers can cause that", ["too_many_open_files"]),
+        ("[2026-11-24 09:28:45,451 I 18996 18996] core_worker_shutdown_executor.cc:152: Executing worker exit: "
+         "SYSTEM_ERROR - Worker exits unexpectedly by a signal. SystemExit is raised (sys.exit is called). Exit code: "
+         "1. The process receives a SIGTERM. (timeout: -1ms)", []),
+        ("Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2.",
+         ["ray_actor_died"]),
         ("Set expandable_segments to avoid torch.OutOfMemoryError: CUDA out of memory.", []),
         (traceback("m.py:forward:x = self.up(x)"), ["cuda_oom_fwd_bwd"]),
         ("(autoscaler) Error: No available node types can fulfill resource request {'node:10.0.0.1': 0.001}.", []),

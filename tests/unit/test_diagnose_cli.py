@@ -44,6 +44,11 @@ def test_something_found_is_exit_1_and_json_on_stdout(log: Path) -> None:
     assert diagnosis["evidence"][0]["line"] == 2
 
 
+def test_a_path_in_place_of_a_run_is_read_as_a_log(log: Path) -> None:
+    done = rltui("why", str(log), "--json")
+    assert (done.returncode, json.loads(done.stdout)["diagnoses"][0]["id"]) == (1, "engine_kv_no_blocks")
+
+
 def test_people_get_no_escapes(log: Path) -> None:
     done = rltui("why", "--log", str(log))
     assert b"\x1b" not in done.stdout + done.stderr

@@ -161,9 +161,8 @@ CAUSES = (
                     r"local raylet died|raylet is terminated",
                 ),
                 confidence=0.7,
-                unless=r"killed by `?ray\.kill|INTENDED_(?:USER_|SYSTEM_)?EXIT|all references to the actor were "
-                r"removed|"
-                r"^\s*except |owner has exited",
+                unless=r"killed by `?ray\.kill|The process receives a SIGTERM|INTENDED_(?:USER_|SYSTEM_)?EXIT|"
+                r"all references to the actor were removed|^\s*except |owner has exited",
             ),
             *worded(
                 ("ray died", r"Ray died \(exit code"),
