@@ -287,9 +287,9 @@ class Run:
     def search(self, pattern: str, log: str = rundir.OUT_LOG) -> Iterator[LogHit]:
         """Lines of a whole log of the newest attempt with a regular expression, searched where the log lies."""
         from rltui.service.describe import attempt_path
-        from rltui.watch.log_search import search_log
+        from rltui.watch.log_search import LogQuery, search_log
 
-        for piece in search_log(self._client, attempt_path(self.summary), log, pattern):
+        for piece in search_log(self._client, attempt_path(self.summary), log, LogQuery(pattern)):
             yield from piece.hits
 
     def cancel(self) -> str:

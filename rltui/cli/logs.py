@@ -15,7 +15,7 @@ from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import attempt_path
 from rltui.service.run_filter import span_s
 from rltui.watch.attempt_logs import RAY_LOGS, log_files
-from rltui.watch.log_search import LEVELS, ROLES, pattern_of, search_log
+from rltui.watch.log_search import LEVELS, ROLES, LogQuery, query_of, search_log
 from rltui.watch.log_times import Clock, moment, place_since, zone_of
 from rltui.watch.logs import LogReader
 
@@ -56,9 +56,9 @@ def run(options: argparse.Namespace) -> int:
     """Print the log, freed of control characters."""
     with open_clusters(options.cluster) as clusters:
         context, summary = clusters.find(options.run)
-        pattern = pattern_of(options.grep, options.level, options.rank, options.role)
-        if pattern is not None or options.since:
-            return _grep(context, summary, options, pattern)
+        query = query_of(options.grep, options.level, options.rank, options.role)
+        if query is not None or options.since:
+            return _grep(context, summary, options, query)
         if options.log or options.node:
             raise UsageError(
                 "--log and --node choose what is searched.", "Add --grep, --level, --rank, --role or --since."
@@ -81,21 +81,21 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _grep(context: Context, run: RunSummary, options: argparse.Namespace, pattern: str | None) -> int:
-    """Print what is found as it is found, of no pattern every line; 1 where nothing is, as grep has it."""
+def _grep(context: Context, run: RunSummary, options: argparse.Namespace, query: LogQuery | None) -> int:
+    """Print what is found as it is found, of no query every line; 1 where nothing is, as grep has it."""
     client, path = context.cluster.client, attempt_path(run)
     names = _chosen(client, path, options.log, options.node) if options.log or options.node else [_own(client, path)]
     several, any_found = len(names) > 1, False
     for name in names:
         start = _since(client, f"{path}/{name}", run, options.since) if options.since else None
-        for piece in search_log(client, path, name, pattern or "", start):
+        for piece in search_log(client, path, name, query or LogQuery(""), start):
             any_found = any_found or bool(piece.hits)
             if options.json:  # an object a line: what is found may be more than fits into memory
                 about = {"schema": 1, "run_id": run.run_id}
                 print_lines(msgspec.json.encode({**about, **msgspec.to_builtins(hit)}).decode() for hit in piece.hits)
             else:
                 place = "{hit.log}:" if several else ""
-                place += "" if pattern is None else "{hit.line}: "
+                place += "" if query is None else "{hit.line}: "
                 print_lines([place.format(hit=hit) + hit.text for hit in piece.hits])
     return 0 if any_found else 1
 

@@ -100,7 +100,7 @@ class RelayClient:
                 raise
             return self._read_many(ranges)
 
-    def search(self, path: str, pattern: str, offset: int, limit: int, hits: int) -> Found:
+    def search(self, path: str, pattern: str, offset: int, limit: int, hits: int, anchors: Sequence[str] = ()) -> Found:
         """Lines of a regular file in which the regular expression ``pattern`` is found, on the cluster's side.
 
         Args:
@@ -109,8 +109,10 @@ class RelayClient:
             offset: Where to begin: the start of a line.
             limit: Bytes to look at, about.
             hits: Lines to find at most.
+            anchors: Every line that the pattern finds has one of these, as it stands; none: nobody knows.
         """
         fields = {"path": path, "pattern": pattern, "offset": offset, "limit": limit, "hits": hits}
+        fields |= {"anchors": list(anchors)} if anchors else {}
         answer = self._ask("search", fields)
         found = tuple((number, at, unpack(data, packed, MAX_DATA)) for number, at, data, packed in answer["hits"])
         return Found(found, answer["offset"], answer["lines"], answer["size"])

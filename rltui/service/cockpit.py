@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter
     from rltui.diagnose.verdicts import Safety
     from rltui.service.herald import Event
-    from rltui.watch.log_search import Searched
+    from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
 
@@ -189,7 +189,7 @@ class Cockpit(Protocol):
             RltuiError: The run or the log is not there.
         """
 
-    def search_log(self, run_id: str, name: str, pattern: str) -> Iterator[Searched]:
+    def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
         """Search a whole log of the newest attempt, piece by piece.
 
         Raises:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.context import Context
     from rltui.service.herald import Event
-    from rltui.watch.log_search import Searched
+    from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary
 
 PATIENCE_S = 1.0
@@ -78,11 +78,11 @@ class LiveCockpit:
         client = self._clusters.context(row.reader).cluster.client
         return read_part(client, actions.attempt_path(row), name, line, offset)
 
-    def search_log(self, run_id: str, name: str, pattern: str) -> Iterator[Searched]:
+    def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
         """Search a whole log, piece by piece."""
         row = self._row(run_id)
         client = self._clusters.context(row.reader).cluster.client
-        return search_log(client, actions.attempt_path(row), name, pattern)
+        return search_log(client, actions.attempt_path(row), name, query)
 
     def presets(self) -> tuple[PresetSummary, ...]:
         """The presets that can be launched, and the scripts of this folder."""

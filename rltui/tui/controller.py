@@ -144,7 +144,7 @@ class Controller:
         def call() -> messages.LogSearched:
             found: deque[tuple[int, int]] = deque(maxlen=MOST_HITS)
             share = 1.0
-            for piece in self._cockpit.search_log(run_id, name, query.pattern):
+            for piece in self._cockpit.search_log(run_id, name, query):
                 found.extend((hit.line, hit.offset) for hit in piece.hits)
                 share = piece.offset / piece.size if piece.size else 1.0
                 if self._searched is not query or self._stopped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.errors import UsageError
 from rltui.watch.owners import ROLE_LETTERS, ROLE_NAMES
@@ -23,7 +23,7 @@ PIECE_BYTES = 64 << 20
 HITS_AT_ONCE = 1000
 
 
-_GLOG, _RAYS = r"(?:^|[ \[]){}\d{{4}} \d\d:\d\d", r",\d+ {} \d+ \d+\]"
+_GLOG, _RAYS = r"(?:^|[ \[]){}\d{{4}} \d\d:\d\d", r",\d+ {} \d+ \d+\].*\.cc:"
 _ERROR = (
     r"\b(?:ERROR|CRITICAL|FATAL)\b",
     r"\b[A-Z]\w*(?:Error|Exception)\b",
@@ -35,6 +35,10 @@ LEVELS = {"error": "|".join(_ERROR), "warning": "|".join((*_ERROR, *_WARNING))}
 """How Python's logging, exceptions, glog (torch's C++, NCCL's watchdog) and Ray's own processes word that a line is at
 least so serious."""
 
+_ERROR_ANCHORS = ("ERROR", "CRITICAL", "FATAL", "Error", "Exception", ".cc:", "E0", "E1", "F0", "F1")
+_WARNING_ANCHORS = ("WARN", "Warning", "W0", "W1")
+ANCHORS = {"error": _ERROR_ANCHORS, "warning": (*_ERROR_ANCHORS, *_WARNING_ANCHORS)}
+"""Each line of a level has one of these: glog's months begin with 0 or 1. None is of letters that lines are full of."""
 
 ROLES = {
     name: tuple(part for part, letter in ROLE_LETTERS if ROLE_NAMES[letter] == name) for name in ROLE_NAMES.values()
@@ -44,10 +48,23 @@ ROLES = {
 ROLES["engine"] += ("worker_tp", "worker_dp", "apiserver")  # vLLM's own
 
 
-def pattern_of(
+class LogQuery(Struct, frozen=True):
+    """What lines are meant when a log is searched."""
+
+    pattern: str
+    """A regular expression that they have; empty: no line is meant."""
+    anchors: tuple[str, ...] = ()
+    """Each of them has one of these; none: nobody knows."""
+    words: str = ""
+    """What to point out in them."""
+    text: str = ""
+    """As it was typed."""
+
+
+def query_of(
     grep: str | None = None, level: str | None = None, rank: int | None = None, role: str | None = None
-) -> str | None:
-    """One pattern for lines that have all of it; None where nothing is wanted.
+) -> LogQuery | None:
+    """What lines that have all of it have in common; None where nothing is wanted.
 
     Args:
         grep: A regular expression.
@@ -64,16 +81,15 @@ def pattern_of(
         parts.append(rf"(?i:\([^()]*(?:{'|'.join(ROLES[role])})[^()]*\bpid=)")
     if not parts:
         return None
-    return parts[0] if len(parts) == 1 else "^" + "".join(f"(?=.*(?:{part}))" for part in parts)
+    pattern = parts[0] if len(parts) == 1 else "^" + "".join(f"(?=.*(?:{part}))" for part in parts)
+    return LogQuery(pattern, _anchors(grep, level, role))
 
 
-class LogQuery(Struct, frozen=True):
-    """What somebody typed to search a log: the pattern of lines that are meant, and the words to point out in them."""
-
-    pattern: str
-    words: str = ""
-    text: str = ""
-    """As it was typed."""
+def _anchors(grep: str | None, level: str | None, role: str | None) -> tuple[str, ...]:
+    """What each such line has one of, as it stands; none where only a pattern can tell."""
+    if grep and re.escape(grep).replace(r"\ ", " ").replace(r"\-", "-") == grep:
+        return (grep,)
+    return ANCHORS[level] if level else ("pid=",) if role else ()
 
 
 def read_query(text: str) -> LogQuery:
@@ -95,12 +111,12 @@ def read_query(text: str) -> LogQuery:
     rank = chosen.get("rank")
     if rank is not None and not rank.isdigit():
         raise UsageError(f"{rank!r} is no rank.", "A number: rank:3")
-    pattern = pattern_of(grep, chosen.get("level"), int(rank) if rank else None, chosen.get("role"))
+    query = query_of(grep, chosen.get("level"), int(rank) if rank else None, chosen.get("role")) or LogQuery("")
     try:
-        re.compile(pattern or "")
+        re.compile(query.pattern)
     except re.error as error:
         raise UsageError(f"The pattern cannot be read: {error}.") from error
-    return LogQuery(pattern or "", words, text)
+    return structs.replace(query, words=words, text=text)
 
 
 _FILTER = re.compile(r"(level|rank|role):(\S*)(?:\s|$)")
@@ -124,7 +140,7 @@ class Searched(Struct, frozen=True):
 
 
 def search_log(
-    client: RelayClient, attempt: str, name: str, pattern: str, start: Place | None = None
+    client: RelayClient, attempt: str, name: str, query: LogQuery, start: Place | None = None
 ) -> Iterator[Searched]:
     """Search the log ``name`` (a path below ``attempt``) from ``start`` to where it ends now, piece by piece.
 
@@ -135,7 +151,7 @@ def search_log(
     end: int | None = None
     while end is None or offset < end:
         limit = PIECE_BYTES if end is None else min(PIECE_BYTES, end - offset)
-        found = client.search(f"{attempt}/{name}", pattern, offset, limit, HITS_AT_ONCE)
+        found = client.search(f"{attempt}/{name}", query.pattern, offset, limit, HITS_AT_ONCE, query.anchors)
         end = found.size if end is None else end
         hits = tuple(LogHit(name, line + number, at, plain_line(text)) for number, at, text in found.hits)
         yield Searched(hits, found.offset, end)

@@ -17,7 +17,7 @@ from canned_runs import NOW, RUNS, log_lines, snapshot, summary
 from rltui.cluster.jobs import JobSnapshot
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
-from rltui.watch.log_search import LogHit, Searched
+from rltui.watch.log_search import LogHit, LogQuery, Searched
 from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot, RunsSnapshot, RunSummary
 
 JOBS = tuple(
@@ -106,10 +106,10 @@ class FakeCockpit:
         first = max(1, line - 500)
         return LogPart(name=name, line=line, first_line=first, lines=lines[first - 1 : line + 1500])
 
-    def search_log(self, run_id: str, name: str, pattern: str) -> Iterator[Searched]:
-        self._called("search_log", run_id, name, pattern)
+    def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
+        self._called("search_log", run_id, name, query.pattern)
         lines = log_lines(2000)
-        hits = [(number, text) for number, text in enumerate(lines, 1) if re.search(pattern, text)]
+        hits = [(number, text) for number, text in enumerate(lines, 1) if re.search(query.pattern, text)]
         half = len(hits) // 2
         for found, offset in ((hits[:half], 500), (hits[half:], 1000)):
             yield Searched(tuple(LogHit(name, number, 100 * number, text) for number, text in found), offset, 1000)

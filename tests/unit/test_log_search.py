@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from rltui.cli import logs
@@ -33,7 +35,7 @@ def client() -> Iterator[RelayClient]:
 
 
 def found(client: RelayClient, folder: Path, pattern: str) -> list[tuple[int, str]]:
-    pieces = log_search.search_log(client, str(folder), "out.log", pattern)
+    pieces = log_search.search_log(client, str(folder), "out.log", log_search.LogQuery(pattern))
     return [(hit.line, hit.text) for piece in pieces for hit in piece.hits]
 
 
@@ -142,7 +144,7 @@ SERIOUS = {
     "[2026-11-23 10:00:00,123 E 77 78] (raylet) node_manager.cc: a worker died": "error",
     "2026-11-23 WARNING utils.py: slow": "warning",
     "x.py:3: UserWarning: unused": "warning",
-    "[2026-11-23 10:00:00,123 W 77 78] (raylet) memory is low": "warning",
+    "[2026-11-23 10:00:00,123 W 77 78] (raylet) memory_monitor.cc:99: memory is low": "warning",
     "INFO 11-23 errors so far: 0": "",
     "step 12 error_rate 0.1, ERRORS none": "",
     "prefers E1123 as a name": "",
@@ -183,7 +185,7 @@ def test_a_line_of_many_blocks_is_cut_and_the_next_one_is_found(
 def test_a_piece_is_read_around_a_hit_without_what_comes_before(client: RelayClient, tmp_path: Path) -> None:
     lines = [f"line {number} {'needle' if number % 7000 == 0 else ''}".rstrip() for number in range(1, 60_001)]
     (tmp_path / "out.log").write_text("\n".join(lines) + "\n")
-    pieces = log_search.search_log(client, str(tmp_path), "out.log", "needle")
+    pieces = log_search.search_log(client, str(tmp_path), "out.log", log_search.LogQuery("needle"))
     hits = [hit for piece in pieces for hit in piece.hits]
     for hit in hits:
         part = log_part.read_part(client, str(tmp_path), "out.log", hit.line, hit.offset)
@@ -224,3 +226,29 @@ def test_what_is_typed_means_these_lines(text: str, line: str, found: bool | Non
 def test_what_cannot_be_read_is_said(text: str) -> None:
     with pytest.raises(UsageError):
         log_search.read_query(text)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        log_search.query_of(level="error"),
+        log_search.query_of(level="warning"),
+        log_search.query_of(level="error", rank=3),
+        log_search.query_of(grep=r"raylet\) memory", level="warning"),
+        log_search.query_of(grep="died", level="error"),
+        log_search.query_of(role="engine"),
+        log_search.query_of(grep="reward"),
+    ],
+    ids=lambda query: query.pattern[:30],
+)
+def test_anchors_change_nothing_but_the_time(client: RelayClient, tmp_path: Path, query: log_search.LogQuery) -> None:
+    assert query.anchors
+    rows = [*SERIOUS, "(EngineCore pid=77) ERROR reward died", "", "reward at 612 W of E0 F1", "café reward"]
+    (tmp_path / "out.log").write_text("\n".join(random.Random(7).choices(rows, k=5000)))
+    plain = msgspec.structs.replace(query, anchors=())
+    told = [
+        [(hit.line, hit.offset, hit.text) for piece in log_search.search_log(client, str(tmp_path), "out.log", one)
+         for hit in piece.hits]
+        for one in (query, plain)
+    ]  # fmt: skip
+    assert told[0] == told[1] != []
