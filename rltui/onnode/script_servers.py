@@ -38,16 +38,16 @@ COUNTERS = {
     "num_running_reqs": "running",
     "num_requests_waiting": "waiting",
     "num_queue_reqs": "waiting",
-    "kv_cache_usage_perc": "kv",
-    "gpu_cache_usage_perc": "kv",
-    "token_usage": "kv",
-    "num_preemptions_total": "preempted",
+    "kv_cache_usage_perc": "kv_cache_usage",
+    "gpu_cache_usage_perc": "kv_cache_usage",
+    "token_usage": "kv_cache_usage",
+    "num_preemptions_total": "preemptions_total",
     "generation_tokens_total": "tokens",
 }
 """Names of vLLM and SGLang, without what is before their colon (https://docs.vllm.ai/en/latest/usage/metrics.html,
 https://docs.sglang.io/references/production_metrics.html), and ours."""
 
-SHARES = frozenset({"kv"})
+SHARES = frozenset({"kv_cache_usage"})
 """These are shares of one engine: of several lines about it the largest counts; of others the sum does."""
 
 _COUNTER = re.compile(r"^(?:vllm|sglang)[:_](\w+?)(?:\{([^}]*)\})? ([-+.\deE]+)", re.M)
@@ -268,7 +268,7 @@ class ScriptServers:
             self._rows[server] = [self._row(server, label, said) for label, said in found.items()]
         elif server in self._rows:  # it has spoken before
             self._rows[server] = [
-                {"name": row["name"], "pid": server.pid, "silent": True} for row in self._rows[server]
+                {"name": row["name"], "pid": server.pid, "is_silent": True} for row in self._rows[server]
             ]
         elif text is not None:
             self._refused[server] = self._refused.get(server, 0) + 1
@@ -282,5 +282,5 @@ class ScriptServers:
             before = self._tokens.get((server, label))
             self._tokens[server, label] = (now, said["tokens"])
             if before is not None and said["tokens"] >= before[1]:
-                row["tok_s"] = round((said["tokens"] - before[1]) / max(now - before[0], 1e-3), 1)
+                row["tokens_per_second"] = round((said["tokens"] - before[1]) / max(now - before[0], 1e-3), 1)
         return row

@@ -111,8 +111,8 @@ def _engine_records(host: HostSnapshot, read: Sequence[SamplerLine]) -> Iterator
                 name=f"engine {engine.name} of {host.host}",
                 running=running,
                 waiting=waiting,
-                kv_share=_mean(one.kv for one in said),
-                tokens_per_second=_mean(one.tok_s for one in said),
+                kv_share=_mean(one.kv_cache_usage for one in said),
+                tokens_per_second=_mean(one.tokens_per_second for one in said),
             )
 
 

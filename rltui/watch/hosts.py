@@ -51,19 +51,6 @@ class ProcessLine(Struct, frozen=True):
     state_s: float = 0.0
 
 
-class EngineLine(Struct, frozen=True):
-    """One engine in a slow line of the sampler; what is None it does not tell."""
-
-    name: str
-    pid: int = 0
-    running: float | None = None
-    waiting: float | None = None
-    kv: float | None = None
-    preempted: float | None = None
-    tok_s: float | None = None
-    silent: bool = False
-
-
 class SamplerLine(Struct, frozen=True):
     """One line of the sampler."""
 
@@ -74,7 +61,7 @@ class SamplerLine(Struct, frozen=True):
     mem: tuple[float, float] = (0.0, 0.0)
     gpus: tuple[GpuLine, ...] = ()
     procs: tuple[ProcessLine, ...] | None = None
-    engines: tuple[EngineLine, ...] | None = None
+    engines: tuple[EngineSample, ...] | None = None
 
 
 class HostState:
@@ -136,20 +123,7 @@ class HostState:
                 )
                 for one in line.procs
             )
-            self._engines = tuple(_engine(one) for one in line.engines or ())
-
-
-def _engine(line: EngineLine) -> EngineSample:
-    return EngineSample(
-        name=line.name,
-        pid=line.pid,
-        running=line.running,
-        waiting=line.waiting,
-        kv_cache_usage=line.kv,
-        preemptions_total=line.preempted,
-        tokens_per_second=line.tok_s,
-        is_silent=line.silent,
-    )
+            self._engines = line.engines or ()
 
 
 def merge_gpu(before: GpuSample | None, line: GpuLine) -> GpuSample:

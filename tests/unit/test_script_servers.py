@@ -85,12 +85,12 @@ def seen(*started: subprocess.Popen[str]) -> list[tuple[int, processes.Stat]]:
 
 def test_counters_of_both_engines_are_understood() -> None:
     assert counters(VLLM) == {
-        "0": {"running": 4.0, "waiting": 3.0, "kv": 0.25, "preempted": 2.0, "tokens": 1500.0},
-        "1": {"running": 1.0, "kv": 0.5},
+        "0": {"running": 4.0, "waiting": 3.0, "kv_cache_usage": 0.25, "preemptions_total": 2.0, "tokens": 1500.0},
+        "1": {"running": 1.0, "kv_cache_usage": 0.5},
     }
-    assert counters(SGLANG) == {"": {"running": 7.0, "waiting": 0.0, "kv": 0.61}}
+    assert counters(SGLANG) == {"": {"running": 7.0, "waiting": 0.0, "kv_cache_usage": 0.61}}
     assert counters(SGLANG.replace("sglang:", "sglang_")) == counters(SGLANG)
-    assert counters("vllm:gpu_cache_usage_perc 1.0\n") == {"": {"kv": 1.0}}
+    assert counters("vllm:gpu_cache_usage_perc 1.0\n") == {"": {"kv_cache_usage": 1.0}}
     for text in ("", "<html>vllm:num_requests_running</html>", "vllm:num_requests_running{x=} e\n", "ray_x 1\n"):
         assert not any(counters(text).values())
 
@@ -151,14 +151,21 @@ def test_what_engines_say_grows_old_and_goes_with_them(
     watch.ask_all()
     assert watch.engines is not None
     first, second = watch.engines
-    assert first.pop("tok_s") > 0
-    expected = {"name": str(http), "pid": server.pid, "running": 4.0, "waiting": 3.0, "kv": 0.25, "preempted": 2.0}
+    assert first.pop("tokens_per_second") > 0
+    expected = {
+        "name": str(http),
+        "pid": server.pid,
+        "running": 4.0,
+        "waiting": 3.0,
+        "kv_cache_usage": 0.25,
+        "preemptions_total": 2.0,
+    }
     assert (first, second["name"]) == (expected, f"{http}/1")
     assert all(str(silent) not in row["name"] for row in watch.engines)
 
     server.send_signal(signal.SIGSTOP)
     watch.ask_all()
-    assert watch.engines[0] == {"name": str(http), "pid": server.pid, "silent": True}
+    assert watch.engines[0] == {"name": str(http), "pid": server.pid, "is_silent": True}
     server.send_signal(signal.SIGCONT)
     watch.ask_all()
     assert watch.engines[0]["running"] == 4.0

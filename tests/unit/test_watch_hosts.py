@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from typing import TYPE_CHECKING, Any
@@ -128,3 +129,21 @@ def test_a_rotated_file_goes_on(client: RelayClient, tmp_path: Path) -> None:
     follow(client, reader.followers())
     [host] = reader.snapshots()
     assert (host.taken_at, host.gpus[0].name, host.gpu_history) == (2.0, "H100", ((90.0, 5.0),))
+
+
+def test_engines_are_as_the_sampler_last_said_and_their_names_are_harmless() -> None:
+    state = HostState()
+    state.take(
+        [
+            json.dumps(
+                line(1.0, procs=[], engines=[{"name": "80\x1b[2J00", "running": 3.0, "kv_cache_usage": 0.5}])
+            ).encode()
+        ]
+    )
+    state.take([json.dumps(line(2.0)).encode()])
+    host = state.snapshot()
+    assert host is not None
+    (engine,) = host.engines
+    assert (engine.name, engine.running, engine.waiting, engine.kv_cache_usage) == ("8000", 3.0, None, 0.5)
+    state.take([json.dumps(line(3.0, procs=[], engines=[])).encode()])
+    assert (state.snapshot() or host).engines == ()
