@@ -63,7 +63,7 @@ def _with_engines(picture: RunSnapshot) -> list[HostSnapshot]:
 
 def _engine_words(engine: EngineSample) -> str:
     if engine.is_silent:
-        return "does not answer"
+        return f"has not answered for {engine.silent_s:.0f} s"
     told = (
         (engine.running, "running", 1.0, ""),
         (engine.waiting, "waiting", 1.0, ""),

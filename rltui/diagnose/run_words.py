@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rltui.diagnose.recent import EngineCounters, GpuRecord, Recent, Step
+from rltui.diagnose.recent import EngineCounters, GpuRecord, Recent, Step, Symptom
 from rltui.diagnose.silent_rules import silent_symptoms
 from rltui.diagnose.slow_rules import slow_symptoms
 from rltui.onnode import rundir
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rltui.cluster.jobs import JobSnapshot
-    from rltui.diagnose.recent import Symptom
 
 IDLE_PERCENT = 1.0
 IDLE_SAMPLES = 60
 FULL_MEMORY = 0.97
+SILENT_S = 60.0
+"""An engine whose server is busy answers late; not that late."""
 BEFORE_THE_END_S = 120.0
 
 
@@ -135,9 +136,24 @@ def symptom_words(picture: RunPicture) -> Iterator[str]:
 
 def symptoms_of(picture: RunPicture) -> tuple[Symptom, ...]:
     """Warnings of silent failures, then what holds up the run, unless it stands still or does no steps now."""
-    warnings = silent_symptoms(picture.recent)
+    warnings = (*silent_symptoms(picture.recent), *_silent_engines(picture))
     goes_on = picture.end is None and picture.stage.stage in ("training", "saving") and not [*metrics_words(picture)]
     return (*warnings, *slow_symptoms(picture.recent)) if goes_on else warnings
+
+
+def _silent_engines(picture: RunPicture) -> Iterator[Symptom]:
+    """Engines that told their counters and have not answered for long: who asks them for samples waits."""
+    told = [(host.host, engine) for host in picture.hosts for engine in host.engines]
+    silent = [(host, engine) for host, engine in told if engine.silent_s >= SILENT_S * scale()]
+    if silent and picture.end is None:
+        names = ", ".join(f"engine {engine.name} of {host} (pid {engine.pid})" for host, engine in silent[:4])
+        more = f" and {len(silent) - 4} more" if len(silent) > 4 else ""
+        seconds = max(engine.silent_s for _, engine in silent)
+        yield Symptom(
+            cause="engine_silent",
+            word="engine silent",
+            sentence=f"{names}{more} of {len(told)} has not answered for {seconds:.0f} s",
+        )
 
 
 def sampler_words(picture: RunPicture) -> Iterator[str]:

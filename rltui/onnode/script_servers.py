@@ -222,6 +222,7 @@ class ScriptServers:
         self._servers: List[Server] = []
         self._refused: Dict[Server, int] = {}
         self._rows: Dict[Server, List[Dict[str, Any]]] = {}
+        self._spoke_at: Dict[Server, float] = {}
         self._tokens: Dict[Tuple[Server, str], Tuple[float, float]] = {}
         self._thread: Optional[threading.Thread] = None
 
@@ -265,10 +266,12 @@ class ScriptServers:
         text = ask(server)
         found = counters(text) if text else {}
         if found:
+            self._spoke_at[server] = time.monotonic()
             self._rows[server] = [self._row(server, label, said) for label, said in found.items()]
         elif server in self._rows:  # it has spoken before
+            silent_s = round(time.monotonic() - self._spoke_at[server], 1)
             self._rows[server] = [
-                {"name": row["name"], "pid": server.pid, "is_silent": True} for row in self._rows[server]
+                {"name": row["name"], "pid": server.pid, "silent_s": silent_s} for row in self._rows[server]
             ]
         elif text is not None:
             self._refused[server] = self._refused.get(server, 0) + 1

@@ -166,8 +166,13 @@ class EngineSample(Struct, frozen=True, kw_only=True):
     preemptions_total: float | None = None
     tokens_per_second: float | None = None
     """Tokens that it generated since the look before."""
-    is_silent: bool = False
-    """It told its counters before, and does not answer now."""
+    silent_s: float = 0.0
+    """For how long it has not answered, after it told its counters; 0: it answers."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it does not answer now."""
+        return self.silent_s > 0
 
 
 class HostSnapshot(Struct, frozen=True, kw_only=True):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from rltui.cluster.jobs import JobSnapshot
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.recent import Step
-from rltui.diagnose.run_words import RunPicture, sampler_words, words_of
+from rltui.diagnose.run_words import RunPicture, sampler_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source
-from rltui.watch.snapshots import EndSnapshot, GpuSample, HostSnapshot, StageSnapshot
+from rltui.watch.snapshots import EndSnapshot, EngineSample, GpuSample, HostSnapshot, StageSnapshot
 
 NOW = 100_000.0
 FAILED = EndSnapshot(outcome="failed", exit_code=1, at=NOW)
@@ -177,3 +178,14 @@ def test_cards_that_rest_while_steps_come_are_no_stall() -> None:
     resting = host(utilization=0.0)
     assert causes(training(hosts=(resting,), steps=steps(every_s=2.0, last_at=NOW - 1))) == []
     assert list(sampler_words(training(hosts=(resting,), steps=steps(every_s=2.0, last_at=NOW - 100)))) != []
+
+
+@pytest.mark.parametrize(("silent_s", "found"), [(95.0, ["engine_silent"]), (30.0, []), (0.0, [])])
+def test_an_engine_that_does_not_answer_is_named_after_a_minute(silent_s: float, found: list[str]) -> None:
+    engines = (EngineSample(name="8000", pid=77, running=3.0), EngineSample(name="8001", pid=78, silent_s=silent_s))
+    picture = training(steps=steps(), hosts=(HostSnapshot(host="node1", engines=engines),))
+    assert causes(picture) == found
+    assert [one.sentence for one in symptoms_of(picture)] == [
+        f"engine 8001 of node1 (pid 78) of 2 has not answered for {silent_s:.0f} s" for _ in found
+    ]
+    assert causes(structs.replace(picture, end=EndSnapshot(outcome="finished", at=NOW))) == []

@@ -231,7 +231,7 @@ ENGINES = (
     EngineSample(name="8000", running=12, waiting=31, kv_cache_usage=0.97, preemptions_total=4, tokens_per_second=1834),
     EngineSample(name="8001", running=12, waiting=0, kv_cache_usage=0.2, tokens_per_second=2100),
     EngineSample(name="8002", running=3),
-    EngineSample(name="8003", is_silent=True),
+    EngineSample(name="8003", silent_s=95.0),
 )
 
 
@@ -244,7 +244,7 @@ def test_engines_that_serve_http_are_rows_with_the_worst_first(width: int) -> No
     text = [row.plain for row in rows]
     first = next(index for index, row in enumerate(text) if "engines" in row)
     many = len(hosts_with)
-    assert all("does not answer" in row for row in text[first + 1 : first + 1 + many])
+    assert all("has not answered for" in row for row in text[first + 1 : first + 1 + many])
     assert "12 run    31 wait" in text[first + 1 + many]
     if width >= 80:
         assert "97%" in text[first + 1 + many]
@@ -252,7 +252,7 @@ def test_engines_that_serve_http_are_rows_with_the_worst_first(width: int) -> No
         assert "4 preempted" in text[first + 1 + many]
         assert any(f"{4 * many} engines" in row and f"{many} silent" in row for row in whole(picture, width))
     ended = msgspec.structs.replace(PICTURES[5], hosts=hosts_with)
-    assert not any("does not answer" in row.plain for row in queues.tab(ended, width, UNICODE))
+    assert not any("has not answered" in row.plain for row in queues.tab(ended, width, UNICODE))
 
 
 def whole(picture: RunSnapshot, width: int) -> list[str]:

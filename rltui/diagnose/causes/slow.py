@@ -122,6 +122,17 @@ CAUSES = (
         by_miles=True,
     ),
     aside(
+        "engine_silent", "engine silent", "An inference engine does not answer any more",
+        "Its server told its counters at /metrics and has not answered for a minute: it is stopped, hangs, or its "
+        "machine does.",
+        advice(
+            "look-at-engine",
+            "See what the process does, then end it or start the run again from its newest checkpoint.",
+            commands=("py-spy dump --pid <pid>",),
+        ),
+        "Waiting: a request without a deadline waits for ever.",
+    ),
+    aside(
         "straggler", "straggler", "One engine or GPU is much slower than its peers",
         "It reaches 60 % of the speed of the others of its role or less, again and again; of GPUs that wait for one "
         "another, the one that takes the least power at work is the slow one.",
