@@ -11,6 +11,8 @@ import pytest
 import ray
 import torch
 from engine_support import (
+    STOP,
+    VOCABULARY,
     WAIT_S,
     GuardedEngineActor,
     RunningEngine,
@@ -42,6 +44,9 @@ BEFORE = 5
 """Tokens that the first weights sample, where the engine's every step is ours."""
 AT_ONCE = 6
 """Samples that run at once; the others wait."""
+
+OFTEN = tuple(range(STOP, VOCABULARY, 7))
+"""Tokens that end a sample: lengths differ then, and not all that run at once may end with one step."""
 
 # The long one fills a KV block of vLLM, which samples that begin with the new weights must not read.
 PROMPTS = random_prompts([3, 140, 8])
@@ -152,7 +157,7 @@ def test_each_token_is_the_likeliest_one_of_the_weights_of_its_moment(engine: Ru
 
 
 def test_samples_that_wait_begin_with_the_new_weights_and_none_is_lost(engine: RunningEngine) -> None:
-    swap = Swap(engine, steps=30, samples_per_prompt=40)
+    swap = Swap(engine, steps=30, samples_per_prompt=40, stop_token_ids=OFTEN)
     engine.train()
     completions = swap.completions()
     assert [one.prompt_index for one in completions] == [index for index in range(len(PROMPTS)) for _ in range(40)]
@@ -164,7 +169,7 @@ def test_samples_that_wait_begin_with_the_new_weights_and_none_is_lost(engine: R
 
 
 def test_half_the_weights_make_samples_wait_for_all_of_them(engine: RunningEngine) -> None:
-    swap = Swap(engine, steps=30, samples_per_prompt=40)
+    swap = Swap(engine, steps=30, samples_per_prompt=40, stop_token_ids=OFTEN)
     engine.version += 1
     with pytest.raises(ray.exceptions.RayTaskError, match=r"lacks model\.norm\.weight"):
         engine.hand_over([meta for meta in manifest_of(engine.model) if meta.name != "model.norm.weight"])
