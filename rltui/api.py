@@ -32,11 +32,11 @@ from rltui.onnode import rundir
 from rltui.service.all_clusters import AllClusters
 from rltui.service.compare import Comparison, compare, read_side
 from rltui.service.hands_off_rules import Policy
-from rltui.service.hands_off_switch import goes_on, require_sound, switch_on
+from rltui.service.hands_off_switch import is_over, require_sound, switch_on
 from rltui.service.launch import RefusedError
 from rltui.service.one_fix import Fix
-from rltui.service.wishes import Wishes
-from rltui.watch.log_search import LogHit
+from rltui.service.wishes import Wishes, with_words
+from rltui.watch.log_search import LogHit, LogQuery
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSnapshot, RunSummary
 
@@ -222,7 +222,8 @@ class Run:
         Raises:
             ClusterError: The cluster is away.
         """
-        return structs.replace(self._watcher().snapshot(), summary=self.summary)
+        summary = self.summary
+        return structs.replace(self._watcher(summary).snapshot(), summary=summary)
 
     def watch(self, every_s: float = PERIOD_S) -> Iterator[RunSnapshot]:
         """A picture every so many seconds until the run is over, the last one included; reads only what is new.
@@ -232,7 +233,8 @@ class Run:
         Raises:
             ClusterError: The cluster was away from the start.
         """
-        watcher, last = self._watcher(), self.summary
+        last = self.summary
+        watcher = self._watcher(last)
         while True:
             picture = watcher.snapshot()
             try:
@@ -240,7 +242,7 @@ class Run:
             except ClusterError as error:
                 picture = structs.replace(picture, problem=error.message)
             yield structs.replace(picture, summary=last)
-            if not picture.problem and self._is_over(last):
+            if not picture.problem and is_over(self._context, last):
                 return
             time.sleep(every_s)
 
@@ -248,7 +250,8 @@ class Run:
         """Wait until the run is over.
 
         Raises:
-            TimeoutError: It is not, after ``timeout_s`` seconds.
+            TimeoutError: It is not, after ``timeout_s`` seconds; until then a cluster that is away is waited for.
+            ClusterError: The cluster is away, and there is no ``timeout_s``.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -258,7 +261,7 @@ class Run:
                 if deadline is None:
                     raise
             else:
-                if self._is_over(summary):
+                if is_over(self._context, summary):
                     return summary
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"{self.run_id} is not over after {timeout_s:g} s.")
@@ -266,11 +269,11 @@ class Run:
 
     def metrics(self) -> MetricsSnapshot:
         """Its series over all attempts by canonical name, thinned to some thousand points each."""
-        return self._watcher().whole().metrics
+        return self._watcher(self.summary).whole().metrics
 
     def history(self) -> RunHistory:
         """Where its time went: attempts, queues, goodput, what each loss cost."""
-        return self._watcher().whole().history
+        return self._watcher(self.summary).whole().history
 
     def why(self, attempt: int = 0) -> tuple[Diagnosis, ...]:
         """What is wrong with it, causes first; empty where nothing is known to be.
@@ -287,9 +290,9 @@ class Run:
     def search(self, pattern: str, log: str = rundir.OUT_LOG) -> Iterator[LogHit]:
         """Lines of a whole log of the newest attempt with a regular expression, searched where the log lies."""
         from rltui.service.describe import attempt_path
-        from rltui.watch.log_search import LogQuery, search_log
+        from rltui.watch.log_search import query_of, search_log
 
-        for piece in search_log(self._client, attempt_path(self.summary), log, LogQuery(pattern)):
+        for piece in search_log(self._client, attempt_path(self.summary), log, query_of(pattern) or LogQuery("")):
             yield from piece.hits
 
     def cancel(self) -> str:
@@ -344,11 +347,8 @@ class Run:
     def _client(self) -> RelayClient:
         return self._context.cluster.client
 
-    def _watcher(self) -> RunWatcher:
-        return RunWatcher(self._client, self.summary.path)
-
-    def _is_over(self, run: RunSummary) -> bool:
-        return not run.is_live and run.state != "unknown" and not goes_on(self._context, run)
+    def _watcher(self, run: RunSummary) -> RunWatcher:
+        return RunWatcher(self._client, run.path)
 
 
 def _require_consent(profile: Profile, what: str, *, given: bool) -> None:
@@ -362,7 +362,5 @@ def _require_consent(profile: Profile, what: str, *, given: bool) -> None:
 def _launch_script(context: Context, source: str, words: Sequence[str], wishes: Wishes) -> Launched:
     from rltui.service.scripts import launch_script, prepare
 
-    own = tuple(word for word in words if not word.startswith("slurm."))
-    settings = tuple(word for word in words if word.startswith("slurm."))
-    told = structs.replace(wishes, words=(*wishes.words, *own), settings=(*wishes.settings, *settings))
+    told = with_words(wishes, words)
     return launch_script(context, prepare(source, told, context.cluster.profile), anyway=told.anyway)

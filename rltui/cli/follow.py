@@ -9,7 +9,7 @@ from rltui.cli import words
 from rltui.cli.output import print_json, talk
 from rltui.cluster.profile import LOCAL
 from rltui.errors import ClusterError
-from rltui.service.hands_off_switch import goes_on
+from rltui.service.hands_off_switch import is_over
 
 if TYPE_CHECKING:
     from rltui.service.context import Context
@@ -34,7 +34,7 @@ def follow(context: Context, run_id: str, as_json: bool) -> int:
             speaker.say(f"waiting for {context.name}: {error.message}", error.message)
         else:
             speaker.tell(run)
-            if not run.is_live and run.state != "unknown" and not goes_on(context, run):
+            if is_over(context, run):
                 return _ended(run, as_json)
         time.sleep(PERIOD_S if context.name == LOCAL else REMOTE_PERIOD_S)
 

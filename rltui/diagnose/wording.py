@@ -141,8 +141,9 @@ def read(wording: Wording, context: Context) -> Reading | None:
     if wording.unless and _is_excused(compiled(wording.unless), context.line):
         return None
     groups: dict[str, str] = {}
-    begins = text.lower().find(wording.anchor)
-    if wording.pattern:
+    if not wording.pattern:
+        begins = text.lower().find(wording.anchor)
+    else:
         match = compiled(wording.pattern).search(text)
         if match is None:
             return None

@@ -203,6 +203,51 @@ def ask(server: Server) -> Optional[str]:
         connection.close()
 
 
+class Engines:
+    """What is known of the engines behind one port.
+
+    Args:
+        server: Where they are asked.
+
+    Attributes:
+        rows: What each of them last said, as a line of the sampler has it.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.rows: List[Dict[str, Any]] = []
+        self._server = server
+        self._answers_without_counters = 0
+        self._spoke_at = 0.0
+        self._tokens: Dict[str, float] = {}
+
+    def ask(self) -> None:
+        """Ask once; one that has told nothing but other things is not asked any more."""
+        if self._answers_without_counters >= TRIES:
+            return
+        text, before = ask(self._server), self._spoke_at
+        found = counters(text) if text else {}
+        if found:
+            self._spoke_at = time.monotonic()
+            self.rows = [self._row(label, said, self._spoke_at - before) for label, said in found.items()]
+        elif self.rows:
+            silent_s = round(time.monotonic() - self._spoke_at, 1)
+            self.rows = [{"name": row["name"], "pid": self._server.pid, "silent_s": silent_s} for row in self.rows]
+        elif text is not None:
+            self._answers_without_counters += 1
+
+    def _row(self, label: str, said: Dict[str, float], since_s: float) -> Dict[str, Any]:
+        port = str(self._server.port)
+        row: Dict[str, Any] = {"name": "%s/%s" % (port, label) if label not in ("", "0") else port}
+        row["pid"] = self._server.pid
+        row.update((key, round(value, 4)) for key, value in said.items() if key != "tokens")
+        if "tokens" in said:
+            made = said["tokens"] - self._tokens.get(label, float("inf"))
+            self._tokens[label] = said["tokens"]
+            if made >= 0:
+                row["tokens_per_second"] = round(made / max(since_s, 1e-3), 1)
+        return row
+
+
 class ScriptServers:
     """Finds the servers of an attempt on this node, and asks its engines again and again in a thread of its own.
 
@@ -220,10 +265,7 @@ class ScriptServers:
         self._host = host
         self._ray: Optional[Dict[str, Any]] = None
         self._servers: List[Server] = []
-        self._refused: Dict[Server, int] = {}
-        self._rows: Dict[Server, List[Dict[str, Any]]] = {}
-        self._spoke_at: Dict[Server, float] = {}
-        self._tokens: Dict[Tuple[Server, str], Tuple[float, float]] = {}
+        self._asked: Dict[Server, Engines] = {}
         self._thread: Optional[threading.Thread] = None
 
     def look(self, found: Sequence[Tuple[int, processes.Stat]]) -> None:
@@ -252,38 +294,9 @@ class ScriptServers:
 
     def ask_all(self) -> None:
         """Ask each server once."""
-        servers = self._servers
-        for kept in (self._rows, self._refused):
-            for gone in set(kept) - set(servers):
-                del kept[gone]
-        for server in servers:
-            if self._refused.get(server, 0) < TRIES:
-                self._ask(server)
-        if self._rows or self.engines is not None:
-            self.engines = [row for server in servers for row in self._rows.get(server, ())]
-
-    def _ask(self, server: Server) -> None:
-        text = ask(server)
-        found = counters(text) if text else {}
-        if found:
-            self._spoke_at[server] = time.monotonic()
-            self._rows[server] = [self._row(server, label, said) for label, said in found.items()]
-        elif server in self._rows:  # it has spoken before
-            silent_s = round(time.monotonic() - self._spoke_at[server], 1)
-            self._rows[server] = [
-                {"name": row["name"], "pid": server.pid, "silent_s": silent_s} for row in self._rows[server]
-            ]
-        elif text is not None:
-            self._refused[server] = self._refused.get(server, 0) + 1
-
-    def _row(self, server: Server, label: str, said: Dict[str, float]) -> Dict[str, Any]:
-        name = "%d/%s" % (server.port, label) if label not in ("", "0") else str(server.port)
-        row: Dict[str, Any] = {"name": name, "pid": server.pid}
-        row.update((key, round(value, 4)) for key, value in said.items() if key != "tokens")
-        if "tokens" in said:
-            now = time.monotonic()
-            before = self._tokens.get((server, label))
-            self._tokens[server, label] = (now, said["tokens"])
-            if before is not None and said["tokens"] >= before[1]:
-                row["tokens_per_second"] = round((said["tokens"] - before[1]) / max(now - before[0], 1e-3), 1)
-        return row
+        self._asked = {server: self._asked.get(server) or Engines(server) for server in self._servers}
+        for engines in self._asked.values():
+            engines.ask()
+        rows = [row for engines in self._asked.values() for row in engines.rows]
+        if rows or self.engines is not None:
+            self.engines = rows

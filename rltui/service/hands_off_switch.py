@@ -106,8 +106,16 @@ def told_of(context: Context, run: RunSummary) -> dict[str, Any]:
     return dict(json.loads(found[0].text or "{}")) if found else {}
 
 
-def goes_on(context: Context, run: RunSummary) -> bool:
-    """Whether hands-off mode has yet to decide what comes after the attempt of ``run`` that ended."""
+def is_over(context: Context, run: RunSummary) -> bool:
+    """Whether ``run`` has ended, and hands-off mode has not yet to decide what comes after it.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    return not run.is_live and run.state != "unknown" and not _is_undecided(context, run)
+
+
+def _is_undecided(context: Context, run: RunSummary) -> bool:
     if run.state in ("finished", "cancelled") or run.end is None or time.time() - run.end.at > DECISION_S:
         return False
     return bool(told_of(context, run).get("on"))

@@ -41,7 +41,7 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
     samplers = [name for name in names if name.startswith("gpu-") and name.endswith(".jsonl")][:MOST_HOSTS]
     nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}")) is not None]
     asked = tuple(engine for node in nodes for engine in node.engines) if run.is_live else ()
-    engines = _tail(client, f"{attempt}/{rundir.OUT_LOG}", ENGINE_BYTES) if run.is_live else b""
+    logged = _tail(client, f"{attempt}/{rundir.OUT_LOG}", ENGINE_BYTES) if run.is_live and not asked else b""
     return RunPicture(
         now=time.time() if now is None else now,
         stage=run.stage,
@@ -53,7 +53,7 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
         steps=_steps(_tail(client, f"{attempt}/{rundir.METRICS}", METRICS_BYTES)) if rundir.METRICS in names else (),
         hosts=tuple(node.host for node in nodes),
         gpus=tuple(record for node in nodes for record in node.gpus) if run.is_live else (),
-        engines=asked or engine_counters(plain(line) for line in engines.decode("utf-8", "replace").splitlines()),
+        engines=asked or engine_counters(plain(line) for line in logged.decode("utf-8", "replace").splitlines()),
     )
 
 

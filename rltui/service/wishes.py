@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, NoReturn
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.errors import UsageError
 
@@ -53,7 +53,7 @@ def add_wishes(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None
 
 def wishes_of(options: argparse.Namespace, words: Sequence[str]) -> Wishes:
     """The wishes of parsed ``options``; ``words`` are the script's own arguments and ``slurm.key=value`` settings."""
-    return Wishes(
+    wishes = Wishes(
         nodes=options.nodes,
         gpus_per_node=options.gpus_per_node,
         gpu=options.gpu,
@@ -61,10 +61,16 @@ def wishes_of(options: argparse.Namespace, words: Sequence[str]) -> Wishes:
         folder=options.folder,
         dialect=options.dialect,
         on_each_node=options.on_each_node,
-        words=tuple(word for word in words if not word.startswith("slurm.")),
-        settings=tuple(word for word in words if word.startswith("slurm.")),
         anyway=options.anyway,
     )
+    return with_words(wishes, words)
+
+
+def with_words(wishes: Wishes, words: Sequence[str]) -> Wishes:
+    """``wishes`` with the script's own arguments and ``slurm.key=value`` settings among ``words``."""
+    own = (word for word in words if not word.startswith("slurm."))
+    settings = (word for word in words if word.startswith("slurm."))
+    return structs.replace(wishes, words=(*wishes.words, *own), settings=(*wishes.settings, *settings))
 
 
 def read_wishes(words: Sequence[str]) -> Wishes:

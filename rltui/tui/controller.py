@@ -135,11 +135,13 @@ class Controller:
             f"read {name}", lambda: messages.LogPartFetched(run_id, self._cockpit.log_part(run_id, name, line, offset))
         )
 
-    def search_log(self, run_id: str, name: str, query: LogQuery | None) -> None:
-        """Search a whole log; :class:`~rltui.tui.messages.LogSearched` tells of each piece. None ends the search."""
+    def end_search(self) -> None:
+        """Search no more."""
+        self._searched = None
+
+    def search_log(self, run_id: str, name: str, query: LogQuery) -> None:
+        """Search a whole log, and no other any more: :class:`~rltui.tui.messages.LogSearched` tells of each piece."""
         self._searched = query
-        if query is None:
-            return
 
         def call() -> messages.LogSearched:
             found: deque[tuple[int, int]] = deque(maxlen=MOST_HITS)

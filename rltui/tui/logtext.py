@@ -47,8 +47,8 @@ def hits(lines: Sequence[str], query: LogQuery) -> list[int]:
     """Indices of lines that a search means."""
     if not query.pattern:
         return []
-    matches = re.compile(query.pattern).search
-    return [index for index, text in enumerate(lines) if matches(text)]
+    matches, anchors = re.compile(query.pattern).search, query.anchors or ("",)
+    return [index for index, text in enumerate(lines) if any(anchor in text for anchor in anchors) and matches(text)]
 
 
 def next_hit(found: Sequence[int], at: int, step: int, around: bool = True) -> int | None:

@@ -29,7 +29,7 @@ MERGED_FIRST_BYTES = 1 << 15
 RAY_LOGS = "ray-logs"
 
 _CLOCK = re.compile(r"\b(\d\d):(\d\d):(\d\d)\b")
-_CLOCK_WITHIN = 48
+CLOCK_WITHIN = 48
 """Characters at a line's start in which its time stands."""
 
 _SAMPLER = re.compile(r"gpu-(.+)\.jsonl\Z")
@@ -60,7 +60,7 @@ def _is_of(node: str, name: str) -> bool:
 
 def clock_s(text: str) -> int | None:
     """Second of the day at which a line was written, from the time at its start; None where there is none."""
-    found = _CLOCK.search(text, 0, _CLOCK_WITHIN)
+    found = _CLOCK.search(text, 0, CLOCK_WITHIN)
     return int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3]) if found else None
 
 

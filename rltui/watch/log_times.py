@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.errors import UsageError
+from rltui.watch.attempt_logs import CLOCK_WITHIN
 from rltui.watch.text import plain_line
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ DAY_S = 86400.0
 SKEW_S = 60.0
 """By how much a line may be newer than its file says to be."""
 
-_WITHIN = 48
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)\b"
 _FORMS = tuple(
     re.compile(form)
@@ -57,7 +57,7 @@ class Clock(Struct, frozen=True):
     def read(self, text: str) -> float | None:
         """When a line was written, epoch seconds; None where it does not say."""
         for form in _FORMS:
-            match = form.search(text, 0, _WITHIN)
+            match = form.search(text, 0, CLOCK_WITHIN)
             if match is None:
                 continue
             fields = {name: int(value) for name, value in match.groupdict().items()}

@@ -132,7 +132,7 @@ class LogKeys:
     def clear(self) -> None:
         """Search no more."""
         self._whole = None
-        self._screen.cockpit.controller.search_log("", "", None)
+        self._screen.cockpit.controller.end_search()
         self.in_log(lambda pane: pane.search(read_query("")))
 
     @property
@@ -177,7 +177,7 @@ class LogKeys:
             last = pane.part.first_line + len(pane.part.lines) - 1
             self._show(bisect.bisect_right(numbers, last))
         else:
-            self._show(bisect.bisect_left(numbers, pane.part.first_line) - 1 or -len(hits))
+            self._show(bisect.bisect_left(numbers, pane.part.first_line) - 1)
 
     def _show(self, index: int) -> None:
         """Show the hit at ``index`` of all; behind the last one is the end of the log."""

@@ -147,10 +147,10 @@ def tab(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
         status = StatusSnapshot()
     if status.problem:
         lines += wrapped(status.problem, width, " ", "attention")
-    if snapshot.summary.is_live:
-        lines += engine_rows(snapshot.hosts, width, glyphs)
+    engines = engine_rows(snapshot.hosts, width, glyphs) if snapshot.summary.is_live else []
+    lines += engines
     if not status.queues and status.learner_weight_version is None:
-        if lines and snapshot.summary.is_live and any(host.engines for host in snapshot.hosts):
+        if engines:
             return lines
         ended = "the run has ended, and its queues with it"
         words = "no queues of the trainer yet: they appear when it trains" if snapshot.summary.is_live else ended
