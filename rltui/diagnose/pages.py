@@ -52,7 +52,7 @@ LIVE = """\
 `rltui why RUN` on a live run also says what holds it up and what goes wrong silently. One word of it stands in
 `rltui ps`, in the list of runs and on the overview. Words of lists come from the numbers of the last steps alone;
 `why` also reads the samples of the GPUs and what engines (vLLM, SGLang) say in the log. Metrics of other systems count
-by the names that `rltui/watch/metric_names.py` knows; a number that nobody says leads to no verdict.
+by the names that `rltui/onnode/metric_names.py` knows; a number that nobody says leads to no verdict.
 
 - Nothing is said before three steps besides the first in view. Medians count, so that a step that compiled, saved or
   evaluated is no measure of the others.

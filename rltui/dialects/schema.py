@@ -35,11 +35,18 @@ class StageLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MetricsFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The system's own file of metrics, one JSON object a step; it tells more than the console and goes before it."""
+    """Where a system's numbers are in full: its own file of JSON lines, then W&B's and TensorBoard's files."""
 
-    file: Annotated[str, Meta(description="Its path, with {attempt} and {run}; empty: it writes none.")] = ""
-    step: str = "step"
+    file: Annotated[str, Meta(description="Its own file, with {attempt}; empty: it has none, or says where.")] = ""
+    said: Annotated[
+        str, Meta(description="How it says where its own file is: a regular expression with the group file.")
+    ] = ""
+    step: Annotated[str, Meta(description="The key of the step in it.")] = "step"
     values: Annotated[str, Meta(description="The key that holds the numbers; empty: beside the step.")] = ""
+    prefix: Annotated[str, Meta(description="What stands before the names of metrics in W&B and TensorBoard.")] = ""
+    counted: Annotated[
+        bool, Meta(description="Whether the step is given to W&B as its own, so that it need not be among the metrics.")
+    ] = False
 
 
 class Checkpoints(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,8 +118,11 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse patterns that are none."""
         lines = [line.pattern for line in (*self.progress, *self.details)]
-        for pattern in (*self.recognise, *lines, *(line.pattern for line in self.stages), self.checkpoints.folder):
+        lines += [line.pattern for line in self.stages]
+        for pattern in (*self.recognise, *lines, self.metrics.said, self.checkpoints.folder):
             _require_expression(self.name, pattern)
+        if self.metrics.said and "file" not in re.compile(self.metrics.said).groupindex:
+            raise RltuiError(f"Dialect {self.name}: metrics.said needs the group file: (?P<file>…).")
 
 
 def _require_expression(dialect: str, pattern: str) -> None:

@@ -14,7 +14,9 @@ import time
 from typing import Any, Dict, Iterator, List, Optional
 
 from rltui.onnode import processes, rundir
-from rltui.onnode.script_output import UNREAD, Follower, LineReader
+from rltui.onnode.line_reader import UNREAD, LineReader
+from rltui.onnode.metric_sources import Sources
+from rltui.onnode.script_output import Follower
 
 MOST_BYTES = 1 << 22
 """Bytes of a log that one look reads: a long one is caught up with by and by."""
@@ -71,16 +73,15 @@ def _read_new(attempt: str) -> None:
     # asked before the log is read: what a process wrote until its end is then read before the end is written
     has_end, is_gone = os.path.exists(os.path.join(attempt, rundir.END)), _is_gone(adopted)
     logs = Logs(adopted["logs"], state.get("logs", {}))
-    metrics = LineReader(adopted["metrics"]) if adopted.get("metrics") else None
-    if metrics is not None:
-        metrics.restore(state.get("metrics") or UNREAD)
-    follower = Follower(attempt, script["dialect"], logs, metrics, logs.written_at, "training")
+    dialect = script["dialect"]
+    sources = Sources(dialect["metrics"], adopted.get("metrics", ""))
+    follower = Follower(attempt, dialect, logs, sources, logs.written_at, "training")
     if "follower" in state:
         follower.restore(state["follower"])
     else:  # nobody can tell what it did before it says so, and it has begun
         rundir.write_stage(attempt, "training")
     follower.look(MOST_BYTES)
-    kept: Dict[str, Any] = {"logs": logs.state(), "metrics": metrics and metrics.state(), "follower": follower.state()}
+    kept: Dict[str, Any] = {"logs": logs.state(), "follower": follower.state()}
     kept["is_whole"] = has_end and logs.state() == state.get("logs")
     rundir.write_json(os.path.join(attempt, rundir.CATCH_UP), kept)
     if is_gone and not has_end:

@@ -1,8 +1,8 @@
 """What a training script of another system says of itself, turned into the attempt's stage and metrics.
 
 A dialect (``rltui/dialects``) says in patterns how the system words its progress; nothing of the system is imported or
-asked. What is read: the attempt's ``out.log`` from where the script began, and a file of JSON lines where the system
-writes one. What the source does not say is left out, never guessed.
+asked. What is read: the attempt's ``out.log`` from where the script began, and the files of ``metric_sources``. What
+the source does not say is left out, never guessed.
 
 This module is used on nodes, so it keeps to the standard library and Python 3.8.
 """
@@ -12,16 +12,15 @@ import json
 import os
 import re
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol
+from typing import Any, Callable, Dict, List, Optional
 
 from rltui.onnode import rundir
+from rltui.onnode.line_reader import Lines
+from rltui.onnode.metric_files import Record
+from rltui.onnode.metric_sources import CONSOLE, COUNTED, Sources, StepLines
 
-LONGEST_LINE = 1 << 20
 LONGEST_BLOCK = 400
 """Lines of a dictionary that is printed over several."""
-CHUNK = 1 << 22
-UNREAD = {"offset": 0, "inode": 0, "rest": ""}
-"""Where a reader stands that has read nothing."""
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RAY_PREFIX = re.compile(r"^\([\w.:<>/ -]+? (?:pid|ip)=[^)]*\) ?")
@@ -35,63 +34,8 @@ _WRAPPED_NUMBER = re.compile(
 _BARE_NAN = re.compile(r"(?<=[:,\s])(-?(?:nan|inf))(?=\s*[,}])")
 
 
-class Lines(Protocol):
-    """What a follower reads."""
-
-    def read(self, limit: Optional[int] = None) -> Iterator[str]:
-        """Yield the lines that came since the last call, at most about ``limit`` bytes of them."""
-
-
-class LineReader:
-    """New whole lines of a file that grows; one that is replaced or cut off is read from its start again.
-
-    Args:
-        path: The file; it need not be there yet.
-        offset: Where to begin.
-        also_returns: Whether a carriage return ends a line too, as progress bars have it.
-    """
-
-    def __init__(self, path: str, offset: int = 0, also_returns: bool = False) -> None:
-        self.path, self._offset, self._inode = path, offset, 0
-        self._ends = re.compile(rb"[\r\n]" if also_returns else rb"\n")
-        self._rest = b""
-
-    def state(self) -> Dict[str, Any]:
-        """Where it stands, as plain values from which ``restore`` lets another reader go on."""
-        return {"offset": self._offset, "inode": self._inode, "rest": self._rest.decode("latin-1")}
-
-    def restore(self, state: Dict[str, Any]) -> None:
-        """Go on from where the reader stood that said ``state``."""
-        self._offset, self._inode, self._rest = state["offset"], state["inode"], state["rest"].encode("latin-1")
-
-    def read(self, limit: Optional[int] = None) -> Iterator[str]:
-        """Yield the lines that came since the last call, without their ends.
-
-        Args:
-            limit: About how many bytes to read at most; the next call goes on there.
-        """
-        if not os.path.exists(self.path):
-            return
-        with open(self.path, "rb") as stream:
-            found = os.fstat(stream.fileno())
-            if found.st_size < self._offset or (self._inode and found.st_ino != self._inode):
-                self._offset, self._rest = 0, b""
-            self._inode = found.st_ino
-            stream.seek(self._offset)
-            until = None if limit is None else self._offset + limit
-            while until is None or self._offset < until:
-                data = stream.read(CHUNK)
-                if not data:
-                    return
-                self._offset += len(data)
-                lines = self._ends.split(self._rest + data)
-                self._rest = lines.pop()[-LONGEST_LINE:]
-                for line in lines:
-                    yield line[:LONGEST_LINE].decode("utf-8", "replace")
-
-
-_KEPT = ("_file_speaks", "_stage", "_block", "step", "steps", "_detailed", "_values", "_is_new")
-"""What a follower knows beside its patterns and the places of its readers."""
+_KEPT = ("_stage", "_block", "step", "steps", "_detailed", "_is_told")
+"""What a follower knows beside its patterns and what its parts know."""
 
 
 class Follower:
@@ -101,7 +45,7 @@ class Follower:
         attempt: The attempt's directory.
         dialect: The dialect as ``rltui.dialects`` gives it, as plain values.
         log: What the script's output is read with.
-        metrics: What the system's own file of metrics is read with; None where it has none.
+        sources: The files that tell more than its output; None: there are none.
         clock: The time, epoch seconds.
         stage: Where it stands before it says so.
     """
@@ -111,49 +55,57 @@ class Follower:
         attempt: str,
         dialect: Dict[str, Any],
         log: Lines,
-        metrics: Optional[LineReader] = None,
+        sources: Optional[Sources] = None,
         clock: Callable[[], float] = time.time,
         stage: str = "loading",
     ) -> None:
-        self.attempt, self._log, self._metrics, self._clock = attempt, log, metrics, clock
+        self.attempt, self._log, self._clock = attempt, log, clock
+        self._sources = sources or Sources(dialect["metrics"])
+        self._lines = StepLines(os.path.join(attempt, rundir.METRICS))
         self._progress = [(re.compile(one["pattern"]), one["values"]) for one in dialect["progress"]]
         self._details = [(re.compile(one["pattern"]), one["values"], one["is_step"]) for one in dialect["details"]]
         self._stages = [(re.compile(one["pattern"]), one["stage"]) for one in dialect["stages"]]
-        self._step_key, self._data_key = dialect["metrics"]["step"], dialect["metrics"]["values"]
         self._aliases: Dict[str, str] = dialect["aliases"]
-        self._file_speaks = False
         self._stage = stage
         self._block: Optional[List[str]] = None
         self.step: Optional[int] = None
         self.steps: Optional[int] = None
         self._detailed = 0
-        self._values: Dict[str, float] = {}
-        self._is_new = False
+        self._is_told = False
+        """Whether the console tells steps."""
 
     def state(self) -> Dict[str, Any]:
         """What it knows, as plain values from which ``restore`` lets another follower go on."""
-        return {name: getattr(self, name) for name in _KEPT}
+        own = {name: getattr(self, name) for name in _KEPT}
+        return {**own, "sources": self._sources.state(), "lines": self._lines.state()}
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Go on with what the follower knew that said ``state``."""
         for name in _KEPT:
             setattr(self, name, state[name])
+        self._sources.restore(state["sources"])
+        self._lines.restore(state["lines"])
 
-    def look(self, limit: Optional[int] = None) -> None:
-        """Read what is new, at most about ``limit`` bytes of each source, and write down what it means."""
+    def look(self, limit: Optional[int] = None, is_last: bool = False) -> None:
+        """Read what is new and write down what it means.
+
+        Args:
+            limit: About how many bytes of each source to read at most; the next look goes on there.
+            is_last: Whether nothing more will be written by whoever is followed.
+        """
         shown = (self._stage, self.step, self.steps)
-        if self._metrics is not None:  # first, as the console then need not be taken at its word
-            for line in self._metrics.read(limit):
-                self._take_record(line)
         for line in self._log.read(limit):
             self.take(line)
-        self._write_values()
+        for rank, record in self._sources.read_all() if is_last else self._sources.read(limit):
+            self._take_record(rank, record)
+        self._lines.write()
         if (self._stage, self.step, self.steps) != shown:
             rundir.write_stage(self.attempt, self._stage, step=self.step, steps=self.steps)
 
     def take(self, line: str) -> None:
         """Take one line of the script's output."""
         text = _RAY_PREFIX.sub("", _ESCAPE.sub("", line)).rstrip()
+        self._sources.heard(text)
         if self._block is not None:
             self._take_block(text)
             return
@@ -217,41 +169,28 @@ class Follower:
             self._block = None
 
     def _begin(self, step: int) -> None:
-        if step != self.step:
-            self._write_values()
-            self.step, self._values = step, {}
-        self._stage = "training"
+        if not self._is_told:
+            self._is_told = True
+            self._lines.forget(0, COUNTED)
+        self.step, self._stage = step, "training"
 
     def _add(self, values: Dict[str, float]) -> None:
-        if values and not self._file_speaks and self.step is not None:
-            self._values.update((self._aliases.get(name, name), value) for name, value in values.items())
-            self._is_new = True
+        if values and self.step is not None:
+            self._lines.add(CONSOLE, self.step, self._named(values), self._clock())
 
-    def _take_record(self, line: str) -> None:
-        """Take one line of the system's own file, which tells more than its console does."""
-        try:
-            record = json.loads(line)
-        except ValueError:
+    def _take_record(self, rank: int, record: Record) -> None:
+        """Take what a file tells of a step; it may be ahead of the console, or behind it."""
+        if rank == COUNTED and self._is_told:
             return
-        step = _whole(record.get(self._step_key)) if isinstance(record, dict) else None
-        if step is None:
-            return
-        if not self._file_speaks:
-            self._file_speaks, self._values = True, {}
-        self._begin(step)
-        data = record.get(self._data_key, {}) if self._data_key else record
-        for name, value in data.items() if isinstance(data, dict) else ():
-            number = _number(value)
-            if number is not None and name != self._step_key:
-                self._values[self._aliases.get(str(name), str(name))] = number
-                self._is_new = True
+        if self.step is None or record.step > self.step or not self._is_told:
+            self._stage = self._stage if record.step == self.step else "training"
+            self.step = record.step
+        if record.values:
+            at = self._clock() if record.at is None else record.at
+            self._lines.add(rank, record.step, self._named(record.values), at)
 
-    def _write_values(self) -> None:
-        if self._is_new:
-            # reserved names go last: a metric of the system that is called "time" is not when the step ended
-            record = {**self._values, "step": self.step, "time": self._clock()}
-            rundir.append_line(os.path.join(self.attempt, rundir.METRICS), record)
-            self._is_new = False
+    def _named(self, values: Dict[str, float]) -> Dict[str, float]:
+        return {self._aliases.get(name, name): value for name, value in values.items()}
 
 
 def parse_values(text: str, kind: str) -> Dict[str, float]:
@@ -294,12 +233,6 @@ def _number(value: Any) -> Optional[float]:
 def _whole(value: Any) -> Optional[int]:
     number = _number(value)
     return int(number) if number is not None and 0 <= number < 1 << 53 else None
-
-
-def metrics_file(dialect: Dict[str, Any], places: Dict[str, str]) -> Optional[LineReader]:
-    """The reader of the system's own file of metrics; None where it writes none."""
-    path = fill(dialect["metrics"]["file"], places)
-    return LineReader(path) if path else None
 
 
 def fill(text: str, places: Dict[str, str]) -> str:

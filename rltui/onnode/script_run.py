@@ -18,8 +18,10 @@ from typing import Any, Dict, List, Tuple
 
 from rltui.onnode import rundir, script_nodes
 from rltui.onnode.allocation import NoAllocationError
+from rltui.onnode.line_reader import LineReader
+from rltui.onnode.metric_sources import Sources
 from rltui.onnode.node_network import NoPortsError
-from rltui.onnode.script_output import Follower, LineReader, fill, metrics_file
+from rltui.onnode.script_output import Follower, fill
 
 POLL_S = 0.5
 
@@ -69,6 +71,12 @@ class ScriptRun:
             environment.setdefault(name, fill(value, self.places))
         return environment
 
+    def sources(self) -> Sources:
+        """Where its metrics are looked for beside the console."""
+        told = self.told["dialect"]
+        tensorboard = fill(told["export"].get("TENSORBOARD_DIR", ""), self.places)
+        return Sources(told["metrics"], fill(told["metrics"]["file"], self.places), tensorboard, time.time())
+
     def command(self) -> List[str]:
         """The script with its words."""
         return command_of(os.path.join(self.attempt, self.told["script"]), self.told["words"])
@@ -86,7 +94,7 @@ class ScriptRun:
         """Run the script to its end; returns the exit code for the shell."""
         log = LineReader(os.path.join(self.attempt, rundir.OUT_LOG), _size(self.attempt), also_returns=True)
         dialect = self.told["dialect"]
-        follower = Follower(self.attempt, dialect, log, metrics_file(dialect, self.places))
+        follower = Follower(self.attempt, dialect, log, self.sources())
         argv, environment = self.command(), self.environment()
         if self.told["hardware"]["nodes"] > 1:
             argv, environment = self.over_nodes(argv, environment)
@@ -103,7 +111,7 @@ class ScriptRun:
         while child.poll() is None:
             follower.look()
             time.sleep(POLL_S)
-        follower.look()
+        follower.look(is_last=True)
         return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 

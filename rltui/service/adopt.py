@@ -284,7 +284,7 @@ def _dialect(context: Context, source: _Source, wanted: str) -> tuple[Dialect, t
 
 def _metrics_file(dialect: Dialect, source: _Source) -> str:
     """The system's own file of metrics, where the run was told to write it; empty where it was not."""
-    names = [name for name, value in dialect.export.items() if value == dialect.metrics.file]
+    names = [name for name, value in dialect.export.items() if value and value == dialect.metrics.file]
     path = next((source.environment[name] for name in names if name in source.environment), "")
     return str(Path(source.folder, path)) if path else ""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltui.errors import ClusterError, MissingExtraError, UsageError
-from rltui.watch.metric_names import canonical
+from rltui.onnode.metric_names import canonical
 from rltui.watch.metrics import MetricCurves
 from rltui.watch.text import plain
 

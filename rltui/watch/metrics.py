@@ -6,10 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
+from rltui.onnode.metric_names import canonical_values
 from rltui.watch.curves import Curves
 from rltui.watch.history import StepTimes
 from rltui.watch.lines import AttemptLines, parse_object
-from rltui.watch.metric_names import canonical_values
 from rltui.watch.snapshots import MetricsSnapshot
 from rltui.watch.text import plain
 

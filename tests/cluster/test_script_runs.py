@@ -46,6 +46,7 @@ torch.set_num_threads(1)
 steps = 100_000 if len(sys.argv) < 2 else int(sys.argv[1].split("=")[1])
 settings = {{**peer_trl.SETTINGS, "save_strategy": "steps", "save_steps": 5}}
 settings |= {{"disable_tqdm": False, "max_steps": steps, "output_dir": "out", "num_generations": 8, "logging_steps": 1}}
+settings["report_to"] = ["wandb"]
 model = str(ensure_tiny_model(TinySettings(3, 0), Path("model"), lambda *_: None))
 data = Dataset.from_dict({{"prompt": peer_trl.texts(0, 4000)}})
 trainer = GRPOTrainer(model, reward_funcs=peer_trl.reward, args=GRPOConfig(**settings), train_dataset=data)
@@ -194,16 +195,15 @@ def test_trl_itself_trains_is_killed_and_goes_on(user: User) -> None:
     assert (run["algorithm"], run["state"], run["stage"]["steps"]) == ("trl", "running", 100_000)
     user.rltui("cancel", run["run_id"], "--yes")
     first = (Path(run["path"]) / "attempts/01/metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in first[:10]] == list(range(1, 11))
+    assert {json.loads(line)["step"] for line in first} >= set(range(1, 11))
     last = max(int(path.parent.name[11:]) for path in user.folder.glob("out/*/trainer_state.json"))
     user.rltui("resubmit", run["run_id"], f"steps={last + 3}", "--wait")
     second = (Path(run["path"]) / "attempts/02/metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in second] == [last + 1, last + 2, last + 3]
+    rewards = {line["step"]: line["reward"] for line in map(json.loads, second) if "reward" in line}
     state = json.loads((user.folder / f"out/checkpoint-{last + 3}/trainer_state.json").read_text())
     told = {entry["step"]: entry["reward"] for entry in state["log_history"] if "reward" in entry}
-    assert {json.loads(line)["step"]: json.loads(line)["reward"] for line in second} == pytest.approx(
-        {step: told[step] for step in range(last + 1, last + 4)}, abs=1e-3
-    )
+    # its console rounds: what W&B's file has is written again, in full
+    assert rewards == {step: told[step] for step in range(last + 1, last + 4)}
     shown = json.loads(user.rltui("show", run["run_id"], "--json"))["run"]
     assert {"reward", "time/total", "response_length", "entropy"} <= shown["metrics"]["latest"].keys()
 

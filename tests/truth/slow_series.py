@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.recent import Step
-from rltui.watch.metric_names import canonical_values
+from rltui.onnode.metric_names import canonical_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

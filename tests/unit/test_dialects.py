@@ -11,7 +11,9 @@ import pytest
 from rltui.dialects.load import load_dialects, read_dialect, recognised
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
-from rltui.onnode.script_output import Follower, LineReader, metrics_file, parse_values
+from rltui.onnode.line_reader import LineReader
+from rltui.onnode.metric_sources import Sources
+from rltui.onnode.script_output import Follower, fill, parse_values
 from rltui.watch.metrics import parse_metrics
 
 if TYPE_CHECKING:
@@ -110,9 +112,10 @@ def follow(attempt: Path, name: str, lines: list[str]) -> Follower:
     log = attempt / rundir.OUT_LOG
     log.write_text("".join(f"{line}\n" for line in lines))
     dialect = msgspec.to_builtins(DIALECTS[name])
-    reader = metrics_file(dialect, {"attempt": str(attempt)})
-    follower = Follower(str(attempt), dialect, LineReader(str(log), also_returns=True), reader, lambda: 1.0)
-    follower.look()
+    file = fill(dialect["metrics"]["file"], {"attempt": str(attempt)})
+    sources = Sources(dialect["metrics"], file, str(attempt / "tensorboard"))
+    follower = Follower(str(attempt), dialect, LineReader(str(log), also_returns=True), sources, lambda: 1.0)
+    follower.look(is_last=True)
     return follower
 
 

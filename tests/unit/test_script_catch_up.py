@@ -75,7 +75,7 @@ def test_of_two_who_look_at_once_one_reads(tmp_path: Path) -> None:
 
 def test_a_long_log_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script_catch_up, "MOST_BYTES", 100)
-    monkeypatch.setattr("rltui.onnode.script_output.CHUNK", 100)
+    monkeypatch.setattr("rltui.onnode.line_reader.CHUNK", 100)
     attempt, log = adopted(tmp_path), tmp_path / "log"
     log.write_text("".join(f"step {step}/50 loss: 0.5\n" for step in range(1, 51)))
     looks = 0

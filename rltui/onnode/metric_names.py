@@ -2,14 +2,11 @@
 
 Only names that mean the same quantity in the same unit are here. Canonical names are those of ``metrics.jsonl``
 (docs/architecture.md); those of the other systems are as their own code writes them.
+
+This module is used on nodes, so it keeps to the standard library and Python 3.8.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Dict, Mapping
 
 ALIASES: Mapping[str, str] = {
     # step and time
@@ -17,6 +14,7 @@ ALIASES: Mapping[str, str] = {
     "training_step": "step",
     "global_step": "step",
     "training/global_step": "step",
+    "train/global_step": "step",
     "_timestamp": "time",
     # open-instruct
     "scores": "reward",
@@ -157,11 +155,11 @@ def canonical(name: str) -> str:
     return ALIASES.get(name, name)
 
 
-def canonical_values(line: Mapping[str, object]) -> dict[str, float]:
+def canonical_values(line: Mapping[str, object]) -> Dict[str, float]:
     """Return the numbers of a line of metrics by canonical name; the canonical name itself wins over an alias."""
-    found: dict[str, float] = {}
+    found: Dict[str, float] = {}
     for name, value in line.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
         if name not in ALIASES or (ALIASES[name] not in line and ALIASES[name] not in found):
             found[canonical(name)] = float(value)
