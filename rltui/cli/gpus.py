@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
 from rltui.cli.run_picture import nothing_yet, read_run
+from rltui.errors import UsageError
+from rltui.service.all_clusters import open_clusters
+from rltui.service.sampling import start_sampling
 from rltui.watch.owners import Owners
 from rltui.watch.silence import silent_nodes
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
     from rltui.watch.snapshots import HostSnapshot, RunSnapshot
 
+MOST_MINUTES = 24 * 60
 HEADER = ("NODE", "GPU", "ROLE", "UTIL %", "MEM GIB", "W", "°C", "PROCESS")
 _XID = re.compile(r"\): (?P<xid>\d+), GPU (?P<gpu>\d+) of ")
 CPU_HEADER = ("NODE", "CPU %", "MEM GIB", "PROCESSES")
@@ -24,12 +28,17 @@ CPU_HEADER = ("NODE", "CPU %", "MEM GIB", "PROCESSES")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_run(parser)
+    parser.add_argument(
+        "--sample", type=int, metavar="MINUTES", help="of an adopted run: sample its nodes for so long, beside it"
+    )
     add_json(parser)
     add_watch(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print every GPU with its role and process, or the nodes where there are no GPUs."""
+    if options.sample is not None:
+        _sample(options)
     picture = read_run(options)
     if options.json:
         print_json({"schema": 1, "run_id": picture.summary.run_id, "hosts": picture.hosts})
@@ -42,6 +51,20 @@ def run(options: argparse.Namespace) -> int:
     for name, seconds in silent_nodes(picture).items():
         talk(f"{name} has been silent for {seconds:.0f} s: its numbers are that old")
     return 0
+
+
+def _sample(options: argparse.Namespace) -> None:
+    minutes, options.sample = options.sample, None  # once, also where it is printed again and again
+    if not 1 <= minutes <= MOST_MINUTES:
+        raise UsageError(f"--sample takes 1 to {MOST_MINUTES} minutes, not {minutes}.")
+    with open_clusters(options.cluster) as clusters:
+        found = start_sampling(*clusters.find(options.run), minutes)
+    talk(f"{found.nodes} {'node is' if found.nodes == 1 else 'nodes are'} sampled for {minutes} min")
+    if found.silent:
+        talk(f"{found.silent} of its nodes have not spoken yet")
+    if found.blind:
+        where = ", ".join(found.blind)
+        talk(f"no GPU is seen on {where}: the site lets a second step of the job see none, or pynvml is missing there")
 
 
 def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:

@@ -208,7 +208,7 @@ class AttemptRunner:
 
     def start_sampler(self) -> None:
         """Start the sampler of this node."""
-        argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", self.attempt, "--uuid", self.uuid]
+        argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", self.attempt, "--mark", self.uuid]
         self._spawn([*argv, "--parent", str(os.getpid())])
 
     def start_server_notes(self) -> None:

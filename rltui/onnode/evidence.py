@@ -91,12 +91,12 @@ class Watch:
 
     Args:
         attempt: The attempt's directory.
-        uuid: Its mark.
+        mark: What its processes are known by.
         host: This node's name in the names of files.
     """
 
-    def __init__(self, attempt: str, uuid: str, host: str) -> None:
-        self._words = ["--attempt", attempt, "--uuid", uuid, "--host", host]
+    def __init__(self, attempt: str, mark: str, host: str) -> None:
+        self._words = ["--attempt", attempt, "--mark", mark, "--host", host]
         self._path = os.path.join(folder(attempt), rundir.EVIDENCE_REQUEST)
         self._seen = self._stamp()
         self._child: "Optional[subprocess.Popen[bytes]]" = None
@@ -123,10 +123,10 @@ class Watch:
         return found.st_mtime_ns, found.st_ino
 
 
-def take(attempt: str, uuid: str, host: str, name: str) -> None:
+def take(attempt: str, mark: str, host: str, name: str) -> None:
     """Write what the processes of the attempt on this node are doing."""
     spared = {os.getpid(), os.getppid()}
-    found = [(pid, stat) for pid, stat in processes.AttemptScanner(uuid).scan() if pid not in spared]
+    found = [(pid, stat) for pid, stat in processes.scanner(mark).scan() if pid not in spared]
     # roles before Ray's own helpers, should there be more than anybody waits for
     told = sorted((_told(pid, stat) for pid, stat in found[:MOST_PROCESSES]), key=lambda one: -one["weight"])
     wanted = [one for one in told if one["weight"]][:MOST_STACKS]
@@ -282,17 +282,17 @@ def _link(path: str) -> str:
 
 
 def main() -> int:
-    """Entry point: ``python -m rltui.onnode.evidence --attempt DIR --uuid UUID --id N``."""
+    """Entry point: ``python -m rltui.onnode.evidence --attempt DIR --mark MARK --id N``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--attempt", required=True, help="directory of the attempt")
-    parser.add_argument("--uuid", required=True, help="the attempt's uuid")
+    parser.add_argument("--mark", required=True, help="what its processes are known by, as the sampler takes it")
     parser.add_argument("--host", required=True, help="this node's name in the names of files")
     parser.add_argument("--id", required=True, help="of the request")
     options = parser.parse_args()
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.makedirs(folder(options.attempt), mode=0o700, exist_ok=True)
-    take(options.attempt, options.uuid, options.host, options.id)
+    take(options.attempt, options.mark, options.host, options.id)
     return 0
 
 

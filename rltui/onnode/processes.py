@@ -9,7 +9,7 @@ else's by the next look. Where there is no /proc (macOS) nothing is found and no
 import os
 import signal
 import time
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from rltui.onnode.rundir import ATTEMPT_VARIABLE
 
@@ -165,14 +165,15 @@ class AttemptScanner:
     environment. All is judged afresh once in ``REFRESH_LOOKS`` looks, because pids are used again.
 
     Args:
-        uuid: The attempt.
+        value: The attempt's uuid; the value of ``variable``.
+        variable: What its processes carry.
     """
 
     REFRESH_LOOKS = 12
 
-    def __init__(self, uuid: str) -> None:
-        self._mark = ("%s=%s" % (ATTEMPT_VARIABLE, uuid)).encode()
-        self._any_mark = ("%s=" % ATTEMPT_VARIABLE).encode()
+    def __init__(self, value: str, variable: str = ATTEMPT_VARIABLE) -> None:
+        self._mark = ("%s=%s" % (variable, value)).encode()
+        self._any_mark = ("%s=" % variable).encode()
         self._foreign: Dict[int, int] = {}
         self._ours: Dict[int, str] = {}
         self._looks = 0
@@ -218,6 +219,29 @@ class AttemptScanner:
                     ours[pid] = stat
                     self._foreign.pop(pid, None)
                     grown = True
+
+
+class TreeScanner:
+    """Finds a process and all that it started, again and again.
+
+    Args:
+        pid: The process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def scan(self) -> List[Tuple[int, Stat]]:
+        """Return pid and stat of each of them, by pid."""
+        found = ((one.pid, read_stat(one.pid)) for one in tree(self._pid))
+        return sorted((pid, stat) for pid, stat in found if stat is not None)
+
+
+def scanner(mark: str) -> Union[AttemptScanner, TreeScanner]:
+    """What finds the processes of ``mark``: an attempt's uuid, ``job``: of this Slurm job, ``pid:P``: P and its own."""
+    if mark == "job":
+        return AttemptScanner(os.environ.get("SLURM_JOB_ID", ""), "SLURM_JOB_ID")
+    return TreeScanner(int(mark[4:])) if mark.startswith("pid:") else AttemptScanner(mark)
 
 
 def tree(pid: int) -> List[Process]:

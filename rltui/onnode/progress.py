@@ -8,7 +8,7 @@ import json
 import os
 import statistics
 import time
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
 from rltui.onnode import rundir
 
@@ -30,6 +30,8 @@ WATCH_S = 5.0
 """How often an attempt is looked at."""
 
 TAIL_BYTES = 1 << 18
+Point = TypeVar("Point")
+
 SCALE = "RLTUI_DEADLINE_SCALE"
 """Environment variable that shortens all these seconds, for tests: 0.01 makes ten minutes six seconds."""
 
@@ -55,15 +57,26 @@ def standstill(attempt: str, now: Optional[float] = None) -> str:
 def step_times(attempt: str) -> List[float]:
     """When the newest steps were done, epoch seconds, oldest first."""
     text = rundir.read_tail(os.path.join(attempt, rundir.METRICS), limit=TAIL_BYTES)
-    return [time for time in map(_time_of, text.splitlines()) if time]
+    return [time for _, time in in_order(filter(None, map(_step_of, text.splitlines())))]
 
 
-def _time_of(line: str) -> float:
-    """When a step was done; 0 where the line is cut at its beginning, or torn."""
+def in_order(points: Iterable[Tuple[int, Point]]) -> List[Tuple[int, Point]]:
+    """Lines of metrics as a curve: a step that comes again, done or told once more, replaces those from it on."""
+    found: List[Tuple[int, Point]] = []
+    for point in points:
+        while found and found[-1][0] >= point[0]:
+            found.pop()
+        found.append(point)
+    return found
+
+
+def _step_of(line: str) -> Optional[Tuple[int, float]]:
+    """A step and when it was done; None where the line is cut at its beginning, or torn."""
     try:
-        return float(json.loads(line)["time"])
-    except (ValueError, KeyError, TypeError):
-        return 0.0
+        told = json.loads(line)
+        return int(told["step"]), float(told["time"])
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
 
 
 def _stalled(times: List[float], since: float, now: float, by: float) -> str:

@@ -120,7 +120,7 @@ class Agent:
         return self.told_to_stop
 
     def _start_sampler(self) -> None:
-        argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", self.attempt, "--uuid", self.uuid]
+        argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", self.attempt, "--mark", self.uuid]
         argv += ["--parent", str(os.getpid())]
         subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=self.environment, start_new_session=True)
 

@@ -8,6 +8,7 @@ docs/architecture.md has the format of the lines.
 
 import argparse
 import json
+import math
 import os
 import signal
 import socket
@@ -107,8 +108,8 @@ class ProcessReader:
         found: All of them, as of the last look.
     """
 
-    def __init__(self, uuid: str) -> None:
-        self._scanner = processes.AttemptScanner(uuid)
+    def __init__(self, mark: str) -> None:
+        self._scanner = processes.scanner(mark)
         self._ticks: Dict[Tuple[int, str], int] = {}
         self._at = 0.0
         self._hertz = float(os.sysconf("SC_CLK_TCK"))
@@ -152,18 +153,18 @@ class Sampler:
     """Puts the lines together.
 
     Args:
-        uuid: The attempt whose processes are shown.
-        attempt: Its directory.
+        mark: What the processes that are shown are known by (``processes.scanner``).
+        attempt: The attempt's directory.
 
     Attributes:
         halts: Processes that came to a halt with the newest line that told of processes, a sentence each.
     """
 
-    def __init__(self, uuid: str, attempt: str) -> None:
+    def __init__(self, mark: str, attempt: str) -> None:
         self._host = host_name()
         self._reader = HostReader()
         self._gpus = GpuReader()
-        self._processes = ProcessReader(uuid)
+        self._processes = ProcessReader(mark)
         self._servers = ScriptServers(attempt, self._host)
         self._lines = 0
         self.halts: List[str] = []
@@ -200,13 +201,16 @@ def host_name() -> str:
     return "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in short) or "node"
 
 
-def sample_until_end(attempt: str, uuid: str, interval_s: float, parent: Optional[Tuple[int, str]]) -> None:
-    """Write lines until the parent (pid and start time) or the attempt's directory is gone."""
-    sampler = Sampler(uuid, attempt)
+def sample_until_end(
+    attempt: str, mark: str, interval_s: float, parent: Optional[Tuple[int, str]], most_s: float = math.inf
+) -> None:
+    """Write lines until the parent (pid and start time) or the attempt's directory is gone, or for ``most_s``."""
+    sampler = Sampler(mark, attempt)
     sink = Sink(os.path.join(attempt, "gpu-%s.jsonl" % host_name()))
-    requests = evidence.Watch(attempt, uuid, host_name())
+    requests = evidence.Watch(attempt, mark, host_name())
     due = time.monotonic()
-    while (parent is None or processes.alive(*parent)) and os.path.isdir(attempt):
+    until = due + most_s
+    while due < until and (parent is None or processes.alive(*parent)) and os.path.isdir(attempt):
         for text in sampler.xids():
             rundir.log_event(attempt, "xid", text, host=host_name())
         sink.write(sampler.line())
@@ -222,9 +226,12 @@ def main() -> int:
     """Entry point; 0 after a signal or the parent's end."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--attempt", required=True, help="directory of the attempt")
-    parser.add_argument("--uuid", required=True, help="the attempt's uuid")
+    parser.add_argument(
+        "--mark", required=True, help="whose processes: the attempt's uuid, job (this Slurm job), pid:P"
+    )
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between lines")
     parser.add_argument("--parent", type=int, help="pid of the process to end with")
+    parser.add_argument("--for", dest="most_s", type=float, default=math.inf, help="seconds after which it ends")
     options = parser.parse_args()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(0))
@@ -234,7 +241,7 @@ def main() -> int:
         if started is None and os.path.isdir("/proc/self"):
             return 0
         parent = (options.parent, started) if started else None
-    sample_until_end(options.attempt, options.uuid, max(0.1, options.interval), parent)
+    sample_until_end(options.attempt, options.mark, max(0.1, options.interval), parent, options.most_s)
     return 0
 
 

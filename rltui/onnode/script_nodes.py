@@ -1,10 +1,12 @@
 """A script on several nodes: where its processes meet, and how it is started on each of them."""
 
 import os
+import subprocess
+import sys
 from typing import Dict, List, NamedTuple
 
 from rltui.onnode import rundir
-from rltui.onnode.allocation import OF_OTHER_STEPS, read_allocation, step_command
+from rltui.onnode.allocation import OF_OTHER_STEPS, read_allocation, start_step, step_command
 from rltui.onnode.node_network import reserve_block
 from rltui.onnode.ray_process import host
 
@@ -60,3 +62,15 @@ def on_each_node(place: Rendezvous, argv: List[str]) -> List[str]:
 def without_step_options(environment: Dict[str, str]) -> Dict[str, str]:
     """``environment`` less what srun would take for options of a step that is told all it needs."""
     return {name: value for name, value in environment.items() if name not in OF_OTHER_STEPS}
+
+
+def start_samplers(attempt: str, place: Rendezvous) -> "subprocess.Popen[bytes]":
+    """Start the samplers of the nodes beside the first, where no Ray of ours has agents that do.
+
+    Raises:
+        NoAllocationError: There is no srun here.
+    """
+    argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", attempt]
+    argv += ["--mark", os.environ[rundir.ATTEMPT_VARIABLE]]
+    with open(os.devnull, "wb") as nowhere:
+        return start_step(place.nodes[1:], 1, argv, subprocess.DEVNULL, nowhere, nowhere)

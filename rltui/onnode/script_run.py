@@ -14,10 +14,10 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from rltui.onnode import rundir, script_nodes
-from rltui.onnode.allocation import NoAllocationError
+from rltui.onnode.allocation import NoAllocationError, end_step
 from rltui.onnode.line_reader import LineReader
 from rltui.onnode.metric_sources import Sources
 from rltui.onnode.node_network import NoPortsError
@@ -57,6 +57,7 @@ class ScriptRun:
             "wandb_run_id": str(record.get("wandb_run_id", "")),
             "checkpoints": os.path.join(run, rundir.CHECKPOINTS),
         }
+        self.samplers: "Optional[subprocess.Popen[bytes]]" = None
 
     def environment(self) -> Dict[str, str]:
         """What the script sees: ours less what is for our own trainers, and where its records are to go.
@@ -84,6 +85,9 @@ class ScriptRun:
     def over_nodes(self, argv: List[str], environment: Dict[str, str]) -> Tuple[List[str], Dict[str, str]]:
         """Command and variables of a script on several nodes, which is started on the first, or on each of them."""
         place = script_nodes.rendezvous(self.attempt, environment)
+        job = rundir.read_json(os.path.join(self.attempt, rundir.JOB)) or {}
+        if not job.get("ray"):
+            self.samplers = script_nodes.start_samplers(self.attempt, place)
         known = {**script_nodes.meeting_variables(place), **environment}
         if not self.told["on_each_node"]:
             return argv, known
@@ -112,6 +116,8 @@ class ScriptRun:
             follower.look()
             time.sleep(POLL_S)
         follower.look(is_last=True)
+        if self.samplers is not None:
+            end_step(self.samplers, 0.0)
         return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 

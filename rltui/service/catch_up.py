@@ -41,7 +41,7 @@ class CatchUp:
         snapshot = reader.read()
         before, adopted = self._attempts, [run for run in snapshot.runs if _goes_on(run, snapshot.taken_at)]
         self._attempts = tuple(rundir.attempt_folder(run.path, run.attempt) for run in adopted)
-        self._code = f"{adopted[0].path}/code" if adopted else ""
+        self._code = code_of(self._cluster, adopted[0]) if adopted else ""
         is_gone = any(run.state == "lost" and run.end is None for run in adopted)
         if snapshot.problem or not (is_gone or set(self._attempts) - set(before)):
             return snapshot
@@ -52,12 +52,15 @@ class CatchUp:
         return self._read_at is None or time.monotonic() - self._read_at >= EVERY_S
 
     def _read(self) -> None:
-        # in a code folder that the run was adopted with, which is there where rltui itself is not
-        code = str(Path(rundir.__file__).parents[2]) if self._cluster.profile.scheduler == "local" else self._code
         argv = [self._cluster.python, "-m", "rltui.onnode.script_catch_up", *self._attempts]
         with suppress(ClusterError):  # the reader says that the cluster is away
-            self._cluster.client.run(argv, env={"PYTHONPATH": code}, timeout_s=TIMEOUT_S)
+            self._cluster.client.run(argv, env={"PYTHONPATH": self._code}, timeout_s=TIMEOUT_S)
         self._read_at = time.monotonic()
+
+
+def code_of(cluster: Cluster, run: RunSummary) -> str:
+    """Where rltui's code is on ``cluster``: this one's, or the one that ``run`` was adopted with."""
+    return str(Path(rundir.__file__).parents[2]) if cluster.profile.scheduler == "local" else f"{run.path}/code"
 
 
 def _goes_on(run: RunSummary, now: float) -> bool:

@@ -12,6 +12,7 @@ from rltui.diagnose.engine_lines import engine_counters
 from rltui.diagnose.recent import EngineCounters, GpuRecord, Step
 from rltui.diagnose.run_words import RunPicture
 from rltui.onnode import rundir
+from rltui.onnode.progress import in_order
 from rltui.watch.hosts import HostState, SamplerLine
 from rltui.watch.lines import decode
 from rltui.watch.metrics import parse_metrics
@@ -80,7 +81,7 @@ def _bad_nodes(text: bytes) -> dict[str, str]:
 
 def _steps(text: bytes) -> tuple[Step, ...]:
     parsed = (parse_metrics(line) for line in text.splitlines())
-    return steps_of(values for _, values in filter(None, parsed))
+    return steps_of(values for _, values in in_order(filter(None, parsed)))
 
 
 class _Node(NamedTuple):

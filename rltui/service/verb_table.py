@@ -35,7 +35,7 @@ VERBS = (
     Verb("launch", "launch", "check a layout and start a run of it", takes="preset", use="changes"),
     Verb("ps", "ps", "list runs"),
     Verb("show", "show", "everything about one run", takes="run"),
-    Verb("gpus", "gpus", "every GPU of a run with its role and process", takes="run"),
+    Verb("gpus", "gpus", "every GPU of a run with its role and process", takes="run", changing=("--sample",)),
     Verb("actors", "actors", "Ray's actors of a run: state, node, restarts, why they died", takes="run"),
     Verb("queues", "queues", "queues of a run's trainer and of its scheduler", takes="run"),
     Verb("metrics", "metrics", "the metrics of a run", takes="run"),

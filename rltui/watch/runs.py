@@ -12,6 +12,7 @@ import msgspec
 from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
+from rltui.onnode.progress import in_order
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts, summarise
 from rltui.watch.silence import aged
@@ -167,8 +168,8 @@ def last_metrics(data: bytes, written_at: float = 0.0) -> LastMetrics:
         data: The end of the file.
         written_at: When the file was written to by its file system's clock, which the nodes' may differ from.
     """
-    parsed = (parse_metrics(line) for line in data.split(b"\n")[-HISTORY - 1 :])
-    lines = [values for _, values in filter(None, parsed)]
+    parsed = (parse_metrics(line) for line in data.split(b"\n")[-2 * HISTORY - 1 :])  # some tell a step again
+    lines = [values for _, values in in_order(filter(None, parsed))][-HISTORY:]
     rewards = [values["reward"] for values in lines if math.isfinite(values.get("reward", math.nan))]
     rates: list[float] = []
     for name in RATES:

@@ -24,7 +24,7 @@ def main(seconds: float) -> None:
     with tempfile.TemporaryDirectory() as attempt:
         environment = {**os.environ, ATTEMPT_VARIABLE: "bench"}
         crowd = [subprocess.Popen(["sleep", "600"], env=environment) for _ in range(20)]
-        argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", attempt, "--uuid", "bench"]
+        argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", attempt, "--mark", "bench"]
         sampler = subprocess.Popen([*argv, "--parent", str(os.getpid())])
         try:
             time.sleep(WARM_UP_S)

@@ -56,6 +56,18 @@ def at_step(user: User, *where: str) -> dict[str, Any]:
     return dict(eventually(lambda: (found := user.only_run(*where))["stage"]["step"] and found, "a step"))
 
 
+def sampled(user: User, run_id: str) -> list[str]:
+    """What runs on each node, as its sampler tells."""
+    hosts = json.loads(user.rltui("gpus", run_id, "--json"))["hosts"]
+    return [" ".join(process["title"] for process in host["processes"]) for host in hosts]
+
+
+def samplers() -> list[str]:
+    """The directories of the attempts that are sampled on this machine and in the lab's nodes."""
+    found = (processes.words_of(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [words[words.index("--attempt") + 1] for words in found if "rltui.onnode.sampler" in words]
+
+
 def test_a_process_is_adopted_watched_through_tee_and_cancelled_with_its_children(user: Shell) -> None:
     (user.folder / "run.sh").write_text(VERL)
     pid = user.begin("bash run.sh 2>&1 | tee train.log; true")
@@ -69,8 +81,14 @@ def test_a_process_is_adopted_watched_through_tee_and_cancelled_with_its_childre
     assert latest["time/total"] == 0.25
     tree = processes.tree(pid)
     assert len(tree) > 2
+    assert "no sampler" in user.rltui("gpus", run["run_id"])
+    assert "1 node is sampled for 5 min" in user.rltui("gpus", run["run_id"], "--sample", "5")
+    assert "sampled already" in user.rltui("gpus", run["run_id"], "--sample", "5", expect=1)
+    assert "main_ppo" in sampled(user, run["run_id"])[0]
+    assert "takes 1 to" in user.rltui("gpus", run["run_id"], "--sample", "0", expect=2)
     assert "cancelled" in user.rltui("cancel", run["run_id"], "--yes")
     eventually(lambda: not any(processes.alive(one.pid, one.start_time) for one in tree), "the end of all of it")
+    eventually(lambda: f"{run['path']}/attempts/01" not in samplers(), "the end of its sampler")
     assert user.only_run()["end"]["reason"] == "cancelled by the user"
     assert "adopted without its script" in user.rltui("resubmit", run["run_id"], "--yes", expect=1)
 
@@ -105,7 +123,14 @@ def test_a_job_of_plain_sbatch_becomes_a_run_and_goes_on_when_it_is_released(
     where = ("--cluster", "lab")
     folder = slurm_cluster.exec("login", ["pwd"]).stdout.strip()
     slurm_cluster.exec("login", ["tee", f"{folder}/mine.sh"], input=VERL)
-    options = ["--parsable", "--partition=gpu", "--output=slurm-%x-%j.out", f"--chdir={folder}"]
+    options = [
+        "--parsable",
+        "--partition=gpu",
+        "--nodes=2",
+        "--gpus-per-node=h100:2",
+        "--output=slurm-%x-%j.out",
+        f"--chdir={folder}",
+    ]
     options.append("--comment=ours; StdOut=/etc/passwd UserId=bob(2002)")
     job = slurm_cluster.exec("login", ["sbatch", *options, "mine.sh"]).stdout.strip()
 
@@ -118,9 +143,14 @@ def test_a_job_of_plain_sbatch_becomes_a_run_and_goes_on_when_it_is_released(
     assert (run["algorithm"], run["job_id"], run["job"]["state"]) == ("verl", job, "running")
     assert run["job"]["nodes"][0] in user.rltui("show", run["run_id"])
 
+    assert "2 nodes are sampled for 5 min" in user.rltui("gpus", run["run_id"], *where, "--sample", "5")
+    assert sorted("main_ppo" in titles for titles in sampled(user, run["run_id"])) == [False, True]
+    assert any(run["run_id"] in path for path in samplers())
+
     assert f"{job} goes on" in user.rltui("release-run", run["run_id"])
     assert slurm_cluster.exec("login", ["squeue", "-h", "-j", job, "-o", "%T"]).stdout.strip() == "RUNNING"
 
+    eventually(lambda: not any(run["run_id"] in path for path in samplers()), "the end of its samplers")
     user.rltui("adopt", job, *where)
     run = at_step(user, *where)
     assert "is the run" in user.rltui("adopt", job, expect=1)

@@ -253,6 +253,8 @@ def test_torchrun_meets_on_two_nodes_though_its_script_names_no_place(slurm_clus
     assert (run["state"], run["stage"]["step"], run["algorithm"]) == ("finished", 1, "generic")
     shown = json.loads(user.rltui("show", run["run_id"], "--cluster", "lab", "--json"))["run"]["metrics"]["latest"]
     assert (shown["world"], shown["ranks"], shown["nodes"]) == (4, 6, 22)
+    hosts = json.loads(user.rltui("gpus", run["run_id"], "--cluster", "lab", "--json"))["hosts"]
+    assert sorted(host["host"] for host in hosts) == ["node1", "node2"]
 
     slurm_cluster.exec(
         "login", ["tee", f"{folder}/reduce.py"], input="import os\nassert os.environ['NODE_RANK'] == '0'\n" + REDUCE

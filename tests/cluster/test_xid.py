@@ -20,7 +20,7 @@ DEADLINE_S = 90.0
 def test_an_xid_of_the_driver_is_an_event_and_a_cause(slurm_cluster: Lab) -> None:
     attempt = "/home/alice/attempt"
     slurm_cluster.exec("node2", ["mkdir", attempt])
-    argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", attempt, "--uuid", "none", "--interval", "0.2"]
+    argv = [sys.executable, "-m", "rltui.onnode.sampler", "--attempt", attempt, "--mark", "none", "--interval", "0.2"]
     behind = ["sh", "-c", '"$@" >/dev/null 2>&1 & echo $!', "sh", "env", f"PYTHONPATH={ROOT}", *argv]
     pid = slurm_cluster.exec("node2", behind).stdout.strip()
     try:

@@ -106,7 +106,7 @@ def test_a_request_in_the_attempt_is_answered_by_the_sampler(
 ) -> None:
     role = start(sys.executable, "-c", ROLE)
     old = evidence.ask(str(tmp_path), "of before the sampler")
-    words = ("--attempt", str(tmp_path), "--uuid", tmp_path.name, "--interval", "0.1")
+    words = ("--attempt", str(tmp_path), "--mark", tmp_path.name, "--interval", "0.1")
     start(sys.executable, "-m", "rltui.onnode.sampler", *words, await_word=False)
     await_that(lambda: evidence.speaking(str(tmp_path)), "the sampler speaks")
     new = evidence.ask(str(tmp_path), "a test")

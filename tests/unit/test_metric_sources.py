@@ -18,8 +18,10 @@ from rltui.onnode import rundir
 from rltui.onnode.line_reader import LineReader
 from rltui.onnode.metric_files import EventFile, WandbFile, wandb_file
 from rltui.onnode.metric_sources import CONSOLE, COUNTED, FILE, WANDB, Sources, StepLines
+from rltui.onnode.progress import step_times
 from rltui.onnode.script_output import Follower
 from rltui.service.wandb_history import read_history
+from rltui.watch.runs import last_metrics
 
 DIALECTS = load_dialects()
 WRITER = """
@@ -246,3 +248,19 @@ def test_what_only_the_console_knows_stays_beside_what_a_file_knows_better(tmp_p
     lines.write()
     (line,) = written(tmp_path)
     assert line == {"reward/avg_raw_reward": 0.3333, "mine": 1.0, "loss": 0.5, "time": 1e9 + 5, "step": 1}
+
+
+def test_steps_that_are_told_again_are_no_steps_of_their_own(tmp_path: Path) -> None:
+    lines = StepLines(str(tmp_path / rundir.METRICS))
+    for step in range(1, 21):
+        lines.add(CONSOLE, step, {"reward": 0.1, "tokens_per_second": 1.0}, 1e9 + 10 * step)
+        lines.write()
+        if step % 5 == 0:
+            for behind in range(step - 4, step):
+                lines.add(WANDB, behind, {"reward": behind / 10}, 1e9 + 10 * behind)
+            lines.write()
+    assert len(written(tmp_path)) > 30
+    assert step_times(str(tmp_path)) == [1e9 + 10 * step for step in range(1, 21)]
+    known = last_metrics((tmp_path / rundir.METRICS).read_bytes())
+    assert known.usual_step_s == 10.0
+    assert [line["time"] for line in known.lines] == sorted({line["time"] for line in known.lines})

@@ -80,7 +80,7 @@ def test_lines_tell_of_the_host_and_of_the_attempt_s_processes(
         [sys.executable, "-c", "while True: pass"], env={**os.environ, ATTEMPT_VARIABLE: attempt, "PYTHONPATH": ""}
     )
     try:
-        process = start("--uuid", attempt, "--interval", "0.1")
+        process = start("--mark", attempt, "--interval", "0.1")
         await_that(lambda: len(read_lines(tmp_path)) >= 7, "seven lines are written")
     finally:
         busy.kill()
@@ -115,7 +115,7 @@ def test_a_process_that_is_stopped_is_said_at_once_and_when_it_goes_on(
         return [json.loads(line)["text"] for line in path.read_text().splitlines()] if path.exists() else []
 
     try:
-        start("--uuid", attempt, "--interval", "0.05")
+        start("--mark", attempt, "--interval", "0.05")
         await_that(lambda: states() == [""], "it runs")
         sleeper.send_signal(signal.SIGSTOP)
         await_that(lambda: states() == ["stopped"], "it is stopped")
@@ -133,7 +133,7 @@ def test_a_process_that_is_stopped_is_said_at_once_and_when_it_goes_on(
 def test_gpus_have_slow_fields_every_fifth_time_and_leave_out_what_they_lack(
     tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
-    start("--uuid", "none", "--interval", "0.1", nvml=FAKE_NVML.format(broken=False))
+    start("--mark", "none", "--interval", "0.1", nvml=FAKE_NVML.format(broken=False))
     await_that(lambda: len(read_lines(tmp_path)) >= 6, "six lines are written")
     slow, fast = read_lines(tmp_path)[5]["gpus"], read_lines(tmp_path)[1]["gpus"]
     assert fast == [{"i": 0, "util": 90, "mem": [3.0, 80.0], "w": 350}, {"i": 1, "util": 91, "w": 350}]
@@ -145,7 +145,7 @@ def test_gpus_have_slow_fields_every_fifth_time_and_leave_out_what_they_lack(
 def test_without_a_driver_it_goes_on_without_gpus(
     tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
-    process = start("--uuid", "none", "--interval", "0.1", nvml=FAKE_NVML.format(broken=True))
+    process = start("--mark", "none", "--interval", "0.1", nvml=FAKE_NVML.format(broken=True))
     await_that(lambda: len(read_lines(tmp_path)) >= 2, "two lines are written")
     assert "gpus" not in read_lines(tmp_path)[0]
     assert process.poll() is None
@@ -153,23 +153,23 @@ def test_without_a_driver_it_goes_on_without_gpus(
 
 def test_it_ends_with_its_parent(tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]) -> None:
     parent = subprocess.Popen(["sleep", "600"])
-    process = start("--uuid", "none", "--interval", "0.1", "--parent", str(parent.pid))
+    process = start("--mark", "none", "--interval", "0.1", "--parent", str(parent.pid))
     await_that(lambda: read_lines(tmp_path), "it writes")
     parent.kill()  # and left as a zombie: it counts as gone all the same
     assert process.wait(60) == 0
     parent.wait()
-    assert start("--uuid", "none", "--parent", str(parent.pid)).wait(60) == 0
+    assert start("--mark", "none", "--parent", str(parent.pid)).wait(60) == 0
 
 
 def test_it_ends_with_its_directory_and_on_every_polite_signal(
     tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
-    process = start("--uuid", "none", "--interval", "0.1")
+    process = start("--mark", "none", "--interval", "0.1")
     await_that(lambda: read_lines(tmp_path), "it writes")
     (tmp_path / "attempt").rename(tmp_path / "elsewhere")
     assert process.wait(60) == 0
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        process = start("--uuid", "none")
+        process = start("--mark", "none")
         await_that(lambda: read_lines(tmp_path), "it writes")
         (tmp_path / "attempt" / f"gpu-{sampler.host_name()}.jsonl").unlink()
         process.send_signal(number)
@@ -178,7 +178,7 @@ def test_it_ends_with_its_directory_and_on_every_polite_signal(
 
 
 def test_it_can_be_started_by_its_path_from_anywhere(tmp_path: Path) -> None:
-    argv = [sys.executable, sampler.__file__, "--attempt", str(tmp_path), "--uuid", "none", "--parent", "1"]
+    argv = [sys.executable, sampler.__file__, "--attempt", str(tmp_path), "--mark", "none", "--parent", "1"]
     process = subprocess.Popen(argv, cwd="/", env={}, stderr=subprocess.PIPE)
     await_that(lambda: list(tmp_path.glob("gpu-*.jsonl")), "it writes")
     process.terminate()

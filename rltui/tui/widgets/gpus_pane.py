@@ -84,4 +84,6 @@ class GpusPane(ListPane):
     def empty(self) -> Sequence[Line]:
         """What stands there before the first sample."""
         words = "no sampler has spoken yet: nodes appear when the run is placed"
+        if self._snapshot is not None and self._snapshot.summary.is_adopted:
+            words = "nothing of rltui runs beside this job, which was adopted; :gpus --sample 60 samples its nodes for an hour"
         return wrapped(words, self.size.width, " ", "dim")
