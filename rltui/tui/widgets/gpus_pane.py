@@ -85,5 +85,5 @@ class GpusPane(ListPane):
         """What stands there before the first sample."""
         words = "no sampler has spoken yet: nodes appear when the run is placed"
         if self._snapshot is not None and self._snapshot.summary.is_adopted:
-            words = "nothing of rltui runs beside this job, which was adopted; :gpus --sample 60 samples its nodes for an hour"
+            words = "nothing of rltui runs beside an adopted job; :gpus --sample 60 samples its nodes for an hour"
         return wrapped(words, self.size.width, " ", "dim")
