@@ -52,7 +52,7 @@ def _cause_lines(diagnosis: Diagnosis) -> Iterator[str]:
 def _remedy_lines(number: int, remedy: Remedy) -> Iterator[str]:
     yield from _wrapped(_with_safety(remedy), f"  {number}. ", "     ")
     for change in remedy.changes:
-        yield f"       {change.key}={change.in_words}"
+        yield f"       {change.shown}"
     for command in remedy.commands:
         yield f"       $ {command}"
 
@@ -118,6 +118,7 @@ def _remedy(remedy: Remedy) -> dict[str, Any]:
         "id": remedy.id,
         "summary": remedy.summary,
         "set": {change.key: change.in_words for change in remedy.changes},
+        **({"words": own} if (own := [change.own for change in remedy.changes if change.own]) else {}),
         "commands": list(remedy.commands),
         "safe": remedy.safe,
     }
@@ -142,7 +143,7 @@ def story(cause_id: str) -> list[str]:
 
 def _helping(remedy: Remedy) -> Iterator[str]:
     yield from _wrapped(_with_safety(remedy), "  - ")
-    yield from (f"      {change.key}={change.in_words}" for change in remedy.changes)
+    yield from (f"      {change.shown}" for change in remedy.changes)
     yield from (f"      $ {command}" for command in remedy.commands)
 
 

@@ -43,6 +43,8 @@ class Change(Struct, frozen=True):
     value: bool | int | float | str
     least: float | None = None
     most: float | None = None
+    own: str = ""
+    """The change in the words of the system whose run it is; empty: in the layout's."""
 
     def applied_to(self, current: object) -> bool | int | float | str | list[str] | None:
         """Return the value after the change; None where there is nothing left to change (the bound is reached)."""
@@ -56,6 +58,11 @@ class Change(Struct, frozen=True):
         wanted = min(wanted, self.most) if self.most is not None else wanted
         wanted = int(wanted) if isinstance(current, int) else round(wanted, 4)
         return None if wanted == current else wanted
+
+    @property
+    def shown(self) -> str:
+        """The change for people: ``key=value``."""
+        return self.own or f"{self.key}={self.in_words}"
 
     @property
     def in_words(self) -> bool | int | float | str:

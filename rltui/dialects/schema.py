@@ -75,6 +75,9 @@ class Resume(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[str, ...],
         Meta(description="Words for one checkpoint by its {folder}, where the file that tells the newest is torn."),
     ] = ()
+    harmless: Annotated[
+        bool, Meta(description="Whether it begins anew with these words where there is no checkpoint.")
+    ] = False
     possible: Annotated[bool, Meta(description="Whether the system as it comes can go on at all.")] = True
     demands: Annotated[str, Meta(description="What must be as before, in a few words for people.")] = ""
 

@@ -91,7 +91,7 @@ class JsonFile:
             return None
         data = told.get(self._values) if self._values else told
         found = ((str(name), _number(value)) for name, value in data.items()) if isinstance(data, dict) else ()
-        values = {name: value for name, value in found if value is not None and name != self._step}
+        values = {name: value for name, value in found if value is not None and name not in (self._step, "time")}
         at = _number(told.get("time"))
         return Record(int(step), values, at if at is not None and at > EARLIEST else None)
 

@@ -83,7 +83,10 @@ ALIASES: Mapping[str, str] = {
     "perf/train_wait_time": "time/learner_idle",
     # TRL's GRPO
     "step_time": "time/total",
-    # prime-rl
+    # prime-rl; what its agents, which a run names as it likes, tell is in _OF_AGENTS
+    "reward/all/mean": "reward",
+    "train/agg/effective/num_output_tokens/mean": "response_length",
+    "train/agg/effective/num_output_tokens/max": "response_length_max",
     "loss/mean": "loss",
     "optim/grad_norm": "grad_norm",
     "mismatch_kl/all/mean": "mismatch_kl",
@@ -150,8 +153,17 @@ ALIASES: Mapping[str, str] = {
 }
 
 
+_AGENTS = "train/agg/effective/"
+_OF_AGENTS = {"reward/mean": "reward", "is_truncated/mean": "truncated_fraction"}
+
+KNOWN = frozenset([*ALIASES.values(), *_OF_AGENTS.values()])
+"""Names that rltui itself looks for."""
+
+
 def canonical(name: str) -> str:
     """Return what the metric ``name`` is called here; a name that is not in the table stays as it is."""
+    if name.startswith(_AGENTS):
+        return _OF_AGENTS.get(name[len(_AGENTS) :].partition("/")[2]) or ALIASES.get(name, name)
     return ALIASES.get(name, name)
 
 
@@ -161,6 +173,7 @@ def canonical_values(line: Mapping[str, object]) -> Dict[str, float]:
     for name, value in line.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
-        if name not in ALIASES or (ALIASES[name] not in line and ALIASES[name] not in found):
-            found[canonical(name)] = float(value)
+        own = canonical(name)
+        if own == name or (own not in line and own not in found):
+            found[own] = float(value)
     return found

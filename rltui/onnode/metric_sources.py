@@ -109,6 +109,10 @@ class Sources:
         self._events = {one["path"]: EventFile(prefix=prefix, **one) for one in state["events"]}
 
 
+TOLD_STEPS = 8
+"""As many of them are handed on to whoever reads on later."""
+
+
 class StepLines:
     """The lines of an attempt's ``metrics.jsonl``: each metric of a step as the best of its sources tells it.
 
@@ -124,6 +128,7 @@ class StepLines:
         self._steps: Dict[int, Dict[int, Dict[str, float]]] = {}
         self._last: Dict[int, int] = {}
         self._changed: Optional[int] = None
+        self._gone = -1
 
     def add(self, rank: int, step: int, values: Dict[str, float], at: float) -> None:
         """Add numbers of ``step`` that the source of this ``rank`` tells, as of ``at`` (epoch seconds)."""
@@ -138,9 +143,12 @@ class StepLines:
             self.write()
 
     def _is_done_again(self, rank: int, step: int, values: Dict[str, float]) -> bool:
-        """Whether the run went back to ``step``; else another process of it tells other numbers of that step."""
+        """Whether the run went back to ``step``; else another process of it, which is behind, tells of that step too.
+
+        Two processes of one system share some names, such as how long their step took, and not most of them.
+        """
         told = self._steps.get(step, {}).get(rank, {})
-        return step < min(self._steps, default=0) or any(name in told for name in values)
+        return step <= self._gone or 2 * sum(name in told for name in values) > len(values)
 
     def forget(self, step: int, rank: Optional[int] = None) -> None:
         """Forget the steps from ``step`` on; of one source only where ``rank`` is given."""
@@ -157,18 +165,23 @@ class StepLines:
         for step in sorted(one for one in self._steps if one >= self._changed):
             rundir.append_line(self._path, {**_best(self._steps[step]), "step": step})
         self._changed = None
-        for old in sorted(self._steps)[:-KEPT_STEPS]:
+        self._drop(KEPT_STEPS)
+
+    def _drop(self, kept: int) -> None:
+        for old in sorted(self._steps)[:-kept]:
             del self._steps[old]
+            self._gone = old
 
     def state(self) -> Dict[str, Any]:
         """What it knows, as plain values from which ``restore`` lets others go on."""
-        steps = [[step, [list(one) for one in self._steps[step].items()]] for step in sorted(self._steps)[-8:]]
-        return {"steps": steps, "last": list(self._last.items())}
+        self._drop(TOLD_STEPS)
+        steps = [[step, [list(one) for one in told.items()]] for step, told in self._steps.items()]
+        return {"steps": steps, "last": list(self._last.items()), "gone": self._gone}
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Go on with what those knew that said ``state``."""
         self._steps = {step: dict(told) for step, told in state["steps"]}
-        self._last = dict(state["last"])
+        self._last, self._gone = dict(state["last"]), state["gone"]
 
 
 def _best(told: Dict[int, Dict[str, float]]) -> Dict[str, float]:

@@ -88,14 +88,19 @@ def _newest_but_one(folder: str, marks: Mapping[str, Any], names: Sequence[str])
     return Checkpoint(step, marks["tracker"], "%s/%s" % (folder, steps[step]))
 
 
-def resume_words(resume: Mapping[str, Any], newest: Checkpoint) -> List[str]:
-    """The words by which the system goes on from ``newest``; none where it does so by itself, or cannot."""
+def resume_words(resume: Mapping[str, Any], newest: Optional[Checkpoint]) -> List[str]:
+    """The words by which the system goes on from ``newest``; none where it does so by itself, or cannot.
+
+    Where nobody can tell whether there is one (None), only words that do no harm then.
+    """
+    if newest is None:
+        return list(resume.get("words") or ()) if resume.get("harmless") else []
     if not newest.torn:
         return [word.replace("{checkpoints}", newest.place) for word in resume.get("words") or ()]
     return [word.format(folder=newest.folder) for word in resume.get("words_at") or ()]
 
 
-def with_resume(words: Sequence[str], resume: Mapping[str, Any], newest: Checkpoint) -> List[str]:
+def with_resume(words: Sequence[str], resume: Mapping[str, Any], newest: Optional[Checkpoint]) -> List[str]:
     """``words`` that go on from ``newest``: those of an earlier attempt about the same are left out."""
     own = {word.partition("=")[0] for word in (*(resume.get("words") or ()), *(resume.get("words_at") or ()))}
     return [word for word in words if word.partition("=")[0] not in own] + resume_words(resume, newest)
@@ -108,8 +113,10 @@ def here(told: Dict[str, Any]) -> Dict[str, Any]:
         told: ``script.json`` of the start that was submitted. Its folders are as this node sees them.
     """
     folder, resume = os.path.expanduser(folder_of(told)), told["dialect"]["resume"]
-    if not folder or not told.get("passes_words") or not resume.get("possible", True):
+    if not told.get("passes_words") or not resume.get("possible", True):
         return told
+    if not folder:
+        return {**told, "words": with_resume(told["words"], resume, None)} if resume.get("harmless") else told
     newest = newest_checkpoint(
         folder,
         told["dialect"]["checkpoints"],

@@ -119,6 +119,8 @@ class WhyRemedy(Struct, frozen=True, kw_only=True):
     summary: str
     overrides: tuple[str, ...] = ()
     """Its change of the layout as ``key.path=value`` words."""
+    shown: tuple[str, ...] = ()
+    """The same in the words of the system whose run it is, also where they are no overrides."""
     exclude: tuple[str, ...] = ()
     """Nodes that it keeps away from."""
     commands: tuple[str, ...] = ()

@@ -89,7 +89,7 @@ def _words_of_script(script: ScriptJob, diagnoses: Sequence[Diagnosis], run_id: 
     known = ", ".join(script.dialect.words.values())
     raise RltuiError(
         f"No word of {script.dialect.name} is known to mend what ended {run_id}.",
-        f"rltui resubmit {run_id} WORD=… appends one of its own: {known}." if known else "",
+        f"rltui resubmit {run_id} -- WORD=… appends one of its own: {known}." if known else "",
     )
 
 

@@ -79,7 +79,7 @@ def resumed(job: ScriptJob, newest: Checkpoint | None) -> tuple[ScriptJob, str]:
     """
     resume, script = job.dialect.resume, Path(job.source).name
     if newest is None:
-        return job, "starts at step 0: no complete checkpoint was found" if job.checkpoints else _unknown(job)
+        return (job, "starts at step 0: no complete checkpoint was found") if job.checkpoints else _unknown(job)
     if not resume.possible:
         return job, f"starts anew unless {script} goes on by itself: {job.dialect.name} needs {resume.demands}"
     if newest.torn and not resume.words_at:
@@ -95,8 +95,16 @@ def resumed(job: ScriptJob, newest: Checkpoint | None) -> tuple[ScriptJob, str]:
     return after, f"goes on from step {newest.step}{by}{why}{demands}"
 
 
-def _unknown(job: ScriptJob) -> str:
-    return f"goes on if {Path(job.source).name} does so by itself: where it keeps checkpoints is not known"
+def _unknown(job: ScriptJob) -> tuple[ScriptJob, str]:
+    """``job`` where nobody can tell whether there is a checkpoint: with words that do no harm if there is none."""
+    told = msgspec.to_builtins(job.dialect.resume)
+    words = script_resume.resume_words(told, None)
+    nobody_knows = "where it keeps checkpoints is not known"
+    if not words or not job.passes_words:
+        return job, f"goes on if {Path(job.source).name} does so by itself: {nobody_knows}"
+    demands = f", with {job.dialect.resume.demands}" if job.dialect.resume.demands else ""
+    after = structs.replace(job, words=tuple(script_resume.with_resume(job.words, told, None)))
+    return after, f"goes on by {' '.join(words)}{demands}, if there is a checkpoint: {nobody_knows}"
 
 
 def newest_checkpoint(context: Context, job: ScriptJob) -> Checkpoint | None:

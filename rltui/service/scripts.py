@@ -165,6 +165,17 @@ def launch_words(context: Context, source: str, words: Sequence[str]) -> Launche
 
 def checkpoint_folder(text: str, path: Path, folder: str, words: Sequence[str], marks: Checkpoints) -> str:
     """The folder of a script's checkpoints as its commands name it; empty where they do not, or only a shell knows."""
+    values = command_values(text, path, folder, words)
+    for place in marks.places:
+        named_parts = re.findall(r"\{([^}]+)\}", place)
+        if all(one_spelling(part) in values for part in named_parts):
+            found = re.sub(r"\{([^}]+)\}", lambda match: values[one_spelling(match[1])], place)
+            return "" if "\0" in found else found
+    return ""
+
+
+def command_values(text: str, path: Path, folder: str, words: Sequence[str]) -> dict[str, str]:
+    """What the commands of a script set, and the words behind it, by option; the last of each counts."""
     try:
         commands = [] if path.suffix == ".py" else _commands(text, path, folder)
     except RltuiError:
@@ -172,12 +183,7 @@ def checkpoint_folder(text: str, path: Path, folder: str, words: Sequence[str], 
     values: dict[str, str] = {}
     for command in (*commands, list(words)):
         values.update(_values(command))
-    for place in marks.places:
-        named_parts = re.findall(r"\{([^}]+)\}", place)
-        if all(_one_spelling(part) in values for part in named_parts):
-            found = re.sub(r"\{([^}]+)\}", lambda match: values[_one_spelling(match[1])], place)
-            return "" if "\0" in found else found
-    return ""
+    return values
 
 
 def _commands(text: str, path: Path, folder: str) -> list[list[str]]:
@@ -192,13 +198,13 @@ def _values(command: Sequence[str]) -> Mapping[str, str]:
     for index, word in enumerate(command):
         name, equals, value = word.lstrip("+").partition("=")
         if equals:
-            found[_one_spelling(name)] = value
+            found[one_spelling(name)] = value
         elif word.startswith("-") and index + 1 < len(command):
-            found[_one_spelling(word)] = command[index + 1]
+            found[one_spelling(word)] = command[index + 1]
     return found
 
 
-def _one_spelling(name: str) -> str:
+def one_spelling(name: str) -> str:
     """An option by one of its spellings: many parsers take both ``--output-dir`` and ``--output_dir``."""
     return name.replace("_", "-") if name.startswith("--") else name
 

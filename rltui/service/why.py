@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec import structs
 
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.diagnose import Findings, examine
-from rltui.diagnose.fitting import fitted
+from rltui.diagnose.fitting import fitted, in_own_words
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.run_words import symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded
@@ -17,6 +18,7 @@ from rltui.errors import RltuiError
 from rltui.layout.load import load_text
 from rltui.onnode import rundir
 from rltui.runs.directory import read_layout
+from rltui.runs.script_job import LARGEST, read_script_job
 from rltui.service.bad_nodes import record_slow
 from rltui.service.describe import steps_done
 from rltui.service.read_evidence import stuck_lines
@@ -79,6 +81,8 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     loaded = None if quick else _layout(client, attempt)
     if loaded is not None:
         found = tuple(fitted(one, msgspec.to_builtins(loaded.layout)) for one in found)
+    elif rundir.SCRIPT_RUN in names and not quick:
+        found = _in_own_words(client, attempt, found)
     if run.is_live:
         if not quick:
             record_slow(context, run, symptoms_of(picture))
@@ -181,6 +185,21 @@ def _blocks(client: RelayClient, path: str) -> Iterator[bytes]:
         if not skipped and offset >= HEAD_BYTES and chunk.size > HEAD_BYTES + TAIL_BYTES:
             offset, skipped = chunk.size - TAIL_BYTES, True
             yield b"\n"
+
+
+def _in_own_words(client: RelayClient, attempt: str, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    """``found`` with remedies in the words of the system whose script it is, and in its command's numbers."""
+    from rltui.service.scripts import command_values, one_spelling
+
+    script = read_script_job(client, attempt)
+    if script is None:
+        return found
+    text = client.read(f"{attempt}/{script.script}", 0, LARGEST).data if script.script else b""
+    path = Path(script.source or "script.sh")
+    set_to = command_values(text.decode("utf-8", "replace"), path, script.folder, script.words)
+    words = script.dialect.words
+    values = {own: set_to[one_spelling(own)] for own in words.values() if one_spelling(own) in set_to}
+    return tuple(in_own_words(one, words, values) for one in found)
 
 
 def _layout(client: RelayClient, attempt: str) -> LoadedLayout | None:

@@ -82,6 +82,7 @@ def remedy_words(remedy: Remedy) -> WhyRemedy:
         summary=remedy.summary,
         # a change that is not in the layout's own numbers is no override
         overrides=tuple(f"{change.key}={_value(change.value)}" for change in others) if fitted else (),
+        shown=tuple(change.own for change in others if change.own),
         exclude=tuple(node for change in remedy.changes if change.key == EXCLUDE for node in _nodes(change.value)),
         commands=remedy.commands,
         safe=remedy.safe,

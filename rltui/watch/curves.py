@@ -7,6 +7,8 @@ import math
 from array import array
 from typing import TYPE_CHECKING
 
+from rltui.onnode.metric_names import KNOWN
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -14,7 +16,7 @@ MAX_POINTS = 512
 """Points of a thinned curve; a terminal is narrower."""
 
 MAX_SERIES = 256
-"""Series that are kept; a broken writer could invent a new name each step."""
+"""Series that are kept beside those that rltui knows by name; a broken writer could invent a new name each step."""
 
 NAN = math.nan
 
@@ -37,7 +39,7 @@ class Curves:
         if self._steps and step <= self._steps[-1]:
             self._drop_from(step)
         for name in values:
-            if name not in self._series and len(self._series) < MAX_SERIES:
+            if name not in self._series and (len(self._series) < MAX_SERIES or name in KNOWN):
                 self._series[name] = array("d", [NAN]) * len(self._steps)
         self._steps.append(step)
         for name, series in self._series.items():

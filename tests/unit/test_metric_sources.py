@@ -182,15 +182,19 @@ def test_the_files_of_a_real_tensorboard_writer_are_read(tmp_path: Path) -> None
 def test_two_writers_of_one_file_tell_one_step_together(tmp_path: Path) -> None:
     path = tmp_path / "run" / "metrics.jsonl"
     path.parent.mkdir()
-    rows = [{"step": 3, "time": 5e8, "reward/all/mean": 9.0}]  # of an earlier start of the same run
-    for step in range(1, 6):
-        rows.append({"step": step, "time": 1.8e9 + step, "reward/all/mean": step / 10})
-        rows.insert(-1, {"step": step - 1, "time": 1.8e9 + step, "loss/mean": -step, "optim/grad_norm": 0.5})
+    agent = "train/agg/effective/solver"
+    rows: list[dict[str, float]] = [{"step": 3, "time": 5e8, f"{agent}/reward/mean": 9.0}]  # of an earlier start
+    for step in range(1, 6):  # the orchestrator is ahead, and both say how long their step took
+        at = 1.8e9 + step
+        rows.append(
+            {"step": step, "time": at, "time/step": 1.0, f"{agent}/reward/mean": step / 10, "progress/tokens": 9}
+        )
+        rows.append({"step": step - 1, "time": at, "time/step": 2.0, "loss/mean": -step, "optim/grad_norm": 0.5})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     said = f"12:00:00    INFO Logging metrics to {path} and episodes to {path.parent}/rollouts\n"
     metrics = msgspec.to_builtins(DIALECTS["prime-rl"].metrics)
-    follow(tmp_path, "prime-rl", f"{said}SUCCESS Step 1 | Reward: 0.1000\n", Sources(metrics, since=1.7e9))
-    assert by_step(tmp_path, "reward/all/mean") == {0: None, 1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4, 5: 0.5}
+    follow(tmp_path, "prime-rl", f"{said}SUCCESS Step 1 | 4.5s | Reward 0.1000\n", Sources(metrics, since=1.7e9))
+    assert by_step(tmp_path, f"{agent}/reward/mean") == {0: None, 1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4, 5: 0.5}
     assert by_step(tmp_path, "loss/mean") == {0: -1, 1: -2, 2: -3, 3: -4, 4: -5, 5: None}
 
 

@@ -108,4 +108,4 @@ def _fix(number: int, fix: WhyRemedy, width: int, glyphs: Glyphs) -> Iterator[Wh
 
 
 def _changes(fix: WhyRemedy) -> Sequence[str]:
-    return (*fix.overrides, *(f"keeps away from {node}" for node in fix.exclude))
+    return (*(fix.shown or fix.overrides), *(f"keeps away from {node}" for node in fix.exclude))
