@@ -37,6 +37,14 @@ def stage_shown(summary: RunSummary) -> str:
     return "training" if stage == "saving" else stage
 
 
+def rail_of(summary: RunSummary) -> tuple[str, ...]:
+    """The stages of a run; of one that rltui did not start those that it was seen in, and its end."""
+    if not summary.is_adopted:
+        return STAGE_RAIL
+    seen = {*reached(summary), stage_shown(summary), "ended"}
+    return tuple(stage for stage in STAGE_RAIL if stage in seen)
+
+
 def elapsed_s(summary: RunSummary, now: float) -> float | None:
     """Seconds from submission to the end, or to ``now`` while the run lives."""
     started = min((at for at in reached(summary).values() if at > 0), default=summary.created_at)

@@ -68,6 +68,14 @@ def test_an_ended_run_has_neither_dead_actors_in_red_nor_queues() -> None:
     assert any(role == "bad" for row in tabs.actors(failed, 80, UNICODE) for _, role in row.spans)
 
 
+def test_a_run_that_was_adopted_shows_no_stage_that_nobody_saw() -> None:
+    run = next(run for run in RUNS if run.stage.stage == "training")
+    assert "✓ray-up" in stage.rail(run, 100, UNICODE).plain
+    seen = msgspec.structs.replace(run.stage, history=({"stage": "training", "at": NOW - 5},))
+    adopted = msgspec.structs.replace(run, is_adopted=True, stage=seen)
+    assert stage.rail(adopted, 100, UNICODE).plain.split() == ["▶training", "·ended"]
+
+
 def test_the_reason_of_a_failure_is_told_to_its_end() -> None:
     reason = "CUDA out of memory in engine 3 on nid010798: 61.2 GiB wanted by the KV cache, 58.9 GiB free of 95.6 GiB"
     run = next(run for run in RUNS if run.state == "failed")

@@ -29,18 +29,15 @@ def state_spans(summary: RunSummary, glyphs: Glyphs) -> tuple[Span, ...]:
 
 def rail(summary: RunSummary, width: int, glyphs: Glyphs) -> Line:
     """All stages with what is done, current and to come; fewer words where the line is short."""
-    now_at = progress.STAGE_RAIL.index(progress.stage_shown(summary)) if _on_rail(summary) else -1
-    marks = [_mark(index, now_at, summary, glyphs) for index in range(len(progress.STAGE_RAIL))]
-    named = [(f"{glyph}{name}", role) for name, (glyph, role) in zip(progress.STAGE_RAIL, marks, strict=True)]
+    stages, shown = progress.rail_of(summary), progress.stage_shown(summary)
+    now_at = stages.index(shown) if shown in stages else -1
+    marks = [_mark(index, now_at, summary, glyphs) for index in range(len(stages))]
+    named = [(f"{glyph}{name}", role) for name, (glyph, role) in zip(stages, marks, strict=True)]
     for gap in (3, 2, 1):
         if sum(cell_width(text) for text, _ in named) + gap * (len(named) - 1) + 2 <= width:
             return _joined(named, " " * gap)
     short = [named[i] if i in (now_at, now_at + 1) else marks[i] for i in range(len(marks))]
     return _joined(short, " ")
-
-
-def _on_rail(summary: RunSummary) -> bool:
-    return progress.stage_shown(summary) in progress.STAGE_RAIL
 
 
 def _mark(index: int, now_at: int, summary: RunSummary, glyphs: Glyphs) -> tuple[str, Role]:
