@@ -176,7 +176,7 @@ class Session:
         if hands_off is not None:
             require_sound(context, hands_off)
         if is_script(source):
-            launched = _launch_script(context, source, words, wishes or Wishes())
+            launched = _launch_script(context, source, words, wishes or Wishes(), unchecked=unchecked)
         else:
             launched = launch(context, source, words, chain=chain, unchecked=unchecked)
         if hands_off is not None:
@@ -359,8 +359,9 @@ def _require_consent(profile: Profile, what: str, *, given: bool) -> None:
         raise UsageError(f"{what} was not started: {said[0]}.", "on_login_node=True starts it all the same.")
 
 
-def _launch_script(context: Context, source: str, words: Sequence[str], wishes: Wishes) -> Launched:
+def _launch_script(context: Context, source: str, words: Sequence[str], wishes: Wishes, *, unchecked: bool) -> Launched:
     from rltui.service.scripts import launch_script, prepare
 
     told = with_words(wishes, words)
-    return launch_script(context, prepare(source, told, context.cluster.profile), anyway=told.anyway)
+    prepared = prepare(source, told, context.cluster.profile)
+    return launch_script(context, prepared, anyway=told.anyway, unchecked=unchecked)

@@ -97,7 +97,9 @@ def _run_script(options: argparse.Namespace) -> int:
             return 1 if prepared.problems else 0
         _require_place(context, options)
         consent(context.cluster.profile, source, given=options.yes)
-        return _launched(context, launch_script(context, prepared, anyway=wishes.anyway), options)
+        return _launched(
+            context, launch_script(context, prepared, anyway=wishes.anyway, unchecked=options.unchecked), options
+        )
 
 
 def _launched(context: Context, launched: Launched, options: argparse.Namespace) -> int:

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from rltui.check.live_subject import duration
+from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.slurm.client import SlurmClient
+from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import ClusterError
+from rltui.layout.time_limit import time_limit_s
 from rltui.runs import quoting
 from rltui.runs.directory import MODULES, optional_modules
 from rltui.runs.script import preview_script
+from rltui.service.eligible import count_eligible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from rltui.cluster.profile import Profile
     from rltui.cluster.relay_client import RelayClient
     from rltui.layout.schema import Layout
+    from rltui.runs.script_job import ScriptJob
 
 LOOK_S = 1.0
 """How long the profile's set-up lines and python may take here; what takes longer is left to the job."""
@@ -86,7 +92,7 @@ def env_file_problem(relay: RelayClient, profile: Profile) -> str:
     return f"{profile.env_file} has mode {mode}: others may read it; chmod 600" if int(mode, 8) & 0o077 else ""
 
 
-def refusal(relay: RelayClient, profile: Profile, layout: Layout, facts: ClusterFacts) -> str:
+def refusal(relay: RelayClient, profile: Profile, layout: Layout | ScriptJob, facts: ClusterFacts) -> str:
     """Why ``sbatch --test-only`` refuses the script of ``layout``, with what is valid; empty where it does not."""
     client = SlurmClient(relay)
     try:
@@ -109,6 +115,34 @@ def valid_values(said: str, facts: ClusterFacts, ask: Callable[[Sequence[str]], 
             names = re.findall(r"ReservationName=(\S+)" if word == "reservation" else r"(?m)^([\w.-]+)$", ask(argv))
             return f"; {what}: {_some(names)}" if names else f"; there are no {what}"
     return ""
+
+
+def problems_of_job(relay: RelayClient, profile: Profile, job: ScriptJob) -> list[str]:
+    """Why the job of a script would not start on a Slurm cluster, a line each; what cannot be told is left out.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    try:
+        facts = gather_facts(relay)
+    except SlurmUnansweredError:  # then it takes no job either, and says why
+        return []
+    name = job.slurm.partition or profile.partition
+    partition, asked_s = facts.partition(name), time_limit_s(job.slurm.time)
+    found = [refusal(relay, profile, job, facts), env_file_problem(relay, profile)]
+    if partition and partition.max_time_s is not None and asked_s is not None and asked_s > partition.max_time_s:
+        found.append(
+            f"{job.slurm.time} is asked for; partition {partition.name} allows {duration(partition.max_time_s)}"
+        )
+    left = count_eligible(facts, profile, job)
+    if left is not None and left.eligible < job.hardware.nodes:
+        gpus = 0 if job.hardware.on_cpu else job.hardware.gpus_per_node
+        with_gpus = f" with {gpus} GPU{'s' * (gpus != 1)}" if gpus else ""
+        found.append(
+            f"{job.hardware.nodes} nodes{with_gpus} each are asked for; "
+            f"{left.eligible} of the {left.known} of partition {left.partition} could be used"
+        )
+    return [one for one in found if one]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from rltui.service.launch import RefusedError, asked, launchable, require_module
 from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.run_jobs import write_last_word
 from rltui.service.script_changes import changed_script, newest_checkpoint, resumed
+from rltui.service.scripts import ask_cluster
 from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def resubmit(
     report = change.report
     if report is not None and not is_here and not unchecked:
         report = asked(context, report)
+    if isinstance(change.layout, ScriptJob) and not unchecked:
+        ask_cluster(context, change.layout)
     if change.layout is None or (report is not None and not report.ok):
         assert report is not None
         raise RefusedError(report)

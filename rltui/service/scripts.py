@@ -23,6 +23,7 @@ from rltui.layout.scalars import CPU
 from rltui.layout.settings import Slurm
 from rltui.runs.directory import ClaimedError, new_run_id
 from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
+from rltui.service.login_facts import problems_of_job
 from rltui.service.script_changes import changed_section, problems_of
 from rltui.service.submit import submit_attempt
 from rltui.service.wishes import read_wishes
@@ -136,8 +137,28 @@ def _report(text: str, path: Path, hardware: Hardware) -> Report | None:
     return report if report.readable else None
 
 
-def launch_script(context: Context, prepared: Prepared, *, anyway: bool = False, tries: int = 5) -> Launched:
+def ask_cluster(context: Context, job: ScriptJob) -> None:
+    """Ask a Slurm cluster whether it could run ``job``.
+
+    Raises:
+        RltuiError: It could not, as far as it can tell in a moment.
+        ClusterError: The cluster cannot be reached.
+    """
+    if context.cluster.profile.scheduler != "slurm":
+        return
+    problems = problems_of_job(context.cluster.client, context.cluster.profile, job)
+    if problems:
+        raise RltuiError(f"Not launched: {problems[0]}", "The cluster says so; --unchecked submits all the same.")
+
+
+def launch_script(context: Context, prepared: Prepared, *, anyway: bool = False, unchecked: bool = False) -> Launched:
     """Make a run of the script and submit its first attempt.
+
+    Args:
+        context: Where.
+        prepared: The script as it was read.
+        anyway: Launch it although its roles need more than it gets.
+        unchecked: Do not ask the cluster first whether it could run it.
 
     Raises:
         RltuiError: It cannot work as asked, the run directory cannot be written, or the submission failed.
@@ -145,12 +166,18 @@ def launch_script(context: Context, prepared: Prepared, *, anyway: bool = False,
     if prepared.problems and not anyway:
         hint = "--nodes and --gpus-per-node say what it gets; --anyway launches it as it is."
         raise RltuiError(f"Not launched: {prepared.problems[0]}", hint)
+    if not unchecked:
+        ask_cluster(context, prepared.job)
+    return _first_attempt(context, prepared)
+
+
+def _first_attempt(context: Context, prepared: Prepared, tries: int = 5) -> Launched:
     try:
         return submit_attempt(context, new_run_id(prepared.job.name), 1, prepared.job, text=prepared.text)
-    except ClaimedError:
+    except ClaimedError:  # the id's four digits were drawn before
         if tries <= 1:
             raise
-    return launch_script(context, prepared, anyway=anyway, tries=tries - 1)
+    return _first_attempt(context, prepared, tries - 1)
 
 
 def launch_words(context: Context, source: str, words: Sequence[str]) -> Launched:

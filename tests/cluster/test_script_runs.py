@@ -275,6 +275,11 @@ def test_a_script_on_two_nodes_gets_a_ray_cluster_and_leaves_nothing(slurm_clust
         "launch", "run_verl.sh", "--nodes", "2", "--gpus-per-node", "1", *where, expect=1
     )
     user.script.write_text(SCRIPT.replace('"$@"', 'trainer.nnodes=2 trainer.n_gpus_per_node=1 "$@"'))
+    many = ("launch", "run_verl.sh", "--nodes", "9", "--gpus-per-node", "1", *where)
+    assert "Not launched: " in user.rltui(*many, expect=1)  # it would wait for ever
+    told = user.rltui("launch", "run_verl.sh", *many[2:], "--", "slurm.partition=gpus", expect=1)
+    assert "partitions: " in told
+    assert not json.loads(user.rltui("ps", *where, "--json"))["runs"]
     words = ("--nodes", "2", "--gpus-per-node", "1", "--folder", folder, *where)
     user.rltui("launch", "--script", "run_verl.sh", *words)
     run = eventually(lambda: (found := user.only_run(*where))["stage"]["step"] and found, "a step", 240)
