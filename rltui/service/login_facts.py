@@ -13,7 +13,7 @@ from rltui.cluster.plain_text import plain
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.errors import SlurmUnansweredError
-from rltui.errors import ClusterError
+from rltui.errors import ClusterError, RltuiError
 from rltui.layout.time_limit import time_limit_s
 from rltui.runs import quoting
 from rltui.runs.directory import MODULES, optional_modules
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
     from rltui.layout.schema import Layout
     from rltui.runs.script_job import ScriptJob
+    from rltui.service.context import Context
 
 LOOK_S = 1.0
 """How long the profile's set-up lines and python may take here; what takes longer is left to the job."""
@@ -117,12 +118,22 @@ def valid_values(said: str, facts: ClusterFacts, ask: Callable[[Sequence[str]], 
     return ""
 
 
-def problems_of_job(relay: RelayClient, profile: Profile, job: ScriptJob) -> list[str]:
-    """Why the job of a script would not start on a Slurm cluster, a line each; what cannot be told is left out.
+def ask_cluster(context: Context, job: ScriptJob) -> None:
+    """Ask a Slurm cluster whether it could run the job of a script.
 
     Raises:
+        RltuiError: It could not, as far as it can tell in a moment.
         ClusterError: The cluster cannot be reached.
     """
+    if context.cluster.profile.scheduler != "slurm":
+        return
+    problems = _problems_of_job(context.cluster.client, context.cluster.profile, job)
+    if problems:
+        raise RltuiError(f"Not launched: {problems[0]}", "The cluster says so; --unchecked submits all the same.")
+
+
+def _problems_of_job(relay: RelayClient, profile: Profile, job: ScriptJob) -> list[str]:
+    """Why the job of a script would not start, a line each; what cannot be told is left out."""
     try:
         facts = gather_facts(relay)
     except SlurmUnansweredError:  # then it takes no job either, and says why

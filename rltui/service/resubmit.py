@@ -22,10 +22,10 @@ from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, newest_checkpoint_step, start_words
 from rltui.service.interrupted import note_replacement
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
+from rltui.service.login_facts import ask_cluster
 from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.run_jobs import write_last_word
 from rltui.service.script_changes import changed_script, newest_checkpoint, resumed
-from rltui.service.scripts import ask_cluster
 from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:

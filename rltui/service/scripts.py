@@ -23,7 +23,7 @@ from rltui.layout.scalars import CPU
 from rltui.layout.settings import Slurm
 from rltui.runs.directory import ClaimedError, new_run_id
 from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
-from rltui.service.login_facts import problems_of_job
+from rltui.service.login_facts import ask_cluster
 from rltui.service.script_changes import changed_section, problems_of
 from rltui.service.submit import submit_attempt
 from rltui.service.wishes import read_wishes
@@ -135,20 +135,6 @@ def _report(text: str, path: Path, hardware: Hardware) -> Report | None:
     card = [f"hardware.gpu={hardware.gpu}"] if find_gpu(hardware.gpu) is not None else []
     report = check_script_text(text, path, given=card)
     return report if report.readable else None
-
-
-def ask_cluster(context: Context, job: ScriptJob) -> None:
-    """Ask a Slurm cluster whether it could run ``job``.
-
-    Raises:
-        RltuiError: It could not, as far as it can tell in a moment.
-        ClusterError: The cluster cannot be reached.
-    """
-    if context.cluster.profile.scheduler != "slurm":
-        return
-    problems = problems_of_job(context.cluster.client, context.cluster.profile, job)
-    if problems:
-        raise RltuiError(f"Not launched: {problems[0]}", "The cluster says so; --unchecked submits all the same.")
 
 
 def launch_script(context: Context, prepared: Prepared, *, anyway: bool = False, unchecked: bool = False) -> Launched:
