@@ -23,6 +23,7 @@
             events.jsonl            one object an event
             memory.json             each role's peaks of memory, moment by moment, and what was estimated
             gpu-<host>.jsonl        the sampler's lines
+            sampling.log            of an adopted job: what srun said of the samplers beside it
             evidence/               what each process was doing when somebody asked: request.json, ID-<host>.json
             ray.json, status.json   endpoints with their tokens (0600)
             actors.json             what Ray's dashboard last said, where rltui cannot ask it (0600)

@@ -137,12 +137,16 @@ def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 120)
     return found
 
 
+def end_attempts(folder: Path) -> None:
+    """End what the user of ``folder`` left running."""
+    for path in (folder / "runs").glob("*/attempts/*/job.json"):
+        processes.end_all(json.loads(path.read_text())["uuid"], grace_s=0.5, exclude=())
+
+
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[User]:
-    user = User(tmp_path)
-    yield user
-    for path in (tmp_path / "runs").glob("*/attempts/*/job.json"):
-        processes.end_all(json.loads(path.read_text())["uuid"], grace_s=0.5, exclude=())
+    yield User(tmp_path)
+    end_attempts(tmp_path)
 
 
 def test_a_script_on_this_machine_is_watched_killed_and_goes_on_by_its_own_words(user: User) -> None:

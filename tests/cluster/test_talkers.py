@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import Struct
-from test_script_runs import TALKERS, User, eventually
+from test_script_runs import TALKERS, User, end_attempts, eventually
 
 from rltui.dialects.load import load_dialects
-from rltui.onnode import processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,10 +98,8 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 ha
 
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[User]:
-    user = User(tmp_path)
-    yield user
-    for path in (tmp_path / "runs").glob("*/attempts/*/job.json"):
-        processes.end_all(json.loads(path.read_text())["uuid"], grace_s=0.5, exclude=())
+    yield User(tmp_path)
+    end_attempts(tmp_path)
 
 
 def test_every_dialect_has_a_program_that_speaks_it() -> None:
