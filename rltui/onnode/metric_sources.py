@@ -38,7 +38,7 @@ class Sources:
 
     def __init__(self, metrics: Dict[str, Any], file: str = "", tensorboard: str = "", since: float = 0.0) -> None:
         self._metrics, self._since = metrics, since
-        self._said = re.compile(metrics["said"]) if metrics["said"] else None
+        self._said = re.compile(metrics["said"]) if metrics.get("said") else None
         self._tensorboard = tensorboard
         self._files: Dict[str, JsonFile] = {}
         self._folders: List[str] = []
@@ -72,7 +72,7 @@ class Sources:
         readers += [(TENSORBOARD, one) for one in self._events.values()]
         for rank, reader in readers:
             for record in reader.read(limit):
-                is_counted = record.is_counted and not self._metrics["counted"]
+                is_counted = record.is_counted and not self._metrics.get("counted", False)
                 yield COUNTED if is_counted else rank, record
 
     def read_all(self) -> Iterator[Tuple[int, Record]]:
@@ -81,7 +81,7 @@ class Sources:
         return self.read()
 
     def _look(self) -> None:
-        prefix = self._metrics["prefix"]
+        prefix = self._metrics.get("prefix", "")
         for folder in self._folders:
             path = wandb_file(folder)
             if path is not None and path not in self._wandb:
@@ -101,7 +101,7 @@ class Sources:
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Go on with what those knew that said ``state``."""
-        prefix = self._metrics["prefix"]
+        prefix = self._metrics.get("prefix", "")
         self._folders = list(state["folders"])
         for one in state["files"]:
             self._add_file(one["path"]).restore(one)
