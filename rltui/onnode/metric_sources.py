@@ -3,6 +3,7 @@
 This module is used on nodes, so it keeps to the standard library and Python 3.8.
 """
 
+import os
 import re
 import time
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
@@ -20,6 +21,8 @@ SAID = re.compile(r"\bwandb: Run data is saved locally in (?P<folder>\S.*)")
 MOST_FILES = 16
 LOOK_S = 5.0
 """How often files that may have come are looked for."""
+ENDED_S = 60.0
+"""A W&B run that is silent for so long while the next one is written to has ended."""
 KEPT_STEPS = 64
 """Newest steps whose lines may still be written again: a source may be some seconds behind another."""
 
@@ -68,12 +71,24 @@ class Sources:
             self._due = time.monotonic() + LOOK_S
             self._look()
         readers: List[Tuple[int, Reader]] = [(FILE, one) for one in self._files.values()]
-        readers += [(WANDB, one) for one in self._wandb.values()]
+        readers += [(WANDB, one) for one in self._speaking()]
         readers += [(TENSORBOARD, one) for one in self._events.values()]
         for rank, reader in readers:
             for record in reader.read(limit):
                 is_counted = record.is_counted and not self._metrics.get("counted", False)
                 yield COUNTED if is_counted else rank, record
+
+    def _speaking(self) -> List[WandbFile]:
+        """The W&B run that tells of the training: the first, or the next one when that has ended.
+
+        One that begins beside it is another program's, such as an evaluation's. A run that lives is written to every
+        15 s, as W&B samples the machine.
+        """
+        current: List[WandbFile] = []
+        for one in self._wandb.values():
+            if not current or _written_at(one.path) - _written_at(current[0].path) > ENDED_S:
+                current = [one]
+        return current
 
     def read_all(self) -> Iterator[Tuple[int, Record]]:
         """Yield all that is left, also of files that have come since."""
@@ -182,6 +197,13 @@ class StepLines:
         """Go on with what those knew that said ``state``."""
         self._steps = {step: dict(told) for step, told in state["steps"]}
         self._last, self._gone = dict(state["last"]), state["gone"]
+
+
+def _written_at(path: str) -> float:
+    try:
+        return os.path.getmtime(path)
+    except OSError:
+        return 0.0
 
 
 def _best(told: Dict[int, Dict[str, float]]) -> Dict[str, float]:

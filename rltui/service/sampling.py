@@ -71,7 +71,7 @@ def start_sampling(context: Context, run: RunSummary, minutes: int) -> Sampling:
     while len(spoken) < nodes and time.monotonic() < deadline and not done.rc:
         time.sleep(POLL_S)
         spoken = {name: at for name, at in _written(client, attempt).items() if at > before.get(name, 0.0)}
-        if not spoken and _said(client, attempt):
+        if not spoken and "error" in _said(client, attempt):
             break
     if not spoken:
         why = _said(client, attempt) or done.err.strip()[-300:] or f"nothing was heard for {FIRST_WORD_S:.0f} s"

@@ -134,6 +134,19 @@ def test_wandbs_own_word_leads_to_its_file_and_its_numbers_replace_the_consoles(
     assert written(tmp_path)[-1]["time"] > 1.7e9
 
 
+def test_a_wandb_run_beside_the_trainings_is_not_read_and_the_next_one_is(tmp_path: Path) -> None:
+    training, said = wandb_run(tmp_path / "training", [{"global_step": step, "reward": step / 3} for step in range(9)])
+    beside, of_other = wandb_run(tmp_path / "evaluation", [{"global_step": 0, "reward": 99.0}])
+    attempt = tmp_path / "attempt"
+    attempt.mkdir()
+    follower = follow(attempt, "generic", said + of_other)
+    assert by_step(attempt, "reward") == {step: step / 3 for step in range(9)}
+    then = Path(wandb_file(str(training)) or "").stat().st_mtime + 61  # the first has ended, and the next goes on
+    os.utime(wandb_file(str(beside)) or "", (then, then))
+    follower.look(is_last=True)
+    assert by_step(attempt, "reward") == {0: 99.0}
+
+
 def test_where_no_line_says_so_no_folder_is_searched(long_run: tuple[Path, str], tmp_path: Path) -> None:
     (tmp_path / "wandb").symlink_to(long_run[0].parent)
     follow(tmp_path, "generic", "step 1 reward: 0.5\n")
