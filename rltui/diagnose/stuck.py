@@ -7,10 +7,13 @@ others wait for; a process that is stopped or gone is waited for wherever it is.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.diagnose.stacks import odd_ones
+from rltui.onnode.progress import FIRST_STEPS_S, LEAST_STEPS, patience_s
 from rltui.watch.silence import QUIET_S, QUIET_STEPS
 
 if TYPE_CHECKING:
@@ -90,7 +93,20 @@ def stuck_words(evidence: Evidence | None, picture: RunPicture, scale: float = 1
     """
     if evidence is None or not _stood_still(evidence, picture, scale):
         return []
-    return [f"stuck: {line}" for line in (*awaited(evidence), *idle_roles(evidence))]
+    found = [*awaited(evidence), *idle_roles(evidence)]
+    has_record = any(one.collectives for one in evidence.processes)
+    if not found and not has_record and is_overdue(picture, evidence.at, scale):
+        found = [*odd_ones(evidence.processes)]
+    return [f"stuck: {line}" for line in found]
+
+
+def is_overdue(picture: RunPicture, at: float, scale: float = 1.0) -> bool:
+    """Whether at ``at`` (epoch seconds) no step has come for longer than an evaluation or a checkpoint should take."""
+    times = [step.at for step in picture.steps]
+    if len(times) < LEAST_STEPS:
+        return at - max([picture.stage.since, *times]) > FIRST_STEPS_S * scale
+    took_s = [later - before for before, later in pairwise(times)]
+    return at - times[-1] > patience_s(took_s, scale)
 
 
 def _stood_still(evidence: Evidence, picture: RunPicture, scale: float) -> bool:

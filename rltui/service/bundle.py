@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import tarfile
 import time
@@ -16,6 +15,7 @@ from rltui.errors import UsageError
 from rltui.layout.secret_words import is_secret_name, masked
 from rltui.onnode import evidence, rundir
 from rltui.service.last_lines import last_lines
+from rltui.service.read_evidence import ask_nodes
 from rltui.watch.attempt_logs import is_log
 from rltui.watch.lines import parse_object
 
@@ -36,7 +36,6 @@ TAIL_BYTES = 1 << 20
 WHOLE_BYTES = 4 << 20
 MOST_LOGS = 32
 MOST_ANSWERS = 256
-POLL_S = 0.5
 
 
 class Bundle(Struct, frozen=True):
@@ -70,7 +69,7 @@ def make_bundle(context: Context, run: RunSummary, target: Path, deadline_s: flo
     """
     client = context.cluster.client
     attempt = rundir.attempt_folder(run.path, run.attempt)
-    silent = _ask(client, attempt, deadline_s) if run.is_live else ()
+    silent = ask_nodes(client, attempt, "rltui bundle", deadline_s) if run.is_live else ()
     files = dict(_files(client, attempt))
     secrets = _secrets(client, attempt)
     answers = (name.removeprefix(f"{rundir.EVIDENCE}/").partition("-") for name in files if name.endswith(".json"))
@@ -80,28 +79,6 @@ def make_bundle(context: Context, run: RunSummary, target: Path, deadline_s: flo
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror}") from error
     return Bundle(str(target), tuple(answered), silent, tuple(sorted(files)))
-
-
-def _ask(client: RelayClient, attempt: str, deadline_s: float) -> tuple[str, ...]:
-    """Ask for evidence and wait for it; returns the nodes that did not answer in time."""
-    wanted = evidence.request("rltui bundle")
-    client.run(["mkdir", "-p", "-m", "700", f"{attempt}/{rundir.EVIDENCE}"], timeout_s=10.0)
-    client.put(f"{attempt}/{rundir.EVIDENCE}/{rundir.EVIDENCE_REQUEST}", json.dumps(wanted).encode())
-    deadline = time.monotonic() + deadline_s
-    while silent := _missing(client, attempt, str(wanted["id"])):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(POLL_S)
-    return tuple(silent)
-
-
-def _missing(client: RelayClient, attempt: str, name: str) -> list[str]:
-    """Nodes whose samplers speak and that have not answered yet."""
-    samplers = {one.name: one.mtime for one in client.list(attempt) if one.name.startswith("gpu-")}
-    newest = max(samplers.values(), default=0.0)
-    hosts = [one[4:-6] for one, at in samplers.items() if one.endswith(".jsonl") and newest - at < evidence.SPEAKING_S]
-    there = {entry.name for entry in client.list(f"{attempt}/{rundir.EVIDENCE}")}
-    return [host for host in sorted(hosts) if f"{name}-{host}.json" not in there]
 
 
 def _files(client: RelayClient, attempt: str) -> Iterator[tuple[str, str]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
 from rltui.cluster.relay_types import RelayError
-from rltui.diagnose.stuck import Evidence, Observed, stuck_words
-from rltui.onnode import progress, rundir
+from rltui.diagnose.stuck import Evidence, Observed, is_overdue, stuck_words
+from rltui.onnode import evidence, progress, rundir
 from rltui.watch.lines import decode, parse_object
 from rltui.watch.text import plain
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 ANSWER_BYTES = 8 << 20
 EVENTS_BYTES = 4 << 20
 MOST_NODES = 256
+ANSWER_S = 20.0
+"""How long whoever asks why a run stands still waits for its nodes."""
+POLL_S = 0.5
 
 
 class Answer(Struct, frozen=True):
@@ -29,9 +34,46 @@ class Answer(Struct, frozen=True):
     processes: tuple[Observed, ...] = ()
 
 
-def stuck_lines(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
-    """Who holds up the attempt, in lines for a diagnosis; none where no evidence was taken."""
+def stuck_lines(client: RelayClient, attempt: str, picture: RunPicture, *, asks: bool = False) -> list[str]:
+    """Who holds up the attempt, in lines for a diagnosis; none where no evidence was taken.
+
+    Args:
+        client: The cluster.
+        attempt: The attempt's directory.
+        picture: What is known of it besides.
+        asks: Whether its nodes are asked where it stands still, as nothing beside it does so.
+    """
+    if asks and is_overdue(picture, picture.now, progress.scale()) and _is_sampled(client, attempt):
+        ask_nodes(client, attempt, "it stands still", ANSWER_S)
     return [plain(line) for line in stuck_words(read_evidence(client, attempt), picture, progress.scale())]
+
+
+def _is_sampled(client: RelayClient, attempt: str) -> bool:
+    """Whether any node's sampler speaks, which is who answers."""
+    newest = max((one.mtime for one in client.list(attempt) if one.name.startswith("gpu-")), default=0.0)
+    return client.hello().time - newest < evidence.SPEAKING_S
+
+
+def ask_nodes(client: RelayClient, attempt: str, reason: str, deadline_s: float) -> tuple[str, ...]:
+    """Ask the nodes what their processes are doing, and wait for it; returns those that did not answer in time."""
+    wanted = evidence.request(reason)
+    client.run(["mkdir", "-p", "-m", "700", f"{attempt}/{rundir.EVIDENCE}"], timeout_s=10.0)
+    client.put(f"{attempt}/{rundir.EVIDENCE}/{rundir.EVIDENCE_REQUEST}", json.dumps(wanted).encode())
+    deadline = time.monotonic() + deadline_s
+    while silent := _missing(client, attempt, str(wanted["id"])):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(POLL_S)
+    return tuple(silent)
+
+
+def _missing(client: RelayClient, attempt: str, name: str) -> list[str]:
+    """Nodes whose samplers speak and that have not answered yet."""
+    samplers = {one.name: one.mtime for one in client.list(attempt) if one.name.startswith("gpu-")}
+    newest = max(samplers.values(), default=0.0)
+    hosts = [one[4:-6] for one, at in samplers.items() if one.endswith(".jsonl") and newest - at < evidence.SPEAKING_S]
+    there = {entry.name for entry in client.list(f"{attempt}/{rundir.EVIDENCE}")}
+    return [host for host in sorted(hosts) if f"{name}-{host}.json" not in there]
 
 
 def read_evidence(client: RelayClient, attempt: str) -> Evidence | None:

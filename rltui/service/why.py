@@ -73,7 +73,8 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     names = [entry.name for entry in client.list(attempt) if entry.type in ("file", "link")]
     picture = read_picture(client, run, names)
     logs = _logs(client, attempt, names, quick=quick)
-    stuck = [] if quick else stuck_lines(client, attempt, picture)
+    is_left_alone = run.is_adopted and run.is_live
+    stuck = [] if quick else stuck_lines(client, attempt, picture, asks=is_left_alone)
     findings = examine([*(_log(client, attempt, name, quick) for name in logs), *_said_besides(picture, stuck)])
     found, first = findings.diagnoses, findings.first_exception
     if picture.was_wanted:

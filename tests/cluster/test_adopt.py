@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,48 @@ def test_a_process_is_adopted_watched_through_tee_and_cancelled_with_its_childre
     eventually(lambda: f"{run['path']}/attempts/01" not in samplers(), "the end of its sampler")
     assert user.only_run()["end"]["reason"] == "cancelled by the user"
     assert "adopted without its script" in user.rltui("resubmit", run["run_id"], "--yes", expect=1)
+
+
+HANGS = """import time
+import torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+def load_batch(step):
+    time.sleep(1000 if rank == 1 and step == 5 else 0.3)
+
+for step in range(1, 1000):
+    load_batch(step)
+    dist.all_reduce(torch.ones(4))
+    if rank == 0:
+        print(f"step {step}/1000", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_where_a_job_of_torchrun_hangs_is_said_though_rltui_did_not_start_it(user: Shell) -> None:
+    user.environment["RLTUI_DEADLINE_SCALE"] = "0.01"
+    (user.folder / "train.py").write_text(HANGS)
+    (user.folder / "train.log").touch()
+    launcher = f"{sys.executable} -m torch.distributed.run --nproc_per_node 3"
+    pid = user.begin(f"exec > train.log 2>&1; OMP_NUM_THREADS=1 {launcher} train.py")
+    eventually(lambda: "step 4/" in (user.folder / "train.log").read_text(), "the fourth step")
+    user.rltui("adopt", "--pid", str(pid))
+    run = at_step(user)
+    user.rltui("gpus", run["run_id"], "--sample", "5")
+    said = eventually(lambda: _of_hang(user, run["run_id"]), "the word for it")
+    assert said["id"] == "process_awaited"
+    assert re.search(r"is in load_batch \(\S*train\.py:8\), while .* are in all_reduce", said["summary"])
+
+
+def _of_hang(user: User, run_id: str) -> dict[str, Any] | None:
+    argv = [sys.executable, "-m", "rltui", "why", run_id, "--json"]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, check=False, cwd=user.folder, env=user.environment, timeout=60
+    )
+    found = [one for one in json.loads(done.stdout)["diagnoses"] if not one["secondary"]]
+    return dict(found[0]) if found else None
 
 
 def test_a_process_that_ends_by_itself_is_read_to_its_last_line(user: Shell) -> None:

@@ -123,3 +123,101 @@ def test_of_many_that_wait_some_are_named() -> None:
     (line,) = said(*(rank(number, call(8, number, world=9)) for number in range(8)), rank(8, call(7, 8, world=9)))
     assert line.startswith("stuck: learner 8 (pid 48 on n8) has not come; learner 0 (pid 40 on n0), ")
     assert re.search(r"learner 3 \(pid 43 on n3\) and 4 more wait for it in all_reduce 8", line)
+
+
+def stack(pid: int, *frames: str, thread: str = "MainThread", others: str = "") -> str:
+    """What py-spy says of a process."""
+    lines = "".join(f"    {frame}\n" for frame in frames)
+    return f'Process {pid}: python -u train.py\nPython v3.11.7\n\n{others}Thread {pid} (idle): "{thread}"\n{lines}'
+
+
+REDUCES = (
+    "all_reduce (torch/distributed/distributed_c10d.py:3252)",
+    "_exception_logger.<locals>.wrapper (torch/distributed/c10d_logger.py:83)",
+    "update (train.py:12)",
+    "<module> (train.py:16)",
+)
+LOADS = ("load_batch (train.py:8)", "<module> (train.py:15)")
+READS = ("train_step (trainer.py:88)", "<module> (train.py:16)")
+DATA_WORKER = ("get (queue.py:180)", "_worker_loop (torch/utils/data/_utils/worker.py:273)", "<module> (train.py:16)")
+IDLE = ("main_loop (ray/_private/worker.py:999)", "<module> (ray/_private/workers/default_worker.py:300)")
+
+
+def foreign(*stacks: tuple[str, ...], title: str = "python -u train.py --rank {}") -> list[Observed]:
+    return [
+        Observed(10 + number, title.format(number), "S", stack=stack(10 + number, *frames), host=f"n{number % 2}")
+        for number, frames in enumerate(stacks)
+    ]
+
+
+IN_REDUCE = "all_reduce (torch/distributed/distributed_c10d.py:3252), from update (train.py:12)"
+BY_STACKS: dict[str, tuple[list[Observed], list[str]]] = {
+    "not in the collective": (
+        foreign(REDUCES, LOADS, REDUCES),
+        [
+            "stuck: python (pid 11 on n1) is in load_batch (train.py:8), "
+            f"while python (pid 10 on n0), python (pid 12 on n0) are in {IN_REDUCE}"
+        ],
+    ),
+    "one of two": (
+        foreign(LOADS, REDUCES),
+        [f"stuck: python (pid 10 on n0) is in load_batch (train.py:8), while python (pid 11 on n1) is in {IN_REDUCE}"],
+    ),
+    "elsewhere than those that wait for a result of NCCL": (
+        foreign(READS, READS, LOADS, READS),
+        [
+            "stuck: python (pid 12 on n0) is in load_batch (train.py:8), while python (pid 10 on n0), "
+            "python (pid 11 on n1), python (pid 13 on n1) are in train_step (trainer.py:88)"
+        ],
+    ),
+    "an actor of Ray": (
+        foreign(REDUCES, REDUCES, LOADS, title="ray::WorkerDict.step_{}"),
+        [
+            "stuck: ray::WorkerDict.step_2 (pid 12 on n0) is in load_batch (train.py:8), while "
+            f"ray::WorkerDict.step_0 (pid 10 on n0), ray::WorkerDict.step_1 (pid 11 on n1) are in {IN_REDUCE}"
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BY_STACKS)
+def test_of_a_program_without_a_record_the_odd_one_is_named(case: str) -> None:
+    processes, expected = BY_STACKS[case]
+    assert said(*processes) == expected
+
+
+ALIKE: dict[str, list[Observed]] = {
+    "all are in the collective": foreign(REDUCES, REDUCES, REDUCES),
+    "workers that load data are no ranks": foreign(REDUCES, REDUCES, DATA_WORKER, DATA_WORKER, DATA_WORKER),
+    "as many here as there": foreign(READS, READS, READS, LOADS, LOADS, LOADS),
+    "too few to compare": foreign(READS, READS, LOADS),
+    "actors without work": foreign(IDLE, IDLE, IDLE, LOADS, title="ray::Engine"),
+    "different programs": [*foreign(REDUCES, REDUCES), *foreign(LOADS, title="python serve.py")],
+    "most are elsewhere": foreign(REDUCES, LOADS, LOADS),
+    "no stacks": [Observed(9, "python train.py", "S", stack="no stack: py-spy is not installed", host="n0")] * 3,
+}
+
+
+@pytest.mark.parametrize("case", ALIKE)
+def test_of_a_program_without_a_record_nobody_is_accused_where_all_is_alike(case: str) -> None:
+    assert said(*ALIKE[case]) == []
+
+
+def test_the_stack_is_the_main_threads() -> None:
+    beside = 'Thread 99 (idle): "Timer"\n    wait (threading.py:331)\n'
+    watched = Observed(10, "python t.py", "S", stack=stack(10, *REDUCES, others=beside), host="n0")
+    odd = Observed(11, "python t.py", "S", stack=stack(11, *LOADS, others=beside), host="n0")
+    assert len(said(watched, odd)) == 1
+
+
+def test_where_collectives_are_noted_stacks_accuse_nobody() -> None:
+    noted = rank(0, call(7, 0, ended=True))
+    assert said(noted, *foreign(REDUCES, LOADS, REDUCES)) == []
+
+
+def test_an_evaluation_of_some_minutes_is_no_hang() -> None:
+    evaluates = foreign(REDUCES, LOADS, REDUCES)
+    assert said(*evaluates, picture=RunPicture(now=NOW, steps=tuple(Step(NOW - 500 + n, {}) for n in range(5)))) == []
+    first = RunPicture(now=NOW, stage=StageSnapshot(stage="training", since=NOW - 1800), steps=())  # it may compile
+    assert said(*evaluates, picture=first) == []
+    assert said(*evaluates, picture=RunPicture(now=NOW, stage=StageSnapshot(stage="training", since=NOW - 4000)))

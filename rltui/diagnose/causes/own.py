@@ -141,8 +141,9 @@ CAUSES = (
         recovery="restart",
         title="One process holds up the others",
         detail="{who} {what}",
-        tell="The evidence that was taken of every process: one is stopped or gone, or has begun fewer of a group's "
-        "collectives than the ranks that wait for it.",
+        tell="The evidence that was taken of every process: one is stopped or gone, has begun fewer of a group's "
+        "collectives than the ranks that wait for it, or is elsewhere, by its Python stack, than most of those that "
+        "run the same program.",
         wordings=worded(
             ("stuck:", r"^stuck: (?P<who>.{1,200}? \(pid \d+ on (?P<node>[\w.-]+)\)|rank \d+ of \d+):? (?P<what>.+)"),
             confidence=0.9,
