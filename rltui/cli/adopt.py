@@ -45,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
     for note in made.notes:
         talk(f"  {note}")
     talk(f"{made.run_id} is {summary.state}. `rltui release-run {made.run_id}` forgets it; the job goes on.")
+    talk(f"`rltui gpus {made.run_id} --sample 60` shows its GPUs and processes for an hour, and `why` where it hangs.")
     return 0
 
 
