@@ -145,7 +145,9 @@ def awaited(evidence: Evidence) -> Iterator[str]:
         for rank in wait.unseen:
             yield f"rank {rank} of {wait.call.world} is on no node that answered; {waits}"
         if not wait.absent and not wait.unseen:
-            yield f"{names}{more}: all ranks are in {call}, for {wait.waited_s:.0f} s, and it does not end"
+            where = "still in" if wait.others_ended else "all ranks are in"
+            ends = "which the others have ended" if wait.others_ended else "and it does not end"
+            yield f"{names}{more}: {where} {call}, for {wait.waited_s:.0f} s, {ends}"
 
 
 class _Wait(Struct, frozen=True):
@@ -156,6 +158,7 @@ class _Wait(Struct, frozen=True):
     absent: tuple[Observed, ...]
     unseen: tuple[int, ...]
     waited_s: float
+    others_ended: bool = False
 
 
 def _waits(evidence: Evidence) -> list[_Wait]:
@@ -182,8 +185,12 @@ def _wait(evidence: Evidence, members: Sequence[tuple[Collective, Observed]]) ->
     stopped = tuple(one for _, one in inside if one.state in "TtZX" and one.state)
     waiting = tuple(one for _, one in inside if one not in stopped)
     unseen = tuple(rank for rank in range(call.world) if rank not in seen)[:MOST_NAMED]
+    if stopped and not waiting and not absent and not unseen:
+        return None  # nobody waits in it for another: that they are stopped is all there is to say
     # who was stopped within the collective holds it up as well as one that never came
-    return _Wait(call, waiting or stopped, absent or (stopped if waiting else ()), unseen, waited_s) if inside else None
+    held_by = absent or (stopped if waiting else ())
+    others_ended = any(call.seq == farthest and call.ended for call, _ in members)
+    return _Wait(call, waiting or stopped, held_by, unseen, waited_s, others_ended)
 
 
 _FRAME = re.compile(r"^ +(?:File \"(?P<file>[^\"]+)\", line (?P<row>\d+) in (?P<of>.+)|(?P<spy>\S.* \(.+:\d+\)))$")

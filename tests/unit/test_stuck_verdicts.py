@@ -70,6 +70,17 @@ NAMED: dict[str, tuple[tuple[Observed, ...], list[str]]] = {
             "(4096 bytes), for 30 s, and it does not end"
         ],
     ),
+    "stopped within it, where its root has gone on": (
+        (rank(0, call(8, 0, ended=True)), rank(1, call(8, 1), state="T")),
+        ["stuck: learner 1 (pid 41 on n1) is stopped (state T: SIGSTOP, or a debugger)"],
+    ),
+    "left behind in it": (
+        (rank(0, call(8, 0, ended=True)), rank(1, call(8, 1))),
+        [
+            "stuck: learner 1 (pid 41 on n1): still in all_reduce 8 of group 1 (4096 bytes), for 30 s, "
+            "which the others have ended"
+        ],
+    ),
     "stopped outside of any": (
         (Observed(9, "ray::EngineActor", "T", role="engine 0", host="n1"),),
         ["stuck: engine 0 (pid 9 on n1) is stopped (state T: SIGSTOP, or a debugger)"],
