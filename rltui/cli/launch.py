@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     script.add_argument("--script", metavar="FILE", help="the script to run; a FILE that ends in .sh is one too")
     add_wishes(script)
-    script.add_argument("--dry-run", action="store_true", help="of a script: only show what would be run")
+    script.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="of a script: only show what would be run, and what the cluster says of it",
+    )
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     parser.add_argument("--auto", action="store_true", help="hands-off mode: go on by itself after faults (rltui auto)")
     parser.add_argument(
@@ -79,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
 def _run_script(options: argparse.Namespace) -> int:
     """Launch a script of another system, or show what that would be."""
     from rltui.service.bad_nodes import offers
+    from rltui.service.login_facts import cluster_problems
     from rltui.service.scripts import launch_script, prepare
 
     words = [word for word in (options.layout if options.script else "", *options.overrides) if word]
@@ -88,13 +93,16 @@ def _run_script(options: argparse.Namespace) -> int:
         prepared = prepare(source, wishes, context.cluster.profile)
         findings = (*prepared.findings, *offers(context, prepared.job))
         found = [f"{one.severity} {one.code} {one.key}: {one.message}" for one in findings]
-        for line in (*prepared.notes, *found, *(f"error: {problem}" for problem in prepared.problems)):
+        problems = list(prepared.problems)
+        if options.dry_run and not options.unchecked:
+            problems += cluster_problems(context, prepared.job)
+        for line in (*prepared.notes, *found, *(f"error: {problem}" for problem in problems)):
             talk(f"  {line}")
         if options.dry_run:
             if options.json:
-                shown = {"problems": prepared.problems, "findings": findings, "notes": prepared.notes}
+                shown = {"problems": problems, "findings": findings, "notes": prepared.notes}
                 print_json({"schema": 1, "script": prepared.job, **shown})
-            return 1 if prepared.problems else 0
+            return 1 if problems else 0
         _require_place(context, options)
         consent(context.cluster.profile, source, given=options.yes)
         return _launched(

@@ -10,23 +10,37 @@ from msgspec import Struct
 from rltui.importers.values import product, quotient, to_int
 
 _LINE = re.compile(r"^#SBATCH\s+(.*?)\s*$", re.MULTILINE)
-_OPTION = re.compile(r"(--[a-z][a-z-]*|-[A-Za-z])(?:[=\s]\s*|(?=\S))([^\s#-][^\s#]*)?")
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+_OPTION = re.compile(r"(?:^|(?<=\s))(--[a-z][a-z-]*|-[A-Za-z])(?:=\s*|\s+(?!-)|(?=[^\s-]))?(\"[^\"]*\"|'[^']*'|\S*)")
 _SHORT = {
     "-N": "nodes", "-G": "gpus", "-n": "ntasks", "-p": "partition", "-A": "account", "-q": "qos", "-t": "time",
-    "-x": "exclude", "-J": "job-name", "-c": "cpus-per-task",
+    "-x": "exclude", "-J": "job-name", "-c": "cpus-per-task", "-C": "constraint", "-D": "chdir", "-L": "licenses",
+    "-w": "nodelist", "-d": "dependency", "-b": "begin", "-o": "output", "-e": "error", "-s": "oversubscribe",
+    "-m": "distribution", "-M": "clusters", "-a": "array", "-H": "hold", "-k": "no-kill", "-S": "core-spec",
+    "-Q": "quiet", "-v": "verbose", "-W": "wait", "-O": "overcommit",
 }  # fmt: skip
 _TIME = re.compile(r"(?:\d+-)?\d{1,3}(?::\d{2}){0,2}\Z")
 _GRES = re.compile(r"gpu(?::(?P<kind>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?(?:\(.*\))?\Z")
 
 
 class SlurmJob(Struct, frozen=True, kw_only=True):
-    """What the lines ask for; None where they do not say."""
+    """What the lines ask for; None where they do not say.
+
+    Attributes:
+        present: Whether there are any.
+        nodes: Nodes.
+        gpus_per_node: GPUs of each.
+        gpu: Their kind.
+        settings: What stands for them in a layout, by key.
+        options: All of them by their long names, as they stand there; empty: without a value.
+    """
 
     present: bool = False
     nodes: int | None = None
     gpus_per_node: int | None = None
     gpu: str = ""
     settings: dict[str, Any] = {}
+    options: dict[str, str] = {}
 
     @property
     def gpus(self) -> int | None:
@@ -48,13 +62,14 @@ def read_slurm(text: str) -> SlurmJob:
     """Read the ``#SBATCH`` lines of a script; later lines win."""
     options: dict[str, str] = {}
     for line in _LINE.findall(text):
-        for flag, value in _OPTION.findall(line):
-            options[_SHORT.get(flag, flag.lstrip("-"))] = value
+        for flag, value in _OPTION.findall(_COMMENT.sub("", line)):
+            options[_SHORT.get(flag, flag.lstrip("-"))] = value.strip("\"'")
     if not options:
         return SlurmJob()
     nodes = to_int(options.get("nodes", "1").split("-")[-1])
     kind, per_node = _per_node(options, nodes)
-    return SlurmJob(present=True, nodes=nodes, gpus_per_node=per_node, gpu=kind, settings=_settings(options))
+    settings = _settings(options)
+    return SlurmJob(present=True, nodes=nodes, gpus_per_node=per_node, gpu=kind, settings=settings, options=options)
 
 
 def _per_node(options: dict[str, str], nodes: int | None) -> tuple[str, int | None]:

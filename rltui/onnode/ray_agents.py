@@ -45,7 +45,16 @@ class Agents:
         self.lost: List[str] = []
         os.makedirs(os.path.join(attempt, ray_nodes.FOLDER), mode=0o700, exist_ok=True)
         argv = [sys.executable, "-m", "rltui.onnode.ray_nodes", "--attempt", attempt]
-        argv += ["--head", head.address, "--folder", head.folder, "--job", str(allocation.job_id)]
+        argv += [
+            "--cpus",
+            str(head.spec.cpus),
+            "--head",
+            head.address,
+            "--folder",
+            head.folder,
+            "--job",
+            str(allocation.job_id),
+        ]
         argv += ["--interface", os.environ.get("RLTUI_NETWORK_INTERFACE", "")]
         with open(os.path.join(attempt, LOG), "ab") as log:
             self._step = start_step(self._nodes, allocation.cpus, argv, subprocess.PIPE, log, log)

@@ -78,12 +78,13 @@ class Agent:
             self.job["argv"][0],
             self.attempt,
             self.uuid,
-            self.job["ray"]["cpus"],
+            self.options.cpus,
             self.job["ray"]["gpus"],
             address=address,
             folder=self.options.folder,
             job=self.options.job,
             log="ray-%s.log" % host(),
+            for_script=bool(self.job["ray"].get("for_script")),
         )
         worker = RayWorker(spec, self.environment)
         guard = start_guard(self.attempt, self.uuid, worker.folder)
@@ -200,6 +201,7 @@ def main() -> int:
     parser.add_argument("--head", required=True, help="where Ray's head listens, IP:PORT")
     parser.add_argument("--folder", required=True, help="Ray's folder, the same on all nodes")
     parser.add_argument("--job", type=int, required=True, help="number from which the ports follow")
+    parser.add_argument("--cpus", type=int, required=True, help="CPU cores that Ray is told of")
     parser.add_argument("--interface", default="", help="network interface; empty: the one on the way to the head")
     options = parser.parse_args()
     os.umask(0o077)

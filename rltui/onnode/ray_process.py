@@ -54,6 +54,7 @@ class RaySpec(NamedTuple):
         folder: Ray's folder, the same on all nodes; empty: one that follows from the uuid.
         job: Number from which the ports follow; 0: any free ones (loopback only).
         log: Name of the file for Ray's words, in the attempt's directory.
+        for_script: Whether another system's script uses it, which counts on what ``ray start`` by hand gives.
     """
 
     python: str
@@ -65,6 +66,7 @@ class RaySpec(NamedTuple):
     folder: str = ""
     job: int = 0
     log: str = "ray.log"
+    for_script: bool = False
 
 
 class RayProcess:
@@ -182,7 +184,8 @@ def node_options(spec: RaySpec, folder: str) -> List[str]:
     """What ``ray start`` is told of this node, be it head or worker."""
     options = ["--block", "--disable-usage-stats", "--node-ip-address=%s" % spec.address]
     options += ["--num-cpus=%d" % spec.cpus, "--num-gpus=%d" % spec.gpus]
-    options.append("--object-store-memory=%d" % object_store_bytes(spec.address))
+    if not spec.for_script:
+        options.append("--object-store-memory=%d" % object_store_bytes(spec.address))
     if not shared_memory_works():
         options.append("--plasma-directory=%s" % folder)
     return options

@@ -34,6 +34,10 @@ from rltui.onnode.requeue import folder_of_start
 KILL_MARGIN_S = 45.0
 """Before the time limit everything is over: Slurm gives what is left 30 s and no more."""
 
+MOST_CPUS = 128
+"""CPU cores that Ray hands out on a node where nobody says how many: it starts a process for each at once, and a node's
+Ray has no more than 240 ports here for these and the actors."""
+
 CLEAN_UP_S = 12.0
 """Of what Slurm leaves after SIGTERM: for ending Ray on all nodes."""
 
@@ -141,11 +145,12 @@ class SlurmJob(AttemptRunner):
             self.job["argv"][0],
             self.attempt,
             self.uuid,
-            resources["cpus"],
+            resources["cpus"] or min(self.allocation.cpus, MOST_CPUS),
             resources["gpus"],
             address=LOOPBACK if alone else self.addresses[host()],
             folder=ray_folder(self.uuid),
             job=0 if alone else self.allocation.job_id,
+            for_script=bool(resources.get("for_script")),
         )
         self.ray = RayHead(spec, self.environment)
         self.start_guard(self.ray.folder)
@@ -157,7 +162,7 @@ class SlurmJob(AttemptRunner):
 
     def _join_nodes(self, head: RayHead) -> None:
         self.agents = Agents(self.attempt, self.allocation, head)
-        wanted = {"CPU": float(self.job["ray"]["cpus"]), "GPU": float(self.job["ray"]["gpus"])}
+        wanted = {"CPU": float(head.spec.cpus), "GPU": float(self.job["ray"]["gpus"])}
         deadlines_s = self.job["deadlines_s"]
         deadline_s = deadlines_s.get("rendezvous", rendezvous_s(len(self.addresses), deadlines_s["ray_up"]))
         try:

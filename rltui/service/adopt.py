@@ -28,7 +28,8 @@ from rltui.runs.directory import make_attempt, make_run, new_run_id, plan_attemp
 from rltui.runs.script_job import ScriptJob, script_files, script_job
 from rltui.service.all_clusters import with_name
 from rltui.service.cockpit import OpenJob
-from rltui.service.scripts import checkpoint_folder, passes_words, run_name, slurm_settings
+from rltui.service.script_asks import asked_by_lines
+from rltui.service.scripts import checkpoint_folder, passes_words, run_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -153,7 +154,7 @@ def _slurm(text: str, job: JobSnapshot) -> Slurm:
     """What the job was asked for with: the script's own lines, under what sbatch was told and the controller knows."""
     time_limit = write_duration(job.time_limit_s) if job.time_limit_s else None
     told = {"partition": job.partition, "account": job.account, "time": time_limit}
-    return replace(slurm_settings(text, ()), **{name: value for name, value in told.items() if value})
+    return replace(asked_by_lines(text).slurm, **{name: value for name, value in told.items() if value})
 
 
 def _one_job(context: Context, cluster: SlurmCluster, job_id: str) -> JobDetails:

@@ -125,15 +125,20 @@ def ask_cluster(context: Context, job: ScriptJob) -> None:
         RltuiError: It could not, as far as it can tell in a moment.
         ClusterError: The cluster cannot be reached.
     """
-    if context.cluster.profile.scheduler != "slurm":
-        return
-    problems = _problems_of_job(context.cluster.client, context.cluster.profile, job)
+    problems = cluster_problems(context, job)
     if problems:
         raise RltuiError(f"Not launched: {problems[0]}", "The cluster says so; --unchecked submits all the same.")
 
 
-def _problems_of_job(relay: RelayClient, profile: Profile, job: ScriptJob) -> list[str]:
-    """Why the job of a script would not start, a line each; what cannot be told is left out."""
+def cluster_problems(context: Context, job: ScriptJob) -> list[str]:
+    """Why the job of a script would not start on a Slurm cluster, a line each; what cannot be told is left out.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    relay, profile = context.cluster.client, context.cluster.profile
+    if profile.scheduler != "slurm":
+        return []
     try:
         facts = gather_facts(relay)
     except SlurmUnansweredError:  # then it takes no job either, and says why

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from rltui.check.script import check_script_text
+from rltui.cluster.profile import in_partition
 from rltui.dialects.load import GENERIC, load_dialects, named, recognised
 from rltui.errors import RltuiError, UsageError
 from rltui.hardware.gpus import find_gpu
@@ -18,12 +18,10 @@ from rltui.importers.read import import_text
 from rltui.importers.shell_children import read_beside
 from rltui.importers.shell_run import read_shell
 from rltui.importers.slurm_lines import read_slurm
-from rltui.layout.roles import Hardware
-from rltui.layout.scalars import CPU
-from rltui.layout.settings import Slurm
 from rltui.runs.directory import ClaimedError, new_run_id
 from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
 from rltui.service.login_facts import ask_cluster
+from rltui.service.script_asks import asked_by_lines, hardware_of
 from rltui.service.script_changes import changed_section, problems_of
 from rltui.service.submit import submit_attempt
 from rltui.service.wishes import read_wishes
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from rltui.cluster.profile import Profile
     from rltui.dialects.schema import Checkpoints, Dialect
     from rltui.importers.read import Imported
+    from rltui.layout.roles import Hardware
     from rltui.service.context import Context
     from rltui.service.submit import Launched
     from rltui.service.wishes import Wishes
@@ -89,11 +88,14 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     shown = text.decode("utf-8", "replace")
     dialect, notes = _dialect(shown, wishes.dialect)
     imported, import_notes = _imported(shown, path)
-    hardware, hardware_notes = _hardware(shown, wishes, imported, profile)
+    asked = asked_by_lines(shown, wishes.settings)
+    place = in_partition(profile, asked.slurm.partition)
+    hardware, hardware_note = hardware_of(read_slurm(shown), asked, wishes, imported, place)
     starts_ray = bool(_STARTS_RAY.search(shown))
     needs_ray = dialect.needs_ray and not starts_ray
     on_each_node = not needs_ray and _starts_one_node(shown) if wishes.on_each_node is None else wishes.on_each_node
-    folder = wishes.folder or (str(Path.cwd()) if not profile.host else "")
+    asked_folder = asked.folder if profile.scheduler == "slurm" else ""
+    folder = wishes.folder or asked_folder or (str(Path.cwd()) if not profile.host else "")
     job = ScriptJob(
         name=run_name(wishes.name or path.stem),
         dialect=dialect,
@@ -108,7 +110,7 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
         needed_gpus=imported.needed_gpus if imported is not None else None,
         pythonpath=os.environ.get("PYTHONPATH", "") if profile.scheduler == "local" else "",
         hardware=changed_section(hardware, "hardware", wishes.settings),
-        slurm=slurm_settings(shown, wishes.settings),
+        slurm=asked.slurm,
     )
     report = _report(shown, path, job.hardware)
     return Prepared(
@@ -116,7 +118,8 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
         text=text,
         notes=(
             *notes,
-            *hardware_notes,
+            hardware_note,
+            *(asked.notes if profile.scheduler == "slurm" else ()),
             *_node_notes(shown, hardware.nodes, needs_ray, on_each_node),
             *_checkpoint_notes(job),
             *import_notes,
@@ -254,35 +257,6 @@ def _imported(text: str, path: Path) -> tuple[Imported | None, tuple[str, ...]]:
         return None, (f"what it asks for is not known: {error.message}",)
 
 
-def _hardware(
-    text: str, wishes: Wishes, imported: Imported | None, profile: Profile
-) -> tuple[Hardware, tuple[str, ...]]:
-    """What the job gets: as the user says, else the script's ``#SBATCH`` lines, else what its roles need."""
-    lines = read_slurm(text)
-    nodes = wishes.nodes or lines.nodes or 1
-    declared = imported.declared_gpus or imported.needed_gpus if imported is not None else None
-    per_node, source = wishes.gpus_per_node, "--gpus-per-node"
-    if per_node is None:
-        per_node, source = lines.gpus_per_node, "its #SBATCH lines"
-    if per_node is None and declared:
-        per_node, source = -(-declared // nodes), "what its roles need"
-    if per_node is None and profile.scheduler == "local":
-        from rltui.onnode.preflight import capacity
-
-        per_node, source = capacity().gpus, "this machine"
-    if per_node is None and lines.present:
-        per_node, source = 0, "its #SBATCH lines, which ask for none"
-    if per_node is None:
-        raise UsageError("The script does not say how many GPUs it takes.", "Add --gpus-per-node N (0: none).")
-    gpu = wishes.gpu or lines.gpu or profile.gpu or "GPU"
-    note = f"{nodes} node{'s' * (nodes > 1)} with {per_node or 'no'} GPU{'s' * (per_node != 1)} each, by {source}"
-    hardware = Hardware(nodes=nodes, gpus_per_node=per_node or 1, gpu=gpu if per_node else CPU)
-    if not per_node:
-        cpus = min(profile.cpus_per_node or 2, 64)
-        hardware = structs.replace(hardware, gpus_per_node=cpus, cpus_per_node=cpus)
-    return hardware, (note,)
-
-
 def _starts_one_node(text: str) -> bool:
     """Whether a script starts the processes of the node that it is on, and of no other."""
     return bool(_IS_ONE_OF_MANY.search(text)) and not _STARTS_OTHERS.search(text)
@@ -307,12 +281,6 @@ def _node_notes(text: str, nodes: int, needs_ray: bool, on_each_node: bool) -> I
         yield "started on the first node, with MASTER_ADDR and MASTER_PORT (--on-each-node: on each)"
     if not on_each_node and _STARTS_RAY.search(text) and not _JOINS_RAY.search(text):
         yield "it starts a Ray head and nothing joins it: without its `ray start` it gets a Ray cluster of all nodes"
-
-
-def slurm_settings(text: str, settings: Sequence[str]) -> Slurm:
-    """The script's ``#SBATCH`` settings, under the user's words."""
-    found = {key.removeprefix("slurm."): value for key, value in read_slurm(text).settings.items()}
-    return changed_section(msgspec.convert(found, Slurm), "slurm", settings)
 
 
 def passes_words(text: str, path: Path) -> bool:

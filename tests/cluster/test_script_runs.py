@@ -281,6 +281,8 @@ def test_a_script_on_two_nodes_gets_a_ray_cluster_and_leaves_nothing(slurm_clust
     user.script.write_text(SCRIPT.replace('"$@"', 'trainer.nnodes=2 trainer.n_gpus_per_node=1 "$@"'))
     many = ("launch", "run_verl.sh", "--nodes", "9", "--gpus-per-node", "1", *where)
     assert "Not launched: " in user.rltui(*many, expect=1)  # it would wait for ever
+    assert "error: 9 nodes with 1 GPU each are asked for" in user.rltui(*many, "--dry-run", expect=1)
+    user.rltui(*many, "--dry-run", "--unchecked")
     told = user.rltui("launch", "run_verl.sh", *many[2:], "--", "slurm.partition=gpus", expect=1)
     assert "partitions: " in told
     assert not json.loads(user.rltui("ps", *where, "--json"))["runs"]

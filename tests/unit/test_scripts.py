@@ -52,6 +52,53 @@ def test_sbatch_lines_hold_where_nobody_says_otherwise(tmp_path: Path) -> None:
     assert (other.hardware.nodes, other.slurm.time) == (4, "1:00:00")
 
 
+def test_other_sbatch_lines_stand_in_the_job_or_are_named(tmp_path: Path) -> None:
+    lines = ("-N 1 --gpus-per-node=4 -c16 --ntasks-per-node=4", "-p big --reservation=rl --mail-user=a@b.org",
+             "--mem=400G --exclude=n[1-2] -C 'h100&ib' --no-requeue  # not twice",
+             "--export=HF_TOKEN=hf_secret -D /data/me",
+             "--signal=B:USR1@300 --array=1-4 --nice=-5 --container-image=nvcr.io#nvidia/x")  # fmt: skip
+    text = "#!/bin/bash\n" + "".join(f"#SBATCH {line}\n" for line in lines) + "python -m verl.trainer.main_ppo\n"
+    ready = prepared(tmp_path, text, settings=("slurm.partition=small",))
+    job, notes = ready.job, "\n".join(ready.notes)
+    assert (job.hardware.gpus_per_node, job.hardware.cpus_per_node, job.folder) == (4, 64, "/data/me")
+    script = preview_script(job, SLURM)
+    for option in ("cpus-per-task=64", "mem=400G", "exclude=n1,n2", "constraint=h100&ib", "no-requeue", "nice=-5",
+                   "reservation=rl", "mail-user=a@b.org", "partition=small"):  # fmt: skip
+        assert f"#SBATCH --{option}\n" in script
+    assert "array" not in script
+    assert "secret" not in script + notes
+    assert "your words stand over its #SBATCH lines: partition" in notes
+    assert "--signal is left out: before the time limit it gets SIGTERM" in notes
+    left = re.findall(r"#SBATCH --([a-z-]+) is left out", notes)
+    assert sorted(left) == ["array", "container-image", "export", "signal"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "cpus", "memory_gib"),
+    [
+        ("--gpus-per-node=4 --cpus-per-gpu=12 --mem-per-gpu=100G", 48, 400),
+        ("--gpus-per-node=2 --ntasks=2 --nodes=2 --cpus-per-task=24 --mem-per-cpu=4000", 24, 94),
+        ("--gpus-per-node=4 --mem=0", 16, 0),
+        ("--gpus-per-node=4 --mem=lots --cpus-per-task=x", 16, 0),
+        ("--gpus-per-node=8", 32, 0),
+    ],
+)
+def test_what_a_line_asks_for_by_gpu_or_task_becomes_what_each_node_gives(
+    tmp_path: Path, lines: str, cpus: int, memory_gib: int
+) -> None:
+    job = prepared(tmp_path, f"#!/bin/bash\n#SBATCH {lines}\npython train.py\n").job
+    assert (job.hardware.cpus_per_node, job.slurm.mem_gib) == (cpus, memory_gib)
+
+
+def test_gpus_of_a_node_come_with_their_share_of_its_cores(tmp_path: Path) -> None:
+    node = structs.replace(SLURM, cpus_per_node=128)
+    script = preview_script(prepared(tmp_path, nodes=2, gpus_per_node=2, profile=node).job, node)
+    assert "#SBATCH --cpus-per-task=32\n" in script
+    whole = preview_script(prepared(tmp_path, profile=node).job, node)
+    assert "--exclusive" in whole
+    assert "cpus-per-task" not in whole
+
+
 def test_a_placement_that_cannot_work_is_a_problem_and_an_unknown_one_is_not(tmp_path: Path) -> None:
     assert "its roles need 16 GPUs, and 8 are asked for" in prepared(tmp_path, nodes=1).problems[0]
     assert not prepared(tmp_path, "#!/bin/sh\npython train.py\n", nodes=1, gpus_per_node=1).problems

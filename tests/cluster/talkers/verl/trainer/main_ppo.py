@@ -24,6 +24,9 @@ if os.environ.get("RAY_ADDRESS"):
 
     ray.init(logging_level="ERROR")
     print("ray has", len(ray.nodes()), "nodes", flush=True)
+    bundles = [{"CPU": 3}] * int(words.get("trainer.n_gpus_per_node", 1))  # three workers may share a GPU
+    groups = [ray.util.placement_group(bundles, strategy="STRICT_PACK") for _ in ray.nodes()]
+    ray.get([group.ready() for group in groups], timeout=60)
     ray.shutdown()
 
 metrics = Path(os.environ["VERL_FILE_LOGGER_PATH"])
