@@ -230,6 +230,7 @@ class AttemptRunner:
     def _train(self) -> Verdict:
         if self.ray is not None:
             self.environment.update(self.ray.client_environment(), RAY_ADDRESS=self.ray.address)
+            self.environment["RAY_API_SERVER_ADDRESS"] = self.ray.dashboard  # for `ray job submit` in a script
         self.raise_if_requested()
         self.trainer = self._spawn(self.job["argv"])
         self._tell_people("started")

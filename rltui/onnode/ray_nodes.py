@@ -23,6 +23,7 @@ from rltui.onnode.node_check import own_address, raise_open_files
 from rltui.onnode.node_network import interface_of
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RayFailedError, RayProcess, RaySpec, block_of, host, pinned
+from rltui.onnode.script_exports import script_place
 
 POLL_S = 0.5
 JOIN_S = 240.0
@@ -84,7 +85,7 @@ class Agent:
             folder=self.options.folder,
             job=self.options.job,
             log="ray-%s.log" % host(),
-            for_script=bool(self.job["ray"].get("for_script")),
+            script=script_place(self.attempt, self.environment),
         )
         worker = RayWorker(spec, self.environment)
         guard = start_guard(self.attempt, self.uuid, worker.folder)

@@ -12,6 +12,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional
 
 from rltui.onnode import processes
 from rltui.onnode.node_network import NoPortsError, Ports, reserve_block
+from rltui.onnode.script_exports import ScriptPlace
 
 SOCKET_BASE_LIMIT = 40
 """Longest Ray folder in bytes: Ray adds up to 62 for its sockets, and the kernel allows 107."""
@@ -54,7 +55,7 @@ class RaySpec(NamedTuple):
         folder: Ray's folder, the same on all nodes; empty: one that follows from the uuid.
         job: Number from which the ports follow; 0: any free ones (loopback only).
         log: Name of the file for Ray's words, in the attempt's directory.
-        for_script: Whether another system's script uses it, which counts on what ``ray start`` by hand gives.
+        script: Where the script of another system runs, which counts on what ``ray start`` by hand gives.
     """
 
     python: str
@@ -66,7 +67,7 @@ class RaySpec(NamedTuple):
     folder: str = ""
     job: int = 0
     log: str = "ray.log"
-    for_script: bool = False
+    script: Optional[ScriptPlace] = None
 
 
 class RayProcess:
@@ -84,7 +85,8 @@ class RayProcess:
         self.folder = spec.folder or ray_folder(spec.uuid)
         self.token_path = os.path.join(spec.attempt, TOKEN)
         self.given = environment
-        self.environment = {**environment, **self.client_environment()}
+        exports = spec.script.exports if spec.script else {}
+        self.environment = {**environment, **exports, **self.client_environment()}
         self.process: "Optional[subprocess.Popen[bytes]]" = None
 
     def client_environment(self) -> Dict[str, str]:
@@ -137,7 +139,7 @@ class RayProcess:
                 stdout=log,
                 stderr=log,
                 env=self.environment,
-                cwd=self.folder,
+                cwd=self.spec.script.folder if self.spec.script else self.folder,
                 start_new_session=True,
             )
 
@@ -184,7 +186,7 @@ def node_options(spec: RaySpec, folder: str) -> List[str]:
     """What ``ray start`` is told of this node, be it head or worker."""
     options = ["--block", "--disable-usage-stats", "--node-ip-address=%s" % spec.address]
     options += ["--num-cpus=%d" % spec.cpus, "--num-gpus=%d" % spec.gpus]
-    if not spec.for_script:
+    if spec.script is None:
         options.append("--object-store-memory=%d" % object_store_bytes(spec.address))
     if not shared_memory_works():
         options.append("--plasma-directory=%s" % folder)

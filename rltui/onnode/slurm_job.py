@@ -30,6 +30,7 @@ from rltui.onnode.ray_agents import Agents, rendezvous_s
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import LOOPBACK, RayFailedError, RaySpec, host, ray_folder
 from rltui.onnode.requeue import folder_of_start
+from rltui.onnode.script_exports import script_place
 
 KILL_MARGIN_S = 45.0
 """Before the time limit everything is over: Slurm gives what is left 30 s and no more."""
@@ -150,7 +151,7 @@ class SlurmJob(AttemptRunner):
             address=LOOPBACK if alone else self.addresses[host()],
             folder=ray_folder(self.uuid),
             job=0 if alone else self.allocation.job_id,
-            for_script=bool(resources.get("for_script")),
+            script=script_place(self.attempt, self.environment),
         )
         self.ray = RayHead(spec, self.environment)
         self.start_guard(self.ray.folder)

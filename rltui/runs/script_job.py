@@ -91,7 +91,7 @@ def script_job(script: ScriptJob, attempt: Attempt, python: str) -> dict[str, An
         "code": attempt.code,
         "modules": ["ray"] if brings_ray else [],
         # a system may ask for more cores than GPUs (verl: three for each), so Ray hands out all that the job has
-        "ray": {"cpus": 0, "gpus": 0 if on_cpu else gpus, "for_script": True} if brings_ray else None,
+        "ray": {"cpus": 0, "gpus": 0 if on_cpu else gpus} if brings_ray else None,
         "gpus_per_node": 0 if on_cpu else gpus,
         "resources": {"cpus": gpus if on_cpu else 1, "gpus": 0 if on_cpu else gpus},
         "deadlines_s": {"ray_up": script.deadlines.ray_s, "grace": GRACE_S},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -278,7 +279,9 @@ def test_a_script_on_two_nodes_gets_a_ray_cluster_and_leaves_nothing(slurm_clust
     assert "its roles need 8 GPUs, and 2 are asked for" in user.rltui(
         "launch", "run_verl.sh", "--nodes", "2", "--gpus-per-node", "1", *where, expect=1
     )
-    user.script.write_text(SCRIPT.replace('"$@"', 'trainer.nnodes=2 trainer.n_gpus_per_node=1 "$@"'))
+    before = f'export MY_CACHE="$HOME/my cache"\n{sys.executable} -m ray.scripts.scripts job submit -- echo a job\n'
+    script = SCRIPT.replace('"$@"', 'trainer.nnodes=2 trainer.n_gpus_per_node=1 "$@"')
+    user.script.write_text(script.replace("PYTHONPATH", f"{before}PYTHONPATH", 1))
     many = ("launch", "run_verl.sh", "--nodes", "9", "--gpus-per-node", "1", *where)
     assert "Not launched: " in user.rltui(*many, expect=1)  # it would wait for ever
     assert "error: 9 nodes with 1 GPU each are asked for" in user.rltui(*many, "--dry-run", expect=1)
@@ -290,7 +293,10 @@ def test_a_script_on_two_nodes_gets_a_ray_cluster_and_leaves_nothing(slurm_clust
     user.rltui("launch", "--script", "run_verl.sh", *words)
     run = eventually(lambda: (found := user.only_run(*where))["stage"]["step"] and found, "a step", 240)
     assert (run["state"], run["job"]["nodes"]) == ("running", ["node1", "node2"])
-    assert "ray has 2 nodes" in user.rltui("logs", run["run_id"], *where, "-n", "500")
+    log = user.rltui("logs", run["run_id"], *where, "-n", "500")
+    assert "ray has 2 nodes" in log
+    assert log.count(f"a worker is in {folder} {folder}/my cache") == 2  # as if the script had started Ray there
+    assert "\na job\n" in re.sub(r"(?m)^.*\| ", "", log)
     mark = f"{folder}/checkpoints/latest_checkpointed_iteration.txt"
     eventually(lambda: slurm_cluster.exec("login", ["cat", mark]).stdout.strip(), "a checkpoint")
 

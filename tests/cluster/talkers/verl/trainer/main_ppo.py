@@ -27,6 +27,11 @@ if os.environ.get("RAY_ADDRESS"):
     bundles = [{"CPU": 3}] * int(words.get("trainer.n_gpus_per_node", 1))  # three workers may share a GPU
     groups = [ray.util.placement_group(bundles, strategy="STRICT_PACK") for _ in ray.nodes()]
     ray.get([group.ready() for group in groups], timeout=60)
+    actor = ray.remote(lambda: f"{os.getcwd()} {os.environ.get('MY_CACHE')}")
+    at = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+    for group in groups:
+        seen = actor.options(num_cpus=1, scheduling_strategy=at(group)).remote()
+        print("a worker is in", ray.get(seen, timeout=60), flush=True)
     ray.shutdown()
 
 metrics = Path(os.environ["VERL_FILE_LOGGER_PATH"])

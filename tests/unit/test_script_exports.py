@@ -1,0 +1,36 @@
+"""What Ray's workers get of the variables that a script exports: what can be told without a shell, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from rltui.onnode.script_exports import exports
+
+KNOWN = {"HOME": "/home/me", "PATH": "/bin", "SLURM_JOB_ID": "7"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("export NCCL_DEBUG=INFO", {"NCCL_DEBUG": "INFO"}),
+        ("export A=1 B='two words' # C=3", {"A": "1", "B": "two words"}),
+        ('DATA=$HOME/data\nexport CACHE="${DATA}/my cache"', {"CACHE": "/home/me/data/my cache"}),
+        ("export PATH=/opt/bin:$PATH", {"PATH": "/opt/bin:/bin"}),
+        ("A=1\nexport A\nA=2", {"A": "2"}),
+        ("export A='$HOME'", {"A": "$HOME"}),
+        ("export RUN=run-$SLURM_JOB_ID", {"RUN": "run-7"}),
+        ("export A=1 \\\n  B=2", {"A": "1", "B": "2"}),
+        # only a shell can tell these
+        ("export A=$(date) B=`date` C=${D:-1} E=$UNKNOWN F=~/x", {}),
+        ("export A=1\nexport A=$(nproc)", {}),
+        ("export A=1; rm -rf /", {}),
+        # set for one command, perhaps never, or each node's own
+        ("A=1 python train.py", {}),
+        ("if x; then\n  export A=1\nfi", {}),
+        ("export SLURM_NNODES=1 RAY_ADDRESS=auto CUDA_VISIBLE_DEVICES=0 TMPDIR=/x", {}),
+        ("export 'unclosed", {}),
+        ("exported=1\nA=2", {}),
+    ],
+)
+def test_exports_are_those_of_the_outermost_lines(text: str, expected: dict[str, str]) -> None:
+    assert exports(text, KNOWN) == expected
