@@ -5,7 +5,7 @@ Whoever starts Ray from a script has both in every worker, on all nodes. Ray of 
 
 import os
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from rltui.onnode import rundir
 
@@ -23,10 +23,12 @@ class ScriptPlace(NamedTuple):
     Attributes:
         folder: Its folder.
         exports: The variables that it exports, as far as they can be told without a shell.
+        untold: The names of those that it exports besides.
     """
 
     folder: str
     exports: Dict[str, str]
+    untold: Tuple[str, ...] = ()
 
 
 def script_place(attempt: str, environment: Dict[str, str]) -> Optional[ScriptPlace]:
@@ -40,35 +42,44 @@ def script_place(attempt: str, environment: Dict[str, str]) -> Optional[ScriptPl
     except OSError:
         text = ""
     folder = told["folder"] or os.path.expanduser("~")
-    known = {**environment, "PWD": folder, "PYTHONPATH": told.get("pythonpath") or ""}
-    return ScriptPlace(folder, exports(text, known))
+    place = read_place(text, folder, {**environment, "PYTHONPATH": told.get("pythonpath") or ""})
+    return place if os.path.isdir(place.folder) else place._replace(folder=folder)
 
 
-def exports(text: str, known: Dict[str, str]) -> Dict[str, str]:
-    """The variables that a script's outermost lines export, expanded with those that are ``known``; nothing is run."""
-    variables = dict(known)
+def read_place(text: str, folder: str, known: Dict[str, str]) -> ScriptPlace:
+    """Where the outermost lines of a script, started in ``folder``, lead, and what they export; nothing is run.
+
+    Args:
+        text: The script.
+        folder: Where it is started.
+        known: Variables of its environment.
+    """
+    variables = {**known, "PWD": folder}
     exported: Dict[str, str] = {}
-    for is_export, name, value in _assignments(text):
-        if value is not None:
-            found = _expanded(value, variables)
+    untold: Set[str] = set()
+    for words in map(_words, text.replace("\\\n", " ").splitlines()):
+        if words[:1] == ["cd"] and words[2:3] in ([], ["&&"], ["||"]):
+            target = _expanded(words[1], variables) if words[1:] else variables.get("HOME")
+            variables["PWD"] = os.path.normpath(os.path.join(variables["PWD"], target or "."))
+        for is_export, name, value in _assignments(words):
+            found = variables.get(name) if value is None else _expanded(value, variables)
             if found is None:  # what stood there before is no longer true
                 variables.pop(name, None)
-                exported.pop(name, None)
+                if exported.pop(name, None) is not None or is_export:
+                    untold.add(name)
                 continue
             variables[name] = found
-        if (is_export or name in exported) and name in variables and not _OWN.match(name):
-            exported[name] = variables[name]
-    return exported
+            if (is_export or name in exported or name in untold) and not _OWN.match(name):
+                exported[name] = found
+                untold.discard(name)
+    return ScriptPlace(variables["PWD"], exported, tuple(sorted(untold)))
 
 
-def _assignments(text: str) -> "Iterator[Tuple[bool, str, Optional[str]]]":
-    """Each ``NAME=value`` and ``export NAME`` of the lines that are not indented, with the quotes of its value."""
-    for line in text.replace("\\\n", " ").splitlines():
-        words = _words(line)
-        is_export = words[:1] == ["export"]
-        pairs = [word.partition("=") for word in words[is_export:]]
-        if not all(_NAME.match(name) and (equals or is_export) for name, equals, _ in pairs):
-            continue  # a command, perhaps with variables of its own
+def _assignments(words: List[str]) -> "Iterator[Tuple[bool, str, Optional[str]]]":
+    """Each ``NAME=value`` and ``export NAME`` of a line's words, with the quotes of its value."""
+    is_export = words[:1] == ["export"]
+    pairs = [word.partition("=") for word in words[is_export:]]
+    if all(_NAME.match(name) and (equals or is_export) for name, equals, _ in pairs):  # else a command
         for name, equals, value in pairs:
             yield is_export, name, value if equals else None
 

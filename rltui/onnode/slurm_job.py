@@ -142,6 +142,10 @@ class SlurmJob(AttemptRunner):
         rundir.write_stage(self.attempt, "ray-up", "0/%d nodes" % len(nodes))
         if not alone:
             ray_nodes.use_interface(self.environment, self.addresses[host()])
+        script = script_place(self.attempt, self.environment)
+        if script is not None and script.untold:
+            text = "Ray's workers do not see what only the script's shell can tell: %s" % ", ".join(script.untold)
+            rundir.log_event(self.attempt, "warning", text + "; the profile's env or env_file reaches them")
         spec = RaySpec(
             self.job["argv"][0],
             self.attempt,
@@ -151,7 +155,7 @@ class SlurmJob(AttemptRunner):
             address=LOOPBACK if alone else self.addresses[host()],
             folder=ray_folder(self.uuid),
             job=0 if alone else self.allocation.job_id,
-            script=script_place(self.attempt, self.environment),
+            script=script,
         )
         self.ray = RayHead(spec, self.environment)
         self.start_guard(self.ray.folder)

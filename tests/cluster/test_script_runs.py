@@ -279,7 +279,8 @@ def test_a_script_on_two_nodes_gets_a_ray_cluster_and_leaves_nothing(slurm_clust
     assert "its roles need 8 GPUs, and 2 are asked for" in user.rltui(
         "launch", "run_verl.sh", "--nodes", "2", "--gpus-per-node", "1", *where, expect=1
     )
-    before = f'export MY_CACHE="$HOME/my cache"\n{sys.executable} -m ray.scripts.scripts job submit -- echo a job\n'
+    submit = f"{sys.executable} -m ray.scripts.scripts job submit -- echo a job"
+    before = f'export MY_CACHE="$HOME/my cache" NOW=$(date)\n{submit}\n'
     script = SCRIPT.replace('"$@"', 'trainer.nnodes=2 trainer.n_gpus_per_node=1 "$@"')
     user.script.write_text(script.replace("PYTHONPATH", f"{before}PYTHONPATH", 1))
     many = ("launch", "run_verl.sh", "--nodes", "9", "--gpus-per-node", "1", *where)
@@ -296,6 +297,7 @@ def test_a_script_on_two_nodes_gets_a_ray_cluster_and_leaves_nothing(slurm_clust
     log = user.rltui("logs", run["run_id"], *where, "-n", "500")
     assert "ray has 2 nodes" in log
     assert log.count(f"a worker is in {folder} {folder}/my cache") == 2  # as if the script had started Ray there
+    assert "what only the script's shell can tell: NOW;" in user.rltui("events", run["run_id"], *where)
     assert "\na job\n" in re.sub(r"(?m)^.*\| ", "", log)
     mark = f"{folder}/checkpoints/latest_checkpointed_iteration.txt"
     eventually(lambda: slurm_cluster.exec("login", ["cat", mark]).stdout.strip(), "a checkpoint")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rltui.onnode.script_exports import exports
+from rltui.onnode.script_exports import read_place
 
 KNOWN = {"HOME": "/home/me", "PATH": "/bin", "SLURM_JOB_ID": "7"}
 
@@ -33,4 +33,26 @@ KNOWN = {"HOME": "/home/me", "PATH": "/bin", "SLURM_JOB_ID": "7"}
     ],
 )
 def test_exports_are_those_of_the_outermost_lines(text: str, expected: dict[str, str]) -> None:
-    assert exports(text, KNOWN) == expected
+    assert read_place(text, "/start", KNOWN).exports == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "folder"),
+    [
+        ("python train.py", "/start"),
+        ("cd $HOME/mine && python train.py", "/home/me/mine"),
+        ("cd ..\ncd here", "/here"),
+        ("cd", "/home/me"),
+        ('cd "$(dirname "$0")"', "/start"),
+        ("  cd /perhaps", "/start"),
+        ("mkdir -p out; cd out", "/start"),
+    ],
+)
+def test_the_folder_is_where_the_outermost_lines_lead(text: str, folder: str) -> None:
+    assert read_place(text, "/start", KNOWN).folder == folder
+
+
+def test_what_only_a_shell_can_tell_is_named_until_it_is_set_again() -> None:
+    text = "export A=$(date) B=$(date)\nexport C=$(date)\nB=1\nD=$(date)\nexport E=1\nE=$(date)\n"
+    place = read_place(text, "/start", KNOWN)
+    assert (place.exports, place.untold) == ({"B": "1"}, ("A", "C", "E"))

@@ -359,6 +359,7 @@ WAYS = {
     "OpenRLHF": ("openrlhf", "Ray"), "SkyRL": ("skyrl", "Ray"), "NeMo-RL": ("nemo-rl", "Ray"),
     "open-instruct": ("open-instruct", "Ray"), "any program": ("generic", "each node"), "TRL": ("generic", "each node"),
     "ms-swift": ("generic", "first node"), "GRPO with": ("trl", "each node"), "X-R1": ("generic", "first node"),
+    "slime": ("slime", "Ray"),
 }  # fmt: skip
 """By how an example of docs/multi-node.md begins: whose script it is taken for, and how it comes to its nodes."""
 
