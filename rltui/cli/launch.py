@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     script.add_argument(
         "--dry-run",
         action="store_true",
-        help="of a script: only show what would be run, and what the cluster says of it",
+        help="of a script or a sweep: only show what would be run, and what the cluster says of a script",
     )
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     parser.add_argument("--auto", action="store_true", help="hands-off mode: go on by itself after faults (rltui auto)")
@@ -47,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--until-done", action="store_true", help="hands-off mode, with the next Slurm job queued while one runs"
     )
     parser.add_argument("--max-jobs", type=int, metavar="N", help=f"of --until-done: jobs in all (default {MOST_JOBS})")
+    parser.add_argument(
+        "--sweep", action="append", default=[], metavar="key=value,value", help="a run for each value; may be repeated"
+    )
+    parser.add_argument("--at-once", type=int, default=0, metavar="N", help="of --sweep: at most N at the same time")
     parser.add_argument("--chain", type=int, default=1, metavar="N", help="N Slurm jobs, each after the one before")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before running on a login node")
     add_unchecked(parser)
@@ -62,10 +66,12 @@ def add_unchecked(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Launch; with ``--wait`` follow the run to its end."""
     _require_sense(options)
+    if not options.script and not options.layout:
+        raise UsageError("What is to be launched?", "`rltui layouts` lists presets; --script FILE runs a script.")
+    if options.sweep:
+        return _sweep(options)
     if options.script or is_script(options.layout):
         return _run_script(options)
-    if not options.layout:
-        raise UsageError("What is to be launched?", "`rltui layouts` lists presets; --script FILE runs a script.")
     with open_context(options.cluster, TerminalPrompter()) as context:
         _require_place(context, options)
         consent(context.cluster.profile, options.layout, given=options.yes)
@@ -110,6 +116,38 @@ def _run_script(options: argparse.Namespace) -> int:
         )
 
 
+def _sweep(options: argparse.Namespace) -> int:
+    """Launch a run for each combination of the swept values."""
+    from rltui.service.sweep import points_of, submit_sweep, sweep_layout, sweep_script
+
+    points = points_of(options.sweep)
+    with open_context(options.cluster, TerminalPrompter()) as context:
+        if options.at_once and context.cluster.profile.scheduler != "slurm":
+            hint = "Leave it out: runs wait for free GPUs by themselves."
+            raise UsageError(f"{context.name} has no Slurm, whose jobs can wait for one another (--at-once).", hint)
+        if options.script or is_script(options.layout):
+            words = [word for word in (options.layout if options.script else "", *options.overrides) if word]
+            source = options.script or options.layout
+            launches = sweep_script(context, source, wishes_of(options, words), points, unchecked=options.unchecked)
+        else:
+            source = options.layout
+            launches = sweep_layout(context, source, options.overrides, points, unchecked=options.unchecked)
+        for point in points:
+            talk(f"  {' '.join(point.settings)}")
+        at_once = f", {options.at_once} at the same time" if options.at_once else ""
+        talk(f"  {len(points)} runs of {source} on {context.name}{at_once}")
+        if options.dry_run:
+            return 0
+        _require_place(context, options)
+        consent(context.cluster.profile, source, given=options.yes)
+        if not options.yes:
+            ask(f"Launch {len(points)} runs?")
+        made = submit_sweep(launches, options.at_once, lambda one: None if options.json else print(one.run_id))
+        if options.json:
+            print_json({"schema": 1, "runs": [_fields(one) for one in made]})
+    return 0
+
+
 def _launched(context: Context, launched: Launched, options: argparse.Namespace) -> int:
     where = f"{launched.cluster}, partition {launched.partition}" if launched.partition else launched.cluster
     talk(f"launched {launched.run_id} on {where}  (rltui attach {launched.run_id})")
@@ -152,6 +190,11 @@ def _require_sense(options: argparse.Namespace) -> None:
         raise UsageError(
             "--until-done submits each job as it is needed, --chain all of them at once.", "Give one of them."
         )
+    together = options.chain > 1 or options.until_done or options.auto or options.wait
+    if options.sweep and together:
+        raise UsageError("--sweep goes without --chain, --until-done, --auto and --wait.", "Launch these one by one.")
+    if options.at_once < 0 or (options.at_once and not options.sweep):
+        raise UsageError("--at-once is how many runs of a --sweep may run at the same time, at least 1.")
     if options.max_jobs is not None and (not options.until_done or options.max_jobs < 1):
         raise UsageError("--max-jobs is how many jobs --until-done may submit, at least 1.")
 

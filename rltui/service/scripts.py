@@ -140,7 +140,9 @@ def _report(text: str, path: Path, hardware: Hardware) -> Report | None:
     return report if report.readable else None
 
 
-def launch_script(context: Context, prepared: Prepared, *, anyway: bool = False, unchecked: bool = False) -> Launched:
+def launch_script(
+    context: Context, prepared: Prepared, *, anyway: bool = False, unchecked: bool = False, after_job: str = ""
+) -> Launched:
     """Make a run of the script and submit its first attempt.
 
     Args:
@@ -148,6 +150,7 @@ def launch_script(context: Context, prepared: Prepared, *, anyway: bool = False,
         prepared: The script as it was read.
         anyway: Launch it although its roles need more than it gets.
         unchecked: Do not ask the cluster first whether it could run it.
+        after_job: Id of a Slurm job that must have ended, however, before this one starts.
 
     Raises:
         RltuiError: It cannot work as asked, the run directory cannot be written, or the submission failed.
@@ -157,16 +160,17 @@ def launch_script(context: Context, prepared: Prepared, *, anyway: bool = False,
         raise RltuiError(f"Not launched: {prepared.problems[0]}", hint)
     if not unchecked:
         ask_cluster(context, prepared.job)
-    return _first_attempt(context, prepared)
+    return _first_attempt(context, prepared, after_job)
 
 
-def _first_attempt(context: Context, prepared: Prepared, tries: int = 5) -> Launched:
+def _first_attempt(context: Context, prepared: Prepared, after_job: str, tries: int = 5) -> Launched:
+    run_id = new_run_id(prepared.job.name)
     try:
-        return submit_attempt(context, new_run_id(prepared.job.name), 1, prepared.job, text=prepared.text)
+        return submit_attempt(context, run_id, 1, prepared.job, text=prepared.text, after_job=after_job)
     except ClaimedError:  # the id's four digits were drawn before
         if tries <= 1:
             raise
-    return _first_attempt(context, prepared, tries - 1)
+    return _first_attempt(context, prepared, after_job, tries - 1)
 
 
 def launch_words(context: Context, source: str, words: Sequence[str]) -> Launched:

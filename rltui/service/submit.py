@@ -126,7 +126,7 @@ def attempt_files(
         told, files = job(work, attempt, cluster.python), {rundir.LAYOUT: dump_layout(work).encode()}
         if archive := own_code(work, Path.cwd()) or _own_code_of(cluster.client, before):
             files[rundir.OWN_CODE] = archive
-    if after_job:
+    if after_job and attempt.number > 1:  # a link of a chain, which looks back at the run's attempts first
         told["after_job"] = after_job
     if notify := cluster.profile.notify.for_nodes():
         told["notify"] = notify

@@ -122,6 +122,22 @@ def test_a_chain_waits_behind_itself_and_is_cancelled_whole(laptop: Laptop, slur
     laptop.run("launch", "local/grpo-tiny", "--chain", "2", expect=2)
 
 
+def test_a_sweep_is_that_many_runs_of_which_so_many_run_at_once(laptop: Laptop, slurm_cluster: Lab) -> None:
+    sweep = ("launch", "local/grpo-tiny", "--sweep", "train.seed=1,2,3", "--at-once", "1", "--cluster", "lab")
+    laptop.run(*sweep, expect=2)  # nobody is there to confirm
+    assert not states(slurm_cluster)
+    first, second, third = laptop.json(*sweep, "--yes")["runs"]
+    eventually(lambda: states(slurm_cluster)[first["job_id"]].startswith("RUNNING"), "the first one's start")
+    assert [states(slurm_cluster)[one["job_id"]] for one in (second, third)] == ["PENDING|Dependency"] * 2
+    assert second["run_id"].startswith("grpo-tiny-seed-2-")
+    laptop.run("cancel", first["run_id"], "--yes")
+    eventually(lambda: states(slurm_cluster)[second["job_id"]].startswith("RUNNING"), "the second one's start")
+    assert states(slurm_cluster)[third["job_id"]] == "PENDING|Dependency"
+    laptop.run("cancel", "--where", "name:grpo-tiny-seed", "--yes")
+    eventually(lambda: not states(slurm_cluster), "the end of all jobs")
+    assert {row["state"] for row in laptop.json("ps")["runs"]} == {"cancelled"}
+
+
 def test_what_slurm_refuses_is_one_clear_line_and_leaves_no_run(laptop: Laptop, slurm_cluster: Lab) -> None:
     bad = ("launch", "local/grpo-tiny", "slurm.partition=nosuch", "--cluster", "lab")
     assert "no partition 'nosuch'; it has gpu, debug, low" in laptop.run(*bad, expect=1).stderr
