@@ -7,7 +7,8 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rltui.cli.output import add_json, add_only_cluster, columns, print_json, print_lines
+from rltui.cli.output import add_json, columns, print_json, print_lines
+from rltui.cli.pick_runs import add_runs, picked_runs
 from rltui.errors import UsageError
 from rltui.layout.diff import setting_text
 from rltui.service.all_clusters import open_clusters
@@ -24,20 +25,21 @@ WIDEST = 40
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="two or more; others are held against the first")
+    add_runs(parser)
     parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="only this metric; repeatable")
     parser.add_argument("--csv", action="store_true", help="print the curves instead: a line a run and step")
-    add_only_cluster(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what differs between runs, and their metrics at the last step that all of them have."""
+    """Print what differs between runs, held against the first or, of --where, the oldest."""
     with open_clusters(options.cluster) as clusters:
-        found = [clusters.find(word) for word in options.runs]
-        if len({summary.run_id for _, summary in found}) < 2:
-            raise UsageError("Name two runs, or more.", "rltui compare grpo-1a2b grpo-3c4d")
-        sides = [read_side(context, summary) for context, summary in found]
+        found = picked_runs(clusters, options)
+        if not options.runs:
+            found.sort(key=lambda summary: summary.created_at)
+        if len(found) < 2:
+            raise UsageError("Name two runs, or more.", "rltui compare grpo-1a2b grpo-3c4d, or --where name:grpo")
+        sides = [read_side(clusters.context(summary.reader), summary) for summary in found]
     told = compare(sides)
     known = {row.name for row in told.metrics}
     missing = [name for name in options.metric if name not in known]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from rltui.cli import words
@@ -9,6 +10,7 @@ from rltui.cli.output import add_json, add_only_cluster, add_watch, columns, pri
 from rltui.service.adopt import jobs_of
 from rltui.service.all_clusters import open_clusters
 from rltui.service.failure_cache import with_failures
+from rltui.service.run_filter import WORDS, picked
 
 if TYPE_CHECKING:
     import argparse
@@ -25,6 +27,7 @@ HEADER = ("RUN", "STATE", "N×G", "STEP", "REWARD", "TOK/S", "AGE", "")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("--live", action="store_true", help="only runs that have not ended")
+    parser.add_argument("--where", metavar="FILTER", help=f"those that fit, as behind / in the cockpit: {WORDS}")
     parser.add_argument("--jobs", action="store_true", help="Slurm jobs of yours that are no runs, to adopt")
     add_only_cluster(parser)
     add_json(parser)
@@ -39,11 +42,15 @@ def run(options: argparse.Namespace) -> int:
         snapshot = clusters.runs()
         runs = [run for run in snapshot.runs if run.is_live or run.state == "unknown" or not options.live]
         runs = with_failures(clusters.with_numbers(runs), clusters.context)
+    if options.where is not None:
+        runs = picked(runs, options.where, time.time())
     if options.json:
         problems = {"problem": snapshot.problem, "scheduler_problem": snapshot.scheduler_problem}
         print_json({"schema": 1, "runs": runs, **problems})
     elif runs:
         _print(runs)
+    elif options.where is not None:
+        talk("No run fits.")
     elif not snapshot.problem:
         talk("No runs yet. `rltui launch local/grpo-tiny` starts one, `rltui demo` shows it.")
     for problem in filter(None, (snapshot.problem, snapshot.scheduler_problem)):

@@ -61,6 +61,17 @@ def test_settings_that_differ_and_metrics_at_the_last_step_of_all(capsys: pytest
     assert totals["last step"] == [40, 20]
 
 
+def test_runs_are_picked_by_a_filter_as_in_the_cockpit(capsys: pytest.CaptureFixture[str]) -> None:
+    make_run("opd-cccc", 5, 0.02)
+    found = json.loads(told(capsys, "--where", "grpo-tiny state:finished", "--json"))["comparison"]
+    assert sorted(found["runs"]) == ["grpo-tiny-aaaa", "grpo-tiny-bbbb"]
+    assert main(["ps", "--where", "opd-c", "--json"]) == 0
+    assert [run["run_id"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["opd-cccc"]
+    assert main(["ps", "--where", "state:failed"]) == 0
+    assert "No run fits" in capsys.readouterr().err
+    assert main(["ps", "--where", ""]) == 2
+
+
 def test_others_are_held_against_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     shown = told(capsys, "grpo-tiny-aaaa", "grpo-tiny-bbbb")
     (reward,) = [line for line in shown.splitlines() if line.startswith("reward")]
