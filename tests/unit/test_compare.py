@@ -63,7 +63,7 @@ def test_settings_that_differ_and_metrics_at_the_last_step_of_all(capsys: pytest
 
 def test_runs_are_picked_by_a_filter_as_in_the_cockpit(capsys: pytest.CaptureFixture[str]) -> None:
     make_run("opd-cccc", 5, 0.02)
-    found = json.loads(told(capsys, "--where", "grpo-tiny state:finished", "--json"))["comparison"]
+    found = json.loads(told(capsys, "--where", "grpo-tiny- state:finished", "--json"))["comparison"]
     assert sorted(found["runs"]) == ["grpo-tiny-aaaa", "grpo-tiny-bbbb"]
     assert main(["ps", "--where", "opd-c", "--json"]) == 0
     assert [run["run_id"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["opd-cccc"]
