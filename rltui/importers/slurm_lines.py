@@ -17,7 +17,7 @@ _SHORT = {
     "-x": "exclude", "-J": "job-name", "-c": "cpus-per-task", "-C": "constraint", "-D": "chdir", "-L": "licenses",
     "-w": "nodelist", "-d": "dependency", "-b": "begin", "-o": "output", "-e": "error", "-s": "oversubscribe",
     "-m": "distribution", "-M": "clusters", "-a": "array", "-H": "hold", "-k": "no-kill", "-S": "core-spec",
-    "-Q": "quiet", "-v": "verbose", "-W": "wait", "-O": "overcommit",
+    "-Q": "quiet", "-v": "verbose", "-W": "wait", "-O": "overcommit", "--tasks-per-node": "ntasks-per-node",
 }  # fmt: skip
 _TIME = re.compile(r"(?:\d+-)?\d{1,3}(?::\d{2}){0,2}\Z")
 _GRES = re.compile(r"gpu(?::(?P<kind>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?(?:\(.*\))?\Z")

@@ -91,6 +91,7 @@ ALIASES: Mapping[str, str] = {
     "optim/grad_norm": "grad_norm",
     "mismatch_kl/all/mean": "mismatch_kl",
     "entropy/all/mean": "entropy",
+    "time/step": "time/total",
     "time/forward_backward": "time/train",
     "time/broadcast_weights": "time/weight_sync",
     "time/save_ckpt": "time/saving",

@@ -15,12 +15,12 @@ from rltui.layout.secret_words import SECRET_VALUE, is_secret_name
 from rltui.layout.time_limit import time_limit_s
 from rltui.onnode import rundir
 from rltui.runs import quoting
+from rltui.runs.script_job import ScriptJob
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import AttemptPlace
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
-    from rltui.runs.script_job import ScriptJob
 
 TEMPLATES = Path(__file__).parent / "templates"
 TEMPLATE = "job.sbatch.j2"
@@ -128,7 +128,7 @@ def _job(layout: Layout | ScriptJob, profile: Profile, attempt: AttemptPlace) ->
         "signal_lead_s": signal_lead_s(layout),
         "requeue": slurm.requeue,
         "options": [_own(option) for option in slurm.options],
-        "login_shell": bool(profile.setup_lines),
+        "login_shell": bool(profile.setup_lines) or (isinstance(layout, ScriptJob) and layout.loads_modules),
         "setup_lines": [_line(line) for line in profile.setup_lines],
         "variables": [(quoting.variable_name(name), value) for name, value in variables(profile).items()],
         "python": profile.python,

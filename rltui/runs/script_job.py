@@ -40,6 +40,7 @@ class ScriptJob(Struct, frozen=True, kw_only=True):
         starts_ray: Whether it starts a Ray cluster itself, so that it needs none of ours.
         needed_gpus: GPUs that its roles take together, as far as the script says.
         pythonpath: PYTHONPATH of who launched it.
+        loads_modules: Whether it calls ``module``, which only a login shell has where rltui came by SSH.
     """
 
     name: str
@@ -55,6 +56,7 @@ class ScriptJob(Struct, frozen=True, kw_only=True):
     starts_ray: bool = False
     needed_gpus: int | None = None
     pythonpath: str = ""
+    loads_modules: bool = False
     slurm: Slurm = field(default_factory=Slurm)
     deadlines: Deadlines = field(default_factory=Deadlines)
 

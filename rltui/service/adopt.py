@@ -29,7 +29,7 @@ from rltui.runs.script_job import ScriptJob, script_files, script_job
 from rltui.service.all_clusters import with_name
 from rltui.service.cockpit import OpenJob
 from rltui.service.script_asks import asked_by_lines
-from rltui.service.scripts import checkpoint_folder, passes_words, run_name
+from rltui.service.scripts import checkpoint_folder, loads_modules, passes_words, run_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -240,6 +240,7 @@ def _adopted(context: Context, source: _Source, job_id: str, wanted: str) -> Ado
         folder=source.folder,
         passes_words=passes_words(source.text, path),
         checkpoints=checkpoint_folder(source.text, path, source.folder, source.words, dialect.checkpoints),
+        loads_modules=loads_modules(source.text),
         hardware=source.hardware,
         slurm=source.slurm,
     )

@@ -33,6 +33,7 @@ _GIB = {"K": 1 / 2**20, "": 1 / 2**10, "M": 1 / 2**10, "G": 1.0, "T": 2.0**10}
 _OURS = frozenset(
     # the run has its own for these, or they say what the hardware says
     {"job-name", "output", "error", "open-mode", "comment", "nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu"}
+    | {"ntasks-per-socket", "ntasks-per-core", "overcommit"}
     | {"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "parsable", "quiet", "verbose", "wait"}
     | {"cpus-per-task", "cpus-per-gpu", "mem", "mem-per-cpu", "mem-per-gpu", "chdir", "requeue", "no-requeue"}
     | {"partition", "account", "qos", "time", "constraint", "exclude", "exclusive"}
@@ -81,6 +82,8 @@ def asked_by_lines(text: str, settings: Sequence[str] = ()) -> Asked:
     cpus = _cpus_per_node(lines)
     left: dict[str, str] = {}
     found |= _places(lines.options, left) | _memory(lines, cpus, left)
+    if found.get("exclusive") and lines.options.get("mem") == "0":  # which an exclusive job has
+        left.pop("mem", None)
     found["options"] = _others(lines.options, left)
     before = msgspec.convert(found, Slurm)
     folder = lines.options.get("chdir", "")
@@ -145,6 +148,8 @@ def _others(options: dict[str, str], left: dict[str, str]) -> list[str]:
             continue
         option = f"--{name}={value}" if value else f"--{name}"
         why = _LEFT_OUT.get(name)
+        if name == "dependency" and "singleton" in value:
+            why = "each job of rltui has a name of its own"
         if why is None and not is_own(option) and _is_option(option):
             taken.append(option)
         elif name not in left:

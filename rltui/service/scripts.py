@@ -52,6 +52,8 @@ _IS_ONE_OF_MANY = re.compile(
 _STARTS_RAY = re.compile(r"^[^#\n]*\bray start\b", re.MULTILINE)
 _JOINS_RAY = re.compile(r"^[^#\n]*\bray start\b[^\n]*--address", re.MULTILINE)
 
+_LOADS_MODULES = re.compile(r"^\s*(?:module|ml)\s", re.MULTILINE)
+
 _PASSES_ON = re.compile(r"""\$[@*]|\$\{[@*][}:]""")
 
 
@@ -109,6 +111,7 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
         starts_ray=starts_ray,
         needed_gpus=imported.needed_gpus if imported is not None else None,
         pythonpath=os.environ.get("PYTHONPATH", "") if profile.scheduler == "local" else "",
+        loads_modules=loads_modules(shown),
         hardware=changed_section(hardware, "hardware", wishes.settings),
         slurm=asked.slurm,
     )
@@ -290,6 +293,11 @@ def _node_notes(text: str, nodes: int, needs_ray: bool, on_each_node: bool) -> I
 def passes_words(text: str, path: Path) -> bool:
     """Whether a script hands its arguments on to what trains, so that words can be appended."""
     return path.suffix == ".py" or bool(_PASSES_ON.search(text))
+
+
+def loads_modules(text: str) -> bool:
+    """Whether a script calls ``module``, a function that only login shells have."""
+    return bool(_LOADS_MODULES.search(text))
 
 
 def run_name(stem: str) -> str:

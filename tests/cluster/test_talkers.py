@@ -49,7 +49,7 @@ SPOKEN = {
         "PATH={talkers}/bin:$PATH rl @ rl.toml --output-dir $PWD/outputs --run.name mine",
         "--max-steps={}",
         "--resume",
-        values={"loss": -1 / 3, "entropy": 0.5, "learner_memory_gib": 61.5},
+        values={"time/total": 4.5, "loss": -1 / 3, "entropy": 0.5, "learner_memory_gib": 61.5},
     ),
     "open-instruct": Spoken(
         "{python} {talkers}/open_instruct/grpo_fast.py --checkpoint_state_dir $PWD/checkpoints",

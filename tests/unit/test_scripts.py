@@ -78,6 +78,7 @@ def test_other_sbatch_lines_stand_in_the_job_or_are_named(tmp_path: Path) -> Non
     [
         ("--gpus-per-node=4 --cpus-per-gpu=12 --mem-per-gpu=100G", 48, 400),
         ("--gpus-per-node=2 --ntasks=2 --nodes=2 --cpus-per-task=24 --mem-per-cpu=4000", 24, 94),
+        ("--gpus-per-node=4 --tasks-per-node=4 -c 8 --overcommit -O", 32, 0),
         ("--gpus-per-node=4 --mem=0", 16, 0),
         ("--gpus-per-node=4 --mem=lots --cpus-per-task=x", 16, 0),
         ("--gpus-per-node=8", 32, 0),
@@ -88,6 +89,20 @@ def test_what_a_line_asks_for_by_gpu_or_task_becomes_what_each_node_gives(
 ) -> None:
     job = prepared(tmp_path, f"#!/bin/bash\n#SBATCH {lines}\npython train.py\n").job
     assert (job.hardware.cpus_per_node, job.slurm.mem_gib) == (cpus, memory_gib)
+
+
+def test_a_whole_node_has_all_its_memory_and_names_are_each_jobs_own(tmp_path: Path) -> None:
+    lines = "#SBATCH --gpus-per-node=8 --exclusive --mem=0 --dependency=singleton\n"
+    notes = prepared(tmp_path, f"#!/bin/bash\n{lines}python train.py\n").notes
+    assert not [note for note in notes if "--mem" in note]
+    assert "its #SBATCH --dependency is left out: each job of rltui has a name of its own" in notes
+
+
+def test_a_script_that_loads_modules_gets_a_login_shell(tmp_path: Path) -> None:
+    plain = prepared(tmp_path, "#!/bin/bash\necho the module is loaded\npython train.py\n", nodes=1, gpus_per_node=1)
+    assert preview_script(plain.job, SLURM).startswith("#!/bin/bash\n")
+    text = "#!/bin/bash\n  module load cuda\npython train.py\n"
+    assert preview_script(prepared(tmp_path, text, gpus_per_node=1).job, SLURM).startswith("#!/bin/bash -l\n")
 
 
 def test_gpus_of_a_node_come_with_their_share_of_its_cores(tmp_path: Path) -> None:
