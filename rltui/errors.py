@@ -9,6 +9,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+UNCONFIRMED = "Nobody is there to confirm."
+"""What a verb says that had to ask, and had no terminal to ask on."""
+
 
 class RltuiError(Exception):
     """An error to be shown to the user as it is, without a traceback.

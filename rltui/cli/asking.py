@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import talk
-from rltui.errors import UsageError
+from rltui.errors import UNCONFIRMED, UsageError
 
 if TYPE_CHECKING:
     from rltui.service.cockpit import ActionPreview
@@ -29,7 +29,7 @@ def ask(question: str) -> None:
         UsageError: Nobody is there to ask, or the answer is no.
     """
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Nobody is there to confirm.", "Add --yes.")
+        raise UsageError(f"{question} {UNCONFIRMED}", "Add --yes.")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

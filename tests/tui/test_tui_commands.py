@@ -95,6 +95,22 @@ async def test_a_verb_that_changes_something_waits_for_a_yes(readonly: bool) -> 
         assert any("no-such-run" in line for line in screen.command.lines)
 
 
+async def test_a_verb_that_asks_is_answered_once_its_preview_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cockpit(size=(100, 30)) as pilot:
+        await enter(pilot, ":launch local/grpo-tiny --sweep train.seed=1,2\n")
+        screen = pilot.app.screen
+        await press(pilot, "y")
+        await until(pilot, lambda: screen.command.exit_code is not None, "the question")
+        await until_text(pilot, "waits for y")
+        assert "2 runs of local/grpo-tiny" in screen_text(pilot)
+        ran: list[tuple[str, ...]] = []
+        monkeypatch.setattr(
+            pilot.app.controller, "shell", lambda words, *_: ran.append(words) or ShellCommand(("explain", "P105"))
+        )
+        await press(pilot, "y")
+        assert ran == [("launch", "--yes", "local/grpo-tiny", "--sweep", "train.seed=1,2")]
+
+
 def test_a_verb_that_does_not_end_is_ended(tmp_path: Path) -> None:
     pipe = tmp_path / "waits.log"
     os.mkfifo(pipe)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, ClassVar
 
+from rltui.errors import UNCONFIRMED, UsageError
 from rltui.tui import keys, messages
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import clean, line
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from rltui.service.shell import ShellCommand
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.spans import Line, Span
+
+
+YES = "--yes"
+USAGE = UsageError.exit_code
 
 
 class _Text(ListPane):
@@ -118,7 +123,15 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
             self._text.note = "nothing was printed" if self.command.exit_code is not None else ""
             if follows:
                 self._text.go_to_end()
+            if self._asks():
+                self._waits = True
             self._text.repaint()
+
+    def _asks(self) -> bool:
+        """Whether the verb has shown what it would do, and nobody was there to confirm it."""
+        assert self.command is not None
+        is_left = self._changes and self.command.exit_code == USAGE and YES not in self._words
+        return is_left and any(UNCONFIRMED in text for text in self.command.lines[-3:])
 
     def crumbs(self) -> Sequence[str]:
         """The command."""
@@ -126,7 +139,7 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
 
     def state_spans(self) -> Sequence[Span]:
         """How it stands."""
-        if self.command is None:
+        if self._waits or self.command is None:
             return [("waits for y", "attention")]
         if self.command.exit_code is None:
             return [("runs", "dim")]
@@ -143,7 +156,9 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
         return self._text
 
     def do_yes(self) -> None:
-        """Run it."""
+        """Run it; one that has asked is told yes."""
+        if self.command is not None:
+            self._words = (self._words[0], YES, *self._words[1:])
         self._start()
 
     def do_copy(self) -> None:
