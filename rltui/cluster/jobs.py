@@ -26,6 +26,8 @@ class JobSnapshot(Struct, frozen=True, kw_only=True):
     account: str = ""
     reason: str = ""
     """Why it waits, the scheduler's short word, such as ``Priority``."""
+    ending: str = ""
+    """How it ended, in a sentence of the scheduler's own, where it has one: Ray's."""
     submitted_at: float = 0.0
     expected_start_at: float = 0.0
     started_at: float = 0.0

@@ -227,12 +227,21 @@ def _snapshot(found: _Details) -> JobSnapshot:
         word=plain(found.status),
         name=plain(str(metadata.get("name", ""))),
         comment=plain(str(metadata.get("comment", ""))),
-        reason=plain(found.message or "")[:300],
+        reason=plain(found.message or "")[:300] if state == "pending" else "",
+        ending=_ending(found.message or "") if state == "failed" else "",
         submitted_at=started_at,  # Ray notes one time only: when the job was handed in
         started_at=0.0 if state == "pending" else started_at,
         ended_at=(found.end_time or 0) / 1000,
         exit_code=found.driver_exit_code,
     )
+
+
+def _ending(message: str) -> str:
+    """Ray's sentence, and the last line of the log that it appends to it: that one says why."""
+    first, _, log = message.partition("\n")
+    sentence = plain(first).split(", last available logs")[0].rstrip(". ")[:200]
+    lines = [line for line in log.splitlines() if line.strip()]
+    return f"{sentence}: {plain(lines[-1]).strip()[:300]}" if lines else f"{sentence}."
 
 
 def _complaint(answer: HttpAnswer) -> str:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from rltui.onnode import evidence, hands_off, processes, progress, rundir
@@ -134,6 +135,10 @@ class AttemptRunner:
             return Verdict(self.request.outcome, None, self.request.reason)
         except (EndedError, RayFailedError, OSError) as error:
             return Verdict("failed", 1, str(error))
+        except Exception as error:  # noqa: BLE001 (the outermost edge: without a word, an end is looked for by hand)
+            with open(os.path.join(self.attempt, rundir.OUT_LOG), "a") as log:
+                traceback.print_exc(file=log)
+            return Verdict("failed", 1, "rltui itself failed, which is a bug: %s: %s" % (type(error).__name__, error))
 
     @property
     def needs_ray(self) -> bool:

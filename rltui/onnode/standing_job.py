@@ -22,8 +22,9 @@ ACTORS_INHERIT = ("PYTHONPATH", "PYTHONUNBUFFERED", "SPT_NOENV", rundir.ATTEMPT_
 class StandingRay(RayHead):
     """Somebody else's Ray: used, never started and never stopped."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, dashboard: str) -> None:
         self.address = address
+        self.dashboard = dashboard
 
     def client_environment(self) -> Dict[str, str]:
         """Nothing: Ray has given the job what it needs."""
@@ -69,9 +70,9 @@ class StandingJob(AttemptRunner):
     def start_ray(self) -> None:
         """Take the Ray that is there."""
         address = self._given["RAY_ADDRESS"]
-        self.ray = StandingRay(address)
-        self.environment[JOB_CONFIG] = json.dumps(with_variables(self._given.get(JOB_CONFIG, ""), self.environment))
         dashboard = self._given.get(DASHBOARD_VARIABLE, "")
+        self.ray = StandingRay(address, dashboard)
+        self.environment[JOB_CONFIG] = json.dumps(with_variables(self._given.get(JOB_CONFIG, ""), self.environment))
         endpoint = {"schema": rundir.SCHEMA, "address": address, "dashboard": dashboard, "pid": 0}
         rundir.write_json(os.path.join(self.attempt, rundir.RAY_ENDPOINT), endpoint)
         rundir.write_stage(self.attempt, "ray-up", "the cluster's own Ray")

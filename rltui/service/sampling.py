@@ -29,8 +29,8 @@ POLL_S = 0.5
 SPEAKS_S = 15.0
 """A sampler that wrote within this time is there."""
 LOG = "sampling.log"
-# the step's client is a process of its own, which the relay does not end with its request
-DETACHED = 'setsid -f "$@" </dev/null >"$0" 2>&1'
+# The relay ends what is left in a request's process group. `setsid -f` would return while its child may still be in it.
+DETACHED = """setsid -w sh -c '"$@" &' sh "$@" </dev/null >"$0" 2>&1"""
 
 
 class Sampling(Struct, frozen=True):

@@ -153,7 +153,8 @@ def _ended(job: JobSnapshot, *, is_adopted: bool) -> JobFacts:
     if job.state == "completed":
         return JobFacts(state="unknown", sentence=_SILENT.sentence, next_step=_SILENT.next_step)
     ending = (
-        _never_ran(job)
+        (_Ending(f"Ray says: {job.ending}", "Look at its log.") if job.ending else None)
+        or _never_ran(job)
         or _node_failure(job)
         or ENDINGS.get(job.word, _Ending(f"The scheduler ended the job: {job.word or job.state}."))
     )
@@ -181,7 +182,7 @@ def _never_ran(job: JobSnapshot) -> _Ending | None:
 
 
 def _status(job: JobSnapshot) -> str:
-    if job.word != "FAILED" or _never_ran(job):
+    if job.word != "FAILED" or job.ending or _never_ran(job):
         return ""
     if job.signal:
         return f" It was ended by signal {job.signal}."

@@ -30,6 +30,7 @@ ENDS = """
 import json, os, sys
 with open(sys.argv[1], "a") as stream:
     stream.write(json.dumps([sys.argv[2:], os.environ["WORD"]]) + "\\n")
+print("the last word", flush=True)
 sys.exit(int(sys.argv[2]))
 """
 
@@ -77,6 +78,7 @@ def test_a_job_is_submitted_once_however_often_it_is_sent(jobs: RayJobs, tmp_pat
         assert sent == uuid
     job = ended(jobs, uuid)
     assert (job.state, job.word, job.exit_code, job.name) == ("failed", "FAILED", 7, "run-1")
+    assert job.ending == "Job entrypoint command failed with exit code 7: the last word"
     assert path.read_text().count("\n") == 1
     assert '[["7", "$(touch /tmp/never)", "a \'b\' \\"c\\"", "; false", "\\n-x"], "$HOME"]' in path.read_text()
     assert time.time() - 600 < job.submitted_at <= job.ended_at

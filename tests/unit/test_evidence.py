@@ -149,3 +149,23 @@ def test_evidence_is_asked_for_once_a_standstill_and_before_hands_off_mode_ends_
     runner.look()
     assert runner.request is not None
     assert runner.hung == asked["reason"]
+
+
+class Broken(AttemptRunner):
+    """An attempt that ends by a mistake of rltui's own."""
+
+    def preflight(self) -> None:
+        """Make the mistake."""
+        raise AttributeError("no such thing")
+
+
+def test_an_attempt_that_rltui_itself_breaks_ends_with_a_word_and_a_traceback(tmp_path: Path) -> None:
+    job = {"uuid": uuid.uuid4().hex, "code": str(ROOT), "deadlines_s": {"grace": 5}}
+    tmp_path.joinpath("job.json").write_text(json.dumps(job))
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); "
+    code += f"from test_evidence import Broken; sys.exit(Broken({str(tmp_path)!r}).run())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    end = json.loads(tmp_path.joinpath("end.json").read_text())
+    assert (done.returncode, end["outcome"]) == (1, "failed"), done.stderr
+    assert "a bug: AttributeError: no such thing" in end["reason"]
+    assert "in preflight" in tmp_path.joinpath("out.log").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.onnode import processes
+from rltui.service.sampling import DETACHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -232,6 +234,18 @@ def test_run_does_not_wait_for_what_stays_in_the_background(client: RelayClient,
     assert time.monotonic() - began < 60
     left = int((tmp_path / "pid").read_text())
     await_that(lambda: gone(left), "what it left is gone")
+
+
+def test_what_is_started_to_stay_outlives_its_request_on_a_busy_machine(client: RelayClient, tmp_path: Path) -> None:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        for turn in range(60):
+            client.run(["sh", "-c", DETACHED, f"{tmp_path}/log", "sh", "-c", f"sleep 0.2; touch '{tmp_path}/{turn}'"])
+        await_that(lambda: len([*tmp_path.iterdir()]) == 61, "all have done their work")
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait()
 
 
 def test_slow_requests_do_not_hold_up_others(client: RelayClient, tmp_path: Path) -> None:

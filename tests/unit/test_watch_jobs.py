@@ -53,6 +53,11 @@ def test_states_are_folded(stage: str | None, end: str | None, snapshot: JobSnap
     assert fold_job_state(said, EndSnapshot(outcome=end) if end else None, snapshot) == state
 
 
+def test_a_job_of_ray_ended_as_ray_says() -> None:
+    facts = job_facts(None, None, job("failed", word="FAILED", exit_code=1, ending="Job failed: no such module."))
+    assert (facts.state, facts.sentence) == ("failed", "Ray says: Job failed: no such module.")
+
+
 def test_a_start_that_is_over_says_nothing_of_the_next() -> None:
     assert fold_job_state(TRAINING, FINISHED, job("running", restarts=1), start=0) == "starting"
     assert fold_job_state(TRAINING, None, job("running", restarts=1), start=0) == "starting"
