@@ -68,7 +68,7 @@ def _sample(options: argparse.Namespace) -> None:
 
 
 def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:
-    owners, broken = Owners(picture.actors), _xids(picture)
+    owners, broken = Owners(picture.actors, picture.role_patterns), _xids(picture)
     for host in picture.hosts:
         for gpu in host.gpus:
             owner = owners.of(host, gpu.pids)

@@ -9,6 +9,8 @@ from msgspec import Meta, Struct, field
 
 from rltui.errors import RltuiError
 
+RoleName = Literal["learner", "engine", "reference", "critic", "teacher", "reward"]
+
 Values = Literal["", "pairs", "python", "json", "block"]
 """How the numbers of a line are worded: ``name:1.5 - other:2``, a Python or JSON dictionary, one over several lines."""
 
@@ -101,11 +103,18 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     aliases: Annotated[
         dict[str, str], Meta(description="Names of metrics that rltui does not know yet, and what it calls them.")
     ] = field(default_factory=dict)
+    quotients: Annotated[
+        dict[str, tuple[str, str]], Meta(description="Metrics that are one metric of the system divided by another.")
+    ] = field(default_factory=dict)
     export: Annotated[
         dict[str, str], Meta(description="Variables for the script, with {attempt}, {run}, {wandb_run_id}.")
     ] = field(default_factory=dict)
     words: Annotated[
         dict[str, str], Meta(description="Keys of a layout, and the words of the command that mean the same.")
+    ] = field(default_factory=dict)
+    roles: Annotated[
+        dict[RoleName, tuple[str, ...]],
+        Meta(description="Who works on a card: class and name of a Ray actor, or a process's title; the first counts."),
     ] = field(default_factory=dict)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     resume: Resume = field(default_factory=Resume)
@@ -122,7 +131,8 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Refuse patterns that are none."""
         lines = [line.pattern for line in (*self.progress, *self.details)]
         lines += [line.pattern for line in self.stages]
-        for pattern in (*self.recognise, *lines, self.metrics.said, self.checkpoints.folder):
+        roles = [pattern for patterns in self.roles.values() for pattern in patterns]
+        for pattern in (*self.recognise, *lines, *roles, self.metrics.said, self.checkpoints.folder):
             _require_expression(self.name, pattern)
         if self.metrics.said and "file" not in re.compile(self.metrics.said).groupindex:
             raise RltuiError(f"Dialect {self.name}: metrics.said needs the group file: (?P<file>…).")

@@ -66,6 +66,7 @@ class Follower:
         self._details = [(re.compile(one["pattern"]), one["values"], one["is_step"]) for one in dialect["details"]]
         self._stages = [(re.compile(one["pattern"]), one["stage"]) for one in dialect["stages"]]
         self._aliases: Dict[str, str] = dialect["aliases"]
+        self._quotients: Dict[str, List[str]] = dialect.get("quotients", {})  # attempts of before have none
         self._stage = stage
         self._block: Optional[List[str]] = None
         self.step: Optional[int] = None
@@ -190,7 +191,11 @@ class Follower:
             self._lines.add(rank, record.step, self._named(record.values), at)
 
     def _named(self, values: Dict[str, float]) -> Dict[str, float]:
-        return {self._aliases.get(name, name): value for name, value in values.items()}
+        told = {self._aliases.get(name, name): value for name, value in values.items()}
+        for name, (dividend, divisor) in self._quotients.items():
+            if dividend in values and values.get(divisor, 0.0) > 0.0:
+                told[name] = values[dividend] / values[divisor]
+        return told
 
 
 def parse_values(text: str, kind: str) -> Dict[str, float]:

@@ -16,7 +16,7 @@ from rltui.onnode.progress import in_order
 from rltui.watch.hosts import HostState, SamplerLine
 from rltui.watch.lines import decode
 from rltui.watch.metrics import parse_metrics
-from rltui.watch.owners import NOBODY, ROLE_NAMES, Owners
+from rltui.watch.owners import NOBODY, ROLE_NAMES, Owners, patterns_of
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
     """
     attempt = rundir.attempt_folder(run.path, run.attempt)
     samplers = [name for name in names if name.startswith("gpu-") and name.endswith(".jsonl")][:MOST_HOSTS]
-    nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}")) is not None]
+    owners = Owners((), patterns_of(run.algorithm))
+    nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}", owners)) is not None]
     asked = tuple(engine for node in nodes for engine in node.engines) if run.is_live else ()
     logged = _tail(client, f"{attempt}/{rundir.OUT_LOG}", ENGINE_BYTES) if run.is_live and not asked else b""
     return RunPicture(
@@ -92,14 +93,14 @@ class _Node(NamedTuple):
     engines: tuple[EngineCounters, ...]
 
 
-def _node(client: RelayClient, path: str) -> _Node | None:
+def _node(client: RelayClient, path: str, owners: Owners) -> _Node | None:
     lines, state = _tail(client, path, SAMPLER_BYTES).splitlines(), HostState()
     state.take(lines)
     host = state.snapshot()
     if host is None:
         return None
     read = [line for each in lines if (line := decode(each, SamplerLine)) is not None]
-    return _Node(host, tuple(_gpu_records(host, read)), tuple(_engine_records(host, read)))
+    return _Node(host, tuple(_gpu_records(host, read, owners)), tuple(_engine_records(host, read)))
 
 
 def _engine_records(host: HostSnapshot, read: Sequence[SamplerLine]) -> Iterator[EngineCounters]:
@@ -122,8 +123,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(told) if told else None
 
 
-def _gpu_records(host: HostSnapshot, read: Sequence[SamplerLine]) -> Iterator[GpuRecord]:
-    owners = Owners(())
+def _gpu_records(host: HostSnapshot, read: Sequence[SamplerLine], owners: Owners) -> Iterator[GpuRecord]:
     for gpu in host.gpus:
         said = [one for line in read for one in line.gpus if one.i == gpu.index]
         power = [one.w for one in said if one.w is not None]

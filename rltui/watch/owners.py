@@ -6,6 +6,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from rltui.errors import RltuiError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -29,7 +31,11 @@ ROLE_NAMES = {"L": "learner", "E": "engine", "R": "reference", "C": "critic", "T
 """What the letters of roles stand for, in the order in which roles are listed."""
 
 
-_RAY_TITLE = re.compile(r"ray::(?:IDLE|(\w+))")
+Patterns = tuple[tuple[str, str], ...]
+"""Regular expressions for what processes call themselves, and the letter of the role; the first that fits counts."""
+
+OUR_PATTERNS: Patterns = tuple((f"(?i){part}", letter) for part, letter in ROLE_LETTERS)
+_ENGINE_TITLE = re.compile(r"(VLLM|sglang)::")
 
 
 class Owner(NamedTuple):
@@ -47,15 +53,17 @@ class Owners:
 
     Args:
         actors: Ray's actors; their node may have another name than the sampler's host.
+        patterns: What the run's system calls its roles (``patterns_of``).
 
     Attributes:
         letters: Roles of the actors.
     """
 
-    def __init__(self, actors: Sequence[ActorSnapshot]) -> None:
+    def __init__(self, actors: Sequence[ActorSnapshot], patterns: Patterns = OUR_PATTERNS) -> None:
+        self._patterns = patterns
         self._actors: dict[tuple[str, int], Owner] = {}
         for actor in actors:
-            letter = role_letter(actor.class_name)
+            letter = actor_letter(actor, patterns)
             if letter and actor.pid:
                 owner = Owner(letter, actor.name or actor.class_name)
                 self._actors[actor.node, actor.pid] = owner
@@ -70,36 +78,59 @@ class Owners:
                 return owner
         if pids:
             for process in host.processes:
-                if process.pid in pids and (letter := title_letter(process.title)):
+                if process.pid in pids and (letter := title_letter(process.title, self._patterns)):
                     return Owner(letter, process.title)
         return NOBODY
 
 
-_newest: list[tuple[Sequence[ActorSnapshot], Owners]] = []
+_newest: list[tuple[Sequence[ActorSnapshot], Patterns, Owners]] = []
 
 
-def owners_of(actors: Sequence[ActorSnapshot]) -> Owners:
+def owners_of(actors: Sequence[ActorSnapshot], patterns: Patterns = OUR_PATTERNS) -> Owners:
     """The owners by these actors; the same object for the same picture of them, as thousands cost milliseconds."""
-    if not _newest or _newest[0][0] is not actors:
-        _newest[:] = [(actors, Owners(actors))]
-    return _newest[0][1]
+    if not _newest or _newest[0][0] is not actors or _newest[0][1] is not patterns:
+        _newest[:] = [(actors, patterns, Owners(actors, patterns))]
+    return _newest[0][2]
 
 
-def title_letter(title: str) -> str:
+@lru_cache(maxsize=64)
+def patterns_of(system: str) -> Patterns:
+    """What a system calls its roles: a dialect's own words, else those of the bundled trainers.
+
+    Args:
+        system: Name of a dialect, or of an algorithm of the bundled trainers.
+    """
+    from rltui.dialects.load import load_dialects  # reads YAML, which the first picture can do without
+
+    try:
+        dialect = load_dialects().get(system)
+    except RltuiError:  # a file of the user's that is no dialect is said where a script is launched
+        dialect = None
+    if dialect is None or not dialect.roles:
+        return OUR_PATTERNS
+    letters = {name: letter for letter, name in ROLE_NAMES.items()}
+    return tuple((pattern, letters[role]) for role, patterns in dialect.roles.items() for pattern in patterns)
+
+
+def title_letter(title: str, patterns: Patterns = OUR_PATTERNS) -> str:
     """The role letter of a process by its title.
 
-    Titles are such as ``ray::Learner.train``, ``VLLM::EngineCore`` or ``VLLM::teacher 0::EngineCore``.
+    Titles are such as ``ray::Learner.train``, ``VLLM::EngineCore``, ``VLLM::teacher 0::EngineCore`` or
+    ``sglang::scheduler_TP0``; only a title of Ray's is held against the bundled trainers' words, which are short.
     """
-    match = _RAY_TITLE.match(title)
-    if match:
-        return role_letter(match[1] or "")
-    if not title.startswith("VLLM::"):
-        return ""
-    return role_letter(title.split("::")[1]) or role_letter(title)
+    if _ENGINE_TITLE.match(title):
+        return "T" if "::teacher" in title else "E"
+    is_known = title.startswith("ray::") or patterns is not OUR_PATTERNS
+    return role_letter(title.removeprefix("ray::"), patterns) if is_known else ""
 
 
-@lru_cache(maxsize=256)
-def role_letter(class_name: str) -> str:
-    """The role letter of a Ray actor class, or an empty string for helpers such as queues."""
-    lowered = class_name.lower()
-    return next((letter for part, letter in ROLE_LETTERS if part in lowered), "")
+def actor_letter(actor: ActorSnapshot, patterns: Patterns = OUR_PATTERNS) -> str:
+    """The role letter of a Ray actor by its class, and by its name where the system gives it one."""
+    known_by = actor.class_name if patterns is OUR_PATTERNS else f"{actor.class_name} {actor.name}"
+    return role_letter(known_by, patterns)
+
+
+@lru_cache(maxsize=4096)
+def role_letter(words: str, patterns: Patterns = OUR_PATTERNS) -> str:
+    """The role letter of what a process calls itself, or an empty string for helpers such as queues."""
+    return next((letter for pattern, letter in patterns if re.search(pattern, words)), "")

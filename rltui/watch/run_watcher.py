@@ -18,6 +18,7 @@ from rltui.watch.hosts import HostsReader
 from rltui.watch.lines import follow
 from rltui.watch.metrics import MetricsReader
 from rltui.watch.notes import ActorsNote, NotesReader
+from rltui.watch.owners import patterns_of
 from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, RUN_FILES, run_facts, summarise
 from rltui.watch.runs import RATES, LastMetrics, supervisors_alive, with_metrics
 from rltui.watch.small_files import SmallFiles
@@ -172,6 +173,7 @@ class RunWatcher:
 
     def _picture(self, facts: RunFacts, summary: RunSummary, problem: str) -> RunSnapshot:
         sources, metrics = self._sources, self._metrics.snapshot()
+        patterns_of(summary.algorithm)  # reads the dialect in this thread, so that no screen waits for a file
         said = sources.actors
         # the servers of an attempt that ended are gone, and what they last said is not so any more, but for the dead
         dead = tuple(actor for actor in said.actors if actor.death_cause)

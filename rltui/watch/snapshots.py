@@ -6,11 +6,15 @@ machine that wrote the data, so that ages are never computed across two clocks.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from rltui.cluster.jobs import JobSnapshot  # noqa: TC001 (rows are read back from the disk by their types)
+from rltui.watch.owners import patterns_of
+
+if TYPE_CHECKING:
+    from rltui.watch.owners import Patterns
 
 RunState = Literal["queued", "starting", "running", "stopping", "finished", "failed", "cancelled", "lost", "unknown"]
 """The word for a run: its newest attempt's stage and outcome folded into one."""
@@ -357,3 +361,8 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     taken_at: float = 0.0
     problem: str = ""
     """What could not be read, or why this is an old picture; empty where all is well."""
+
+    @property
+    def role_patterns(self) -> Patterns:
+        """What the run's system calls its roles."""
+        return patterns_of(self.summary.algorithm)

@@ -9,13 +9,14 @@ from rltui.tui import formats
 from rltui.tui.compose import Section
 from rltui.tui.spans import Line, clip, clip_middle, line, pad
 from rltui.tui.states import actor_look
-from rltui.watch.owners import ROLE_NAMES, role_letter
+from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, actor_letter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
+    from rltui.watch.owners import Patterns
     from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
 
 RESTARTS_FROM, NODE_FROM = 64, 56
@@ -24,12 +25,15 @@ RESTARTS_FROM, NODE_FROM = 64, 56
 _ROLE_ORDER = [*ROLE_NAMES, ""]
 
 
-def actor_counts(actors: Sequence[ActorSnapshot], with_restarts: bool = True) -> Line:
+def actor_counts(
+    actors: Sequence[ActorSnapshot], with_restarts: bool = True, patterns: Patterns = OUR_PATTERNS
+) -> Line:
     """Alive of all, for each class, and restarts."""
     total = Counter(actor.class_name for actor in actors)
+    places = {actor.class_name: _ROLE_ORDER.index(actor_letter(actor, patterns)) for actor in reversed(actors)}
     alive = Counter(actor.class_name for actor in actors if actor.state == "ALIVE")
     spans: list[Span] = []
-    for name in sorted(total, key=lambda name: (_ROLE_ORDER.index(role_letter(name)), name)):
+    for name in sorted(total, key=lambda name: (places[name], name)):
         whole = alive[name] == total[name]
         spans += [
             (f" {clip(name, 28)} ", "dim"),
@@ -42,11 +46,11 @@ def actor_counts(actors: Sequence[ActorSnapshot], with_restarts: bool = True) ->
     return line(*spans, (" restarts ", "dim"), (str(restarts), "attention" if restarts else "text"))
 
 
-def in_order(actors: Sequence[ActorSnapshot]) -> list[ActorSnapshot]:
+def in_order(actors: Sequence[ActorSnapshot], patterns: Patterns = OUR_PATTERNS) -> list[ActorSnapshot]:
     """Actors by role, class and name, where ``engine 2`` comes before ``engine 10``."""
 
     def place(actor: ActorSnapshot) -> tuple[int, str, int, str]:
-        return _ROLE_ORDER.index(role_letter(actor.class_name)), actor.class_name, len(actor.name), actor.name
+        return _ROLE_ORDER.index(actor_letter(actor, patterns)), actor.class_name, len(actor.name), actor.name
 
     return sorted(actors, key=place)
 
@@ -63,11 +67,13 @@ def _actor_name(width: int) -> int:
     return max(10, min(40, width - others))
 
 
-def actor_row(actor: ActorSnapshot, width: int, glyphs: Glyphs, ended: bool = False) -> Line:
+def actor_row(
+    actor: ActorSnapshot, width: int, glyphs: Glyphs, ended: bool = False, patterns: Patterns = OUR_PATTERNS
+) -> Line:
     """One actor: role, class and name, state, node, process, restarts; of an ended run nothing of it is alarming."""
     look = actor_look(actor.state)
     label = f"{actor.class_name} {actor.name}" if actor.name and actor.name != actor.class_name else actor.class_name
-    letter = role_letter(actor.class_name) or glyphs.dot
+    letter = actor_letter(actor, patterns) or glyphs.dot
     state = f"{look.ascii_glyph if glyphs.ascii_only else look.glyph} {look.word}"
     name_width = _actor_name(width)
     spans: list[Span] = [
@@ -82,9 +88,11 @@ def actor_row(actor: ActorSnapshot, width: int, glyphs: Glyphs, ended: bool = Fa
     return Line(tuple(spans))
 
 
-def actor_rows(actor: ActorSnapshot, width: int, glyphs: Glyphs, ended: bool = False) -> list[Line]:
+def actor_rows(
+    actor: ActorSnapshot, width: int, glyphs: Glyphs, ended: bool = False, patterns: Patterns = OUR_PATTERNS
+) -> list[Line]:
     """One actor, and below it why it died."""
-    rows = [actor_row(actor, width, glyphs, ended)]
+    rows = [actor_row(actor, width, glyphs, ended, patterns)]
     if actor.death_cause and not ended:
         rows.append(line((f"     {clip(actor.death_cause, max(0, width - 5), glyphs.ellipsis)}", "bad")))
     return rows
@@ -92,7 +100,7 @@ def actor_rows(actor: ActorSnapshot, width: int, glyphs: Glyphs, ended: bool = F
 
 def actor_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, listed: bool) -> Section:
     """Actors: a line of counts, or the list where there is room."""
-    actors = snapshot.actors
+    actors, patterns = snapshot.actors, snapshot.role_patterns
     dead = sum(actor.state == "DEAD" for actor in actors)
     right: tuple[Span, ...] = ((f"{dead} dead", "bad"),) if dead else ((f"{len(actors)} alive", "dim"),)
     if snapshot.actors_problem:
@@ -100,9 +108,10 @@ def actor_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, listed: bool
 
     def body(width: int, height: int) -> list[Line]:
         if not listed or height < 3:
-            return [actor_counts(actors)]
-        worst_first = sorted(in_order(actors), key=lambda actor: actor.state == "ALIVE")
-        rows = [actor_head(width), *(row for actor in worst_first for row in actor_rows(actor, width, glyphs))]
+            return [actor_counts(actors, patterns=patterns)]
+        worst_first = sorted(in_order(actors, patterns), key=lambda actor: actor.state == "ALIVE")
+        rows = [actor_head(width)]
+        rows += [row for actor in worst_first for row in actor_rows(actor, width, glyphs, patterns=patterns)]
         if len(rows) <= height:
             return rows
         return [*rows[: height - 1], line((f" {glyphs.ellipsis} {len(rows) - height + 1} more", "dim"))]

@@ -29,7 +29,7 @@ class GpuTable:
 
     def __init__(self, snapshot: RunSnapshot, width: int, glyphs: Glyphs, wall: bool) -> None:
         self._hosts = snapshot.hosts
-        self._known = owners_of(snapshot.actors)
+        self._known = owners_of(snapshot.actors, snapshot.role_patterns)
         self._width = width
         self._glyphs = glyphs
         self._wall = wall
@@ -114,7 +114,8 @@ def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, wall: bool) -> Line:
     nodes = len(snapshot.hosts)
     left: list[Span] = [("GPUs " if cards else "hosts", "title")]
     if cards:
-        left += [(str(len(cards)), "text"), (host_views.legend(owners_of(snapshot.actors)), "dim")]
+        known = owners_of(snapshot.actors, snapshot.role_patterns)
+        left += [(str(len(cards)), "text"), (host_views.legend(known), "dim")]
     words = [f"{nodes} node{'' if nodes == 1 else 's'}"]
     quiet = host_views.silence(snapshot)
     if busy and not quiet:

@@ -132,7 +132,7 @@ def host_rows(hosts: Sequence[HostSnapshot], known: Owners, width: int, glyphs: 
 def gpu_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, grows: bool = False) -> Section:
     """The wall of GPUs; asks for no rows where there are none."""
     hosts = [host for host in snapshot.hosts if host.gpus]
-    known = owners_of(snapshot.actors)
+    known = owners_of(snapshot.actors, snapshot.role_patterns)
     cards = [gpu for host in hosts for gpu in host.gpus]
     busy = [gpu.utilization_percent for gpu in cards if gpu.pids]
     left: tuple[Span, ...] = (("GPUs ", "title"), (str(len(cards)), "text"), (legend(known), "dim"))
@@ -176,7 +176,7 @@ def host_section(
         extra: What else its rule says.
     """
     hosts = snapshot.hosts
-    known = owners_of(snapshot.actors)
+    known = owners_of(snapshot.actors, snapshot.role_patterns)
 
     def body(width: int, height: int) -> list[Line]:
         share = max(0, height // len(hosts) - 1)

@@ -86,7 +86,8 @@ def _one_column(snapshot: RunSnapshot, width: int, glyphs: Glyphs, curve_rows: i
     else:
         sections += small
     sections.append(hosts.gpu_section(snapshot, glyphs, rank=1))
-    counts = actors.actor_counts(snapshot.actors, with_restarts=False).spans if snapshot.actors else ()
+    patterns = snapshot.role_patterns
+    counts = actors.actor_counts(snapshot.actors, False, patterns).spans if snapshot.actors else ()
     rank = EXTRA if any(host.gpus for host in snapshot.hosts) else 1
     sections.append(hosts.host_section(snapshot, glyphs, rank, processes=3, extra=counts))
     return sections

@@ -34,11 +34,11 @@ def actors(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
     """All actors, by role and name."""
     if not snapshot.actors:
         return wrapped("no actors: they appear when Ray is up, and go with it", width, " ", "dim")
-    went_well = snapshot.summary.state in ("finished", "cancelled")
+    went_well, patterns = snapshot.summary.state in ("finished", "cancelled"), snapshot.role_patterns
     rows = [
         row
-        for actor in actor_views.in_order(snapshot.actors)
-        for row in actor_views.actor_rows(actor, width, glyphs, ended=went_well)
+        for actor in actor_views.in_order(snapshot.actors, patterns)
+        for row in actor_views.actor_rows(actor, width, glyphs, ended=went_well, patterns=patterns)
     ]
     return [*wrapped("the run has ended, and its actors with it", width, " ", "dim"), *rows] if went_well else rows
 
