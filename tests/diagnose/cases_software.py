@@ -124,6 +124,7 @@ CASES = {
     "env_import_broken": Case(
         has=(
             "ModuleNotFoundError: No module named 'pandas'",
+            "ray.exceptions.RaySystemError: System error: No module named 'verl'",
             "ImportError: /lib64/libc.so.6: version `GLIBC_2.32' not found (required by x.so)",
             "/var/spool/slurm_script: line 12: conda: command not found",
         ),

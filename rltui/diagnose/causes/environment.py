@@ -65,6 +65,7 @@ CAUSES = (
         wordings=(
             *worded(
                 ("modulenotfounderror", r"ModuleNotFoundError: No module named ['\"](?P<module>[\w.]+)['\"]"),
+                ("no module named", r"RaySystemError: System error: No module named ['\"](?P<module>[\w.]+)['\"]"),
                 ("importerror", r"ImportError: (?:cannot import name|No module named|attempted relative)"),
                 (
                     "no module named",
