@@ -1,0 +1,73 @@
+"""TRL itself, its script unchanged, over SSH: on two nodes, killed, gone on with, and adopted from plain sbatch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from test_script_runs import PROFILE, TRL, User, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(600)]
+
+SCRIPT = f"""#!/bin/bash
+#SBATCH --time=00:20:00
+export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
+{sys.executable} -m torch.distributed.run --nproc_per_node 1 train.py "$@"
+"""
+WHERE = ("--cluster", "lab")
+
+
+def test_trl_trains_on_two_nodes_goes_on_and_is_adopted(slurm_cluster: Lab, tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    user = User(tmp_path, RLTUI_SSH_CONFIG=str(slurm_cluster.ssh_settings().config))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/clusters.yaml").write_text(PROFILE)
+    folder = slurm_cluster.exec("login", ["pwd"]).stdout.strip()
+    script = TRL.replace('["wandb"]', "[]").replace('"max_steps"', '"per_device_train_batch_size": 64, "max_steps"')
+    slurm_cluster.exec("login", ["tee", f"{folder}/train.py"], input=script)
+    (tmp_path / "train.sh").write_text(SCRIPT)
+
+    words = ("--nodes", "2", "--gpus-per-node", "1", "--folder", folder, "--dialect", "trl", *WHERE)
+    assert "started on each node" in user.rltui("launch", "--script", "train.sh", *words)
+    run = eventually(lambda: (found := user.only_run(*WHERE))["stage"]["step"] and found, "a step", 300)
+    assert (run["algorithm"], run["state"], run["job"]["nodes"]) == ("trl", "running", ["node1", "node2"])
+    eventually(lambda: _saved(slurm_cluster, folder) >= 10, "the tenth step's checkpoint")
+    shown = json.loads(user.rltui("show", run["run_id"], *WHERE, "--json"))["run"]
+    assert {"reward", "loss", "time/total"} <= shown["metrics"]["latest"].keys()
+    assert sorted(host["host"] for host in shown["hosts"]) == ["node1", "node2"]
+
+    user.rltui("cancel", run["run_id"], *WHERE, "--yes")
+    last = _saved(slurm_cluster, folder)
+    user.rltui("resubmit", run["run_id"], *WHERE, f"steps={last + 3}", "--wait")
+    again = user.only_run(*WHERE)
+    assert (again["attempt"], again["state"], again["stage"]["step"]) == (2, "finished", last + 3)
+
+    slurm_cluster.exec("login", ["tee", f"{folder}/mine.sh"], input=SCRIPT.replace('"$@"', f"steps={last + 1000}"))
+    sbatch = ["sbatch", "--parsable", "--partition=gpu", "--output=mine-%j.out", f"--chdir={folder}", "mine.sh"]
+    job = slurm_cluster.exec("login", sbatch).stdout.strip()
+    adopted = user.rltui("adopt", job, "--dialect", "trl", "--name", "mine", *WHERE)
+    assert "mine-" in adopted
+    mine = eventually(
+        lambda: next((one for one in _runs(user) if one["name"] == "mine" and one["stage"]["step"]), None), "its step"
+    )
+    assert (mine["algorithm"], mine["state"], mine["is_adopted"]) == ("trl", "running", True)
+    assert mine["stage"]["step"] > last, "it went on from the run's checkpoint"
+    user.rltui("cancel", mine["run_id"], *WHERE, "--yes")
+    eventually(lambda: next(one for one in _runs(user) if one["name"] == "mine")["state"] == "cancelled", "its end")
+
+
+def _runs(user: User) -> list[dict[str, object]]:
+    return list(json.loads(user.rltui("ps", *WHERE, "--json").partition("\n{")[0])["runs"])
+
+
+def _saved(lab: Lab, folder: str) -> int:
+    """Step of the newest checkpoint that is whole."""
+    done = lab.exec("login", ["sh", "-c", f"ls -d {folder}/out/checkpoint-*/trainer_state.json 2>/dev/null || true"])
+    return max((int(line.split("checkpoint-")[1].split("/")[0]) for line in done.stdout.split()), default=0)
