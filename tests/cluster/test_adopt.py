@@ -6,13 +6,17 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from slurm_support import LabTransport, context_on, profile
 from test_script_runs import PROFILE, TALKERS, User, eventually
 
 from rltui.onnode import processes
+from rltui.service.adopt import adopt_job, open_jobs, release_run
+from rltui.service.all_clusters import ClusterReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -220,3 +224,49 @@ def test_another_users_job_is_refused(slurm_cluster: Lab, tmp_path: Path) -> Non
         assert "belongs to bob" in user.rltui("adopt", job, "--cluster", "lab", expect=1)
     finally:
         slurm_cluster.exec("login", ["scancel", job], user="bob")
+
+
+@pytest.mark.slow
+def test_fifty_jobs_are_watched_and_left_for_six_calls_a_minute(slurm_cluster: Lab, tmp_path: Path) -> None:
+    context = context_on(LabTransport(slurm_cluster), tmp_path / "state", profile(python=sys.executable))
+    script = "#!/bin/bash\n" + STEPS.format(last=100_000) + "\n"
+    one = "sbatch --parsable -n1 -c1 --mem=100M --gres=none --output=fifty-%j.out"
+    told = slurm_cluster.exec(
+        "login", ["sh", "-c", f"cat >job.sh; for i in $(seq 50); do {one} job.sh; done"], input=script
+    )
+    jobs = told.stdout.split()
+    eventually(lambda: len([job for job in open_jobs(context) if job.job.state == "running"]) == 50, "50 running jobs")
+
+    forget_calls(slurm_cluster)
+    runs = [adopt_job(context, job).run_id for job in jobs]
+    assert calls(slurm_cluster) <= 3 * 50  # what Slurm knows of each, its script, and whether it is a run: once
+    reader = ClusterReader(context)
+    eventually(lambda: sum((run.stage.step or 0) > 0 for run in reader.fresh().runs) == 50, "a step of each")
+
+    forget_calls(slurm_cluster)
+    began = time.monotonic()
+    while time.monotonic() - began < 30:
+        seen = reader.fresh().runs
+        assert {run.state for run in seen} == {"running"}
+        time.sleep(4)  # the cockpit's pace
+    assert calls(slurm_cluster) <= 3
+    for run in seen:
+        release_run(context, run)
+    assert calls(slurm_cluster) <= 3
+    assert {run.run_id for run in seen} == set(runs)
+    assert not reader.fresh().runs
+    queue = slurm_cluster.exec("login", ["squeue", "-h", "-t", "running", "-o", "%A"]).stdout.split()
+    assert set(queue) == set(jobs)
+    context.close()
+
+
+def forget_calls(lab: Lab) -> None:
+    lab.exec("ctl", ["sdiag", "--reset"], user="root")
+
+
+def calls(lab: Lab) -> int:
+    """Calls of alice to the controller, by its own count."""
+    by_user = lab.exec("ctl", ["sdiag"], user="root").stdout.partition("statistics by user")[2]
+    return sum(
+        int(line.split("count:")[1].split()[0]) for line in by_user.splitlines() if line.split()[:1] == ["alice"]
+    )
