@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from rltui.cli.output import add_json, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_only_cluster, print_json, print_lines, talk
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--log", nargs="+", metavar="FILE", help="logs from anywhere instead of a run's; gzip too, - is standard input"
     )
     parser.add_argument("--attempt", type=int, default=0, metavar="N", help="an earlier attempt (default: the newest)")
+    add_only_cluster(parser)
     add_json(parser)
 
 
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     if bool(options.run) == bool(options.log):
         raise UsageError("Name a run or give logs.", "rltui why RUN, or rltui why --log FILE…")
     logs = options.log or ([options.run] if Path(options.run).is_file() else [])
-    said = _of_logs(logs) if logs else _of_run(options.run, options.attempt)
+    said = _of_logs(logs) if logs else _of_run(options.run, options.attempt, options.cluster)
     findings = said.findings
     _print(said, as_json=options.json)
     return 1 if findings.diagnoses else 0
@@ -88,14 +89,14 @@ def _sources(names: Sequence[str]) -> Iterator[Source]:
             yield stream_source(name, stream)
 
 
-def _of_run(word: str, attempt: int) -> Said:
+def _of_run(word: str, attempt: int, cluster: str) -> Said:
     from rltui.service.all_clusters import open_clusters
     from rltui.service.attempt_differences import unexplained
     from rltui.service.attempts import at_attempt
     from rltui.service.interrupted import unfinished_words
     from rltui.service.why import examine_run, nothing_found
 
-    with open_clusters() as clusters:
+    with open_clusters(cluster) as clusters:
         context, run = clusters.find(word)
         run = at_attempt(context.cluster.client, run, attempt or run.attempt)
         findings = examine_run(context, run)

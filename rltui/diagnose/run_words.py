@@ -125,7 +125,7 @@ def metrics_words(picture: RunPicture) -> Iterator[str]:
     median = statistics.median(took_s)
     waited = picture.until - steps[-1].at
     if waited > patience_s(took_s, scale()):
-        yield f"no new step for {waited:.0f} s, a step takes {median:.0f} s"
+        yield f"no new step for {waited:.0f} s, a step takes {median:.1f} s"
 
 
 def symptom_words(picture: RunPicture) -> Iterator[str]:

@@ -1,23 +1,27 @@
-"""Every dialect as a program: launched, watched, run out of memory, explained, and gone on with by its own words."""
+"""Every dialect as a program on Slurm: launched, watched, fixed, explained, and gone on with by its own words."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import Struct
-from test_script_runs import TALKERS, User, end_attempts, eventually
+from test_script_runs import PROFILE, TALKERS, User, eventually
 
 from rltui.dialects.load import load_dialects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(120)]
+    from lab import Lab
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
+WHERE = ("--cluster", "lab")
 
 
 class Spoken(Struct, frozen=True):
@@ -97,53 +101,100 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 ha
 """
 
 
-@pytest.fixture
-def user(tmp_path: Path) -> Iterator[User]:
-    yield User(tmp_path)
-    end_attempts(tmp_path)
-
-
 def test_every_dialect_has_a_program_that_speaks_it() -> None:
     assert set(SPOKEN) | {"verl", "trl", "generic"} == set(load_dialects())  # test_script_runs has these
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SPOKEN)
-def test_a_run_is_watched_explained_and_gone_on_with_in_its_systems_own_words(user: User, name: str) -> None:
-    spoken = SPOKEN[name]
-    command = spoken.command.format(python=sys.executable, talkers=TALKERS)
-    batch = load_dialects()[name].words.get("roles.learner.micro_batch", "")
-    batch = batch and (f"{batch} 4" if batch.startswith("--") else f"{batch}=4")
-    user.script.write_text(f'#!/bin/bash\nexport PYTHONPATH={TALKERS}\n{command} {batch} "$@"\n')
-    user.rltui("launch", "run_verl.sh", "--gpus-per-node", "0")
-    run = eventually(lambda: (found := user.only_run())["stage"]["step"] and found, "a step")
-    assert (run["algorithm"], run["state"], run["stage"]["stage"]) == (name, "running", "training")
-    eventually(lambda: user.only_run()["stage"]["step"] > 7, "the first checkpoint")
-    shown = json.loads(user.rltui("show", run["run_id"], "--json"))["run"]["metrics"]
-    steps, series = shown["steps"], shown["series"]
-    known = {step: reward for step, reward in zip(steps, series["reward"], strict=True) if reward is not None}
-    assert known == pytest.approx({step: step / 8 for step in known}, abs=1e-4)
-    assert len(known) > 5
-    assert {key: series[key][3] for key in spoken.values} == pytest.approx(spoken.values)
+def test_runs_of_all_systems_are_watched_fixed_explained_and_gone_on_with_in_their_own_words(
+    slurm_cluster: Lab, tmp_path: Path
+) -> None:
+    user = Talks(slurm_cluster, tmp_path)
+    for name, spoken in SPOKEN.items():
+        user.launch(name, spoken)
+    user.await_all("a checkpoint", lambda run: (run["stage"]["step"] or 0) > 7)
+    for run in user.runs():
+        assert (run["algorithm"], run["state"], run["stage"]["stage"]) == (run["name"], "running", "training")
+        user.see_metrics(run, SPOKEN[run["name"]])
 
-    (user.folder / "out-of-memory").write_text(OUT_OF_MEMORY)
-    ended = eventually(lambda: (found := user.only_run())["end"] and found, "its end")
-    assert (ended["state"], ended["end"]["exit_code"]) == ("failed", 1)
-    why = user.rltui("why", run["run_id"], expect=1)
-    assert "memory" in why.splitlines()[0]
-    assert "roles." not in why
-    own = load_dialects()[name].words.get("roles.learner.micro_batch")
-    assert own is None or f"{own}=2" in why  # what to change, as the system itself calls it, in its command's numbers
+    user.plant("standstill", "")
+    for name, spoken in SPOKEN.items():
+        eventually(lambda name=name: user.causes(name) == ["run_stalled"], f"the verdict on {name}")
+        fixed = user.rltui("fix", user.ids[name], "--yes", *WHERE)
+        assert "was not the run's own doing" in fixed
+        assert spoken.resume in fixed, name
+    user.await_all("a step of the next attempt", lambda run: run["attempt"] == 2 and run["stage"]["step"])
+    for run in user.runs():
+        assert not SPOKEN[run["name"]].knows_checkpoints or run["stage"]["step"] > 5, "it went on from its checkpoint"
 
-    words = _gone_on(user, spoken, ended)
-    user.rltui("resubmit", run["run_id"], "--wait", "--", *words)
-    again = user.only_run()
-    assert (again["attempt"], again["state"]) == (2, "finished")
+    user.plant("out-of-memory", OUT_OF_MEMORY)
+    user.await_all("the end", lambda run: run["end"])
+    for run in user.runs():
+        assert (run["state"], run["end"]["exit_code"]) == ("failed", 1)
+        why = user.rltui("why", run["run_id"], *WHERE, expect=1)
+        assert "memory" in why.splitlines()[0]
+        assert "roles." not in why
+        own = load_dialects()[run["name"]].words.get("roles.learner.micro_batch")
+        assert own is None or f"{own}=2" in why  # as the system itself calls it, in its command's numbers
+        words = _gone_on(user, SPOKEN[run["name"]], run)
+        user.rltui("resubmit", run["run_id"], *WHERE, "--", *words)
+    user.await_all("the third attempt's end", lambda run: (run["attempt"], run["state"]) == (3, "finished"))
+
+
+class Talks(User):
+    """One whose scripts of all systems run at once on a cluster, each in a folder of its own there."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        super().__init__(folder, RLTUI_SSH_CONFIG=str(lab.ssh_settings().config), RLTUI_DEADLINE_SCALE="0.02")
+        (folder / "config").mkdir()
+        (folder / "config/clusters.yaml").write_text(PROFILE)
+        self._lab = lab
+        self._home = lab.exec("login", ["pwd"]).stdout.strip()
+        self.ids: dict[str, str] = {}
+
+    def launch(self, name: str, spoken: Spoken) -> None:
+        """Launch the program of a system, whose run has the system's name."""
+        command = spoken.command.format(python=sys.executable, talkers=TALKERS)
+        batch = load_dialects()[name].words.get("roles.learner.micro_batch", "")
+        batch = batch and (f"{batch} 4" if batch.startswith("--") else f"{batch}=4")
+        (self.folder / f"{name}.sh").write_text(f'#!/bin/bash\nexport PYTHONPATH={TALKERS}\n{command} {batch} "$@"\n')
+        self._lab.exec("login", ["mkdir", f"{self._home}/{name}"])
+        where = ("--folder", f"{self._home}/{name}", "--gpus-per-node", "1", "--anyway", *WHERE)
+        told = self.rltui("launch", f"{name}.sh", "--nodes", "1", "--on-first-node", *where, "--json")
+        self.ids[name] = json.loads(told.partition("\n}")[0] + "}")["run_id"]
+
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs, as one look shows them."""
+        return list(json.loads(self.rltui("ps", *WHERE, "--json").partition("\n{")[0])["runs"])
+
+    def await_all(self, what: str, condition: Callable[[dict[str, Any]], object]) -> None:
+        """Wait until a condition holds for every run."""
+        eventually(lambda: all(map(condition, self.runs())), f"{what} of all", 180)
+
+    def plant(self, name: str, text: str) -> None:
+        """Write a file into the folder of every run."""
+        for folder in self.ids:
+            self._lab.exec("login", ["tee", f"{self._home}/{folder}/{name}"], input=text)
+
+    def causes(self, name: str) -> list[str]:
+        """What `why` says of a run, first to last."""
+        argv = [sys.executable, "-m", "rltui", "why", self.ids[name], *WHERE, "--json"]
+        told = subprocess.run(argv, capture_output=True, text=True, check=False, env=self.environment, timeout=60)
+        return [one["id"] for one in json.loads(told.stdout)["diagnoses"]]
+
+    def see_metrics(self, run: dict[str, Any], spoken: Spoken) -> None:
+        """The metrics of a run are those that its program tells."""
+        shown = json.loads(self.rltui("show", run["run_id"], *WHERE, "--json"))["run"]["metrics"]
+        steps, series = shown["steps"], shown["series"]
+        known = {step: reward for step, reward in zip(steps, series["reward"], strict=True) if reward is not None}
+        assert known == pytest.approx({step: step / 8 for step in known}, abs=1e-4)
+        assert len(known) > 5
+        assert {key: series[key][3] for key in spoken.values} == pytest.approx(spoken.values)
 
 
 def _gone_on(user: User, spoken: Spoken, ended: dict[str, Any]) -> list[str]:
     """What the preview of the next attempt says, and the words that let it make three more steps."""
-    preview = user.rltui("resubmit", ended["run_id"], "--dry-run")
+    preview = user.rltui("resubmit", ended["run_id"], *WHERE, "--dry-run")
     if not spoken.knows_checkpoints:
         assert spoken.resume in preview
         return [spoken.steps.format(ended["stage"]["step"] + 3)]

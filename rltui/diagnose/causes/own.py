@@ -109,7 +109,7 @@ CAUSES = (
         "collective show 100 % utilisation at little power; idle ones wait for the other side.",
         wordings=(
             *worded(
-                ("no new step for", r"^no new step for (?P<waited>\d+) s, a step takes (?P<median>\d+) s"),
+                ("no new step for", r"^no new step for (?P<waited>\d+) s, a step takes (?P<median>[\d.]+) s"),
                 confidence=0.8,
             ),
             *worded(("idle for", r"^all GPUs of .{1,300} idle for \d+ s$"), confidence=0.5),

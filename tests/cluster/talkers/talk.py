@@ -17,6 +17,8 @@ SAVE_EVERY = 5
 STEP_S = 0.1
 OUT_OF_MEMORY = Path("out-of-memory")
 """A file with the traceback that ends a talker."""
+STANDSTILL = Path("standstill")
+"""A file after which a talker goes on and says nothing any more."""
 
 
 def words() -> dict[str, str]:
@@ -43,3 +45,6 @@ def talk(first: int, last: int, say: Callable[[int], list[str]], save: Callable[
             OUT_OF_MEMORY.unlink()
             sys.exit(1)
         time.sleep(STEP_S)
+        if STANDSTILL.exists():
+            STANDSTILL.unlink()
+            time.sleep(3600)
