@@ -225,15 +225,25 @@ def _changed_script(
             "This run was adopted without its script, so rltui cannot start it again.",
             "`rltui launch --script run.sh` makes a run that can go on.",
         )
-    after, start = resumed(changed_script(before, overrides, exclude), newest_checkpoint(context, before))
+    from rltui.service.script_meaning import read_again  # a list of runs can do without importers
+
+    text = context.cluster.client.read(f"{path}/{before.script}", 0, LARGEST).data
+    wanted = changed_script(before, overrides, exclude)
+    reading = read_again(text.decode("utf-8", "replace"), before, wanted, overrides)
+    after, start = resumed(reading.job, newest_checkpoint(context, before))
     lines = [f"+ {word}" for word in after.words[len(before.words) :]]
     for name in ("hardware", "slurm"):
         old, new = msgspec.to_builtins(getattr(before, name)), msgspec.to_builtins(getattr(after, name))
         for key in (key for key in new if new[key] != old[key]):
             lines += [f"- {name}.{key}: {_value(old[key])}", f"+ {name}.{key}: {_value(new[key])}"]
-    text = context.cluster.client.read(f"{path}/{before.script}", 0, LARGEST).data
     return Change(
-        report=None, layout=after, words=tuple(overrides), lines=tuple(lines), findings=(), start=start, text=text
+        report=None,
+        layout=after,
+        words=tuple(overrides),
+        lines=(*lines, *reading.lines),
+        findings=reading.findings,
+        start=start,
+        text=text,
     )
 
 

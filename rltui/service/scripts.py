@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rltui.check.script import check_script_text
 from rltui.cluster.profile import in_partition
 from rltui.dialects.load import GENERIC, load_dialects, named, recognised
 from rltui.errors import RltuiError, UsageError
-from rltui.hardware.gpus import find_gpu
-from rltui.importers.read import import_text
 from rltui.importers.shell_children import read_beside
 from rltui.importers.shell_run import read_shell
 from rltui.importers.slurm_lines import read_slurm
@@ -23,6 +20,7 @@ from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
 from rltui.service.login_facts import ask_cluster
 from rltui.service.script_asks import asked_by_lines, hardware_of
 from rltui.service.script_changes import changed_section, problems_of
+from rltui.service.script_meaning import import_of, report_of, with_arguments
 from rltui.service.submit import submit_attempt
 from rltui.service.wishes import read_wishes
 
@@ -30,11 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rltui.check.findings import Finding
-    from rltui.check.run import Report
     from rltui.cluster.profile import Profile
     from rltui.dialects.schema import Checkpoints, Dialect
-    from rltui.importers.read import Imported
-    from rltui.layout.roles import Hardware
     from rltui.service.context import Context
     from rltui.service.submit import Launched
     from rltui.service.wishes import Wishes
@@ -89,7 +84,8 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     text = _read(path)
     shown = text.decode("utf-8", "replace")
     dialect, notes = _dialect(shown, wishes.dialect)
-    imported, import_notes = _imported(shown, path)
+    read = with_arguments(shown, path, wishes.words)
+    imported, problem = import_of(read, path)
     asked = asked_by_lines(shown, wishes.settings)
     place = in_partition(profile, asked.slurm.partition)
     hardware, hardware_note = hardware_of(read_slurm(shown), asked, wishes, imported, place)
@@ -115,7 +111,7 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
         hardware=changed_section(hardware, "hardware", wishes.settings),
         slurm=asked.slurm,
     )
-    report = _report(shown, path, job.hardware)
+    report = report_of(read, path, job.hardware)
     return Prepared(
         job=job,
         text=text,
@@ -125,22 +121,13 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
             *(asked.notes if profile.scheduler == "slurm" else ()),
             *_node_notes(shown, hardware.nodes, needs_ray, on_each_node),
             *_checkpoint_notes(job),
-            *import_notes,
+            *([f"what it asks for is not known: {problem}"] if problem else ()),
         ),
         problems=tuple(problems_of(job)),
         findings=tuple(one for one in report.findings if one.severity in ("error", "warning")) if report else (),
         drawing=report.drawing if report else (),
         arithmetic=report.arithmetic_lines if report else (),
     )
-
-
-def _report(text: str, path: Path, hardware: Hardware) -> Report | None:
-    """What a check says; None where nothing is trained on a card, or the script cannot be read."""
-    if hardware.on_cpu or path.suffix == ".py":
-        return None
-    card = [f"hardware.gpu={hardware.gpu}"] if find_gpu(hardware.gpu) is not None else []
-    report = check_script_text(text, path, given=card)
-    return report if report.readable else None
 
 
 def launch_script(
@@ -255,13 +242,6 @@ def _dialect(text: str, wanted: str) -> tuple[Dialect, tuple[str, ...]]:
         return dialects[GENERIC], (note,)
     others = f", though it also looks like {', '.join(one.name for one in found[1:])}" if len(found) > 1 else ""
     return found[0], (f"read as a script of {found[0].summary}{others} (--dialect NAME says otherwise)",)
-
-
-def _imported(text: str, path: Path) -> tuple[Imported | None, tuple[str, ...]]:
-    try:
-        return import_text(text, path), ()
-    except RltuiError as error:
-        return None, (f"what it asks for is not known: {error.message}",)
 
 
 def _starts_one_node(text: str) -> bool:

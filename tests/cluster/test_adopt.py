@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from slurm_support import LabTransport, context_on, profile
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lab import Lab
+
+    from rltui.cluster.slurm_cluster import SlurmCluster
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
@@ -270,3 +272,25 @@ def calls(lab: Lab) -> int:
     return sum(
         int(line.split("count:")[1].split()[0]) for line in by_user.splitlines() if line.split()[:1] == ["alice"]
     )
+
+
+def test_a_job_that_ends_while_it_is_adopted_is_a_run_that_has_ended(
+    slurm_cluster: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = context_on(LabTransport(slurm_cluster), tmp_path / "state", profile(python=sys.executable))
+    command = ["sbatch", "--parsable", "--wrap", STEPS.format(last=100_000)]
+    job = slurm_cluster.exec("login", command).stdout.strip()
+    eventually(lambda: [one for one in open_jobs(context) if one.job.state == "running"], "the job")
+    slurm = cast("SlurmCluster", context.cluster).slurm
+    ask = slurm.batch_script
+
+    def ends(job_id: str) -> str:
+        slurm_cluster.exec("login", ["scancel", job_id])
+        return ask(job_id)
+
+    monkeypatch.setattr(slurm, "batch_script", ends)
+    made = adopt_job(context, job)
+    assert eventually(lambda: (run := context.find(made.run_id)).state == "cancelled" and run.job_id, "its end") == job
+    assert context.find(made.run_id).end.reason == "The job was cancelled."  # the scheduler's word
+    release_run(context, context.find(made.run_id))
+    context.close()

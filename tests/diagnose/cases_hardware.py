@@ -88,21 +88,6 @@ CASES = {
         ),
         looks_like=("| Memory                    | Pass - All                                     |",),
     ),
-    "no_gpu_visible": Case(
-        has=(
-            "RuntimeError: Distributed package doesn't have NCCL built in",
-            "ValueError: Attempting to start raylet with 1 GPU, but CUDA_VISIBLE_DEVICES contains [].",
-            "AssertionError: Torch not compiled with CUDA enabled",
-            "RuntimeError: No CUDA GPUs are available",
-            "RuntimeError: CUDA error: invalid device ordinal",
-            "torch.AcceleratorError: CUDA error: no CUDA-capable device is detected",
-            "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
-        ),
-        looks_like=(
-            "WARNING: No CUDA GPUs are available, falling back to the CPU",
-            "(raylet) CUDA_VISIBLE_DEVICES contains [0, 1]",
-        ),
-    ),
     "driver_mismatch": Case(
         has=(
             "Failed to initialize NVML: Driver/library version mismatch",

@@ -56,6 +56,41 @@ CAUSES = (
         sources=("Dao-AILab/flash-attention#853",),
     ),
     Cause(
+        id="no_gpu_visible",
+        tier="root",
+        title="A process sees no GPU, or fewer than it was told to use",
+        tell="The job holds no card, CUDA_VISIBLE_DEVICES hides them, or the installed torch is built for the CPU.",
+        wordings=worded(
+            ("no cuda gpus are available", r"(?:Error|Exception)\b.{0,80}No CUDA GPUs are available"),
+            ("no cuda-capable device is detected", ""),
+            ("invalid device ordinal", r"(?i)CUDA.{0,80}invalid device ordinal"),
+            ("torch not compiled with cuda enabled", ""),
+            ("have nccl built in", r"Distributed package doesn't have NCCL built in"),
+            ("only supported with gpus", r"ProcessGroupNCCL is only supported with GPUs, no GPUs found"),
+            ("attempting to start raylet with", r"to start raylet with \d+ \S+, but \w+_VISIBLE_DEVICES contains"),
+            confidence=0.85,
+        ),
+        remedies=(
+            Remedy(
+                id="look-for-gpus",
+                summary="See what the job holds, and what torch is built for (None: the CPU).",
+                commands=(
+                    "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES",
+                    'python -c "import torch; print(torch.version.cuda)"',
+                ),
+                safe="never",
+            ),
+            Remedy(
+                id="ask-for-gpus",
+                summary="Ask for as many GPUs as the command uses (--gpus-per-node, the profile's gres), or install "
+                "the build for CUDA.",
+                safe="never",
+            ),
+        ),
+        wrong=("Setting CUDA_VISIBLE_DEVICES by hand to cards that the job does not hold.",),
+        sources=("seen with verl 0.9.1, Ray 2.60 and torch 2.13 for CPUs", "https://pytorch.org/get-started/locally/"),
+    ),
+    Cause(
         id="env_import_broken",
         tier="root",
         title="The environment on this node lacks something",
