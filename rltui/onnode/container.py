@@ -44,6 +44,9 @@ PASSED = frozenset(
 OF_THE_IMAGE = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX"})
 """Variables that tell where the outer system has its files, and would be wrong inside."""
 
+START_S = 600.0
+"""How long the nodes' check may take: it is the first to start the image, which may have to be fetched and unpacked."""
+
 INFINIBAND = "/dev/infiniband"
 HELP_TIMEOUT_S = 20
 _ENTER = "import sys; sys.path.insert(0, sys.argv[1]); from rltui.onnode.container import main; main(sys.argv[2:])"

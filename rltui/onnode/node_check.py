@@ -72,7 +72,10 @@ def _look_inside(inside: container.Container, attempt: str, job: Dict[str, Any])
     if found["problems"]:
         return found
     words = [inside.python, "-m", "rltui.onnode.node_check", "--inside", "--attempt", attempt, "--job", "0"]
-    marked = {**os.environ, rundir.ATTEMPT_VARIABLE: job["uuid"]}  # a daemon's container would outlive this step
+    marked = {
+        **os.environ,
+        rundir.ATTEMPT_VARIABLE: job.get("uuid", ""),
+    }  # a daemon's container would outlive this step
     try:
         argv, environment = container.enter(words if job.get("modules") else ["true"], marked, attempt, attempt)
         done = subprocess.run(

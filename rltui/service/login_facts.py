@@ -111,7 +111,7 @@ def container_problems(relay: RelayClient, profile: Profile, slurm: Slurm) -> tu
     except RelayError:
         return "", ""
     said = [line.removeprefix("rltui: ").split(" ", 1) for line in done.out.splitlines() if line.startswith("rltui: ")]
-    kinds = [next((plain(text) for kind, text in said if kind == one), "") for one in ("problem", "warning")]
+    kinds = ["; ".join(plain(text) for kind, text in said if kind == one) for one in ("problem", "warning")]
     return kinds[0], kinds[1]
 
 

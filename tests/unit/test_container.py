@@ -8,12 +8,15 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import Profile, container_of, outer_python
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
@@ -21,13 +24,14 @@ from rltui.layout.settings import Container as Wanted
 from rltui.layout.settings import Slurm
 from rltui.onnode import container, processes, rundir
 from rltui.runs.script import PlaceholderAttempt, preview_script, render_script
+from rltui.service.login_facts import container_problems
 from rltui.service.scripts import prepare
 from rltui.service.wishes import Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 HOSTILE = [
     "/images/it's $(touch pwned).sif",
     '/images/"x"; touch pwned #.sif',
@@ -119,6 +123,22 @@ def test_docker_gets_the_jobs_cards_and_names_of_variables_but_no_values(attempt
     ]
 
 
+def test_on_each_node_the_words_are_made_there(attempt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "podman"
+    program.write_text('#!/bin/sh\nprintf \'%s\\n\' "$@" "[$RLTUI_CONTAINER]"\n')
+    program.chmod(0o755)
+    told = {"runtime": "podman", "image": "x", "mounts": [], "options": [], "names": [], "gpus": 2, "python": "p"}
+    monkeypatch.setenv(container.VARIABLE, json.dumps(told))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    argv = container.enter_on_each_node(["bash", "run it.sh"], attempt, attempt, str(ROOT), "u")
+    there = {**os.environ, "SLURM_STEP_GPUS": "5,6", "PYTHONPATH": "/of/the/script"}
+    words = subprocess.run(argv, env=there, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "--device=nvidia.com/gpu=6" in words
+    assert words[-6:] == ["x", "env", "RLTUI_INSIDE=u", "bash", "run it.sh", "[]"]
+    monkeypatch.delenv(container.VARIABLE)
+    assert container.enter_on_each_node(["bash"], attempt, attempt, str(ROOT), "u") == ["bash"]
+
+
 def test_the_users_own_file_holds_inside_and_the_outer_path_does_not(attempt: str, tmp_path: Path) -> None:
     private = tmp_path / "secrets"
     private.write_text("WEIRD=1\nPATH=/mine\n")
@@ -157,6 +177,27 @@ def test_what_is_not_on_the_node_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert "pyxis plugin" in container.problems(container.Container("pyxis", "docker://x"))[0]
     program.write_text("#!/bin/sh\necho '  --container-image=NAME'\n")
     assert container.problems(container.Container("pyxis", "docker://x")) == []
+
+
+def test_the_login_node_is_asked_for_image_runtime_and_the_python_outside(tmp_path: Path) -> None:
+    image = tmp_path / "it's $(touch pwned).sif"
+    relay = RelayClient(LocalTransport())
+    try:
+        told = Wanted(runtime="singularity", image=str(image), outer_python="python9")
+        lab = msgspec.structs.replace(LAB, container=told, setup_lines=[f'PATH="{tmp_path}:$PATH"'])
+        problem, absent = container_problems(relay, lab, Slurm())
+        assert f"the image {image} is not there" in problem
+        assert "python9 is no Python 3.8" in problem
+        assert absent == "singularity is not on the login node"
+        image.mkdir()
+        (tmp_path / "singularity").write_text("")
+        (tmp_path / "singularity").chmod(0o755)
+        own = Slurm(container=Wanted(outer_python=sys.executable))
+        assert container_problems(relay, lab, own) == ("", "")
+        assert container_problems(relay, lab, Slurm(container=Wanted(runtime="none"))) == ("", "")
+        assert not list(tmp_path.glob("pwned"))
+    finally:
+        relay.close()
 
 
 def test_a_signal_reaches_what_is_inside_and_not_the_runtime_beside_it(tmp_path: Path) -> None:
