@@ -45,6 +45,9 @@ trap 'echo was told; exit 3' TERM
 [ -x {INSIDE} ] && [ ! -e /var/log ] && echo "inside: $LAB_WORD, $PWD, $APPTAINER_CONTAINER"
 for step in $(seq 100000); do echo "step $step/100000 loss: 0.5"; sleep 0.2 & wait; done
 """
+ON_EACH = f"""#!/bin/bash
+[ -x {INSIDE} ] && echo "inside: $NODE_RANK of $NNODES, $APPTAINER_CONTAINER"
+"""
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -150,6 +153,18 @@ def test_a_script_runs_inside_and_is_told_to_end(workstation: Workstation, tmp_p
     eventually(lambda: workstation.read(rundir.END), "end.json")
     assert (workstation.read(rundir.END)["outcome"], "was told\n" in log.read_text()) == ("cancelled", True)
     eventually(lambda: not workstation.processes(uuid), "that nothing runs", 60)
+
+
+def test_a_script_on_each_node_is_inside_on_each(workstation: Workstation, tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(ON_EACH)
+    words = ("--nodes", "2", "--gpus-per-node", "1", "--on-each-node")
+    workstation.rltui("launch", str(script), "--cluster", "lab", *words)
+    eventually(lambda: workstation.read(rundir.END), "end.json")
+    assert workstation.read(rundir.END)["outcome"] == "finished", workstation.told()
+    said = (workstation.attempt() / rundir.OUT_LOG).read_text().splitlines()
+    inside = sorted(line for line in said if line.startswith("inside"))
+    assert inside == [f"inside: {rank} of 2, /home/alice/trainers.image" for rank in (0, 1)]
 
 
 def test_what_is_missing_is_said_before_the_queue_and_else_by_each_node(workstation: Workstation) -> None:
