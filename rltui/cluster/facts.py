@@ -61,6 +61,10 @@ class ClusterFacts(Struct, frozen=True, kw_only=True):
     """Why the profile's python cannot train, as the login node tells; empty where it can or nobody knows."""
     env_file_problem: str = ""
     """Why a job would refuse the profile's file of secrets."""
+    container_problem: str = ""
+    """Why nothing could run in the job's container, as the login node tells: its image, or the python outside."""
+    container_warning: str = ""
+    """What of it the login node has not, and compute nodes may have: the runtime."""
     taken_at: float = 0.0
 
     def partition(self, names: str) -> PartitionFacts | None:

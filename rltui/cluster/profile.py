@@ -6,6 +6,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from rltui.layout.scalars import Name
+from rltui.layout.settings import Container, Slurm
 from rltui.onnode.rundir import TOLD_BY_DEFAULT
 
 TransportName = Literal["auto", "local", "paramiko", "openssh"]
@@ -117,6 +118,9 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         default_factory=dict
     )
     env_file: Annotated[str, Meta(description="File of NAME=value lines on the cluster (mode 0600), for secrets.")] = ""
+    container: Annotated[
+        Container, Meta(description="What jobs run in; python is then the one inside. A layout's slurm.container wins.")
+    ] = field(default_factory=Container)
     network_interface: Annotated[str, Meta(description="NIC for Ray, gloo and NCCL sockets; empty: routed.")] = ""
     nccl_ib_hca: str = ""
     offline: Annotated[bool, Meta(description="Nodes have no internet: Hugging Face and W&B go offline.")] = False
@@ -132,3 +136,23 @@ def in_partition(profile: Profile, name: str) -> Profile:
     own = profile.partitions[name]
     told = {key: value for key in own.__struct_fields__ if (value := getattr(own, key))}
     return replace(profile, partition=name, **told)
+
+
+def merged_container(slurm: Slurm, profile: Profile) -> Container:
+    """The cluster's container, with what the layout's ``slurm.container`` says over it, key by key."""
+    own, known = slurm.container, profile.container
+    if own.runtime not in ("", known.runtime):  # whose options these are not
+        known = replace(known, options=[])
+    return replace(known, **{key: value for key in own.__struct_fields__ if (value := getattr(own, key))})
+
+
+def container_of(slurm: Slurm, profile: Profile) -> Container | None:
+    """The container that a job runs in; None where no runtime is named, or ``none``."""
+    found = merged_container(slurm, profile)
+    return found if found.runtime not in ("", "none") else None
+
+
+def outer_python(slurm: Slurm, profile: Profile) -> str:
+    """The interpreter of a job's nodes for what stays outside a container; the profile's where there is none."""
+    container = container_of(slurm, profile)
+    return profile.python if container is None else container.outer_python or "python3"

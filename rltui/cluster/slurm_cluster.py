@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rltui.cluster.jobs import JobSnapshot
+from rltui.cluster.profile import outer_python
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.marks import comment_of, job_name_of
 from rltui.cluster.slurm.poller import JobPoller
+from rltui.layout.settings import Slurm
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class SlurmCluster:
     Attributes:
         profile: The cluster.
         name: Its name.
-        python: The interpreter on its nodes.
+        python: The interpreter on its nodes, outside a container.
         client: The relay on its login node.
         slurm: The client of its Slurm.
         poller: What Slurm says of the user's jobs, asked politely.
@@ -46,7 +48,7 @@ class SlurmCluster:
     def __init__(self, profile: Profile, transport: Transport) -> None:
         self.profile = profile
         self.name = profile.name
-        self.python = profile.python
+        self.python = outer_python(Slurm(), profile)
         self.client = RelayClient(transport)
         self.slurm = SlurmClient(self.client)
         self.poller = JobPoller(self.slurm)

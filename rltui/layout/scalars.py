@@ -17,6 +17,15 @@ NonNegativeFloat = Annotated[float, Meta(ge=0.0, le=1e9)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
 Text = Annotated[str, Meta(max_length=500)]
 SbatchOption = Annotated[str, Meta(pattern=r"^--[a-z][a-z-]{1,40}(=[!$-&(-\[\]-~]{1,200})?\Z")]
+ImageName = Annotated[str, Meta(pattern=r"^([A-Za-z0-9/~][^\x00-\x1f\x7f]{0,499})?\Z")]
+Mount = Annotated[
+    str,
+    Meta(
+        pattern=r"^(~|/)[^:,\x00-\x1f\x7f]{0,300}(:/[^:,\x00-\x1f\x7f]{0,300}(:[a-zA-Z+=]{1,40})?)?\Z",
+        description="SOURCE[:TARGET[:FLAGS]], such as /data or /scratch/images:/images:ro.",
+    ),
+]
+RuntimeOption = Annotated[str, Meta(pattern=r"^-{1,2}[A-Za-z][^\x00-\x1f\x7f]{0,300}\Z")]
 ModelName = Annotated[str, Meta(min_length=1, max_length=500)]
 
 Algorithm = Literal["grpo", "ppo", "opd"]

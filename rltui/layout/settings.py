@@ -8,9 +8,12 @@ from rltui.layout.scalars import (
     Count,
     CountOrZero,
     Fraction,
+    ImageName,
+    Mount,
     Name,
     NonNegativeFloat,
     PositiveFloat,
+    RuntimeOption,
     SbatchOption,
     Seconds,
     Text,
@@ -293,6 +296,32 @@ class Tracking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     entity: Annotated[Text, Meta(description="W&B entity; empty: the account's default.")] = ""
 
 
+class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The container that a job's processes run in: docs/clusters.md. What is empty comes from the cluster."""
+
+    runtime: Annotated[
+        Literal["", "none", "apptainer", "singularity", "pyxis", "docker", "podman"],
+        Meta(description="What starts it; none: no container, whatever the cluster says."),
+    ] = ""
+    image: Annotated[
+        ImageName, Meta(description="A path that the nodes see (.sif, .sqsh, a folder), or a name that can be fetched.")
+    ] = ""
+    mounts: Annotated[
+        list[Mount],
+        Meta(description="Besides the runs' folder, code, home, /tmp and /dev/shm, which are always mounted."),
+    ] = field(default_factory=list)
+    options: Annotated[list[RuntimeOption], Meta(description="Further words for the runtime, such as '--rocm'.")] = (
+        field(default_factory=list)
+    )
+    outer_python: Annotated[
+        str,
+        Meta(
+            description="Python of the node itself, 3.8 or newer, for what stays outside; empty: python3.",
+            max_length=500,
+        ),
+    ] = ""
+
+
 class Slurm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the Slurm job; clusters that are not Slurm ignore them. What is empty comes from the cluster."""
 
@@ -317,3 +346,4 @@ class Slurm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     options: Annotated[
         list[SbatchOption], Meta(description="Further options of sbatch, such as '--reservation=rl'.")
     ] = field(default_factory=list)
+    container: Container = field(default_factory=Container)

@@ -10,9 +10,9 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from rltui.onnode import evidence, hands_off, processes, progress, rundir
+from rltui.onnode import container, evidence, hands_off, processes, progress, rundir
 from rltui.onnode.environment import attempt_environment
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RayFailedError
@@ -237,7 +237,7 @@ class AttemptRunner:
             self.environment.update(self.ray.client_environment(), RAY_ADDRESS=self.ray.address)
             self.environment["RAY_API_SERVER_ADDRESS"] = self.ray.dashboard  # for `ray job submit` in a script
         self.raise_if_requested()
-        self.trainer = self._spawn(self.job["argv"])
+        self.trainer = self._spawn(*trainer_command(self.attempt, self.job, self.environment))
         self._tell_people("started")
         heeded: Optional[Request] = None
         kill_at = 0.0
@@ -245,7 +245,7 @@ class AttemptRunner:
             if self.request is not None and self.request != heeded:
                 # a second request (cancelled while saving for the time limit) only changes how long it may take
                 if heeded is None:
-                    self.trainer.terminate()
+                    container.ask_to_end(self.trainer, self.uuid, self.environment)
                 heeded, kill_at = self.request, time.monotonic() + self.request.grace_s
             if heeded is not None and time.monotonic() > kill_at:
                 self.trainer.kill()
@@ -304,14 +304,14 @@ class AttemptRunner:
         reason = last_error(self.attempt) or "the trainer exited with code %d; see out.log" % code
         return Verdict("failed", code, reason)
 
-    def _spawn(self, argv: List[str]) -> "subprocess.Popen[bytes]":
+    def _spawn(self, argv: List[str], environment: Optional[Dict[str, str]] = None) -> "subprocess.Popen[bytes]":
         with open(os.path.join(self.attempt, rundir.OUT_LOG), "ab") as log:
             return subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self.environment,
+                env=environment or self.environment,
                 cwd=self.attempt,
                 start_new_session=True,
             )
@@ -338,11 +338,9 @@ class AttemptRunner:
         if self.ray is not None:
             self.ray.remove_folder()
         if self.guard is not None and self.guard.stdin is not None:
-            try:
+            with contextlib.suppress(BrokenPipeError):  # the guard itself was killed; there is nothing left to guard
                 self.guard.stdin.write(b"done\n")
                 self.guard.stdin.close()
-            except BrokenPipeError:  # the guard itself was killed; there is nothing left to guard
-                pass
 
     def _end(self, verdict: Verdict) -> None:
         if self.superseded:
@@ -356,6 +354,13 @@ class AttemptRunner:
         words = (self.attempt, kind, self.environment or None)
         self.tellings.append(threading.Thread(target=tell_of, args=words, daemon=True))
         self.tellings[-1].start()
+
+
+def trainer_command(attempt: str, job: Dict[str, Any], environment: Dict[str, str]) -> Tuple[List[str], Dict[str, str]]:
+    """Command and environment of the trainer; what follows a script stays outside, and takes it into a container."""
+    if os.path.exists(os.path.join(attempt, rundir.SCRIPT_RUN)):
+        return job["argv"], environment
+    return container.enter(job["argv"], environment, attempt, attempt, mark=job["uuid"])
 
 
 def step_aside(attempt: str, uuid: str) -> None:

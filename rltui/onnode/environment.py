@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from typing import Any, Dict
+from typing import Any, Dict, Set
 
 from rltui.onnode import evidence, rundir
 
@@ -41,6 +41,13 @@ def attempt_environment(attempt: str, job: Dict[str, Any]) -> Dict[str, str]:
     for name, value in evidence.flight_recorder(os.path.abspath(attempt)).items():
         environment.setdefault(name, value)  # a user's own wins
     return environment
+
+
+def own_names(attempt: str, environment: Dict[str, str]) -> Set[str]:
+    """Names of what the user's own file and the attempt's set, as they are in ``environment``."""
+    private = environment.get(ENV_FILE_VARIABLE, "")
+    found = set(read_environment(os.path.join(attempt, rundir.ENVIRONMENT)))
+    return found | (set(read_private_file(private)) if private else set())
 
 
 def read_environment(path: str) -> Dict[str, str]:

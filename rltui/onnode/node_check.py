@@ -10,12 +10,13 @@ import json
 import os
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from typing import Any, Dict, List, Optional, Sequence
 
-from rltui.onnode import card_kernels, node_network, preflight, rundir
+from rltui.onnode import card_kernels, container, node_network, preflight, rundir
 from rltui.onnode.ray_process import SOCKET_BASE_LIMIT, host
 
 GIB = float(1 << 30)
@@ -41,18 +42,54 @@ def look(options: argparse.Namespace) -> Dict[str, Any]:
     found: Dict[str, Any] = {MARK: 1, "node": host(), "time": time.time(), "problems": [], "warnings": []}
     problems, warnings = found["problems"], found["warnings"]
     _look_at_gpus(found, int(job.get("gpus_per_node", (job.get("ray") or {}).get("gpus", 0))))
-    if preflight.trains_on_cards(job):
-        problems.extend(card_kernels.problems(preflight.compute_capabilities(), sys.executable))
     _look_at_disk(found, options.attempt)
     _look_at_network(found, options)
-    found["versions"] = versions()
-    found["environment"] = environment_hash(found["versions"])
-    missing = preflight.missing_modules(sys.executable, job.get("modules", []), job.get("code", ""))
-    if missing:
-        problems.append("%s cannot import %s" % (sys.executable, ", ".join(missing)))
+    inside = container.read()
+    python = look_at_python(job) if inside is None else _look_inside(inside, options.attempt, job)
+    problems.extend(python.pop("problems"))
+    found.update(python)
     soft = raise_open_files()
     if soft < OPEN_FILES:
         warnings.append("only %d open files are allowed (ulimit -Hn)" % soft)
+    return found
+
+
+def look_at_python(job: Dict[str, Any]) -> Dict[str, Any]:
+    """What this python has of what the attempt needs: ``versions``, ``environment`` and ``problems``."""
+    problems, found = [], versions()
+    if preflight.trains_on_cards(job):
+        problems.extend(card_kernels.problems(preflight.compute_capabilities(), sys.executable))
+    missing = preflight.missing_modules(sys.executable, job.get("modules", []), job.get("code", ""))
+    if missing:
+        problems.append("%s cannot import %s" % (sys.executable, ", ".join(missing)))
+    return {"versions": found, "environment": environment_hash(found), "problems": problems}
+
+
+def _look_inside(inside: container.Container, attempt: str, job: Dict[str, Any]) -> Dict[str, Any]:
+    """The same of the python in the container; of a script that brings no modules, only that something runs there."""
+    found: Dict[str, Any] = {"versions": {}, "environment": environment_hash({}), "problems": []}
+    found["problems"].extend(container.problems(inside))
+    if found["problems"]:
+        return found
+    words = [inside.python, "-m", "rltui.onnode.node_check", "--inside", "--attempt", attempt, "--job", "0"]
+    marked = {
+        **os.environ,
+        rundir.ATTEMPT_VARIABLE: job.get("uuid", ""),
+    }  # a daemon's container would outlive this step
+    try:
+        argv, environment = container.enter(words if job.get("modules") else ["true"], marked, attempt, attempt)
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        )
+    except OSError as error:
+        found["problems"].append("the container cannot be started: %s" % error)
+        return found
+    said = [line for line in done.stdout.decode("utf-8", "replace").splitlines() if line.startswith('{"versions"')]
+    if said:
+        found.update(json.loads(said[-1]))
+    elif done.returncode or job.get("modules"):
+        words = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["exit code %d" % done.returncode]
+        found["problems"].append("nothing runs in the container %s: %s" % (inside.image, words[0][:300]))
     return found
 
 
@@ -85,8 +122,6 @@ def gpu_warnings() -> List[str]:
 
 def _query(query: str, *form: str) -> List[List[str]]:
     """Rows of one question to nvidia-smi; none where it cannot answer it."""
-    import subprocess
-
     argv = ["nvidia-smi", query, "--format=" + ",".join(("csv", "noheader", *form))]
     try:
         answer = subprocess.run(
@@ -196,7 +231,12 @@ def main() -> int:
     parser.add_argument("--job", type=int, required=True, help="number from which the ports follow")
     parser.add_argument("--interface", default="", help="network interface; empty: the one on the way to the peers")
     parser.add_argument("--peers", default="", help="names of the other nodes, with commas")
+    parser.add_argument("--inside", action="store_true", help="say only what this python, in a container, has")
     options = parser.parse_args()
+    if options.inside:
+        job = rundir.read_json(os.path.join(options.attempt, rundir.JOB)) or {}
+        sys.stdout.write(json.dumps(look_at_python(job)) + "\n")
+        return 0
     options.peers = ",".join(peer for peer in options.peers.split(",") if peer and peer != host())
     try:
         found = look(options)

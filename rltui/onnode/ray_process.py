@@ -10,7 +10,7 @@ import tempfile
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional
 
-from rltui.onnode import processes
+from rltui.onnode import container, processes
 from rltui.onnode.node_network import NoPortsError, Ports, reserve_block
 from rltui.onnode.script_exports import ScriptPlace
 
@@ -46,7 +46,7 @@ class RaySpec(NamedTuple):
     """What Ray is to be started with on one node.
 
     Attributes:
-        python: The interpreter that has Ray.
+        python: The interpreter that has Ray; in a container, that one's own counts.
         attempt: The attempt's directory.
         uuid: The attempt's mark.
         cpus: CPU cores that Ray is told of.
@@ -131,15 +131,20 @@ class RayProcess:
         remove_stale_folders(self.folder)
         os.makedirs(os.path.join(self.folder, TEMPORARY), mode=0o700, exist_ok=True)
         main = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
-        argv = [self.spec.python, "-c", main, "start", *node_options(self.spec, self.folder), *options]
+        inside = container.read(self.environment)
+        python = inside.python if inside else self.spec.python
+        argv = [python, "-c", main, "start", *node_options(self.spec, self.folder), *options]
+        script = self.spec.script
+        folder, exports = (script.folder, tuple(script.exports)) if script else (self.folder, ())
+        argv, environment = container.enter(argv, self.environment, folder, self.spec.attempt, exports)
         with open(os.path.join(self.spec.attempt, self.spec.log), "ab") as log:
             self.process = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self.environment,
-                cwd=self.spec.script.folder if self.spec.script else self.folder,
+                env=environment,
+                cwd=folder,
                 start_new_session=True,
             )
 

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from rltui.onnode import rundir, script_nodes
+from rltui.onnode import container, rundir, script_nodes
 from rltui.onnode.allocation import NoAllocationError, end_step
 from rltui.onnode.line_reader import LineReader
 from rltui.onnode.metric_sources import Sources
@@ -57,6 +57,8 @@ class ScriptRun:
             "wandb_run_id": str(record.get("wandb_run_id", "")),
             "checkpoints": os.path.join(run, rundir.CHECKPOINTS),
         }
+        self.folder: str = told["folder"] or os.path.expanduser("~")
+        self.mark = os.environ.get(rundir.ATTEMPT_VARIABLE, "")
         self.samplers: "Optional[subprocess.Popen[bytes]]" = None
 
     def environment(self) -> Dict[str, str]:
@@ -92,6 +94,7 @@ class ScriptRun:
         if not self.told["on_each_node"]:
             return argv, known
         known = script_nodes.without_step_options({**script_nodes.torchrun_variables(place), **known})
+        argv = container.enter_on_each_node(argv, self.folder, self.attempt, job.get("code", ""), self.mark)
         return script_nodes.on_each_node(place, argv), known
 
     def run(self) -> int:
@@ -102,16 +105,19 @@ class ScriptRun:
         argv, environment = self.command(), self.environment()
         if self.told["hardware"]["nodes"] > 1:
             argv, environment = self.over_nodes(argv, environment)
+        if self.told["hardware"]["nodes"] < 2 or not self.told["on_each_node"]:
+            names = tuple(self.told["dialect"]["export"])
+            argv, environment = container.enter(argv, environment, self.folder, self.attempt, names, self.mark)
         rundir.write_stage(self.attempt, "loading", self.told["script"])
         child = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             env=environment,
-            cwd=self.told["folder"] or os.path.expanduser("~"),
+            cwd=self.folder,
             start_new_session=True,
         )
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
-            signal.signal(number, lambda *_: _tell(child))
+            signal.signal(number, lambda *_: self.tell(child))
         while child.poll() is None:
             follower.look()
             time.sleep(POLL_S)
@@ -120,17 +126,23 @@ class ScriptRun:
             end_step(self.samplers, 0.0)
         return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
+    def tell(self, child: "subprocess.Popen[bytes]") -> None:
+        """Tell all of the script to end; in a container its group may be another than that of the runtime's process."""
+        groups = {child.pid}
+        if container.read() is not None and not self.told["on_each_node"]:
+            inside = [process.pid for process in container.entered(self.mark)]
+            with contextlib.suppress(ProcessLookupError):
+                groups = {os.getpgid(pid) for pid in inside} or groups
+        for group in groups:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGTERM)
+
 
 def _size(attempt: str) -> int:
     try:
         return os.path.getsize(os.path.join(attempt, rundir.OUT_LOG))
     except OSError:
         return 0
-
-
-def _tell(child: "subprocess.Popen[bytes]") -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGTERM)
 
 
 def main() -> int:

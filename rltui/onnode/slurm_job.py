@@ -11,7 +11,17 @@ import sys
 import time
 from typing import Any, Dict, Optional
 
-from rltui.onnode import chain, hands_off, lost_nodes, node_evidence, node_report, progress, ray_nodes, rundir
+from rltui.onnode import (
+    chain,
+    container,
+    hands_off,
+    lost_nodes,
+    node_evidence,
+    node_report,
+    progress,
+    ray_nodes,
+    rundir,
+)
 from rltui.onnode.allocation import (
     Allocation,
     NoAllocationError,
@@ -107,7 +117,8 @@ class SlurmJob(AttemptRunner):
         Raises:
             EndedError: A node is bad; the text names it.
         """
-        deadline_s = self.job["deadlines_s"].get("preflight", CHECK_S)
+        usual_s = CHECK_S if container.read() is None else container.START_S
+        deadline_s = self.job["deadlines_s"].get("preflight", usual_s)
         merged = check_nodes(self.attempt, self.allocation, deadline_s, self.requested)
         self.raise_if_requested()
         for node, report in merged["nodes"].items():
@@ -206,7 +217,9 @@ class SlurmJob(AttemptRunner):
         if self.agents is None:
             return ""
         problem = self.agents.problem()
-        self.bad_nodes = self.agents.failed
+        if not self._slurm_kills or self._slurm_cause == "NODE FAILURE":
+            # else Ray may have ended there by the signal that Slurm sends to all of a job: no node is to blame
+            self.bad_nodes = self.agents.failed
         return problem
 
     # Slurm's signals

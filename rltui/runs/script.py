@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 import rltui
-from rltui.cluster.profile import in_partition
+from rltui.cluster.profile import container_of, in_partition, outer_python
 from rltui.errors import RltuiError, UsageError
 from rltui.layout.secret_words import SECRET_VALUE, is_secret_name
 from rltui.layout.time_limit import time_limit_s
-from rltui.onnode import rundir
+from rltui.onnode import container, rundir
 from rltui.runs import quoting
 from rltui.runs.script_job import ScriptJob
 
@@ -131,7 +132,8 @@ def _job(layout: Layout | ScriptJob, profile: Profile, attempt: AttemptPlace) ->
         "login_shell": bool(profile.setup_lines) or (isinstance(layout, ScriptJob) and layout.loads_modules),
         "setup_lines": [_line(line) for line in profile.setup_lines],
         "variables": [(quoting.variable_name(name), value) for name, value in variables(profile).items()],
-        "python": profile.python,
+        "container": _container(layout, profile, attempt.path),
+        "python": outer_python(slurm, profile),
     }
 
 
@@ -187,6 +189,30 @@ def variables(profile: Profile) -> dict[str, str]:
     if profile.offline:
         found |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "RLTUI_OFFLINE": "1"}
     return found
+
+
+def _container(layout: Layout | ScriptJob, profile: Profile, attempt_path: str) -> dict[str, str]:
+    """What the job's nodes are told of its container, ``RLTUI_CONTAINER``; empty: it has none.
+
+    Raises:
+        UsageError: No image is named, or a folder of the run cannot be mounted.
+    """
+    found = container_of(layout.slurm, profile)
+    if found is None:
+        return {}
+    if not found.image:
+        raise UsageError(
+            f"A container of {found.runtime} needs an image.", "Set slurm.container.image, or the profile's."
+        )
+    if ":" in attempt_path or "," in attempt_path:
+        raise UsageError(
+            f"{attempt_path} cannot be mounted into a container: it has a colon or a comma.",
+            "Set run_root of the cluster's profile to another folder.",
+        )
+    words = {name: getattr(found, name) for name in ("runtime", "image", "mounts", "options")}
+    gpus = 0 if layout.hardware.on_cpu else layout.hardware.gpus_per_node
+    told = {**words, "python": profile.python, "gpus": gpus, "names": sorted(profile.env)}
+    return {container.VARIABLE: json.dumps(told)}
 
 
 def is_own(option: str) -> bool:

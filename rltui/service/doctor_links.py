@@ -11,8 +11,11 @@ import msgspec
 
 from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.plain_text import plain
+from rltui.cluster.profile import container_of
 from rltui.cluster.slurm.client import SlurmClient
+from rltui.layout.settings import Slurm
 from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
+from rltui.service.login_facts import container_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -231,6 +234,9 @@ print("rltui-doctor " + json.dumps({**found, **{n: version(n) for n in sys.argv[
 def check_python(patient: Patient) -> Iterator[Check]:
     """The interpreter of the trainers, after the set-up lines, as a job would have it."""
     profile = patient.profile
+    if container_of(Slurm(), profile) is not None:
+        yield _check_container(patient)
+        return
     names = (*NEEDED, *USEFUL)
     lines = "".join(f"{line}\n" for line in profile.setup_lines)
     script = (
@@ -256,6 +262,19 @@ def check_python(patient: Patient) -> Iterator[Check]:
         yield warning("python", text, cause, "Install torch for CUDA there: https://pytorch.org/get-started")
     else:
         yield ok("python", text)
+
+
+def _check_container(patient: Patient) -> Check:
+    """What the login node has of the container; the python inside is asked by the check of a job's nodes."""
+    told = patient.profile.container
+    problem, absent = container_problems(patient.relay, patient.profile, Slurm())
+    name = f"{told.runtime}, {told.image or 'the image is named by each layout'}"
+    if problem:
+        return broken("container", problem, "Correct container: in the profile; `rltui clusters NAME` shows its file.")
+    if absent:
+        hint = "Load it in setup_lines, unless it is on compute nodes only; a job checks its nodes first."
+        return warning("container", name, absent, hint)
+    return ok("container", name)
 
 
 def _packages(out: str) -> dict[str, Any] | None:

@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from rltui.check.live_subject import duration
 from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.plain_text import plain
+from rltui.cluster.profile import container_of
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import ClusterError, RltuiError
 from rltui.layout.time_limit import time_limit_s
+from rltui.onnode.container import PROGRAMS
 from rltui.runs import quoting
 from rltui.runs.directory import MODULES, optional_modules
 from rltui.runs.script import preview_script
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from rltui.cluster.profile import Profile
     from rltui.cluster.relay_client import RelayClient
     from rltui.layout.schema import Layout
+    from rltui.layout.settings import Slurm
     from rltui.runs.script_job import ScriptJob
     from rltui.service.context import Context
 
@@ -39,6 +42,15 @@ command -v "$rltui_python" >/dev/null || {{ echo '{no_python}'; exit 0; }}
 exec "$rltui_python" -c 'import importlib.util as u, sys
 print("{lacks}", *[name for name in sys.argv[1:] if u.find_spec(name) is None])' {modules}
 """
+
+CONTAINER_PROBE = """
+said() {{ echo "rltui: $1 $2"; }}
+command -v {program} >/dev/null || said warning {absent}
+{pyxis}
+[[ -z {image} || -e {image} ]] || said problem {no_image}
+{python} -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null || said problem {no_python}
+"""
+PYXIS_PROBE = "srun --help 2>/dev/null | grep -q -- --container-image || said warning 'srun here has no pyxis plugin'"
 
 VALID: tuple[tuple[str, str, Callable[[ClusterFacts], Sequence[str]]], ...] = (
     ("account", "your accounts", lambda facts: facts.accounts),
@@ -58,6 +70,8 @@ MOST_NAMES = 12
 
 def python_problem(relay: RelayClient, profile: Profile, layout: Layout) -> str:
     """Why the profile's python cannot train this layout, seen from the login node; empty where that is not clear."""
+    if container_of(layout.slurm, profile) is not None:  # it is in the image, which the node check asks
+        return ""
     modules = " ".join([*MODULES, *optional_modules(layout)])
     lines = [*profile.setup_lines, f"rltui_python={quoting.bash_path(profile.python, 'python')}"]
     script = "\n".join([*lines, PROBE.format(no_python=NO_PYTHON, lacks=LACKS, modules=modules)])
@@ -72,6 +86,33 @@ def python_problem(relay: RelayClient, profile: Profile, layout: Layout) -> str:
         return f"{profile.python} is not there on the login node{f' (its shell says: {said})' if said else ''}"
     missing = last.removeprefix(LACKS).split() if last.startswith(LACKS) else []
     return f"{profile.python} lacks {', '.join(missing)}" if missing else ""
+
+
+def container_problems(relay: RelayClient, profile: Profile, slurm: Slurm) -> tuple[str, str]:
+    """Why the job's container would not start, and what may only be missing on the login node; empty: nothing."""
+    found = container_of(slurm, profile)
+    if found is None:
+        return "", ""
+    program, python = PROGRAMS[found.runtime], found.outer_python or "python3"
+    image = quoting.bash_path(found.image, "the image") if found.image.startswith(("/", "~/")) else "''"
+    probe = CONTAINER_PROBE.format(
+        program=program,
+        absent=quoting.bash_quote(f"{program} is not on the login node"),
+        pyxis=PYXIS_PROBE if found.runtime == "pyxis" else "",
+        image=image,
+        no_image=quoting.bash_quote(f"the image {found.image} is not there on the login node"),
+        python=quoting.bash_path(python, "outer_python"),
+        no_python=quoting.bash_quote(f"{python} is no Python 3.8 or newer on the login node (container.outer_python)"),
+    )
+    shell = ["bash", "-l"] if profile.setup_lines else ["bash"]
+    script = "\n".join([*profile.setup_lines, probe])
+    try:
+        done = relay.run([*shell, "-s"], stdin=script.encode(), timeout_s=LOOK_S, idempotent=True)
+    except RelayError:
+        return "", ""
+    said = [line.removeprefix("rltui: ").split(" ", 1) for line in done.out.splitlines() if line.startswith("rltui: ")]
+    kinds = ["; ".join(plain(text) for kind, text in said if kind == one) for one in ("problem", "warning")]
+    return kinds[0], kinds[1]
 
 
 def env_file_problem(relay: RelayClient, profile: Profile) -> str:
@@ -146,6 +187,7 @@ def cluster_problems(context: Context, job: ScriptJob) -> list[str]:
     name = job.slurm.partition or profile.partition
     partition, asked_s = facts.partition(name), time_limit_s(job.slurm.time)
     found = [refusal(relay, profile, job, facts), env_file_problem(relay, profile)]
+    found.append(container_problems(relay, profile, job.slurm)[0])
     if partition and partition.max_time_s is not None and asked_s is not None and asked_s > partition.max_time_s:
         found.append(
             f"{job.slurm.time} is asked for; partition {partition.name} allows {duration(partition.max_time_s)}"
@@ -169,12 +211,17 @@ def with_login_facts(relay: RelayClient, profile: Profile, layout: Layout, facts
     """``facts`` with what the login node says of a job of ``layout``."""
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(4) as pool:
         python = pool.submit(python_problem, relay, profile, layout)
         secrets = pool.submit(env_file_problem, relay, profile)
-        refused = pool.submit(refusal, relay, profile, layout, facts) if profile.scheduler == "slurm" else None
+        is_slurm = profile.scheduler == "slurm"
+        refused = pool.submit(refusal, relay, profile, layout, facts) if is_slurm else None
+        contained = pool.submit(container_problems, relay, profile, layout.slurm) if is_slurm else None
+        problem, warning = contained.result() if contained else ("", "")
         return replace(
             facts,
+            container_problem=problem,
+            container_warning=warning,
             python_problem=python.result(),
             env_file_problem=secrets.result(),
             refusal=refused.result() if refused else "",

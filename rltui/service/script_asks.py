@@ -13,7 +13,7 @@ from rltui.errors import UsageError
 from rltui.importers.slurm_lines import SlurmJob, read_slurm
 from rltui.layout.roles import Hardware
 from rltui.layout.scalars import CPU, SbatchOption
-from rltui.layout.settings import Slurm
+from rltui.layout.settings import Container, Slurm
 from rltui.runs.script import is_own
 from rltui.service.script_changes import changed_section
 
@@ -37,6 +37,8 @@ _OURS = frozenset(
     | {"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "parsable", "quiet", "verbose", "wait"}
     | {"cpus-per-task", "cpus-per-gpu", "mem", "mem-per-cpu", "mem-per-gpu", "chdir", "requeue", "no-requeue"}
     | {"partition", "account", "qos", "time", "constraint", "exclude", "exclusive"}
+    | {"container-image", "container-mounts", "container-writable", "container-mount-home", "no-container-entrypoint"}
+    | {"no-container-remap-root"}
 )
 
 _LEFT_OUT = {
@@ -51,10 +53,9 @@ _LEFT_OUT = {
     "time-min": "the run is planned for its time limit",
     "test-only": "",
     "oversubscribe": "",
-    **dict.fromkeys(
-        ("container-image", "container", "container-name", "container-mounts", "container-workdir"),
-        "the job around the script needs the profile's python; let the script start its container (srun, apptainer)",
-    ),
+    "container": "slurm.container says what the script runs in",
+    "container-name": "each step has a container of its own",
+    "container-workdir": "the script runs in its own folder",
 }
 """Options that a run cannot have, and why, where it does not go without saying."""
 
@@ -84,6 +85,7 @@ def asked_by_lines(text: str, settings: Sequence[str] = ()) -> Asked:
     found |= _places(lines.options, left) | _memory(lines, cpus, left)
     if found.get("exclusive") and lines.options.get("mem") == "0":  # which an exclusive job has
         left.pop("mem", None)
+    found |= _container(lines.options, left)
     found["options"] = _others(lines.options, left)
     before = msgspec.convert(found, Slurm)
     folder = lines.options.get("chdir", "")
@@ -140,6 +142,23 @@ def _memory(lines: SlurmJob, cpus: int, left: dict[str, str]) -> dict[str, Any]:
     return {"mem_gib": max(1, round(gib))}
 
 
+def _container(options: dict[str, str], left: dict[str, str]) -> dict[str, Any]:
+    """The container of pyxis that the lines name: the script is to run inside, and the job around it outside."""
+    if "container-image" not in options:
+        return {}
+    image, mounts = options["container-image"], [one for one in options.get("container-mounts", "").split(",") if one]
+    told = {"runtime": "pyxis", "image": image, "mounts": mounts}
+    try:
+        msgspec.convert(told, Container)
+        is_plain = "$" not in image + "".join(mounts)  # Slurm replaces no variables in such lines
+    except msgspec.ValidationError:
+        is_plain = False
+    if not is_plain:
+        left["container-image"] = "slurm.container.image and slurm.container.mounts say it in plain paths"
+        return {}
+    return {"container": told}
+
+
 def _others(options: dict[str, str], left: dict[str, str]) -> list[str]:
     """Options that stand in the job as they are."""
     taken: list[str] = []
@@ -170,7 +189,7 @@ def _notes(found: dict[str, Any], cpus: int, left: dict[str, str], settings: Seq
 
     Of the last only the names are said: an option such as ``--export`` may hold a secret.
     """
-    given = {word.partition("=")[0].removeprefix("slurm.") for word in settings}
+    given = {word.partition("=")[0].removeprefix("slurm.").partition(".")[0] for word in settings}
     taken = [f"{key} {_shown(value)}" for key, value in found.items() if value not in ([], None) and key not in given]
     if cpus:
         taken.append(f"{cpus} CPUs a node")
@@ -182,6 +201,8 @@ def _notes(found: dict[str, Any], cpus: int, left: dict[str, str], settings: Seq
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return str(value["image"])
     return " ".join(map(str, value)) if isinstance(value, list) else str(value).replace("True", "yes")
 
 

@@ -137,9 +137,12 @@ def changed_section(section: Section, name: str, settings: Sequence[str]) -> Sec
         part, _, field = key.partition(".")
         if part != name:
             continue
-        if not equals or field not in values:
+        field, _, inner = field.partition(".")
+        place = values.get(field) if inner else values
+        key = inner or field
+        if not equals or not isinstance(place, dict) or key not in place:
             raise UsageError(f"{word} is no setting of a script's job.", f"{name} has: {', '.join(values)}.")
-        values[field] = yaml.safe_load(value) if not isinstance(values[field], str) else value
+        place[key] = yaml.safe_load(value) if not isinstance(place[key], str) else value
     try:
         return msgspec.convert(values, type(section))
     except msgspec.ValidationError as error:

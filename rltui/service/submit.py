@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from rltui.cluster.cluster import SubmitRefusedError
+from rltui.cluster.profile import outer_python
 from rltui.errors import ClusterError, RltuiError
 from rltui.layout.load import dump_layout
 from rltui.onnode import rundir
@@ -120,10 +121,13 @@ def attempt_files(
     Raises:
         RltuiError: A value of layout or profile cannot stand in a job script.
     """
+    is_slurm = cluster.profile.scheduler == "slurm"
     if isinstance(work, ScriptJob):
-        told, files = script_job(work, attempt, cluster.python), script_files(work, text)
+        python = outer_python(work.slurm, cluster.profile) if is_slurm else cluster.python
+        told, files = script_job(work, attempt, python), script_files(work, text)
     else:
-        told, files = job(work, attempt, cluster.python), {rundir.LAYOUT: dump_layout(work).encode()}
+        told = job(work, attempt, cluster.profile.python if is_slurm else cluster.python)
+        files = {rundir.LAYOUT: dump_layout(work).encode()}
         if archive := own_code(work, Path.cwd()) or _own_code_of(cluster.client, before):
             files[rundir.OWN_CODE] = archive
     if after_job and attempt.number > 1:  # a link of a chain, which looks back at the run's attempts first
@@ -131,7 +135,7 @@ def attempt_files(
     if notify := cluster.profile.notify.for_nodes():
         told["notify"] = notify
     files[rundir.JOB] = msgspec.json.encode(told)
-    if cluster.profile.scheduler == "slurm":
+    if is_slurm:
         from rltui.runs.script import render_script
 
         files[rundir.SCRIPT] = render_script(work, cluster.profile, attempt).encode()

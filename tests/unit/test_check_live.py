@@ -17,6 +17,7 @@ from rltui.check.run import REGISTRY, Report, check_layout
 from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
 from rltui.cluster.profile import BadNode, Profile
 from rltui.layout.load import load_text
+from rltui.layout.settings import Container
 
 PROFILE = Profile(
     name="alps",
@@ -78,6 +79,7 @@ def gpu(**changes: Any) -> dict[str, Any]:
     return {"partitions": (replace(GPU, **changes),)}
 
 
+INSIDE = ("slurm.container.image=/x.sif",)
 CASES = [
     Case("S611", facts=None, words=("slurm.time=2-00:00:01",), silent_words=("slurm.time=2-00:00:00",)),
     Case("S611", {"max_time": "10:00"}, None, silent={"max_time": ""}),
@@ -140,6 +142,13 @@ CASES = [
     Case("S631", facts={"refusal": "Invalid qos specification"}, silent_facts={}),
     Case("S632", facts={"python_problem": "/opt/python is not there on the login node"}, silent_facts={}),
     Case("S633", facts={"env_file_problem": "~/secrets is not there"}, silent_facts={}),
+    Case("S634", facts={"container_problem": "the image /x.sif is not there"}, silent_facts={}),
+    Case("S635", facts={"container_warning": "apptainer is not on the login node"}, silent_facts={}),
+    Case("S636", {"container": Container(runtime="apptainer")}, None, silent={"container": Container(image="/x.sif",
+         runtime="apptainer")}),
+    Case("S636", words=("slurm.container.image=/x.sif",), silent_words=(*INSIDE, "slurm.container.runtime=podman")),
+    Case("S636", {"container": Container(image="/x.sif")}, silent_words=("slurm.container.runtime=none",)),
+    Case("S636", {"scheduler": "ray"}, words=(*INSIDE, "slurm.container.runtime=docker"), silent_words=()),
     Case("T710", {"offline": True}, None, ("tracking.wandb=online",), silent={"offline": False}),
     Case("T710", {"offline": True}, None, ("tracking.wandb=online",), silent={"offline": True}, silent_words=()),
 ]  # fmt: skip

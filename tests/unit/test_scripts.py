@@ -56,7 +56,7 @@ def test_other_sbatch_lines_stand_in_the_job_or_are_named(tmp_path: Path) -> Non
     lines = ("-N 1 --gpus-per-node=4 -c16 --ntasks-per-node=4", "-p big --reservation=rl --mail-user=a@b.org",
              "--mem=400G --exclude=n[1-2] -C 'h100&ib' --no-requeue  # not twice",
              "--export=HF_TOKEN=hf_secret -D /data/me",
-             "--signal=B:USR1@300 --array=1-4 --nice=-5 --container-image=nvcr.io#nvidia/x")  # fmt: skip
+             "--signal=B:USR1@300 --array=1-4 --nice=-5 --container-image=$HOME/x.sqsh")  # fmt: skip
     text = "#!/bin/bash\n" + "".join(f"#SBATCH {line}\n" for line in lines) + "python -m verl.trainer.main_ppo\n"
     ready = prepared(tmp_path, text, settings=("slurm.partition=small",))
     job, notes = ready.job, "\n".join(ready.notes)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rltui.check.live_subject import LiveSubject, live_rule
 from rltui.check.rule import Trouble
+from rltui.cluster.profile import merged_container
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,3 +37,41 @@ def env_file_is_refused(subject: LiveSubject) -> Iterator[Trouble]:
     """The file of secrets is missing, somebody else's, or open to others: every job would refuse it and fail."""
     if subject.facts and subject.facts.env_file_problem:
         yield Trouble(subject.facts.env_file_problem, f"{subject.profile.name}.env_file")
+
+
+@live_rule("S634", "error")
+def container_cannot_start(subject: LiveSubject) -> Iterator[Trouble]:
+    """The container's image is not on the login node, or the python that stays outside is missing or too old.
+
+    Compute nodes mostly see the same disk. Where they do not, `--unchecked` submits all the same.
+    """
+    if subject.facts and subject.facts.container_problem:
+        yield Trouble(subject.facts.container_problem, "slurm.container")
+
+
+@live_rule("S635", "warning")
+def container_runtime_is_elsewhere(subject: LiveSubject) -> Iterator[Trouble]:
+    """The container's runtime is not on the login node; some sites have it on compute nodes only.
+
+    The node check names a node without it before Ray starts; `setup_lines` of the profile may load it.
+    """
+    if subject.facts and subject.facts.container_warning:
+        yield Trouble(subject.facts.container_warning, "slurm.container.runtime")
+
+
+@live_rule("S636", "error")
+def container_is_not_whole(subject: LiveSubject) -> Iterator[Trouble]:
+    """A container needs a runtime and an image, from the layout or the cluster's profile, and Slurm to start it."""
+    container = merged_container(subject.layout.slurm, subject.profile)
+    if container.runtime == "none" or not (container.runtime or container.image):
+        return
+    if not subject.on_slurm:
+        yield Trouble(
+            f"{subject.profile.name} is no Slurm cluster: the run would not be in the container",
+            "slurm.container",
+            ("slurm.container.runtime=none",),
+        )
+    elif not container.image:
+        yield Trouble(f"{container.runtime} is to start a container, and no image is named", "slurm.container.image")
+    elif not container.runtime:
+        yield Trouble(f"{container.image} is named, and nothing that starts it", "slurm.container.runtime")
