@@ -173,6 +173,9 @@ class Cockpit(Protocol):
     def runs(self) -> RunsSnapshot:
         """All runs of all clusters, newest first; never raises for a cluster that is away."""
 
+    def want_gpus(self, *, on: bool) -> None:
+        """Whether rows of live runs are to tell how busy their GPUs are, which has to be read; asks nobody itself."""
+
     def watch(self, run_id: str, log: str = "") -> RunSnapshot:
         """A fresh picture of one run; reads only what is new since the last call.
 

@@ -68,6 +68,8 @@ class Context:
         """The runs as last seen, on this machine's disk."""
         self.jobs = JobWords(self.cluster, self.rows)
         self.adopted = CatchUp(self.cluster)
+        self.with_gpus = False
+        """Whether the rows of live runs are to tell how busy their GPUs are."""
         self._reader: RunsReader | None = None
 
     @property
@@ -90,6 +92,7 @@ class Context:
             ClusterError: The cluster was away from the start.
         """
         unsettled = self.recoverer.recover()
+        self.reader.with_gpus = self.with_gpus
         snapshot = self._swept(self.adopted.caught_up(self.reader))
         snapshot = structs.replace(snapshot, runs=tuple(self._claimed(run) for run in snapshot.runs))
         if not snapshot.problem:

@@ -60,6 +60,10 @@ class LiveCockpit:
             self._rows = {run.run_id: run for run in self._last.runs}
         return self._last
 
+    def want_gpus(self, *, on: bool) -> None:
+        """Let rows of live runs tell how busy their GPUs are, or no more."""
+        self._clusters.want_gpus(on)
+
     def watch(self, run_id: str, log: str = "") -> RunSnapshot:
         """A fresh picture of one run."""
         with self._watch_lock:

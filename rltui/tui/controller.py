@@ -108,6 +108,10 @@ class Controller:
         self._runs.hurry()
         self._run.hurry()
 
+    def want_gpus(self, on: bool) -> None:
+        """Let the list tell how busy GPUs are from now on, or no more; asks nobody itself."""
+        self._cockpit.want_gpus(on=on)
+
     @property
     def acting(self) -> bool:
         """Whether an action is under way."""

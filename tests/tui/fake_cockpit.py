@@ -60,6 +60,7 @@ class FakeCockpit:
     questions: tuple[Question, ...] = ()
     all_jobs: tuple[OpenJob, ...] = JOBS
     signal: str = "bell"
+    wants_gpus: bool = False
     calls: list[tuple[str, ...]] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     error: RltuiError = field(
@@ -91,6 +92,9 @@ class FakeCockpit:
     def runs(self) -> RunsSnapshot:
         self._called("runs")
         return RunsSnapshot(runs=tuple(self._advanced(run) for run in self.all_runs), taken_at=NOW)
+
+    def want_gpus(self, *, on: bool) -> None:
+        self.wants_gpus = on
 
     def watch(self, run_id: str, log: str = "") -> RunSnapshot:
         self._called("watch", run_id, *([log] if log else []))

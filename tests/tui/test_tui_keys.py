@@ -12,6 +12,7 @@ from rltui.tui import keys
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.places import PLACES, screen_class
 from rltui.tui.screens.clusters import ClustersScreen
+from rltui.tui.screens.columns import ColumnsScreen
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.help import HelpScreen, help_lines
 from rltui.tui.screens.jobs import JobsScreen
@@ -35,6 +36,7 @@ SCREENS = {
     "jobs": JobsScreen,
     "confirm": ConfirmScreen,
     "pick": PickScreen,
+    "columns": ColumnsScreen,
     "nodes": NodesScreen,
     "help": HelpScreen,
     "output": OutputScreen,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.service.run_filter import matches
+from rltui.service.saved_filters import expanded
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.snapshots import RunsSnapshot
@@ -24,10 +25,13 @@ class RunsTable(ListPane):
         self._snapshot = RunsSnapshot()
         self._fetched = False
         self.query_words = ""
+        self.saved: Mapping[str, str] = {}
+        """Name → words of the filters that can be called as ``@name``."""
         self.cluster = ""
         self.rows: list[RunSummary] = []
         self.order = ""
         self.times: view.Times = "age"
+        self.columns: tuple[str, ...] = ()
         self._several = False
         self._away: Mapping[str, float] = {}
         self._now = 0.0
@@ -84,12 +88,18 @@ class RunsTable(ListPane):
         self.times = "date" if self.times == "age" else "age"
         self.repaint()
 
+    def show_columns(self, words: tuple[str, ...]) -> None:
+        """Show these columns, by their words; none: the usual ones."""
+        self.columns = words
+        self.repaint()
+
     def _select(self) -> None:
         chosen = self.selected.run_id if self.selected is not None else None
+        query = expanded(self.query_words, self.saved, half_typed=True)
         self.rows = [
             run
             for run in self._snapshot.runs
-            if self.cluster in ("", run.cluster) and matches(run, self.query_words, self._snapshot.taken_at)
+            if self.cluster in ("", run.cluster) and matches(run, query, self._snapshot.taken_at)
         ]
         if self.order:
             self.rows.sort(key=view.ORDERS[self.order])
@@ -141,7 +151,7 @@ class RunsTable(ListPane):
     def _plan(self) -> view.Plan:
         longest = max((len(run.run_id) for run in self.rows), default=3)
         several, marks = self._several and not self.cluster, bool(self.marked)
-        return view.plan(self.size.width, max(14, min(longest, 40)), several, self.times, marks)
+        return view.plan(self.size.width, max(14, min(longest, 40)), several, self.times, marks, self.columns)
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
