@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("--live", action="store_true", help="only runs that have not ended")
     parser.add_argument("--where", metavar="FILTER", help=f"those that fit, as behind / in the cockpit: {WORDS}")
-    parser.add_argument("--columns", metavar="A,B", help=f"these, in this order: {', '.join((*BESIDE, *COLUMNS))}")
+    known = ", ".join((*BESIDE, *COLUMNS)).replace("%", "%%")
+    parser.add_argument("--columns", metavar="A,B", help=f"these, in this order: {known}")
     parser.add_argument("--jobs", action="store_true", help="Slurm jobs of yours that are no runs, to adopt")
     add_only_cluster(parser)
     add_json(parser)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rltui.cluster.prompts import Prompter
+    from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.context import Context
     from rltui.service.herald import Event
@@ -140,6 +141,10 @@ class LiveCockpit:
         if problems and not found:
             raise ClusterError("; ".join(problems))
         return tuple(found)
+
+    def queue(self, cluster: str, *, again: bool = False) -> ClusterQueue:
+        """Everybody's jobs on a cluster."""
+        return self._clusters.context(cluster).queue.look(again=again)
 
     def adopt(self, cluster: str, job_id: str) -> str:
         """Make a run of a job."""

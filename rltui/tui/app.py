@@ -175,6 +175,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     @on(messages.LogPartFetched)
     @on(messages.LogSearched)
     @on(messages.JobsFetched)
+    @on(messages.QueueFetched)
     @on(messages.ShellHeard)
     def route(self, message: CockpitMessage) -> None:
         """Hand a message to every screen; each takes what concerns it."""

@@ -36,6 +36,7 @@ OWN: dict[str, str] = {
     "ps": "",
     "clusters": "",
     "jobs": "",
+    "queue": "cluster",
     "adopt": "",
     "connect": "cluster",
     "keys": "",

@@ -66,6 +66,13 @@ def _theme(app: Host, name: str) -> None:
     app.say(theme.remember(name), "warning")
 
 
+def _queue(app: Host, name: str) -> None:
+    if name in [cluster.name for cluster in app.pictures.clusters]:
+        app.open("queue", name)
+    else:
+        app.say(f"there is no cluster {name!r}: :clusters lists them", "warning")
+
+
 def _filter(app: Host, text: str) -> None:
     """Call a saved filter, save what the list shows, or forget one."""
     order, _, name = text.rpartition(" ")
@@ -139,6 +146,7 @@ _DIRECT: dict[str, Callable[[Host, str], None]] = {
     "theme": _theme,
     "connect": _connect,
     "filter": _filter,
+    "queue": _queue,
     "clusters": lambda app, _: app.open("clusters"),
     "jobs": lambda app, _: app.open("jobs"),
     "adopt": lambda app, _: app.open("jobs"),

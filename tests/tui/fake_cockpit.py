@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from canned_actions import CLUSTERS, FIX, LOWER_MEMORY, WHY, resubmission
 from canned_launch import PRESETS, review, script_review
+from canned_queue import QUEUE
 from canned_runs import NOW, RUNS, log_lines, snapshot, summary
 
 from rltui.cluster.jobs import JobSnapshot
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rltui.cluster.prompts import Prompter, Question
+    from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.herald import Event
 
 
@@ -59,6 +61,7 @@ class FakeCockpit:
     all_clusters: tuple[ClusterSummary, ...] = CLUSTERS
     questions: tuple[Question, ...] = ()
     all_jobs: tuple[OpenJob, ...] = JOBS
+    cluster_queue: ClusterQueue = QUEUE
     signal: str = "bell"
     wants_gpus: bool = False
     calls: list[tuple[str, ...]] = field(default_factory=list)
@@ -130,6 +133,10 @@ class FakeCockpit:
             for one in self.all_clusters
         )
         return f"{cluster} answers"
+
+    def queue(self, cluster: str, *, again: bool = False) -> ClusterQueue:
+        self._called("queue", cluster, *(["again"] if again else []))
+        return msgspec.structs.replace(self.cluster_queue, cluster=cluster)
 
     def why(self, run_id: str) -> WhyReport:
         self._called("why", run_id)

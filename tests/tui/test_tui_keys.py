@@ -20,6 +20,7 @@ from rltui.tui.screens.keyed import Moving
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.output import OutputScreen
 from rltui.tui.screens.pick import NodesScreen, PickScreen
+from rltui.tui.screens.queue import QueueScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_tabs import TABS
 from rltui.tui.screens.runs import RunsScreen
@@ -34,6 +35,7 @@ SCREENS = {
     "why": WhyScreen,
     "clusters": ClustersScreen,
     "jobs": JobsScreen,
+    "queue": QueueScreen,
     "confirm": ConfirmScreen,
     "pick": PickScreen,
     "columns": ColumnsScreen,

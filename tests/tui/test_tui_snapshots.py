@@ -53,6 +53,13 @@ PICTURES: dict[str, tuple[tuple[int, int], str, str]] = {
     "nodes-80x24": (SMALL, "", "jjjjje"),
     "confirm-80x24": (SMALL, "", "c"),
     "confirm-mono-80x24": (SMALL, "rltui-mono", "c"),
+    "queue-80x24": (SMALL, "", "jQ"),
+    "queue-120x40": (MEDIUM, "", "jQ v"),
+    "queue-40x10": (TINY, "", "jQ"),
+    "queue-mono-80x24": (SMALL, "rltui-mono", "jQ"),
+    "queue-nodes-80x24": (SMALL, "", "jQ vv"),
+    "columns-80x24": (SMALL, "", "|jj"),
+    "columns-40x10": (TINY, "", "|jj"),
     "help-80x24": (SMALL, "", "?"),
 }
 """Name → size, theme, keys; at a space the screen comes to rest."""

@@ -45,6 +45,9 @@ KEYS = keys.KeyTable(
                     0,
                     keys.needs_clusters,
                 ),
+                keys.Key(
+                    "queue", ("Q",), "queue", "The queue of the run's cluster: who waits, who holds what, free GPUs."
+                ),
                 keys.Key("clusters", ("C",), "clusters", "The clusters: which are away, and which need you."),
                 keys.Key("failures", ("F",), "failures", "Only runs that failed, the one that failed last first."),
                 keys.Key(
@@ -117,6 +120,13 @@ class Doors:
     def do_clusters(self) -> None:
         """Open the list of clusters."""
         self._screen.cockpit.open("clusters")
+
+    def do_queue(self) -> None:
+        """Open the queue of the cluster that is looked at."""
+        from rltui.cluster.profile import LOCAL
+
+        run = self._screen.table.selected
+        self._screen.cockpit.open("queue", self._screen.table.cluster or (run.cluster if run is not None else LOCAL))
 
     def do_answer(self) -> None:
         """Answer the cluster that needs somebody."""
