@@ -12,6 +12,7 @@ from rltui.service.all_clusters import open_clusters
 from rltui.service.failure_cache import with_failures
 from rltui.service.run_columns import COLUMNS, GPUS, read_columns
 from rltui.service.run_filter import WORDS, picked
+from rltui.service.run_folds import Fold, folded
 
 if TYPE_CHECKING:
     import argparse
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--where", metavar="FILTER", help=f"those that fit, as behind / in the cockpit: {WORDS}")
     known = ", ".join((*BESIDE, *COLUMNS)).replace("%", "%%")
     parser.add_argument("--columns", metavar="A,B", help=f"these, in this order: {known}")
+    parser.add_argument("--unfold", action="store_true", help="a line for each run of a sweep or an array of jobs, too")
     parser.add_argument("--jobs", action="store_true", help="Slurm jobs of yours that are no runs, to adopt")
     add_only_cluster(parser)
     add_json(parser)
@@ -56,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         problems = {"problem": snapshot.problem, "scheduler_problem": snapshot.scheduler_problem}
         print_json({"schema": 1, "runs": runs, **problems})
     elif runs:
-        _print(runs, shown)
+        _print(runs, shown, unfold=options.unfold)
     elif options.where is not None:
         talk("No run fits.")
     elif not snapshot.problem:
@@ -90,13 +92,31 @@ def _job_row(one: OpenJob) -> tuple[str, ...]:
     return (job.job_id, one.cluster, job.state, nodes, job.partition, age, shortened(job.name))
 
 
-def _print(runs: Sequence[RunSummary], chosen: Sequence[str] = ()) -> None:
+def _print(runs: Sequence[RunSummary], chosen: Sequence[str] = (), *, unfold: bool = False) -> None:
     several = {run.cluster for run in runs} != {"local"}
     shown = chosen or (*(("cluster",) if several else ()), *USUAL)
     header = ("RUN", *(BESIDE[word] if word in BESIDE else COLUMNS[word].title for word in shown))
-    rows = [(run.run_id, *(shortened(words.cell(word, run)) for word in shown)) for run in runs]
+    lines = list(runs) if unfold else folded(runs)
+    rows = [_fold_row(one, shown) if isinstance(one, Fold) else _row(one, shown) for one in lines]
     right = frozenset(place for place, word in enumerate(shown, 1) if word in COLUMNS and COLUMNS[word].right)
     print_lines(columns(header, rows, right))
+    if len(lines) < len(runs):
+        talk("Runs of a sweep or an array of jobs are one line: --unfold shows each.")
+
+
+def _row(run: RunSummary, shown: Sequence[str]) -> tuple[str, ...]:
+    return (run.run_id, *(shortened(words.cell(word, run)) for word in shown))
+
+
+def _fold_row(fold: Fold, shown: Sequence[str]) -> tuple[str, ...]:
+    """What all have in common, and how many are in each state: in the last column, or behind the name without one."""
+    same = {"cluster", "algo", "shape", "nodes"}
+    cells = [words.cell(word, fold.runs[0]) if word in same else "" for word in shown]
+    name = f"{fold.name} ×{len(fold.runs)}"
+    if "about" not in shown:
+        return (f"{name} ({fold.words})", *cells)
+    cells[shown.index("about")] = f"({fold.words})"
+    return (name, *cells)
 
 
 def shortened(text: str) -> str:

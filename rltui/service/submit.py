@@ -56,6 +56,7 @@ def submit_attempt(
     action: str = "submit",
     after_job: str = "",
     before: str = "",
+    sweep: str = "",
 ) -> Launched:
     """Make attempt ``number`` of ``run_id`` (attempt 1 makes the run) and hand it to the scheduler, once.
 
@@ -68,6 +69,7 @@ def submit_attempt(
         action: What the journal calls it.
         after_job: Id of a job that must have ended before.
         before: Directory of the attempt that it goes on from, whose own code it takes where that is not at hand.
+        sweep: What all runs of the run's sweep have in common.
 
     Raises:
         ClaimedError: Another rltui made that attempt a moment ago.
@@ -81,7 +83,7 @@ def submit_attempt(
     about = _about(cluster.name, attempt)
     context.journal.write(action, "intent", **about, sha256=_digest(files))
     try:
-        _make(cluster, attempt, work, files)
+        _make(cluster, attempt, work, files, sweep)
     except RltuiError as error:
         _failed(context, action, attempt, error)
         raise
@@ -145,13 +147,15 @@ def _own_code_of(client: RelayClient, attempt: str) -> bytes:
     return client.read(f"{attempt}/{rundir.OWN_CODE}", 0, MOST_BYTES).data
 
 
-def _make(cluster: Cluster, attempt: Attempt, work: Layout | ScriptJob, files: dict[str, bytes]) -> None:
+def _make(
+    cluster: Cluster, attempt: Attempt, work: Layout | ScriptJob, files: dict[str, bytes], sweep: str = ""
+) -> None:
     client, root = cluster.client, cluster.run_root
     if attempt.number == 1:
         make_run(client, root, attempt.run_id)
     make_attempt(client, attempt, files)
     if attempt.number == 1:
-        write_run(client, root, attempt.run_id, work, cluster.name)
+        write_run(client, root, attempt.run_id, work, cluster.name, sweep)
 
 
 def _failed(context: Context, action: str, attempt: Attempt, error: RltuiError) -> None:

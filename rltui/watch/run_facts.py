@@ -46,6 +46,7 @@ class RunRecord(Struct, frozen=True):
     nodes: int = 0
     gpus_per_node: int = 0
     gpu: str = ""
+    sweep: str = ""
 
 
 class Supervisor(Struct, frozen=True):
@@ -308,6 +309,7 @@ def summarise(facts: RunFacts, path: str, supervisor_alive: bool | None) -> RunS
         nodes=record.nodes,
         gpus_per_node=record.gpus_per_node,
         gpu=record.gpu,
+        sweep=record.sweep,
         stage=newest.stage or StageSnapshot(),
         end=newest.end,
         path=path,

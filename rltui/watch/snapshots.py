@@ -74,6 +74,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     usual_step_s: float = 0.0
     """What a step takes, where ``no_step_s`` says that one is missing."""
     path: str = ""
+    sweep: str = ""
+    """What all runs of its sweep have in common; empty where it is of none."""
     job: JobSnapshot | None = None
     """What the scheduler says of the newest attempt's job: pending reason, position, expected start, nodes."""
     failure: str = ""

@@ -82,3 +82,20 @@ def test_a_run_of_many_nodes_opens_few_files(tmp_path: Path) -> None:
     ranges = sample_ranges(run, [f"n{index}.site" for index in range(1000)])
     assert len(ranges) == MOST_NODES
     assert ranges[0].path.endswith("attempts/01/gpu-n0.jsonl")
+
+
+def test_a_sweep_is_one_line_and_unfold_shows_each(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for index in range(3):
+        run = make_run(root, f"tiny-seed-{index}", stage=TRAINING, supervisor=supervisor())
+        record = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps({**record, "sweep": "tiny-1f0a"}))
+    assert main(["ps"]) == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines()[1].split() == ["tiny", "×3", "1×3", "(3", "running)"]
+    assert "--unfold shows each" in told.err
+    assert main(["ps", "--columns", "step"]) == 0
+    assert "tiny ×3 (3 running)" in capsys.readouterr().out
+    assert main(["ps", "--unfold"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert main(["ps", "--json"]) == 0
+    assert {run["sweep"] for run in json.loads(capsys.readouterr().out)["runs"]} == {"tiny-1f0a"}

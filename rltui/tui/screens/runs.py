@@ -121,7 +121,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
 
     @property
     def _selected_id(self) -> str:
-        return self.table.selected.run_id if self.table.selected is not None else ""
+        return self.table.pictured.run_id if self.table.pictured is not None else ""
 
     def _show_selected(self) -> None:
         self._share_height()
@@ -135,7 +135,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
             self.cockpit.controller.watch_run(self._selected_id, is_open=False)
 
     def _show_detail(self) -> None:
-        run = self.table.selected
+        run = self.table.pictured
         if run is None:
             self.detail.show(None, ())
             self.tail.show(None)
@@ -153,11 +153,11 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
     def _share_height(self) -> None:
         size = self.app.size
         side_by_side = size.width >= SIDE_BY_SIDE_FROM
-        detail = size.height >= DETAIL_FROM_HEIGHT and size.width >= 58 and self.table.selected is not None
+        detail = size.height >= DETAIL_FROM_HEIGHT and size.width >= 58 and self.table.pictured is not None
         self.detail.display = detail
         self.tail.display = detail and side_by_side
         self.detail.with_log = not side_by_side
-        rows = table_rows(len(self.table.rows), size.height - 2)
+        rows = table_rows(self.table.count(), size.height - 2)
         self.table.styles.height = rows if detail else "1fr"
         self.list.styles.height = rows if detail and not side_by_side else "1fr"
 
@@ -190,6 +190,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
             num_nodes=len(nodes_of(run, self.cockpit)),
             num_clusters=len(self._clusters),
             needs_you=bool(pictures.needs_you),
+            on_fold=self.table.line is not None and run is None,
         )
 
     def _state_of(self, marked: Sequence[str]) -> RunState:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rltui.errors import RltuiError
 from rltui.service.run_columns import DEFAULTS, GPUS, keep_columns, kept_columns
+from rltui.service.run_folds import LEAST
 from rltui.service.saved_filters import drop_filter, save_filter, saved_filters
 from rltui.tui import commands, keys
 from rltui.tui.screens.run_actions import ACT
@@ -21,7 +22,14 @@ KEYS = keys.KeyTable(
         keys.KeyGroup(
             "runs",
             (
-                keys.Key("open", ("enter",), "open", "Open the selected run.", 1, keys.needs_run),
+                keys.Key(
+                    "open",
+                    ("enter",),
+                    "open",
+                    "Open the run; of several as one line, show each.",
+                    1,
+                    keys.needs_line,
+                ),
                 keys.Key("launch", ("n",), "launch", "Choose a preset and a cluster, look at it, and launch it.", 2),
                 keys.Key(
                     "filter",
@@ -49,6 +57,14 @@ KEYS = keys.KeyTable(
                     "queue", ("Q",), "queue", "The queue of the run's cluster: who waits, who holds what, free GPUs."
                 ),
                 keys.Key("clusters", ("C",), "clusters", "The clusters: which are away, and which need you."),
+                keys.Key(
+                    "fold",
+                    ("+",),
+                    "fold",
+                    "Show each run of a sweep or array, or all as one line.",
+                    0,
+                    keys.needs_line,
+                ),
                 keys.Key("failures", ("F",), "failures", "Only runs that failed, the one that failed last first."),
                 keys.Key(
                     "columns", ("|",), "columns", "Choose the columns of the list, and their order; they are kept."
@@ -59,9 +75,9 @@ KEYS = keys.KeyTable(
                 keys.Key("sort_reward", ("R",), "by reward", "Sort by reward, the highest on top."),
                 keys.Key("sort_speed", ("T",), "by tok/s", "Sort by tokens a second, the most on top."),
                 keys.Key(
-                    "mark", ("space",), "mark", "Mark the run: c, r and f are for all marked ones.", 0, keys.needs_run
+                    "mark", ("space",), "mark", "Mark the run: c, r and f are for all marked ones.", 0, keys.needs_line
                 ),
-                keys.Key("mark_all", ("*",), "mark all", "Mark all runs that are shown, or none.", 0, keys.needs_run),
+                keys.Key("mark_all", ("*",), "mark all", "Mark all runs that are shown, or none.", 0, keys.needs_line),
                 keys.Key("compare", ("=",), "compare", "Compare the marked runs.", 0, keys.needs_marks),
                 keys.Key("copy", ("y",), "copy", "Copy the id of the selected run.", 0, keys.needs_run),
             ),
@@ -110,8 +126,19 @@ class Doors:
         return run.run_id if run is not None else ""
 
     def do_open(self) -> None:
-        """Open the selected run."""
+        """Open the selected run, or show each of several."""
+        if self._screen.table.selected is None and self._screen.table.line is not None:
+            self.do_fold()
+            return
         self._screen.cockpit.open_run(self._selected_id)
+
+    def do_fold(self) -> None:
+        """Show each of several runs that stand as one line, or put them together again."""
+        if self._screen.table.unfold():
+            self._screen.moved()
+        else:
+            said = f"this run is by itself: {LEAST} or more of one sweep or array of jobs are one line"
+            self._screen.cockpit.say(said, "warning")
 
     def do_launch(self) -> None:
         """Open the launch screen."""
@@ -125,7 +152,7 @@ class Doors:
         """Open the queue of the cluster that is looked at."""
         from rltui.cluster.profile import LOCAL
 
-        run = self._screen.table.selected
+        run = self._screen.table.pictured
         self._screen.cockpit.open("queue", self._screen.table.cluster or (run.cluster if run is not None else LOCAL))
 
     def do_answer(self) -> None:
@@ -180,6 +207,8 @@ class SortKeys:
         """Only what failed, the latest on top."""
         self._screen.table.narrow("state:failed")
         self._sort("ended")
+        self._screen.table.go_to_first()  # the next key is for the latest failure, and not for its whole sweep
+        self._screen.moved()
 
 
 class Marks:

@@ -18,6 +18,7 @@ from rltui.watch.pending import is_stuck, pending_short, waiting_job
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rltui.service.run_folds import Fold
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
     from rltui.watch.snapshots import RunsSnapshot, RunSummary
@@ -218,6 +219,31 @@ def row(
     detail = clip(_detail(summary, now, stale_s, room), room, glyphs.ellipsis) if room > 3 else ""
     state_role: Role = look.role if stale_s is None else "dim"
     spans += [(f" {clip(state, layout.state)}", state_role), (f"  {detail}" if detail else "", _detail_role(summary))]
+    return line(*spans, selected=selected)
+
+
+def fold_row(
+    fold: Fold, layout: Plan, selected: bool, glyphs: Glyphs, is_open: bool = False, marked: bool = False
+) -> Line:
+    """Runs that belong together: how many, and how many are in each state.
+
+    Args:
+        fold: The runs.
+        layout: The columns.
+        selected: Whether the cursor is on it.
+        glyphs: The alphabet.
+        is_open: Whether each of them stands below.
+        marked: Whether actions are for all of them.
+    """
+    count = f" {glyphs.times}{len(fold.runs)}"
+    room = max(1, layout.name - 2 - cell_width(count))
+    name = f"{'-' if is_open else '+'} {clip_middle(fold.name, room, glyphs.ellipsis)}{count}"
+    look = run_look(next(iter(fold.counts)))
+    spans: list[Span] = [(glyphs.cursor if selected else " ", "accent"), (pad(name, layout.name), "title")]
+    if layout.marks:
+        spans.insert(1, (glyphs.done if marked else " ", "match"))
+    room = sum(column.width + 1 for column in layout.columns) + layout.state
+    spans.append((f" {clip(f'({fold.words})', room, glyphs.ellipsis)}", look.role))
     return line(*spans, selected=selected)
 
 
