@@ -76,9 +76,8 @@ def submit_attempt(
         SubmitUnknownError: The answer was lost; ``recover`` finds out.
         RltuiError: The journal or the run root cannot be written, or the scheduler refused: nothing was submitted.
     """
-    cluster = context.cluster
-    code = stage_code(cluster.client, cluster.run_root, take_snapshot())
-    attempt = plan_attempt(cluster.run_root, run_id, number, code)
+    cluster, root = context.cluster, context.cluster.run_root
+    attempt = plan_attempt(root, run_id, number, stage_code(cluster.client, root, take_snapshot()))
     files = attempt_files(cluster, work, attempt, after_job, text, before)
     about = _about(cluster.name, attempt)
     context.journal.write(action, "intent", **about, sha256=_digest(files))
@@ -104,7 +103,7 @@ def submit_attempt(
         attempt=number,
         job_id=job_id,
         cluster=cluster.name,
-        path=f"{cluster.run_root}/{run_id}",
+        path=f"{root}/{run_id}",
         partition=work.slurm.partition or cluster.profile.partition,
     )
 

@@ -117,7 +117,7 @@ def _answered(app: CockpitApp) -> bool:
     if app.questions.waiting or any(lane.busy for lane in lanes):
         return False
     if isinstance(screen, RunsScreen):
-        run = screen.table.selected
+        run = screen.table.pictured
         return run is None or app.pictures.run(run.run_id) is not None
     if isinstance(screen, RunScreen):
         return app.pictures.run(screen.run_id) is not None

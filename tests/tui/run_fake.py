@@ -22,7 +22,8 @@ def main() -> int:
     parser.add_argument("--sweep", type=int, default=0, help="so many runs of a sweep in front")
     options = parser.parse_args()
 
-    from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, RUNS, summary, sweep
+    from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, RUNS, summary
+    from canned_sweep import sweep
     from fake_cockpit import FakeCockpit
 
     from rltui.tui.app import run_cockpit

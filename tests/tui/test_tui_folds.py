@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from canned_runs import NOW, RUNS, summary, sweep
+from canned_runs import NOW, RUNS, summary
+from canned_sweep import sweep
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, confirmation, notices, press, screen_lines, screen_text, until, until_text
 

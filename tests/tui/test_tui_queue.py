@@ -48,7 +48,7 @@ async def test_partitions_are_looked_at_one_by_one() -> None:
         await enter(pilot, "jQ")
         await until_text(pilot, "[5 waiting]")
         await press(pilot, "]")
-        assert "[1 waiting]  0 running   1 nodes" in screen_text(pilot)
+        assert "[1 waiting]  0 running   1 node " in screen_text(pilot)
         assert "debug only" in screen_text(pilot)
         await press(pilot, "]", "]")
         assert "[5 waiting]" in screen_text(pilot)

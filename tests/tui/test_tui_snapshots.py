@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from canned_actions import AWAY
-from canned_runs import RUNS, sweep
+from canned_runs import RUNS
+from canned_sweep import sweep
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, normalised, settled
 

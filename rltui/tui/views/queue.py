@@ -98,7 +98,7 @@ def part_line(queue: ClusterQueue, part: Part, partition: str, width: int) -> Li
     counts["nodes"] = sum(len(group.nodes) for group in queue.groups)
     spans: list[Span] = []
     for word in PARTS:
-        text = f"{counts[word]} {word}"
+        text = f"{counts[word]} {'node' if word == 'nodes' and counts[word] == 1 else word}"
         spans.append((f" [{text}]" if word == part else f"  {text} ", "title" if word == part else "dim"))
     if partition:
         spans.append((f"   {partition} only", "accent"))
