@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rltui.tui.keys import KeyGroup, KeyTable
 
-DIALOGS = {"confirm": "ConfirmScreen", "pick": "PickScreen"}
+DIALOGS = {"confirm": "ConfirmScreen", "pick": "PickScreen", "columns": "ColumnsScreen"}
 """Screens that only answer; the others are in the cockpit's table of places."""
 
 KEYS_WIDTH, WIDTH = 22, 100

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_cluster_name, add_json, columns, named_cluster, print_json, print_lines, talk
 from rltui.cluster.prompts import TerminalPrompter
-from rltui.cluster.slurm.nodelist import fold
 from rltui.cluster.slurm.times import write_duration
 from rltui.errors import UsageError
 from rltui.service.bad_nodes import words
@@ -53,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         print_json({"schema": 1, "cluster": profile.name, "facts": facts, "groups": groups, "bad_nodes": found.bad})
     else:
         bad = ["", *_bad(found.bad)] if found.bad else []
-        print_lines([_summary(profile.name, groups), "", *_partitions(shown, groups), "", *_nodes(groups), *bad])
+        print_lines([_summary(profile.name, groups), "", *_partitions(shown, groups), "", *node_table(groups), *bad])
     return 0
 
 
@@ -103,13 +102,14 @@ def _partition(one: PartitionFacts, groups: Sequence[NodeGroup]) -> tuple[str, .
     )
 
 
-def _nodes(groups: Sequence[NodeGroup]) -> Iterable[str]:
+def node_table(groups: Sequence[NodeGroup]) -> Iterable[str]:
+    """Nodes that are alike in a line: how many of their GPUs are free, and why they are out of service."""
     header = ("NODES", "", "STATE", "FREE", "GPU", "WHY")
     return columns(header, [_row(group) for group in groups], frozenset({1, 3}))
 
 
 def _row(group: NodeGroup) -> tuple[str, ...]:
-    names = fold(group.nodes)
+    names = group.names
     free = "?" if group.gpus_free is None else str(group.gpus_free)
     return (
         names if len(names) <= NODES_WIDTH else names[: NODES_WIDTH - 1] + "…",

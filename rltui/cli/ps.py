@@ -10,10 +10,13 @@ from rltui.cli.output import add_json, add_only_cluster, add_watch, columns, pri
 from rltui.service.adopt import jobs_of
 from rltui.service.all_clusters import open_clusters
 from rltui.service.failure_cache import with_failures
+from rltui.service.run_columns import COLUMNS, GPUS, read_columns
 from rltui.service.run_filter import WORDS, picked
+from rltui.service.run_folds import Fold, folded
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from rltui.service.cockpit import OpenJob
     from rltui.watch.snapshots import RunSummary
@@ -21,13 +24,18 @@ if TYPE_CHECKING:
 LONGEST_TEXT = 100
 """Characters of the last column, also where no terminal cuts the line; ``--json`` and ``why`` have all of it."""
 JOBS_HEADER = ("JOB", "CLUSTER", "STATE", "NODES", "PARTITION", "AGE", "NAME")
-HEADER = ("RUN", "STATE", "N×G", "STEP", "REWARD", "TOK/S", "AGE", "")
+BESIDE = {"state": "STATE", "about": ""}
+"""Columns that the cockpit always has and does not let choose → their heads."""
+USUAL = ("state", "shape", "step", "reward", "tok/s", "age", "about")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("--live", action="store_true", help="only runs that have not ended")
     parser.add_argument("--where", metavar="FILTER", help=f"those that fit, as behind / in the cockpit: {WORDS}")
+    known = ", ".join((*BESIDE, *COLUMNS)).replace("%", "%%")
+    parser.add_argument("--columns", metavar="A,B", help=f"these, in this order: {known}")
+    parser.add_argument("--unfold", action="store_true", help="a line for each run of a sweep or an array of jobs, too")
     parser.add_argument("--jobs", action="store_true", help="Slurm jobs of yours that are no runs, to adopt")
     add_only_cluster(parser)
     add_json(parser)
@@ -38,7 +46,9 @@ def run(options: argparse.Namespace) -> int:
     """List the runs of all clusters, newest first; exits with 3 where the only cluster asked for is away."""
     if options.jobs:
         return _jobs(options)
+    shown = read_columns(options.columns, tuple(BESIDE)) if options.columns is not None else ()
     with open_clusters(options.cluster) as clusters:
+        clusters.want_gpus(GPUS in shown)
         snapshot = clusters.runs()
         runs = [run for run in snapshot.runs if run.is_live or run.state == "unknown" or not options.live]
         runs = with_failures(clusters.with_numbers(runs), clusters.context)
@@ -48,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         problems = {"problem": snapshot.problem, "scheduler_problem": snapshot.scheduler_problem}
         print_json({"schema": 1, "runs": runs, **problems})
     elif runs:
-        _print(runs)
+        _print(runs, shown, unfold=options.unfold)
     elif options.where is not None:
         talk("No run fits.")
     elif not snapshot.problem:
@@ -82,25 +92,31 @@ def _job_row(one: OpenJob) -> tuple[str, ...]:
     return (job.job_id, one.cluster, job.state, nodes, job.partition, age, shortened(job.name))
 
 
-def _print(runs: list[RunSummary]) -> None:
+def _print(runs: Sequence[RunSummary], chosen: Sequence[str] = (), *, unfold: bool = False) -> None:
     several = {run.cluster for run in runs} != {"local"}
-    header = (*HEADER[:1], "CLUSTER", *HEADER[1:]) if several else HEADER
-    right = frozenset({index + several for index in (3, 4, 5, 6)})
-    print_lines(columns(header, [_row(run, several) for run in runs], right))
+    shown = chosen or (*(("cluster",) if several else ()), *USUAL)
+    header = ("RUN", *(BESIDE[word] if word in BESIDE else COLUMNS[word].title for word in shown))
+    lines = list(runs) if unfold else folded(runs)
+    rows = [_fold_row(one, shown) if isinstance(one, Fold) else _row(one, shown) for one in lines]
+    right = frozenset(place for place, word in enumerate(shown, 1) if word in COLUMNS and COLUMNS[word].right)
+    print_lines(columns(header, rows, right))
+    if len(lines) < len(runs):
+        talk("Runs of a sweep or an array of jobs are one line: --unfold shows each.")
 
 
-def _row(run: RunSummary, several: bool) -> tuple[str, ...]:
-    return (
-        run.run_id,
-        *((run.cluster,) if several else ()),
-        words.state(run),
-        f"{run.nodes}×{run.gpus_per_node}",
-        words.step(run),
-        words.number(run.reward),
-        words.rate(run.tokens_per_second),
-        words.age(run.created_at),
-        shortened(words.about(run)),
-    )
+def _row(run: RunSummary, shown: Sequence[str]) -> tuple[str, ...]:
+    return (run.run_id, *(shortened(words.cell(word, run)) for word in shown))
+
+
+def _fold_row(fold: Fold, shown: Sequence[str]) -> tuple[str, ...]:
+    """What all have in common, and how many are in each state: in the last column, or behind the name without one."""
+    same = {"cluster", "algo", "shape", "nodes"}
+    cells = [words.cell(word, fold.runs[0]) if word in same else "" for word in shown]
+    name = f"{fold.name} ×{len(fold.runs)}"
+    if "about" not in shown:
+        return (f"{name} ({fold.words})", *cells)
+    cells[shown.index("about")] = f"({fold.words})"
+    return (name, *cells)
 
 
 def shortened(text: str) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable  # noqa: TC003 (the table is typed by it when it is made)
 from typing import TYPE_CHECKING
 
+from rltui.service.run_columns import COLUMNS, MISSING
 from rltui.watch.pending import pending_words, waiting_job
 from rltui.watch.silence import no_step_words
 
@@ -48,6 +50,44 @@ def age(since: float) -> str:
     if minutes >= 60 * 48:
         return f"{minutes // 1440}d"
     return f"{minutes // 60}h{minutes % 60:02d}" if minutes >= 60 else f"{minutes}min"
+
+
+def moment(at: float) -> str:
+    """``2026-11-23 06:28`` by the clock here, or a dash."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) if at > 0 else MISSING
+
+
+def trend(run: RunSummary) -> str:
+    """The first and the last of the latest rates, or a dash."""
+    rates = run.tokens_per_second_history
+    return f"{rate(rates[0])}→{rate(rates[-1])}" if rates else MISSING
+
+
+CELLS: dict[str, Callable[[RunSummary], str]] = {
+    "state": state,
+    "shape": lambda run: f"{run.nodes}×{run.gpus_per_node}",
+    "step": step,
+    "tok/s": lambda run: rate(run.tokens_per_second),
+    "trend": trend,
+    "reward": lambda run: number(run.reward),
+    "age": lambda run: age(run.created_at),
+    "started": lambda run: moment(run.created_at),
+    "ended": lambda run: moment(run.end.at) if run.end is not None else MISSING,
+}
+"""The word of a column of the list of runs → what the shell writes in it, where that is its own."""
+
+
+def cell(word: str, run: RunSummary) -> str:
+    """What stands in a column of the list of runs.
+
+    Args:
+        word: Of ``rltui.service.run_columns``, or ``state`` or ``about``.
+        run: The run.
+    """
+    if word == "about":
+        return about(run)
+    text = COLUMNS[word].text if word in COLUMNS else None
+    return text(run, time.time()) if text is not None else CELLS[word](run)
 
 
 def about(run: RunSummary) -> str:

@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING
 from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.slurm.errors import SlurmUnansweredError
-from rltui.cluster.slurm.nodes import read_nodes, read_partitions
+from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes, read_partitions
 from rltui.cluster.slurm.runner import SlurmRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rltui.cluster.relay_client import RelayClient
-
-
-NODES_BYTES = 16 << 20
-"""For the answer on all nodes: a node is a thousand bytes, and there are clusters of ten thousand."""
 
 
 def gather_facts(relay: RelayClient, clock: Callable[[], float] = time.time) -> ClusterFacts:
@@ -33,7 +29,7 @@ def gather_facts(relay: RelayClient, clock: Callable[[], float] = time.time) -> 
     """
     runner = SlurmRunner(relay, clock)
     partitions = read_partitions(runner.ask(["scontrol", "--all", "--oneliner", "show", "partition"]))
-    nodes = read_nodes(runner.ask(["scontrol", "--all", "--detail", "--oneliner", "show", "node"], limit=NODES_BYTES))
+    nodes = read_nodes(runner.ask(NODES_ARGV, limit=NODES_BYTES))
     return ClusterFacts(partitions=partitions, nodes=nodes, accounts=_accounts(runner), taken_at=clock())
 
 

@@ -108,7 +108,7 @@ class LocalQueue:
         for name in sorted(os.listdir(self.root)):
             if not name.endswith(".json") or name.startswith("."):
                 continue
-            ticket = _parse(rundir.read_json(os.path.join(self.root, name)))
+            ticket = parse_ticket(rundir.read_json(os.path.join(self.root, name)))
             if ticket is not None and processes.alive(ticket.pid, ticket.start_time):
                 live.append(ticket)
             else:
@@ -131,7 +131,8 @@ class LocalQueue:
             os.close(descriptor)
 
 
-def _parse(value: Optional[Dict[str, Any]]) -> Optional[Ticket]:
+def parse_ticket(value: Optional[Dict[str, Any]]) -> Optional[Ticket]:
+    """The ticket in an object of its file; None where it is none."""
     try:
         ticket = Ticket(**(value or {}))
     except TypeError:

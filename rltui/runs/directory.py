@@ -77,8 +77,18 @@ def make_run(client: RelayClient, run_root: str, run_id: str) -> None:
     _make_folders(client, [f"{path}/{rundir.ATTEMPTS}", f"{path}/{rundir.CHECKPOINTS}", f"{path}/wandb"])
 
 
-def write_run(client: RelayClient, run_root: str, run_id: str, layout: Layout | ScriptJob, cluster: str) -> None:
+def write_run(
+    client: RelayClient, run_root: str, run_id: str, layout: Layout | ScriptJob, cluster: str, sweep: str = ""
+) -> None:
     """Write the run's ``run.json``: what it is, for ever.
+
+    Args:
+        client: The relay of the cluster.
+        run_root: Folder of the runs.
+        run_id: The run.
+        layout: What it does.
+        cluster: The profile that it was launched with.
+        sweep: What all runs of its sweep have in common; empty: it is of none.
 
     Raises:
         RltuiError: The run root cannot be written.
@@ -95,6 +105,7 @@ def write_run(client: RelayClient, run_root: str, run_id: str, layout: Layout | 
         "gpus_per_node": layout.hardware.gpus_per_node,
         "gpu": layout.hardware.gpu,
         "wandb_run_id": secrets.token_hex(4),
+        **({"sweep": sweep} if sweep else {}),
     }
     client.put(f"{run_root}/{run_id}/{rundir.RUN}", json.dumps(record).encode())
 

@@ -120,6 +120,7 @@ class AllClusters:
         self._prompter = prompter
         self._readers: dict[str, ClusterReader] = {}
         self._opening = threading.Lock()
+        self._with_gpus = False
 
     def reader(self, name: str) -> ClusterReader:
         """The reader of one cluster, opened now if it was not.
@@ -130,7 +131,15 @@ class AllClusters:
         with self._opening:
             if name not in self._readers:
                 self._readers[name] = ClusterReader(Context(name, self._prompter))
+                self._readers[name].context.with_gpus = self._with_gpus
             return self._readers[name]
+
+    def want_gpus(self, on: bool) -> None:
+        """Let the rows of live runs tell how busy their GPUs are from now on, or no more."""
+        with self._opening:
+            self._with_gpus = on
+            for reader in self._readers.values():
+                reader.context.with_gpus = on
 
     def has_answered(self, name: str) -> bool:
         """Whether a cluster answered when its runs were last read; asks nobody."""

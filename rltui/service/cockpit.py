@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rltui.check.findings import Finding
     from rltui.cluster.prompts import Prompter
     from rltui.diagnose.verdicts import Safety
+    from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.herald import Event
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
@@ -173,6 +174,9 @@ class Cockpit(Protocol):
     def runs(self) -> RunsSnapshot:
         """All runs of all clusters, newest first; never raises for a cluster that is away."""
 
+    def want_gpus(self, *, on: bool) -> None:
+        """Whether rows of live runs are to tell how busy their GPUs are, which has to be read; asks nobody itself."""
+
     def watch(self, run_id: str, log: str = "") -> RunSnapshot:
         """A fresh picture of one run; reads only what is new since the last call.
 
@@ -232,6 +236,17 @@ class Cockpit(Protocol):
 
         Raises:
             RltuiError: No cluster could be asked.
+        """
+
+    def queue(self, cluster: str, *, again: bool = False) -> ClusterQueue:
+        """Everybody's jobs on a cluster; asks it no more often than its scheduler may be asked.
+
+        Args:
+            cluster: Which.
+            again: Somebody does not want to wait for the next look.
+
+        Raises:
+            UsageError: There is no such cluster.
         """
 
     def adopt(self, cluster: str, job_id: str) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.prompts import Prompter
+    from rltui.service.cluster_queue import QueueReader
     from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 
@@ -68,6 +69,9 @@ class Context:
         """The runs as last seen, on this machine's disk."""
         self.jobs = JobWords(self.cluster, self.rows)
         self.adopted = CatchUp(self.cluster)
+        self.with_gpus = False
+        """Whether the rows of live runs are to tell how busy their GPUs are."""
+        self._queue: QueueReader | None = None
         self._reader: RunsReader | None = None
 
     @property
@@ -81,6 +85,15 @@ class Context:
             self._reader = RunsReader(self.cluster.client, self.cluster.run_root)
         return self._reader
 
+    @property
+    def queue(self) -> QueueReader:
+        """The reader of everybody's jobs there; it asks nobody before it is looked at."""
+        if self._queue is None:
+            from rltui.service.cluster_queue import QueueReader
+
+            self._queue = QueueReader(self.cluster)
+        return self._queue
+
     def runs(self) -> RunsSnapshot:
         """All runs, newest first, after looking after unfinished submissions.
 
@@ -90,6 +103,7 @@ class Context:
             ClusterError: The cluster was away from the start.
         """
         unsettled = self.recoverer.recover()
+        self.reader.with_gpus = self.with_gpus
         snapshot = self._swept(self.adopted.caught_up(self.reader))
         snapshot = structs.replace(snapshot, runs=tuple(self._claimed(run) for run in snapshot.runs))
         if not snapshot.problem:

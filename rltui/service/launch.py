@@ -174,6 +174,7 @@ def launch(
     chain: int = 1,
     unchecked: bool = False,
     after_job: str = "",
+    sweep: str = "",
     tell: Callable[[Finding], None] | None = None,
 ) -> Launched:
     """Check ``source``, make a run of it and submit its first attempt.
@@ -186,6 +187,7 @@ def launch(
             trainer of each goes on from the newest checkpoint, and those that find nothing to do end at once.
         unchecked: Do not ask the cluster first whether it could run this, nor heed what its profile says.
         after_job: Id of a Slurm job that must have ended, however, before this one starts.
+        sweep: What all runs of its sweep have in common.
         tell: Is told, before anything is submitted, of nodes that are remembered as bad and may be used.
 
     Raises:
@@ -214,19 +216,19 @@ def launch(
 
         for finding in offers(context, layout):
             tell(finding)
-    first = link = _first_attempt(context, layout, after_job)
+    first = link = _first_attempt(context, layout, after_job, sweep)
     for number in range(2, chain + 1):
         link = submit_attempt(context, first.run_id, number, layout, after_job=link.job_id)
     return first
 
 
-def _first_attempt(context: Context, layout: Layout, after_job: str, tries: int = 5) -> Launched:
+def _first_attempt(context: Context, layout: Layout, after_job: str, sweep: str, tries: int = 5) -> Launched:
     try:
-        return submit_attempt(context, new_run_id(layout.name), 1, layout, after_job=after_job)
+        return submit_attempt(context, new_run_id(layout.name), 1, layout, after_job=after_job, sweep=sweep)
     except ClaimedError:  # the id's four digits were drawn before; nothing of this draw is anywhere
         if tries <= 1:
             raise
-    return _first_attempt(context, layout, after_job, tries - 1)
+    return _first_attempt(context, layout, after_job, sweep, tries - 1)
 
 
 def require_modules(layout: Layout) -> None:

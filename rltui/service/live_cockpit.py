@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rltui.cluster.prompts import Prompter
+    from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.context import Context
     from rltui.service.herald import Event
@@ -59,6 +60,10 @@ class LiveCockpit:
             self._last = structs.replace(snapshot, runs=self._failures.fill(snapshot.runs), problem=problem)
             self._rows = {run.run_id: run for run in self._last.runs}
         return self._last
+
+    def want_gpus(self, *, on: bool) -> None:
+        """Let rows of live runs tell how busy their GPUs are, or no more."""
+        self._clusters.want_gpus(on)
 
     def watch(self, run_id: str, log: str = "") -> RunSnapshot:
         """A fresh picture of one run."""
@@ -136,6 +141,10 @@ class LiveCockpit:
         if problems and not found:
             raise ClusterError("; ".join(problems))
         return tuple(found)
+
+    def queue(self, cluster: str, *, again: bool = False) -> ClusterQueue:
+        """Everybody's jobs on a cluster."""
+        return self._clusters.context(cluster).queue.look(again=again)
 
     def adopt(self, cluster: str, job_id: str) -> str:
         """Make a run of a job."""

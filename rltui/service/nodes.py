@@ -14,6 +14,7 @@ from rltui.cluster.profiles import load_profiles
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.slurm.errors import SlurmUnansweredError
+from rltui.cluster.slurm.nodelist import fold
 from rltui.errors import ClusterError, UsageError
 from rltui.service.bad_nodes import forget, remembered, report, words
 
@@ -41,6 +42,11 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     is_usable: bool
     reason: str
     partitions: tuple[str, ...]
+
+    @property
+    def names(self) -> str:
+        """Their names as Slurm folds them."""
+        return fold(self.nodes)
 
 
 class ClusterNodes(Struct, frozen=True, kw_only=True):

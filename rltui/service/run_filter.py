@@ -6,13 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 from rltui.errors import UsageError
+from rltui.service.saved_filters import expanded, saved_filters, unknown_filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rltui.watch.snapshots import RunSummary
 
-WORDS = "words, state:failed, algo:grpo, cluster:hpc, name:x, why:oom, since:2h, before:30d"
+WORDS = "words, state:failed, algo:grpo, cluster:hpc, name:x, why:oom, since:2h, before:30d, @saved"
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -62,12 +63,16 @@ def picked(runs: Sequence[RunSummary], query: str, now: float) -> list[RunSummar
     """Runs that fit a filter which is meant as it stands.
 
     Raises:
-        UsageError: It has no word, or a time in it is none: it would pick more than was meant.
+        UsageError: It has no word, or names a time or a saved filter that is none: it would pick more than was meant.
     """
+    saved = saved_filters()
+    query = expanded(query, saved)
     words = query.lower().split()
     if not words:
         raise UsageError("--where has no word: it would pick every run.", f"It takes {WORDS}.")
     for word in words:
+        if word.startswith("@"):
+            raise unknown_filter(word[1:], saved)
         name, _, value = word.partition(":")
         if name in ("since", "before") and span_s(value) is None:
             raise UsageError(f"--where {word[:60]}: that is no time.", "Write 90m, 2h, 3d or 1w.")

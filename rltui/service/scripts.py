@@ -131,7 +131,13 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
 
 
 def launch_script(
-    context: Context, prepared: Prepared, *, anyway: bool = False, unchecked: bool = False, after_job: str = ""
+    context: Context,
+    prepared: Prepared,
+    *,
+    anyway: bool = False,
+    unchecked: bool = False,
+    after_job: str = "",
+    sweep: str = "",
 ) -> Launched:
     """Make a run of the script and submit its first attempt.
 
@@ -141,6 +147,7 @@ def launch_script(
         anyway: Launch it although its roles need more than it gets.
         unchecked: Do not ask the cluster first whether it could run it.
         after_job: Id of a Slurm job that must have ended, however, before this one starts.
+        sweep: What all runs of its sweep have in common.
 
     Raises:
         RltuiError: It cannot work as asked, the run directory cannot be written, or the submission failed.
@@ -150,17 +157,17 @@ def launch_script(
         raise RltuiError(f"Not launched: {prepared.problems[0]}", hint)
     if not unchecked:
         ask_cluster(context, prepared.job)
-    return _first_attempt(context, prepared, after_job)
+    return _first_attempt(context, prepared, after_job, sweep)
 
 
-def _first_attempt(context: Context, prepared: Prepared, after_job: str, tries: int = 5) -> Launched:
+def _first_attempt(context: Context, prepared: Prepared, after_job: str, sweep: str, tries: int = 5) -> Launched:
     run_id = new_run_id(prepared.job.name)
     try:
-        return submit_attempt(context, run_id, 1, prepared.job, text=prepared.text, after_job=after_job)
+        return submit_attempt(context, run_id, 1, prepared.job, text=prepared.text, after_job=after_job, sweep=sweep)
     except ClaimedError:  # the id's four digits were drawn before
         if tries <= 1:
             raise
-    return _first_attempt(context, prepared, after_job, tries - 1)
+    return _first_attempt(context, prepared, after_job, sweep, tries - 1)
 
 
 def launch_words(context: Context, source: str, words: Sequence[str]) -> Launched:

@@ -57,6 +57,7 @@ def submit_attempt(
     action: str = "submit",
     after_job: str = "",
     before: str = "",
+    sweep: str = "",
 ) -> Launched:
     """Make attempt ``number`` of ``run_id`` (attempt 1 makes the run) and hand it to the scheduler, once.
 
@@ -69,20 +70,20 @@ def submit_attempt(
         action: What the journal calls it.
         after_job: Id of a job that must have ended before.
         before: Directory of the attempt that it goes on from, whose own code it takes where that is not at hand.
+        sweep: What all runs of the run's sweep have in common.
 
     Raises:
         ClaimedError: Another rltui made that attempt a moment ago.
         SubmitUnknownError: The answer was lost; ``recover`` finds out.
         RltuiError: The journal or the run root cannot be written, or the scheduler refused: nothing was submitted.
     """
-    cluster = context.cluster
-    code = stage_code(cluster.client, cluster.run_root, take_snapshot())
-    attempt = plan_attempt(cluster.run_root, run_id, number, code)
+    cluster, root = context.cluster, context.cluster.run_root
+    attempt = plan_attempt(root, run_id, number, stage_code(cluster.client, root, take_snapshot()))
     files = attempt_files(cluster, work, attempt, after_job, text, before)
     about = _about(cluster.name, attempt)
     context.journal.write(action, "intent", **about, sha256=_digest(files))
     try:
-        _make(cluster, attempt, work, files)
+        _make(cluster, attempt, work, files, sweep)
     except RltuiError as error:
         _failed(context, action, attempt, error)
         raise
@@ -103,7 +104,7 @@ def submit_attempt(
         attempt=number,
         job_id=job_id,
         cluster=cluster.name,
-        path=f"{cluster.run_root}/{run_id}",
+        path=f"{root}/{run_id}",
         partition=work.slurm.partition or cluster.profile.partition,
     )
 
@@ -149,13 +150,15 @@ def _own_code_of(client: RelayClient, attempt: str) -> bytes:
     return client.read(f"{attempt}/{rundir.OWN_CODE}", 0, MOST_BYTES).data
 
 
-def _make(cluster: Cluster, attempt: Attempt, work: Layout | ScriptJob, files: dict[str, bytes]) -> None:
+def _make(
+    cluster: Cluster, attempt: Attempt, work: Layout | ScriptJob, files: dict[str, bytes], sweep: str = ""
+) -> None:
     client, root = cluster.client, cluster.run_root
     if attempt.number == 1:
         make_run(client, root, attempt.run_id)
     make_attempt(client, attempt, files)
     if attempt.number == 1:
-        write_run(client, root, attempt.run_id, work, cluster.name)
+        write_run(client, root, attempt.run_id, work, cluster.name, sweep)
 
 
 def _failed(context: Context, action: str, attempt: Attempt, error: RltuiError) -> None:

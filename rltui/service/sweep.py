@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from rltui.check.run import check_file
 from rltui.errors import RltuiError, UsageError
 from rltui.layout.presets import resolve
+from rltui.runs.directory import new_run_id
 from rltui.service.launch import RefusedError, advised, launch, launchable
 from rltui.service.scripts import launch_script, prepare, run_name
 
@@ -84,18 +85,19 @@ def sweep_layout(
     Raises:
         RltuiError: One of the layouts is not sound; nothing has been submitted.
     """
-    made = []
+    made, sweep = [], ""
     for point in points:
         words = [*overrides, *point.settings]
         report = check_file(resolve(source), words)
         if report.loaded is not None:
+            sweep = sweep or new_run_id(report.loaded.layout.name)
             words.append(f"name={_name(report.loaded.layout.name, point)}")
             report = launchable(check_file(resolve(source), words))
         if not unchecked:
             report = advised(report, context.cluster.profile)
         if not report.ok:
             raise _refused(point, RefusedError(report))
-        made.append(_launches(partial(launch, context, source, words, unchecked=unchecked)))
+        made.append(_launches(partial(launch, context, source, words, unchecked=unchecked, sweep=sweep)))
     return made
 
 
@@ -107,7 +109,7 @@ def sweep_script(
     Raises:
         RltuiError: One of them cannot work as asked; nothing has been submitted.
     """
-    made = []
+    made, sweep = [], ""
     for point in points:
         job = tuple(word for word in point.settings if word.startswith(("slurm.", "hardware.")))
         words = tuple(word for word in point.settings if word not in job)
@@ -120,8 +122,10 @@ def sweep_script(
             )
         if ready.problems and not wishes.anyway:
             raise _refused(point, RltuiError(f"Not launched: {ready.problems[0]}"))
+        sweep = sweep or new_run_id(ready.job.name)
         ready = structs.replace(ready, job=structs.replace(ready.job, name=_name(ready.job.name, point)))
-        made.append(_launches(partial(launch_script, context, ready, anyway=wishes.anyway, unchecked=unchecked)))
+        one = partial(launch_script, context, ready, anyway=wishes.anyway, unchecked=unchecked, sweep=sweep)
+        made.append(_launches(one))
     return made
 
 

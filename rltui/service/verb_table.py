@@ -96,6 +96,7 @@ VERBS = (
         takes="cluster",
         changing=("--forget",),
     ),
+    Verb("queue", "queue", "the queue of a cluster: who holds what, your places, which GPUs are free", takes="cluster"),
     Verb("render", "render", "print the Slurm job script that a launch would submit", takes="preset"),
     Verb("layouts", "layouts", "list the presets"),
     Verb("diff", "diff", "say in which keys two layouts differ", takes="preset"),

@@ -175,6 +175,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     @on(messages.LogPartFetched)
     @on(messages.LogSearched)
     @on(messages.JobsFetched)
+    @on(messages.QueueFetched)
     @on(messages.ShellHeard)
     def route(self, message: CockpitMessage) -> None:
         """Hand a message to every screen; each takes what concerns it."""
@@ -268,7 +269,9 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     def obey(self, text: str) -> None:
         """Do what was typed behind ``:``."""
-        verbs.obey(self, text)
+        # what a dialog answers goes to whoever opened it, and the prompt, in whose name this is, is gone by then
+        with self._context():
+            verbs.obey(self, text)
 
     def complete(self, text: str) -> str:
         """Complete what is typed behind ``:``."""

@@ -31,9 +31,12 @@ OWN: dict[str, str] = {
     "logs": "run",
     "events": "run",
     "history": "run",
+    "filter": "filter",
+    "columns": "",
     "ps": "",
     "clusters": "",
     "jobs": "",
+    "queue": "cluster",
     "adopt": "",
     "connect": "cluster",
     "keys": "",
@@ -49,6 +52,9 @@ SHELL = {verb.name: verb for verb in verb_table.VERBS}
 
 VERBS: dict[str, str] = {**{name: verb.takes for name, verb in SHELL.items()}, **OWN}
 """Every verb → what its argument names."""
+
+WORDS_OF = {"filter": 2}
+"""Verbs that take more than one word: ``filter save NAME``."""
 
 NEEDS_ARGUMENT = ("open", "attach", "theme", "connect")
 
@@ -85,10 +91,14 @@ def parse(text: str) -> Command:
     verb = first if first in VERBS else fitting[0] if len(fitting) == 1 else ""
     if not verb:
         return Command(problem=f"no command {first!r}{_near(first)}")
-    if verb in OWN and len(words) <= bool(OWN[verb]) and not any(word.startswith("-") for word in words):
+    if (
+        verb in OWN
+        and len(words) <= WORDS_OF.get(verb, bool(OWN[verb]))
+        and not any(word.startswith("-") for word in words)
+    ):
         if not words and verb in NEEDS_ARGUMENT:
             return Command(problem=f"{verb} what? Name a {OWN[verb]}")
-        return Command(verb, "".join(words))
+        return Command(verb, " ".join(words))
     if verb not in SHELL:
         return Command(problem=f"{verb} takes {'one ' + OWN[verb] if OWN[verb] else 'nothing'}")
     if SHELL[verb].use == "terminal":

@@ -1,9 +1,9 @@
 """The only file of the cockpit that calls services: every call runs in a thread, every answer is a message.
 
 Threads that call at the same time: one for the list of runs, one for the watched run, one for reviews and previews,
-one for what reads logs and one for what searches them, one for actions, one a verb of the shell that only reads, one
-for a cluster that needs somebody, one that tells people. A newer question replaces one that waits; actions are all
-done, in order.
+one for what reads logs, one for what searches them, one for queues of clusters, one for actions, one a verb of the
+shell that only reads, one for a cluster that needs somebody, one that tells people. A newer question replaces one that
+waits; actions are all done, in order.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Controller:
         self._run = Poller("rltui-run", self._read_run, needs_target=True)
         self._questions = Lane("rltui-questions", newest_only=True)
         self._readings = Lane("rltui-readings", newest_only=True)
+        self._queues = Lane("rltui-queues", newest_only=True)
         self._searches = Lane("rltui-searches", newest_only=True)
         self._searched: LogQuery | None = None
         self._actions = Lane("rltui-actions", newest_only=False)
@@ -107,6 +108,10 @@ class Controller:
         """Read everything again at once."""
         self._runs.hurry()
         self._run.hurry()
+
+    def want_gpus(self, on: bool) -> None:
+        """Let the list tell how busy GPUs are from now on, or no more; asks nobody itself."""
+        self._cockpit.want_gpus(on=on)
 
     @property
     def acting(self) -> bool:
@@ -197,6 +202,15 @@ class Controller:
     def ask_jobs(self) -> None:
         """Ask for the jobs that are no runs: :class:`~rltui.tui.messages.JobsFetched`."""
         self._ask(messages.LIST_JOBS, lambda: messages.JobsFetched(self._cockpit.open_jobs()))
+
+    def ask_queue(self, cluster: str, again: bool = False) -> None:
+        """Look at the queue of a cluster, if a look is due: :class:`~rltui.tui.messages.QueueFetched`."""
+        self._queues.ask(
+            lambda: self._answer(
+                f"look at the queue of {cluster}",
+                lambda: messages.QueueFetched(self._cockpit.queue(cluster, again=again)),
+            )
+        )
 
     def adopt(self, cluster: str, job_id: str) -> None:
         """Make a run of a job: :class:`~rltui.tui.messages.Adopted`."""

@@ -41,6 +41,8 @@ class KeyContext(NamedTuple):
     can_edit: bool = False
     has_job: bool = False
     """Whether a job that is no run is under the cursor."""
+    on_fold: bool = False
+    """Whether several runs stand as one line under the cursor."""
     marking: bool = False
     """Whether lines of the list can be marked."""
 
@@ -135,7 +137,13 @@ class KeyTable:
 
 def needs_run(context: KeyContext) -> str:
     """Off where no run is selected."""
-    return "" if context.run_state else "no run is selected"
+    several = "several runs stand here: enter shows each, space marks all of them"
+    return "" if context.run_state else several if context.on_fold else "no run is selected"
+
+
+def needs_line(context: KeyContext) -> str:
+    """Off where the list has nothing under the cursor."""
+    return "" if context.on_fold else needs_run(context)
 
 
 def needs_marks(context: KeyContext) -> str:

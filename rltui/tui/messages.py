@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from textual.message import Message
 
 if TYPE_CHECKING:
+    from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.doors import PendingQuestion
     from rltui.service.herald import Event
@@ -230,6 +231,14 @@ class JobsFetched(CockpitMessage):
     def __init__(self, jobs: tuple[OpenJob, ...]) -> None:
         super().__init__()
         self.jobs = jobs
+
+
+class QueueFetched(CockpitMessage):
+    """Everybody's jobs on a cluster."""
+
+    def __init__(self, queue: ClusterQueue) -> None:
+        super().__init__()
+        self.queue = queue
 
 
 class Adopted(CockpitMessage):

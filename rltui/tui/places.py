@@ -15,6 +15,7 @@ PLACES: dict[str, str] = {
     "why": "WhyScreen",
     "clusters": "ClustersScreen",
     "jobs": "JobsScreen",
+    "queue": "QueueScreen",
     "help": "HelpScreen",
     "output": "OutputScreen",
 }

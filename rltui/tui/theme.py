@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from textual.theme import Theme
 
-from rltui.errors import RltuiError
-from rltui.paths import ensure_private, state_dir
+from rltui.service.kept import keep, kept_text
 
 DARK = "rltui-dark"
 LIGHT = "rltui-light"
@@ -110,16 +109,9 @@ NAMES = {"dark": DARK, "light": LIGHT, "mono": MONO}
 
 def remembered() -> str:
     """The theme that was chosen last; the dark one where none was, or where the file cannot be read."""
-    try:
-        return NAMES.get((state_dir() / KEPT_IN).read_text(encoding="utf-8").strip(), DARK)
-    except (OSError, UnicodeDecodeError):
-        return DARK
+    return NAMES.get(kept_text(KEPT_IN), DARK)
 
 
 def remember(word: str) -> str:
     """Keep the word of a theme for the next start; what comes back is why it could not be kept."""
-    try:
-        (ensure_private(state_dir()) / KEPT_IN).write_text(word, encoding="utf-8")
-    except (OSError, RltuiError) as error:
-        return f"the theme is not kept: {error}"
-    return ""
+    return keep(KEPT_IN, word)

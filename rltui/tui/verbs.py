@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.service.saved_filters import ORDERS, saved_filters
 from rltui.tui import commands, keys, theme
 from rltui.tui.messages import Ask
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import ACT
+from rltui.tui.screens.runs_keys import SavedFilters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +23,7 @@ def complete(app: Host, text: str) -> str:
     """Complete a command with the runs, clusters, presets and themes there are."""
     clusters = [cluster.name for cluster in app.pictures.clusters]
     choices = {"run": app.pictures.ids, "cluster": clusters, "theme": list(theme.NAMES), "preset": _presets()}
+    choices["filter"] = _filters()
     return commands.complete(text, choices)
 
 
@@ -28,6 +31,12 @@ def _presets() -> list[str]:
     from rltui.layout.presets import preset_files
 
     return [name for name, _ in preset_files()]
+
+
+def _filters() -> list[str]:
+    """What can stand behind ``filter``: a saved one, and what can be done with one."""
+    names = list(saved_filters())
+    return [*names, *(f"{order} {name}" for order in ORDERS for name in names), "save "]
 
 
 def obey(app: Host, text: str) -> None:
@@ -55,6 +64,26 @@ def _theme(app: Host, name: str) -> None:
         return
     app.theme = theme.NAMES[name]
     app.say(theme.remember(name), "warning")
+
+
+def _queue(app: Host, name: str) -> None:
+    if name in [cluster.name for cluster in app.pictures.clusters]:
+        app.open("queue", name)
+    else:
+        app.say(f"there is no cluster {name!r}: :clusters lists them", "warning")
+
+
+def _filter(app: Host, text: str) -> None:
+    """Call a saved filter, save what the list shows, or forget one."""
+    order, _, name = text.rpartition(" ")
+    app.go_home()
+    part = app.top.part(SavedFilters)
+    if order not in ("", *ORDERS):
+        app.say(f"filter {order!r}: it is :filter NAME, :filter save NAME or :filter drop NAME", "warning")
+    elif order:
+        part.change(order, name)
+    else:
+        part.call(name)
 
 
 def _connect(app: Host, name: str) -> None:
@@ -116,6 +145,8 @@ _DIRECT: dict[str, Callable[[Host, str], None]] = {
     "why": _why,
     "theme": _theme,
     "connect": _connect,
+    "filter": _filter,
+    "queue": _queue,
     "clusters": lambda app, _: app.open("clusters"),
     "jobs": lambda app, _: app.open("jobs"),
     "adopt": lambda app, _: app.open("jobs"),

@@ -59,7 +59,7 @@ def pending_short(job: JobSnapshot, now: float) -> str:
     """As ``pending_words`` in few characters: ``#31 ~2h10 Priority``, with the scheduler's own word."""
     words = [f"#{job.queue_position}"] if job.queue_position is not None else []
     if job.expected_start_at > now:
-        words.append(f"~{_span(job.expected_start_at - now)}")
+        words.append(f"~{span_words(job.expected_start_at - now)}")
     return " ".join([*words, job.reason] if job.reason else words)
 
 
@@ -67,10 +67,11 @@ def start_words(seconds: float) -> str:
     """``starts in ~2h10``; a time that has passed is a guess that did not come true."""
     if seconds < 60:
         return "should start now"
-    return f"starts in ~{_span(seconds)}"
+    return f"starts in ~{span_words(seconds)}"
 
 
-def _span(seconds: float) -> str:
+def span_words(seconds: float) -> str:
+    """``12 min``, ``2h10``, ``3 days``."""
     minutes = int(seconds) // 60
     if minutes < 60:
         return f"{minutes} min"

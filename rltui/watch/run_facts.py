@@ -46,6 +46,7 @@ class RunRecord(Struct, frozen=True):
     nodes: int = 0
     gpus_per_node: int = 0
     gpu: str = ""
+    sweep: str = ""
 
 
 class Supervisor(Struct, frozen=True):
@@ -141,6 +142,8 @@ class AttemptFacts(Struct, frozen=True, kw_only=True):
     """When it got its slots."""
     nodes: int = 0
     """0 where its files do not say."""
+    hosts: tuple[str, ...] = ()
+    """Its nodes by name, as far as its files say."""
     gpus_per_node: int = 0
     """0 on CPUs."""
     is_script: bool = False
@@ -204,11 +207,12 @@ def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
     stage = decode(files.get(rundir.STAGE, ""), StageSnapshot)
     job = decode(files.get(rundir.JOB, ""), JobFile) or JobFile()
     submitted_at, started_at, nodes = _times(files, stage)
+    supervisor = decode(files.get(rundir.SUPERVISOR, ""), Supervisor)
     return AttemptFacts(
         number=number,
         stage=stage,
         end=decode(files.get(rundir.END, ""), EndSnapshot),
-        supervisor=decode(files.get(rundir.SUPERVISOR, ""), Supervisor),
+        supervisor=supervisor,
         job_id=str(note.job_id) if note is not None else "",
         restart=note.restart if note is not None else None,
         is_adopted=rundir.ADOPTED in files,
@@ -219,6 +223,7 @@ def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
         is_requeued=job.requeue_of is not None,
         started_at=started_at,
         nodes=nodes,
+        hosts=_hosts(files, supervisor),
         gpus_per_node=job.resources.gpus,
         is_script=SCRIPT_MODULE in job.argv,
     )
@@ -235,6 +240,11 @@ def _times(files: Mapping[str, str], stage: StageSnapshot | None) -> tuple[float
     # the note of a local submission is written when the attempt may have started already
     known = [at for at in (submitted.at, started_at, stage.began("queued") if stage is not None else None) if at]
     return min(known) if submitted.at else None, started_at, len(slurm.nodes)
+
+
+def _hosts(files: Mapping[str, str], supervisor: Supervisor | None) -> tuple[str, ...]:
+    slurm = decode(files.get(rundir.SLURM, ""), JobNote) or JobNote()
+    return slurm.nodes or ((supervisor.host,) if supervisor is not None and supervisor.host else ())
 
 
 def _failure(files: Mapping[str, str]) -> str | None:
@@ -299,6 +309,7 @@ def summarise(facts: RunFacts, path: str, supervisor_alive: bool | None) -> RunS
         nodes=record.nodes,
         gpus_per_node=record.gpus_per_node,
         gpu=record.gpu,
+        sweep=record.sweep,
         stage=newest.stage or StageSnapshot(),
         end=newest.end,
         path=path,

@@ -13,6 +13,7 @@ from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.onnode.progress import in_order
+from rltui.watch.gpu_load import load_percent, sample_ranges
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts, summarise
 from rltui.watch.silence import aged
@@ -53,6 +54,9 @@ class RunsReader:
     Args:
         client: The relay of the cluster.
         run_root: The directory of the run directories.
+
+    Attributes:
+        with_gpus: Whether to tell how busy the GPUs of live runs are: their samplers' files are read with the rest.
     """
 
     def __init__(self, client: RelayClient, run_root: str) -> None:
@@ -63,6 +67,9 @@ class RunsReader:
         self._metrics: dict[tuple[str, int], LastMetrics] = {}
         self._settled: set[tuple[str, int]] = set()
         self._last = RunsSnapshot()
+        self.with_gpus = False
+        self._hosts: dict[str, tuple[str, ...]] = {}
+        self._loads: dict[tuple[str, int], float | None] = {}
 
     def read(self) -> RunsSnapshot:
         """Return all runs, newest first; where the cluster is away, those last seen, with the problem."""
@@ -99,6 +106,7 @@ class RunsReader:
             # a supervisor that ended between the two questions has said how by now
             fresh = {one.run_id: one for one in group_by_run(self._files.read())}
             facts = [fresh.get(one.run_id, one) if one in gone else one for one in facts]
+        self._hosts = {one.run_id: one.newest.hosts for one in facts}
         runs = [
             summarise(one, f"{self._root}/{one.run_id}", is_alive) for one, is_alive in zip(facts, alive, strict=True)
         ]
@@ -109,7 +117,16 @@ class RunsReader:
         # the last lines of a run come with its end, so it is read once more after that, and then no more
         self._settled.difference_update(_key(run) for run in live)
         self._read_metrics(live + self._unread(runs)[:ENDED_PER_REFRESH])
+        self._loads = self._read_loads(live) if self.with_gpus else {}
         return [self._numbered(run) for run in runs]
+
+    def _read_loads(self, runs: list[RunSummary]) -> dict[tuple[str, int], float | None]:
+        asked = [(run, one) for run in runs for one in sample_ranges(run, self._hosts.get(run.run_id, ()))]
+        ends: dict[tuple[str, int], list[bytes]] = {}
+        answers = self._client.read_many([one for _, one in asked]) if asked else ()
+        for (run, _), answer in zip(asked, answers, strict=True):
+            ends.setdefault(_key(run), []).append(b"" if isinstance(answer, RelayError) else answer.data)
+        return {key: load_percent(found, self._files.taken_at) for key, found in ends.items()}
 
     def _unread(self, runs: Sequence[RunSummary]) -> list[RunSummary]:
         return [run for run in runs if not run.is_live and run.attempt and _key(run) not in self._settled]
@@ -126,7 +143,9 @@ class RunsReader:
 
     def _numbered(self, run: RunSummary) -> RunSummary:
         metrics = self._metrics.get(_key(run), LastMetrics())
-        return aged(with_metrics(run, metrics), metrics, self._files.taken_at)
+        told = aged(with_metrics(run, metrics), metrics, self._files.taken_at)
+        load = self._loads.get(_key(run))
+        return told if load is None else msgspec.structs.replace(told, gpu_percent=load)
 
 
 def _key(run: RunSummary) -> tuple[str, int]:

@@ -73,9 +73,13 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     tokens_per_second_history: tuple[float, ...] = ()
     no_step_s: float = 0.0
     """Seconds without a new step, where that is long for this run: a minute at least; 0: all is as usual."""
+    gpu_percent: float | None = None
+    """Mean load of its GPUs now, 0 to 100; None: nobody has looked, or nothing tells."""
     usual_step_s: float = 0.0
     """What a step takes, where ``no_step_s`` says that one is missing."""
     path: str = ""
+    sweep: str = ""
+    """What all runs of its sweep have in common; empty where it is of none."""
     job: JobSnapshot | None = None
     """What the scheduler says of the newest attempt's job: pending reason, position, expected start, nodes."""
     failure: str = ""

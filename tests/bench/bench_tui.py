@@ -173,6 +173,14 @@ async def refreshes(rounds: int = 40) -> None:
             times.append(time.process_time() - began)
         print(f"10 000 runs: filter     {statistics.median(times) * 1e3:6.1f} ms")
         home.typed("filter", "")
+        swept = tuple(msgspec.structs.replace(run, sweep=f"s-{place // 50}") for place, run in enumerate(many))
+        times = []
+        for index in range(rounds):
+            began = time.process_time()
+            home.snapshot = RunsSnapshot(runs=swept, taken_at=NOW + index)
+            await pilot.pause()
+            times.append(time.process_time() - began)
+        print(f"10 000 runs of sweeps   {statistics.median(times) * 1e3:6.1f} ms")
         app.controller.stop()
         for nodes in (10, 100, 1000):
             run = msgspec.structs.replace(RUNS[1], nodes=nodes)

@@ -12,11 +12,14 @@ import pytest
 
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.profile import Profile
+from rltui.cluster.ray_cluster import RayCluster
 from rltui.cluster.ray_jobs import RayJobs
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError, UsageError
 from rltui.onnode import ray_head, ray_process, rundir
+from rltui.service.cluster_queue import queue_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,13 +91,19 @@ def test_a_job_is_submitted_once_however_often_it_is_sent(jobs: RayJobs, tmp_pat
 
 def test_a_running_job_is_stopped(jobs: RayJobs) -> None:
     uuid = uuid4().hex
-    jobs.submit(uuid, [sys.executable, "-c", "import time; time.sleep(600)"])
+    told = {"name": "run-7", "comment": f"rltui:{uuid}"}
+    jobs.submit(uuid, [sys.executable, "-c", "import time; time.sleep(600)"], metadata=told)
     deadline = time.monotonic() + 180
     while (job := jobs.status(uuid)) is None or job.state != "running":
         assert time.monotonic() < deadline, job
         time.sleep(0.1)
+    cluster = RayCluster(Profile(name="ray", scheduler="ray", transport="local"), LocalTransport())
+    cluster._jobs = jobs
+    listed = {one.job_id: one for one in queue_of(cluster).holding}
+    assert (listed[uuid].name, listed[uuid].is_mine, listed[uuid].gpus) == ("run-7", True, None)
     assert jobs.stop(uuid) is True
     assert ended(jobs, uuid).state == "cancelled"
+    assert uuid not in {one.job_id for one in queue_of(cluster).jobs}
     assert jobs.stop("no-such-job") is False
 
 

@@ -190,6 +190,23 @@ def test_a_script_that_fails_is_a_failed_run_with_its_exit_code(user: User) -> N
     assert "before" in user.rltui("logs", "run_verl")
 
 
+def test_the_runs_of_a_sweep_are_one_line_of_the_list(user: User) -> None:
+    user.script.write_text('#!/bin/sh\necho "$@"\n')
+    user.rltui("launch", "run_verl.sh", "--gpus-per-node", "0", "--sweep", "lr=1,2,3", "--yes")
+
+    def ended() -> list[dict[str, Any]]:
+        runs = json.loads(user.rltui("ps", "--json", "--unfold").partition("\n{")[0])["runs"]
+        return runs if {run["state"] for run in runs} == {"finished"} else []
+
+    runs = eventually(ended, "the end of all three")
+    assert len({run["sweep"] for run in runs}) == 1
+    assert sorted(run["name"] for run in runs) == ["run_verl-lr-1", "run_verl-lr-2", "run_verl-lr-3"]
+    assert "run_verl ×3" in (told := user.rltui("ps"))
+    assert "(3 done)" in told
+    assert runs[0]["run_id"] not in told
+    assert runs[0]["run_id"] in user.rltui("ps", "--unfold")
+
+
 @pytest.mark.slow
 def test_trl_itself_trains_is_killed_and_goes_on(user: User) -> None:
     pytest.importorskip("trl")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from canned_actions import CLUSTERS, FIX, LOWER_MEMORY, WHY, resubmission
 from canned_launch import PRESETS, review, script_review
+from canned_queue import QUEUE
 from canned_runs import NOW, RUNS, log_lines, snapshot, summary
 
 from rltui.cluster.jobs import JobSnapshot
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rltui.cluster.prompts import Prompter, Question
+    from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.herald import Event
 
 
@@ -59,7 +61,9 @@ class FakeCockpit:
     all_clusters: tuple[ClusterSummary, ...] = CLUSTERS
     questions: tuple[Question, ...] = ()
     all_jobs: tuple[OpenJob, ...] = JOBS
+    cluster_queue: ClusterQueue = QUEUE
     signal: str = "bell"
+    wants_gpus: bool = False
     calls: list[tuple[str, ...]] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     error: RltuiError = field(
@@ -91,6 +95,9 @@ class FakeCockpit:
     def runs(self) -> RunsSnapshot:
         self._called("runs")
         return RunsSnapshot(runs=tuple(self._advanced(run) for run in self.all_runs), taken_at=NOW)
+
+    def want_gpus(self, *, on: bool) -> None:
+        self.wants_gpus = on
 
     def watch(self, run_id: str, log: str = "") -> RunSnapshot:
         self._called("watch", run_id, *([log] if log else []))
@@ -126,6 +133,10 @@ class FakeCockpit:
             for one in self.all_clusters
         )
         return f"{cluster} answers"
+
+    def queue(self, cluster: str, *, again: bool = False) -> ClusterQueue:
+        self._called("queue", cluster, *(["again"] if again else []))
+        return msgspec.structs.replace(self.cluster_queue, cluster=cluster)
 
     def why(self, run_id: str) -> WhyReport:
         self._called("why", run_id)

@@ -113,10 +113,11 @@ async def settled(pilot: Pilot[int]) -> None:
 def _answered(app: CockpitApp) -> bool:
     """Whether nothing that the screen on top waits for is outstanding."""
     screen = app.screen
-    if app.questions.waiting or app.controller._questions.busy or app.controller._readings.busy:
+    lanes = (app.controller._questions, app.controller._readings, app.controller._queues)
+    if app.questions.waiting or any(lane.busy for lane in lanes):
         return False
     if isinstance(screen, RunsScreen):
-        run = screen.table.selected
+        run = screen.table.pictured
         return run is None or app.pictures.run(run.run_id) is not None
     if isinstance(screen, RunScreen):
         return app.pictures.run(screen.run_id) is not None

@@ -19,15 +19,18 @@ def main() -> int:
     parser.add_argument("--ascii", action="store_true")
     parser.add_argument("--open")
     parser.add_argument("--many", type=int, default=0, help="so many more runs")
+    parser.add_argument("--sweep", type=int, default=0, help="so many runs of a sweep in front")
     options = parser.parse_args()
 
     from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, RUNS, summary
+    from canned_sweep import sweep
     from fake_cockpit import FakeCockpit
 
     from rltui.tui.app import run_cockpit
 
     runs = () if options.empty else HOSTILE_RUNS if options.hostile else RUNS
     runs += tuple(summary(f"grpo-{index:05d}", "finished", "ended", index) for index in range(options.many))
+    runs = (*runs[:1], *sweep(options.sweep), *runs[1:])
     fake = FakeCockpit(
         all_runs=runs, slow_s=options.slow, live=options.live, lines=HOSTILE_LOG if options.hostile else None
     )

@@ -36,6 +36,8 @@ OPEN: dict[str, Callable[[CockpitApp], object]] = {
     "why": lambda app: app.open("why", app.pictures.ids[0]),
     "clusters": lambda app: app.open("clusters"),
     "jobs": lambda app: app.open("jobs"),
+    "queue": lambda app: app.open("queue", "isambard"),
+    "columns": lambda app: app.screen.act("columns"),
     "confirm": lambda app: app.push_screen(
         ConfirmScreen(Ask("cancel", app.pictures.ids[0]), FakeCockpit().preview_cancel(app.pictures.ids[0]))
     ),

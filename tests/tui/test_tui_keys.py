@@ -12,6 +12,7 @@ from rltui.tui import keys
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.places import PLACES, screen_class
 from rltui.tui.screens.clusters import ClustersScreen
+from rltui.tui.screens.columns import ColumnsScreen
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.help import HelpScreen, help_lines
 from rltui.tui.screens.jobs import JobsScreen
@@ -19,6 +20,7 @@ from rltui.tui.screens.keyed import Moving
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.output import OutputScreen
 from rltui.tui.screens.pick import NodesScreen, PickScreen
+from rltui.tui.screens.queue import QueueScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_tabs import TABS
 from rltui.tui.screens.runs import RunsScreen
@@ -33,8 +35,10 @@ SCREENS = {
     "why": WhyScreen,
     "clusters": ClustersScreen,
     "jobs": JobsScreen,
+    "queue": QueueScreen,
     "confirm": ConfirmScreen,
     "pick": PickScreen,
+    "columns": ColumnsScreen,
     "nodes": NodesScreen,
     "help": HelpScreen,
     "output": OutputScreen,

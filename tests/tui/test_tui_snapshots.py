@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from canned_actions import AWAY
 from canned_runs import RUNS
+from canned_sweep import sweep
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, normalised, settled
 
@@ -53,6 +54,13 @@ PICTURES: dict[str, tuple[tuple[int, int], str, str]] = {
     "nodes-80x24": (SMALL, "", "jjjjje"),
     "confirm-80x24": (SMALL, "", "c"),
     "confirm-mono-80x24": (SMALL, "rltui-mono", "c"),
+    "queue-80x24": (SMALL, "", "jQ"),
+    "queue-120x40": (MEDIUM, "", "jQ v"),
+    "queue-40x10": (TINY, "", "jQ"),
+    "queue-mono-80x24": (SMALL, "rltui-mono", "jQ"),
+    "queue-nodes-80x24": (SMALL, "", "jQ vv"),
+    "columns-80x24": (SMALL, "", "|jj"),
+    "columns-40x10": (TINY, "", "|jj"),
     "help-80x24": (SMALL, "", "?"),
 }
 """Name → size, theme, keys; at a space the screen comes to rest."""
@@ -75,6 +83,14 @@ async def test_the_screen_looks_as_it_was_reviewed(name: str, matches_picture: C
 
 async def test_an_empty_list_looks_as_it_was_reviewed(matches_picture: Callable[[str, str], None]) -> None:
     matches_picture("runs-empty-80x24", await picture(SMALL, "", "", FakeCockpit(all_runs=())))
+
+
+@pytest.mark.parametrize(("name", "typed"), [("runs-sweep-80x24", "j"), ("runs-sweep-open-80x24", "j+")])
+async def test_a_sweep_looks_as_it_was_reviewed(
+    name: str, typed: str, matches_picture: Callable[[str, str], None]
+) -> None:
+    fake = FakeCockpit(all_runs=(RUNS[0], *sweep(), *RUNS[1:]))
+    matches_picture(name, await picture(SMALL, "", typed, fake))
 
 
 async def test_clusters_that_are_away_look_as_they_were_reviewed(matches_picture: Callable[[str, str], None]) -> None:

@@ -13,8 +13,10 @@ from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.slurm import changes, lookup
 from rltui.cluster.slurm.errors import SlurmUnansweredError
+from rltui.cluster.slurm.everybody import everybody_argv, read_everybody
 from rltui.cluster.slurm.ids import checked
 from rltui.cluster.slurm.job_details import JobDetails, read_jobs
+from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes
 from rltui.cluster.slurm.queries import (
     accounting_argv,
     pending_argv,
@@ -33,12 +35,16 @@ from rltui.errors import ClusterError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rltui.cluster.facts import NodeFacts
     from rltui.cluster.jobs import JobSnapshot
+    from rltui.cluster.queue_facts import QueuedJob
     from rltui.cluster.relay_client import RelayClient
     from rltui.cluster.slurm.queries import Place
 
 Answer = TypeVar("Answer")
 DEFAULT_MIN_JOB_AGE_S = 300
+QUEUE_BYTES = 16 << 20
+"""For the answer on everybody's jobs: 300 bytes each, and there are queues of tens of thousands."""
 LONGEST_AGO_S = 60 * 86400.0
 """How far back the accounting is ever asked: long spans are a burden to sites, and no job runs that long."""
 
@@ -81,15 +87,35 @@ class SlurmClient:
         """All jobs of the user that the controller remembers, or those with ids ``only``; each with its owner's uid."""
         mark = new_mark()
         try:
-            argv = queue_argv(mark, only=only, short=self._short_format)
-            return read_queue(self.runner.ask(argv), mark)
+            text = self._formatted(lambda short: queue_argv(mark, only=only, short=short))
         except SlurmUnansweredError as error:
             if only and error.trouble.kind == "gone":
                 return []
+            raise
+        return read_queue(text, mark)
+
+    def everybody(self) -> tuple[QueuedJob, ...]:
+        """All jobs of all users that have not ended, as far as the site shows them.
+
+        Like ``pending`` it makes the controller send other users' jobs: ask it rarely.
+        """
+        mark = new_mark()
+        text = self._formatted(lambda short: everybody_argv(mark, short=short), QUEUE_BYTES)
+        return read_everybody(text, mark, self.uid())
+
+    def nodes(self) -> tuple[NodeFacts, ...]:
+        """All nodes, with the GPUs that are taken."""
+        return read_nodes(self.runner.ask(NODES_ARGV, limit=NODES_BYTES))
+
+    def _formatted(self, argv: Callable[[bool], list[str]], limit: int = 0) -> str:
+        """What squeue answers; one that does not know the form of the question is asked in the old one from then on."""
+        try:
+            return self.runner.ask(argv(self._short_format), limit=limit)
+        except SlurmUnansweredError as error:
             if self._short_format or not is_format_refused(error.trouble.sentence):
                 raise
         self._short_format = True
-        return self.queue(only)
+        return self.runner.ask(argv(True), limit=limit)
 
     def accounting(self, since: float, only: Sequence[str] = ()) -> list[tuple[str, JobSnapshot]]:
         """The records of the user's jobs since ``since`` (epoch seconds, our clock) and five minutes before."""

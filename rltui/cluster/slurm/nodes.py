@@ -15,6 +15,10 @@ from rltui.cluster.slurm.times import read_duration_s
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+NODES_ARGV = ("scontrol", "--all", "--detail", "--oneliner", "show", "node")
+NODES_BYTES = 16 << 20
+"""For the answer on all nodes: a node is a thousand bytes, and there are clusters of ten thousand."""
+
 MARKS = {
     "*": "not_responding",
     "~": "powered_down",

@@ -147,8 +147,13 @@ def read_pending(text: str, mark: str) -> dict[str, Place]:
 
     Slurm tries jobs by priority, equal ones by age. Held ones have priority 0 and do not queue.
     """
-    rows = [(job_id, partitions, _count(priority)) for job_id, partitions, priority in split_records(text, mark, 3)]
-    rows = [row for row in rows if row[2] > 0 and read_id(row[0])]
+    found = split_records(text, mark, 3)
+    return places_of([(job_id, partitions, _count(priority)) for job_id, partitions, priority in found])
+
+
+def places_of(waiting: Sequence[tuple[str, str, int]]) -> dict[str, Place]:
+    """The place of each pending job, of id, partitions and priority; see ``read_pending``."""
+    rows = [row for row in waiting if row[2] > 0 and read_id(row[0])]
     rows.sort(key=lambda row: (-row[2], int(base_id(row[0]))))
     totals = Counter(name for row in rows for name in row[1].split(","))
     lengths: Counter[str] = Counter()

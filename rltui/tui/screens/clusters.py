@@ -76,6 +76,7 @@ KEYS = keys.KeyTable(
                 keys.Key(
                     "answer", ("a", "enter"), "answer", "Answer what the cluster asks for.", 1, keys.needs_question
                 ),
+                keys.Key("queue", ("Q",), "queue", "Its queue: who waits, who holds what, free GPUs.", 3),
                 keys.Key("copy", ("y",), "copy", "Copy why the cluster is away.", 2),
             ),
         ),
@@ -141,6 +142,11 @@ class ClustersScreen(CockpitScreen, inherit_bindings=False):
         """Answer what the cluster asks for."""
         if self.clusters.selected is not None:
             self.cockpit.controller.connect(self.clusters.selected.name)
+
+    def do_queue(self) -> None:
+        """Open its queue."""
+        if self.clusters.selected is not None:
+            self.cockpit.open("queue", self.clusters.selected.name)
 
     def do_copy(self) -> None:
         """Copy why the cluster is away."""

@@ -9,7 +9,8 @@ from textual.reactive import var
 
 from rltui.tui import keys, messages
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.screens.run_actions import ACT, RunActions, nodes_of
+from rltui.tui.screens.run_actions import RunActions, nodes_of
+from rltui.tui.screens.runs_keys import KEYS, Doors, Marks, SavedFilters, SortKeys, TableColumns
 from rltui.tui.views import clusters as cluster_views
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.run_panes import LogTail, OverviewPane
@@ -40,124 +41,12 @@ def table_rows(num_runs: int, body_height: int) -> int:
     return max(3, min(num_runs + 1, body_height * 2 // 5))
 
 
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "runs",
-            (
-                keys.Key("open", ("enter",), "open", "Open the selected run.", 1, keys.needs_run),
-                keys.Key("launch", ("n",), "launch", "Choose a preset and a cluster, look at it, and launch it.", 2),
-                keys.Key(
-                    "filter",
-                    ("/",),
-                    "filter",
-                    "Show only runs with these words; state: algo: cluster: why: name a field, since:2h a time.",
-                    6,
-                ),
-                keys.Key(
-                    "answer", ("a",), "answer", "Answer the cluster that needs you.", 5, keys.needs_question, quiet=True
-                ),
-                keys.Key(
-                    "next_cluster", ("]",), "cluster", "Show the runs of the next cluster only.", 0, keys.needs_clusters
-                ),
-                keys.Key(
-                    "previous_cluster",
-                    ("[",),
-                    "cluster",
-                    "Show the runs of the cluster before.",
-                    0,
-                    keys.needs_clusters,
-                ),
-                keys.Key("clusters", ("C",), "clusters", "The clusters: which are away, and which need you."),
-                keys.Key("failures", ("F",), "failures", "Only runs that failed, the one that failed last first."),
-                keys.Key("times", ("t",), "times", "Show since when runs are there, or day and hour."),
-                keys.Key("sort_age", ("A",), "by age", "Sort by age, as at first: the newest on top."),
-                keys.Key("sort_ended", ("E",), "by end", "Sort by end: what ended last on top."),
-                keys.Key("sort_reward", ("R",), "by reward", "Sort by reward, the highest on top."),
-                keys.Key("sort_speed", ("T",), "by tok/s", "Sort by tokens a second, the most on top."),
-                keys.Key(
-                    "mark", ("space",), "mark", "Mark the run: c, r and f are for all marked ones.", 0, keys.needs_run
-                ),
-                keys.Key("mark_all", ("*",), "mark all", "Mark all runs that are shown, or none.", 0, keys.needs_run),
-                keys.Key("compare", ("=",), "compare", "Compare the marked runs.", 0, keys.needs_marks),
-                keys.Key("copy", ("y",), "copy", "Copy the id of the selected run.", 0, keys.needs_run),
-            ),
-        ),
-        ACT,
-        keys.LIST,
-        keys.EVERYWHERE,
-    ),
-    back="quit",
-)
-
-
-class SortKeys:
-    """What the shifted letters do: sort the list.
-
-    Args:
-        screen: Has the list.
-    """
-
-    def __init__(self, screen: RunsScreen) -> None:
-        self._screen = screen
-
-    def _sort(self, order: str) -> None:
-        self._screen.table.sort_by(order)
-        self._screen.table.go_to(0)
-        self._screen.moved()
-
-    def do_sort_age(self) -> None:
-        """The newest on top."""
-        self._sort("")
-
-    def do_sort_ended(self) -> None:
-        """What ended last on top."""
-        self._sort("ended")
-
-    def do_sort_reward(self) -> None:
-        """The highest reward on top."""
-        self._sort("reward")
-
-    def do_sort_speed(self) -> None:
-        """The most tokens a second on top."""
-        self._sort("tok/s")
-
-    def do_times(self) -> None:
-        """Since when, or day and hour."""
-        self._screen.table.toggle_times()
-
-    def do_failures(self) -> None:
-        """Only what failed, the latest on top."""
-        self._screen.table.narrow("state:failed")
-        self._sort("ended")
-
-
-class Marks:
-    """What the marking keys do.
-
-    Args:
-        screen: Has the list.
-    """
-
-    def __init__(self, screen: RunsScreen) -> None:
-        self._screen = screen
-
-    def do_mark(self) -> None:
-        """Mark the run under the cursor and go to the next."""
-        self._screen.table.mark()
-        self._screen.moved()
-
-    def do_mark_all(self) -> None:
-        """Mark all that are shown, or none."""
-        self._screen.table.mark_all()
-
-
 class RunsScreen(CockpitScreen, inherit_bindings=False):
     """The list of runs."""
 
     KEYS: ClassVar[keys.KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "runs"
-    PARTS = (RunActions, SortKeys, Marks)
+    PARTS = (RunActions, Doors, SortKeys, Marks, TableColumns, SavedFilters)
 
     snapshot: var[RunsSnapshot] = var(RunsSnapshot(), init=False)
 
@@ -173,6 +62,12 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
     def body(self) -> Sequence[Widget]:
         """Table and detail."""
         return [Container(self.list, self.detail, id="body")]
+
+    def on_mount(self) -> None:
+        """Show it as the user chose to."""
+        self.part(TableColumns).begin()
+        self.part(SavedFilters).begin()
+        super().on_mount()
 
     def watch_snapshot(self, snapshot: RunsSnapshot) -> None:
         """Show another picture of all runs."""
@@ -226,7 +121,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
 
     @property
     def _selected_id(self) -> str:
-        return self.table.selected.run_id if self.table.selected is not None else ""
+        return self.table.pictured.run_id if self.table.pictured is not None else ""
 
     def _show_selected(self) -> None:
         self._share_height()
@@ -240,7 +135,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
             self.cockpit.controller.watch_run(self._selected_id, is_open=False)
 
     def _show_detail(self) -> None:
-        run = self.table.selected
+        run = self.table.pictured
         if run is None:
             self.detail.show(None, ())
             self.tail.show(None)
@@ -258,11 +153,11 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
     def _share_height(self) -> None:
         size = self.app.size
         side_by_side = size.width >= SIDE_BY_SIDE_FROM
-        detail = size.height >= DETAIL_FROM_HEIGHT and size.width >= 58 and self.table.selected is not None
+        detail = size.height >= DETAIL_FROM_HEIGHT and size.width >= 58 and self.table.pictured is not None
         self.detail.display = detail
         self.tail.display = detail and side_by_side
         self.detail.with_log = not side_by_side
-        rows = table_rows(len(self.table.rows), size.height - 2)
+        rows = table_rows(self.table.count(), size.height - 2)
         self.table.styles.height = rows if detail else "1fr"
         self.list.styles.height = rows if detail and not side_by_side else "1fr"
 
@@ -295,6 +190,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
             num_nodes=len(nodes_of(run, self.cockpit)),
             num_clusters=len(self._clusters),
             needs_you=bool(pictures.needs_you),
+            on_fold=self.table.line is not None and run is None,
         )
 
     def _state_of(self, marked: Sequence[str]) -> RunState:
@@ -319,14 +215,6 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         """The table."""
         return self.table
 
-    def do_open(self) -> None:
-        """Open the selected run."""
-        self.cockpit.open_run(self._selected_id)
-
-    def do_launch(self) -> None:
-        """Open the launch screen."""
-        self.cockpit.open("launch")
-
     def do_next_cluster(self) -> None:
         """Show the runs of the next cluster only, and of all behind the last."""
         self._turn_to(1)
@@ -341,22 +229,6 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self.table.narrow_to(choices[(at + step) % len(choices)])
         self._show_selected()
 
-    def do_clusters(self) -> None:
-        """Open the list of clusters."""
-        self.cockpit.open("clusters")
-
-    def do_answer(self) -> None:
-        """Answer the cluster that needs somebody."""
-        self.cockpit.controller.connect(self.cockpit.pictures.needs_you)
-
-    def do_compare(self) -> None:
-        """Show the marked runs side by side."""
-        self.cockpit.open("output", ("compare", *self.table.marked), False)
-
-    def do_copy(self) -> None:
-        """Copy the run's id."""
-        self.cockpit.copy(self._selected_id, "run id")
-
     def do_back(self) -> None:
         """Quit."""
         self.cockpit.leave()
@@ -369,25 +241,34 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self.table.sort_by("")
         if not self.table.query_words and self.table.cluster:
             self.table.narrow_to("")
-        self._narrow("")
+        self.narrow("")
+
+    def do_help(self) -> None:
+        """The keys, and the saved filters."""
+        self.part(SavedFilters).open_help()
 
     def do_filter(self) -> None:
         """Type a filter."""
         self.prompting.ask(
-            "filter", "/", self.table.query_words, hint="words, state:running, since:2h, cluster:name, why:oom"
+            "filter",
+            "/",
+            self.table.query_words,
+            hint="words, state:running, since:2h, cluster:name, why:oom, @saved",
+            complete=self.part(SavedFilters).complete,
         )
 
     def typed(self, purpose: str, text: str) -> None:
         """Filter while typing."""
         if purpose == "filter":
-            self._narrow(text)
+            self.narrow(text)
 
     def left(self, purpose: str) -> None:
         """Leaving the filter clears it."""
         if purpose == "filter":
-            self._narrow("")
+            self.narrow("")
 
-    def _narrow(self, words: str) -> None:
+    def narrow(self, words: str) -> None:
+        """Show only runs that fit these words."""
         self.table.narrow(words)
         self._show_selected()
         self.tick()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable  # noqa: TC003 (columns and orders are typed by it when they are made)
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from rltui.service.run_columns import COLUMNS as WORDS
+from rltui.service.run_columns import DEFAULTS, GPUS
 from rltui.service.run_filter import latest
 from rltui.tui import braille, formats, progress
 from rltui.tui.spans import BLANK, Line, cell_width, clip, clip_middle, line, pad
@@ -16,6 +18,7 @@ from rltui.watch.pending import is_stuck, pending_short, waiting_job
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rltui.service.run_folds import Fold
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
     from rltui.watch.snapshots import RunsSnapshot, RunSummary
@@ -25,6 +28,10 @@ Times = Literal["age", "date"]
 """How times are shown: since when, or on which day and at what hour."""
 
 
+Value: TypeAlias = "Callable[[RunSummary, Glyphs, float], str]"
+"""What a column shows: takes the run, the alphabet and the time now."""
+
+
 class Column(NamedTuple):
     """One column: its title, width, edge, the list width from which it is shown, and its value."""
 
@@ -32,8 +39,7 @@ class Column(NamedTuple):
     width: int
     right: bool
     shown_from: int
-    value: Callable[[RunSummary, Glyphs, float], str]
-    """Takes the run, the alphabet and the time now."""
+    value: Value
     role: Role = "text"
     if_several: bool = False
     """Shown only where there is more than one cluster."""
@@ -65,17 +71,47 @@ def _spark(summary: RunSummary, glyphs: Glyphs, _: float) -> str:
     return braille.sparkline(summary.tokens_per_second_history, 8, glyphs, low=low)
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column("ALGO", 5, False, 72, lambda run, *_: run.algorithm.upper(), "dim", gives_way=True),
-    Column("N×G", 5, False, 62, _shape, "dim", gives_way=True),
-    Column("CLUSTER", 10, False, 78, lambda run, *_: run.cluster, "dim", if_several=True),
-    Column("STEP", 9, True, 48, _steps),
-    Column("TOK/S", 5, True, 64, lambda run, *_: formats.count(run.tokens_per_second)),
-    Column("10 MIN", 8, False, 92, _spark, "bar"),
-    Column("REWARD", 6, True, 84, lambda run, *_: formats.reward(run.reward)),
-    Column("AGE", 5, True, 66, _age, "dim", times="age"),
-    Column("STARTED", 11, False, 58, lambda run, *_: formats.moment(run.created_at), "dim", times="date"),
-)
+def _ended(summary: RunSummary, *_: object) -> str:
+    return formats.moment(summary.end.at) if summary.end is not None else formats.MISSING
+
+
+def _said(word: str) -> Value:
+    """The text of a column that is the same in the shell."""
+    text = WORDS[word].text
+    assert text is not None
+    return lambda run, _, now: text(run, now)
+
+
+def _column(word: str, width: int, value: Value | None = None, role: Role = "dim", **more: Any) -> Column:
+    known = WORDS[word]
+    return Column(known.title, width, known.right, more.pop("shown_from", 0), value or _said(word), role, **more)
+
+
+COLUMNS: dict[str, Column] = {
+    "algo": _column("algo", 5, shown_from=72, gives_way=True),
+    "shape": _column("shape", 5, _shape, shown_from=62, gives_way=True),
+    "cluster": _column("cluster", 10, shown_from=78, if_several=True),
+    "step": _column("step", 9, _steps, "text", shown_from=48),
+    "tok/s": _column("tok/s", 5, lambda run, *_: formats.count(run.tokens_per_second), "text", shown_from=64),
+    "trend": _column("trend", 8, _spark, "bar", shown_from=92),
+    "reward": _column("reward", 6, lambda run, *_: formats.reward(run.reward), "text", shown_from=84),
+    "age": _column("age", 5, _age, shown_from=66, times="age"),
+    "started": _column("started", 11, lambda run, *_: formats.moment(run.created_at), shown_from=58, times="date"),
+    "ended": _column("ended", 11, _ended),
+    "attempts": _column("attempts", 3),
+    "nodes": _column("nodes", 5),
+    GPUS: _column(GPUS, 4, role="text"),
+    "verdict": _column("verdict", 16),
+    "cause": _column("cause", 18, role="text"),
+    "expected": _column("expected", 6),
+}
+"""The word of a column → how it looks here."""
+
+USUAL = tuple(COLUMNS[word] for word in (*DEFAULTS, "started"))
+"""What is shown where nobody has chosen, as far as it is wide enough for it."""
+
+NAME_LEAST = 12
+"""Cells of a name where columns were chosen: enough to know a run by."""
 
 STATE_LEAST = 11
 """Cells of glyph and word of a state."""
@@ -92,14 +128,46 @@ class Plan(NamedTuple):
 
 
 def plan(
-    width: int, longest_name: int, several_clusters: bool = False, times: Times = "age", marks: bool = False
+    width: int,
+    longest_name: int,
+    several_clusters: bool = False,
+    times: Times = "age",
+    marks: bool = False,
+    chosen: Sequence[str] = (),
 ) -> Plan:
-    """Which columns are shown, and how wide the name and the state may be."""
-    columns = tuple(column for column in COLUMNS if _is_shown(column, width, several_clusters, times))
+    """Which columns are shown, and how wide the name and the state may be.
+
+    Args:
+        width: Cells of the list.
+        longest_name: Cells that the longest name would take.
+        several_clusters: Whether there is more than one cluster.
+        times: How times are shown.
+        marks: Whether a cell says which runs are marked.
+        chosen: Words of ``COLUMNS`` that the user wants, in this order; empty: the usual ones.
+    """
+    if chosen:
+        columns = _fitting(chosen, width - 2 - marks - NAME_LEAST, several_clusters, times)
+    else:
+        columns = tuple(column for column in USUAL if _is_shown(column, width, several_clusters, times))
     room = width - 2 - marks - sum(column.width + 1 for column in columns)
     state = STATE_LEAST if width < 72 else max(STATE_LEAST, min(56, room * 11 // 20))
     name = max(6, min(longest_name, room - state - 1))
     return Plan(name, columns, max(0, room - name - 1), marks)
+
+
+def _fitting(chosen: Sequence[str], room: int, several_clusters: bool, times: Times) -> tuple[Column, ...]:
+    """The columns that were chosen as far as there is room beside name and state: the last ones go first."""
+    words = ["started" if word == "age" and times == "date" else word for word in chosen]
+    shown: list[Column] = []
+    room -= STATE_LEAST + 1
+    for column in (COLUMNS[word] for word in dict.fromkeys(words)):
+        if column.if_several and not several_clusters:
+            continue
+        room -= column.width + 1
+        if room < 0:
+            break
+        shown.append(column)
+    return tuple(shown)
 
 
 def _is_shown(column: Column, width: int, several_clusters: bool, times: Times) -> bool:
@@ -151,6 +219,31 @@ def row(
     detail = clip(_detail(summary, now, stale_s, room), room, glyphs.ellipsis) if room > 3 else ""
     state_role: Role = look.role if stale_s is None else "dim"
     spans += [(f" {clip(state, layout.state)}", state_role), (f"  {detail}" if detail else "", _detail_role(summary))]
+    return line(*spans, selected=selected)
+
+
+def fold_row(
+    fold: Fold, layout: Plan, selected: bool, glyphs: Glyphs, is_open: bool = False, marked: bool = False
+) -> Line:
+    """Runs that belong together: how many, and how many are in each state.
+
+    Args:
+        fold: The runs.
+        layout: The columns.
+        selected: Whether the cursor is on it.
+        glyphs: The alphabet.
+        is_open: Whether each of them stands below.
+        marked: Whether actions are for all of them.
+    """
+    count = f" {glyphs.times}{len(fold.runs)}"
+    room = max(1, layout.name - 2 - cell_width(count))
+    name = f"{'-' if is_open else '+'} {clip_middle(fold.name, room, glyphs.ellipsis)}{count}"
+    look = run_look(next(iter(fold.counts)))
+    spans: list[Span] = [(glyphs.cursor if selected else " ", "accent"), (pad(name, layout.name), "title")]
+    if layout.marks:
+        spans.insert(1, (glyphs.done if marked else " ", "match"))
+    room = sum(column.width + 1 for column in layout.columns) + layout.state
+    spans.append((f" {clip(f'({fold.words})', room, glyphs.ellipsis)}", look.role))
     return line(*spans, selected=selected)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.service.run_filter import matches
+from rltui.service.run_folds import Fold, fold_key, folded
+from rltui.service.saved_filters import expanded
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.snapshots import RunsSnapshot
@@ -24,10 +26,17 @@ class RunsTable(ListPane):
         self._snapshot = RunsSnapshot()
         self._fetched = False
         self.query_words = ""
+        self.saved: Mapping[str, str] = {}
+        """Name → words of the filters that can be called as ``@name``."""
         self.cluster = ""
         self.rows: list[RunSummary] = []
+        """All runs that fit."""
+        self.lines: list[RunSummary | Fold] = []
+        """The same, where those that belong together are one line."""
+        self._open: set[str] = set()
         self.order = ""
         self.times: view.Times = "age"
+        self.columns: tuple[str, ...] = ()
         self._several = False
         self._away: Mapping[str, float] = {}
         self._now = 0.0
@@ -84,19 +93,70 @@ class RunsTable(ListPane):
         self.times = "date" if self.times == "age" else "age"
         self.repaint()
 
+    def show_columns(self, words: tuple[str, ...]) -> None:
+        """Show these columns, by their words; none: the usual ones."""
+        self.columns = words
+        self.repaint()
+
     def _select(self) -> None:
-        chosen = self.selected.run_id if self.selected is not None else None
+        chosen = self._line_id(self.line) if self.line is not None else None
+        query = expanded(self.query_words, self.saved, half_typed=True)
         self.rows = [
             run
             for run in self._snapshot.runs
-            if self.cluster in ("", run.cluster) and matches(run, self.query_words, self._snapshot.taken_at)
+            if self.cluster in ("", run.cluster) and matches(run, query, self._snapshot.taken_at)
         ]
         if self.order:
             self.rows.sort(key=view.ORDERS[self.order])
-        ids = [run.run_id for run in self.rows]
+        self._fold(chosen)
+
+    def _fold(self, chosen: str | None) -> None:
+        """Put runs together that belong together, and the cursor where it was."""
+        self.lines = []
+        for one in folded(self.rows):
+            self.lines.append(one)
+            if isinstance(one, Fold) and one.key in self._open:
+                self.lines += one.runs
+        ids = [self._line_id(one) for one in self.lines]
         if chosen in ids:
             self.cursor = ids.index(chosen)
+        elif chosen is not None:  # it may have become one of several
+            holding = (place for place, one in enumerate(self.lines) if self._holds(one, chosen))
+            self.cursor = next(holding, self.cursor)
         self.cursor = min(self.cursor, max(0, len(ids) - 1))
+        self.repaint()
+
+    @staticmethod
+    def _holds(one: RunSummary | Fold, run_id: str) -> bool:
+        return isinstance(one, Fold) and any(run.run_id == run_id for run in one.runs)
+
+    @staticmethod
+    def _line_id(one: RunSummary | Fold) -> str:
+        return one.key if isinstance(one, Fold) else one.run_id
+
+    def unfold(self) -> bool:
+        """Show each run of the line under the cursor, or put it and those that belong to it together again.
+
+        Returns:
+            Whether there is anything that belongs together.
+        """
+        one = self.line
+        key = one.key if isinstance(one, Fold) else fold_key(one) if one is not None else ""
+        known = {each.key for each in self.lines if isinstance(each, Fold)}
+        if key not in known:
+            return False
+        self._open ^= {key}
+        self._fold(key)
+        return True
+
+    def go_to_first(self) -> None:
+        """Go to the first run, also where several stand there as one line: then each is shown."""
+        self.cursor = 0
+        one = self.line
+        if isinstance(one, Fold):
+            if one.key not in self._open:
+                self.unfold()
+            self.cursor = 1
         self.repaint()
 
     @property
@@ -105,9 +165,10 @@ class RunsTable(ListPane):
         return tuple(run.run_id for run in self.rows if run.run_id in self._marks)
 
     def mark(self) -> None:
-        """Mark the run under the cursor, or take its mark away, and go to the next."""
-        if self.selected is not None:
-            self._marks ^= {self.selected.run_id}
+        """Mark what is under the cursor, one run or all of a line, or take the mark away, and go to the next."""
+        if self.line is not None:
+            ids = {run.run_id for run in self._runs_of(self.line)}
+            self._marks = self._marks - ids if ids <= self._marks else self._marks | ids
             self.move(1)
             self.repaint()
 
@@ -124,14 +185,30 @@ class RunsTable(ListPane):
 
     def choose(self, run_id: str) -> None:
         """Put the cursor on a run, if it is shown."""
-        for index, run in enumerate(self.rows):
-            if run.run_id == run_id:
+        for index, one in enumerate(self.lines):
+            if self._line_id(one) == run_id:
                 self.go_to(index)
 
     @property
     def selected(self) -> RunSummary | None:
-        """The run under the cursor."""
-        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+        """The run under the cursor; None also where several stand there as one line."""
+        one = self.line
+        return None if isinstance(one, Fold) else one
+
+    @property
+    def line(self) -> RunSummary | Fold | None:
+        """What is under the cursor: a run, or several as one line."""
+        return self.lines[self.cursor] if self.cursor < len(self.lines) else None
+
+    @property
+    def pictured(self) -> RunSummary | None:
+        """The run whose picture is shown: of several as one line the first."""
+        one = self.line
+        return one.runs[0] if isinstance(one, Fold) else one
+
+    @staticmethod
+    def _runs_of(one: RunSummary | Fold) -> tuple[RunSummary, ...]:
+        return one.runs if isinstance(one, Fold) else (one,)
 
     def build(self) -> Sequence[Line]:
         """Head and visible rows, all by one plan of the columns."""
@@ -141,19 +218,23 @@ class RunsTable(ListPane):
     def _plan(self) -> view.Plan:
         longest = max((len(run.run_id) for run in self.rows), default=3)
         several, marks = self._several and not self.cluster, bool(self.marked)
-        return view.plan(self.size.width, max(14, min(longest, 40)), several, self.times, marks)
+        return view.plan(self.size.width, max(14, min(longest, 40)), several, self.times, marks, self.columns)
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
         return [view.head(self._layout)] if self.rows else []
 
     def count(self) -> int:
-        """Number of runs shown."""
-        return len(self.rows)
+        """Number of lines."""
+        return len(self.lines)
 
     def row(self, index: int) -> Line:
-        """One run."""
-        run = self.rows[index]
+        """One run, or several that belong together."""
+        run = self.lines[index]
+        if isinstance(run, Fold):
+            marked = self._marks.issuperset(one.run_id for one in run.runs)
+            here = self.is_selected(index)
+            return view.fold_row(run, self._layout, here, self.glyphs, run.key in self._open, marked)
         return view.row(
             run,
             self._layout,

@@ -1,0 +1,104 @@
+"""The columns of the list of runs, by the words with which they are chosen in the cockpit and in the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable  # noqa: TC003 (msgspec reads it)
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.errors import UsageError
+from rltui.service.kept import keep, kept_text
+from rltui.watch.pending import span_words, waiting_job
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.watch.snapshots import RunSummary
+
+KEPT_IN = "columns"
+"""File of the state directory with the words of the columns that were chosen last."""
+GPUS = "gpu%"
+"""The column for which the samples of live runs are read."""
+MISSING = "–"
+
+
+class RunColumn(Struct, frozen=True):
+    """One column.
+
+    Attributes:
+        title: Its head.
+        about: What it shows, in a few words.
+        right: Whether it is aligned at its right edge.
+        text: Takes the run and the time now; None where cockpit and shell write it in their own ways.
+    """
+
+    title: str
+    about: str
+    right: bool = False
+    text: Callable[[RunSummary, float], str] | None = None
+
+
+def _expected(run: RunSummary, now: float) -> str:
+    job = waiting_job(run)
+    if job is None or not job.expected_start_at:
+        return MISSING
+    left_s = job.expected_start_at - now
+    return f"~{span_words(left_s)}" if left_s >= 60 else "now"
+
+
+def _gpu_load(run: RunSummary, _: float) -> str:
+    return MISSING if run.gpu_percent is None else f"{run.gpu_percent:.0f}%"
+
+
+COLUMNS: dict[str, RunColumn] = {
+    "algo": RunColumn("ALGO", "algorithm", text=lambda run, _: run.algorithm.upper()),
+    "shape": RunColumn("N×G", "nodes × GPUs of each"),
+    "cluster": RunColumn("CLUSTER", "where it is", text=lambda run, _: run.cluster),
+    "step": RunColumn("STEP", "steps done, of how many", right=True),
+    "tok/s": RunColumn("TOK/S", "tokens a second", right=True),
+    "trend": RunColumn("10 MIN", "tokens a second of the last minutes, as a curve"),
+    "reward": RunColumn("REWARD", "last reward", right=True),
+    "age": RunColumn("AGE", "since when it is there", right=True),
+    "started": RunColumn("STARTED", "day and hour of its launch"),
+    "ended": RunColumn("ENDED", "day and hour of its end"),
+    "attempts": RunColumn("ATT", "attempts so far", True, lambda run, _: str(max(run.attempt, run.last_attempt))),
+    "nodes": RunColumn("NODES", "number of nodes", True, lambda run, _: str(run.nodes)),
+    GPUS: RunColumn("GPU%", "load of its GPUs now, of the first nodes where there are many", True, _gpu_load),
+    "verdict": RunColumn("VERDICT", "what a live run suffers from", text=lambda run, _: run.symptom or MISSING),
+    "cause": RunColumn("CAUSE", "why it died, in a word", text=lambda run, _: run.failure or MISSING),
+    "expected": RunColumn("STARTS", "when the scheduler expects to start it", True, _expected),
+}
+"""Word → column, in the order in which they are offered."""
+
+DEFAULTS = ("algo", "shape", "cluster", "step", "tok/s", "trend", "reward", "age")
+"""What the cockpit shows where nobody has chosen; which of them, its width decides."""
+
+
+def kept_columns() -> tuple[str, ...]:
+    """The columns that were chosen last, in their order; empty: nobody has chosen."""
+    return tuple(word for word in kept_text(KEPT_IN).split() if word in COLUMNS)
+
+
+def keep_columns(words: Sequence[str]) -> str:
+    """Keep a choice; what comes back is why it could not be kept."""
+    return keep(KEPT_IN, " ".join(words))
+
+
+def read_columns(text: str, beside: Sequence[str] = ()) -> tuple[str, ...]:
+    """The columns in ``text``, which has commas between them.
+
+    Args:
+        text: As typed behind ``--columns``.
+        beside: Words that are columns there too.
+
+    Raises:
+        UsageError: One is none.
+    """
+    words = tuple(dict.fromkeys(word.strip().lower() for word in text.split(",") if word.strip()))
+    known = (*COLUMNS, *beside)
+    wrong = next((word for word in words if word not in known), None)
+    if wrong is not None or not words:
+        said = f"--columns: {wrong[:40]!r} is no column." if wrong else "--columns names none."
+        raise UsageError(said, f"There are {', '.join(known)}.")
+    return words

@@ -1,0 +1,83 @@
+"""Choosing the columns of the list of runs: which, and in which order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rltui.service.run_columns import COLUMNS, DEFAULTS
+from rltui.tui import keys
+from rltui.tui.picking import PickItem
+from rltui.tui.screens.pick import PickScreen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "choosing columns",
+            (
+                keys.Key("choose", ("enter",), "keep", "Show what is marked, in this order, and keep it.", 1),
+                keys.Key("mark", ("space",), "show", "Show the column, or leave it out.", 2),
+                keys.Key("lower", ("J", "shift+down"), "later", "Move the column down: later in the line.", 3),
+                keys.Key("higher", ("K", "shift+up"), "earlier", "Move the column up: earlier in the line.", 4),
+                keys.Key("usual", ("d",), "usual", "Mark the columns that are shown where nobody chose.", 5),
+                keys.Key("close", ("escape", "q"), "close", "Change nothing.", 6),
+            ),
+        ),
+        keys.LIST,
+    )
+)
+
+
+def column_items(first: Sequence[str]) -> list[PickItem]:
+    """All columns, those in ``first`` first."""
+    words = [*first, *(word for word in COLUMNS if word not in first)]
+    return [PickItem(word, word, COLUMNS[word].about) for word in words]
+
+
+class ColumnsScreen(PickScreen, inherit_bindings=False):
+    """The columns over the list; what is chosen comes back as their words, none where it was closed."""
+
+    KEYS: ClassVar[keys.KeyTable] = KEYS
+
+    def __init__(self, shown: Sequence[str]) -> None:
+        hint = "space shows, J K move, d usual, enter keeps"
+        super().__init__("columns", column_items(shown), marking=True, hint=hint)
+        self.pick_list.marked = set(shown)
+
+    def do_choose(self) -> None:
+        """Show what is marked, in this order."""
+        words = tuple(item.id for item in self.pick_list.items if item.id in self.pick_list.marked)
+        if words:
+            self.dismiss(words)
+        else:
+            self.cockpit.say("no column is left: space shows the one under the cursor", "warning")
+
+    def do_mark(self) -> None:
+        """Show the column or leave it out; the cursor stays, so that the next key can move it."""
+        self.pick_list.toggle()
+
+    def do_lower(self) -> None:
+        """Move the column down."""
+        self._move(1)
+
+    def do_higher(self) -> None:
+        """Move the column up."""
+        self._move(-1)
+
+    def do_usual(self) -> None:
+        """Mark what is shown where nobody chose."""
+        self.pick_list.marked = set(DEFAULTS)
+        self._show(column_items(DEFAULTS), 0)
+
+    def _move(self, step: int) -> None:
+        items, at = list(self.pick_list.items), self.pick_list.cursor
+        if 0 <= at + step < len(items):
+            items.insert(at + step, items.pop(at))
+            self._show(items, at + step)
+
+    def _show(self, items: list[PickItem], cursor: int) -> None:
+        self.pick_list.all_items = self.pick_list.items = tuple(items)
+        self.pick_list.go_to(cursor)

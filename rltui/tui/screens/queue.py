@@ -1,0 +1,272 @@
+"""The queue of one cluster: who waits and who holds what, of all users; asked for only while it is open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rltui.tui import formats, keys, messages
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.spans import line
+from rltui.tui.views import queue as view
+from rltui.tui.widgets.list_pane import ListPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.widget import Widget
+
+    from rltui.cluster.queue_facts import QueuedJob
+    from rltui.service.cluster_queue import ClusterQueue
+    from rltui.tui.keys import KeyContext
+    from rltui.tui.messages import CockpitMessage
+    from rltui.tui.spans import Line, Span
+    from rltui.watch.snapshots import RunSummary
+
+LOOK_S = 2.0
+"""Between two questions to the services, which ask the scheduler at its own, slower pace."""
+
+
+class QueueList(ListPane):
+    """One part of the queue at a time, one line a job or a kind of nodes."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.queue: ClusterQueue | None = None
+        self.part: view.Part = "waiting"
+        self.partition = ""
+        self.only_mine = False
+        self.problem = ""
+        self.jobs: Sequence[QueuedJob] = ()
+        """Those that are listed; none where the nodes are."""
+        self._now = 0.0
+        self._all: ClusterQueue | None = None
+
+    def show(self, queue: ClusterQueue | None, now: float, problem: str = "") -> None:
+        """Show another picture; None where there is none yet."""
+        first = self._all is None
+        self._all, self._now, self.problem = queue, now, problem
+        if first and queue is not None and not queue.waiting:
+            self.part = "running"
+        self._pick()
+
+    def turn_to(self, *, part: view.Part | None = None, partition: str | None = None) -> None:
+        """List another part, or one partition only; empty: all of them."""
+        self.part = self.part if part is None else part
+        self.partition = self.partition if partition is None else partition
+        self.cursor = 0
+        self._pick()
+
+    def toggle_mine(self) -> None:
+        """Show only the user's own jobs, or all."""
+        self.only_mine = not self.only_mine
+        self._pick()
+
+    def _pick(self) -> None:
+        chosen = self.selected
+        self.queue = self._all.of_partition(self.partition) if self._all is not None else None
+        self.jobs = self._jobs()
+        ids = [job.job_id for job in self.jobs]
+        if chosen is not None and chosen.job_id in ids:
+            self.cursor = ids.index(chosen.job_id)
+        self.cursor = min(self.cursor, max(0, self.count() - 1))
+        self.repaint()
+
+    def _jobs(self) -> Sequence[QueuedJob]:
+        if self.queue is None or self.part == "nodes":
+            return ()
+        jobs = self.queue.waiting if self.part == "waiting" else self.queue.holding
+        return [job for job in jobs if job.is_mine] if self.only_mine else jobs
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """All partitions of the cluster."""
+        return self._all.partitions if self._all is not None else ()
+
+    @property
+    def selected(self) -> QueuedJob | None:
+        """The job under the cursor."""
+        return self.jobs[self.cursor] if self.cursor < len(self.jobs) else None
+
+    def head(self) -> Sequence[Line]:
+        """What is free, what can be listed, and the titles of the columns."""
+        if self.queue is None:
+            return []
+        width = self.size.width
+        lines = [
+            view.free_line(self.queue, width, self.glyphs),
+            view.part_line(self.queue, self.part, self.partition, width),
+        ]
+        if self.count():
+            lines.append(view.group_head(width) if self.part == "nodes" else view.job_head(self.part, width))
+        return lines
+
+    def count(self) -> int:
+        """Number of lines."""
+        if self.part == "nodes":
+            return len(self.queue.groups) if self.queue is not None else 0
+        return len(self.jobs)
+
+    def row(self, index: int) -> Line:
+        """One job, or nodes that are alike."""
+        width, here = self.size.width, self.is_selected(index)
+        if self.part == "nodes" and self.queue is not None:
+            return view.group_row(self.queue.groups[index], width, here, self.glyphs)
+        return view.job_row(self.jobs[index], self.part, self._now, width, here, self.glyphs)
+
+    def empty(self) -> Sequence[Line]:
+        """Why there is nothing."""
+        whose = " of yours" if self.only_mine else ""
+        words = {
+            "waiting": f"no job{whose} waits: v shows what runs",
+            "running": f"no job{whose} runs: v shows the nodes",
+            "nodes": "no nodes are known here",
+        }
+        text = words[self.part] if self.queue is not None else self.problem or f"asking {self.glyphs.ellipsis}"
+        return [line((f" {text}", "attention" if self.problem and self.queue is None else "dim"))]
+
+
+def _needs_line(context: keys.KeyContext) -> str:
+    return "" if context.has_job else "no job is under the cursor"
+
+
+def _can_open(context: keys.KeyContext) -> str:
+    return "" if context.can_open else "this job is no run of yours: y copies its id"
+
+
+def _job_id(run: RunSummary) -> str:
+    return run.job_id or (run.job.job_id if run.job is not None else "")
+
+
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "queue",
+            (
+                keys.Key("open", ("enter",), "open", "Open the run whose job it is.", 3, _can_open),
+                keys.Key("part", ("v", "tab"), "view", "What waits, what runs, or the nodes.", 1),
+                keys.Key("mine", ("m",), "mine", "Only your own jobs, or all.", 2),
+                keys.Key("next_partition", ("]",), "partition", "Only the next partition; all behind the last.", 4),
+                keys.Key("previous_partition", ("[",), "partition", "Only the partition before."),
+                keys.Key("again", ("u",), "look again", "Look again, where the last look is 10 s ago.", 5),
+                keys.Key("copy", ("y",), "copy", "Copy the job's id.", 0, _needs_line),
+            ),
+        ),
+        keys.LIST,
+        keys.EVERYWHERE,
+    )
+)
+
+
+class QueueScreen(CockpitScreen, inherit_bindings=False):
+    """The queue of one cluster.
+
+    Args:
+        cluster: Its name.
+    """
+
+    KEYS: ClassVar[keys.KeyTable] = KEYS
+
+    def __init__(self, cluster: str) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.list = QueueList(id="queue")
+
+    def body(self) -> Sequence[Widget]:
+        """The list."""
+        return [self.list]
+
+    def on_mount(self) -> None:
+        """Ask now, and again while it is on top."""
+        super().on_mount()
+        self._ask()
+        self.set_interval(LOOK_S, self._ask)
+
+    def _ask(self) -> None:
+        if self.on_top and not self.cockpit.paused:
+            self.cockpit.controller.ask_queue(self.cluster)
+
+    def receive(self, message: CockpitMessage) -> None:
+        """Take the queue of this cluster, or why there is none."""
+        if isinstance(message, messages.QueueFetched) and message.queue.cluster == self.cluster:
+            found = message.queue
+            self.list.show(found if found.taken_at else None, self.cockpit.wall_clock(), found.problem)
+            self.tick()
+
+    def crumbs(self) -> Sequence[str]:
+        """Where you are."""
+        return [f"queue of {self.cluster}"]
+
+    def state_spans(self) -> Sequence[Span]:
+        """Where the user stands, and how old the picture is."""
+        queue = self.list.queue
+        if queue is None:
+            return ()
+        age = formats.ago(self.cockpit.wall_clock() - queue.taken_at)
+        problem: list[Span] = [(f"  {self.cockpit.glyphs.attention} {queue.problem}", "attention")]
+        return ((f"{view.mine_words(queue)}  ", "accent"), (age, "dim"), *(problem if queue.problem else []))
+
+    def mover(self) -> QueueList:
+        """The list."""
+        return self.list
+
+    def moved(self) -> None:
+        """The footer depends on the job."""
+        self.tick()
+
+    def on_line_opened(self) -> None:
+        """A double click opens."""
+        self.act("open")
+
+    @property
+    def _run_id(self) -> str:
+        """The run whose job is under the cursor; empty where it is none."""
+        job = self.list.selected
+        if job is None or not job.is_mine:
+            return ""
+        runs = [run for run in self.cockpit.pictures.runs.runs if run.cluster == self.cluster]
+        # the tickets of this machine's queue have the run's id for a name
+        found = (run.run_id for run in runs if job.job_id == _job_id(run) or run.run_id == job.name)
+        return next(found, "")
+
+    def key_context(self) -> KeyContext:
+        """The job under the cursor decides."""
+        return keys.KeyContext(
+            readonly=self.cockpit.readonly,
+            has_job=self.list.selected is not None,
+            can_open=bool(self._run_id),
+        )
+
+    def do_open(self) -> None:
+        """Open the run whose job it is."""
+        self.cockpit.open_run(self._run_id)
+
+    def do_part(self) -> None:
+        """List the next part."""
+        at = view.PARTS.index(self.list.part)
+        self.list.turn_to(part=view.PARTS[(at + 1) % len(view.PARTS)])
+
+    def do_mine(self) -> None:
+        """Only the user's own, or all."""
+        self.list.toggle_mine()
+
+    def do_next_partition(self) -> None:
+        """Only the next partition."""
+        self._turn(1)
+
+    def do_previous_partition(self) -> None:
+        """Only the partition before."""
+        self._turn(-1)
+
+    def _turn(self, step: int) -> None:
+        choices = ("", *self.list.partitions)
+        at = choices.index(self.list.partition) if self.list.partition in choices else 0
+        self.list.turn_to(partition=choices[(at + step) % len(choices)])
+
+    def do_again(self) -> None:
+        """Look again."""
+        self.cockpit.controller.ask_queue(self.cluster, again=True)
+
+    def do_copy(self) -> None:
+        """Copy the job's id."""
+        if self.list.selected is not None:
+            self.cockpit.copy(self.list.selected.job_id, "job")
