@@ -174,6 +174,9 @@ class CockpitApp(App[int], inherit_bindings=False):
     @on(messages.ReviewFetched)
     @on(messages.LogPartFetched)
     @on(messages.LogSearched)
+    @on(messages.SamplesArrived)
+    @on(messages.SampleRead)
+    @on(messages.ConfigRead)
     @on(messages.JobsFetched)
     @on(messages.ShellHeard)
     def route(self, message: CockpitMessage) -> None:

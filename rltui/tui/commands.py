@@ -31,6 +31,8 @@ OWN: dict[str, str] = {
     "logs": "run",
     "events": "run",
     "history": "run",
+    "samples": "run",
+    "config": "run",
     "ps": "",
     "clusters": "",
     "jobs": "",
@@ -58,7 +60,7 @@ ABBREVIATIONS = {"q": "quit"}
 KEY_OF = {"less-memory": "lower_memory", "keys": "help"}
 """Verbs that do what the key with another id does."""
 
-TABS = ("gpus", "actors", "queues", "metrics", "logs", "events", "history")
+TABS = ("gpus", "actors", "queues", "metrics", "logs", "events", "history", "samples", "config")
 """Verbs that open a tab of a run."""
 
 
