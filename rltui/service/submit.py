@@ -71,7 +71,7 @@ def submit_attempt(
         action: What the journal calls it.
         after_job: Id of a job that must have ended before.
         before: Directory of the attempt that it goes on from, whose own code it takes where that is not at hand.
-        origins: Where each setting of a layout comes from.
+        origins: Where each setting comes from.
 
     Raises:
         ClaimedError: Another rltui made that attempt a moment ago.
@@ -82,8 +82,7 @@ def submit_attempt(
     code = stage_code(cluster.client, cluster.run_root, take_snapshot())
     attempt = plan_attempt(cluster.run_root, run_id, number, code)
     files = attempt_files(cluster, work, attempt, after_job, text, before) | _origins_file(origins)
-    about = _about(cluster.name, attempt)
-    context.journal.write(action, "intent", **about, sha256=_digest(files))
+    context.journal.write(action, "intent", **(about := _about(cluster.name, attempt)), sha256=_digest(files))
     try:
         _make(cluster, attempt, work, files)
     except RltuiError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +20,6 @@ from rltui.paths import run_root
 from rltui.watch import samples as samples_module
 from rltui.watch.sample_text import differences, escaped, pieces
 from rltui.watch.samples import Fields, SampleFile, SampleQuery, find_samples, read_group, read_sample_query
-from trainers.samples import SampleLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,15 +127,11 @@ def test_words_patterns_and_steps(client: RelayClient, tmp_path: Path) -> None:
 
 def test_files_of_one_step_each_in_another_systems_words(client: RelayClient, tmp_path: Path) -> None:
     fields = Fields(prompt="input", answer="output", right_answer="gts", reward="score", tokens="", version="")
-    files = [
-        file_of(
-            tmp_path / f"{step}.jsonl",
-            *(json.dumps({"input": "q", "output": f"{step}.{n}", "gts": [4], "score": step + n / 10, "step": step}) + "\n"
-              for n in range(3)),
-            fields=fields,
-        )
-        for step in (9, 10)
-    ]  # fmt: skip
+    files = []
+    for step in (9, 10):
+        answers = [{"input": "q", "output": f"{step}.{n}", "gts": [4], "score": step + n / 10} for n in range(3)]
+        lines = [json.dumps(one | {"step": step}) + "\n" for one in answers]
+        files.append(file_of(tmp_path / f"{step}.jsonl", *lines, fields=fields))
     assert [one.answer for one in last(client, *files, limit=4).samples] == ["10.2", "10.1", "10.0", "9.2"]
     assert [one.answer for one in last(client, *files, order="worst", limit=2).samples] == ["9.0", "9.1"]
     assert last(client, *files).samples[0].right_answer == "[4]"
@@ -183,23 +177,6 @@ def test_special_tokens_are_apart_and_words_that_differ_are_marked() -> None:
     assert [one for one in found if one[1] != "text"] == [("four,", "gone"), ("five,", "new"), ("\nsir", "new")]
     assert "".join(piece for piece, kind in found if kind != "gone") == "it is five, yes\nsir"
     assert differences("same", "same") == [("same", "text")]
-
-
-class FakeCodec:
-    def decode(self, tokens: list[int]) -> str:
-        return " ".join(map(str, tokens))
-
-
-def test_the_trainer_writes_siblings_of_the_first_prompt_and_one_of_others(tmp_path: Path) -> None:
-    prompts = [SimpleNamespace(text=f"q{n}", answer="r") for n in range(20)]
-    one = SimpleNamespace(token_ids=[1, 2], finish_reason="stop", weight_version=3)
-    log = SampleLog(tmp_path, FakeCodec())  # type: ignore[arg-type]
-    log.write(5, prompts, [[one] * 16] * 20, [[k / 16 for k in range(16)]] * 20)  # type: ignore[arg-type, list-item]
-    log.write(6, prompts, [[one]] * 20, [[0.0]] * 20)  # type: ignore[arg-type, list-item]
-    told = [json.loads(text) for text in (tmp_path / "samples.jsonl").read_text().splitlines()]
-    assert [told["prompt"] for told in told] == ["q0"] * 8 + [f"q{n}" for n in range(1, 8)]
-    assert [told["reward"] for told in told[:8]] == [k / 16 for k in range(8)]
-    assert {told["step"] for told in told} == {5}, "at most every 10 s"
 
 
 @pytest.fixture
