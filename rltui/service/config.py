@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.errors import RltuiError
 from rltui.importers.slurm_lines import read_slurm
 from rltui.layout.diff import flat
 from rltui.layout.load import load_text
 from rltui.layout.origins import DEFAULT, origin_of
+from rltui.layout.secret_words import MASK, is_secret_name, masked
 from rltui.layout.settings import Slurm
 from rltui.onnode import rundir
 from rltui.runs.directory import attempt_numbers, read_layout, read_origins
@@ -85,7 +86,8 @@ def read_config(
         for key, value in before.items()
         if key not in known
     ]
-    return RunConfig(run_id=row.run_id, attempt=row.attempt, settings=tuple(joined), against=against, notes=notes)
+    shown = tuple(_without_secrets(one) for one in joined)
+    return RunConfig(run_id=row.run_id, attempt=row.attempt, settings=shown, against=against, notes=notes)
 
 
 def read_work(client: RelayClient, path: str) -> Layout | ScriptJob:
@@ -130,6 +132,19 @@ def _joined(one: Setting, before: Mapping[str, Any]) -> Setting:
     return Setting(key=one.key, value=one.value, origin=one.origin, before=then, differs=then != one.value)
 
 
+def _without_secrets(one: Setting) -> Setting:
+    return structs.replace(one, value=_shown(one.key, one.value), before=_shown(one.key, one.before))
+
+
+def _shown(key: str, value: Any) -> Any:
+    """A value as it may be shown: of a key that is named so, and of words that look so, a mask."""
+    if isinstance(value, list):
+        return [_shown(key, item) for item in value]
+    if not isinstance(value, str) or not value:
+        return value
+    return MASK if is_secret_name(key.rpartition(".")[2]) else masked(value)
+
+
 def _settings(client: RelayClient, path: str, work: Layout | ScriptJob) -> tuple[list[Setting], tuple[str, ...]]:
     """The settings of an attempt with where they come from, and what else there is to say."""
     if isinstance(work, ScriptJob):
@@ -152,7 +167,9 @@ def _of_script(client: RelayClient, path: str, job: ScriptJob) -> Iterator[Setti
         if line.startswith("#SBATCH"):
             yield Setting(key=f"#SBATCH line {number}", value=line[7:].strip(), origin=f"{name}:{number}")
     for number, word in enumerate(job.words, 1):
-        yield Setting(key=f"word {number}", value=word, origin="appended to the script's own")
+        named = job.words[number - 2].lstrip("-") if number > 1 and job.words[number - 2].startswith("-") else ""
+        value = MASK if "=" not in named and is_secret_name(named) else word
+        yield Setting(key=f"word {number}", value=value, origin="appended to the script's own")
     yield from _of_job(job, asked)
 
 

@@ -85,7 +85,14 @@ def test_a_script_that_writes_none_says_how_it_would(
 def test_a_scripts_settings_say_which_line_or_word_they_are(
     capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
 ) -> None:
-    becomes(run, tmp_path, VERL, words=("trainer.total_epochs=3",), settings=("slurm.time=1:00:00",))
+    words = ("trainer.total_epochs=3", "--api-key", "abcdefgh1", "hub.token=ijklmnop2", "+hub.user=hf_" + "q" * 30)
+    becomes(
+        run,
+        tmp_path,
+        VERL.replace("#SBATCH --time", "#SBATCH --export=HF_TOKEN=rstuvwx3\n#SBATCH --time"),
+        words=words,
+        settings=("slurm.time=1:00:00",),
+    )
     _, found, _ = told(capsys, "config", RUN)
     settings = {one["key"]: (one["value"], one["origin"]) for one in found["settings"]}
     assert settings["#SBATCH line 2"] == ("--nodes=2 --gpus-per-node=8", "run.sh:2")
@@ -95,3 +102,6 @@ def test_a_scripts_settings_say_which_line_or_word_they_are(
     assert settings["slurm.qos"][1] == "default"
     assert settings["word 1"] == ("trainer.total_epochs=3", "appended to the script's own")
     assert settings["dialect"][0] == "verl"
+    assert settings["word 3"][0] == "[masked]"
+    text = json.dumps(found)
+    assert not [secret for secret in ("abcdefgh1", "ijklmnop2", "rstuvwx3", "qqqqqq") if secret in text]

@@ -58,7 +58,7 @@ KEYS = keys.KeyTable(
                 keys.Key("pan_left", ("<",), "pan left", "Move long log lines to the left.", 0, _in_log),
                 keys.Key("pan_right", (">",), "pan right", "Move long log lines to the right.", 0, _in_log),
                 keys.Key("worst", ("w",), "worst", "Samples: the lowest rewards first.", 2, _in_samples, quiet=True),
-                keys.Key("best", ("b",), "best", "Samples: the highest rewards first.", 2, _in_samples, quiet=True),
+                keys.Key("best", ("b",), "best", "Samples: the highest rewards first.", 0, _in_samples),
                 keys.Key("longest", ("L",), "longest", "Samples: the longest answers first.", 0, _in_samples),
                 keys.Key("evaluation", ("i",), "evaluation", "Samples: of evaluations, or training.", 0, _in_samples),
                 keys.Key("whole", ("enter",), "whole", "Samples: one alone, or the list.", 2, _in_samples, quiet=True),
@@ -67,7 +67,7 @@ KEYS = keys.KeyTable(
                 keys.Key(
                     "differences",
                     ("d",),
-                    "differences",
+                    "diff",
                     "Samples: words that differ from the best sibling. Config: only what differs from before.",
                     3,
                     _in_samples_or_config,

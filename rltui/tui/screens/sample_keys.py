@@ -64,11 +64,7 @@ class SampleKeys:
         if self._asked_at is None:
             self._ask(pane.query_shown)
             self._asked_at = snapshot.taken_at
-        elif (
-            snapshot.summary.is_live
-            and pane.query_shown == SampleQuery(evaluation=pane.query_shown.evaluation)
-            and snapshot.taken_at - self._asked_at >= AGAIN_S
-        ):
+        elif snapshot.summary.is_live and pane.costs_little and snapshot.taken_at - self._asked_at >= AGAIN_S:
             self._asked_at = snapshot.taken_at
             self._ask(pane.query_shown)
 

@@ -37,7 +37,9 @@ def head(query: SampleQuery, found: SamplesFound | None, width: int, list_width:
     if query.text:
         left += [(f" {glyphs.dot} ", "dim"), (clip(query.text, 24), "match")]
     right: list[Span] = [(f"searching {glyphs.ellipsis}", "waiting")]
-    if found is not None:
+    if found is not None and found.note:
+        right = []
+    elif found is not None:
         right = [(f"{len(found.samples)} out of {formats.size(found.read_bytes)}", "dim")]
         if found.share < 1.0:
             right = [(f"{len(found.samples)} in {100 * found.share:.0f} %", "waiting")]

@@ -10,7 +10,7 @@ from rltui.tui.messages import CursorMoved, LineOpened
 from rltui.tui.spans import Line, fit
 from rltui.tui.views import samples as view
 from rltui.tui.widgets.list_pane import ListPane
-from rltui.watch.samples import SampleGroup, SampleQuery
+from rltui.watch.samples import PIECE_BYTES, SampleGroup, SampleQuery
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +87,11 @@ class SamplesPane(ListPane):
             return None
         known = self.group if self.knows(one) else None
         return known or SampleGroup(chosen=one, siblings=(one,))
+
+    @property
+    def costs_little(self) -> bool:
+        """Whether the last search is over and read so little that it may be done again by itself."""
+        return self.found is not None and self.found.share == 1.0 and self.found.read_bytes <= PIECE_BYTES
 
     def step(self, step: int) -> None:
         """Go to the next answer to the same prompt, or the one before."""
