@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Pattern, Tuple
 
 from rltui.onnode.relay_files import _open
 from rltui.onnode.relay_request import MIB, Answer, Request, count_of, path_of, text_of
-from rltui.onnode.relay_search import MAX_SCAN, _blocks, _compiled, _end_of_line, _found, _found_by
+from rltui.onnode.relay_search import _LOOKS_AROUND, MAX_SCAN, _blocks, _compiled, _end_of_line, _found, _found_by
 
 MAX_RECORDS = 1000
 MAX_ANSWER = 8 * MIB
@@ -62,7 +62,7 @@ def _chosen(block: bytes, request: Request) -> Optional[Iterator[List[int]]]:
     if not text and not anchors:
         return None
     pattern: Pattern[bytes] = _compiled(text)
-    return _found_by(anchors, block, pattern) if anchors else _found(block, pattern, "(?" in text)
+    return _found_by(anchors, block, pattern) if anchors else _found(block, pattern, bool(_LOOKS_AROUND.search(text)))
 
 
 def _ranked(
