@@ -15,6 +15,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "tui")]
 PICTURES = {
     "runs.svg": ((120, 36), ()),
     "run.svg": ((120, 36), ("j\n",)),
+    "samples.svg": ((120, 36), ("j\n", "9", "j", "d")),
     "launch.svg": ((120, 30), ("n", "jj")),
     "why.svg": ((120, 30), ("jjjjj!",)),
     "less-memory.svg": ((120, 30), ("jjjjjm",)),

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 10.0
 """Between two steps of which answers are written: fast runs would fill disks."""
-KEPT_ANSWERS = 8
-"""Answers that are written of a step: the first to each of its first prompts."""
+KEPT_PROMPTS = 8
+"""Prompts of a step of which the first answer is written."""
+KEPT_SIBLINGS = 8
+"""Answers that are written of the first of these, so that answers to one prompt can be held against each other."""
 MOST_CHARACTERS = 20_000
 """Of a prompt's end, and of an answer."""
 
@@ -50,10 +52,10 @@ class SampleLog:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + INTERVAL_S
-        chosen = list(zip(prompts, groups, rewards, strict=True))[:KEPT_ANSWERS]
-        lines = [
-            json.dumps(self._line(step, prompt, group[0], one[0]), ensure_ascii=False) for prompt, group, one in chosen
-        ]
+        lines = []
+        for number, (prompt, group, scores) in enumerate(zip(prompts[:KEPT_PROMPTS], groups, rewards, strict=False)):
+            kept = list(zip(group, scores, strict=True))[: 1 if number else KEPT_SIBLINGS]
+            lines += [json.dumps(self._line(step, prompt, *one), ensure_ascii=False) for one in kept]
         with self._file.open("a", encoding="utf-8") as file:
             file.write("".join(line + "\n" for line in lines))
 

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
             return 0
         show(preview) if options.yes else confirm(preview)
         launched = resubmit(
-            context, summary, fix.overrides, fix.exclude, cancel_first=True, unchecked=options.unchecked
+            context, summary, fix.overrides, fix.exclude, cancel_first=True, unchecked=options.unchecked, by="fix"
         )
         talk(f"attempt {launched.attempt} of {launched.run_id} {launched.start}")
         if options.wait:

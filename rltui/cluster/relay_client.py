@@ -22,6 +22,7 @@ from rltui.cluster.relay_types import (
     Hello,
     HttpAnswer,
     ProcessIdentity,
+    Records,
     RelayError,
     SmallFile,
 )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rltui.cluster.relay_connection import Ticket
+    from rltui.cluster.relay_types import RecordQuery
     from rltui.cluster.transport import Transport
 
 SLACK_S = 5.0
@@ -116,6 +118,18 @@ class RelayClient:
         answer = self._ask("search", fields)
         found = tuple((number, at, unpack(data, packed, MAX_DATA)) for number, at, data, packed in answer["hits"])
         return Found(found, answer["offset"], answer["lines"], answer["size"])
+
+    def records(self, path: str, offset: int, limit: int, wanted: RecordQuery) -> Records:
+        """The newest, largest or smallest objects of a piece of a file of JSON lines, chosen on the cluster's side.
+
+        Args:
+            path: The file.
+            offset: Where to begin: the start of a line.
+            limit: Bytes to look at, about.
+            wanted: Which objects, and how much of their texts.
+        """
+        fields = {"path": path, "offset": offset, "limit": limit, **msgspec.to_builtins(wanted)}
+        return msgspec.convert(self._ask("records", fields), Records)
 
     def collect(self, root: str, names: Sequence[str], limit: int = MIB) -> tuple[SmallFile, ...]:
         """Read many small text files at once; ones that vanish or may not be read are left out.

@@ -18,6 +18,7 @@ MODULES = (
     "relay_request",
     "relay_files",
     "relay_search",
+    "relay_records",
     "relay_children",
     "relay_http",
     "relay",

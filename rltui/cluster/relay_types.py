@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -81,6 +81,39 @@ class Found(Struct, frozen=True):
     offset: int
     lines: int
     size: int
+
+
+class RecordQuery(Struct, frozen=True, kw_only=True):
+    """Which objects of a file of JSON lines are wanted."""
+
+    hits: int
+    """At most so many."""
+    number: str = ""
+    """The key whose number ranks them, the largest first; empty: the last ones of the file, the last first."""
+    smallest: bool = False
+    """Whether the smallest number comes first instead."""
+    pattern: str = ""
+    """A regular expression that their lines have; empty: any."""
+    anchors: tuple[str, ...] = ()
+    """Each such line has one of these, as it stands; none: nobody knows."""
+    clip: int = 200
+    """Characters of each text that are wanted."""
+
+
+class Records(Struct, frozen=True):
+    """What a piece of a file of JSON lines has of the wanted objects.
+
+    Attributes:
+        records: Objects with their texts cut, each by where its line begins and how many bytes that has; best first.
+        offset: Where the piece ended; the next goes on from there.
+        size: Bytes of the file.
+        unread: Lines that would have been wanted and are no objects.
+    """
+
+    records: tuple[tuple[int, int, dict[str, Any]], ...]
+    offset: int
+    size: int
+    unread: int = 0
 
 
 class SmallFile(Struct, frozen=True):

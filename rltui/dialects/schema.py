@@ -66,6 +66,17 @@ class Checkpoints(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = ""
 
 
+class Samples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a system writes the answers that it trains on: a file of JSON lines a step, in a folder that it is told."""
+
+    training: Annotated[str, Meta(description="The word of the command that names the folder; empty: none.")] = ""
+    evaluation: Annotated[str, Meta(description="The same for answers of evaluations.")] = ""
+    fields: Annotated[
+        dict[str, str],
+        Meta(description="What it calls step, prompt, answer, right_answer, reward, tokens, version, finish_reason."),
+    ] = field(default_factory=dict)
+
+
 class Resume(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a run goes on from its newest checkpoint."""
 
@@ -118,6 +129,7 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = field(default_factory=dict)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     resume: Resume = field(default_factory=Resume)
+    samples: Samples = field(default_factory=Samples)
 
     def own_words(self, override: str) -> str:
         """``key.path=value`` of a layout in the system's words; empty where it has none that rltui knows."""

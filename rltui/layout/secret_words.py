@@ -53,7 +53,16 @@ def masked(text: str, known: Iterable[str] = ()) -> str:
     text = _PRIVATE_KEY.sub(MASK, text)
     text = _BEARER.sub(rf"\1\2{MASK}", text)
     text = _OPTION.sub(lambda m: f"{m[1]}{m[2]}{m[3]}{MASK}" if is_secret_name(m[2]) else m[0], text)
-    text = _ASSIGNED.sub(
-        lambda m: f"{m[1]}{m[2]}{m[3] or ''}{MASK}{m[3] or ''}" if is_secret_name(m[1]) else m[0], text
-    )
-    return SECRET_VALUE.sub(MASK, text)
+    return SECRET_VALUE.sub(MASK, _without_assigned(text))
+
+
+def _without_assigned(text: str) -> str:
+    """``text`` without values of secret names; values of others may hold such, as in ``--export=HF_TOKEN=…``."""
+    kept, at = [], 0
+    while (found := _ASSIGNED.search(text, at)) is not None:
+        head = text[at : found.end(2)]
+        quote = found[3] or ""
+        is_secret = is_secret_name(found[1])
+        kept.append(f"{head}{quote}{MASK}{quote}" if is_secret else head)
+        at = found.end() if is_secret else found.end(2)
+    return "".join([*kept, text[at:]])

@@ -22,6 +22,7 @@ from rltui.onnode.processes import alive, send
 from rltui.onnode.relay_children import Children
 from rltui.onnode.relay_files import collect, list_directory, put, read, tail
 from rltui.onnode.relay_http import ask
+from rltui.onnode.relay_records import records
 from rltui.onnode.relay_request import MIB, Answer, Refusal, Request, count_of, text_of
 from rltui.onnode.relay_search import search
 
@@ -98,12 +99,13 @@ OPERATIONS: Dict[str, Callable[[Request], Answer]] = {
     "put": put,
     "list": list_directory,
     "search": search,
+    "records": records,
     "alive": are_alive,
     "signal": send_signal,
     "http": ask,
     "run": CHILDREN.run,
 }
-IN_THREADS = frozenset({"collect", "http", "run", "search"})
+IN_THREADS = frozenset({"collect", "http", "records", "run", "search"})
 
 
 def carry_out(request: Request) -> Answer:

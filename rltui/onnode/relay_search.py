@@ -67,12 +67,15 @@ def _compiled(pattern: str) -> Pattern[bytes]:
 
 def _blocks(descriptor: int, offset: int, limit: int) -> Iterator[bytes]:
     """Whole lines of a file, a few MiB at once; a line that is longer than a block is cut."""
-    end = offset + limit
+    begin, end = offset, offset + limit
     while offset < end:
         wanted = min(BLOCK, end - offset)
         block = os.pread(descriptor, wanted, offset)
         if len(block) == wanted:
-            block = block[: block.rfind(b"\n") + 1] or block
+            whole = block.rfind(b"\n") + 1
+            if not whole and wanted < BLOCK and offset > begin:
+                return  # the limit ends within a line: the next request begins with it
+            block = block[:whole] or block
         if not block:
             return
         yield block

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import secrets
@@ -220,3 +221,17 @@ def read_layout(client: RelayClient, attempt_path: str) -> str:
         return chunk.data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ClusterError(f"{attempt_path}/{rundir.LAYOUT} is not text.") from error
+
+
+def read_origins(client: RelayClient, attempt_path: str) -> dict[str, str]:
+    """Where each setting of an attempt's layout comes from; empty where that was not written down.
+
+    Raises:
+        ClusterError: It cannot be reached.
+    """
+    for file in client.collect(attempt_path, [rundir.ORIGINS]):
+        with contextlib.suppress(ValueError):
+            told = json.loads(file.text or "{}")
+            keys = told.get("keys") if isinstance(told, dict) else None
+            return {str(key): str(origin) for key, origin in keys.items()} if isinstance(keys, dict) else {}
+    return {}

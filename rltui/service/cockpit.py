@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter
     from rltui.diagnose.verdicts import Safety
     from rltui.service.cluster_queue import ClusterQueue
+    from rltui.service.config import RunConfig
     from rltui.service.herald import Event
     from rltui.watch.log_search import LogQuery, Searched
+    from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
 
@@ -200,6 +202,27 @@ class Cockpit(Protocol):
 
         Raises:
             RltuiError: The run or the log is not there, or the pattern cannot be read.
+        """
+
+    def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
+        """Search the samples of the newest attempt, or of the run's evaluations, piece by piece.
+
+        Raises:
+            RltuiError: The run is not there, or its samples cannot be ranked or searched so.
+        """
+
+    def sample(self, run_id: str, sample: Sample, evaluation: bool = False) -> SampleGroup:
+        """A sample in full, with the other answers to its prompt.
+
+        Raises:
+            RltuiError: It is not there any more.
+        """
+
+    def config(self, run_id: str) -> RunConfig:
+        """Every setting of the newest attempt, where each comes from, and what it was in the attempt before.
+
+        Raises:
+            RltuiError: The run is not there, or its settings cannot be read.
         """
 
     def presets(self) -> tuple[PresetSummary, ...]:

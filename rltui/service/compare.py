@@ -6,14 +6,10 @@ import math
 import statistics
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 
-from rltui.layout.diff import differing, flat
-from rltui.layout.load import load_text
-from rltui.onnode import rundir
-from rltui.runs.directory import read_layout
-from rltui.runs.script_job import read_script_job
+from rltui.layout.diff import differing
+from rltui.service.config import read_work, settings_of
 from rltui.service.describe import attempt_path
 from rltui.service.history import read_history
 from rltui.watch.run_watcher import RunWatcher
@@ -68,17 +64,10 @@ def read_side(context: Context, run: RunSummary) -> Side:
         ClusterError: The cluster cannot be reached.
     """
     client, path = context.cluster.client, attempt_path(run)
-    script = read_script_job(client, path)
-    if script is not None:
-        told = msgspec.to_builtins(script)
-        kept = {name: told[name] for name in ("dialect", "source", "words", "folder", "hardware", "slurm")}
-        settings = {**kept, "dialect": script.dialect.name}
-    else:
-        settings = msgspec.to_builtins(load_text(read_layout(client, path), f"{path}/{rundir.LAYOUT}").layout)
     return Side(
         run_id=run.run_id,
         state=run.state,
-        settings=flat(settings),
+        settings=settings_of(read_work(client, path)),
         metrics=RunWatcher(client, run.path).snapshot().metrics,
         history=read_history(context, run),
     )

@@ -220,7 +220,7 @@ def _submit(context: Context, run: RunSummary, record: Record) -> None:
     for number, pause_s in enumerate(SUBMIT_TRIES_S, start=1):
         time.sleep(pause_s)
         try:
-            launched = resubmit(context, run, record.overrides, record.exclude, unchecked=True)
+            launched = resubmit(context, run, record.overrides, record.exclude, unchecked=True, by="hands-off mode")
             break
         except SubmitUnknownError:
             raise

@@ -14,6 +14,7 @@ from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.profile import in_partition
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import MissingExtraError, RltuiError, UsageError
+from rltui.layout.origins import origins
 from rltui.layout.presets import resolve
 from rltui.runs.directory import MODULES, ClaimedError, new_run_id, optional_modules
 from rltui.service.eligible import free_nodes
@@ -22,7 +23,7 @@ from rltui.service.login_facts import with_login_facts
 from rltui.service.submit import submit_attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rltui.check.findings import Finding
     from rltui.cluster.facts import ClusterFacts
@@ -216,19 +217,24 @@ def launch(
 
         for finding in offers(context, layout):
             tell(finding)
-    first = link = _first_attempt(context, layout, after_job, sweep)
+    known = origins(report.loaded) | ({"slurm.partition": "chosen at launch: most nodes free"} if name else {})
+    first = link = _first_attempt(context, layout, known, after_job, sweep)
     for number in range(2, chain + 1):
-        link = submit_attempt(context, first.run_id, number, layout, after_job=link.job_id)
+        link = submit_attempt(context, first.run_id, number, layout, after_job=link.job_id, origins=known)
     return first
 
 
-def _first_attempt(context: Context, layout: Layout, after_job: str, sweep: str, tries: int = 5) -> Launched:
+def _first_attempt(
+    context: Context, layout: Layout, known: Mapping[str, str], after_job: str, sweep: str, tries: int = 5
+) -> Launched:
     try:
-        return submit_attempt(context, new_run_id(layout.name), 1, layout, after_job=after_job, sweep=sweep)
+        return submit_attempt(
+            context, new_run_id(layout.name), 1, layout, after_job=after_job, sweep=sweep, origins=known
+        )
     except ClaimedError:  # the id's four digits were drawn before; nothing of this draw is anywhere
         if tries <= 1:
             raise
-    return _first_attempt(context, layout, after_job, sweep, tries - 1)
+    return _first_attempt(context, layout, known, after_job, sweep, tries - 1)
 
 
 def require_modules(layout: Layout) -> None:

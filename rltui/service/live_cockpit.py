@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
+    from rltui.service.config import RunConfig
     from rltui.service.context import Context
     from rltui.service.herald import Event
     from rltui.watch.log_search import LogQuery, Searched
+    from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary
 
 PATIENCE_S = 1.0
@@ -88,6 +90,27 @@ class LiveCockpit:
         row = self._row(run_id)
         client = self._clusters.context(row.reader).cluster.client
         return search_log(client, actions.attempt_path(row), name, query)
+
+    def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
+        """Search the samples of a run, piece by piece."""
+        from rltui.service.samples import samples_of
+
+        row = self._row(run_id)
+        return samples_of(self._clusters.context(row.reader), row, query)
+
+    def sample(self, run_id: str, sample: Sample, evaluation: bool = False) -> SampleGroup:
+        """A sample in full, with its siblings."""
+        from rltui.service.samples import group_of
+
+        row = self._row(run_id)
+        return group_of(self._clusters.context(row.reader), row, sample, evaluation=evaluation)
+
+    def config(self, run_id: str) -> RunConfig:
+        """Every setting of a run, and where it comes from."""
+        from rltui.service.config import read_config
+
+        row = self._row(run_id)
+        return read_config(self._clusters.context(row.reader), row)
 
     def presets(self) -> tuple[PresetSummary, ...]:
         """The presets that can be launched, and the scripts of this folder."""

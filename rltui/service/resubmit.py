@@ -13,9 +13,10 @@ from rltui.check.run import check_layout
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.layout.diff import diff
 from rltui.layout.load import load_text
+from rltui.layout.origins import changed as changed_origins
 from rltui.onnode import rundir
 from rltui.runs.claims import read_evidence, read_uuid, settle_unstarted
-from rltui.runs.directory import read_layout
+from rltui.runs.directory import read_layout, read_origins
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.actions import cancel
 from rltui.service.cockpit import ActionPreview
@@ -104,6 +105,7 @@ def resubmit(
     cancel_first: bool = False,
     unchecked: bool = False,
     tell: Callable[[Finding], None] | None = None,
+    by: str = "resubmit",
 ) -> Launched:
     """Start a new attempt of ``run`` with a change; its trainer goes on from the newest complete checkpoint.
 
@@ -115,6 +117,7 @@ def resubmit(
         cancel_first: End a live run first, instead of refusing it.
         unchecked: Do not ask the cluster first whether it could run this.
         tell: Is told first of nodes that are remembered as bad and may be used.
+        by: Who changes it, in a word: it is remembered of each setting.
 
     Raises:
         RltuiError: The run is alive, a finding stands in the way, or the submission failed.
@@ -141,23 +144,34 @@ def resubmit(
             note_replacement(context, run, overrides, exclude)
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
-    return structs.replace(submit_next(context, run, change, action="resubmit"), start=change.start)
+    return structs.replace(submit_next(context, run, change, action="resubmit", by=by), start=change.start)
 
 
 def submit_next(
-    context: Context, run: RunSummary, change: Change, *, action: str = "submit", after_job: str = ""
+    context: Context,
+    run: RunSummary,
+    change: Change,
+    *,
+    action: str = "submit",
+    after_job: str = "",
+    by: str = "resubmit",
 ) -> Launched:
     """Submit the next attempt of ``run``; see ``submit_attempt``."""
     assert change.layout is not None
+    number = next_number(run)
+    known = read_origins(context.cluster.client, attempt_path(run))
+    if known:
+        known = changed_origins(known, change.words, f"{by}, attempt {number}")
     return submit_attempt(
         context,
         run.run_id,
-        next_number(run),
+        number,
         change.layout,
         text=change.text,
         action=action,
         after_job=after_job,
         before=attempt_path(run),
+        origins=known,
     )
 
 

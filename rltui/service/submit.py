@@ -26,6 +26,8 @@ from rltui.runs.own_code import MOST_BYTES, own_code
 from rltui.runs.script_job import ScriptJob, script_files, script_job
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.relay_client import RelayClient
     from rltui.layout.schema import Layout
@@ -58,6 +60,7 @@ def submit_attempt(
     after_job: str = "",
     before: str = "",
     sweep: str = "",
+    origins: Mapping[str, str] | None = None,
 ) -> Launched:
     """Make attempt ``number`` of ``run_id`` (attempt 1 makes the run) and hand it to the scheduler, once.
 
@@ -71,6 +74,7 @@ def submit_attempt(
         after_job: Id of a job that must have ended before.
         before: Directory of the attempt that it goes on from, whose own code it takes where that is not at hand.
         sweep: What all runs of the run's sweep have in common.
+        origins: Where each setting comes from.
 
     Raises:
         ClaimedError: Another rltui made that attempt a moment ago.
@@ -79,7 +83,7 @@ def submit_attempt(
     """
     cluster, root = context.cluster, context.cluster.run_root
     attempt = plan_attempt(root, run_id, number, stage_code(cluster.client, root, take_snapshot()))
-    files = attempt_files(cluster, work, attempt, after_job, text, before)
+    files = attempt_files(cluster, work, attempt, after_job, text, before) | _origins_file(origins)
     about = _about(cluster.name, attempt)
     context.journal.write(action, "intent", **about, sha256=_digest(files))
     try:
@@ -141,6 +145,11 @@ def attempt_files(
 
         files[rundir.SCRIPT] = render_script(work, cluster.profile, attempt).encode()
     return files
+
+
+def _origins_file(origins: Mapping[str, str] | None) -> dict[str, bytes]:
+    told = {"schema": rundir.SCHEMA, "keys": dict(origins or {})}
+    return {rundir.ORIGINS: msgspec.json.encode(told)} if origins else {}
 
 
 def _own_code_of(client: RelayClient, attempt: str) -> bytes:

@@ -42,6 +42,10 @@ VERBS = (
     Verb("events", "events", "what happened to a run, and when", takes="run"),
     Verb("history", "history", "where a run's time went: attempts, queues, goodput, what each loss cost", takes="run"),
     Verb("compare", "compare", "runs side by side: settings that differ, metrics at the same step", takes="run"),
+    Verb(
+        "samples", "samples", "answers that a run trained on or was evaluated by, the worst or best first", takes="run"
+    ),
+    Verb("config", "config", "every setting of a run, and where each comes from", takes="run"),
     Verb("logs", "logs", "print or follow the log of a run", takes="run"),
     Verb("why", "why", "say why a run died, or what went wrong in any log", takes="run"),
     Verb(

@@ -33,6 +33,8 @@ OWN: dict[str, str] = {
     "history": "run",
     "filter": "filter",
     "columns": "",
+    "samples": "run",
+    "config": "run",
     "ps": "",
     "clusters": "",
     "jobs": "",
@@ -64,7 +66,7 @@ ABBREVIATIONS = {"q": "quit"}
 KEY_OF = {"less-memory": "lower_memory", "keys": "help"}
 """Verbs that do what the key with another id does."""
 
-TABS = ("gpus", "actors", "queues", "metrics", "logs", "events", "history")
+TABS = ("gpus", "actors", "queues", "metrics", "logs", "events", "history", "samples", "config")
 """Verbs that open a tab of a run."""
 
 

@@ -18,6 +18,7 @@ from rltui.service.shell import ShellCommand
 from rltui.tui import actions, messages
 from rltui.tui.lanes import Lane, Poller, timed
 from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
+from rltui.watch.samples import SamplesFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rltui.tui.messages import Ask
     from rltui.tui.refresh import Attention, Source
     from rltui.watch.log_search import LogQuery
+    from rltui.watch.samples import Sample, SampleQuery
 
 MOST_HITS = 20_000
 """Hits of a search that are kept, the newest ones: nobody steps through more."""
@@ -65,7 +67,7 @@ class Controller:
         self._readings = Lane("rltui-readings", newest_only=True)
         self._queues = Lane("rltui-queues", newest_only=True)
         self._searches = Lane("rltui-searches", newest_only=True)
-        self._searched: LogQuery | None = None
+        self._searched: LogQuery | SampleQuery | None = None
         self._actions = Lane("rltui-actions", newest_only=False)
         self._doors = Lane("rltui-doors", newest_only=True)
         self._tellings = Lane("rltui-tellings", newest_only=False, may_be_left=True)
@@ -160,6 +162,32 @@ class Controller:
             return messages.LogSearched(run_id, name, query, tuple(found), 1.0)
 
         self._searches.ask(lambda: self._answer(f"search {name}", call))
+
+    def search_samples(self, run_id: str, query: SampleQuery) -> None:
+        """Search a run's samples, and nothing else any more: :class:`~rltui.tui.messages.SamplesArrived`."""
+        self._searched = query
+
+        def call() -> messages.SamplesArrived:
+            last = None
+            for found in self._cockpit.samples(run_id, query):
+                if last is not None:
+                    self._post(messages.SamplesArrived(run_id, query, last))
+                last = found
+                if self._searched is not query or self._stopped:
+                    break
+            return messages.SamplesArrived(run_id, query, last or SamplesFound())
+
+        self._searches.ask(lambda: self._answer(messages.SEARCH_SAMPLES, call))
+
+    def ask_sample(self, run_id: str, sample: Sample, evaluation: bool) -> None:
+        """Ask for a sample in full: :class:`~rltui.tui.messages.SampleRead`."""
+        self._read(
+            "read a sample", lambda: messages.SampleRead(run_id, self._cockpit.sample(run_id, sample, evaluation))
+        )
+
+    def ask_config(self, run_id: str) -> None:
+        """Ask for all settings of a run: :class:`~rltui.tui.messages.ConfigRead`."""
+        self._read(messages.READ_CONFIG, lambda: messages.ConfigRead(run_id, self._cockpit.config(run_id)))
 
     def ask_node_report(self, run_id: str, node: str) -> None:
         """Ask what is remembered against a node: :class:`~rltui.tui.messages.NodeReportFetched`."""

@@ -12,11 +12,13 @@ from textual.message import Message
 if TYPE_CHECKING:
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
+    from rltui.service.config import RunConfig
     from rltui.service.doors import PendingQuestion
     from rltui.service.herald import Event
     from rltui.service.shell import ShellCommand
     from rltui.tui.refresh import Source
     from rltui.watch.log_search import LogQuery
+    from rltui.watch.samples import SampleGroup, SampleQuery, SamplesFound
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
 Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit", "fix", "auto"]
@@ -173,6 +175,30 @@ class LogSearched(CockpitMessage):
         """Number of each line, counted from 1, and where it begins."""
 
 
+class SamplesArrived(CockpitMessage):
+    """What a search for samples has found so far, and how far it is."""
+
+    def __init__(self, run_id: str, query: SampleQuery, found: SamplesFound) -> None:
+        super().__init__()
+        self.run_id, self.query, self.found = run_id, query, found
+
+
+class SampleRead(CockpitMessage):
+    """A sample in full, with its siblings."""
+
+    def __init__(self, run_id: str, group: SampleGroup) -> None:
+        super().__init__()
+        self.run_id, self.group = run_id, group
+
+
+class ConfigRead(CockpitMessage):
+    """Every setting of an attempt, and where each comes from."""
+
+    def __init__(self, run_id: str, config: RunConfig) -> None:
+        super().__init__()
+        self.run_id, self.config = run_id, config
+
+
 class LogPartFetched(CockpitMessage):
     """A piece of a log of a run."""
 
@@ -272,6 +298,8 @@ class RequestFailed(CockpitMessage):
         self.hint = hint
 
 
+SEARCH_SAMPLES = "search the samples"
+READ_CONFIG = "read the settings"
 LIST_JOBS = "list the jobs"
 """The verb phrase of asking for jobs that are no runs."""
 

@@ -12,7 +12,7 @@ from rltui.onnode import rundir
 from trainers import samples as samples_module
 from trainers.data.prompts import Prompt
 from trainers.roles.engine import Completion
-from trainers.samples import KEPT_ANSWERS, SampleLog
+from trainers.samples import KEPT_PROMPTS, SampleLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,8 +34,9 @@ def test_some_answers_of_a_step_are_written_now_and_then(tmp_path: Path, monkeyp
     now[0] += samples_module.INTERVAL_S
     log.write(3, prompts[:1], groups[:1], [[1.0, 0.0]])
     lines = [json.loads(line) for line in (tmp_path / rundir.SAMPLES).read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1] * KEPT_ANSWERS + [3]
-    assert lines[-1] == {
+    assert [line["step"] for line in lines] == [1] * (1 + KEPT_PROMPTS) + [3, 3]
+    assert [line["prompt"] for line in lines[:4]] == ["0?", "0?", "1?", "2?"], "all answers to the first prompt"
+    assert lines[-2] == {
         "step": 3, "prompt": "0?", "answer": "AB", "right_answer": "0", "reward": 1.0, "tokens": 2,
         "finish_reason": "stop", "weight_version": 7,
     }  # fmt: skip

@@ -14,11 +14,13 @@ from canned_actions import CLUSTERS, FIX, LOWER_MEMORY, WHY, resubmission
 from canned_launch import PRESETS, review, script_review
 from canned_queue import QUEUE
 from canned_runs import NOW, RUNS, log_lines, snapshot, summary
+from canned_samples import CONFIG, canned_group, canned_samples
 
 from rltui.cluster.jobs import JobSnapshot
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
 from rltui.watch.log_search import LogHit, LogQuery, Searched
+from rltui.watch.samples import SamplesFound
 from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot, RunsSnapshot, RunSummary
 
 JOBS = tuple(
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
 
     from rltui.cluster.prompts import Prompter, Question
     from rltui.service.cluster_queue import ClusterQueue
+    from rltui.service.config import RunConfig
     from rltui.service.herald import Event
+    from rltui.watch.samples import Sample, SampleGroup, SampleQuery
 
 
 @dataclass
@@ -120,6 +124,25 @@ class FakeCockpit:
         half = len(hits) // 2
         for found, offset in ((hits[:half], 500), (hits[half:], 1000)):
             yield Searched(tuple(LogHit(name, number, 100 * number, text) for number, text in found), offset, 1000)
+
+    def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
+        self._called("samples", run_id, query.order, query.grep)
+        if run_id == RUNS[2].run_id:
+            yield SamplesFound(
+                note="run.sh writes none: with trainer.rollout_data_dir=FOLDER verl writes a file a step"
+            )
+            return
+        found = canned_samples(query)
+        yield SamplesFound(samples=found[:3], share=0.5, read_bytes=500_000_000)
+        yield SamplesFound(samples=found, read_bytes=1_000_000_000)
+
+    def sample(self, run_id: str, sample: Sample, evaluation: bool = False) -> SampleGroup:
+        self._called("sample", run_id, str(sample.offset))
+        return canned_group(sample)
+
+    def config(self, run_id: str) -> RunConfig:
+        self._called("config", run_id)
+        return CONFIG
 
     def clusters(self) -> tuple[ClusterSummary, ...]:
         return self.all_clusters

@@ -32,6 +32,8 @@ OPEN: dict[str, Callable[[CockpitApp], object]] = {
     "runs": lambda app: None,
     "run": lambda app: app.open_run(app.pictures.ids[0]),
     "log": lambda app: app.open_run(app.pictures.ids[0], 5),
+    "samples": lambda app: app.open_run(app.pictures.ids[0], 8),
+    "config": lambda app: app.open_run(app.pictures.ids[0], 9),
     "launch": lambda app: app.open("launch"),
     "why": lambda app: app.open("why", app.pictures.ids[0]),
     "clusters": lambda app: app.open("clusters"),

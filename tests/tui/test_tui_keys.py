@@ -83,7 +83,7 @@ def test_keys_are_found_by_name_or_character(screen: str) -> None:
 
 def test_every_tab_has_its_digit() -> None:
     digits = {key.id.removeprefix("tab_"): key.keys[0] for key in RunScreen.KEYS.keys if key.id.startswith("tab_")}
-    assert digits == {tab.id: str(number) for number, tab in enumerate(TABS, start=1)}
+    assert digits == {tab.id: str(number % 10) for number, tab in enumerate(TABS, start=1)}
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

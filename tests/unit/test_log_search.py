@@ -66,6 +66,15 @@ def test_numbers_hold_over_blocks_pieces_and_many_hits(
     assert all(text == f"step {line} needle" for line, text in hits)
 
 
+def test_no_line_is_cut_where_one_request_ends_and_the_next_begins(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_search, "PIECE_BYTES", 1000)
+    lines = [f"begin {number} {'-' * (number % 90)} end" for number in range(1, 500)]
+    (tmp_path / "out.log").write_text("\n".join(lines))
+    assert found(client, tmp_path, "begin.*end") == list(enumerate(lines, 1))
+
+
 def test_a_line_without_end_is_given_around_what_was_found(client: RelayClient, tmp_path: Path) -> None:
     (tmp_path / "out.log").write_bytes(b"x" * 100_000 + b"needle" + b"y" * 100_000)
     [(line, text)] = found(client, tmp_path, "needle")

@@ -11,14 +11,18 @@ from textual.reactive import var
 from rltui.tui import formats, keys, messages
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.log_keys import LogKeys
-from rltui.tui.screens.run_actions import ACT, RunActions, nodes_of
+from rltui.tui.screens.run_actions import RunActions, nodes_of
+from rltui.tui.screens.run_keys import KEYS
 from rltui.tui.screens.run_tabs import NUMBERS, TABS
+from rltui.tui.screens.sample_keys import SampleKeys
 from rltui.tui.spans import clip
 from rltui.tui.views import stage
 from rltui.tui.widgets.bars import TabBar
+from rltui.tui.widgets.config_pane import ConfigPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import NOTHING, LogPane
 from rltui.tui.widgets.run_panes import OverviewPane
+from rltui.tui.widgets.samples_pane import SamplesPane
 from rltui.watch.snapshots import RunSnapshot
 
 if TYPE_CHECKING:
@@ -34,59 +38,6 @@ if TYPE_CHECKING:
     from rltui.tui.widgets.list_pane import ListPane
     from rltui.watch.log_search import LogQuery
     from rltui.watch.snapshots import LogFile, LogPart, RunSummary
-
-
-def _in_log(context: keys.KeyContext) -> str:
-    return "" if context.tab == "logs" else "this key is for the log: 6 opens it"
-
-
-def _in_gpus(context: keys.KeyContext) -> str:
-    return "" if context.tab == "gpus" else "this key is for the GPUs: 2 opens them"
-
-
-def _needs_search(context: keys.KeyContext) -> str:
-    return "" if context.searching else "nothing is searched: / starts a search of the log"
-
-
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "one run",
-            (
-                keys.Key("tab_overview", ("1",), "overview", "Everything at once."),
-                keys.Key("tab_gpus", ("2",), "GPUs", "Every node: GPUs with their roles, CPU, memory, processes."),
-                keys.Key("tab_actors", ("3",), "actors", "Ray actors: state, node, process, restarts, why they died."),
-                keys.Key(
-                    "tab_queues", ("4",), "queues", "Queues of the trainer and of the scheduler, weight versions."
-                ),
-                keys.Key("tab_metrics", ("5",), "metrics", "Where a step goes, and every series as a chart."),
-                keys.Key("tab_logs", ("6",), "logs", "The logs of all nodes: scroll, follow, search."),
-                keys.Key("tab_events", ("7",), "events", "What happened to the attempt, and when."),
-                keys.Key("tab_history", ("8",), "history", "Where the time went: goodput, and what each loss cost."),
-                keys.Key("next_tab", ("]", "right", "l", "tab"), "next tab", "Go to the next tab.", 1),
-                keys.Key("previous_tab", ("[", "left", "h", "shift+tab"), "tab before", "Go to the tab before."),
-                keys.Key(
-                    "wall", ("v",), "view", "GPUs: one line a node, or every GPU and process.", 2, _in_gpus, quiet=True
-                ),
-                keys.Key(
-                    "choose_log", ("o",), "which log", "Choose a log, or all of them together.", 2, _in_log, quiet=True
-                ),
-                keys.Key("follow", ("F",), "follow", "Stay at the end of the log.", 3, _in_log, quiet=True),
-                keys.Key("search", ("/",), "search", "Search the log.", 6),
-                keys.Key("next_hit", ("n",), "next hit", "Go to the next hit of the search.", 0, _needs_search),
-                keys.Key("previous_hit", ("N",), "hit before", "Go to the hit before.", 0, _needs_search),
-                keys.Key("pan_left", ("<",), "pan left", "Move long log lines to the left.", 0, _in_log),
-                keys.Key("pan_right", (">",), "pan right", "Move long log lines to the right.", 0, _in_log),
-                keys.Key(
-                    "copy", ("y",), "copy", "Copy the run's id; in the log, the line of the hit or the last one shown."
-                ),
-            ),
-        ),
-        ACT,
-        keys.LIST,
-        keys.EVERYWHERE,
-    )
-)
 
 
 class TabKeys:
@@ -106,7 +57,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     KEYS: ClassVar[keys.KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "run"
-    PARTS = (RunActions, LogKeys, TabKeys)
+    PARTS = (RunActions, LogKeys, SampleKeys, TabKeys)
 
     snapshot: var[RunSnapshot | None] = var(None, init=False)
 
@@ -158,8 +109,13 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self._show_part(message.part)
         elif isinstance(message, messages.LogSearched) and message.run_id == self.run_id:
             self.part(LogKeys).receive(message)
+        elif isinstance(message, messages.SamplesArrived | messages.SampleRead) and message.run_id == self.run_id:
+            self.part(SampleKeys).receive(message)
+        elif isinstance(message, messages.ConfigRead) and message.run_id == self.run_id and self.config_pane:
+            self.config_pane.take(message.config)
         elif isinstance(message, messages.RequestFailed):
             self.in_log(lambda pane: pane.expect_nothing())
+            self._failed(message)
         elif isinstance(message, messages.WhyFetched):
             self.part(RunActions).take_why(message.report)
 
@@ -176,6 +132,16 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             pane.show(snapshot, (("stage ", "title"), (snapshot.summary.stage.stage, "accent")))
         else:
             pane.show(snapshot)
+        if index == NUMBERS["samples"]:
+            self.part(SampleKeys).look(snapshot)
+
+    def _failed(self, message: messages.RequestFailed) -> None:
+        """Say in a tab why it cannot show what was asked for."""
+        problem = f"{message.error} {message.hint}".strip()
+        if message.asked == messages.SEARCH_SAMPLES and self.samples_pane is not None:
+            self.samples_pane.fail(problem)
+        elif message.asked == messages.READ_CONFIG and self.config_pane is not None:
+            self.config_pane.fail(problem)
 
     def open_tab(self, index: int) -> None:
         """Show a tab, making its pane the first time."""
@@ -189,6 +155,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             pane.display = number == index
         self.tab_bar.show(index)
         self._show(index)
+        if index == NUMBERS["config"]:
+            self.cockpit.controller.ask_config(self.run_id)
         self.tick()
 
     @property
@@ -201,6 +169,18 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         """The log's pane, once it was opened."""
         pane = self._panes.get(NUMBERS["logs"])
         return pane if isinstance(pane, LogPane) else None
+
+    @property
+    def samples_pane(self) -> SamplesPane | None:
+        """The samples' pane, where it is in sight."""
+        pane = self._panes.get(NUMBERS["samples"])
+        return pane if isinstance(pane, SamplesPane) and self.tab == "samples" else None
+
+    @property
+    def config_pane(self) -> ConfigPane | None:
+        """The settings' pane, where it is in sight."""
+        pane = self._panes.get(NUMBERS["config"])
+        return pane if isinstance(pane, ConfigPane) and self.tab == "config" else None
 
     @property
     def log_files(self) -> tuple[LogFile, ...]:
@@ -254,15 +234,45 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         """Search while typing."""
         if purpose == "search":
             self.part(LogKeys).typed(text)
+        elif purpose == "config" and self.config_pane is not None:
+            self.config_pane.filter(text)
 
     def answer(self, purpose: str, text: str) -> str:
-        """Search all of the log."""
+        """Search all of the log, or the samples."""
+        if purpose == "samples":
+            return self.part(SampleKeys).search(text)
         return self.part(LogKeys).search(text) if purpose == "search" else ""
 
     def left(self, purpose: str) -> None:
         """Leaving the search clears it."""
         if purpose == "search":
             self.part(LogKeys).clear()
+        elif purpose == "config" and self.config_pane is not None:
+            self.config_pane.filter("")
+
+    def do_search(self) -> None:
+        """Search what is in sight: samples, settings, else the log."""
+        if self.samples_pane is not None:
+            self.part(SampleKeys).ask_words()
+        elif self.config_pane is not None:
+            self.prompting.ask("config", "/", self.config_pane.filtered, hint="words of key, value or origin")
+        else:
+            self.part(LogKeys).do_search()
+
+    def do_differences(self) -> None:
+        """Samples: words that differ from the best sibling; settings: only those that differ from before."""
+        if self.config_pane is not None:
+            self.config_pane.toggle_changed()
+        elif self.samples_pane is not None:
+            self.samples_pane.toggle_differences()
+
+    def on_line_opened(self) -> None:
+        """A double click on a sample shows it alone."""
+        self.part(SampleKeys).do_whole()
+
+    def moved(self) -> None:
+        """The cursor is on another sample."""
+        self.part(SampleKeys).moved()
 
     def do_copy(self) -> None:
         """Copy the run's id, or a line of the log."""
@@ -276,7 +286,9 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         pane = self.log_pane
         if self.tab == "logs" and pane is not None and pane.sought.pattern:
             self.part(LogKeys).clear()
-        else:
+        elif self.config_pane is not None and self.config_pane.filtered:
+            self.config_pane.filter("")
+        elif not self.part(SampleKeys).clear():
             self.do_back()
 
     def do_wall(self) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui.views import history, queues, tabs
+from rltui.tui.widgets.config_pane import ConfigPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import LogPane
 from rltui.tui.widgets.run_panes import LinesPane, OverviewPane
+from rltui.tui.widgets.samples_pane import SamplesPane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TabPane = LinesPane | LogPane | OverviewPane | GpusPane
+TabPane = LinesPane | LogPane | OverviewPane | GpusPane | SamplesPane | ConfigPane
 
 
 class Tab(NamedTuple):
@@ -32,6 +34,8 @@ TABS: tuple[Tab, ...] = (
     Tab("logs", "Logs", lambda: LogPane(id="logs")),
     Tab("events", "Events", lambda: LinesPane(tabs.events, tabs.events_head, id="events")),
     Tab("history", "History", lambda: LinesPane(history.tab, history.head, id="history")),
+    Tab("samples", "Samples", lambda: SamplesPane(id="samples")),
+    Tab("config", "Config", lambda: ConfigPane(id="config")),
 )
 
 NUMBERS = {tab.id: number for number, tab in enumerate(TABS)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rltui.tui.spans import Line, line, width_of
 from rltui.tui.views import bars
@@ -52,7 +52,7 @@ class FooterBar(Pane):
 
 
 class TabBar(Pane):
-    """Numbered tabs; where they do not fit, only the current one has its name."""
+    """Numbered tabs; where they do not fit, without spaces, and then only the current one has its name."""
 
     def __init__(self, titles: Sequence[str]) -> None:
         super().__init__(id="tabs")
@@ -64,24 +64,28 @@ class TabBar(Pane):
         self.current = current
         self.repaint()
 
-    def _cells(self, named: bool) -> list[Span]:
+    def _cells(self, form: Literal["wide", "tight", "numbers"]) -> list[Span]:
         cells: list[Span] = []
         for index, title in enumerate(self._titles):
-            here = index == self.current
-            words = f" {index + 1} {title} " if named or here else f" {index + 1} "
+            here, key = index == self.current, _tab_key(index)
+            words = f" {key} {title} " if form == "wide" or (here and form == "numbers") else f" {key} "
+            if form == "tight":
+                words = f"{key}{title}" + (" " if index + 1 < len(self._titles) else "")
             cells.append((words, "key" if here else "dim"))
         return cells
 
+    def _fitting(self) -> list[Span]:
+        forms = [self._cells("wide"), self._cells("tight"), self._cells("numbers")]
+        return next((cells for cells in forms if width_of(cells) <= self.size.width), forms[-1])
+
     def build(self) -> Sequence[Line]:
         """The line."""
-        cells = self._cells(named=True)
-        return [line(*(cells if width_of(cells) <= self.size.width else self._cells(named=False)))]
+        return [line(*self._fitting())]
 
     def tab_at(self, x: int) -> int | None:
         """The tab drawn at a cell."""
-        cells = self._cells(named=width_of(self._cells(named=True)) <= self.size.width)
         edge = 0
-        for index, cell in enumerate(cells):
+        for index, cell in enumerate(self._fitting()):
             edge += width_of([cell])
             if x < edge:
                 return index
@@ -91,4 +95,9 @@ class TabBar(Pane):
         """A click opens the tab, as its digit does."""
         index = self.tab_at(event.x)
         if index is not None:
-            self.app.simulate_key(str(index + 1))
+            self.app.simulate_key(_tab_key(index))
+
+
+def _tab_key(index: int) -> str:
+    """The digit of a tab; the tenth has 0."""
+    return str((index + 1) % 10)

@@ -1,0 +1,80 @@
+"""The samples of a run: which files have them, and what to say where there are none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.cluster.relay_types import RelayError
+from rltui.onnode import rundir
+from rltui.runs.script_job import read_script_job
+from rltui.service.describe import attempt_path
+from rltui.service.script_samples import script_samples
+from rltui.watch.samples import SampleFile, SamplesFound, find_samples, read_group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rltui.cluster.relay_client import RelayClient
+    from rltui.cluster.relay_types import Entry
+    from rltui.service.context import Context
+    from rltui.watch.samples import Sample, SampleGroup, SampleQuery
+    from rltui.watch.snapshots import RunSummary
+
+NONE_YET = "no samples yet: the trainer writes some answers of a step, at most every 10 s"
+NO_EVALUATION = "no evaluation has answered yet; without data.eval in the layout there is none"
+
+
+def samples_of(context: Context, run: RunSummary, query: SampleQuery) -> Iterator[SamplesFound]:
+    """Search the samples of the attempt that ``run`` is at, or of the run's evaluations, piece by piece.
+
+    Raises:
+        UsageError: They cannot be ranked so.
+        RelayError: The pattern cannot be read, or the cluster is away.
+    """
+    client = context.cluster.client
+    files, note = sample_files(client, run, evaluation=query.evaluation)
+    if not files:
+        yield SamplesFound(note=note)
+        return
+    yield from find_samples(client, files, query)
+
+
+def group_of(context: Context, run: RunSummary, sample: Sample, *, evaluation: bool = False) -> SampleGroup:
+    """Read ``sample`` in full, with its siblings.
+
+    Raises:
+        RltuiError: It is not there any more, or the cluster is away.
+    """
+    files, note = sample_files(context.cluster.client, run, evaluation=evaluation)
+    file = next((one for one in files if one.path == sample.path), None)
+    if file is None:
+        raise RelayError("missing", f"The file of this sample is gone. {note}".strip())
+    return read_group(context.cluster.client, file, sample.offset, sample.length)
+
+
+def sample_files(client: RelayClient, run: RunSummary, *, evaluation: bool) -> tuple[Sequence[SampleFile], str]:
+    """The files with samples, the newest last; where there are none, why.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    script = read_script_job(client, attempt_path(run)) if run.attempt else None
+    if script is not None:
+        return script_samples(client, attempt_path(run), script, evaluation=evaluation)
+    if evaluation:
+        folder = f"{run.path}/{rundir.EVALUATIONS}"
+        names = [entry for entry in entries(client, folder) if entry.name.endswith(".jsonl")]
+        return [SampleFile(path=f"{folder}/{one.name}", size=one.size) for one in names], NO_EVALUATION
+    folder = attempt_path(run)
+    own = [entry for entry in entries(client, folder) if entry.name == rundir.SAMPLES]
+    return [SampleFile(path=f"{folder}/{one.name}", size=one.size) for one in own], NONE_YET
+
+
+def entries(client: RelayClient, folder: str) -> Sequence[Entry]:
+    """What lies in a folder; nothing where there is no such folder."""
+    try:
+        return client.list(folder)
+    except RelayError as error:
+        if error.kind not in ("missing", "denied"):
+            raise
+        return ()

@@ -1,0 +1,85 @@
+"""The keys of an open run."""
+
+from __future__ import annotations
+
+from rltui.tui import keys
+from rltui.tui.screens.run_actions import ACT
+
+
+def _in_log(context: keys.KeyContext) -> str:
+    return "" if context.tab == "logs" else "this key is for the log: 6 opens it"
+
+
+def _in_gpus(context: keys.KeyContext) -> str:
+    return "" if context.tab == "gpus" else "this key is for the GPUs: 2 opens them"
+
+
+def _in_samples(context: keys.KeyContext) -> str:
+    return "" if context.tab == "samples" else "this key is for the samples: 9 opens them"
+
+
+def _in_samples_or_config(context: keys.KeyContext) -> str:
+    return "" if context.tab in ("samples", "config") else "this key is for samples and config: 9 and 0 open them"
+
+
+def _needs_search(context: keys.KeyContext) -> str:
+    return "" if context.searching else "nothing is searched: / starts a search of the log"
+
+
+KEYS = keys.KeyTable(
+    (
+        keys.KeyGroup(
+            "one run",
+            (
+                keys.Key("tab_overview", ("1",), "overview", "Everything at once."),
+                keys.Key("tab_gpus", ("2",), "GPUs", "Every node: GPUs with their roles, CPU, memory, processes."),
+                keys.Key("tab_actors", ("3",), "actors", "Ray actors: state, node, process, restarts, why they died."),
+                keys.Key(
+                    "tab_queues", ("4",), "queues", "Queues of the trainer and of the scheduler, weight versions."
+                ),
+                keys.Key("tab_metrics", ("5",), "metrics", "Where a step goes, and every series as a chart."),
+                keys.Key("tab_logs", ("6",), "logs", "The logs of all nodes: scroll, follow, search."),
+                keys.Key("tab_events", ("7",), "events", "What happened to the attempt, and when."),
+                keys.Key("tab_history", ("8",), "history", "Where the time went: goodput, and what each loss cost."),
+                keys.Key("tab_samples", ("9",), "samples", "Answers that were trained on, and those of evaluations."),
+                keys.Key("tab_config", ("0",), "config", "Every setting, where it comes from, what it was before."),
+                keys.Key("next_tab", ("]", "right", "l", "tab"), "next tab", "Go to the next tab.", 1),
+                keys.Key("previous_tab", ("[", "left", "h", "shift+tab"), "tab before", "Go to the tab before."),
+                keys.Key(
+                    "wall", ("v",), "view", "GPUs: one line a node, or every GPU and process.", 2, _in_gpus, quiet=True
+                ),
+                keys.Key(
+                    "choose_log", ("o",), "which log", "Choose a log, or all of them together.", 2, _in_log, quiet=True
+                ),
+                keys.Key("follow", ("F",), "follow", "Stay at the end of the log.", 3, _in_log, quiet=True),
+                keys.Key("search", ("/",), "search", "Search the log, the samples or the settings.", 6),
+                keys.Key("next_hit", ("n",), "next hit", "Go to the next hit of the search.", 0, _needs_search),
+                keys.Key("previous_hit", ("N",), "hit before", "Go to the hit before.", 0, _needs_search),
+                keys.Key("pan_left", ("<",), "pan left", "Move long log lines to the left.", 0, _in_log),
+                keys.Key("pan_right", (">",), "pan right", "Move long log lines to the right.", 0, _in_log),
+                keys.Key("worst", ("w",), "worst", "Samples: the lowest rewards first.", 2, _in_samples, quiet=True),
+                keys.Key("best", ("b",), "best", "Samples: the highest rewards first.", 0, _in_samples),
+                keys.Key("longest", ("L",), "longest", "Samples: the longest answers first.", 0, _in_samples),
+                keys.Key("evaluation", ("i",), "evaluation", "Samples: of evaluations, or training.", 0, _in_samples),
+                keys.Key("whole", ("enter",), "whole", "Samples: one alone, or the list.", 2, _in_samples, quiet=True),
+                keys.Key("next_sibling", (")",), "sibling", "Samples: the next answer to its prompt.", 0, _in_samples),
+                keys.Key("previous_sibling", ("(",), "sibling before", "Samples: the one before.", 0, _in_samples),
+                keys.Key(
+                    "differences",
+                    ("d",),
+                    "diff",
+                    "Samples: words that differ from the best sibling. Config: only what differs from before.",
+                    3,
+                    _in_samples_or_config,
+                    quiet=True,
+                ),
+                keys.Key(
+                    "copy", ("y",), "copy", "Copy the run's id; in the log, the line of the hit or the last one shown."
+                ),
+            ),
+        ),
+        ACT,
+        keys.LIST,
+        keys.EVERYWHERE,
+    )
+)

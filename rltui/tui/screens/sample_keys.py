@@ -1,0 +1,187 @@
+"""What the keys of an open run do with its samples: which are shown, in which order, and one of them in full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import structs
+
+from rltui.errors import UsageError
+from rltui.watch.samples import SampleQuery, read_sample_query
+
+if TYPE_CHECKING:
+    from rltui.tui.host import Host
+    from rltui.tui.messages import SampleRead, SamplesArrived
+    from rltui.tui.screens.prompting import Prompting
+    from rltui.tui.widgets.list_pane import ListPane
+    from rltui.tui.widgets.samples_pane import SamplesPane
+    from rltui.watch.samples import Order
+    from rltui.watch.snapshots import RunSnapshot
+
+AGAIN_S = 5.0
+"""Between two looks for new samples of a live run, which writes some every 10 s."""
+
+
+class HasSamples(Protocol):
+    """A screen with samples.
+
+    Attributes:
+        run_id: Whose they are.
+        prompting: Where one types what is searched.
+    """
+
+    run_id: str
+    prompting: Prompting
+
+    @property
+    def cockpit(self) -> Host:
+        """The application, as screens see it."""
+
+    @property
+    def samples_pane(self) -> SamplesPane | None:
+        """The samples' pane, where it is in sight."""
+
+    def mover(self) -> ListPane | None:
+        """The list in sight."""
+
+
+class SampleKeys:
+    """What the keys of the samples do.
+
+    Args:
+        screen: Has the samples.
+    """
+
+    def __init__(self, screen: HasSamples) -> None:
+        self._screen = screen
+        self._asked_at: float | None = None
+
+    def look(self, snapshot: RunSnapshot) -> None:
+        """Ask for samples when the tab is opened, and for new ones while the run lives."""
+        pane = self._screen.samples_pane
+        if pane is None:
+            return
+        if self._asked_at is None:
+            self._ask(pane.query_shown)
+            self._asked_at = snapshot.taken_at
+        elif snapshot.summary.is_live and pane.costs_little and snapshot.taken_at - self._asked_at >= AGAIN_S:
+            self._asked_at = snapshot.taken_at
+            self._ask(pane.query_shown)
+
+    def receive(self, message: SamplesArrived | SampleRead) -> None:
+        """Take what was found, or a sample in full."""
+        from rltui.tui.messages import SampleRead
+
+        pane = self._screen.samples_pane
+        if pane is None:
+            return
+        if isinstance(message, SampleRead):
+            pane.take_group(message.group)
+            return
+        pane.take(message.query, message.found)
+        self.moved()
+
+    def moved(self) -> None:
+        """Ask for the sample under the cursor in full, unless it was read."""
+        pane = self._screen.samples_pane
+        one = pane.selected if pane is not None else None
+        if pane is None or one is None:
+            return
+        if not pane.knows(one):
+            self._screen.cockpit.controller.ask_sample(self._screen.run_id, one, pane.query_shown.evaluation)
+
+    def search(self, text: str) -> str:
+        """Search for what was typed, in the order at hand; why it cannot be searched comes back."""
+        pane = self._screen.samples_pane
+        if pane is None:
+            return ""
+        try:
+            query = read_sample_query(text)
+        except UsageError as error:
+            return f"{error.message} {error.hint}".strip()
+        self._ask(structs.replace(query, order=pane.query_shown.order, evaluation=pane.query_shown.evaluation))
+        return ""
+
+    def clear(self) -> bool:
+        """Leave the sample, then the search and the order; whether there was anything to leave."""
+        pane = self._screen.samples_pane
+        if pane is None:
+            return False
+        if pane.whole:
+            pane.toggle_whole()
+            return True
+        plainly = SampleQuery(evaluation=pane.query_shown.evaluation)
+        if pane.query_shown == plainly:
+            return False
+        self._ask(plainly)
+        return True
+
+    def ask_words(self) -> None:
+        """Type what is searched."""
+        pane = self._screen.samples_pane
+        words = pane.query_shown.text if pane is not None else ""
+        self._screen.prompting.ask("samples", "/", words, hint="words  step:12  re:REGEX")
+
+    def _ask(self, query: SampleQuery) -> None:
+        pane = self._screen.samples_pane
+        if pane is not None:
+            pane.expect(query)
+            self._screen.cockpit.controller.search_samples(self._screen.run_id, query)
+
+    def _order(self, order: Order) -> None:
+        pane = self._screen.samples_pane
+        if pane is not None:
+            wanted: Order = "newest" if pane.query_shown.order == order else order
+            self._ask(structs.replace(pane.query_shown, order=wanted))
+
+    def do_worst(self) -> None:
+        """The lowest rewards first, or the newest again."""
+        self._order("worst")
+
+    def do_best(self) -> None:
+        """The highest rewards first, or the newest again."""
+        self._order("best")
+
+    def do_longest(self) -> None:
+        """The longest answers first, or the newest again."""
+        self._order("longest")
+
+    def do_evaluation(self) -> None:
+        """Answers of evaluations, or of the training again."""
+        pane = self._screen.samples_pane
+        if pane is not None:
+            self._ask(structs.replace(pane.query_shown, evaluation=not pane.query_shown.evaluation))
+
+    def do_whole(self) -> None:
+        """The sample alone, or the list again."""
+        pane = self._screen.samples_pane
+        if pane is not None and pane.selected is not None:
+            pane.toggle_whole()
+
+    def do_next_sibling(self) -> None:
+        """The next answer to the same prompt."""
+        self._sibling(1)
+
+    def do_previous_sibling(self) -> None:
+        """The answer before."""
+        self._sibling(-1)
+
+    def _sibling(self, step: int) -> None:
+        pane = self._screen.samples_pane
+        if pane is not None:
+            pane.step(step)
+
+    def do_page_down(self) -> None:
+        """A page down: of the sample, where one is in sight."""
+        self._page(1)
+
+    def do_page_up(self) -> None:
+        """A page up."""
+        self._page(-1)
+
+    def _page(self, pages: int) -> None:
+        pane, mover = self._screen.samples_pane, self._screen.mover()
+        if pane is not None:
+            pane.scroll_sample(pages)
+        elif mover is not None:
+            mover.page(pages)

@@ -1,0 +1,87 @@
+"""The settings of the open run, to scroll over and to filter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui.spans import line, wrapped
+from rltui.tui.views import config as view
+from rltui.tui.widgets.list_pane import ListPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.service.config import RunConfig, Setting
+    from rltui.tui.spans import Line
+    from rltui.watch.snapshots import RunSnapshot
+
+
+class ConfigPane(ListPane):
+    """Every setting, or those with some words in key, value or origin, or those that differ from before."""
+
+    has_cursor = False
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.config: RunConfig | None = None
+        self.filtered = ""
+        self.changed_only = False
+        self._problem = ""
+        self._made: tuple[object, list[Line]] = (None, [])
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """A picture of the run has no settings in it: they are asked for."""
+
+    def take(self, config: RunConfig) -> None:
+        """Show the settings."""
+        self.config, self._problem = config, ""
+        self.repaint()
+
+    def fail(self, problem: str) -> None:
+        """Say why they cannot be shown."""
+        self._problem = problem
+        self.repaint()
+
+    def filter(self, words: str) -> None:
+        """Show only settings with these words."""
+        self.filtered, self.top = words, 0
+        self.repaint()
+
+    def toggle_changed(self) -> None:
+        """Show only what differs from before, or all of it."""
+        self.changed_only, self.top = not self.changed_only, 0
+        self.repaint()
+
+    def _settings(self) -> list[Setting]:
+        words = self.filtered.lower().split()
+        return [
+            one
+            for one in (self.config.settings if self.config is not None else ())
+            if (one.differs or not self.changed_only)
+            and all(word in f"{one.key} {one.value} {one.origin}".lower() for word in words)
+        ]
+
+    def _all(self) -> list[Line]:
+        made_of = (id(self.config), self.filtered, self.changed_only, self.size.width, self.glyphs.ascii_only)
+        if self._made[0] != made_of and self.config is not None:
+            self._made = (made_of, view.rows(self.config, self._settings(), self.size.width, self.glyphs))
+        return self._made[1]
+
+    def head(self) -> Sequence[Line]:
+        """Of which attempt they are."""
+        shown = len(self._settings())
+        return [view.head(self.config, shown, self.filtered, self.changed_only, self.size.width, self.glyphs)]
+
+    def count(self) -> int:
+        """Number of lines."""
+        return len(self._all())
+
+    def row(self, index: int) -> Line:
+        """One line."""
+        return self._all()[index]
+
+    def empty(self) -> Sequence[Line]:
+        """What stands there until they were read, or why they could not be."""
+        if self._problem:
+            return wrapped(self._problem, self.size.width, " ", "attention")
+        return [line((f" reading {self.glyphs.ellipsis}", "dim"))]

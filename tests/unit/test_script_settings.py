@@ -1,0 +1,107 @@
+"""Scripts of other systems: the samples they write, where they say so, and what their jobs take from whom."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+from test_compare import make_run
+from test_scripts import VERL, prepared
+
+from rltui.cli.main import main
+from rltui.cluster.profile import Profile
+from rltui.paths import run_root
+from rltui.runs.script_job import script_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HERE = Profile(name="lab", host="lab", scheduler="slurm", gpu="H100-SXM-80GB", gpus_per_node=8)
+RUN = "grpo-tiny-aaaa"
+
+
+@pytest.fixture(autouse=True)
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+    make_run(RUN, 4, 0.01)
+    return run_root() / RUN / "attempts/01"
+
+
+def becomes(attempt: Path, tmp_path: Path, text: str, **wishes: object) -> None:
+    found = prepared(tmp_path, text, HERE, **wishes)
+    found = structs.replace(found, job=structs.replace(found.job, folder=str(tmp_path)))
+    (attempt / "layout.yaml").unlink(missing_ok=True)
+    for name, data in script_files(found.job, found.text).items():
+        (attempt / name).write_bytes(data)
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any, str]:
+    code = main([*words, "--json"])
+    out = capsys.readouterr()
+    return code, json.loads(out.out), out.err
+
+
+def test_verls_samples_are_read_where_its_script_says(
+    capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
+) -> None:
+    text = VERL.replace('"$@"', 'trainer.rollout_data_dir=$DUMPS/train "$@"').replace("python3", "DUMPS=dumps\npython3")
+    becomes(run, tmp_path, text)
+    code, found, _ = told(capsys, "samples", RUN)
+    assert code == 1
+    assert found["note"] == f"{tmp_path}/dumps/train (trainer.rollout_data_dir): nothing is there yet"
+    (tmp_path / "dumps/train").mkdir(parents=True)
+    for step in (9, 10):
+        answers = [{"input": "q", "output": f"{step}.{n}", "gts": "4", "score": float(n), "step": step} for n in (0, 1)]
+        text = "".join(json.dumps(one | {"acc": True}) + "\n" for one in answers)
+        (tmp_path / f"dumps/train/{step}.jsonl").write_text(text)
+    _, found, _ = told(capsys, "samples", RUN, "--best")
+    assert [(one["step"], one["answer"], one["reward"], one["right_answer"]) for one in found["samples"][:2]] == [
+        (10, "10.1", 1.0, "4"),
+        (9, "9.1", 1.0, "4"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (VERL, "run.sh writes none: with trainer.rollout_data_dir=FOLDER verl writes a file a step"),
+        ("#!/bin/bash\npython -m prime_rl.trainer\n", "rltui knows of no file of samples"),
+    ],
+    ids=["verl", "another"],
+)
+def test_a_script_that_writes_none_says_how_it_would(
+    capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path, text: str, words: str
+) -> None:
+    becomes(run, tmp_path, text, nodes=1, gpus_per_node=8)
+    code, found, said = told(capsys, "samples", RUN)
+    assert (code, found["samples"]) == (1, [])
+    assert words in found["note"]
+    assert words in said
+
+
+def test_a_scripts_settings_say_which_line_or_word_they_are(
+    capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
+) -> None:
+    words = ("trainer.total_epochs=3", "--api-key", "abcdefgh1", "hub.token=ijklmnop2", "+hub.user=hf_" + "q" * 30)
+    becomes(
+        run,
+        tmp_path,
+        VERL.replace("#SBATCH --time", "#SBATCH --export=HF_TOKEN=rstuvwx3\n#SBATCH --time"),
+        words=words,
+        settings=("slurm.time=1:00:00",),
+    )
+    _, found, _ = told(capsys, "config", RUN)
+    settings = {one["key"]: (one["value"], one["origin"]) for one in found["settings"]}
+    assert settings["#SBATCH line 2"] == ("--nodes=2 --gpus-per-node=8", "run.sh:2")
+    assert settings["hardware.nodes"] == (2, "#SBATCH lines")
+    assert settings["slurm.partition"] == ("big", "#SBATCH lines")
+    assert settings["slurm.time"] == ("1:00:00", "launch, or the cluster's profile")
+    assert settings["slurm.qos"][1] == "default"
+    assert settings["word 1"] == ("trainer.total_epochs=3", "appended to the script's own")
+    assert settings["dialect"][0] == "verl"
+    assert settings["word 3"][0] == "[masked]"
+    text = json.dumps(found)
+    assert not [secret for secret in ("abcdefgh1", "ijklmnop2", "rstuvwx3", "qqqqqq") if secret in text]
