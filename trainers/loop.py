@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from trainers.conversations import Conversations
 from trainers.data.batch import join_columns, packing_efficiency, shard, split
+from trainers.data.chat import Renderer
 from trainers.data.models import routes_to_experts
 from trainers.data.tasks import make_task
+from trainers.environments.lanes import make_environments
+from trainers.environments.opening import OpenedTask
 from trainers.evaluations import Evaluations
 from trainers.idle import IdleClock
 from trainers.lookahead import Lookahead
@@ -73,7 +77,9 @@ class Loop(abc.ABC):
         layout = session.layout
         train = layout.train
         self.session, self.layout, self.fleet, self.codec = session, layout, fleet, codec
-        self.task = make_task(layout, codec)
+        self.environments = make_environments(session, fleet)
+        tools = self.environments.tools() if self.environments else []
+        self.task = make_task(layout, codec, tools)
         if self.task.left_out:
             text = f"prompts that are longer than lengths.prompt and left out: {self.task.left_out}"
             session.event("data", text, left_out=self.task.left_out)
@@ -89,15 +95,7 @@ class Loop(abc.ABC):
             slots=sequences_per_engine(layout),
             spare=spare_samples(layout),
         )
-        self.lookahead = Lookahead(
-            self.task,
-            self.rollouts,
-            self.sampling,
-            train.prompts_per_step,
-            train.async_steps,
-            train.steps,
-            expect=self.expect,
-        )
+        self.lookahead = self._look_ahead(tools)
         self.staleness = StalenessCounter(train.async_steps)
         takes_turns = home_of(layout, "engine") == home_of(layout, "learner")
         self.idle = IdleClock(self.rollouts.dispatch.busy_s, takes_turns=takes_turns)
@@ -114,6 +112,17 @@ class Loop(abc.ABC):
         self.memory_gib: list[float] = []
         self._durations: dict[str, float] = {}
         self._drained_s = 0.0
+
+    def _look_ahead(self, tools: Sequence[dict[str, Any]]) -> Lookahead:
+        """What draws prompts and has them answered: in one turn, or in several by an environment."""
+        layout, train = self.layout, self.layout.train
+        steps = train.prompts_per_step, train.async_steps, train.steps
+        if self.environments is None:
+            return Lookahead(self.task, self.rollouts, self.sampling, *steps, expect=self.expect)
+        renderer = Renderer(self.codec, layout.data.chat, layout.data.system, tools=tools)
+        self.task = OpenedTask(self.task, self.environments, renderer, layout, self.session.event)
+        talks = Conversations(self.rollouts, self.environments, self.codec, renderer, layout)
+        return Lookahead(self.task, talks, self.sampling, *steps, as_asked=talks.as_asked)
 
     @abc.abstractmethod
     def step(self) -> dict[str, float]:
@@ -136,6 +145,8 @@ class Loop(abc.ABC):
         with contextlib.ExitStack() as stack:
             for close in (self.rollouts.close, self.reward.close, *(each.close for each in self.prefetches)):
                 stack.callback(close)
+            if self.environments:
+                stack.callback(self.environments.close)
             self.evaluations.make_up()
             while self.state.step < self.layout.train.steps and not self.session.stop.requested:
                 self.idle.begin()
@@ -239,7 +250,9 @@ class Loop(abc.ABC):
         return expect_all(self.prefetches, prompts)
 
     def judged(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
-        """What the reward says of each sample of each prompt."""
+        """What the reward, or the environment, says of each sample of each prompt."""
+        if self.environments:
+            return [[one.outcome.reward if one.outcome else 0.0 for one in group] for group in groups]
         return judge(self.reward, self.codec, prompts, groups)
 
     def measure(self, kinds: Mapping[str, str], samples: Sequence[Sample]) -> dict[str, list[NDArray[np.float32]]]:
@@ -315,7 +328,7 @@ class Loop(abc.ABC):
     ) -> dict[str, float]:
         """Durations and rates of the step that ends, also told to the status board."""
         prefill = sum(len(prompt.token_ids) for prompt in prompts) * self.layout.train.samples_per_prompt
-        decode = sum(len(sample.token_ids) for group in groups for sample in group)
+        decode = sum(sample.sampled_tokens for group in groups for sample in group)
         durations = dict(self._durations)
         if self.fleet.engine_sleep.is_used:
             durations["wake"] = self.fleet.engine_sleep.take_waking_s()

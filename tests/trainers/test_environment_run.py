@@ -1,0 +1,101 @@
+"""Runs of the real program in environments: they learn from what they are told, and faults cost their own samples."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from trainer_support import ROOT, Attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.trainers, pytest.mark.slow]
+
+TINY = ROOT / "layouts" / "local" / "grpo-tools-tiny.yaml"
+STEPS = 60
+WORDS = (f"train.steps={STEPS}", "checkpoint.every=20")
+
+
+@pytest.fixture(scope="module")
+def learned(ray_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attempt]:
+    attempt = Attempt(tmp_path_factory.mktemp("learned") / "run-1", 1, WORDS, TINY).start(ray_environment)
+    try:
+        assert attempt.wait() == 0, attempt.log()[-3000:]
+        yield attempt
+    finally:
+        if attempt.running.poll() is None:
+            attempt.running.kill()
+            attempt.running.wait()
+
+
+def column(attempt: Attempt, name: str) -> list[Any]:
+    return [line[name] for line in attempt.metrics()]
+
+
+def test_it_learns_to_read_what_the_environment_says(learned: Attempt) -> None:
+    assert learned.mean_reward(1, 3) < 0.45  # two guesses are right by luck in 0.31 of all games
+    assert learned.mean_reward(STEPS - 9, STEPS) > 0.8
+    assert max(column(learned, "environment_failures")) == 0.0
+    assert 1.5 < statistics.fmean(column(learned, "turns")) < 2.0
+    assert max(column(learned, "parity_max_abs")) < 1e-4
+
+
+def test_a_kill_costs_the_steps_since_the_checkpoint_and_nothing_else(
+    learned: Attempt, launch: Callable[..., Attempt]
+) -> None:
+    """The same games, turn by turn: what engines are asked for does not depend on who answered first."""
+    killed = launch(1, *WORDS, base=TINY)
+    killed.await_step(25)
+    killed.running.kill()
+    killed.running.wait()
+    resumed = launch(2, *WORDS, "train.steps=40", base=TINY)
+    assert resumed.wait() == 0, resumed.log()[-3000:]
+    assert resumed.events("checkpoint")[0] == "resumed from step 20"
+    assert resumed.rewards(21, 40) == learned.rewards(21, 40)
+    for name in ("turns", "response_length", "environment_length"):
+        assert column(resumed, name) == column(learned, name)[20:40]
+    assert column(resumed, "loss") == pytest.approx(column(learned, "loss")[20:40], abs=1e-5)
+
+
+OWN = """
+import os, time
+from trainers.environments import Environment, Step
+
+class AtOnce(Environment):
+    def reset(self, task):
+        self.answer = task.answer
+        return task.messages
+
+    def step(self, answer):
+        return Step(reward=float(answer == self.answer), done=True)
+
+class Faulty(AtOnce):
+    def step(self, answer):
+        if answer.startswith("1"):
+            raise RuntimeError("no ones")
+        if answer == "252":
+            os._exit(3)
+        if answer == "525":
+            time.sleep(60)
+        if answer.startswith("2"):
+            return Step(reward=float("nan"), done=True)
+        return super().step(answer)
+"""
+SINGLE = ("train.steps=12", "checkpoint.every=0", "lengths.response=4", "data.max_turns=1")
+
+
+def test_one_turn_that_ends_at_once_is_the_run_with_that_reward(
+    tmp_path_factory: pytest.TempPathFactory, ray_environment: dict[str, str]
+) -> None:
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_games.py").write_text(OWN)
+    here = {**ray_environment, "PYTHONPATH": f"{ray_environment['PYTHONPATH']}:{folder}"}
+    plain = Attempt(folder / "plain", 1, (*SINGLE, "data.environment="), TINY).start(here)
+    assert plain.wait() == 0, plain.log()[-3000:]
+    played = Attempt(folder / "played", 1, (*SINGLE, "data.environment=own_games:AtOnce"), TINY).start(here)
+    assert played.wait() == 0, played.log()[-3000:]
+    for name in ("reward", "loss", "grad_norm", "entropy", "response_length", "parity_max_abs"):
+        assert column(played, name) == column(plain, name)
+    assert set(column(played, "turns")) == {1.0}
