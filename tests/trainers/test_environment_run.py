@@ -75,9 +75,9 @@ class Faulty(AtOnce):
     def step(self, answer):
         if answer.startswith("1"):
             raise RuntimeError("no ones")
-        if answer == "252":
+        if answer.startswith("25"):
             os._exit(3)
-        if answer == "525":
+        if answer.startswith("52"):
             time.sleep(60)
         if answer.startswith("2"):
             return Step(reward=float("nan"), done=True)
@@ -99,3 +99,23 @@ def test_one_turn_that_ends_at_once_is_the_run_with_that_reward(
     for name in ("reward", "loss", "grad_norm", "entropy", "response_length", "parity_max_abs"):
         assert column(played, name) == column(plain, name)
     assert set(column(played, "turns")) == {1.0}
+
+
+def test_faults_cost_their_samples_only_and_the_workers_come_back(
+    tmp_path_factory: pytest.TempPathFactory, ray_environment: dict[str, str]
+) -> None:
+    """Games that raise, end their process, hang or pay nonsense, in a reward worker: the run goes on and learns."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_games.py").write_text(OWN)
+    here = {**ray_environment, "PYTHONPATH": f"{ray_environment['PYTHONPATH']}:{folder}"}
+    words = (*SINGLE, "data.environment=own_games:Faulty", "deadlines.environment_s=1", "train.steps=3")
+    workers = ("roles.reward={workers: 1}", "hardware.cpus_per_node=4")
+    attempt = Attempt(folder / "faulty", 1, (*words, *workers), TINY).start(here)
+    assert attempt.wait() == 0, attempt.log()[-3000:]
+    failures = column(attempt, "environment_failures")
+    assert len(failures) == 3
+    assert all(0 < count < 256 for count in failures)
+    assert attempt.mean_reward(1, 3) > 0.05  # of those that do not begin with 1 or 2
+    said = " ".join(attempt.events("environment"))
+    assert "RuntimeError: no ones" in said
+    assert "more than 1 s, or ended its process" in said
