@@ -6,7 +6,6 @@ engines go on with whatever else there is; its seed comes from step, prompt, sam
 
 from __future__ import annotations
 
-import itertools
 import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -134,6 +133,7 @@ class Conversations:
         codec: The model's tokenizer.
         renderer: Writes what environments say.
         layout: The layout.
+        seed: What environments draw from: the run's, or the evaluation's.
     """
 
     def __init__(
@@ -143,13 +143,14 @@ class Conversations:
         codec: Codec,
         renderer: Renderer,
         layout: Layout,
+        seed: int,
     ) -> None:
         self._rollouts, self._environments = rollouts, environments
         self._codec, self._renderer = codec, renderer
-        self._seed, self._max_turns = layout.train.seed, layout.data.max_turns
+        self._seed, self._max_turns = seed, layout.data.max_turns
         # an engine that works in batches gets a turn of all samples of a step at once: batches then repeat themselves
         self._by_turn = layout.roles.rollout.engine == "hf"
-        self._keys, self._changed = itertools.count(), threading.Condition(threading.RLock())
+        self._changed = threading.Condition(threading.RLock())
 
     @staticmethod
     def as_asked(prompt: Prompt) -> Prompt:
@@ -206,7 +207,7 @@ class Conversations:
     ) -> Iterator[Conversation]:
         own, task = replace(sampling, seed=derive_seed(sampling.seed, drawn + place)), task_of(prompt, self._seed)
         for number in range(sampling.samples_per_prompt):
-            yield Conversation(talk, place, number, prompt, own, Play(next(self._keys), task))
+            yield Conversation(talk, place, number, prompt, own, Play(next(self._environments.keys), task))
 
     def _take(self, turns: Sequence[tuple[Conversation, Completion]]) -> None:
         """Give answers of engines to the environments."""

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from trainers.conversations import Conversations
 from trainers.data.batch import join_columns, packing_efficiency, shard, split
-from trainers.data.chat import Renderer
 from trainers.data.models import routes_to_experts
 from trainers.data.tasks import make_task
-from trainers.environments.lanes import make_environments
-from trainers.environments.opening import OpenedTask
 from trainers.evaluations import Evaluations
 from trainers.idle import IdleClock
 from trainers.lookahead import Lookahead
 from trainers.metrics import check_numbers, merge, rates
+from trainers.playing import make_playing
 from trainers.prefetch import Prefetch, expect_all
 from trainers.proofs import prove_engines
 from trainers.reporting import Reporter
@@ -45,6 +42,7 @@ if TYPE_CHECKING:
     from trainers.data.batch import Rows, Sample, Shard
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
+    from trainers.playing import Playing
     from trainers.prefetch import OnAnswer
     from trainers.roles.calls import RoleDiedError
     from trainers.roles.engine import Completion
@@ -68,18 +66,19 @@ class Loop(abc.ABC):
         memory_gib: Memory of each learner rank in the last step.
         has_experts: Whether the policy routes tokens to experts.
         sample_log: Where some answers are written.
+        playing: The environments; None where answers have one turn.
     """
 
     has_experts = False
     sample_log: SampleLog | None = None
+    playing: Playing | None = None
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
         layout = session.layout
         train = layout.train
         self.session, self.layout, self.fleet, self.codec = session, layout, fleet, codec
-        self.environments = make_environments(session, fleet)
-        tools = self.environments.tools() if self.environments else []
-        self.task = make_task(layout, codec, tools)
+        self.playing = make_playing(session, fleet, codec)
+        self.task = self.playing.task() if self.playing else make_task(layout, codec)
         if self.task.left_out:
             text = f"prompts that are longer than lengths.prompt and left out: {self.task.left_out}"
             session.event("data", text, left_out=self.task.left_out)
@@ -95,7 +94,7 @@ class Loop(abc.ABC):
             slots=sequences_per_engine(layout),
             spare=spare_samples(layout),
         )
-        self.lookahead = self._look_ahead(tools)
+        self.lookahead = self._look_ahead()
         self.staleness = StalenessCounter(train.async_steps)
         takes_turns = home_of(layout, "engine") == home_of(layout, "learner")
         self.idle = IdleClock(self.rollouts.dispatch.busy_s, takes_turns=takes_turns)
@@ -113,15 +112,13 @@ class Loop(abc.ABC):
         self._durations: dict[str, float] = {}
         self._drained_s = 0.0
 
-    def _look_ahead(self, tools: Sequence[dict[str, Any]]) -> Lookahead:
+    def _look_ahead(self) -> Lookahead:
         """What draws prompts and has them answered: in one turn, or in several by an environment."""
-        layout, train = self.layout, self.layout.train
+        train = self.layout.train
         steps = train.prompts_per_step, train.async_steps, train.steps
-        if self.environments is None:
+        if self.playing is None:
             return Lookahead(self.task, self.rollouts, self.sampling, *steps, expect=self.expect)
-        renderer = Renderer(self.codec, layout.data.chat, layout.data.system, tools=tools)
-        self.task = OpenedTask(self.task, self.environments, renderer, layout, self.session.event)
-        talks = Conversations(self.rollouts, self.environments, self.codec, renderer, layout)
+        talks = self.playing.conversations(self.rollouts, train.seed)
         return Lookahead(self.task, talks, self.sampling, *steps, as_asked=talks.as_asked)
 
     @abc.abstractmethod
@@ -145,8 +142,8 @@ class Loop(abc.ABC):
         with contextlib.ExitStack() as stack:
             for close in (self.rollouts.close, self.reward.close, *(each.close for each in self.prefetches)):
                 stack.callback(close)
-            if self.environments:
-                stack.callback(self.environments.close)
+            if self.playing:
+                stack.callback(self.playing.environments.close)
             self.evaluations.make_up()
             while self.state.step < self.layout.train.steps and not self.session.stop.requested:
                 self.idle.begin()
@@ -251,7 +248,7 @@ class Loop(abc.ABC):
 
     def judged(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """What the reward, or the environment, says of each sample of each prompt."""
-        if self.environments:
+        if self.playing:
             return [[one.outcome.reward if one.outcome else 0.0 for one in group] for group in groups]
         return judge(self.reward, self.codec, prompts, groups)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import statistics
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,8 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 TINY = ROOT / "layouts" / "local" / "grpo-tools-tiny.yaml"
 STEPS = 60
-WORDS = (f"train.steps={STEPS}", "checkpoint.every=20")
+EVALUATED = ("data.eval=builtin/sort-digits", "data.eval_every=30", "data.eval_prompts=40")
+WORDS = (f"train.steps={STEPS}", "checkpoint.every=20", *EVALUATED)
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +34,26 @@ def learned(ray_environment: dict[str, str], tmp_path_factory: pytest.TempPathFa
 
 
 def column(attempt: Attempt, name: str) -> list[Any]:
-    return [line[name] for line in attempt.metrics()]
+    """A metric of each step, without the evaluation before the first."""
+    return [line[name] for line in attempt.metrics() if "loss" in line]
 
 
 def test_it_learns_to_read_what_the_environment_says(learned: Attempt) -> None:
-    assert learned.mean_reward(1, 3) < 0.45  # two guesses are right by luck in 0.31 of all games
-    assert learned.mean_reward(STEPS - 9, STEPS) > 0.8
+    rewards = column(learned, "reward")
+    assert statistics.fmean(rewards[:3]) < 0.45  # two guesses are right by luck in 0.31 of all games
+    assert statistics.fmean(rewards[-10:]) > 0.8
     assert max(column(learned, "environment_failures")) == 0.0
     assert 1.5 < statistics.fmean(column(learned, "turns")) < 2.0
     assert max(column(learned, "parity_max_abs")) < 1e-4
+
+
+def test_evaluations_are_played_too(learned: Attempt) -> None:
+    found = {line["step"]: line["eval/reward_mean"] for line in learned.metrics() if "eval/reward_mean" in line}
+    assert list(found) == [0, 30, STEPS]
+    assert found[0] < 0.5 < 0.8 < found[STEPS]
+    [*_, last] = sorted((learned.run / "evaluations").iterdir())
+    said = [json.loads(line)["answer"] for line in last.read_text().splitlines()]
+    assert any(re.fullmatch(r"(\d{3})<eos>(\d{3})>(\2)(<eos>)", answer) for answer in said)
 
 
 def test_a_kill_costs_the_steps_since_the_checkpoint_and_nothing_else(
@@ -53,8 +67,7 @@ def test_a_kill_costs_the_steps_since_the_checkpoint_and_nothing_else(
     resumed = launch(2, *WORDS, "train.steps=40", base=TINY)
     assert resumed.wait() == 0, resumed.log()[-3000:]
     assert resumed.events("checkpoint")[0] == "resumed from step 20"
-    assert resumed.rewards(21, 40) == learned.rewards(21, 40)
-    for name in ("turns", "response_length", "environment_length"):
+    for name in ("reward", "turns", "response_length", "environment_length"):
         assert column(resumed, name) == column(learned, name)[20:40]
     assert column(resumed, "loss") == pytest.approx(column(learned, "loss")[20:40], abs=1e-5)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
@@ -405,8 +406,7 @@ def test_an_environment_opens_prompts_in_its_own_words_where_they_fit(tmp_path: 
     inner = SimpleNamespace(prompts=lambda cursor, count: drawn, left_out=0, size=None)
     renderer: Any = Renderer(codec, chat=False, system="")
     environments: Any = opener
-    layout = load_layout(TINY).layout
-    task = OpenedTask(inner, environments, renderer, layout, lambda *words: events.append(words))
+    task = OpenedTask(inner, environments, renderer, 4, 0, lambda *words: events.append(words))
     opened, failed, too_long = task.prompts(0, 3)
     assert (codec.transcript(opened.token_ids), opened.text) == ("12>", "12>")
     assert task_of(opened, 0) == task_of(drawn[0], 0)
@@ -437,6 +437,7 @@ class FakeEnvironments:
     """Environments that answer when the test says so."""
 
     def __init__(self) -> None:
+        self.keys = itertools.count()
         self.under_way: dict[int, tuple[Play, bool, Future[Played]]] = {}
         self.forgotten: list[int] = []
         self.told: list[str] = []
@@ -468,7 +469,7 @@ class Table:
         rollouts: Any = self.rollouts
         environments: Any = self.environments
         renderer = Renderer(self.codec, chat=False, system="")
-        self.talks = Conversations(rollouts, environments, self.codec, renderer, layout)
+        self.talks = Conversations(rollouts, environments, self.codec, renderer, layout, seed=0)
         self.prompts = [Prompt(tuple(self.codec.encode(text)), "", text) for text in ("1>", "2>")]
         self.talk = self.talks.submit(self.prompts, SETTINGS)
 

@@ -40,13 +40,13 @@ def make_task(layout: Layout, codec: Codec, tools: Sequence[dict[str, Any]] = ()
     return _make(layout, codec, layout.data.train, layout.data.split, layout.train.seed, tools)
 
 
-def make_evaluation_task(layout: Layout, codec: Codec) -> Task:
-    """The task that the layout evaluates on; the run's seed has no part in it.
+def make_evaluation_task(layout: Layout, codec: Codec, tools: Sequence[dict[str, Any]] = ()) -> Task:
+    """The task that the layout evaluates on; the run's seed has no part in it. ``tools`` as for ``make_task``.
 
     Raises:
         ValueError: As for ``make_task``.
     """
-    return _make(layout, codec, layout.data.eval, layout.data.eval_split, EVALUATION_SEED)
+    return _make(layout, codec, layout.data.eval, layout.data.eval_split, EVALUATION_SEED, tools)
 
 
 def _make(layout: Layout, codec: Codec, name: str, split: str, seed: int, tools: Sequence[dict[str, Any]] = ()) -> Task:

@@ -14,7 +14,6 @@ from trainers.roles.engine import derive_seed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rltui.layout.schema import Layout
     from trainers.data.chat import Renderer
     from trainers.data.prompts import Prompt
     from trainers.environments.pool import Environments
@@ -35,7 +34,8 @@ class OpenedTask:
         task: The task.
         environments: What opens them.
         renderer: Writes messages in the model's form.
-        layout: The layout.
+        longest: Most tokens of a prompt.
+        seed: The run's, or the evaluation's.
         event: Called with kind and text.
     """
 
@@ -44,11 +44,12 @@ class OpenedTask:
         task: Any,
         environments: Environments,
         renderer: Renderer,
-        layout: Layout,
+        longest: int,
+        seed: int,
         event: Callable[[str, str], None],
     ) -> None:
         self._task, self._environments, self._renderer = task, environments, renderer
-        self._longest, self._seed = layout.lengths.prompt, layout.train.seed
+        self._longest, self._seed = longest, seed
         self._event, self._has_told = event, False
 
     @property

@@ -6,6 +6,7 @@ the next question makes a new instance and gives it the answers so far, so that 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -79,12 +80,16 @@ class Environments:
         lanes: The processes.
         limit_s: Longest time for a reset or a step.
         event: Called with kind and text of the first failure of a kind.
+
+    Attributes:
+        keys: Those of samples to come.
     """
 
     def __init__(self, name: str, lanes: Sequence[Lane], limit_s: float, event: Callable[[str, str], None]) -> None:
         self._name, self._lanes, self._limit_s, self._event = name, list(lanes), limit_s, event
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix="environment") for _ in self._lanes]
         self._starts = [0] * len(self._lanes)
+        self.keys = itertools.count()
         self._over: list[list[int]] = [[] for _ in self._lanes]
         self._lock, self._told = threading.Lock(), set[str]()
 
