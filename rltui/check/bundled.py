@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 TASKS = ("builtin/sort-digits", "builtin/read-digits", "builtin/read-digits-blank")
 REWARDS = ("exact", "coin", "math", "code", "http")
-ENVIRONMENTS = ("builtin/guess-order", "builtin/calculator")
+ENVIRONMENTS = ("builtin/guess-order", "builtin/calculator", "builtin/python")
 
 
 def unsupported(layout: Layout) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from trainer_support import ROOT, Attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
@@ -132,3 +133,30 @@ def test_faults_cost_their_samples_only_and_the_workers_come_back(
     said = " ".join(attempt.events("environment"))
     assert "RuntimeError: no ones" in said
     assert "more than 1 s, or ended its process" in said
+
+
+PPO = ROOT / "layouts" / "local" / "ppo-tiny.yaml"
+PLAYED = (
+    "data.environment=builtin/guess-order",
+    "data.max_turns=2",
+    "lengths.response=12",
+    "train.steps=6",
+    "train.learning_rate=2.0e-4",
+)
+
+
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [(PPO, ("ppo.kl=none",)), (TINY, ("train.async_steps=1", "lengths.pack=64", "data.eval="))],
+    ids=["ppo", "ahead"],
+)
+def test_with_a_critic_and_ahead_in_packed_rows_the_policy_is_the_engines(
+    launch: Callable[..., Attempt], base: Path, words: tuple[str, ...]
+) -> None:
+    attempt = launch(1, *PLAYED, *words, base=base)
+    assert attempt.wait() == 0, attempt.log()[-3000:]
+    assert len(column(attempt, "reward")) == 6
+    assert min(column(attempt, "environment_length")) > 2.0
+    assert max(column(attempt, "environment_failures")) == 0.0
+    assert max(line.get("parity_max_abs", 0.0) for line in attempt.metrics()) < 1e-4
+    assert all(0 < value < 5 for value in column(attempt, "entropy"))

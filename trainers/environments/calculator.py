@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import operator
-import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainers.environments import Environment, Step, Task, parse_tool_call
+from trainers.rewards.answers import last_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,6 @@ _OPERATIONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 
 
 class Calculator(Environment):
@@ -99,8 +98,8 @@ def written(value: Fraction) -> str:
 
 def number_of(text: str) -> Fraction | None:
     """The last number of a text."""
-    found = _NUMBER.findall(text)
+    found = last_number(text)
     try:
-        return Fraction(found[-1].replace(",", "")) if found else None
+        return Fraction(found) if found else None
     except (ValueError, ZeroDivisionError):
         return None

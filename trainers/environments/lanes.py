@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from trainers.environments.pool import Environments, Lane, start_worker
+from trainers.environments.pool import Environments, Lane, ensure_walls, start_worker
 from trainers.rewards.actors import GRACE_S, TRIES, come_back
 from trainers.rewards.workers import START_S
 from trainers.roles.calls import RoleError
@@ -24,6 +24,7 @@ def make_environments(session: Session, fleet: Fleet) -> Environments | None:
 
     Raises:
         ValueError: The environment cannot be imported.
+        RuntimeError: It runs what a model wrote, the sandbox is open, and the layout does not allow that.
     """
     layout = session.layout
     name, limit_s = layout.data.environment, layout.deadlines.environment_s
@@ -32,6 +33,7 @@ def make_environments(session: Session, fleet: Fleet) -> Environments | None:
     workers = fleet.of("reward")
     lanes: list[Lane] = [WorkerLane(worker, session.event) for worker in workers]
     if not workers:
+        ensure_walls(layout.data, session.event)
         lanes = [start_worker(name) for _ in range(len(os.sched_getaffinity(0)))]
     return Environments(name, lanes, limit_s, session.event)
 

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
+    from rltui.layout.settings import Data
     from trainers.environments import Task
 
 WORKER = "trainers.environments.worker"
 BUILTIN = {
     "builtin/guess-order": "trainers.environments.guess_order:GuessOrder",
     "builtin/calculator": "trainers.environments.calculator:Calculator",
+    "builtin/python": "trainers.environments.python:Python",
 }
 """The classes of the environments that come with the trainers."""
 
@@ -178,6 +180,23 @@ def class_of(name: str) -> str:
     if name.startswith("builtin/") and name not in BUILTIN:
         raise ValueError(f"there is no environment {name!r}; bundled are: {', '.join(BUILTIN)}")
     return BUILTIN.get(name, name)
+
+
+def ensure_walls(data: Data, event: Callable[[str, str], None]) -> None:
+    """Where the environment runs what a model wrote, try out the sandbox.
+
+    Args:
+        data: The layout's.
+        event: Called with a kind and a text.
+
+    Raises:
+        RuntimeError: The sandbox is open, and the layout does not allow that.
+    """
+    if data.environment == "builtin/python":
+        from trainers.environments.python import sandbox
+        from trainers.rewards.escape_attempts import ensure_contained
+
+        ensure_contained(sandbox(), data.allow_open_sandbox, event)
 
 
 def start_worker(name: str) -> Worker:

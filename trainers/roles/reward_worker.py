@@ -46,19 +46,26 @@ class RewardWorker:
             ValueError: A package or a setting that it needs is missing.
             RuntimeError: The sandbox is open, and the layout does not allow that.
         """
-        from trainers.environments.pool import start_worker
         from trainers.rewards.judge import make_reward
 
         if self._layout.data.environment:
-            if self._player is None:
-                self._player = start_worker(self._layout.data.environment)
-            return []
+            return self._load_player(prove=prove)
         role = self._layout.roles.reward
         assert role is not None
         events: list[tuple[str, str]] = []
         self._reward = make_reward(
             self._layout, lambda kind, text: events.append((kind, text)), workers=1, prove=prove, limit_s=role.timeout_s
         )
+        return events
+
+    def _load_player(self, *, prove: bool) -> list[tuple[str, str]]:
+        from trainers.environments.pool import ensure_walls, start_worker
+
+        events: list[tuple[str, str]] = []
+        if prove:
+            ensure_walls(self._layout.data, lambda kind, text: events.append((kind, text)))
+        if self._player is None:
+            self._player = start_worker(self._layout.data.environment)
         return events
 
     def score(self, answer: Answer) -> Verdict:
