@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import statistics
@@ -145,17 +146,25 @@ PLAYED = (
 )
 
 
+NEEDS_VLLM = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+AHEAD = ("train.async_steps=1", "lengths.pack=64", "data.eval=")
+VLLM = ("roles.rollout.engine=vllm", "data.eval=", "train.steps=3")
+
+
 @pytest.mark.parametrize(
-    ("base", "words"),
-    [(PPO, ("ppo.kl=none",)), (TINY, ("train.async_steps=1", "lengths.pack=64", "data.eval="))],
-    ids=["ppo", "ahead"],
+    ("base", "words", "steps"),
+    [
+        pytest.param(PPO, ("ppo.kl=none",), 6, id="ppo"),
+        pytest.param(TINY, AHEAD, 6, id="ahead"),
+        pytest.param(TINY, VLLM, 3, id="vllm", marks=[pytest.mark.vllm, NEEDS_VLLM]),
+    ],
 )
-def test_with_a_critic_and_ahead_in_packed_rows_the_policy_is_the_engines(
-    launch: Callable[..., Attempt], base: Path, words: tuple[str, ...]
+def test_with_a_critic_ahead_in_packed_rows_and_by_vllm_the_policy_is_the_engines(
+    launch: Callable[..., Attempt], base: Path, words: tuple[str, ...], steps: int
 ) -> None:
     attempt = launch(1, *PLAYED, *words, base=base)
     assert attempt.wait() == 0, attempt.log()[-3000:]
-    assert len(column(attempt, "reward")) == 6
+    assert len(column(attempt, "reward")) == steps
     assert min(column(attempt, "environment_length")) > 2.0
     assert max(column(attempt, "environment_failures")) == 0.0
     assert max(line.get("parity_max_abs", 0.0) for line in attempt.metrics()) < 1e-4
