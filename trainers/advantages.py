@@ -81,14 +81,14 @@ def token_rewards(
 
     Args:
         rewards: [B].
-        mask: [B, R] boolean, true on response tokens, which come first in each row.
+        mask: [B, R] boolean, true on the response tokens that the policy chose.
         kl: [B, R] estimates of KL(policy || reference), or None.
         kl_coefficient: Weight of the penalty.
     """
     found = mask.new_zeros(mask.shape, dtype=rewards.dtype)
-    lengths = mask.sum(dim=1)
-    filled = lengths > 0
-    found[filled, lengths[filled] - 1] = rewards[filled]
+    filled = mask.any(dim=1)
+    last = mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
+    found[filled, last[filled]] = rewards[filled]
     return found if kl is None else found - kl_coefficient * kl.masked_fill(~mask, 0.0)
 
 
@@ -98,26 +98,31 @@ def generalised_advantages(
     """Generalised advantage estimation (Schulman et al. 2016): sums of (gamma * lambda)^l delta_{t+l}.
 
     delta_t = r_t + gamma V_{t+1} - V_t, and the value after the last token is 0, because the episode ends there.
+    Tokens outside the mask, which an environment said, are skipped: the next one that the policy chose follows.
 
     Args:
         rewards: [B, R] of tokens.
         values: [B, R] of the states in which the tokens were chosen.
-        mask: [B, R] boolean, true on response tokens, which come first in each row.
+        mask: [B, R] boolean, true on the response tokens that the policy chose.
         gamma: Discount.
         gae_lambda: 0: one step ahead; 1: the whole return.
 
     Returns:
         Advantages and returns (advantage + value), both [B, R] and zero outside the mask.
     """
+    import torch
+
     weights = mask.to(values.dtype)
     values, rewards = values * weights, rewards * weights
     advantages = values.new_zeros(values.shape)
     following = values.new_zeros(len(values))
     next_values = values.new_zeros(len(values))
     for t in reversed(range(values.shape[1])):
+        chosen = mask[:, t]
         delta = rewards[:, t] + gamma * next_values - values[:, t]
-        following = (delta + gamma * gae_lambda * following) * weights[:, t]
-        advantages[:, t], next_values = following, values[:, t]
+        following = torch.where(chosen, delta + gamma * gae_lambda * following, following)
+        next_values = torch.where(chosen, values[:, t], next_values)
+        advantages[:, t] = following * weights[:, t]
     return advantages, (advantages + values) * weights
 
 

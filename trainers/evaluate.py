@@ -46,6 +46,8 @@ def evaluate(layout: Layout, model: str, folder: Path) -> dict[str, float]:
     """
     if not layout.data.eval:
         raise ValueError("the layout has no evaluation set: data.eval=NAME")
+    if layout.data.environment:
+        raise ValueError("a model is evaluated in an environment by a run only: train.steps=0, data.eval_every=1")
     os.environ.update(engine_environment(layout.roles.rollout, layout.hardware.on_cpu))
     path = resolve_model(model, layout, lambda *_: None)
     codec = Codec(path, layout.train.stop)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Layout
     from trainers.data.codec import Codec
-    from trainers.data.prompts import EnginePrompt, Prompt
+    from trainers.data.prompts import EnginePrompt, Prompt, Task
     from trainers.roles.calls import Role
     from trainers.roles.engine import Completion
 
@@ -60,6 +60,7 @@ class Evaluation:
         ask: Has the engines answer.
         judge: The reward of each answer to each prompt.
         run: The run's directory; answers are kept in its folder ``evaluations``, which is made.
+        make_task: Makes the task of the prompts, where that is not the layout's ``data.eval`` as it stands.
 
     Attributes:
         prompts: What is asked, the same in every evaluation.
@@ -76,13 +77,14 @@ class Evaluation:
         ask: Asks,
         judge: Callable[[Sequence[Prompt], Sequence[Sequence[Completion]]], list[list[float]]],
         run: Path,
+        make_task: Callable[[], Task] | None = None,
     ) -> None:
         self._layout, self._codec, self._ask, self._judge = layout, codec, ask, judge
         self._folder = run / rundir.EVALUATIONS
         self.prompts: list[Prompt] = []
         self.left_out = 0
         if layout.data.eval:
-            task = make_evaluation_task(layout, codec)
+            task = make_task() if make_task else make_evaluation_task(layout, codec)
             whole = task.size or ENDLESS_PROMPTS
             wanted = layout.data.eval_prompts or whole
             self.prompts = task.prompts(0, min(wanted, whole) if task.size else wanted)
@@ -138,10 +140,11 @@ class Evaluation:
         numbers = [(sample, number) for number, group in enumerate(groups) for sample in range(len(group))]
         for sample, number in sorted(numbers)[:KEPT_ANSWERS]:
             prompt, found = self.prompts[number], groups[number][sample]
+            read = self._codec.transcript if found.response_mask else self._codec.decode
             yield {
                 "step": step,
                 "prompt": prompt.text[-MOST_CHARACTERS:],
-                "answer": self._codec.decode(found.token_ids)[:MOST_CHARACTERS],
+                "answer": read(found.token_ids)[:MOST_CHARACTERS],
                 "right_answer": prompt.answer[:MOST_CHARACTERS],
                 "reward": rewards[number][sample],
                 "tokens": len(found.token_ids),
@@ -166,7 +169,7 @@ def measures(
     return {
         "eval/reward_mean": statistics.fmean(reward for group in rewards for reward in group),
         **{f"eval/pass_at_{k}": share for k, share in passed.items()},
-        "eval/length_mean": statistics.fmean(len(sample.token_ids) for sample in samples),
+        "eval/length_mean": statistics.fmean(sample.sampled_tokens for sample in samples),
         "eval/truncated_fraction": statistics.fmean(sample.finish_reason == "length" for sample in samples),
     }
 

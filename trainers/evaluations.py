@@ -27,7 +27,11 @@ class Evaluations:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._evaluation = Evaluation(loop.layout, loop.codec, self._ask, loop.rewards, loop.session.run)
+        playing = loop.playing
+        self._talks = playing.evaluation(loop.rollouts) if playing else None
+        make_task = playing.evaluation_task if playing else None
+        run = loop.session.run
+        self._evaluation = Evaluation(loop.layout, loop.codec, self._ask, loop.rewards, run, make_task)
         if left_out := self._evaluation.left_out:
             text = f"prompts of the evaluation set that are longer than lengths.prompt and left out: {left_out}"
             loop.session.event("data", text, left_out=left_out)
@@ -57,7 +61,13 @@ class Evaluations:
     def _ask(
         self, prompts: Sequence[EnginePrompt], settings: Callable[[int], SamplingSettings]
     ) -> list[list[Completion]]:
-        """Have the engines answer while the samples of steps to come wait; once more where an engine died."""
+        """Have the engines answer while the samples of steps to come wait; once more where an engine died.
+
+        In environments the answers are asked for before all others, and those under way go on beside them: a turn can
+        only be begun while engines are handed prompts.
+        """
+        if self._talks is not None:
+            return self._talks.generate(self._evaluation.prompts, settings(0), self._loop.check)
         while True:
             found = self._answers(prompts, settings)
             if not isinstance(found, RoleDiedError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Lookahead:
         async_steps: Most steps to be ahead.
         last_step: The last step of the run.
         expect: From the prompts of a step to what is called with answers to them as they come.
+        as_asked: From a prompt to what ``rollouts`` take.
     """
 
     def __init__(
@@ -50,7 +52,9 @@ class Lookahead:
         async_steps: int,
         last_step: int,
         expect: Callable[[Sequence[Prompt]], OnAnswer] | None = None,
+        as_asked: Callable[[Prompt], Any] = attrgetter("request"),
     ) -> None:
+        self._as_asked = as_asked
         self._task, self._rollouts, self._sampling, self._expect = task, rollouts, sampling, expect
         self._count, self._async_steps, self._last_step = prompts_per_step, async_steps, last_step
         self._begun: deque[_Submitted] = deque()
@@ -114,7 +118,7 @@ class Lookahead:
     ) -> tuple[list[Prompt], list[list[Completion]]]:
         """``count`` further prompts for ``step``, which drew ``drawn`` before, from behind all others'; sampled now."""
         prompts = self._task.prompts(self._take(count), count)
-        asked = [prompt.request for prompt in prompts]
+        asked = [self._as_asked(prompt) for prompt in prompts]
         return prompts, self._rollouts.generate(asked, self._sampling(step), check, drawn)
 
     def _submit(self, step: int) -> None:
@@ -123,7 +127,8 @@ class Lookahead:
         if prepared != start:
             prompts = self._task.prompts(start, self._count)
         on_answer = None if self._expect is None else self._expect(prompts)
-        ticket = self._rollouts.submit([prompt.request for prompt in prompts], self._sampling(step), on_answer)
+        asked = [self._as_asked(prompt) for prompt in prompts]
+        ticket = self._rollouts.submit(asked, self._sampling(step), on_answer)
         self._begun.append(_Submitted(step, start, prompts, ticket))
 
     def _take(self, count: int) -> int:

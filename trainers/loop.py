@@ -17,6 +17,7 @@ from trainers.evaluations import Evaluations
 from trainers.idle import IdleClock
 from trainers.lookahead import Lookahead
 from trainers.metrics import check_numbers, merge, rates
+from trainers.playing import make_playing
 from trainers.prefetch import Prefetch, expect_all
 from trainers.proofs import prove_engines
 from trainers.reporting import Reporter
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from trainers.data.batch import Rows, Sample, Shard
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
+    from trainers.playing import Playing
     from trainers.prefetch import OnAnswer
     from trainers.roles.calls import RoleDiedError
     from trainers.roles.engine import Completion
@@ -64,16 +66,19 @@ class Loop(abc.ABC):
         memory_gib: Memory of each learner rank in the last step.
         has_experts: Whether the policy routes tokens to experts.
         sample_log: Where some answers are written.
+        playing: The environments; None where answers have one turn.
     """
 
     has_experts = False
     sample_log: SampleLog | None = None
+    playing: Playing | None = None
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
         layout = session.layout
         train = layout.train
         self.session, self.layout, self.fleet, self.codec = session, layout, fleet, codec
-        self.task = make_task(layout, codec)
+        self.playing = make_playing(session, fleet, codec)
+        self.task = self.playing.task() if self.playing else make_task(layout, codec)
         if self.task.left_out:
             text = f"prompts that are longer than lengths.prompt and left out: {self.task.left_out}"
             session.event("data", text, left_out=self.task.left_out)
@@ -89,15 +94,7 @@ class Loop(abc.ABC):
             slots=sequences_per_engine(layout),
             spare=spare_samples(layout),
         )
-        self.lookahead = Lookahead(
-            self.task,
-            self.rollouts,
-            self.sampling,
-            train.prompts_per_step,
-            train.async_steps,
-            train.steps,
-            expect=self.expect,
-        )
+        self.lookahead = self._look_ahead()
         self.staleness = StalenessCounter(train.async_steps)
         takes_turns = home_of(layout, "engine") == home_of(layout, "learner")
         self.idle = IdleClock(self.rollouts.dispatch.busy_s, takes_turns=takes_turns)
@@ -114,6 +111,15 @@ class Loop(abc.ABC):
         self.memory_gib: list[float] = []
         self._durations: dict[str, float] = {}
         self._drained_s = 0.0
+
+    def _look_ahead(self) -> Lookahead:
+        """What draws prompts and has them answered: in one turn, or in several by an environment."""
+        train = self.layout.train
+        steps = train.prompts_per_step, train.async_steps, train.steps
+        if self.playing is None:
+            return Lookahead(self.task, self.rollouts, self.sampling, *steps, expect=self.expect)
+        talks = self.playing.conversations(self.rollouts, train.seed)
+        return Lookahead(self.task, talks, self.sampling, *steps, as_asked=talks.as_asked)
 
     @abc.abstractmethod
     def step(self) -> dict[str, float]:
@@ -136,6 +142,8 @@ class Loop(abc.ABC):
         with contextlib.ExitStack() as stack:
             for close in (self.rollouts.close, self.reward.close, *(each.close for each in self.prefetches)):
                 stack.callback(close)
+            if self.playing:
+                stack.callback(self.playing.environments.close)
             self.evaluations.make_up()
             while self.state.step < self.layout.train.steps and not self.session.stop.requested:
                 self.idle.begin()
@@ -239,7 +247,9 @@ class Loop(abc.ABC):
         return expect_all(self.prefetches, prompts)
 
     def judged(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
-        """What the reward says of each sample of each prompt."""
+        """What the reward, or the environment, says of each sample of each prompt."""
+        if self.playing:
+            return [[one.outcome.reward if one.outcome else 0.0 for one in group] for group in groups]
         return judge(self.reward, self.codec, prompts, groups)
 
     def measure(self, kinds: Mapping[str, str], samples: Sequence[Sample]) -> dict[str, list[NDArray[np.float32]]]:
@@ -315,7 +325,7 @@ class Loop(abc.ABC):
     ) -> dict[str, float]:
         """Durations and rates of the step that ends, also told to the status board."""
         prefill = sum(len(prompt.token_ids) for prompt in prompts) * self.layout.train.samples_per_prompt
-        decode = sum(len(sample.token_ids) for group in groups for sample in group)
+        decode = sum(sample.sampled_tokens for group in groups for sample in group)
         durations = dict(self._durations)
         if self.fleet.engine_sleep.is_used:
             durations["wake"] = self.fleet.engine_sleep.take_waking_s()

@@ -1,7 +1,7 @@
 """Log-probabilities and the GRPO objective, as pure tensor functions.
 
 Shapes: B samples, R response positions, V vocabulary entries. Every [B, R] tensor goes with a boolean mask that is
-true on response tokens; what stands elsewhere has no influence.
+true on the response tokens that the policy chose; what stands elsewhere has no influence.
 """
 
 from __future__ import annotations

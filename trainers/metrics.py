@@ -122,9 +122,23 @@ def sample_metrics(groups: Sequence[Sequence[Completion]], true_rewards: Sequenc
     return {
         "reward": statistics.fmean(rewards),
         "reward_std": statistics.fmean(_deviation(group) for group in true_rewards),
-        "response_length": statistics.fmean(len(sample.token_ids) for sample in samples),
-        "response_length_max": float(max(len(sample.token_ids) for sample in samples)),
+        "response_length": statistics.fmean(sample.sampled_tokens for sample in samples),
+        "response_length_max": float(max(sample.sampled_tokens for sample in samples)),
         "truncated_fraction": statistics.fmean(sample.finish_reason == "length" for sample in samples),
+        **_environment_metrics(samples),
+    }
+
+
+def _environment_metrics(samples: Sequence[Completion]) -> dict[str, float]:
+    """How samples fared in environments; nothing where there are none."""
+    outcomes = [sample.outcome for sample in samples if sample.outcome is not None]
+    if not outcomes:
+        return {}
+    said = sum(len(sample.token_ids) - sample.sampled_tokens for sample in samples)
+    return {
+        "environment_failures": float(sum(outcome.failed for outcome in outcomes)),
+        "environment_length": said / len(samples),
+        "turns": statistics.fmean(outcome.turns for outcome in outcomes),
     }
 
 

@@ -4,7 +4,8 @@ Two ratios must not be confused. That of the policy over its old self, p / p_old
 that one batch can be used for several optimizer steps. That of trainer over engine, p_old / p_engine, carries none: it
 corrects that the samples came from other kernels, or from older weights.
 
-Shapes: B samples, R response positions; every [B, R] tensor goes with a boolean mask that is true on response tokens.
+Shapes: B samples, R response positions; every [B, R] tensor goes with a boolean mask that is true on the response
+tokens that the policy chose.
 """
 
 from __future__ import annotations

@@ -130,12 +130,24 @@ class Rollouts:
             drawn: Prompts that the step has drawn before.
             first: Before all that wait.
         """
-        ticket = Ticket([[] for _ in prompts], on_answer, len(prompts))
-        asked = []
-        for place, prompt in enumerate(prompts):
-            own = replace(sampling, seed=derive_seed(sampling.seed, drawn + place))
-            asked.append(Asked(ticket, place, Request(next(self._keys), prompt, own)))
-        self.dispatch.put(asked, first=first)
+        seeds = (derive_seed(sampling.seed, drawn + place) for place in range(len(prompts)))
+        each = [(prompt, replace(sampling, seed=seed)) for prompt, seed in zip(prompts, seeds, strict=True)]
+        return self.submit_each(each, on_answer, first=first)
+
+    def submit_each(
+        self,
+        asked: Sequence[tuple[EnginePrompt, SamplingSettings]],
+        on_answer: OnAnswer | None = None,
+        *,
+        first: bool = False,
+    ) -> Ticket:
+        """As ``submit``, each prompt with settings of its own, in which the seed is the prompt's."""
+        ticket = Ticket([[] for _ in asked], on_answer, len(asked))
+        items = [
+            Asked(ticket, place, Request(next(self._keys), prompt, sampling))
+            for place, (prompt, sampling) in enumerate(asked)
+        ]
+        self.dispatch.put(items, first=first)
         return ticket
 
     def collect(self, ticket: Ticket, check: Callable[[], None]) -> list[list[Completion]]:

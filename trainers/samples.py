@@ -60,10 +60,11 @@ class SampleLog:
             file.write("".join(line + "\n" for line in lines))
 
     def _line(self, step: int, prompt: Prompt, found: Completion, reward: float) -> dict[str, Any]:
+        read = self._codec.transcript if found.response_mask else self._codec.decode
         return {
             "step": step,
             "prompt": prompt.text[-MOST_CHARACTERS:],
-            "answer": self._codec.decode(found.token_ids)[:MOST_CHARACTERS],
+            "answer": read(found.token_ids)[:MOST_CHARACTERS],
             "right_answer": prompt.answer[:MOST_CHARACTERS],
             "reward": reward,
             "tokens": len(found.token_ids),

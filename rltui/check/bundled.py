@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 TASKS = ("builtin/sort-digits", "builtin/read-digits", "builtin/read-digits-blank")
 REWARDS = ("exact", "coin", "math", "code", "http")
+ENVIRONMENTS = ("builtin/guess-order", "builtin/calculator", "builtin/python")
 
 
 def unsupported(layout: Layout) -> tuple[str, ...]:
@@ -19,7 +20,7 @@ def unsupported(layout: Layout) -> tuple[str, ...]:
     The bundled trainers are GRPO, PPO and OPD: learners (and a critic) under DeepSpeed ZeRO, engines that run ahead of
     them or take turns, beside them or colocated.
     """
-    return (*_algorithm(layout), *_roles(layout), *_learner(layout), *_training(layout))
+    return (*_algorithm(layout), *_roles(layout), *_learner(layout), *_training(layout), *_environment(layout))
 
 
 def _algorithm(layout: Layout) -> Iterator[str]:
@@ -28,12 +29,9 @@ def _algorithm(layout: Layout) -> Iterator[str]:
     for name in (layout.data.train, layout.data.eval):
         if name.startswith("builtin/") and name not in TASKS:
             yield f"the task {name}"
-    own = ":" in layout.data.reward
-    if (
-        not own
-        and layout.data.reward not in REWARDS
-        and not (layout.algorithm == "opd" and layout.data.reward == "none")
-    ):
+    needs_none = layout.algorithm == "opd" or layout.data.environment
+    known = (*REWARDS, "none") if needs_none else REWARDS
+    if ":" not in layout.data.reward and layout.data.reward not in known:
         yield f"the reward {layout.data.reward}"
 
 
@@ -63,3 +61,15 @@ def _training(layout: Layout) -> Iterator[str]:
         yield "images in packed rows"
     if layout.lengths.images and layout.roles.learner.lora_rank:
         yield "images with LoRA"
+
+
+def _environment(layout: Layout) -> Iterator[str]:
+    environment = layout.data.environment
+    if not environment:
+        return
+    if layout.algorithm == "opd":
+        yield "an environment in distillation"
+    if layout.lengths.images:
+        yield "images in an environment"
+    if environment.startswith("builtin/") and environment not in ENVIRONMENTS:
+        yield f"the environment {environment}"

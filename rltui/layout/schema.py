@@ -99,6 +99,8 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def num_reward_workers(self) -> int:
-        """Processes that compute rewards; none where there is nothing to compute here."""
-        reward = self.roles.reward
-        return reward.workers if reward is not None and self.data.reward not in ("http", "none") else 0
+        """Processes that compute rewards or run environments; none where there is nothing to compute here."""
+        reward, data = self.roles.reward, self.data
+        if reward is None or (data.reward in ("http", "none") and not data.environment):
+            return 0
+        return reward.workers

@@ -212,6 +212,16 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "asks reward_url; none: the teacher's signal only; or a function of your own, as package.module:function.",
         ),
     ] = "exact"
+    environment: Annotated[
+        str,
+        Meta(
+            pattern=r"^(|builtin/[a-z-]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)\Z",
+            max_length=200,
+            description="What answers the model in several turns and rewards it: 'builtin/NAME', or a class of your "
+            "own as package.module:Class; empty: one turn, judged by reward.",
+        ),
+    ] = ""
+    max_turns: Annotated[Count, Meta(description="Most answers of a sample in an environment.")] = 8
     reward_timeout_s: Annotated[PositiveFloat, Meta(description="Longest time for one answer, or of one request.")] = (
         10.0
     )
@@ -285,6 +295,7 @@ class Deadlines(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sync_s: Annotated[
         Seconds, Meta(description="For weights: until all have joined, and for each bucket; to sleep, and to wake.")
     ] = 300.0
+    environment_s: Annotated[Seconds, Meta(description="For a reset or a step of an environment.")] = 30.0
     save_s: Annotated[Seconds, Meta(description="Until a checkpoint is written.")] = 1800.0
 
 

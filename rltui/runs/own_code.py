@@ -1,4 +1,4 @@
-"""A user's own reward function, carried along with an attempt: the package that a layout names, as one zip file."""
+"""A user's own reward or environment, carried along with an attempt: the packages that a layout names, as one zip."""
 
 from __future__ import annotations
 
@@ -20,22 +20,28 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def own_code(layout: Layout, folder: Path) -> bytes | None:
-    """The Python files of the package that ``data.reward`` names, if it is in ``folder``; else nodes have to have it.
+    """The Python files of the packages that ``data.reward`` and ``data.environment`` name; None where there are none.
+
+    What is not in ``folder`` must be installed on the nodes.
 
     Raises:
         RltuiError: They are too large to be carried.
     """
-    if ":" not in layout.data.reward:
-        return None
-    name = layout.data.reward.partition(":")[0].partition(".")[0]
-    files = sorted((folder / name).rglob("*.py")) if (folder / name).is_dir() else [folder / f"{name}.py"]
-    files = [file for file in files if file.is_file()]
+    named = (name for name in (layout.data.reward, layout.data.environment) if ":" in name)
+    packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in named)
+    files = [file for name in packages for file in _files(folder, name)]
     if not files:
         return None
     if sum(file.stat().st_size for file in files) > MOST_BYTES:
-        raise RltuiError(f"{folder / name} has more than {MOST_BYTES >> 20} MiB of Python: install it on the cluster.")
+        where = " and ".join(str(folder / name) for name in packages)
+        raise RltuiError(f"{where} has more than {MOST_BYTES >> 20} MiB of Python: install it on the cluster.")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:
             archive.writestr(zipfile.ZipInfo(file.relative_to(folder).as_posix(), _EPOCH), file.read_bytes())
     return buffer.getvalue()
+
+
+def _files(folder: Path, package: str) -> list[Path]:
+    found = sorted((folder / package).rglob("*.py")) if (folder / package).is_dir() else [folder / f"{package}.py"]
+    return [file for file in found if file.is_file()]

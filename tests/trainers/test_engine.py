@@ -148,6 +148,21 @@ def test_a_sample_depends_on_its_seed_and_not_on_engine_or_company(loaded: Engin
     assert [one.token_ids for one in found[0]] == [one.token_ids for one in found[1]]
 
 
+def test_samples_of_different_limits_share_a_batch_and_keep_theirs(loaded: EngineActor) -> None:
+    """As in conversations, where each sample has another rest of its budget."""
+    prompts = random_prompts([6, 9])
+    long, short = requests([7, 8], prompts)
+    whole = loaded.stream([long, short], 0).answers
+    cut = replace(short, sampling=replace(short.sampling, max_tokens=3))
+    found = loaded.stream([long, cut], 0).answers
+    assert found[long.key] == whole[long.key]
+    assert any(len(one.token_ids) > 3 for one in whole[short.key])
+    for one, other in zip(found[cut.key], whole[short.key], strict=True):
+        assert one.token_ids == other.token_ids[:3]
+        assert one.log_probs == pytest.approx(other.log_probs[:3], abs=1e-5)
+        assert one.finish_reason == ("stop" if len(other.token_ids) <= 3 else "length")
+
+
 def test_answers_that_another_call_found_are_not_lost(loaded: EngineActor, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = random_prompts([5, 6])
     loaded._engine._waiting += requests([1, 2], prompts)  # type: ignore[union-attr]

@@ -217,6 +217,13 @@ DATA: list[Case] = [
     ("D518", "gpu", [*EVALUATED, "data.eval_samples=4"],
      [*EVALUATED, "data.eval_samples=4", "data.eval_temperature=1"]),
     ("D519", "gpu", [*EVALUATED, "data.eval_temperature=0.001"], [*EVALUATED, "data.eval_temperature=0.01"]),
+    ("D522", "tiny", ["data.environment=builtin/guess", "data.max_turns=1"],
+     ["data.environment=builtin/guess-order", "data.max_turns=1"]),
+    ("D523", "tiny", ["data.environment=my.games:Chess", "data.max_turns=2"],
+     ["data.environment=my.games:Chess", "data.max_turns=2", "lengths.response=5"]),
+    ("D524", "gpu", ["data.environment=my.games:Chess"], ["data.environment=my.games:Chess", "data.reward=none"]),
+    ("D524", "gpu", ["data.environment=my.games:Chess", "data.reward=none", "data.format=boxed"],
+     ["data.environment=my.games:Chess", "data.reward=exact"]),
     ("D515", "gpu", ["roles.reference={model: Qwen/Qwen3-4B}", "grpo.kl_coefficient=0.1"],
      ["roles.reference={model: Qwen/Qwen3-8B}", "grpo.kl_coefficient=0.1"]),
 ]  # fmt: skip

@@ -32,6 +32,8 @@ RUNS = [
     ["data.train=reasoning-gym/chain_sum", "data.options=[max_digits=2]", "data.chat=true", "data.format=answer_tags"],
     ["data.train=rows.parquet", "data.image_key=pictures", "lengths.images=2", "roles.learner.freeze_vision=true"],
     ["data.train=rows.parquet", "data.reward=http", "data.reward_url=http://judge:8000/score"],
+    ["data.environment=builtin/guess-order", "data.max_turns=1", "roles.rollout.engine=vllm"],
+    ["data.environment=my.games:Chess", "data.reward=none", "roles.reward={workers: 2}"],
 ]  # fmt: skip
 
 REFUSED = {
@@ -43,6 +45,7 @@ REFUSED = {
     "roles.learner.tensor_parallel=2": "learner tensor_parallel 2",
     "roles.learner.sequence_parallel=2": "learner sequence_parallel 2",
     "lengths={prompt: 8, response: 4, images: 2, pack: 64}": "images in packed rows",
+    "data.environment=builtin/chess": "the environment builtin/chess",
 }
 
 

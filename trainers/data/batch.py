@@ -69,18 +69,25 @@ class Sample:
         response_ids: Token ids of the response, its end token included.
         columns: By name, a value for each response token or one for all.
         images: The files of the prompt's images.
+        response_mask: Which response tokens the policy chose; empty: all. The others an environment said.
     """
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
     columns: Mapping[str, Column] = field(default_factory=dict)
     images: tuple[bytes, ...] = ()
+    response_mask: tuple[bool, ...] = ()
+
+    @property
+    def chosen_tokens(self) -> int:
+        """Response tokens that the policy chose."""
+        return sum(self.response_mask) if self.response_mask else len(self.response_ids)
 
 
 def sampled(prompt: Prompt, completion: Completion, **columns: Column) -> Sample:
     """What an engine sampled, with the columns that every sample has and ``columns``."""
     own: dict[str, Column] = {ENGINE_LOG_PROBS: completion.log_probs, STALENESS: float(completion.staleness)}
-    return Sample(prompt.token_ids, completion.token_ids, {**own, **columns}, prompt.images)
+    return Sample(prompt.token_ids, completion.token_ids, {**own, **columns}, prompt.images, completion.response_mask)
 
 
 @dataclass(frozen=True)
@@ -90,8 +97,9 @@ class Rows:
     Attributes:
         token_ids: [B, P + R] int32, half as much to send as models take; 0 where there is no token.
         attention_mask: [B, P + R] boolean, true on tokens.
-        response_mask: [B, R] boolean, true on response tokens; all false in rows that only fill up a rank's share.
-        columns: By name, [B, R] or [B, R, K], float32 or for ids int32; 0 where there is no token.
+        response_mask: [B, R] boolean, true on the response tokens that the policy chose, which losses and metrics are
+            about; all false in rows that only fill up a rank's share.
+        columns: By name, [B, R] or [B, R, K], float32 or for ids int32; 0 where there is no response token.
         numbers: [B] int64, each row's place in the list of samples that was split; ``FILLER`` in rows that fill up.
         packs: Numbers of rows that run through a model as one packed row; empty: each runs in a row of its own.
         images: [B] objects, the files of each row's images as a tuple; None: no row has any.
@@ -282,7 +290,7 @@ def _cut(samples: Sequence[Sample], parts: int, seed: int) -> list[list[Sample]]
 def whole(samples: Sequence[Sample], aggregation: Aggregation, response_limit: int = 0) -> float:
     """The denominator that ``trainers.losses.aggregate`` needs for parts of these samples, so that they add up."""
     if aggregation == "token":
-        return float(max(1, sum(len(sample.response_ids) for sample in samples)))
+        return float(max(1, sum(sample.chosen_tokens for sample in samples)))
     if aggregation == "sequence":
         return float(max(1, len(samples)))
     if response_limit < 1:
@@ -302,11 +310,15 @@ def pad(samples: Sequence[Sample]) -> Rows:
     rows.attention_mask[:] = (places >= prompt_columns - prompts[:, None]) & (
         places < prompt_columns + responses[:, None]
     )
-    rows.response_mask[:] = rows.attention_mask[:, prompt_columns:]
+    said = rows.attention_mask[:, prompt_columns:]
+    rows.response_mask[:] = said
+    for row, sample in enumerate(samples):
+        if sample.response_mask:
+            rows.response_mask[row, : len(sample.response_mask)] = sample.response_mask
     ids = itertools.chain.from_iterable((*sample.prompt_ids, *sample.response_ids) for sample in samples)
     rows.token_ids[rows.attention_mask] = np.fromiter(ids, np.int32, int(prompts.sum() + responses.sum()))
     for name in columns:
-        rows.columns[name][rows.response_mask] = flat([sample.columns[name] for sample in samples], responses)
+        rows.columns[name][said] = flat([sample.columns[name] for sample in samples], responses)
     return replace(rows, images=_images(samples))
 
 
@@ -380,6 +392,6 @@ def stack(parts: Sequence[NDArray[Any]], response_columns: int) -> NDArray[Any]:
 def with_columns(samples: Sequence[Sample], columns: Mapping[str, Sequence[Column]]) -> list[Sample]:
     """``samples`` with further columns, each given as one value or array a sample."""
     return [
-        Sample(one.prompt_ids, one.response_ids, {**one.columns, **{k: v[i] for k, v in columns.items()}}, one.images)
+        replace(one, columns={**one.columns, **{name: values[i] for name, values in columns.items()}})
         for i, one in enumerate(samples)
     ]

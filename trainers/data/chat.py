@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 IMAGE_WORD = "<image>"
 """An image's place in the text of many datasets."""
+ANSWER_PLACE = "⟦answer⟧"
+"""Stands for an answer where only what a chat template writes after it is wanted."""
 
 
 class Renderer:
@@ -22,11 +24,26 @@ class Renderer:
         chat: Whether a plain text is said to the model by a user, through its chat template. Messages always are.
         system: What the system says first, where messages have no system; only in chats.
         reader: The model's image processor; None where prompts have no images.
+        tools: JSON schemas of functions that the model may call, for its chat template.
     """
 
-    def __init__(self, codec: Codec, chat: bool, system: str, reader: ImageReader | None = None) -> None:
+    def __init__(
+        self,
+        codec: Codec,
+        chat: bool,
+        system: str,
+        reader: ImageReader | None = None,
+        tools: Sequence[dict[str, Any]] = (),
+    ) -> None:
         self._codec, self._chat, self._system, self._reader = codec, chat, system, reader
+        self._tools = list(tools)
         self._template: Any = None
+
+    def messages(self, prompt: str | Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+        """A prompt that is written in the model's chat template, as messages; none where it is plain text."""
+        if isinstance(prompt, str):
+            return ({"role": "user", "content": prompt},) if self._chat else ()
+        return tuple(prompt)
 
     def text(self, prompt: str | Sequence[dict[str, Any]], num_images: int = 0) -> str:
         """The prompt as the model reads it, the start of its own turn included.
@@ -47,7 +64,38 @@ class Renderer:
         messages = with_image_parts(prompt, num_images) if num_images else list(prompt)
         if self._system and messages and messages[0].get("role") != "system":
             messages.insert(0, {"role": "system", "content": self._system})
-        found: str = self._tokenizer().apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return self._applied(messages)
+
+    def following(self, messages: Sequence[dict[str, Any]], is_chat: bool, last_token: int) -> tuple[int, ...]:
+        """Token ids of what is said after an answer that ended with ``last_token``, the start of the next one included.
+
+        Outside chats it is the messages' text.
+
+        Raises:
+            ValueError: The chat template does not take these messages.
+        """
+        if not is_chat:
+            return self.tokens("".join(str(said["content"]) for said in messages))
+        before = [{"role": "user", "content": ""}, {"role": "assistant", "content": ANSWER_PLACE}]
+        written = self._applied([*before, *messages])
+        _, place, rest = written.rpartition(ANSWER_PLACE)
+        if not place:
+            raise ValueError("the model's chat template leaves out what the assistant said: no turns can follow it")
+        token_ids = self.tokens(rest)
+        # the template ends the assistant's turn with the token that the answer has already ended with
+        stops = self._codec.stop_token_ids
+        return token_ids[1:] if last_token in stops and token_ids and token_ids[0] in stops else token_ids
+
+    def _applied(self, messages: Sequence[dict[str, Any]]) -> str:
+        from jinja2 import TemplateError
+
+        tools = {"tools": self._tools} if self._tools else {}
+        try:
+            found: str = self._tokenizer().apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=True, **tools
+            )
+        except TemplateError as error:
+            raise ValueError(f"the model's chat template does not take these messages: {error}") from error
         return found
 
     def _with_places(self, text: str, num_images: int) -> str:

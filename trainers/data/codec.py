@@ -54,8 +54,11 @@ class Codec:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of ``token_ids``, special tokens written out, up to a token that ends a response."""
-        ids = takewhile(lambda token: token not in self.stop_token_ids, token_ids)
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        return self.transcript(list(takewhile(lambda token: token not in self.stop_token_ids, token_ids)))
+
+    def transcript(self, token_ids: Sequence[int]) -> str:
+        """Text of ``token_ids`` to the last one, special tokens written out."""
+        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
         return text
 
 

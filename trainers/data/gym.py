@@ -65,7 +65,8 @@ class GymTask:
             text = self._renderer.text(entry["question"])
             tokens = self._renderer.tokens(text)
             if len(tokens) <= self._longest:
-                return Prompt(tokens, str(entry["answer"]), text, grade=partial(_grade, dataset, entry))
+                said, grade = self._renderer.messages(entry["question"]), partial(_grade, dataset, entry)
+                return Prompt(tokens, str(entry["answer"]), text, grade=grade, messages=said, is_chat=bool(said))
             self.left_out += 1
         raise ValueError(f"{TRIES} problems of {self._name} in a row are longer than lengths.prompt = {self._longest}")
 

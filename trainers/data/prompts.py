@@ -50,6 +50,8 @@ class Prompt:
         grade: The task's own judgement of an answer's text, from 0 to 1; None: comparing with ``answer`` is all.
         row: The row of the dataset that the prompt came from.
         images: The files of its images, in the order of their places in ``token_ids``.
+        messages: What the data asks, where it is asked in messages.
+        is_chat: Whether the model reads it, and what follows, in its chat template.
     """
 
     token_ids: tuple[int, ...]
@@ -58,6 +60,8 @@ class Prompt:
     grade: Callable[[str], float] | None = None
     row: Mapping[str, Any] = field(default_factory=dict)
     images: tuple[bytes, ...] = ()
+    messages: tuple[dict[str, Any], ...] = ()
+    is_chat: bool = False
 
     @property
     def request(self) -> EnginePrompt:

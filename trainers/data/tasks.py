@@ -31,25 +31,25 @@ EVALUATION_SEED = 5_081_990_231
 """Of the prompts of evaluations: no seed that one would give a run, and the same in all runs, so that they compare."""
 
 
-def make_task(layout: Layout, codec: Codec) -> Task:
-    """The task that the layout trains on.
+def make_task(layout: Layout, codec: Codec, tools: Sequence[dict[str, Any]] = ()) -> Task:
+    """The task that the layout trains on; ``tools`` are an environment's, as chat templates take them.
 
     Raises:
         ValueError: There is no such task, a package that it needs is missing, or no row of it can be used.
     """
-    return _make(layout, codec, layout.data.train, layout.data.split, layout.train.seed)
+    return _make(layout, codec, layout.data.train, layout.data.split, layout.train.seed, tools)
 
 
-def make_evaluation_task(layout: Layout, codec: Codec) -> Task:
-    """The task that the layout evaluates on; the run's seed has no part in it.
+def make_evaluation_task(layout: Layout, codec: Codec, tools: Sequence[dict[str, Any]] = ()) -> Task:
+    """The task that the layout evaluates on; the run's seed has no part in it. ``tools`` as for ``make_task``.
 
     Raises:
         ValueError: As for ``make_task``.
     """
-    return _make(layout, codec, layout.data.eval, layout.data.eval_split, EVALUATION_SEED)
+    return _make(layout, codec, layout.data.eval, layout.data.eval_split, EVALUATION_SEED, tools)
 
 
-def _make(layout: Layout, codec: Codec, name: str, split: str, seed: int) -> Task:
+def _make(layout: Layout, codec: Codec, name: str, split: str, seed: int, tools: Sequence[dict[str, Any]] = ()) -> Task:
     data = layout.data
     if name == sort_digits.NAME:
         return sort_digits.SortDigits(data.digits, seed, codec.encode)
@@ -61,7 +61,7 @@ def _make(layout: Layout, codec: Codec, name: str, split: str, seed: int) -> Tas
     if name.startswith("builtin/"):
         names = (sort_digits.NAME, read_digits.NAME, read_digits.BLANK)
         raise ValueError(f"there is no builtin task {name!r}; there are: {', '.join(names)}")
-    renderer = Renderer(codec, data.chat, data.system, reader)
+    renderer = Renderer(codec, data.chat, data.system, reader, tools)
     if name.startswith(PREFIX):
         return GymTask(name, data.options, seed, renderer, layout.lengths.prompt)
     rows = read_rows(name) if is_file_name(name) else read_hub(name, data.subset, split)
@@ -179,7 +179,9 @@ class RowTask:
         token_ids, text = self._tokens(row, images)
         answer = row.get(self._keys.answer)
         right = "" if answer is None else str(answer)
-        return Prompt(token_ids, right, text, row=self._judged_by(row), images=images)
+        said = self._renderer.messages(row[self._keys.prompt])
+        judged_by = self._judged_by(row)
+        return Prompt(token_ids, right, text, row=judged_by, images=images, messages=said, is_chat=bool(said))
 
     def _measure(self, number: int, row: Mapping[str, Any]) -> tuple[int, bool]:
         """Tokens of a row's prompt, and whether there is room for its images."""

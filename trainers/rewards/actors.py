@@ -104,38 +104,45 @@ class RewardActors:
             return float(ray.get(asked, timeout=self._timeout_s + self._grace_s).reward)
         except GetTimeoutError:
             ray.kill(worker.actor, no_restart=False)
-            self._come_back(worker, f"judged an answer for more than {self._timeout_s:g} s, which therefore earns 0")
+            why = f"judged an answer for more than {self._timeout_s:g} s, which therefore earns 0"
+            come_back(worker, why, self._event)
             return 0.0
         except RayTaskError as error:
             if not isinstance(error.cause, NotLoadedError):
                 raise RoleError(f"{worker.title} failed while judging: {error.cause or error}") from error
         except RayActorError:
             pass
-        self._come_back(worker, "died" + (" once more with an answer, which therefore earns 0" if is_last else ""))
+        why = "died" + (" once more with an answer, which therefore earns 0" if is_last else "")
+        come_back(worker, why, self._event)
         return None
 
-    def _come_back(self, worker: Role, why: str) -> None:
-        """Wait until Ray has started ``worker`` again, and make it ready."""
-        import ray
-        from ray.exceptions import RayActorError
 
-        from trainers.placement import process_location
+def come_back(worker: Role, why: str, event: Callable[[str, str], None]) -> None:
+    """Wait until Ray has started ``worker`` again, and make it ready; ``event`` is told why.
 
-        before, deadline = worker.title, time.monotonic() + START_S
-        while True:
-            calls = [(worker, worker.actor.load.remote(prove=False))]
-            try:
-                call_all(calls, max(1.0, deadline - time.monotonic()), "coming back")
-                place = ray.get(worker.actor.__ray_call__.remote(process_location), timeout=START_S)
-            except (RoleError, RayActorError):
-                # a call may still reach the process that is being ended
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-                continue
-            break
-        worker.settle(place)
-        self._event(rundir.RESTART, f"{before} {why}; {worker.title} goes on in its place")
+    Raises:
+        RoleError: It did not come back.
+    """
+    import ray
+    from ray.exceptions import RayActorError
+
+    from trainers.placement import process_location
+
+    before, deadline = worker.title, time.monotonic() + START_S
+    while True:
+        calls = [(worker, worker.actor.load.remote(prove=False))]
+        try:
+            call_all(calls, max(1.0, deadline - time.monotonic()), "coming back")
+            place = ray.get(worker.actor.__ray_call__.remote(process_location), timeout=START_S)
+        except (RoleError, RayActorError):
+            # a call may still reach the process that is being ended
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+            continue
+        break
+    worker.settle(place)
+    event(rundir.RESTART, f"{before} {why}; {worker.title} goes on in its place")
 
 
 def make_judges(session: Session, fleet: Fleet) -> Reward:

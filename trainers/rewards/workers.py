@@ -75,13 +75,13 @@ class Worker:
 
     def close(self) -> None:
         """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stderr):
+        process, self._process = self._process, None  # who asks and who ends all may come here at the same time
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stderr):
                 if pipe is not None:
                     pipe.close()
-            self._process = None
 
 
 def _listen(process: subprocess.Popen[str], said: queue.Queue[str]) -> None:

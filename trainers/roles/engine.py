@@ -27,15 +27,14 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
+    from trainers.environments.outcome import Outcome
     from trainers.weights import ParameterMeta, WeightGroup
 
 LOWEST_TEMPERATURE = 0.01
 """vLLM silently raises lower temperatures to this one, so none of the engines takes them."""
 
-
 Part = Literal["weights", "cache"]
 """What of an engine wakes up at once."""
-
 
 WEIGHTS_GROUP = "weights"
 """Ray's concurrency group for calls that bring weights while the engine samples."""
@@ -63,9 +62,7 @@ class SamplingSettings:
 
     def __post_init__(self) -> None:
         if self.temperature and self.temperature < LOWEST_TEMPERATURE:
-            raise ValueError(
-                f"temperature is {self.temperature}; engines take 0, which is greedy, or {LOWEST_TEMPERATURE} and more"
-            )
+            raise ValueError(f"temperature is {self.temperature}: engines take 0 or {LOWEST_TEMPERATURE} and more")
         if self.max_tokens < 1 or self.samples_per_prompt < 1:
             raise ValueError("max_tokens and samples_per_prompt must be at least 1")
         if self.is_greedy and self.samples_per_prompt > 1:
@@ -89,6 +86,8 @@ class Completion:
         weight_version: Version of the weights that sampled it; the first of them where they changed on the way.
         newest_version: Version of the weights that sampled its last token; -1: ``weight_version`` sampled all of it.
         staleness: Versions that the learner's weights were ahead of that when training on it began.
+        response_mask: Which tokens the policy sampled; empty: all. What an environment said has log-probability 0.
+        outcome: What an environment made of it; None where there is none.
     """
 
     prompt_index: int
@@ -98,6 +97,13 @@ class Completion:
     weight_version: int
     newest_version: int = -1
     staleness: int = 0
+    response_mask: tuple[bool, ...] = ()
+    outcome: Outcome | None = None
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens that the policy sampled."""
+        return sum(self.response_mask) if self.response_mask else len(self.token_ids)
 
 
 @dataclass(frozen=True)

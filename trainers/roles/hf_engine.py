@@ -74,12 +74,13 @@ class HfEngine:
         if not self._waiting:
             return Streamed()
         first = self._waiting[0].sampling
-        alike = [request for request in self._waiting if replace(request.sampling, seed=first.seed) == first]
+        alike = [request for request in self._waiting if _are_alike(request.sampling, first)]
         taken = alike[: max(1, self._limit // first.samples_per_prompt)]
         began = time.monotonic()
         groups, steps = self._generate(taken, weight_version)
         span_s = time.monotonic() - began
-        self._waiting = [request for request in self._waiting if request not in taken]
+        keys = {request.key for request in taken}
+        self._waiting = [request for request in self._waiting if request.key not in keys]
         tokens = sum(len(one.token_ids) for group in groups for one in group)
         answers = {request.key: group for request, group in zip(taken, groups, strict=True)}
         left = sum(request.sampling.samples_per_prompt for request in self._waiting)
@@ -93,7 +94,8 @@ class HfEngine:
         self, requests: Sequence[Request], weight_version: Callable[[], int]
     ) -> tuple[list[list[Completion]], int]:
         """The samples of each of some prompts that are sampled alike; and steps of decoding that they took."""
-        sampling, prompts = requests[0].sampling, [request.prompt for request in requests]
+        limits = [request.sampling.max_tokens for request in requests]
+        sampling, prompts = replace(requests[0].sampling, max_tokens=max(limits)), [one.prompt for one in requests]
         stops, cut = self._stops(sampling)
         groups: list[list[Completion]] = [[] for _ in requests]
         steps = 0
@@ -103,11 +105,12 @@ class HfEngine:
                 (index, len(groups[index]) + number) for index in range(start, stop) for number in range(samples)
             ]
             seeds = [derive_seed(requests[index].sampling.seed, number) for index, number in numbered]
-            token_ids, log_probs, versions = self._sample(prompts[start:stop], part, seeds, cut, weight_version)
+            rooms = [limits[index] for index, _ in numbered]
+            token_ids, log_probs, versions = self._sample(prompts[start:stop], part, seeds, rooms, cut, weight_version)
             steps += token_ids.shape[1]
             rows = zip(numbered, token_ids.tolist(), log_probs.tolist(), strict=True)
             for (index, _), tokens, values in rows:
-                length = cut.length(tokens)
+                length = min(cut.length(tokens), limits[index])
                 groups[index].append(
                     Completion(
                         prompt_index=index,
@@ -164,14 +167,15 @@ class HfEngine:
         prompts: Sequence[EnginePrompt],
         sampling: SamplingSettings,
         seeds: Sequence[int],
+        limits: Sequence[int],
         stops: Stops,
         version: Callable[[], int],
     ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
         """Return sampled tokens (int64), their log-probabilities (float32), each [sequences, steps], and the versions.
 
-        Rows go on after their stop token; what follows it means nothing. Where weights change on the way, the cache of
-        what was read before stays as it is (PipelineRL, Piché et al. 2025): log-probabilities are still those of the
-        distribution that was sampled from.
+        Rows go on after their stop token or limit; what follows means nothing. Where weights change on the way, the
+        cache of what was read before stays as it is (PipelineRL, Piché et al. 2025): log-probabilities are still those
+        of the distribution that was sampled from.
         """
         token_ids, mask, positions = left_pad([tokens_of(prompt) for prompt in prompts], sampling.max_tokens)
         prompt_tokens = token_ids.shape[1]
@@ -194,6 +198,7 @@ class HfEngine:
         log_probs: list[torch.Tensor] = []
         ends = torch.tensor(stops.token_ids, device=self._device)
         done = torch.zeros(len(logits), 1, dtype=torch.bool, device=self._device)
+        rooms = torch.tensor(limits, device=self._device).unsqueeze(-1)
         for step in range(1, sampling.max_tokens + 1):
             all_log_probs = torch.log_softmax(logits[:, -1].float() / (sampling.temperature or 1.0), dim=-1)
             if sampling.is_greedy:
@@ -202,14 +207,14 @@ class HfEngine:
                 token = drawn(all_log_probs, uniform(seeds, step))
             sampled.append(token)
             log_probs.append(all_log_probs.gather(1, token))
-            done |= torch.isin(token, ends)
+            done |= torch.isin(token, ends) | (rooms <= step)
             if stops.has_texts:
                 self._end_texts(stops, sampled, done)
             if step == sampling.max_tokens or bool(done.all()):
                 break
             seen = mask[:, : prompt_tokens + step] if padded else None
             versions.append(version())
-            output = self._forward(token, seen, last + step, cache)
+            output = self._forward(token, seen, last + rooms.clamp(max=step), cache)
             logits = output.logits
         return torch.cat(sampled, dim=1), torch.cat(log_probs, dim=1), versions
 
@@ -269,6 +274,11 @@ class HfEngine:
             logits_to_keep=1,
             **images,
         )
+
+
+def _are_alike(one: SamplingSettings, other: SamplingSettings) -> bool:
+    """Whether samples of both can share a batch: they differ in nothing but seeds and limits."""
+    return replace(one, seed=other.seed, max_tokens=other.max_tokens) == other
 
 
 def uniform(seeds: Sequence[int], step: int) -> NDArray[np.float64]:

@@ -1,14 +1,15 @@
-"""A reward worker: judges one answer at a time on CPU cores of its own, as a Ray actor class."""
+"""A reward worker: judges one answer, or plays one step, at a time on CPU cores of its own, as a Ray actor class."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from trainers.rewards.answers import Answer, Reward
+    from trainers.rewards.workers import Worker
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class NotLoadedError(RuntimeError):
 
 
 class RewardWorker:
-    """One process that computes rewards.
+    """One process that computes rewards, or keeps one that environments run in.
 
     Args:
         layout: The layout.
@@ -33,9 +34,10 @@ class RewardWorker:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._reward: Reward | None = None
+        self._player: Worker | None = None
 
     def load(self, prove: bool = True) -> list[tuple[str, str]]:
-        """Make the reward function ready; kinds and texts of what is worth an event of the attempt.
+        """Make the environment or the reward function ready; kinds and texts of what is worth an event of the attempt.
 
         Args:
             prove: Whether to try out the sandbox first; needed once on each node.
@@ -46,12 +48,24 @@ class RewardWorker:
         """
         from trainers.rewards.judge import make_reward
 
+        if self._layout.data.environment:
+            return self._load_player(prove=prove)
         role = self._layout.roles.reward
         assert role is not None
         events: list[tuple[str, str]] = []
         self._reward = make_reward(
             self._layout, lambda kind, text: events.append((kind, text)), workers=1, prove=prove, limit_s=role.timeout_s
         )
+        return events
+
+    def _load_player(self, *, prove: bool) -> list[tuple[str, str]]:
+        from trainers.environments.pool import ensure_walls, start_worker
+
+        events: list[tuple[str, str]] = []
+        if prove:
+            ensure_walls(self._layout.data, lambda kind, text: events.append((kind, text)))
+        if self._player is None:
+            self._player = start_worker(self._layout.data.environment)
         return events
 
     def score(self, answer: Answer) -> Verdict:
@@ -65,3 +79,13 @@ class RewardWorker:
         began = time.monotonic()
         [reward] = self._reward.score([answer])
         return Verdict(reward, time.monotonic() - began)
+
+    def play(self, question: Any, timeout_s: float) -> Any:
+        """What the environment's process answers; None where it does not in time, or dies of the question.
+
+        Raises:
+            NotLoadedError: ``load`` was not called, as Ray does not where it starts an actor again.
+        """
+        if self._player is None:
+            raise NotLoadedError("call load() first")
+        return self._player.ask(question, timeout_s)

@@ -79,7 +79,7 @@ class VllmScorer:
         parameters = SamplingParams(max_tokens=1, prompt_logprobs=top_k, detokenize=False, flat_logprobs=True)
         outputs = self._llm.generate(requests, parameters, use_tqdm=False)
         for row, output in zip(used, outputs, strict=True):
-            count = int(rows.response_mask[row].sum())
+            count = int(rows.attention_mask[row, -shape[1] :].sum())
             ids, found = likeliest(output.prompt_logprobs, count, top_k)
             log_probs[row, :count] = found[:, 0]
             top_ids[row, :count], top_log_probs[row, :count] = ids[:, 1:], found[:, 1:]

@@ -121,7 +121,7 @@ def warm_up_of_critic_too_long(subject: Subject) -> Iterator[Trouble]:
 def no_signal(subject: Subject) -> Iterator[Trouble]:
     """There is no reward, and the algorithm learns from nothing else."""
     layout = subject.layout
-    if layout.data.reward == "none" and layout.algorithm != "opd":
+    if layout.data.reward == "none" and layout.algorithm != "opd" and not layout.data.environment:
         yield Trouble(f"algorithm {layout.algorithm} has no reward to learn from", "data.reward")
 
 

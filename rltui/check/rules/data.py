@@ -173,10 +173,10 @@ def reward_of_another_task(subject: Subject) -> Iterator[Trouble]:
     """Task and reward do not belong together.
 
     `exact` and `coin` compare with the answer that the task computes, or that stands in a file of your own; `math` and
-    `code` parse what a dataset says; `http` may judge anything.
+    `code` parse what a dataset says; `http` may judge anything, and so may an environment.
     """
     data = subject.layout.data
-    if data.reward in ("none", "http"):
+    if data.reward in ("none", "http") or data.environment:
         return
     compares = data.reward in ("exact", "coin")
     for key, name in (("data.reward", data.train), ("data.eval", data.eval)):

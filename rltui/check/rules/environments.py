@@ -1,0 +1,58 @@
+"""Rules about environments."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from rltui.check.bundled import ENVIRONMENTS
+from rltui.check.rule import Subject, Trouble, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@rule("D522", "error")
+def unknown_environment(subject: Subject) -> Iterator[Trouble]:
+    """An environment called builtin/… is not one of those that rltui brings."""
+    name = subject.layout.data.environment
+    if name.startswith("builtin/") and name not in ENVIRONMENTS:
+        match = difflib.get_close_matches(name, ENVIRONMENTS, n=1, cutoff=0.0)[0]
+        message = f"there is no environment {name!r}; known: {', '.join(ENVIRONMENTS)}"
+        yield Trouble(message, "data.environment", (f"data.environment={match}",))
+
+
+@rule("D523", "warning")
+def turns_without_room(subject: Subject) -> Iterator[Trouble]:
+    """A response has no room for as many turns as a sample may have.
+
+    `lengths.response` is for all answers of a sample together and for what the environment says between them. The
+    shortest turn has three tokens: an answer of one, its end, and one of the environment.
+    """
+    data, response = subject.layout.data, subject.layout.lengths.response
+    needed = 3 * data.max_turns - 1
+    if data.environment and response < needed:
+        most = (response + 1) // 3
+        fix = f"data.max_turns={most}" if most else f"lengths.response={needed}"
+        message = f"{data.max_turns} turns take {needed} tokens at least, the limit is {response}"
+        yield Trouble(message, "data.max_turns", (fix,))
+
+
+@rule("D524", "error")
+def reward_beside_environment(subject: Subject) -> Iterator[Trouble]:
+    """A reward is named beside an environment, which gives the rewards itself.
+
+    What an environment's steps return is all that a sample earns; `data.reward` and `data.format` would not be asked.
+    `coin` is the exception: the control that must not learn.
+    """
+    data = subject.layout.data
+    if not data.environment:
+        return
+    if data.reward not in ("exact", "none", "coin"):
+        yield Trouble(
+            f"reward {data.reward} beside the environment {data.environment}", "data.reward", ("data.reward=none",)
+        )
+    if data.format != "none":
+        yield Trouble(
+            f"format {data.format} beside the environment {data.environment}", "data.format", ("data.format=none",)
+        )

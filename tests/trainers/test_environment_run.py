@@ -1,0 +1,171 @@
+"""Runs of the real program in environments: they learn from what they are told, and faults cost their own samples."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from trainer_support import ROOT, Attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.trainers, pytest.mark.slow]
+
+TINY = ROOT / "layouts" / "local" / "grpo-tools-tiny.yaml"
+STEPS = 60
+EVALUATED = ("data.eval=builtin/sort-digits", "data.eval_every=30", "data.eval_prompts=40")
+WORDS = (f"train.steps={STEPS}", "checkpoint.every=20", *EVALUATED)
+
+
+@pytest.fixture(scope="module")
+def learned(ray_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attempt]:
+    attempt = Attempt(tmp_path_factory.mktemp("learned") / "run-1", 1, WORDS, TINY).start(ray_environment)
+    try:
+        assert attempt.wait() == 0, attempt.log()[-3000:]
+        yield attempt
+    finally:
+        if attempt.running.poll() is None:
+            attempt.running.kill()
+            attempt.running.wait()
+
+
+def column(attempt: Attempt, name: str) -> list[Any]:
+    """A metric of each step, without the evaluation before the first."""
+    return [line[name] for line in attempt.metrics() if "loss" in line]
+
+
+def test_it_learns_to_read_what_the_environment_says(learned: Attempt) -> None:
+    rewards = column(learned, "reward")
+    assert statistics.fmean(rewards[:3]) < 0.45  # two guesses are right by luck in 0.31 of all games
+    assert statistics.fmean(rewards[-10:]) > 0.8
+    assert max(column(learned, "environment_failures")) == 0.0
+    assert 1.5 < statistics.fmean(column(learned, "turns")) < 2.0
+    assert max(column(learned, "parity_max_abs")) < 1e-4
+
+
+def test_evaluations_are_played_too(learned: Attempt) -> None:
+    found = {line["step"]: line["eval/reward_mean"] for line in learned.metrics() if "eval/reward_mean" in line}
+    assert list(found) == [0, 30, STEPS]
+    assert found[0] < 0.5 < 0.8 < found[STEPS]
+    [*_, last] = sorted((learned.run / "evaluations").iterdir())
+    said = [json.loads(line)["answer"] for line in last.read_text().splitlines()]
+    assert any(re.fullmatch(r"(\d{3})<eos>(\d{3})>(\2)(<eos>)", answer) for answer in said)
+
+
+def test_a_kill_costs_the_steps_since_the_checkpoint_and_nothing_else(
+    learned: Attempt, launch: Callable[..., Attempt]
+) -> None:
+    """The same games, turn by turn: what engines are asked for does not depend on who answered first."""
+    killed = launch(1, *WORDS, base=TINY)
+    killed.await_step(25)
+    killed.running.kill()
+    killed.running.wait()
+    resumed = launch(2, *WORDS, "train.steps=40", base=TINY)
+    assert resumed.wait() == 0, resumed.log()[-3000:]
+    assert resumed.events("checkpoint")[0] == "resumed from step 20"
+    for name in ("reward", "turns", "response_length", "environment_length"):
+        assert column(resumed, name) == column(learned, name)[20:40]
+    assert column(resumed, "loss") == pytest.approx(column(learned, "loss")[20:40], abs=1e-5)
+
+
+OWN = """
+import os, time
+from trainers.environments import Environment, Step
+
+class AtOnce(Environment):
+    def reset(self, task):
+        self.answer = task.answer
+        return task.messages
+
+    def step(self, answer):
+        return Step(reward=float(answer == self.answer), done=True)
+
+class Faulty(AtOnce):
+    def step(self, answer):
+        if answer.startswith("1"):
+            raise RuntimeError("no ones")
+        if answer.startswith("25"):
+            os._exit(3)
+        if answer.startswith("52"):
+            time.sleep(60)
+        if answer.startswith("2"):
+            return Step(reward=float("nan"), done=True)
+        return super().step(answer)
+"""
+SINGLE = ("train.steps=12", "checkpoint.every=0", "lengths.response=4", "data.max_turns=1")
+
+
+def test_one_turn_that_ends_at_once_is_the_run_with_that_reward(
+    tmp_path_factory: pytest.TempPathFactory, ray_environment: dict[str, str]
+) -> None:
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_games.py").write_text(OWN)
+    here = {**ray_environment, "PYTHONPATH": f"{ray_environment['PYTHONPATH']}:{folder}"}
+    plain = Attempt(folder / "plain", 1, (*SINGLE, "data.environment="), TINY).start(here)
+    assert plain.wait() == 0, plain.log()[-3000:]
+    played = Attempt(folder / "played", 1, (*SINGLE, "data.environment=own_games:AtOnce"), TINY).start(here)
+    assert played.wait() == 0, played.log()[-3000:]
+    for name in ("reward", "loss", "grad_norm", "entropy", "response_length", "parity_max_abs"):
+        assert column(played, name) == column(plain, name)
+    assert set(column(played, "turns")) == {1.0}
+
+
+def test_faults_cost_their_samples_only_and_the_workers_come_back(
+    tmp_path_factory: pytest.TempPathFactory, ray_environment: dict[str, str]
+) -> None:
+    """Games that raise, end their process, hang or pay nonsense, in a reward worker: the run goes on and learns."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_games.py").write_text(OWN)
+    here = {**ray_environment, "PYTHONPATH": f"{ray_environment['PYTHONPATH']}:{folder}"}
+    words = (*SINGLE, "data.environment=own_games:Faulty", "deadlines.environment_s=1", "train.steps=3")
+    workers = ("roles.reward={workers: 1}", "hardware.cpus_per_node=4")
+    attempt = Attempt(folder / "faulty", 1, (*words, *workers), TINY).start(here)
+    assert attempt.wait() == 0, attempt.log()[-3000:]
+    failures = column(attempt, "environment_failures")
+    assert len(failures) == 3
+    assert all(0 < count < 256 for count in failures)
+    assert attempt.mean_reward(1, 3) > 0.05  # of those that do not begin with 1 or 2
+    said = " ".join(attempt.events("environment"))
+    assert "RuntimeError: no ones" in said
+    assert "more than 1 s, or ended its process" in said
+
+
+PPO = ROOT / "layouts" / "local" / "ppo-tiny.yaml"
+PLAYED = (
+    "data.environment=builtin/guess-order",
+    "data.max_turns=2",
+    "lengths.response=12",
+    "train.steps=6",
+    "train.learning_rate=2.0e-4",
+)
+
+
+NEEDS_VLLM = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+AHEAD = ("train.async_steps=1", "lengths.pack=64", "data.eval=")
+VLLM = ("roles.rollout.engine=vllm", "data.eval=", "train.steps=3")
+
+
+@pytest.mark.parametrize(
+    ("base", "words", "steps"),
+    [
+        pytest.param(PPO, ("ppo.kl=none",), 6, id="ppo"),
+        pytest.param(TINY, AHEAD, 6, id="ahead"),
+        pytest.param(TINY, VLLM, 3, id="vllm", marks=[pytest.mark.vllm, NEEDS_VLLM]),
+    ],
+)
+def test_with_a_critic_ahead_in_packed_rows_and_by_vllm_the_policy_is_the_engines(
+    launch: Callable[..., Attempt], base: Path, words: tuple[str, ...], steps: int
+) -> None:
+    attempt = launch(1, *PLAYED, *words, base=base)
+    assert attempt.wait() == 0, attempt.log()[-3000:]
+    assert len(column(attempt, "reward")) == steps
+    assert min(column(attempt, "environment_length")) > 2.0
+    assert max(column(attempt, "environment_failures")) == 0.0
+    assert max(line.get("parity_max_abs", 0.0) for line in attempt.metrics()) < 1e-4
+    assert all(0 < value < 5 for value in column(attempt, "entropy"))

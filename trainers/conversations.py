@@ -1,0 +1,278 @@
+"""Samples of several turns: an engine's answer, what an environment says to it, the next answer, until it is done.
+
+A sample that waits for its environment is in no engine. Its next turn is a prompt of its own, before all that wait, so
+engines go on with whatever else there is; its seed comes from step, prompt, sample and turn.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from trainers.environments.opening import task_of
+from trainers.environments.outcome import Outcome
+from trainers.environments.pool import Play
+from trainers.roles.calls import POLL_S
+from trainers.roles.engine import Completion, derive_seed, grouped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from rltui.layout.schema import Layout
+    from trainers.data.chat import Renderer
+    from trainers.data.codec import Codec
+    from trainers.data.prompts import EnginePrompt, Prompt
+    from trainers.environments.pool import Environments, Played
+    from trainers.prefetch import OnAnswer
+    from trainers.roles.engine import SamplingSettings
+    from trainers.rollouts import Rollouts, Ticket
+
+
+@dataclass(eq=False)
+class Conversation:
+    """One sample on its way.
+
+    Attributes:
+        talk: The prompts that it belongs to.
+        place: Number of its prompt there.
+        number: Of the sample.
+        prompt: What it answers.
+        sampling: How; its seed is the prompt's, its limit that of all turns together.
+        play: The sample as its environment knows it.
+        said: What there is of it, without outcome.
+        mask: Which of its tokens the policy sampled.
+        reward: What it earned so far.
+    """
+
+    talk: Talk
+    place: int
+    number: int
+    prompt: Prompt
+    sampling: SamplingSettings
+    play: Play
+    said: Completion | None = None
+    mask: tuple[bool, ...] = ()
+    reward: float = 0.0
+
+    @property
+    def room(self) -> int:
+        """Tokens that it may still have."""
+        return self.sampling.max_tokens - len(self.mask)
+
+    def answer(self, turn: Completion, text: str) -> None:
+        """Append what the policy sampled."""
+        before = self.said
+        self.said = turn if before is None else _joined(before, turn)
+        self.mask += (True,) * len(turn.token_ids)
+        self.play.answers.append(text)
+
+    def hear(self, token_ids: tuple[int, ...]) -> None:
+        """Append what the environment says; its log-probabilities are nobody's."""
+        assert self.said is not None
+        log_probs = (*self.said.log_probs, *(0.0 for _ in token_ids))
+        self.said = replace(self.said, token_ids=(*self.said.token_ids, *token_ids), log_probs=log_probs)
+        self.mask += (False,) * len(token_ids)
+
+    def next_turn(self) -> tuple[EnginePrompt, SamplingSettings]:
+        """What an engine is asked for the next answer."""
+        assert self.said is not None
+        seed = derive_seed(self.sampling.seed, self.number, len(self.play.answers))
+        settings = replace(self.sampling, seed=seed, samples_per_prompt=1, max_tokens=self.room)
+        return [*self.prompt.token_ids, *self.said.token_ids], settings
+
+    def over(self, *, failed: bool, cut: bool) -> Completion:
+        """The whole sample."""
+        assert self.said is not None
+        outcome = Outcome(0.0 if failed else self.reward, len(self.play.answers), failed)
+        reason = "length" if cut else self.said.finish_reason
+        mask = () if all(self.mask) else self.mask
+        return replace(self.said, prompt_index=self.place, finish_reason=reason, response_mask=mask, outcome=outcome)
+
+
+def _joined(before: Completion, turn: Completion) -> Completion:
+    """``before`` and the turn that follows it; the weights that began it stay those of the first."""
+    return replace(
+        turn,
+        token_ids=(*before.token_ids, *turn.token_ids),
+        log_probs=(*before.log_probs, *turn.log_probs),
+        weight_version=before.weight_version,
+        newest_version=max(before.newest_version, turn.newest_version, turn.weight_version),
+    )
+
+
+@dataclass(eq=False)
+class Talk:
+    """What ``Conversations.submit`` gives and ``Conversations.collect`` takes.
+
+    Attributes:
+        groups: The samples of each prompt, None until they are there.
+        left: Samples that are not there.
+        busy: Samples that an engine or an environment is at.
+        ready: Samples that wait for their next turn.
+        parts: What engines were asked.
+        failure: Why there will be no more.
+    """
+
+    groups: list[list[Completion | None]] = field(repr=False)
+    left: int
+    busy: int
+    ready: list[Conversation] = field(default_factory=list, repr=False)
+    parts: list[Ticket] = field(default_factory=list, repr=False)
+    failure: BaseException | None = None
+
+
+class Conversations:
+    """Has prompts answered in several turns; takes the place of ``Rollouts`` before the loop's look ahead.
+
+    Args:
+        rollouts: What samples one turn.
+        environments: What answers.
+        codec: The model's tokenizer.
+        renderer: Writes what environments say.
+        layout: The layout.
+        seed: What environments draw from: the run's, or the evaluation's.
+    """
+
+    def __init__(
+        self,
+        rollouts: Rollouts,
+        environments: Environments,
+        codec: Codec,
+        renderer: Renderer,
+        layout: Layout,
+        seed: int,
+    ) -> None:
+        self._rollouts, self._environments = rollouts, environments
+        self._codec, self._renderer = codec, renderer
+        self._seed, self._max_turns = seed, layout.data.max_turns
+        # an engine that works in batches gets a turn of all samples of a step at once: batches then repeat themselves
+        self._by_turn = layout.roles.rollout.engine == "hf"
+        self._changed = threading.Condition(threading.RLock())
+
+    @staticmethod
+    def as_asked(prompt: Prompt) -> Prompt:
+        """What ``submit`` takes: the whole prompt, because environments want to know all of it."""
+        return prompt
+
+    def submit(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: SamplingSettings,
+        on_answer: OnAnswer | None = None,  # noqa: ARG002 - rewards come with the samples
+        *,
+        drawn: int = 0,
+        first: bool = False,
+    ) -> Talk:
+        """Have every prompt sampled in its turn; arguments as for ``Rollouts.submit``."""
+        count = sampling.samples_per_prompt
+        talk = Talk([[None] * count for _ in prompts], len(prompts) * count, len(prompts) * count)
+        begun = [list(self._begin(talk, place, prompts[place], sampling, drawn)) for place in range(len(prompts))]
+
+        def on_first(start: int, number: int, completions: Sequence[Completion]) -> None:
+            groups = zip(begun[start : start + number], grouped(completions, number), strict=True)
+            self._take([pair for group, said in groups for pair in zip(group, said, strict=True)])
+
+        part = self._rollouts.submit(
+            [prompt.request for prompt in prompts], sampling, on_first, drawn=drawn, first=first
+        )
+        with self._changed:
+            talk.parts.append(part)
+        return talk
+
+    def collect(self, talk: Talk, check: Callable[[], None]) -> list[list[Completion]]:
+        """The samples of each prompt of ``talk``, when all are there; arguments and errors as for ``Rollouts``."""
+        while True:
+            check()
+            with self._changed:
+                failed = next((part.failure for part in talk.parts if part.failure), talk.failure)
+                if failed is not None:
+                    raise failed
+                if self._changed.wait_for(lambda: talk.failure or not talk.left, POLL_S) and not talk.failure:
+                    break
+        for part in talk.parts:
+            self._rollouts.collect(part, check)  # all there; it counts what waits to be collected
+        return [[one for one in group if one is not None] for group in talk.groups]
+
+    def generate(
+        self, prompts: Sequence[Prompt], sampling: SamplingSettings, check: Callable[[], None], drawn: int = 0
+    ) -> list[list[Completion]]:
+        """Sample every prompt now, before what was submitted for steps to come."""
+        return self.collect(self.submit(prompts, sampling, drawn=drawn, first=True), check)
+
+    def _begin(
+        self, talk: Talk, place: int, prompt: Prompt, sampling: SamplingSettings, drawn: int
+    ) -> Iterator[Conversation]:
+        own, task = replace(sampling, seed=derive_seed(sampling.seed, drawn + place)), task_of(prompt, self._seed)
+        for number in range(sampling.samples_per_prompt):
+            yield Conversation(talk, place, number, prompt, own, Play(next(self._environments.keys), task))
+
+    def _take(self, turns: Sequence[tuple[Conversation, Completion]]) -> None:
+        """Give answers of engines to the environments."""
+        for conversation, turn in turns:
+            conversation.answer(turn, self._codec.decode(turn.token_ids))
+            last = len(conversation.play.answers) >= self._max_turns or conversation.room < 1
+            try:
+                played = self._environments.step(conversation.play, last)
+            except RuntimeError as error:  # closed, when nobody will ask
+                self._fail(conversation.talk, error)
+                return
+            played.add_done_callback(partial(self._played, conversation, last))
+
+    def _played(self, conversation: Conversation, last: bool, played: Future[Played]) -> None:
+        """Go on with a sample that its environment has answered."""
+        talk = conversation.talk
+        try:
+            found = played.result()
+            with self._changed:
+                talk.busy -= 1
+                self._go_on(conversation, last, found)
+                if talk.ready and not (self._by_turn and talk.busy):
+                    self._next_turns(talk)
+                self._changed.notify_all()
+        except BaseException as error:  # noqa: BLE001 - the outermost edge of a thread: whoever collects is told
+            self._fail(talk, error)
+
+    def _go_on(self, conversation: Conversation, last: bool, found: Played) -> None:
+        """Finish a sample, or let it hear what its environment says and wait for its next turn."""
+        conversation.reward += found.reward
+        if found.failed or found.done or last:
+            self._finish(conversation, failed=found.failed)
+            return
+        assert conversation.said is not None
+        last_token, is_chat = conversation.said.token_ids[-1], conversation.prompt.is_chat
+        try:
+            token_ids = self._renderer.following(found.messages, is_chat, last_token)
+        except ValueError as error:
+            self._environments.forget(conversation.play)
+            self._environments.tell(str(error))
+            self._finish(conversation, failed=True)
+            return
+        if len(token_ids) >= conversation.room:
+            self._environments.forget(conversation.play)
+            self._finish(conversation, cut=True)
+            return
+        conversation.hear(token_ids)
+        conversation.talk.ready.append(conversation)
+
+    def _next_turns(self, talk: Talk) -> None:
+        """Have the engines begin the next turn of the samples that wait for it, in an order that repeats itself."""
+        begun, talk.ready = sorted(talk.ready, key=lambda one: (one.place, one.number)), []
+        talk.busy += len(begun)
+
+        def on_answer(start: int, number: int, completions: Sequence[Completion]) -> None:
+            self._take(list(zip(begun[start : start + number], completions, strict=True)))
+
+        talk.parts.append(self._rollouts.submit_each([one.next_turn() for one in begun], on_answer, first=True))
+
+    def _finish(self, conversation: Conversation, *, failed: bool = False, cut: bool = False) -> None:
+        talk = conversation.talk
+        talk.groups[conversation.place][conversation.number] = conversation.over(failed=failed, cut=cut)
+        talk.left -= 1
+
+    def _fail(self, talk: Talk, error: BaseException) -> None:
+        with self._changed:
+            talk.failure = error
+            self._changed.notify_all()
