@@ -91,16 +91,7 @@ def submit_attempt(
     except RltuiError as error:
         _failed(context, action, attempt, error)
         raise
-    context.journal.write(action, "submitting", **about)
-    try:
-        job_id = cluster.submit(attempt, after_job)
-    except SubmitRefusedError as error:
-        _failed(context, action, attempt, error)
-        raise
-    except BaseException as error:
-        with contextlib.suppress(RltuiError):  # without this entry the submission is unknown all the same
-            context.journal.write(action, "unknown", **about, reason=str(error)[:500])
-        raise
+    job_id = _handed_over(context, action, attempt, after_job)
     recorded = _noted(cluster.client, attempt, job_id)
     context.journal.write(action, "done", **about, job=job_id, recorded=recorded)
     return Launched(
@@ -111,6 +102,21 @@ def submit_attempt(
         path=f"{root}/{run_id}",
         partition=work.slurm.partition or cluster.profile.partition,
     )
+
+
+def _handed_over(context: Context, action: str, attempt: Attempt, after_job: str) -> str:
+    """Hand an attempt to the scheduler, once, and return the job's id; the journal knows of every way that may end."""
+    about = _about(context.cluster.name, attempt)
+    context.journal.write(action, "submitting", **about)
+    try:
+        return context.cluster.submit(attempt, after_job)
+    except SubmitRefusedError as error:
+        _failed(context, action, attempt, error)
+        raise
+    except BaseException as error:
+        with contextlib.suppress(RltuiError):  # without this entry the submission is unknown all the same
+            context.journal.write(action, "unknown", **about, reason=str(error)[:500])
+        raise
 
 
 def attempt_files(

@@ -62,9 +62,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     ALLOW_SELECT = False
     NOTIFICATION_TIMEOUT = 6
     HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (70, "-normal"), (160, "-wide")]  # noqa: RUF012 declared by Textual
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "interrupt", show=False, priority=True, system=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "interrupt", show=False, priority=True, system=True)]
 
     def __init__(
         self,
@@ -344,8 +342,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.questions.settle()
         live = self.pictures.num_live
         words = [f"{live} run{'s go' if live > 1 else ' goes'} on without the cockpit."] if live else []
-        if self.controller.acting:
-            words.append("Finishing what was under way …")
+        words += ["Finishing what was under way …"] if self.controller.acting else []
         self.exit(0, message=" ".join(words) or None)
 
 
