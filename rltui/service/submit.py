@@ -20,12 +20,23 @@ from rltui.layout.load import dump_layout
 from rltui.onnode import rundir
 from rltui.runs.claims import note_submitted, withdraw
 from rltui.runs.code_snapshot import take_snapshot
-from rltui.runs.directory import job, make_attempt, make_run, plan_attempt, stage_code, write_run
+from rltui.runs.directory import (
+    ClaimedError,
+    job,
+    make_attempt,
+    make_run,
+    new_run_id,
+    plan_attempt,
+    stage_code,
+    write_run,
+)
 from rltui.runs.own_code import MOST_BYTES, own_code
 from rltui.runs.script_job import ScriptJob, script_files, script_job
+from rltui.service.allocations import start_in
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
+    from rltui.cluster.jobs import AllocationShare
     from rltui.cluster.relay_client import RelayClient
     from rltui.layout.schema import Layout
     from rltui.runs.directory import Attempt
@@ -44,6 +55,8 @@ class Launched(Struct, frozen=True, kw_only=True):
     """Where an attempt goes on that is not the run's first, in words."""
     partition: str = ""
     """Where it was submitted to; empty where that is left to the scheduler, or there is none."""
+    nodes: tuple[str, ...] = ()
+    """Its nodes in the allocation ``job_id``; empty where the job is its own."""
 
 
 def submit_attempt(
@@ -56,6 +69,7 @@ def submit_attempt(
     action: str = "submit",
     after_job: str = "",
     before: str = "",
+    share: AllocationShare | None = None,
 ) -> Launched:
     """Make attempt ``number`` of ``run_id`` (attempt 1 makes the run) and hand it to the scheduler, once.
 
@@ -68,6 +82,7 @@ def submit_attempt(
         action: What the journal calls it.
         after_job: Id of a job that must have ended before.
         before: Directory of the attempt that it goes on from, whose own code it takes where that is not at hand.
+        share: What it gets of an allocation that is there; None: a job is submitted.
 
     Raises:
         ClaimedError: Another rltui made that attempt a moment ago.
@@ -77,7 +92,7 @@ def submit_attempt(
     cluster = context.cluster
     code = stage_code(cluster.client, cluster.run_root, take_snapshot())
     attempt = plan_attempt(cluster.run_root, run_id, number, code)
-    files = attempt_files(cluster, work, attempt, after_job, text, before)
+    files = attempt_files(cluster, work, attempt, after_job, text, before, share)
     about = _about(cluster.name, attempt)
     context.journal.write(action, "intent", **about, sha256=_digest(files))
     try:
@@ -87,7 +102,7 @@ def submit_attempt(
         raise
     context.journal.write(action, "submitting", **about)
     try:
-        job_id = cluster.submit(attempt, after_job)
+        job_id = start_in(context, attempt, share, work) if share else cluster.submit(attempt, after_job)
     except SubmitRefusedError as error:
         _failed(context, action, attempt, error)
         raise
@@ -103,8 +118,28 @@ def submit_attempt(
         job_id=job_id,
         cluster=cluster.name,
         path=f"{cluster.run_root}/{run_id}",
-        partition=work.slurm.partition or cluster.profile.partition,
+        partition="" if share else work.slurm.partition or cluster.profile.partition,
+        nodes=share.nodes if share else (),
     )
+
+
+def submit_new(
+    context: Context,
+    work: Layout | ScriptJob,
+    *,
+    text: bytes = b"",
+    after_job: str = "",
+    share: AllocationShare | None = None,
+    tries: int = 5,
+) -> Launched:
+    """Make a new run of ``work`` and submit its first attempt; see ``submit_attempt``."""
+    run_id = new_run_id(work.name)
+    try:
+        return submit_attempt(context, run_id, 1, work, text=text, after_job=after_job, share=share)
+    except ClaimedError:  # the id's four digits were drawn before; nothing of this draw is anywhere
+        if tries <= 1:
+            raise
+    return submit_new(context, work, text=text, after_job=after_job, share=share, tries=tries - 1)
 
 
 def attempt_files(
@@ -114,6 +149,7 @@ def attempt_files(
     after_job: str = "",
     text: bytes = b"",
     before: str = "",
+    share: AllocationShare | None = None,
 ) -> dict[str, bytes]:
     """The files that an attempt begins with, by name.
 
@@ -128,13 +164,15 @@ def attempt_files(
             files[rundir.OWN_CODE] = archive
     if after_job and attempt.number > 1:  # a link of a chain, which looks back at the run's attempts first
         told["after_job"] = after_job
+    if share is not None:
+        told["allocation"] = msgspec.to_builtins(share)
     if notify := cluster.profile.notify.for_nodes():
         told["notify"] = notify
     files[rundir.JOB] = msgspec.json.encode(told)
     if cluster.profile.scheduler == "slurm":
         from rltui.runs.script import render_script
 
-        files[rundir.SCRIPT] = render_script(work, cluster.profile, attempt).encode()
+        files[rundir.SCRIPT] = render_script(work, cluster.profile, attempt, share).encode()
     return files
 
 
