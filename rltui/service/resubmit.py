@@ -84,7 +84,7 @@ def preview_resubmit(
         lines.insert(0, f"whether attempt {run.attempt} was submitted is not known; it is barred from starting first")
     lines += here_instead_of_slurm(context.cluster.profile)
     lines.append(place_words(context, run))
-    if exclude:
+    if exclude and (run.share is None or leaves_allocation(context, run)):
         lines.append(eligible_words(context, change.layout, exclude))
     return ActionPreview(
         run_id=run.run_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -10,7 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_script_runs import TALKERS, eventually
+from msgspec import structs
+from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, small_layout
+from test_script_runs import PROFILE as OVER_SSH
+from test_script_runs import TALKERS, User, eventually
+
+from rltui.cluster.cluster import SubmitRefusedError
+from rltui.errors import ClusterError
+from rltui.service.allocations import share_of
+from rltui.service.submit import submit_new
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +38,7 @@ shift
 PYTHONPATH={TALKERS} {sys.executable} -m verl.trainer.main_ppo trainer.default_local_dir=$PWD/checkpoints \\
     trainer.n_gpus_per_node=2 trainer.resume_mode=disable trainer.total_training_steps=100000 "$@"
 """
-ROOM = ["--nodes=2", "--cpus-per-task=4", "--gpus-per-node=h100:2", "--time=20"]
+ROOM = ["--nodes=2", "--cpus-per-task=8", "--gpus-per-node=h100:2", "--time=20"]
 
 
 class Alice:
@@ -87,7 +96,8 @@ def alice(slurm_cluster: Lab) -> Iterator[Alice]:
 
 def launch(alice: Alice, name: str, job: str, *words: str, expect: int = 0) -> str:
     gpus = ["--gpus-per-node", "2"] * ("--gpus-per-node" not in words)
-    return alice.rltui("launch", "run.sh", "--jobid", job, "--name", name, *gpus, *words, "--", name, expect=expect)
+    arguments = ["--", name] * ("--" not in words)
+    return alice.rltui("launch", "run.sh", "--jobid", job, "--name", name, *gpus, *words, *arguments, expect=expect)
 
 
 def test_runs_share_an_allocation_that_stays_when_they_end(alice: Alice) -> None:
@@ -129,11 +139,16 @@ def test_runs_share_an_allocation_that_stays_when_they_end(alice: Alice) -> None
     alice.rltui("resubmit", first["run_id"])
     again = alice.at_step("first")
     assert (again["attempt"], again["job_id"], again["job"]["nodes"]) == (2, job, ["node1"])
+    for run in (first, second):
+        alice.rltui("cancel", run["run_id"], "--yes")
+    alice.ended("first"), alice.ended("second")
 
+    launch(alice, "both", job, "--nodes", "2", "--", "both", "trainer.nnodes=2")
+    both = alice.at_step("both")
+    assert both["job"]["nodes"] == ["node1", "node2"]
     alice.lab.exec("login", ["scancel", job])
-    for name in ("first", "second"):
-        end = alice.ended(name)["end"]
-        assert (end["outcome"], "its allocation" in end["reason"]) == ("cancelled", True), end
+    end = alice.ended("both")["end"]
+    assert (end["outcome"], "its allocation" in end["reason"]) == ("cancelled", True), end
     eventually(lambda: not alice.squeue("-h"), "the end of the allocation")
     said = alice.rltui("resubmit", first["run_id"], expect=2)
     assert f"job {job}, the allocation that it ran in, has ended: this is submitted as a job of its own" in said
@@ -142,7 +157,61 @@ def test_runs_share_an_allocation_that_stays_when_they_end(alice: Alice) -> None
     assert alice.at_step("first")["job_id"] != job
     alice.rltui("cancel", first["run_id"], "--yes")
     attempts = json.loads(alice.rltui("history", first["run_id"], "--json"))["attempts"]
-    assert [one["job_id"] for one in attempts[:2]] == [job, job]
+    assert [one["outcome"] for one in attempts[:2]] == ["cancelled", "cancelled"]
+
+
+def test_of_two_launches_at_once_none_takes_the_others_nodes(alice: Alice) -> None:
+    job = alice.salloc()
+    words = ["launch", "run.sh", "--jobid", job, "--gpus-per-node", "2", "--nodes", "2", "--name"]
+    argvs = [alice.argv(*words, name, "--", name, "trainer.nnodes=2") for name in ("one", "two")]
+    started = [
+        subprocess.Popen(alice.lab.command("login", argv), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for argv in argvs
+    ]
+    said = [process.communicate(timeout=120)[1] for process in started]
+    refused = [words for words, process in zip(said, started, strict=True) if process.returncode]
+    assert refused
+    assert all("Another launch was faster" in words or "are free" in words for words in refused), said
+    assert len(alice.runs()) + len(refused) == 2
+    assert all(run["end"] is None for run in alice.runs().values())
+
+
+def test_a_step_that_was_killed_is_said_to_be_lost_and_leaves_its_nodes(alice: Alice) -> None:
+    job = alice.salloc()
+    launch(alice, "killed", job)
+    alice.at_step("killed")
+    alice.lab.exec("login", ["scancel", f"{job}.0"])
+    end = alice.ended("killed")["end"]
+    assert (end["outcome"], end["reason"]) == ("lost", f"its step in job {job} ended without a word")
+    launch(alice, "next", job)
+    assert alice.at_step("next")["job"]["nodes"] == ["node1"]
+
+
+def test_a_link_that_breaks_leaves_one_step_or_none(alice: Alice, slurm_cluster: Lab, tmp_path: Path) -> None:
+    job, link = alice.salloc(), Link()
+    layout = small_layout()
+
+    def tried(name: str) -> None:
+        with contextlib.closing(context_on(CutTransport(LabTransport(slurm_cluster), link), tmp_path, SLEEPS)) as ours:
+            submit_new(ours, structs.replace(layout, name=name), share=share_of(ours, job, layout))
+
+    tried("measured")
+    whole = link.passed["from"]
+    for left in (40, 400, 900):
+        link.cut_after(whole - left, "from", mends_itself=True)
+        with contextlib.suppress(ClusterError, SubmitRefusedError):
+            tried(f"cut-{left}")
+        with contextlib.closing(context_on(LabTransport(slurm_cluster), tmp_path, SLEEPS)) as context:
+            eventually(lambda: not context.recoverer.recover(), "an answer")
+        steps = [name for name in alice.squeue("--steps", "-h", "-o", "%j").split() if name.startswith("cut-")]
+        with contextlib.closing(context_on(LabTransport(slurm_cluster), tmp_path, SLEEPS)) as context:
+            runs = {run.name: run for run in context.runs().runs if run.name.startswith("cut-")}
+        assert len(steps) == len([run for run in runs.values() if run.end is None and run.job_id == job])
+        for step in alice.squeue("--steps", "-h", "-o", "%i").split():
+            slurm_cluster.exec("login", ["scancel", step], check=False)
+        eventually(lambda: not alice.squeue("--steps", "-h"), "free nodes")
+        slurm_cluster.exec("login", ["rm", "-rf", "runs"])
+    assert link.cuts == 3
 
 
 def test_what_cannot_be_run_in_is_refused_before_anything_is_there(alice: Alice) -> None:
@@ -159,6 +228,23 @@ def test_what_cannot_be_run_in_is_refused_before_anything_is_there(alice: Alice)
         alice.lab.exec("login", ["scancel", bobs], user="bob")
 
 
+def test_an_allocation_is_a_place_over_ssh_too(alice: Alice, slurm_cluster: Lab, tmp_path: Path) -> None:
+    user = User(tmp_path, RLTUI_SSH_CONFIG=str(slurm_cluster.ssh_settings().config))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/clusters.yaml").write_text(OVER_SSH)
+    (tmp_path / "run.sh").write_text(SCRIPT)
+    job = alice.salloc()
+    words = ("launch", "run.sh", "--cluster", "lab", "--jobid", job, "--gpus-per-node", "2", "--", "seen")
+    assert "1 node with 2 GPUs each" in user.rltui(*words[:-2], "--dry-run", *words[-2:])
+    user.rltui(*words)
+    run = eventually(lambda: (found := user.only_run("--cluster", "lab"))["stage"]["step"] and found, "a step")
+    assert (run["job_id"], run["job"]["nodes"]) == (job, ["node1"])
+    user.rltui("cancel", run["run_id"], "--yes")
+    eventually(lambda: user.only_run("--cluster", "lab")["end"], "the end")
+    assert alice.squeue("-h", "-o", "%A %T") == f"{job} RUNNING"
+
+
+@pytest.mark.slow
 def test_a_layout_trains_in_an_allocation_and_saves_at_its_time_limit(alice: Alice) -> None:
     job = alice.salloc()
     alice.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=3"])
