@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional
 
 from rltui.onnode import chain, hands_off, lost_nodes, node_evidence, node_report, progress, ray_nodes, rundir
 from rltui.onnode.allocation import (
@@ -22,6 +22,7 @@ from rltui.onnode.allocation import (
     preempts_by_requeue,
     read_allocation,
 )
+from rltui.onnode.allocation_step import CancelFile, end_of_allocation
 from rltui.onnode.attempt_runner import POLL_S, AttemptRunner, EndedError, Request, Verdict
 from rltui.onnode.node_check import raise_open_files
 from rltui.onnode.node_checks import CHECK_S, check_nodes
@@ -31,12 +32,6 @@ from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import LOOPBACK, RayFailedError, RaySpec, host, ray_folder
 from rltui.onnode.requeue import folder_of_start
 from rltui.onnode.script_exports import script_place
-
-CANCEL_LOOK_S = 1.0
-"""How often a run in somebody's allocation looks whether it is to end."""
-
-ENDED_IN_TIME_S = 60.0
-"""An allocation that ends so shortly before its time limit has reached it: Slurm looks at clocks twice a minute."""
 
 KILL_MARGIN_S = 45.0
 """Before the time limit everything is over: Slurm gives what is left 30 s and no more."""
@@ -84,7 +79,7 @@ class SlurmJob(AttemptRunner):
         self.allocation, self.lead_s, self.output = allocation, lead_s, output
         self.end_at = allocation.end_at
         self.is_step = bool(self.job.get("allocation"))
-        self._looked_at = 0.0
+        self._cancel_file = CancelFile(self.attempt)
         self.addresses: Dict[str, str] = {}
         self.bad_nodes: Dict[str, str] = {}
         self.agents: Optional[Agents] = None
@@ -242,7 +237,7 @@ class SlurmJob(AttemptRunner):
         cause = cause_of_signal(rundir.read_tail(self.output, self._output_began), self.allocation.job_id)
         outcome, reason = CAUSES.get(cause or "", ("cancelled", "ended by Slurm"))
         if self.is_step and not cause:
-            cause, (outcome, reason) = "", self._end_of_allocation()
+            cause, (outcome, reason) = "", end_of_allocation(self.allocation.job_id, self.end_at)
         if cause is not None:
             self._slurm_kills, self._slurm_cause = True, cause
             grace_s = max(1.0, min(grace_s, self.kill_wait_s - CLEAN_UP_S))
@@ -252,20 +247,10 @@ class SlurmJob(AttemptRunner):
             reason = self._name_failed_nodes() or reason
         self.request = Request(outcome, reason, grace_s)
 
-    def _end_of_allocation(self) -> Tuple[str, str]:
-        """Outcome and reason where Slurm ends the allocation, and with it this step, without a word why."""
-        if self.end_at is not None and time.time() > self.end_at - ENDED_IN_TIME_S:
-            return "time-limit", "the time limit of job %d, its allocation, was reached" % self.allocation.job_id
-        return "cancelled", "job %d, its allocation, was cancelled or ended" % self.allocation.job_id
-
     def requested(self) -> bool:
-        """Whether the attempt is to end: in somebody's allocation a file asks for it, as no signal is ours alone."""
-        now = time.monotonic()
-        if self.is_step and self.request is None and now - self._looked_at > CANCEL_LOOK_S:
-            self._looked_at = now
-            # a look at the folder is what makes network file systems ask again
-            if rundir.CANCEL in os.listdir(self.attempt):
-                super().on_cancel()
+        """Whether the attempt is to end: in somebody's allocation a file asks for it."""
+        if self.is_step and self.request is None and self._cancel_file.is_there():
+            super().on_cancel()
         return super().requested()
 
     def _name_failed_nodes(self) -> str:

@@ -56,6 +56,8 @@ def find_allocation(context: Context, job_id: str) -> Allocation:
     job = found[0].job
     if found[0].uid != slurm.uid():
         raise RltuiError(f"Job {job_id} belongs to {job.user or 'somebody else'}; only your own can be run in.")
+    if not job.job_id.isdecimal():
+        raise RltuiError(f"Job {job.job_id} is part of an array or of a het job; a run needs a job of one part.")
     if job.has_ended:
         raise RltuiError(f"Job {job_id} has ended ({job.word or job.state}).", "Leave --jobid out to submit a job.")
     if job.state != "running":
@@ -91,11 +93,11 @@ def share_of(context: Context, job_id: str, work: Layout | ScriptJob, besides: s
         ClusterError: The cluster or its controller is away.
     """
     allocation = find_allocation(context, job_id)
-    holders = held_nodes(context.reader.read().runs, job_id, besides)
+    holders = held_nodes(context.reader.read().runs, allocation.job.job_id, besides)
     nodes = chosen_nodes(allocation, work, holders)
     left_s = max(0.0, allocation.end_at - context.cluster.client.hello().time) if allocation.end_at else 0.0
     return AllocationShare(
-        job_id=job_id, nodes=nodes, cpus=allocation.cpus, restarts=allocation.job.restarts, left_s=left_s
+        job_id=allocation.job.job_id, nodes=nodes, cpus=allocation.cpus, restarts=allocation.job.restarts, left_s=left_s
     )
 
 

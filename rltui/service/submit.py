@@ -35,6 +35,8 @@ from rltui.runs.script_job import ScriptJob, script_files, script_job
 from rltui.service.allocations import start_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.jobs import AllocationShare
     from rltui.cluster.relay_client import RelayClient
@@ -101,15 +103,12 @@ def submit_attempt(
         _failed(context, action, attempt, error)
         raise
     context.journal.write(action, "submitting", **about)
-    try:
-        job_id = start_in(context, attempt, share, work) if share else cluster.submit(attempt, after_job)
-    except SubmitRefusedError as error:
-        _failed(context, action, attempt, error)
-        raise
-    except BaseException as error:
-        with contextlib.suppress(RltuiError):  # without this entry the submission is unknown all the same
-            context.journal.write(action, "unknown", **about, reason=str(error)[:500])
-        raise
+    job_id = _handed_over(
+        context,
+        action,
+        attempt,
+        lambda: start_in(context, attempt, share, work) if share else cluster.submit(attempt, after_job),
+    )
     recorded = _noted(cluster.client, attempt, job_id)
     context.journal.write(action, "done", **about, job=job_id, recorded=recorded)
     return Launched(
@@ -121,6 +120,20 @@ def submit_attempt(
         partition="" if share else work.slurm.partition or cluster.profile.partition,
         nodes=share.nodes if share else (),
     )
+
+
+def _handed_over(context: Context, action: str, attempt: Attempt, ask: Callable[[], str]) -> str:
+    """The scheduler's id of the attempt for which it is asked, once; what becomes of it otherwise is written down."""
+    try:
+        return ask()
+    except SubmitRefusedError as error:
+        _failed(context, action, attempt, error)
+        raise
+    except BaseException as error:
+        with contextlib.suppress(RltuiError):  # without this entry the submission is unknown all the same
+            about = _about(context.cluster.name, attempt)
+            context.journal.write(action, "unknown", **about, reason=str(error)[:500])
+        raise
 
 
 def submit_new(

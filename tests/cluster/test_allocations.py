@@ -118,7 +118,9 @@ def test_runs_share_an_allocation_that_stays_when_they_end(alice: Alice) -> None
     launch(alice, "second", job)
     second = alice.at_step("second")
     assert second["job"]["nodes"] == ["node2"]
-    assert f"job {job}  RUNNING on node2" in alice.rltui("show", second["run_id"])
+    shown = alice.rltui("show", second["run_id"])
+    assert f"job {job}  RUNNING on node2" in shown
+    assert "stays when the run ends" in shown
     for verb in ("hold", "requeue", "update"):
         words = ["--time", "00:10:00"] if verb == "update" else ["--yes"] if verb == "requeue" else []
         assert "left as it is" in alice.rltui(verb, second["run_id"], *words, expect=1)
@@ -156,7 +158,7 @@ def test_runs_share_an_allocation_that_stays_when_they_end(alice: Alice) -> None
     alice.rltui("resubmit", first["run_id"], "--yes")
     assert alice.at_step("first")["job_id"] != job
     alice.rltui("cancel", first["run_id"], "--yes")
-    attempts = json.loads(alice.rltui("history", first["run_id"], "--json"))["attempts"]
+    attempts = json.loads(alice.rltui("history", first["run_id"], "--json"))["history"]["attempts"]
     assert [one["outcome"] for one in attempts[:2]] == ["cancelled", "cancelled"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,8 @@ from rltui.cluster.slurm.steps import Allocation, read_allocations, read_steps, 
 from rltui.errors import RltuiError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
+from rltui.onnode import allocation_step, rundir
+from rltui.onnode.allocation_step import CancelFile, end_of_allocation
 from rltui.runs.script import PlaceholderAttempt, render_script
 from rltui.service.allocations import chosen_nodes, held_nodes
 from rltui.watch.jobs import job_facts, last_word, of_share
@@ -112,6 +115,23 @@ def test_the_end_of_the_allocation_is_the_runs(change: dict[str, Any], outcome: 
     end = last_word(of_share(replace(JOB, **change), SHARE, None))
     assert end.outcome == outcome
     assert word in end.reason
+
+
+@pytest.mark.parametrize(
+    ("left_s", "outcome"), [(5.0, "time-limit"), (-20.0, "time-limit"), (900.0, "cancelled"), (None, "cancelled")]
+)
+def test_a_step_that_slurm_ends_says_why_by_the_clock(left_s: float | None, outcome: str) -> None:
+    found, reason = end_of_allocation(7, None if left_s is None else time.time() + left_s)
+    assert found == outcome
+    assert "job 7, its allocation" in reason
+
+
+def test_a_run_is_asked_to_end_by_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocation_step, "LOOK_S", 0.0)
+    asked = CancelFile(str(tmp_path))
+    assert not asked.is_there()
+    (tmp_path / rundir.CANCEL).touch()
+    assert asked.is_there()
 
 
 def script(tmp_path: Path, **changes: Any) -> str:
