@@ -15,9 +15,10 @@ from msgspec import structs
 from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, small_layout
 from test_script_runs import PROFILE as OVER_SSH
 from test_script_runs import TALKERS, User, eventually
+from test_submit_faults import Measured, look_again
 
-from rltui.cluster.cluster import SubmitRefusedError
 from rltui.errors import ClusterError
+from rltui.runs.submission import LOOK_UP_FOR_S
 from rltui.service.allocations import share_of
 from rltui.service.submit import submit_new
 
@@ -190,30 +191,47 @@ def test_a_step_that_was_killed_is_said_to_be_lost_and_leaves_its_nodes(alice: A
 
 
 def test_a_link_that_breaks_leaves_one_step_or_none(alice: Alice, slurm_cluster: Lab, tmp_path: Path) -> None:
-    job, link = alice.salloc(), Link()
-    layout = small_layout()
+    job, link, layout = alice.salloc(), Link(), small_layout()
+    raised, found = [], []
 
-    def tried(name: str) -> None:
+    def tried(name: str) -> Measured:
         with contextlib.closing(context_on(CutTransport(LabTransport(slurm_cluster), link), tmp_path, SLEEPS)) as ours:
-            submit_new(ours, structs.replace(layout, name=name), share=share_of(ours, job, layout))
+            ours.journal = journal = Measured(tmp_path, link)
+            before = link.passed["from"]
+            try:
+                submit_new(ours, structs.replace(layout, name=name), share=share_of(ours, job, layout))
+            except ClusterError:
+                raised.append(name)
+            journal.passed = {phase: {"from": passed["from"] - before} for phase, passed in journal.passed.items()}
+        return journal
 
-    tried("measured")
-    whole = link.passed["from"]
-    for left in (40, 400, 900):
-        link.cut_after(whole - left, "from", mends_itself=True)
-        with contextlib.suppress(ClusterError, SubmitRefusedError):
-            tried(f"cut-{left}")
+    def steps() -> list[str]:
+        return alice.squeue("--steps", "-h", "-o", "%i %j").splitlines()
+
+    def made_as_new() -> None:
+        for step in steps():
+            slurm_cluster.exec("login", ["scancel", step.split()[0]], check=False)
+        eventually(lambda: not any("-" in step for step in steps()), "free nodes")
+        slurm_cluster.exec("login", ["sh", "-c", "rm -rf runs/[a-z]*"])
+
+    for _ in range(2):  # the first one also uploads the code
+        passed = tried("measured").passed
+        made_as_new()
+    first, last = passed["submitting"]["from"], passed["done"]["from"]
+    for part in (0.02, 0.3, 0.6, 0.9):
+        link.cut_after(int(first + part * (last - first)), "from", mends_itself=False)
+        tried("cut")
+        link.mend()
         with contextlib.closing(context_on(LabTransport(slurm_cluster), tmp_path, SLEEPS)) as context:
-            eventually(lambda: not context.recoverer.recover(), "an answer")
-        steps = [name for name in alice.squeue("--steps", "-h", "-o", "%j").split() if name.startswith("cut-")]
-        with contextlib.closing(context_on(LabTransport(slurm_cluster), tmp_path, SLEEPS)) as context:
-            runs = {run.name: run for run in context.runs().runs if run.name.startswith("cut-")}
-        assert len(steps) == len([run for run in runs.values() if run.end is None and run.job_id == job])
-        for step in alice.squeue("--steps", "-h", "-o", "%i").split():
-            slurm_cluster.exec("login", ["scancel", step], check=False)
-        eventually(lambda: not alice.squeue("--steps", "-h"), "free nodes")
-        slurm_cluster.exec("login", ["rm", "-rf", "runs"])
-    assert link.cuts == 3
+            look_again(context, LOOK_UP_FOR_S + 1)
+            runs = [run for run in context.runs().runs if run.end is None and run.job_id == job]
+        assert len(runs) == len([step for step in steps() if " cut-" in step]) <= 1
+        found += runs
+        made_as_new()
+    print(f"{link.cuts} cuts, {len(raised)} errors, {len(found)} runs")
+    assert link.cuts == 4
+    assert len(raised) == 4
+    assert found
 
 
 def test_what_cannot_be_run_in_is_refused_before_anything_is_there(alice: Alice) -> None:
