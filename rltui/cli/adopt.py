@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     """Make a run of a job or process that rltui did not start, without touching it."""
     if bool(options.job) == (options.pid is not None):
         raise UsageError("Name one job, or one process with --pid.", "`rltui ps --jobs` lists the jobs.")
-    cluster = options.cluster or (LOCAL if options.pid is not None else _only_slurm())
+    cluster = options.cluster or (LOCAL if options.pid is not None else only_slurm())
     with open_context(cluster, TerminalPrompter()) as context:
         if options.pid is not None:
             made = adopt_process(context, options.pid, options.dialect, options.name)
@@ -49,13 +49,16 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _only_slurm() -> str:
-    """The one Slurm cluster that there is.
+def only_slurm(*, is_here: bool = False) -> str:
+    """The one Slurm cluster that there is, or with ``is_here`` the one whose profile needs no way to it.
 
     Raises:
         UsageError: There is none, or more than one.
     """
-    found = [name for name, profile in load_profiles().by_name.items() if profile.scheduler == "slurm"]
+    profiles = load_profiles().by_name
+    found = [name for name, profile in profiles.items() if profile.scheduler == "slurm"]
+    if is_here:
+        found = [name for name in found if not profiles[name].host] or found
     if len(found) == 1:
         return found[0]
     hint = f"Add --cluster C: {', '.join(found)}." if found else "`rltui setup` describes one."

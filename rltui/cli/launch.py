@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from rltui.cli.asking import ask
 from rltui.cli.output import add_cluster, add_json, print_json, talk
+from rltui.cluster.profile import LOCAL
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError
 from rltui.runs.script_job import is_script
 from rltui.service.context import open_context
-from rltui.service.launch import launch
+from rltui.service.launch import launch, launch_in
 from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.wishes import add_wishes, wishes_of
 
@@ -52,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--at-once", type=int, default=0, metavar="N", help="of --sweep: at most N at the same time")
     parser.add_argument("--chain", type=int, default=1, metavar="N", help="N Slurm jobs, each after the one before")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--here", action="store_true", help="run in the allocation that this shell is in (salloc)")
+    where.add_argument("--jobid", default="", metavar="J", help="run in J, a running Slurm job of yours; it stays")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before running on a login node")
     add_unchecked(parser)
     add_cluster(parser)
@@ -72,7 +76,10 @@ def run(options: argparse.Namespace) -> int:
         return _sweep(options)
     if options.script or is_script(options.layout):
         return _run_script(options)
-    with open_context(options.cluster, TerminalPrompter()) as context:
+    into = _allocation(options)
+    with open_context(_cluster(options), TerminalPrompter()) as context:
+        if into:
+            return _launched(context, launch_in(context, options.layout, options.overrides, into), options)
         _require_place(context, options)
         consent(context.cluster.profile, options.layout, given=options.yes)
         launched = launch(
@@ -88,19 +95,23 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_script(options: argparse.Namespace) -> int:
     """Launch a script of another system, or show what that would be."""
+    from rltui.service.allocations import refusal_in
     from rltui.service.bad_nodes import offers
     from rltui.service.login_facts import cluster_problems
     from rltui.service.scripts import launch_script, prepare
 
     words = [word for word in (options.layout if options.script else "", *options.overrides) if word]
     wishes = wishes_of(options, words)
-    with open_context(options.cluster, TerminalPrompter()) as context:
+    into = _allocation(options)
+    with open_context(_cluster(options), TerminalPrompter()) as context:
         source = options.script or options.layout
         prepared = prepare(source, wishes, context.cluster.profile)
         findings = (*prepared.findings, *offers(context, prepared.job))
         found = [f"{one.severity} {one.code} {one.key}: {one.message}" for one in findings]
         problems = list(prepared.problems)
-        if options.dry_run and not options.unchecked:
+        if options.dry_run and into:
+            problems += refusal_in(context, into, prepared.job)
+        elif options.dry_run and not options.unchecked:
             problems += cluster_problems(context, prepared.job)
         for line in (*prepared.notes, *found, *(f"error: {problem}" for problem in problems)):
             talk(f"  {line}")
@@ -112,7 +123,9 @@ def _run_script(options: argparse.Namespace) -> int:
         _require_place(context, options)
         consent(context.cluster.profile, source, given=options.yes)
         return _launched(
-            context, launch_script(context, prepared, anyway=wishes.anyway, unchecked=options.unchecked), options
+            context,
+            launch_script(context, prepared, anyway=wishes.anyway, unchecked=options.unchecked, into=into),
+            options,
         )
 
 
@@ -150,6 +163,8 @@ def _sweep(options: argparse.Namespace) -> int:
 
 def _launched(context: Context, launched: Launched, options: argparse.Namespace) -> int:
     where = f"{launched.cluster}, partition {launched.partition}" if launched.partition else launched.cluster
+    if launched.nodes:
+        where += f", in job {launched.job_id} on {', '.join(launched.nodes)}"
     talk(f"launched {launched.run_id} on {where}  (rltui attach {launched.run_id})")
     if (policy := _policy(options)) is not None:
         from rltui.service.hands_off_switch import switch_on
@@ -161,6 +176,22 @@ def _launched(context: Context, launched: Launched, options: argparse.Namespace)
     from rltui.cli.follow import follow
 
     return follow(context, launched.run_id, options.json)
+
+
+def _allocation(options: argparse.Namespace) -> str:
+    """Id of the job that is to be run in; empty: one is submitted."""
+    from rltui.service.allocations import job_around_us
+
+    return job_around_us() if options.here else str(options.jobid)
+
+
+def _cluster(options: argparse.Namespace) -> str:
+    """Which cluster is meant: an allocation is on one that has Slurm."""
+    if not (options.here or options.jobid) or options.cluster != LOCAL:
+        return str(options.cluster)
+    from rltui.cli.adopt import only_slurm
+
+    return only_slurm(is_here=options.here)
 
 
 def _policy(options: argparse.Namespace) -> Policy | None:
@@ -193,6 +224,11 @@ def _require_sense(options: argparse.Namespace) -> None:
     together = options.chain > 1 or options.until_done or options.auto or options.wait
     if options.sweep and together:
         raise UsageError("--sweep goes without --chain, --until-done, --auto and --wait.", "Launch these one by one.")
+    if (options.here or options.jobid) and (options.sweep or options.chain > 1 or options.until_done or options.auto):
+        raise UsageError(
+            "A run in an allocation goes without --sweep, --chain, --until-done and --auto: it ends with that.",
+            "Launch them one by one, or without --here and --jobid.",
+        )
     if options.at_once < 0 or (options.at_once and not options.sweep):
         raise UsageError("--at-once is how many runs of a --sweep may run at the same time, at least 1.")
     if options.max_jobs is not None and (not options.until_done or options.max_jobs < 1):

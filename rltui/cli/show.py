@@ -85,6 +85,8 @@ def _job_lines(run: RunSummary) -> Iterator[str]:
         return
     place = f" on {', '.join(job.nodes[:8])}{' …' if len(job.nodes) > 8 else ''}" if job.nodes else ""
     yield f"  job {job.job_id}  {job.word or job.state}{place}  {job.partition}".rstrip()
+    if run.share is not None:
+        yield f"  job {job.job_id} is an allocation that the run only uses: it stays when the run ends"
     if run.job_as_of:
         yield f"  the scheduler does not answer: this is what it said {words.age(run.job_as_of)} ago"
     if job.failed_nodes:

@@ -12,6 +12,24 @@ JobState = Literal["pending", "running", "suspended", "completing", "completed",
 ENDED_STATES: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
 
+class AllocationShare(Struct, frozen=True, kw_only=True):
+    """What a run has of an allocation that it did not ask for itself: somebody's ``salloc`` or running job.
+
+    Attributes:
+        job_id: The allocation.
+        nodes: The run's nodes in it, its head first.
+        cpus: CPU cores that the allocation has on each.
+        restarts: How often Slurm had started that job again when the run began: a later start is not the run's.
+        left_s: How long the allocation still had then; 0: without a limit, or nobody knows.
+    """
+
+    job_id: str
+    nodes: tuple[str, ...]
+    cpus: int = 1
+    restarts: int = 0
+    left_s: float = 0.0
+
+
 class JobSnapshot(Struct, frozen=True, kw_only=True):
     """One job at one time. Times are epoch seconds by the scheduler's clock; 0 where it does not say."""
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.jobs import JobSnapshot
+from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import outer_python
 from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.relay_types import RelayError
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.marks import comment_of, job_name_of
 from rltui.cluster.slurm.poller import JobPoller
+from rltui.cluster.slurm.steps import start_argv
 from rltui.layout.settings import Slurm
 from rltui.onnode import rundir
 
@@ -21,12 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rltui.cluster.cluster import AttemptPlace
-    from rltui.cluster.jobs import JobsSnapshot
+    from rltui.cluster.jobs import AllocationShare, JobsSnapshot
     from rltui.cluster.profile import Profile
     from rltui.cluster.transport import Transport
 
 SKEW_S = 900.0
 """How far this machine's clock may be from the cluster's for a submission to be found in the accounting."""
+
+STEP_STARTS_S = 60.0
+"""How long a step may take to its first deed, which is to take the attempt's lock."""
+
+STEP_LOOK_S = 0.5
+STEP_ENDED = "rltui: srun ended"
 
 
 class SlurmCluster:
@@ -71,9 +82,56 @@ class SlurmCluster:
             extra=[f"--dependency=afterany:{after_job}"] if after_job else (),
         )
 
+    def start_step(self, attempt: AttemptPlace, share: AllocationShare, shell: Sequence[str]) -> str:
+        """Start the attempt's script as a step of somebody's allocation, once, and return that job's id.
+
+        Args:
+            attempt: The attempt; its files are in place.
+            share: What it gets of the allocation.
+            shell: What runs the script.
+
+        Raises:
+            SubmitRefusedError: No step was started; the message is srun's reason.
+            SubmitUnknownError: Nobody can tell.
+        """
+        self.poller.changed()
+        log = f"{attempt.path}/slurm-{share.job_id}.out"
+        name = job_name_of(attempt.run_id, attempt.uuid)
+        script = [*shell, f"{attempt.path}/{rundir.SCRIPT}"]
+        argv = start_argv(attempt.path, log, name, share.job_id, share.nodes[0], share.cpus, script)
+        try:
+            done = self.client.run(argv, timeout_s=30)
+        except RelayError as error:
+            raise SubmitUnknownError(f"The answer of srun was lost: {error.message}", error.hint) from error
+        if done.rc:
+            raise SubmitRefusedError(f"srun cannot be started: {plain(done.err.strip())[-300:]}")
+        self._await_step(attempt, log)
+        return share.job_id
+
+    def _await_step(self, attempt: AttemptPlace, log: str) -> None:
+        """Wait until the step has taken the attempt's lock."""
+        lock = rundir.lock_folder(attempt.path, attempt.uuid).rpartition("/")[2]
+        deadline = time.monotonic() + STEP_STARTS_S
+        while True:
+            said = self.client.tail(log, 4000).data.decode("utf-8", "replace") if self._has(log) else ""
+            if self._has(f"{attempt.path}/{lock}"):
+                return
+            if STEP_ENDED in said:
+                words = [line for line in said.splitlines() if "error" in line] or said.splitlines()
+                raise SubmitRefusedError(f"Slurm started no step: {plain(words[0])[:300]}")
+            if time.monotonic() > deadline:
+                raise SubmitUnknownError(f"The step said nothing for {STEP_STARTS_S:.0f} s.", "rltui looks for it.")
+            time.sleep(STEP_LOOK_S)
+
+    def _has(self, path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        return any(entry.name == name for entry in self.client.list(folder))
+
     def find_submission(self, uuid: str, since: float) -> str | None:
-        """The id of the job with this mark; see ``Cluster``."""
-        return self.slurm.find_by_comment(uuid, since - SKEW_S)
+        """The id of the job with this mark, or of the one that a step with it is in; see ``Cluster``."""
+        found = self.slurm.find_by_comment(uuid, since - SKEW_S)
+        step = None if found else self.slurm.step_of(uuid)
+        return step.partition(".")[0] if step else found
 
     def cancel(self, attempt_path: str, job_id: str) -> bool:
         """End the attempt's job, and never one that got its id later; see ``Cluster``."""
@@ -84,7 +142,20 @@ class SlurmCluster:
         if rundir.ADOPTED in found:
             known = msgspec.convert(json.loads(found[rundir.ADOPTED])["job"], JobSnapshot)
             return self.slurm.cancel(job_id, known=known)
-        return self.slurm.cancel(job_id, uuid=str(json.loads(found[rundir.JOB])["uuid"]))
+        job = json.loads(found[rundir.JOB])
+        if job.get("allocation"):
+            return self._cancel_step(attempt_path, str(job["uuid"]))
+        return self.slurm.cancel(job_id, uuid=str(job["uuid"]))
+
+    def _cancel_step(self, attempt_path: str, uuid: str) -> bool:
+        """Ask the driver to end the run, which is all that is ours: the allocation is somebody's, and stays.
+
+        By a file, as a signal of Slurm's may reach every process of a step at once, and the trainer is to save first.
+        """
+        if self.slurm.step_of(uuid) is None:
+            return False
+        self.client.put(f"{attempt_path}/{rundir.CANCEL}", b"{}\n")
+        return True
 
     def jobs(self, job_ids: Sequence[str]) -> JobsSnapshot:
         """What Slurm says of these jobs; see ``Cluster``."""

@@ -27,7 +27,9 @@ OF_OTHER_STEPS = (
 """Variables that srun would take for options of our own steps, which are told all they need in words."""
 
 _CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
-_CANCELLED = re.compile(r"\*\*\* JOB (?P<job>\d+) ON \S+ CANCELLED AT \S+(?: DUE TO (?P<cause>[A-Z ]+))?")
+_CANCELLED = re.compile(
+    r"\*\*\* (?:JOB|STEP) (?P<job>\d+)(?:\.\d+)? ON \S+ CANCELLED AT \S+(?: DUE TO (?P<cause>[A-Z ]+))?"
+)
 
 
 class Allocation(NamedTuple):

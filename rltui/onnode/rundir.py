@@ -11,6 +11,7 @@
             .lock-<uuid>/           made by whoever starts the attempt, or by rltui so that nobody can any more
             .told-<event>-<channel> somebody told people of that, or is about to
             env                     NAME=value lines (0600), read by the supervisor
+            cancel.json             somebody asks the driver of a run in an allocation to end it
             adopted.json            of a job that rltui did not start: which it is, and where its output goes
             catch-up.json           how far that output has been read, and what was known there
             stage.json              where the attempt stands
@@ -52,6 +53,7 @@ SCRIPT = "job.sbatch"
 SCRIPT_RUN = "script.json"
 SUBMITTED = "submitted.json"
 ADOPTED = "adopted.json"
+CANCEL = "cancel.json"
 CATCH_UP = "catch-up.json"
 ENVIRONMENT = "env"
 STAGE = "stage.json"

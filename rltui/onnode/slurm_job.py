@@ -32,6 +32,7 @@ from rltui.onnode.allocation import (
     preempts_by_requeue,
     read_allocation,
 )
+from rltui.onnode.allocation_step import CancelFile, end_of_allocation
 from rltui.onnode.attempt_runner import POLL_S, AttemptRunner, EndedError, Request, Verdict
 from rltui.onnode.node_check import raise_open_files
 from rltui.onnode.node_checks import CHECK_S, check_nodes
@@ -87,6 +88,8 @@ class SlurmJob(AttemptRunner):
         super().__init__(attempt)
         self.allocation, self.lead_s, self.output = allocation, lead_s, output
         self.end_at = allocation.end_at
+        self.is_step = bool(self.job.get("allocation"))
+        self._cancel_file = CancelFile(self.attempt)
         self.addresses: Dict[str, str] = {}
         self.bad_nodes: Dict[str, str] = {}
         self.agents: Optional[Agents] = None
@@ -198,7 +201,7 @@ class SlurmJob(AttemptRunner):
         Raises:
             RequestedError: It said so.
         """
-        if is_requeued_by_slurm(str(self.allocation.job_id)):
+        if not self.is_step and is_requeued_by_slurm(str(self.allocation.job_id)):
             deadline = time.monotonic() + SLURM_NOTICES_S
             while not self.requested() and time.monotonic() < deadline:
                 time.sleep(POLL_S)
@@ -246,6 +249,8 @@ class SlurmJob(AttemptRunner):
         grace_s = float(self.job["deadlines_s"]["grace"])
         cause = cause_of_signal(rundir.read_tail(self.output, self._output_began), self.allocation.job_id)
         outcome, reason = CAUSES.get(cause or "", ("cancelled", "ended by Slurm"))
+        if self.is_step and not cause:
+            cause, (outcome, reason) = "", end_of_allocation(self.allocation.job_id, self.end_at)
         if cause is not None:
             self._slurm_kills, self._slurm_cause = True, cause
             grace_s = max(1.0, min(grace_s, self.kill_wait_s - CLEAN_UP_S))
@@ -254,6 +259,12 @@ class SlurmJob(AttemptRunner):
         if cause == "NODE FAILURE":
             reason = self._name_failed_nodes() or reason
         self.request = Request(outcome, reason, grace_s)
+
+    def requested(self) -> bool:
+        """Whether the attempt is to end: in somebody's allocation a file asks for it."""
+        if self.is_step and self.request is None and self._cancel_file.is_there():
+            super().on_cancel()
+        return super().requested()
 
     def _name_failed_nodes(self) -> str:
         """Note which nodes Slurm ended the job for; returns what is to be said of them."""
@@ -272,6 +283,8 @@ class SlurmJob(AttemptRunner):
 
     def comes_again(self) -> bool:
         """Whether Slurm ended this start only to make another one."""
+        if self.is_step:
+            return False
         if self._slurm_cause == "PREEMPTION" and not preempts_by_requeue():
             return False
         return self._slurm_cause in REQUEUED and is_requeued_by_slurm(str(self.allocation.job_id))
@@ -284,6 +297,7 @@ class SlurmJob(AttemptRunner):
 
     def tick(self) -> None:
         """Watch the clock too: a site may send no warning, or none to this shell."""
+        self.requested()
         if self.request is None:
             self._queue_ahead.tick(None if self.end_at is None else self.end_at - self.lead_s)
         if self.request is None and self.end_at is not None and time.time() > self.end_at - self.lead_s + 30.0:

@@ -20,6 +20,7 @@ from rltui.runs.script_job import ScriptJob
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import AttemptPlace
+    from rltui.cluster.jobs import AllocationShare
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
 
@@ -55,13 +56,16 @@ class PlaceholderAttempt(Struct, frozen=True, kw_only=True):
     code: str
 
 
-def render_script(layout: Layout | ScriptJob, profile: Profile, attempt: AttemptPlace) -> str:
-    """The job script of ``attempt``, exactly as it is to be handed to sbatch.
+def render_script(
+    layout: Layout | ScriptJob, profile: Profile, attempt: AttemptPlace, share: AllocationShare | None = None
+) -> str:
+    """The job script of ``attempt``, exactly as it is to be handed to sbatch, or to srun in an allocation.
 
     Args:
         layout: The layout as resolved.
         profile: The cluster; what the layout's ``slurm`` section leaves empty comes from here.
         attempt: Run id, number, uuid and the absolute paths on the cluster.
+        share: What it gets of an allocation that is there; None: it is a job of its own.
 
     Raises:
         RltuiError: A value cannot stand in a script (line break in a directive, NUL, a secret in a plain variable).
@@ -83,7 +87,7 @@ def render_script(layout: Layout | ScriptJob, profile: Profile, attempt: Attempt
         directive=quoting.directive_value,
         comment=quoting.comment_text,
     )
-    script = environment.get_template(TEMPLATE).render(attempt=attempt, job=_job(layout, profile, attempt))
+    script = environment.get_template(TEMPLATE).render(attempt=attempt, job=_job(layout, profile, attempt, share))
     if SECRET_VALUE.search(script):
         raise RltuiError(
             f"The job script for cluster {profile.name} would hold something that looks like a secret; "
@@ -106,12 +110,15 @@ def preview_script(layout: Layout | ScriptJob, profile: Profile) -> str:
     return render_script(layout, profile, attempt)
 
 
-def _job(layout: Layout | ScriptJob, profile: Profile, attempt: AttemptPlace) -> dict[str, Any]:
+def _job(
+    layout: Layout | ScriptJob, profile: Profile, attempt: AttemptPlace, share: AllocationShare | None
+) -> dict[str, Any]:
     """What the template shows, by name."""
     slurm, hardware = layout.slurm, layout.hardware
     exclusive = is_exclusive(layout, profile)
     return {
         "version": rltui.__version__,
+        "share": share,
         "name": f"{layout.name[:48]}-{attempt.uuid[:8]}",
         "nodes": hardware.nodes,
         "exclusive": exclusive,
@@ -126,10 +133,10 @@ def _job(layout: Layout | ScriptJob, profile: Profile, attempt: AttemptPlace) ->
         ],
         "exclude": ",".join(excluded_nodes(layout, profile)),
         "output": quoting.file_pattern(attempt.path, SLURM_OUTPUT, "the attempt's path"),
-        "signal_lead_s": signal_lead_s(layout),
+        "signal_lead_s": signal_lead_s(layout) if share is None else lead_in(share, layout),
         "requeue": slurm.requeue,
         "options": [_own(option) for option in slurm.options],
-        "login_shell": bool(profile.setup_lines) or (isinstance(layout, ScriptJob) and layout.loads_modules),
+        "login_shell": needs_login_shell(layout, profile),
         "setup_lines": [_line(line) for line in profile.setup_lines],
         "variables": [(quoting.variable_name(name), value) for name, value in variables(profile).items()],
         "container": _container(layout, profile, attempt.path),
@@ -152,6 +159,17 @@ def signal_lead_s(layout: Layout | ScriptJob) -> int:
     limit_s = time_limit_s(layout.slurm.time)
     lead_s = layout.slurm.signal_lead_s
     return lead_s if limit_s is None else min(lead_s, max(SHORTEST_LEAD_S, limit_s // 5))
+
+
+def lead_in(share: AllocationShare, layout: Layout | ScriptJob) -> int:
+    """The same for a run in an allocation, which ends when that does, whatever the layout asks for."""
+    lead_s = layout.slurm.signal_lead_s
+    return min(lead_s, max(SHORTEST_LEAD_S, int(share.left_s) // 5)) if share.left_s else lead_s
+
+
+def needs_login_shell(layout: Layout | ScriptJob, profile: Profile) -> bool:
+    """Whether the script calls what only a login shell has, such as ``module``."""
+    return bool(profile.setup_lines) or (isinstance(layout, ScriptJob) and layout.loads_modules)
 
 
 def excluded_nodes(layout: Layout | ScriptJob, profile: Profile, today: str = "") -> list[str]:

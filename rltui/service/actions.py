@@ -35,6 +35,7 @@ class Target(Struct, frozen=True, kw_only=True):
     uuid: str
     job: str
     started: bool
+    is_step: bool
 
 
 def preview_cancel(context: Context, run: RunSummary) -> ActionPreview:
@@ -50,7 +51,7 @@ def preview_cancel(context: Context, run: RunSummary) -> ActionPreview:
     if run.job_id and run.cluster != LOCAL:
         held = gpu_hours(run, now)
         spent = f", {held:.1f} GPU hours so far" if held else ""
-        lines.append(f"job {run.job_id} on {run.cluster}{spent}")
+        lines.append(f"job {run.job_id} on {run.cluster}{spent}" + (", which stays" if run.share else ""))
     if run.state == "queued":
         lines.append("it has not started: nothing is lost")
     elif run.state == "unknown":
@@ -136,6 +137,8 @@ def _told(context: Context, target: Target) -> bool:
         sent = False
     if never_ran:
         write_end(client, target.path, "cancelled", "cancelled by the user before it started")
+    elif target.is_step and not sent:  # nothing of it is there any more that could say so
+        write_end(client, target.path, "lost", "its step in the allocation ended without a word")
     return sent or never_ran
 
 
@@ -152,7 +155,9 @@ def _target(context: Context, run: RunSummary, number: int) -> Target:
     path = rundir.attempt_folder(run.path, number)
     uuid = read_uuid(context.cluster.client, path)
     evidence = read_evidence(context.cluster.client, path, uuid)
-    return Target(number=number, path=path, uuid=uuid, job=evidence.job, started=evidence.started)
+    return Target(
+        number=number, path=path, uuid=uuid, job=evidence.job, started=evidence.started, is_step=run.share is not None
+    )
 
 
 def _refuse_ended(run: RunSummary) -> None:

@@ -95,7 +95,7 @@ def open_jobs(context: Context) -> list[OpenJob]:
     if not isinstance(context.cluster, SlurmCluster):
         return []
     rows, uid = context.cluster.slurm.queue(), context.cluster.slurm.uid()
-    runs = {run.job_id for run in context.reader.read().runs}
+    runs = {run.job_id for run in context.reader.read().runs if run.share is None}
     own = [job for owner, job in rows if owner == uid and not job.has_ended]
     found = [job for job in own if job.job_id not in runs and not job.comment.startswith(MARK)]
     return [OpenJob(cluster=context.name, job=job) for job in sorted(found, key=lambda job: job.submitted_at)]
@@ -175,7 +175,7 @@ def _one_job(context: Context, cluster: SlurmCluster, job_id: str) -> JobDetails
         hint = f"`rltui why {logs}` reads its log." if logs else ""
         raise RltuiError(f"Job {job.job_id} has ended ({job.word or job.state}).", hint)
     for run in context.reader.read().runs:
-        if run.job_id == job.job_id and run.end is None:
+        if run.job_id == job.job_id and run.end is None and run.share is None:
             raise RltuiError(f"Job {job.job_id} is the run {run.run_id} already.", f"`rltui show {run.run_id}`")
     if job.comment.startswith(MARK):
         raise RltuiError(

@@ -31,6 +31,9 @@ def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
     profile = context.cluster.profile
     if run.is_adopted:
         raise RltuiError(f"{run.run_id} is adopted: nothing of rltui runs in it that could start it again.")
+    if run.share is not None:
+        words = f"{run.run_id} runs in the allocation {run.share.job_id}, which ends with you"
+        raise RltuiError(f"{words}: it cannot go on by itself.", "Launch it as a job of its own for that.")
     if profile.scheduler == "ray":
         raise RltuiError("Runs on a standing Ray cluster cannot go on by themselves yet.", "rltui fix does it by hand.")
     if run.state == "finished":

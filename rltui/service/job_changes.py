@@ -153,6 +153,11 @@ def _slurm(context: Context, run: RunSummary) -> SlurmClient:
     context.require_own(run)
     if not isinstance(context.cluster, SlurmCluster):
         raise RltuiError(f"{run.run_id} is on {context.name}, which has no Slurm.", "This is for Slurm jobs only.")
+    if run.share is not None:
+        raise RltuiError(
+            f"{run.run_id} runs in job {run.share.job_id}, which rltui did not submit, so it is left as it is.",
+            f"`rltui cancel {run.run_id}` ends the run and leaves the job.",
+        )
     if not run.is_live or not run.job_id:
         raise RltuiError(f"{run.run_id} has no job that could be changed ({run.state}).")
     return context.cluster.slurm

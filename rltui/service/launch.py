@@ -16,14 +16,15 @@ from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import MissingExtraError, RltuiError, UsageError
 from rltui.layout.origins import origins
 from rltui.layout.presets import resolve
-from rltui.runs.directory import MODULES, ClaimedError, new_run_id, optional_modules
+from rltui.runs.directory import MODULES, optional_modules
+from rltui.service.allocations import share_of
 from rltui.service.eligible import free_nodes
 from rltui.service.live_facts import facts_through
 from rltui.service.login_facts import with_login_facts
-from rltui.service.submit import submit_attempt
+from rltui.service.submit import submit_attempt, submit_new
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from rltui.check.findings import Finding
     from rltui.cluster.facts import ClusterFacts
@@ -218,23 +219,24 @@ def launch(
         for finding in offers(context, layout):
             tell(finding)
     known = origins(report.loaded) | ({"slurm.partition": "chosen at launch: most nodes free"} if name else {})
-    first = link = _first_attempt(context, layout, known, after_job, sweep)
+    first = link = submit_new(context, layout, after_job=after_job, sweep=sweep, origins=known)
     for number in range(2, chain + 1):
         link = submit_attempt(context, first.run_id, number, layout, after_job=link.job_id, origins=known)
     return first
 
 
-def _first_attempt(
-    context: Context, layout: Layout, known: Mapping[str, str], after_job: str, sweep: str, tries: int = 5
-) -> Launched:
-    try:
-        return submit_attempt(
-            context, new_run_id(layout.name), 1, layout, after_job=after_job, sweep=sweep, origins=known
-        )
-    except ClaimedError:  # the id's four digits were drawn before; nothing of this draw is anywhere
-        if tries <= 1:
-            raise
-    return _first_attempt(context, layout, known, after_job, sweep, tries - 1)
+def launch_in(context: Context, source: str, overrides: Sequence[str], job_id: str) -> Launched:
+    """Check ``source``, make a run of it and start it in the allocation ``job_id``, on nodes that no run there has.
+
+    Raises:
+        RefusedError: A finding stands in the way.
+        RltuiError: The allocation has too little or is none of ours, or the run could not be started.
+    """
+    report = launchable(check_file(resolve(source), overrides))
+    if not report.ok or report.loaded is None:
+        raise RefusedError(report)
+    layout = report.loaded.layout
+    return submit_new(context, layout, share=share_of(context, job_id, layout), origins=origins(report.loaded))
 
 
 def require_modules(layout: Layout) -> None:

@@ -19,6 +19,7 @@ from rltui.runs.claims import read_evidence, read_uuid, settle_unstarted
 from rltui.runs.directory import read_layout, read_origins
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.actions import cancel
+from rltui.service.allocations import is_there, share_of
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, newest_checkpoint_step, start_words
 from rltui.service.interrupted import note_replacement
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from rltui.check.findings import Finding
     from rltui.check.run import Report
+    from rltui.cluster.jobs import AllocationShare
     from rltui.layout.schema import Layout
     from rltui.service.context import Context
     from rltui.service.submit import Launched
@@ -82,7 +84,8 @@ def preview_resubmit(
     if run.state == "unknown":
         lines.insert(0, f"whether attempt {run.attempt} was submitted is not known; it is barred from starting first")
     lines += here_instead_of_slurm(context.cluster.profile)
-    if exclude:
+    lines.append(place_words(context, run))
+    if exclude and (run.share is None or leaves_allocation(context, run)):
         lines.append(eligible_words(context, change.layout, exclude))
     return ActionPreview(
         run_id=run.run_id,
@@ -127,9 +130,10 @@ def resubmit(
     change = changed(context, run, overrides, exclude)
     is_here = context.cluster.profile.scheduler == "local"
     report = change.report
-    if report is not None and not is_here and not unchecked:
+    submits = run.share is None or leaves_allocation(context, run)
+    if report is not None and not is_here and submits and not unchecked:
         report = asked(context, report)
-    if isinstance(change.layout, ScriptJob) and not unchecked:
+    if isinstance(change.layout, ScriptJob) and submits and not unchecked:
         ask_cluster(context, change.layout)
     if change.layout is None or (report is not None and not report.ok):
         assert report is not None
@@ -139,12 +143,14 @@ def resubmit(
     if tell is not None:
         for finding in _bad_nodes(context, run, change):
             tell(finding)
+    share = share_of(context, run.share.job_id, change.layout, run.run_id) if run.share and not submits else None
     if run.is_live:
         if cancel_first:
             note_replacement(context, run, overrides, exclude)
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
-    return structs.replace(submit_next(context, run, change, action="resubmit", by=by), start=change.start)
+    launched = submit_next(context, run, change, action="resubmit", by=by, share=share)
+    return structs.replace(launched, start=change.start)
 
 
 def submit_next(
@@ -155,6 +161,7 @@ def submit_next(
     action: str = "submit",
     after_job: str = "",
     by: str = "resubmit",
+    share: AllocationShare | None = None,
 ) -> Launched:
     """Submit the next attempt of ``run``; see ``submit_attempt``."""
     assert change.layout is not None
@@ -172,7 +179,27 @@ def submit_next(
         after_job=after_job,
         before=attempt_path(run),
         origins=known,
+        share=share,
     )
+
+
+def leaves_allocation(context: Context, run: RunSummary) -> bool:
+    """Whether ``run`` had a share of an allocation that is not there any more, so that it gets a job of its own.
+
+    Raises:
+        ClusterError: Nobody can tell.
+    """
+    return run.share is not None and not is_there(context, run.share.job_id)
+
+
+def place_words(context: Context, run: RunSummary) -> str:
+    """Where the next attempt of a run in an allocation runs; empty of every other run."""
+    if run.share is None:
+        return ""
+    job_id = run.share.job_id
+    if leaves_allocation(context, run):
+        return f"job {job_id}, the allocation that it ran in, has ended: this is submitted as a job of its own"
+    return f"it runs in job {job_id} again, which is still there"
 
 
 def _bad_nodes(context: Context, run: RunSummary, change: Change) -> tuple[Finding, ...]:
@@ -183,8 +210,9 @@ def _bad_nodes(context: Context, run: RunSummary, change: Change) -> tuple[Findi
 
 
 def needs_consent(context: Context, run: RunSummary) -> bool:
-    """Whether somebody must agree first: an attempt that is not over would be ended, or a login node trained on."""
-    return run.is_live or run.state == "unknown" or bool(here_instead_of_slurm(context.cluster.profile))
+    """Whether somebody must agree first: what is not over would be ended, a login node trained on, a job asked for."""
+    risky = run.is_live or run.state == "unknown" or bool(here_instead_of_slurm(context.cluster.profile))
+    return risky or leaves_allocation(context, run)
 
 
 def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> Change:

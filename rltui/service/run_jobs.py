@@ -55,11 +55,15 @@ class JobWords:
         return structs.replace(snapshot, runs=told, scheduler_problem=self._problem(answer))
 
     def _told(self, run: RunSummary, answer: JobsSnapshot, now: float) -> RunSummary:
+        from rltui.watch.jobs import of_share
+
         job, as_of = answer.jobs.get(run.job_id), answer.taken_at if answer.problem else 0.0
         if job is None and answer.problem:
             job, as_of = self._remembered(run)
         if job is not None:
             job = structs.replace(job, run_id=run.run_id)
+            if run.share is not None:
+                job = of_share(job, run.share, run.stage.began("preflight"))
             job = with_failed_nodes(self._cluster.client, self._failed_nodes, run, job, now)
         if as_of and job is not None and _files_know_better(run, job):
             return structs.replace(run, job=job, job_as_of=as_of)

@@ -15,13 +15,13 @@ from rltui.errors import RltuiError, UsageError
 from rltui.importers.shell_children import read_beside
 from rltui.importers.shell_run import read_shell
 from rltui.importers.slurm_lines import read_slurm
-from rltui.runs.directory import ClaimedError, new_run_id
 from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
+from rltui.service.allocations import share_of
 from rltui.service.login_facts import ask_cluster
 from rltui.service.script_asks import asked_by_lines, hardware_of
 from rltui.service.script_changes import changed_section, problems_of
 from rltui.service.script_meaning import import_of, report_of, with_arguments
-from rltui.service.submit import submit_attempt
+from rltui.service.submit import submit_new
 from rltui.service.wishes import read_wishes
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ def launch_script(
     unchecked: bool = False,
     after_job: str = "",
     sweep: str = "",
+    into: str = "",
 ) -> Launched:
     """Make a run of the script and submit its first attempt.
 
@@ -148,6 +149,7 @@ def launch_script(
         unchecked: Do not ask the cluster first whether it could run it.
         after_job: Id of a Slurm job that must have ended, however, before this one starts.
         sweep: What all runs of its sweep have in common.
+        into: Id of a running job of the user's that it is to run in; empty: a job is submitted.
 
     Raises:
         RltuiError: It cannot work as asked, the run directory cannot be written, or the submission failed.
@@ -155,19 +157,10 @@ def launch_script(
     if prepared.problems and not anyway:
         hint = "--nodes and --gpus-per-node say what it gets; --anyway launches it as it is."
         raise RltuiError(f"Not launched: {prepared.problems[0]}", hint)
-    if not unchecked:
+    if not unchecked and not into:
         ask_cluster(context, prepared.job)
-    return _first_attempt(context, prepared, after_job, sweep)
-
-
-def _first_attempt(context: Context, prepared: Prepared, after_job: str, sweep: str, tries: int = 5) -> Launched:
-    run_id = new_run_id(prepared.job.name)
-    try:
-        return submit_attempt(context, run_id, 1, prepared.job, text=prepared.text, after_job=after_job, sweep=sweep)
-    except ClaimedError:  # the id's four digits were drawn before
-        if tries <= 1:
-            raise
-    return _first_attempt(context, prepared, after_job, sweep, tries - 1)
+    share = share_of(context, into, prepared.job) if into else None
+    return submit_new(context, prepared.job, text=prepared.text, after_job=after_job, share=share, sweep=sweep)
 
 
 def launch_words(context: Context, source: str, words: Sequence[str]) -> Launched:

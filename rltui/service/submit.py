@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,25 @@ from rltui.layout.load import dump_layout
 from rltui.onnode import rundir
 from rltui.runs.claims import note_submitted, withdraw
 from rltui.runs.code_snapshot import take_snapshot
-from rltui.runs.directory import job, make_attempt, make_run, plan_attempt, stage_code, write_run
+from rltui.runs.directory import (
+    ClaimedError,
+    job,
+    make_attempt,
+    make_run,
+    new_run_id,
+    plan_attempt,
+    stage_code,
+    write_run,
+)
 from rltui.runs.own_code import MOST_BYTES, own_code
 from rltui.runs.script_job import ScriptJob, script_files, script_job
+from rltui.service.allocations import start_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rltui.cluster.cluster import Cluster
+    from rltui.cluster.jobs import AllocationShare
     from rltui.cluster.relay_client import RelayClient
     from rltui.layout.schema import Layout
     from rltui.runs.directory import Attempt
@@ -47,6 +59,8 @@ class Launched(Struct, frozen=True, kw_only=True):
     """Where an attempt goes on that is not the run's first, in words."""
     partition: str = ""
     """Where it was submitted to; empty where that is left to the scheduler, or there is none."""
+    nodes: tuple[str, ...] = ()
+    """Its nodes in the allocation ``job_id``; empty where the job is its own."""
 
 
 def submit_attempt(
@@ -61,6 +75,7 @@ def submit_attempt(
     before: str = "",
     sweep: str = "",
     origins: Mapping[str, str] | None = None,
+    share: AllocationShare | None = None,
 ) -> Launched:
     """Make attempt ``number`` of ``run_id`` (attempt 1 makes the run) and hand it to the scheduler, once.
 
@@ -75,6 +90,7 @@ def submit_attempt(
         before: Directory of the attempt that it goes on from, whose own code it takes where that is not at hand.
         sweep: What all runs of the run's sweep have in common.
         origins: Where each setting comes from.
+        share: What it gets of an allocation that is there; None: a job is submitted.
 
     Raises:
         ClaimedError: Another rltui made that attempt a moment ago.
@@ -83,7 +99,7 @@ def submit_attempt(
     """
     cluster, root = context.cluster, context.cluster.run_root
     attempt = plan_attempt(root, run_id, number, stage_code(cluster.client, root, take_snapshot()))
-    files = attempt_files(cluster, work, attempt, after_job, text, before) | _origins_file(origins)
+    files = attempt_files(cluster, work, attempt, after_job, text, before, share) | _origins_file(origins)
     about = _about(cluster.name, attempt)
     context.journal.write(action, "intent", **about, sha256=_digest(files))
     try:
@@ -91,7 +107,8 @@ def submit_attempt(
     except RltuiError as error:
         _failed(context, action, attempt, error)
         raise
-    job_id = _handed_over(context, action, attempt, after_job)
+    ask = partial(start_in, context, attempt, share, work) if share else partial(cluster.submit, attempt, after_job)
+    job_id = _handed_over(context, action, attempt, ask)
     recorded = _noted(cluster.client, attempt, job_id)
     context.journal.write(action, "done", **about, job=job_id, recorded=recorded)
     return Launched(
@@ -100,23 +117,43 @@ def submit_attempt(
         job_id=job_id,
         cluster=cluster.name,
         path=f"{root}/{run_id}",
-        partition=work.slurm.partition or cluster.profile.partition,
+        partition="" if share else work.slurm.partition or cluster.profile.partition,
+        nodes=share.nodes if share else (),
     )
 
 
-def _handed_over(context: Context, action: str, attempt: Attempt, after_job: str) -> str:
-    """Hand an attempt to the scheduler, once, and return the job's id; the journal knows of every way that may end."""
-    about = _about(context.cluster.name, attempt)
-    context.journal.write(action, "submitting", **about)
+def _handed_over(context: Context, action: str, attempt: Attempt, ask: Callable[[], str]) -> str:
+    """The scheduler's id of the attempt for which it is asked, once; what becomes of it otherwise is written down."""
+    context.journal.write(action, "submitting", **_about(context.cluster.name, attempt))
     try:
-        return context.cluster.submit(attempt, after_job)
+        return ask()
     except SubmitRefusedError as error:
         _failed(context, action, attempt, error)
         raise
     except BaseException as error:
         with contextlib.suppress(RltuiError):  # without this entry the submission is unknown all the same
+            about = _about(context.cluster.name, attempt)
             context.journal.write(action, "unknown", **about, reason=str(error)[:500])
         raise
+
+
+def submit_new(
+    context: Context,
+    work: Layout | ScriptJob,
+    *,
+    text: bytes = b"",
+    after_job: str = "",
+    share: AllocationShare | None = None,
+    sweep: str = "",
+    origins: Mapping[str, str] | None = None,
+    tries: int = 5,
+) -> Launched:
+    """Make a new run of ``work`` and submit its first attempt; see ``submit_attempt``."""
+    submit = partial(submit_attempt, context, text=text, after_job=after_job, share=share, sweep=sweep, origins=origins)
+    for _ in range(tries - 1):
+        with contextlib.suppress(ClaimedError):  # the id's four digits were drawn before; nothing of it is anywhere
+            return submit(new_run_id(work.name), 1, work)
+    return submit(new_run_id(work.name), 1, work)
 
 
 def attempt_files(
@@ -126,6 +163,7 @@ def attempt_files(
     after_job: str = "",
     text: bytes = b"",
     before: str = "",
+    share: AllocationShare | None = None,
 ) -> dict[str, bytes]:
     """The files that an attempt begins with, by name.
 
@@ -143,13 +181,15 @@ def attempt_files(
             files[rundir.OWN_CODE] = archive
     if after_job and attempt.number > 1:  # a link of a chain, which looks back at the run's attempts first
         told["after_job"] = after_job
+    if share is not None:
+        told["allocation"] = msgspec.to_builtins(share)
     if notify := cluster.profile.notify.for_nodes():
         told["notify"] = notify
     files[rundir.JOB] = msgspec.json.encode(told)
     if is_slurm:
         from rltui.runs.script import render_script
 
-        files[rundir.SCRIPT] = render_script(work, cluster.profile, attempt).encode()
+        files[rundir.SCRIPT] = render_script(work, cluster.profile, attempt, share).encode()
     return files
 
 

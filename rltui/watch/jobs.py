@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rltui.cluster.slurm.reasons import explain_reason
 from rltui.watch.run_facts import fold_state
 from rltui.watch.snapshots import EndSnapshot
 
 if TYPE_CHECKING:
-    from rltui.cluster.jobs import JobSnapshot
+    from rltui.cluster.jobs import AllocationShare, JobSnapshot
     from rltui.cluster.slurm.reasons import ReasonKind
     from rltui.watch.snapshots import RunState, StageSnapshot
 
@@ -41,6 +42,8 @@ class _Ending(Struct, frozen=True):
 
 _RESUME = "Resubmit it: it goes on from the newest complete checkpoint."
 ENDINGS = {
+    "ALLOCATION_ENDED": _Ending("The allocation that it ran in ended.", _RESUME),
+    "ALLOCATION_REQUEUED": _Ending("Slurm queued the allocation that it ran in again, without this run.", _RESUME),
     "BOOT_FAIL": _Ending("A node of the job did not boot.", "Exclude the node and resubmit."),
     "CANCELLED": _Ending("The job was cancelled."),
     "DEADLINE": _Ending("The job did not end before its deadline."),
@@ -92,6 +95,28 @@ def job_facts(
     if job.has_ended or job.state == "unknown":
         return _ended(job, is_adopted=is_adopted)
     return JobFacts(state=_running(stage, job), sentence=_pause(job))
+
+
+def of_share(job: JobSnapshot, share: AllocationShare, began_at: float | None) -> JobSnapshot:
+    """What an allocation's ``job`` means for a run that has a share of it: its nodes, its time, its end.
+
+    Args:
+        job: The allocation.
+        share: What the run has of it.
+        began_at: When the run began, epoch seconds; None where it has not.
+    """
+    later_s = max(0.0, began_at - job.started_at) if began_at and job.started_at else 0.0
+    own = replace(
+        job,
+        nodes=share.nodes,
+        node_count=len(share.nodes),
+        restarts=0,
+        started_at=job.started_at + later_s,
+        time_limit_s=max(0.0, job.time_limit_s - later_s),
+    )
+    if job.restarts > share.restarts or job.state == "pending":
+        return replace(own, state="cancelled", word="ALLOCATION_REQUEUED")
+    return replace(own, state="cancelled", word="ALLOCATION_ENDED") if job.state == "completed" else own
 
 
 def fold_job_state(

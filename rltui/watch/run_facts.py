@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.cluster.jobs import AllocationShare  # noqa: TC001 (msgspec reads it)
 from rltui.onnode import rundir
 from rltui.watch.endpoint import Endpoint
 from rltui.watch.lines import decode
@@ -94,6 +95,8 @@ class JobFile(Struct, frozen=True):
     resources: Resources = Resources()
     requeue_of: int | None = None
     argv: tuple[str, ...] = ()
+    allocation: AllocationShare | None = None
+    """Of a run in somebody's allocation."""
 
 
 class HandsOffNote(Struct, frozen=True):
@@ -146,6 +149,8 @@ class AttemptFacts(Struct, frozen=True, kw_only=True):
     """Its nodes by name, as far as its files say."""
     gpus_per_node: int = 0
     """0 on CPUs."""
+    share: AllocationShare | None = None
+    """What it has of an allocation that it did not ask for itself."""
     is_script: bool = False
     """Whether a script of another system runs in it, whose steps are only known as far as it prints them."""
 
@@ -226,6 +231,7 @@ def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
         hosts=_hosts(files, supervisor),
         gpus_per_node=job.resources.gpus,
         is_script=SCRIPT_MODULE in job.argv,
+        share=job.allocation,
     )
 
 
@@ -316,6 +322,7 @@ def summarise(facts: RunFacts, path: str, supervisor_alive: bool | None) -> RunS
         job_id=newest.job_id,
         job_restart=newest.restart,
         is_adopted=newest.is_adopted,
+        share=newest.share,
         hands_off=hands_off_word(facts.hands_off),
         failure=newest.failure or "",
         failure_known=newest.failure is not None,

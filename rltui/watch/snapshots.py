@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from rltui.cluster.jobs import JobSnapshot  # noqa: TC001 (rows are read back from the disk by their types)
+from rltui.cluster.jobs import AllocationShare, JobSnapshot  # noqa: TC001 (rows are read back from the disk by their types)
 from rltui.watch.owners import patterns_of
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """Why the job waits or how it ended, in a sentence; empty where there is nothing to say."""
     is_adopted: bool = False
     """Whether it is a job that rltui did not start: nothing of rltui runs in it, so it leaves no word of its end."""
+    share: AllocationShare | None = None
+    """What it has of an allocation that it did not ask for itself; None: its job is its own."""
     hands_off: str = ""
     """``on`` where the run goes on by itself, ``off: why`` where that has ended; empty: it never did."""
     last_attempt: int = 0

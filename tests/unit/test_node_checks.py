@@ -193,6 +193,10 @@ def test_only_live_nodes_of_ray_count() -> None:
         ("slurmstepd: error: *** JOB 7 ON nid1 CANCELLED AT 2026-11-20T10:00:00 DUE TO PREEMPTION ***", "PREEMPTION"),
         ("slurmstepd: error: *** JOB 7 ON nid1 CANCELLED AT 2026-11-20T10:00:00 DUE TO JOB REQUEUE ***", "JOB REQUEUE"),
         ("slurmstepd: error: *** JOB 7 ON nid1 CANCELLED AT 2026-11-20T10:00:00 ***", ""),
+        (
+            "slurmstepd: error: *** STEP 7.3 ON nid1 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***",
+            "TIME LIMIT",
+        ),
         ("slurmstepd: error: *** JOB 77 ON nid1 CANCELLED AT 2026-11-20T10:00:00 ***", None),
         ("", None),
     ],

@@ -29,6 +29,7 @@ from rltui.cluster.slurm.queries import (
 from rltui.cluster.slurm.records import new_mark
 from rltui.cluster.slurm.replies import is_format_refused
 from rltui.cluster.slurm.runner import CHANGE_TIMEOUT_S, SlurmRunner
+from rltui.cluster.slurm.steps import Allocation, read_allocations, read_steps, steps_argv
 from rltui.cluster.slurm.submitting import TestVerdict, read_answer, read_test, submit_argv, variables_against
 from rltui.errors import ClusterError
 
@@ -136,6 +137,17 @@ class SlurmClient:
             SlurmUnansweredError: It did not answer.
         """
         return self._told_of(["scontrol", "--oneliner", "show", "job", checked(job_id)], read_jobs, ())
+
+    def allocations(self, job_id: str) -> tuple[Allocation, ...]:
+        """A job as a place to run in, whoever owns it: several where the id is an array's; none of an unknown."""
+        argv = ["scontrol", "--details", "--oneliner", "show", "job", checked(job_id)]
+        return self._told_of(argv, read_allocations, ())
+
+    def step_of(self, uuid: str) -> str | None:
+        """The id of the step with an attempt's mark in its name; None where it has ended, or never was."""
+        mark = new_mark()
+        steps = read_steps(self.runner.ask(steps_argv(mark)), mark)
+        return next((step for step, name in steps.items() if name.endswith(f"-{uuid[:8]}")), None)
 
     def batch_script(self, job_id: str) -> str:
         """The text that a job was submitted with; empty where it has none, or the controller gives none away."""

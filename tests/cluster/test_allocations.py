@@ -1,0 +1,279 @@
+"""Runs in somebody's salloc on a real Slurm: side by side, one after the other, and never more than their steps."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, small_layout
+from test_script_runs import PROFILE as OVER_SSH
+from test_script_runs import TALKERS, User, eventually
+from test_submit_faults import Measured, look_again
+
+from rltui.errors import ClusterError
+from rltui.runs.submission import LOOK_UP_FOR_S
+from rltui.service.allocations import share_of
+from rltui.service.submit import submit_new
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lab import Lab
+
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+PROFILE = f"""
+lab: {{scheduler: slurm, partition: gpu, gres: gpu:h100, gpus_per_node: 4, run_root: ~/runs, python: {sys.executable}}}
+"""
+SCRIPT = f"""#!/bin/bash
+env | grep ^SLURM_ > $PWD/seen-$1
+shift
+PYTHONPATH={TALKERS} {sys.executable} -m verl.trainer.main_ppo trainer.default_local_dir=$PWD/checkpoints \\
+    trainer.n_gpus_per_node=2 trainer.resume_mode=disable trainer.total_training_steps=100000 "$@"
+"""
+ROOM = ["--nodes=2", "--cpus-per-task=8", "--gpus-per-node=h100:2", "--time=20"]
+
+
+class Alice:
+    """A user at the login node."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.home = Path(lab.folder, "home", "alice")
+        lab.exec("login", ["mkdir", "-p", ".config/rltui"])
+        lab.exec("login", ["tee", ".config/rltui/clusters.yaml"], input=PROFILE)
+        lab.exec("login", ["tee", "run.sh"], input=SCRIPT)
+        self.shells: list[subprocess.Popen[bytes]] = []
+
+    def rltui(self, *words: str, expect: int = 0) -> str:
+        done = self.lab.exec("login", self.argv(*words), timeout=180, check=False)
+        assert done.returncode == expect, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout if "--json" in words else done.stdout + done.stderr
+
+    def argv(self, *words: str) -> list[str]:
+        return ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "rltui", *words]
+
+    def salloc(self, *words: str) -> str:
+        """The id of an allocation whose shell runs ``words`` and stays."""
+        command = " ".join([*words, ">launched 2>&1;" if words else "", "sleep 600"])
+        argv = self.lab.command("login", ["salloc", *ROOM, "bash", "-c", command])
+        self.shells.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE))
+        return str(eventually(lambda: self.squeue("-h", "-o", "%A"), "the allocation")).split()[-1]
+
+    def squeue(self, *words: str) -> str:
+        return self.lab.exec("login", ["squeue", "--me", *words]).stdout.strip()
+
+    def runs(self) -> dict[str, dict[str, Any]]:
+        return {run["name"]: run for run in json.loads(self.rltui("ps", "--cluster", "lab", "--json"))["runs"]}
+
+    def at_step(self, name: str, step: int = 1) -> dict[str, Any]:
+        def seen() -> dict[str, Any] | None:
+            run = self.runs().get(name)
+            assert run is None or run["end"] is None, run
+            return run if run is not None and (run["stage"]["step"] or 0) >= step else None
+
+        return dict(eventually(seen, f"step {step} of {name}"))
+
+    def ended(self, name: str) -> dict[str, Any]:
+        return dict(eventually(lambda: (run := self.runs()[name])["end"] and run, f"the end of {name}"))
+
+
+@pytest.fixture
+def alice(slurm_cluster: Lab) -> Iterator[Alice]:
+    made = Alice(slurm_cluster)
+    yield made
+    for shell in made.shells:
+        shell.kill()
+        shell.wait()
+
+
+def launch(alice: Alice, name: str, job: str, *words: str, expect: int = 0) -> str:
+    gpus = ["--gpus-per-node", "2"] * ("--gpus-per-node" not in words)
+    arguments = ["--", name] * ("--" not in words)
+    return alice.rltui("launch", "run.sh", "--jobid", job, "--name", name, *gpus, *words, *arguments, expect=expect)
+
+
+def test_runs_share_an_allocation_that_stays_when_they_end(alice: Alice) -> None:
+    own = alice.argv("launch", "run.sh", "--here", "--name", "first", "--gpus-per-node", "2", "--", "first")
+    job = alice.salloc(*own)
+    first = alice.at_step("first")
+    assert f"in job {job} on node1" in (alice.home / "launched").read_text()
+    assert (first["job_id"], first["job"]["nodes"], first["state"]) == (job, ["node1"], "running")
+    told = dict(line.split("=", 1) for line in (alice.home / "seen-first").read_text().splitlines())
+    assert (told["SLURM_JOB_NODELIST"], told["SLURM_NNODES"], told["SLURM_JOB_ID"]) == ("node1", "1", job)
+
+    said = launch(alice, "large", job, "--nodes", "3", expect=1)
+    assert f"3 nodes are asked for; job {job} has 2" in said
+    assert "has 2" in launch(alice, "wide", job, "--gpus-per-node", "4", expect=1)
+    assert f"1 are free: node1 is {first['run_id']}'s" in launch(alice, "both", job, "--nodes", "2", expect=1)
+    assert alice.runs().keys() == {"first"}
+
+    launch(alice, "second", job)
+    second = alice.at_step("second")
+    assert second["job"]["nodes"] == ["node2"]
+    shown = alice.rltui("show", second["run_id"])
+    assert f"job {job}  RUNNING on node2" in shown
+    assert "stays when the run ends" in shown
+    for verb in ("hold", "requeue", "update"):
+        words = ["--time", "00:10:00"] if verb == "update" else ["--yes"] if verb == "requeue" else []
+        assert "left as it is" in alice.rltui(verb, second["run_id"], *words, expect=1)
+    assert "cannot go on by itself" in alice.rltui("auto", second["run_id"], expect=1)
+
+    assert "which stays" in alice.rltui("cancel", first["run_id"], expect=2)
+    alice.rltui("cancel", first["run_id"], "--yes")
+    assert alice.ended("first")["end"]["reason"].startswith("cancelled by the user")
+    assert alice.squeue("-h", "-o", "%A %T") == f"{job} RUNNING"
+    step = alice.runs()["second"]["stage"]["step"]
+    alice.at_step("second", step + 3)
+    assert alice.lab.exec("node1", ["pgrep", "-u", "alice", "-f", "rltui|main_ppo"], check=False).stdout == ""
+
+    # nothing of the run hangs on srun, which a login node may end with its user's session
+    alice.lab.exec("login", ["pkill", "-9", "srun"])
+    alice.at_step("second", alice.runs()["second"]["stage"]["step"] + 3)
+
+    alice.rltui("resubmit", first["run_id"])
+    again = alice.at_step("first")
+    assert (again["attempt"], again["job_id"], again["job"]["nodes"]) == (2, job, ["node1"])
+    for run in (first, second):
+        alice.rltui("cancel", run["run_id"], "--yes")
+    alice.ended("first"), alice.ended("second")
+
+    launch(alice, "both", job, "--nodes", "2", "--", "both", "trainer.nnodes=2")
+    both = alice.at_step("both")
+    assert both["job"]["nodes"] == ["node1", "node2"]
+    alice.lab.exec("login", ["scancel", job])
+    end = alice.ended("both")["end"]
+    assert (end["outcome"], "its allocation" in end["reason"]) == ("cancelled", True), end
+    eventually(lambda: not alice.squeue("-h"), "the end of the allocation")
+    said = alice.rltui("resubmit", first["run_id"], expect=2)
+    assert f"job {job}, the allocation that it ran in, has ended: this is submitted as a job of its own" in said
+    assert "has ended (CANCELLED)" in launch(alice, "late", job, expect=1)
+    alice.rltui("resubmit", first["run_id"], "--yes")
+    assert alice.at_step("first")["job_id"] != job
+    alice.rltui("cancel", first["run_id"], "--yes")
+    attempts = json.loads(alice.rltui("history", first["run_id"], "--json"))["history"]["attempts"]
+    assert [one["outcome"] for one in attempts[:2]] == ["cancelled", "cancelled"]
+
+
+def test_of_two_launches_at_once_none_takes_the_others_nodes(alice: Alice) -> None:
+    job = alice.salloc()
+    words = ["launch", "run.sh", "--jobid", job, "--gpus-per-node", "2", "--nodes", "2", "--name"]
+    argvs = [alice.argv(*words, name, "--", name, "trainer.nnodes=2") for name in ("one", "two")]
+    started = [
+        subprocess.Popen(alice.lab.command("login", argv), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for argv in argvs
+    ]
+    said = [process.communicate(timeout=120)[1] for process in started]
+    refused = [words for words, process in zip(said, started, strict=True) if process.returncode]
+    assert refused
+    assert all("Another launch was faster" in words or "are free" in words for words in refused), said
+    assert len(alice.runs()) + len(refused) == 2
+    assert all(run["end"] is None for run in alice.runs().values())
+
+
+def test_a_step_that_was_killed_is_said_to_be_lost_and_leaves_its_nodes(alice: Alice) -> None:
+    job = alice.salloc()
+    launch(alice, "killed", job)
+    alice.at_step("killed")
+    alice.lab.exec("login", ["scancel", f"{job}.0"])
+    end = alice.ended("killed")["end"]
+    assert (end["outcome"], end["reason"]) == ("lost", f"its step in job {job} ended without a word")
+    launch(alice, "next", job)
+    assert alice.at_step("next")["job"]["nodes"] == ["node1"]
+
+
+def test_a_link_that_breaks_leaves_one_step_or_none(alice: Alice, slurm_cluster: Lab, tmp_path: Path) -> None:
+    job, link, layout = alice.salloc(), Link(), small_layout()
+    raised, found = [], []
+
+    def tried(name: str) -> Measured:
+        with contextlib.closing(context_on(CutTransport(LabTransport(slurm_cluster), link), tmp_path, SLEEPS)) as ours:
+            ours.journal = journal = Measured(tmp_path, link)
+            before = link.passed["from"]
+            try:
+                submit_new(ours, structs.replace(layout, name=name), share=share_of(ours, job, layout))
+            except ClusterError:
+                raised.append(name)
+            journal.passed = {phase: {"from": passed["from"] - before} for phase, passed in journal.passed.items()}
+        return journal
+
+    def steps() -> list[str]:
+        return alice.squeue("--steps", "-h", "-o", "%i %j").splitlines()
+
+    def made_as_new() -> None:
+        for step in steps():
+            slurm_cluster.exec("login", ["scancel", step.split()[0]], check=False)
+        eventually(lambda: not any("-" in step for step in steps()), "free nodes")
+        slurm_cluster.exec("login", ["sh", "-c", "rm -rf runs/[a-z]*"])
+
+    for _ in range(2):  # the first one also uploads the code
+        passed = tried("measured").passed
+        made_as_new()
+    first, last = passed["submitting"]["from"], passed["done"]["from"]
+    for part in (0.02, 0.3, 0.6, 0.9):
+        link.cut_after(int(first + part * (last - first)), "from", mends_itself=False)
+        tried("cut")
+        link.mend()
+        with contextlib.closing(context_on(LabTransport(slurm_cluster), tmp_path, SLEEPS)) as context:
+            look_again(context, LOOK_UP_FOR_S + 1)
+            runs = [run for run in context.runs().runs if run.end is None and run.job_id == job]
+        assert len(runs) == len([step for step in steps() if " cut-" in step]) <= 1
+        found += runs
+        made_as_new()
+    print(f"{link.cuts} cuts, {len(raised)} errors, {len(found)} runs")
+    assert link.cuts == 4
+    assert len(raised) == 4
+    assert found
+
+
+def test_what_cannot_be_run_in_is_refused_before_anything_is_there(alice: Alice) -> None:
+    bobs = alice.lab.exec("login", ["sbatch", "--parsable", "--wrap=sleep 600"], user="bob").stdout.strip()
+    pending = alice.lab.exec("login", ["sbatch", "--parsable", "--hold", "--wrap=sleep 600"]).stdout.strip()
+    try:
+        assert "belongs to bob" in launch(alice, "x", bobs, expect=1)
+        assert "does not run yet" in launch(alice, "x", pending, expect=1)
+        assert "knows no job" in launch(alice, "x", "99999", expect=2)
+        assert "SLURM_JOB_ID is not set" in alice.rltui("launch", "run.sh", "--here", "--gpus-per-node", "1", expect=2)
+        assert "without --sweep" in launch(alice, "x", pending, "--auto", expect=2)
+        assert alice.runs() == {}
+    finally:
+        alice.lab.exec("login", ["scancel", bobs], user="bob")
+
+
+def test_an_allocation_is_a_place_over_ssh_too(alice: Alice, slurm_cluster: Lab, tmp_path: Path) -> None:
+    user = User(tmp_path, RLTUI_SSH_CONFIG=str(slurm_cluster.ssh_settings().config))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/clusters.yaml").write_text(OVER_SSH)
+    (tmp_path / "run.sh").write_text(SCRIPT)
+    job = alice.salloc()
+    words = ("launch", "run.sh", "--cluster", "lab", "--jobid", job, "--gpus-per-node", "2", "--", "seen")
+    assert "1 node with 2 GPUs each" in user.rltui(*words[:-2], "--dry-run", *words[-2:])
+    user.rltui(*words)
+    run = eventually(lambda: (found := user.only_run("--cluster", "lab"))["stage"]["step"] and found, "a step")
+    assert (run["job_id"], run["job"]["nodes"]) == (job, ["node1"])
+    user.rltui("cancel", run["run_id"], "--yes")
+    eventually(lambda: user.only_run("--cluster", "lab")["end"], "the end")
+    assert alice.squeue("-h", "-o", "%A %T") == f"{job} RUNNING"
+
+
+@pytest.mark.slow
+def test_a_layout_trains_in_an_allocation_and_saves_at_its_time_limit(alice: Alice) -> None:
+    job = alice.salloc()
+    alice.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=3"])
+    settings = ["train.steps=100000", "checkpoint.every=10", "hardware.cpus_per_node=4", "slurm.signal_lead_s=120"]
+    began = time.monotonic()
+    alice.rltui("launch", "local/grpo-tiny", *settings, "--jobid", job)
+    alice.at_step("grpo-tiny", 11)
+    run = alice.ended("grpo-tiny")
+    assert run["end"]["outcome"] == "time-limit", run["end"]
+    assert "saved at step" in run["end"]["reason"]
+    assert time.monotonic() - began < 170
+    assert alice.squeue("-h", "-o", "%A %T") == f"{job} RUNNING"
