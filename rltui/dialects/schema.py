@@ -111,6 +111,13 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     details: Annotated[tuple[Line, ...], Meta(description="Lines with further numbers of the step at hand.")] = ()
     stages: tuple[StageLine, ...] = ()
     metrics: MetricsFile = field(default_factory=MetricsFile)
+    status: Annotated[
+        str,
+        Meta(
+            description="How it says where it answers /api/status as open-instruct does: a regular expression with the "
+            "groups host and port."
+        ),
+    ] = ""
     aliases: Annotated[
         dict[str, str], Meta(description="Names of metrics that rltui does not know yet, and what it calls them.")
     ] = field(default_factory=dict)
@@ -144,8 +151,10 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         lines = [line.pattern for line in (*self.progress, *self.details)]
         lines += [line.pattern for line in self.stages]
         roles = [pattern for patterns in self.roles.values() for pattern in patterns]
-        for pattern in (*self.recognise, *lines, *roles, self.metrics.said, self.checkpoints.folder):
+        for pattern in (*self.recognise, *lines, *roles, self.metrics.said, self.status, self.checkpoints.folder):
             _require_expression(self.name, pattern)
+        if self.status and {"host", "port"} - set(re.compile(self.status).groupindex):
+            raise RltuiError(f"Dialect {self.name}: status needs the groups host and port.")
         if self.metrics.said and "file" not in re.compile(self.metrics.said).groupindex:
             raise RltuiError(f"Dialect {self.name}: metrics.said needs the group file: (?P<file>…).")
 

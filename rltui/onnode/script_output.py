@@ -67,6 +67,7 @@ class Follower:
         self._stages = [(re.compile(one["pattern"]), one["stage"]) for one in dialect["stages"]]
         self._aliases: Dict[str, str] = dialect["aliases"]
         self._quotients: Dict[str, List[str]] = dialect.get("quotients", {})  # attempts of before have none
+        self._status = re.compile(dialect["status"]) if dialect.get("status") else None
         self._stage = stage
         self._block: Optional[List[str]] = None
         self.step: Optional[int] = None
@@ -107,6 +108,8 @@ class Follower:
         """Take one line of the script's output."""
         text = _RAY_PREFIX.sub("", _ESCAPE.sub("", line)).rstrip()
         self._sources.heard(text)
+        if self._status is not None and (match := self._status.search(text)):
+            self._note_status(match.group("host"), match.group("port"))
         if self._block is not None:
             self._take_block(text)
             return
@@ -122,6 +125,11 @@ class Follower:
         for pattern, stage in self._stages:
             if pattern.search(text) and (self.step is None or stage in ("training", "saving")):
                 self._stage = stage
+
+    def _note_status(self, host: str, port: str) -> None:
+        """Write down where the system tells of its queues; it is asked on its own node only, over the loopback."""
+        endpoint = {"schema": rundir.SCHEMA, "url": "http://127.0.0.1:%s" % port, "token": "", "pid": 0}
+        rundir.write_json(os.path.join(self.attempt, rundir.STATUS_ENDPOINT), {**endpoint, "host": host.split(".")[0]})
 
     def _take_progress(self, match: "re.Match[str]", kind: str) -> None:
         named = match.groupdict()

@@ -11,6 +11,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from typing import Any, Dict, FrozenSet, List, Optional
@@ -88,6 +89,7 @@ class ServerNotes:
 
     def __init__(self, attempt: str) -> None:
         self._attempt = attempt
+        self._host = (os.environ.get("SLURMD_NODENAME") or socket.gethostname()).split(".")[0]
         self._actors = Note(os.path.join(attempt, rundir.ACTORS))
         self._status = Note(os.path.join(attempt, rundir.STATUS_NOW))
         self._rows: Dict[str, Dict[str, Any]] = {}
@@ -100,7 +102,7 @@ class ServerNotes:
         if ray.get("host") and ray.get("dashboard"):  # without a host it is a standing Ray, beside rltui's relay
             self._look_at_actors(str(ray["dashboard"]), str(ray.get("token", "")), last)
         status = rundir.read_json(os.path.join(self._attempt, rundir.STATUS_ENDPOINT)) or {}
-        if status.get("url"):
+        if status.get("url") and str(status.get("host") or self._host).split(".")[0] == self._host:
             self._look_at_status(str(status["url"]), str(status.get("token", "")))
 
     def _look_at_actors(self, dashboard: str, token: str, last: bool) -> None:

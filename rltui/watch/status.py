@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,7 +36,8 @@ class _Phase(Struct, frozen=True):
 
 
 class _Status(Struct, frozen=True):
-    last_updated: float = 0.0
+    last_updated: float | str = 0.0
+    """Epoch seconds, or open-instruct's local time in ISO's form."""
     queues: dict[str, _Queue] = {}
     token_stats: _Tokens = _Tokens()
     phase: _Phase = _Phase()
@@ -49,7 +51,7 @@ def parse_status(body: bytes) -> StatusSnapshot:
     if status is None:
         return StatusSnapshot(problem="The status endpoint's answer cannot be understood.")
     return StatusSnapshot(
-        taken_at=status.last_updated,
+        taken_at=_seconds(status.last_updated),
         queues=tuple(
             QueueSnapshot(name=name, current=queue.current, maxsize=queue.maxsize)
             for name, queue in status.queues.items()
@@ -61,6 +63,15 @@ def parse_status(body: bytes) -> StatusSnapshot:
         decode_tokens_per_second=status.token_stats.decode_tokens_per_sec,
         prefill_tokens_per_second=status.token_stats.prefill_tokens_per_sec,
     )
+
+
+def _seconds(at: float | str) -> float:
+    if not isinstance(at, str):
+        return at
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def read_status(client: RelayClient, endpoint: Endpoint, before: StatusSnapshot) -> StatusSnapshot:

@@ -116,6 +116,8 @@ def test_runs_of_all_systems_are_watched_fixed_explained_and_gone_on_with_in_the
     for run in user.runs():
         assert (run["algorithm"], run["state"], run["stage"]["stage"]) == (run["name"], "running", "training")
         user.see_metrics(run, SPOKEN[run["name"]])
+    told = json.loads(user.rltui("queues", user.ids["open-instruct"], *WHERE, "--json"))
+    assert {"name": "Prompt Queue", "current": 3, "maxsize": 32} in told["queues"]
 
     user.plant("standstill", "")
     for name, spoken in SPOKEN.items():

@@ -166,6 +166,13 @@ def test_a_file_of_metrics_goes_before_the_console(tmp_path: Path) -> None:
     assert metrics(tmp_path)[2]["reward"] == 0.5
 
 
+def test_where_a_system_tells_of_its_queues_is_noted_for_its_own_node(tmp_path: Path) -> None:
+    line = "(ActorManager pid=7, ip=10.0.0.2) INFO - Dashboard server started at http://node7.example.org:41234"
+    follow(tmp_path, "open-instruct", [line])
+    told = json.loads((tmp_path / rundir.STATUS_ENDPOINT).read_text())
+    assert (told["url"], told["host"], told["token"]) == ("http://127.0.0.1:41234", "node7", "")
+
+
 def test_a_file_that_starts_anew_is_read_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     reader = LineReader(str(path))

@@ -56,8 +56,9 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, server: Server) -> Path:
+def run(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run in training whose servers are on another node than the relay."""
+    monkeypatch.setenv("SLURMD_NODENAME", "head-of-the-job")  # what the notes' own process is told there
     path = make_run(tmp_path, stage={"stage": "training"}, supervisor=supervisor())
     place = {"schema": 1, "token": TOKEN, "pid": 1, "host": "head-of-the-job"}
     write_json(path / "attempts/01/ray.json", {**place, "address": "x", "dashboard": server.url})
@@ -84,6 +85,13 @@ def test_servers_elsewhere_are_seen_through_the_notes_and_never_asked(
     assert 0 <= seen.taken_at - seen.actors_noted_at < 60
     assert seen.status.noted_at >= seen.actors_noted_at > 0
     assert (seen.actors_problem, seen.status.problem, len(server.asked)) == ("", "", asked)
+
+
+def test_a_server_of_another_node_is_not_looked_for_on_this_one(server: Server, run: Path) -> None:
+    write_json(run / "attempts/01/status.json", {"schema": 1, "url": server.url, "host": "another"})
+    ServerNotes(str(run / "attempts/01")).look()
+    assert not (run / "attempts/01/status-now.json").exists()
+    assert not [path for path in server.asked if server_notes.STATUS in str(path)]
 
 
 def test_why_actors_died_is_read_after_the_end(client: RelayClient, server: Server, run: Path) -> None:

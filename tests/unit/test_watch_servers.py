@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -165,6 +166,15 @@ def test_open_instruct_s_smaller_status_is_understood() -> None:
     known = ("should_stop", "last_updated", "queues", "token_stats")
     status = parse_status(json.dumps({name: STATUS[name] for name in known}).encode())
     assert (status.problem, len(status.queues), status.phase, status.learner_weight_version) == ("", 2, "", None)
+
+
+def test_a_time_in_words_is_a_time_and_one_that_is_none_is_not() -> None:
+    told = parse_status(
+        b'{"last_updated": "2026-01-02T03:04:05.5", "queues": {"Prompt Queue": {"current": 3, "maxsize": 8}}}'
+    )
+    assert told.taken_at == datetime(2026, 1, 2, 3, 4, 5, 500_000).timestamp()
+    assert [queue.current for queue in told.queues] == [3]
+    assert parse_status(b'{"last_updated": "yesterday"}').taken_at == 0.0
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"queues": 3}', b'{"queues": {"a": {"current": "x"}}}', b"\xff\0"])
