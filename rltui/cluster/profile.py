@@ -89,7 +89,10 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # what runs jobs there
     scheduler: SchedulerName = "slurm"
-    ray_address: Annotated[str, Meta(description="Dashboard of a standing Ray cluster, as its own host sees it.")] = ""
+    ray_address: Annotated[str, Meta(description="Dashboard of a standing Ray cluster as its host sees it.")] = ""
+    ray_headers_file: Annotated[
+        str, Meta(description="File of Name: value lines there (mode 0600): headers that the dashboard wants to see.")
+    ] = ""
     partition: str = ""
     account: str = ""
     qos: str = ""

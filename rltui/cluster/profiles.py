@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -229,6 +230,9 @@ def _strange(profile: Profile, document: Document) -> Iterator[Problem]:
     if profile.scheduler == "ray" and not profile.ray_address:
         hint = "add ray_address:, such as http://127.0.0.1:8265"
         yield Problem("ray needs the address of the cluster's dashboard", *_at(document, profile, "scheduler"), hint)
+    if profile.ray_address and not re.match(r"https?://[^/\s]+/?\Z", profile.ray_address):
+        hint = "such as http://127.0.0.1:8265 or https://ray.example.org"
+        yield Problem("is no address of a dashboard", *_at(document, profile, "ray_address"), hint)
 
 
 def _at(document: Document, profile: Profile, key: str) -> tuple[str, int, str]:

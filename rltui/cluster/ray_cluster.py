@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rltui.cluster.jobs import JobsSnapshot
 from rltui.cluster.ray_jobs import RayJobs
 from rltui.cluster.relay_client import RelayClient
-from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
 from rltui.cluster.remote_paths import RemoteRoot
+from rltui.cluster.trusted_server import trust_ray
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.onnode.standing_job import DASHBOARD_VARIABLE
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from rltui.cluster.transport import Transport
 
 LOOK_EVERY_S = 5.0
-
-TOKEN_FILE = ".ray/auth_token"
-"""Where Ray keeps the token of the clusters that a user talks to; it is read there and never stored here."""
 
 
 class RayCluster:
@@ -50,6 +47,7 @@ class RayCluster:
         self.name = profile.name
         self.python = profile.python
         self.client = RelayClient(transport)
+        trust_ray(self.client, profile)
         self._jobs: RayJobs | None = None
         self._root = RemoteRoot(self.client, profile)
         self._lock = threading.Lock()
@@ -58,13 +56,9 @@ class RayCluster:
 
     @property
     def ray(self) -> RayJobs:
-        """The client of its Jobs API, with the token that Ray itself would use over there.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """The client of its Jobs API."""
         if self._jobs is None:
-            self._jobs = RayJobs(self.client, self.profile.ray_address, self._token())
+            self._jobs = RayJobs(self.client, self.profile.ray_address)
         return self._jobs
 
     @property
@@ -105,15 +99,6 @@ class RayCluster:
     def close(self) -> None:
         """End the relay."""
         self.client.close()
-
-    def _token(self) -> str:
-        try:
-            data = self.client.read(f"{self.client.hello().home}/{TOKEN_FILE}", 0, 4096).data
-        except RelayError as error:
-            if error.kind in OUTCOME_UNKNOWN:
-                raise
-            return ""  # a cluster without tokens
-        return data.decode("utf-8", "replace").strip()
 
     def _asked(self) -> JobsSnapshot:
         try:

@@ -1,4 +1,4 @@
-"""Jobs of a standing Ray cluster, over its Jobs HTTP API on the loopback of the relay's host; Ray is not imported.
+"""Jobs of a standing Ray cluster, over its Jobs HTTP API, asked from the relay's host; Ray is not imported.
 
 A submission carries our uuid as its id, and Ray refuses an id that it has already: sent twice, it still is one job.
 """
@@ -62,9 +62,9 @@ class RayJobs:
     """Submits jobs to one Ray cluster, asks for them and stops them.
 
     Args:
-        relay: The relay, on the host of Ray's dashboard.
-        address: The dashboard as that host sees it, ``http://127.0.0.1:8265``; loopback only.
-        token: The cluster's token where it wants one.
+        relay: The relay, on a host that reaches Ray's dashboard.
+        address: The dashboard as that host sees it, ``http://127.0.0.1:8265``; beyond loopback only what it trusts.
+        token: The cluster's token where it wants one that the relay does not know.
     """
 
     def __init__(self, relay: RelayClient, address: str, token: str = "") -> None:

@@ -13,6 +13,7 @@ from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import container_of
 from rltui.cluster.slurm.client import SlurmClient
+from rltui.cluster.trusted_server import TOKEN_FILE, is_in_the_clear, trust_ray
 from rltui.layout.settings import Slurm
 from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
 from rltui.service.login_facts import container_problems
@@ -143,14 +144,21 @@ def job_options(patient: Patient) -> list[str]:
 
 def _ray(patient: Patient) -> Check:
     address = patient.profile.ray_address.rstrip("/")
+    trust_ray(patient.relay, patient.profile)
     answer = patient.relay.http(f"{address}/api/version")
     if answer.status in (401, 403):
-        return broken("ray", f"{address} wants a token", "Name the file of it in env: RAY_AUTH_TOKEN_PATH.")
+        hint = f"It belongs into ~/{TOKEN_FILE} there; other headers into the file that ray_headers_file: names."
+        return broken("ray", f"{address} wants a token, or another one", hint)
     try:
         version = msgspec.json.decode(answer.body)["ray_version"]
     except (msgspec.DecodeError, KeyError, TypeError):
         return broken(
             "ray", f"{address} answers with HTTP {answer.status}, not as Ray's dashboard", "Check ray_address:."
+        )
+    if is_in_the_clear(address):
+        cause = "no https: the token and every job can be read on the way"
+        return warning(
+            "ray", f"Ray {version} at {address}", cause, "Ask its administrators for an address with https://."
         )
     return ok("ray", f"Ray {version} at {address}")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from tls_front import HOST, front
 
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.local_transport import LocalTransport
@@ -162,3 +163,42 @@ def test_no_strange_id_becomes_part_of_an_address(jobs: RayJobs, submission_id: 
         jobs.submit(submission_id, ["true"])
     with pytest.raises(UsageError):
         jobs.status(submission_id)
+
+
+def test_a_ray_behind_https_is_asked_with_its_token_and_headers_and_nobody_else_is(
+    head: ray_head.RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ray").mkdir(mode=0o700)
+    (tmp_path / ".ray/auth_token").write_text(head.token)
+    headers = tmp_path / "headers"
+    headers.write_text("# of our gateway\nX-Team: rl\n")
+    port = int(head.dashboard.rpartition(":")[2])
+    with front(tmp_path, port, "x-team: rl") as (address, certificate):
+        keys = {"name": "far", "scheduler": "ray", "ray_address": address}
+        profile = Profile(**keys, ray_headers_file="~/headers", python=sys.executable)
+        unverified = RayCluster(profile, LocalTransport())
+        headers.chmod(0o644)
+        with pytest.raises(ClusterError, match="can be read by others"):
+            unverified.ray.version()
+        headers.chmod(0o600)
+        with pytest.raises(ClusterError, match="(?i)certificate verify failed"):
+            unverified.ray.version()
+        unverified.close()
+
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        cluster = RayCluster(profile, LocalTransport())
+        assert cluster.ray.version()
+        uuid = uuid4().hex
+        cluster.ray.submit(uuid, [sys.executable, "-c", ENDS, str(tmp_path / "said"), "0"], env={"WORD": "far"})
+        assert ended(cluster.ray, uuid).state == "completed"
+        actors = cluster.client.http(f"{address}/api/v0/actors?limit=1")
+        assert actors.status == 200, "what is read off a run's files is answered there too"
+        with pytest.raises(ClusterError, match="only http:// on loopback"):
+            cluster.client.http(address.replace(HOST, "127.0.0.6"))
+        cluster.close()
+
+        stranger = RayCluster(Profile(**keys), LocalTransport())
+        with pytest.raises(ClusterError, match="403"):
+            stranger.ray.version()
+        stranger.close()

@@ -12,7 +12,8 @@ from slurm_support import eventually
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import Profile
-from rltui.cluster.ray_cluster import TOKEN_FILE, RayCluster
+from rltui.cluster.ray_cluster import RayCluster
+from rltui.cluster.trusted_server import TOKEN_FILE
 from rltui.errors import ClusterError
 from rltui.onnode import ray_head, ray_process, rundir
 from rltui.runs.journal import Journal

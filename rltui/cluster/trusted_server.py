@@ -1,0 +1,102 @@
+"""The dashboard of a standing Ray that the user's profile names: asked wherever it is, with what it wants to see."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
+from rltui.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rltui.cluster.profile import Profile
+    from rltui.cluster.relay_client import RelayClient
+
+TOKEN_FILE = ".ray/auth_token"
+"""Where Ray keeps the token of the clusters that a user talks to; it is read there and never stored here."""
+
+LARGEST = 1 << 14
+_HEADER = re.compile(r"([A-Za-z0-9-]+):[ \t]*(\S.*?)[ \t]*\Z")
+_MODE = ["sh", "-c", 'ls -ldL -- "$1"', "sh"]
+
+
+class TrustedServer:
+    """A server that a relay client may ask beyond the loopback of the relay's machine.
+
+    Args:
+        address: Its URL; what begins at another scheme, host or port is not trusted.
+        headers: Reads what it wants to see; called for the first question.
+    """
+
+    def __init__(self, address: str, headers: Callable[[], Mapping[str, str]]) -> None:
+        self._origin = _origin(address)
+        self._read = headers
+        self._headers: Mapping[str, str] | None = None
+
+    def is_at(self, url: str) -> bool:
+        """Whether ``url`` is of this server."""
+        return _origin(url) == self._origin
+
+    def headers(self) -> Mapping[str, str]:
+        """What it wants to see.
+
+        Raises:
+            ClusterError: It cannot be read, or not by its owner alone.
+        """
+        if self._headers is None:
+            self._headers = self._read()
+        return self._headers
+
+
+def trust_ray(client: RelayClient, profile: Profile) -> None:
+    """Let ``client`` ask the dashboard that ``profile`` names, with the token and headers that lie on its machine."""
+    client.trusted = TrustedServer(profile.ray_address, lambda: _headers(client, profile.ray_headers_file))
+
+
+def is_in_the_clear(address: str) -> bool:
+    """Whether what is sent there can be read on the way: no https, and beyond the relay's own machine."""
+    scheme, host, _ = _origin(address)
+    return scheme == "http" and host not in ("127.0.0.1", "localhost", "::1")
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        return "", "", None
+
+
+def _headers(client: RelayClient, path: str) -> dict[str, str]:
+    home = client.hello().home
+    token = _text(client, f"{home}/{TOKEN_FILE}").strip()
+    found = {"Authorization": f"Bearer {token}"} if token else {}
+    if not path:
+        return found
+    path = f"{home}{path[1:]}" if path.startswith("~/") else path
+    mode = client.run([*_MODE, path], timeout_s=10, idempotent=True)
+    if mode.rc or not _text(client, path):
+        raise ClusterError(
+            f"ray_headers_file {path} cannot be read.", "It holds Name: value lines, and is on the host."
+        )
+    if mode.out[4:10].strip("-"):
+        raise ClusterError(f"ray_headers_file {path} can be read by others.", f"chmod 600 {path}")
+    lines = [line for line in _text(client, path).splitlines() if line.strip() and not line.startswith("#")]
+    for number, line in enumerate(lines, start=1):
+        match = _HEADER.match(line)
+        if match is None:
+            raise ClusterError(f"{path}, line {number}: no header.", "A line is such as X-Team: rl.")
+        found[match[1]] = match[2]
+    return found
+
+
+def _text(client: RelayClient, path: str) -> str:
+    try:
+        return client.read(path, 0, LARGEST).data.decode("utf-8", "replace")
+    except RelayError as error:
+        if error.kind in OUTCOME_UNKNOWN:
+            raise
+        return ""  # a cluster without tokens
