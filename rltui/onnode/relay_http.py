@@ -20,6 +20,7 @@ LOOPBACK = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
 def ask(request: Request) -> Answer:
     """Send the request and return status and body; a redirect is an answer like any other, not followed."""
     import http.client  # takes as long as the rest of the relay together, and the first answer should not wait for it
+    import ssl
 
     deadline = time.monotonic() + number_of(request, "timeout_s", 10)
     parts = urllib.parse.urlsplit(text_of(request, "url"))
@@ -40,6 +41,9 @@ def ask(request: Request) -> Answer:
         connection.request(method, target, body or None, headers)
         response = connection.getresponse()
         content, packed = pack(_content(response, deadline))
+    except ssl.SSLCertVerificationError as error:
+        words = "the certificate of %s is not trusted (%s); SSL_CERT_FILE there may name your site's authority"
+        raise Refusal("failed", words % (host, error.verify_message)) from error
     except http.client.HTTPException as error:
         raise Refusal("failed", "no HTTP answer (%s)" % type(error).__name__) from error
     finally:
