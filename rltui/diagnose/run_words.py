@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -31,6 +32,8 @@ FULL_MEMORY = 0.97
 SILENT_S = 60.0
 """An engine whose server is busy answers late; not that late."""
 BEFORE_THE_END_S = 120.0
+PLACED_S = 180.0
+"""How long Ray's actors may take to come up: their programs are read from a shared disk, by all of them at once."""
 
 
 class RunPicture(Struct, frozen=True, kw_only=True):
@@ -47,6 +50,8 @@ class RunPicture(Struct, frozen=True, kw_only=True):
     hosts: tuple[HostSnapshot, ...] = ()
     gpus: tuple[GpuRecord, ...] = ()
     engines: tuple[EngineCounters, ...] = ()
+    waiting_actors: tuple[str, ...] = ()
+    """Classes of the Ray actors that have no place yet, one each."""
 
     @property
     def recent(self) -> Recent:
@@ -72,6 +77,7 @@ def words_of(picture: RunPicture) -> dict[str, list[str]]:
         "preflight.json": [f"preflight: node {node} is bad: {why}" for node, why in picture.bad_nodes.items()],
         "metrics.jsonl": [*metrics_words(picture), *symptom_words(picture)],
         "sampler": list(sampler_words(picture)),
+        rundir.ACTORS: list(placement_words(picture)),
         "scheduler": list(job_words(picture.job)) if picture.job is not None else [],
     }
 
@@ -94,6 +100,15 @@ def end_words(picture: RunPicture) -> Iterator[str]:
     end = picture.end
     if end is not None:
         yield from (f"outcome: {end.outcome}", f"exit code: {end.exit_code}", f"reason: {end.reason}")
+
+
+def placement_words(picture: RunPicture) -> Iterator[str]:
+    """That Ray has no place for some of a run's actors, which wait without a word."""
+    waited = picture.now - picture.stage.since
+    if picture.waiting_actors and picture.end is None and waited > PLACED_S * scale():
+        count, kinds = len(picture.waiting_actors), Counter(picture.waiting_actors).most_common(4)
+        named = ", ".join(f"{kind} x{number}" for kind, number in kinds)
+        yield f"{count} Ray actors have waited for a place for {waited:.0f} s: {named}"
 
 
 def job_words(job: JobSnapshot) -> Iterator[str]:

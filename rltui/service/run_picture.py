@@ -13,22 +13,28 @@ from rltui.diagnose.recent import EngineCounters, GpuRecord, Step
 from rltui.diagnose.run_words import RunPicture
 from rltui.onnode import rundir
 from rltui.onnode.progress import in_order
+from rltui.watch.actors import ActorsReader
+from rltui.watch.endpoint import Endpoint
 from rltui.watch.hosts import HostState, SamplerLine
 from rltui.watch.lines import decode
 from rltui.watch.metrics import parse_metrics
+from rltui.watch.notes import parse_actors_note
 from rltui.watch.owners import NOBODY, ROLE_NAMES, Owners, patterns_of
+from rltui.watch.run_facts import STARTING_STAGES, RayFile
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.snapshots import HostSnapshot, RunSummary
+    from rltui.watch.snapshots import ActorSnapshot, HostSnapshot, RunSummary
 
 METRICS_BYTES = 1 << 18
 SAMPLER_BYTES = 1 << 16
 MOST_HOSTS = 64
 PREFLIGHT_BYTES = 1 << 20
+ACTORS_BYTES = 1 << 20
+WITHOUT_A_PLACE = frozenset({"PENDING_CREATION", "DEPENDENCIES_UNREADY"})
 ENGINE_BYTES = 1 << 18
 """End of the attempt's own log in which engines are looked for: they speak every few seconds."""
 
@@ -55,8 +61,24 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
         steps=_steps(_tail(client, f"{attempt}/{rundir.METRICS}", METRICS_BYTES)) if rundir.METRICS in names else (),
         hosts=tuple(node.host for node in nodes),
         gpus=tuple(record for node in nodes for record in node.gpus) if run.is_live else (),
+        waiting_actors=_waiting_actors(client, attempt, names) if run.stage.stage in STARTING_STAGES else (),
         engines=asked or engine_counters(plain(line) for line in logged.decode("utf-8", "replace").splitlines()),
     )
+
+
+def _waiting_actors(client: RelayClient, attempt: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Classes of the actors that Ray has not placed, as noted on the run's head node, or as Ray itself says."""
+    actors: tuple[ActorSnapshot, ...] = ()
+    if rundir.ACTORS in names:
+        text = _tail(client, f"{attempt}/{rundir.ACTORS}", ACTORS_BYTES).decode("utf-8", "replace")
+        actors = parse_actors_note(text).actors
+    elif rundir.RAY_ENDPOINT in names:
+        known = decode(_tail(client, f"{attempt}/{rundir.RAY_ENDPOINT}", ACTORS_BYTES), RayFile)
+        reader = ActorsReader(client)
+        if known is not None:
+            reader.read(Endpoint(known.dashboard, known.token))
+        actors = reader.actors
+    return tuple(actor.class_name for actor in actors if actor.state in WITHOUT_A_PLACE)
 
 
 def steps_of(lines: Iterable[Mapping[str, float]]) -> tuple[Step, ...]:

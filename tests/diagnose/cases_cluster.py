@@ -125,6 +125,7 @@ CASES = {
             "(autoscaler +32s) Error: No available node types can fulfill resource request {'CPU': 1.0, 'GPU': 8.0}.",
             " {'GPU': 1.0, 'CPU': 1.0} * 8 (STRICT_PACK): 1+ pending placement groups",
             "ValueError: Total available GPUs 8 is less than total desired GPUs 16",
+            "7 Ray actors have waited for a place for 240 s: SimpleStorageUnit x7",
             "INFO [ray_utils.py:464] Waiting for creating a placement group of specs for 150 seconds. specs=[{'GPU': "
             "1.0}].",
             "the learner bundles found no place within 60 s: wanted 2 (1 GPU) each on a node of its own; free now: "

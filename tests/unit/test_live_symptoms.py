@@ -161,3 +161,31 @@ def test_cards_and_engines_are_read_by_why(attempt: Path, capsys: pytest.Capture
     assert diagnosis["word"] == "straggler"
     assert "GPU 2 of n7 takes 190 W" in diagnosis["summary"]
     assert {"slurm.exclude": "[n7]"} in [remedy["set"] for remedy in diagnosis["remedies"]]
+
+
+def actors_note(**states: str) -> str:
+    rows = [
+        {"actor_id": name, "class_name": name.rstrip("0123456789"), "name": name, "state": state, "pid": 0}
+        for name, state in states.items()
+    ]
+    return json.dumps({"schema": 1, "at": time.time(), "problem": "", "state": {"data": {"result": {"result": rows}}}})
+
+
+@pytest.mark.parametrize(
+    ("since_s", "stage", "states", "said"),
+    [
+        (240, "loading", {"Unit1": "PENDING_CREATION", "Unit2": "PENDING_CREATION", "Runner": "ALIVE"}, "Unit x2"),
+        (60, "loading", {"Unit1": "PENDING_CREATION"}, ""),  # they come up
+        (240, "loading", {"Unit1": "ALIVE", "Unit2": "DEAD"}, ""),
+        (240, "training", {"Unit1": "PENDING_CREATION"}, ""),  # one that was started again
+    ],
+)
+def test_actors_that_ray_has_no_place_for_are_named_while_a_run_starts(
+    attempt: Path, capsys: pytest.CaptureFixture[str], since_s: float, stage: str, states: dict[str, str], said: str
+) -> None:
+    attempt.joinpath("stage.json").write_text(json.dumps({"stage": stage, "since": time.time() - since_s}))
+    attempt.joinpath("actors.json").write_text(actors_note(**states))
+    main(["why", RUN, "--json"])
+    found = json.loads(capsys.readouterr().out)["diagnoses"]
+    told = [one for one in found if one["id"] == "ray_pg_infeasible"]
+    assert [said in one["summary"] for one in told] == ([True] if said else [])

@@ -263,6 +263,10 @@ CAUSES = (
                 ("is infeasible", r"(?i)(?:task|actor|bundle|resource request).{0,160}is infeasible"),
                 confidence=0.85,
             ),
+            *worded(
+                ("waited for a place", r"^\d+ Ray actors have waited for a place for \d+ s: (?P<demand>.+)"),
+                confidence=0.7,
+            ),
             Wording(anchor="gettimeouterror", check=read_get_timeout),
             Wording(
                 anchor="placementgroupremoved",
