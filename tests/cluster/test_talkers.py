@@ -114,7 +114,8 @@ def test_runs_of_all_systems_are_watched_fixed_explained_and_gone_on_with_in_the
         user.launch(name, spoken)
     user.await_all("a checkpoint", lambda run: (run["stage"]["step"] or 0) > 7)
     for run in user.runs():
-        assert (run["algorithm"], run["state"], run["stage"]["stage"]) == (run["name"], "running", "training")
+        assert (run["algorithm"], run["state"]) == (run["name"], "running")
+        assert run["stage"]["stage"] in ("training", "saving")
         user.see_metrics(run, SPOKEN[run["name"]])
     told = json.loads(user.rltui("queues", user.ids["open-instruct"], *WHERE, "--json"))
     assert {"name": "Prompt Queue", "current": 3, "maxsize": 32} in told["queues"]
