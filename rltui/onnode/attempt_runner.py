@@ -66,10 +66,10 @@ class AttemptRunner:
         uuid: The mark of the attempt's processes.
         environment: Environment of Ray and trainer.
         request: Why the attempt is to end, as soon as somebody wants that.
-        has_scribe: Whether what servers on this node say is noted for an rltui that is on another one.
+        notes_servers: Whether what servers on this node say is noted for an rltui that is on another one.
     """
 
-    has_scribe = False
+    notes_servers = False
 
     def __init__(self, attempt: str) -> None:
         self.attempt = os.path.abspath(attempt)
@@ -127,7 +127,7 @@ class AttemptRunner:
             else:
                 self.start_guard("")
             self.start_sampler()
-            if self.has_scribe:
+            if self.notes_servers:
                 self.start_server_notes()
             return self._train()
         except RequestedError:

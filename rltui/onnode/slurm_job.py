@@ -82,7 +82,7 @@ class SlurmJob(AttemptRunner):
         output: The file of the batch script's own output.
     """
 
-    has_scribe = True
+    notes_servers = True
 
     def __init__(self, attempt: str, allocation: Allocation, lead_s: float, output: str) -> None:
         super().__init__(attempt)

@@ -49,7 +49,7 @@ class StandingJob(AttemptRunner):
         environment: What Ray gave the job.
     """
 
-    has_scribe = True  # Ray may start the job on another node than its dashboard's
+    notes_servers = True  # Ray may start the job on another node than its dashboard's
 
     def __init__(self, attempt: str, environment: Dict[str, str]) -> None:
         super().__init__(attempt)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rltui.diagnose.verdicts import Safety
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.config import RunConfig
-    from rltui.service.herald import Event
+    from rltui.service.run_events import Event
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.config import RunConfig
     from rltui.service.context import Context
-    from rltui.service.herald import Event
+    from rltui.service.run_events import Event
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary

@@ -21,7 +21,7 @@ from rltui.runs.directory import stage_code
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.profile import EventKind, Profile
-    from rltui.service.herald import Event
+    from rltui.service.run_events import Event
 
 TIMEOUT_S = 2 * WAIT_S + 10.0
 

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from rltui.errors import RltuiError
-from rltui.service.herald import Herald
+from rltui.service.run_events import RunEvents
 from rltui.service.shell import ShellCommand
 from rltui.tui import actions, messages
 from rltui.tui.lanes import Lane, Poller, timed
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from rltui.service.cockpit import ActionPreview, ClusterSummary, Cockpit
     from rltui.service.doors import PendingQuestion
-    from rltui.service.herald import Event
+    from rltui.service.run_events import Event
     from rltui.tui.messages import Ask
     from rltui.tui.refresh import Attention, Source
     from rltui.watch.log_search import LogQuery
@@ -71,7 +71,7 @@ class Controller:
         self._actions = Lane("rltui-actions", newest_only=False)
         self._doors = Lane("rltui-doors", newest_only=True)
         self._tellings = Lane("rltui-tellings", newest_only=False, may_be_left=True)
-        self._herald = Herald()
+        self._events = RunEvents()
         self._connecting = ""
         self.periods: dict[Source, float] = {"runs": MAX_FAILURE_S, "peek": MAX_FAILURE_S, "run": MAX_FAILURE_S}
         """Seconds between the latest reads of each source, for judging the age of what is shown."""
@@ -301,7 +301,7 @@ class Controller:
         except Exception as error:  # noqa: BLE001 the edge of a thread: polling must go on
             return self._failed("runs", "", error, took())
         self._post(messages.RunsFetched(snapshot))
-        for event in self._herald.look(snapshot, time.monotonic()):
+        for event in self._events.look(snapshot, time.monotonic()):
             self._post(messages.Happened(event, self._cockpit.terminal(event)))
         if clusters != self._clusters:
             self._clusters = clusters

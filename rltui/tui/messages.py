@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.config import RunConfig
     from rltui.service.doors import PendingQuestion
-    from rltui.service.herald import Event
+    from rltui.service.run_events import Event
     from rltui.service.shell import ShellCommand
     from rltui.tui.refresh import Source
     from rltui.watch.log_search import LogQuery

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rltui.onnode import processes
-from rltui.service.herald import Event
 from rltui.service.live_cockpit import LiveCockpit
+from rltui.service.run_events import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter, Question
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.config import RunConfig
-    from rltui.service.herald import Event
+    from rltui.service.run_events import Event
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery
 
 

@@ -157,7 +157,7 @@ def test_notes_that_are_none_are_a_picture_all_the_same(text: str) -> None:
     assert (parse_actors_note(text).actors, parse_status_note(text).queues) == ((), ())
 
 
-def test_the_scribe_ends_with_its_pipe_after_a_last_look(server: Server, run: Path) -> None:
+def test_the_notes_end_with_its_pipe_after_a_last_look(server: Server, run: Path) -> None:
     argv = [sys.executable, "-m", "rltui.onnode.server_notes", "--attempt", str(run / "attempts/01")]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE)
     assert process.stdin is not None

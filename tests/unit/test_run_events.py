@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from rltui.onnode.progress import FIRST_STEPS_S, STALL_S
-from rltui.service.herald import UNWATCHED_S, Herald
+from rltui.service.run_events import UNWATCHED_S, RunEvents
 from rltui.watch.snapshots import EndSnapshot, RunsSnapshot, RunSummary, StageSnapshot
 
 if TYPE_CHECKING:
-    from rltui.service.herald import Event
+    from rltui.service.run_events import Event
 
 RUN = RunSummary(
     run_id="grpo-1a2b",
@@ -39,12 +39,12 @@ class Looker:
     """Looks again and again, as the cockpit does."""
 
     def __init__(self) -> None:
-        self.herald = Herald()
+        self.events = RunEvents()
         self.now_s = 1000.0
 
     def look(self, *runs: RunSummary, after_s: float = 1.0) -> list[Event]:
         self.now_s += after_s
-        return self.herald.look(RunsSnapshot(runs=runs), self.now_s)
+        return self.events.look(RunsSnapshot(runs=runs), self.now_s)
 
     def wait(self, run: RunSummary, seconds: float) -> list[Event]:
         """Look at the same picture every minute for so long."""

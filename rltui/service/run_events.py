@@ -62,7 +62,7 @@ class _Progress:
         return patience_s(self.durations_s) if len(self.durations_s) >= LEAST_STEPS else FIRST_STEPS_S
 
 
-class Herald:
+class RunEvents:
     """Says of each picture of all runs what has happened since the one before."""
 
     def __init__(self) -> None:
