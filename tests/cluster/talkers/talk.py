@@ -40,11 +40,16 @@ def talk(first: int, last: int, say: Callable[[int], list[str]], save: Callable[
             print(line, flush=True)
         if step % SAVE_EVERY == 0:
             save(step)
-        if OUT_OF_MEMORY.exists():
-            print(OUT_OF_MEMORY.read_text(), file=sys.stderr, flush=True)
-            OUT_OF_MEMORY.unlink()
-            sys.exit(1)
-        time.sleep(STEP_S)
-        if STANDSTILL.exists():
-            STANDSTILL.unlink()
-            time.sleep(3600)
+        pause(STEP_S)
+
+
+def pause(step_s: float) -> None:
+    """Let a step take its time, with what a test has planted for it."""
+    if OUT_OF_MEMORY.exists():
+        print(OUT_OF_MEMORY.read_text(), file=sys.stderr, flush=True)
+        OUT_OF_MEMORY.unlink()
+        sys.exit(1)
+    time.sleep(step_s)
+    if STANDSTILL.exists():
+        STANDSTILL.unlink()
+        time.sleep(3600)

@@ -7,8 +7,9 @@ line, the trainer for ``latest_checkpointed_iteration.txt``, which is written la
 import json
 import os
 import sys
-import time
 from pathlib import Path
+
+from talk import pause
 
 words = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
 folder = Path(words["trainer.default_local_dir"])
@@ -45,7 +46,7 @@ for step in range(first, int(words["trainer.total_training_steps"]) + 1):
     if step % 5 == 0:
         (folder / f"global_step_{step}/actor").mkdir(parents=True, exist_ok=True)
         newest.write_text(str(step))
-    time.sleep(float(words.get("talker.step_s", "0.1")))
+    pause(float(words.get("talker.step_s", "0.1")))
     if (last_words := folder / "last-words").exists():  # a fault that a test plants
         print(last_words.read_text(), flush=True)
         last_words.unlink()
