@@ -34,7 +34,10 @@ _WRAPPED_NUMBER = re.compile(
 _BARE_NAN = re.compile(r"(?<=[:,\s])(-?(?:nan|inf))(?=\s*[,}])")
 
 
-_KEPT = ("_stage", "_block", "step", "steps", "_detailed", "_is_told")
+MOST_EARLY = 2
+"""Lines of a step that are kept until its number is told; where more come, nobody tells it, and they are counted."""
+
+_KEPT = ("_stage", "_block", "step", "steps", "_detailed", "_is_told", "_early")
 """What a follower knows beside its patterns and what its parts know."""
 
 
@@ -73,6 +76,7 @@ class Follower:
         self.step: Optional[int] = None
         self.steps: Optional[int] = None
         self._detailed = 0
+        self._early: List[List[Any]] = []
         self._is_told = False
         """Whether the console tells steps."""
 
@@ -84,7 +88,7 @@ class Follower:
     def restore(self, state: Dict[str, Any]) -> None:
         """Go on with what the follower knew that said ``state``."""
         for name in _KEPT:
-            setattr(self, name, state[name])
+            setattr(self, name, state.get(name, getattr(self, name)))
         self._sources.restore(state["sources"])
         self._lines.restore(state["lines"])
 
@@ -100,6 +104,8 @@ class Follower:
             self.take(line)
         for rank, record in self._sources.read_all() if is_last else self._sources.read(limit):
             self._take_record(rank, record)
+        if is_last:
+            self._place_early(len(self._early))
         self._lines.write()
         if (self._stage, self.step, self.steps) != shown:
             rundir.write_stage(self.attempt, self._stage, step=self.step, steps=self.steps)
@@ -136,17 +142,35 @@ class Follower:
         steps, step = _whole(named.pop("steps", None)), _whole(named.pop("step", None))
         self.steps = self.steps if steps is None else steps
         if step is not None:
+            if step:
+                self._place_early(step)
             self._begin(step)
         self._take_values(named, kind)
 
     def _take_detail(self, match: "re.Match[str]", kind: str, is_step: bool) -> None:
-        """Values of the step at hand; where each such line is a step, of the next one if the number did not move."""
+        """Values of the step at hand; where each such line is a step, of the next one if the number did not move.
+
+        A run that goes on from a checkpoint may say its first numbers before it has said which step they are of.
+        """
+        if is_step and not self.step and len(self._early) < MOST_EARLY:
+            self._early.append([match.groupdict(), kind])
+            return
         if is_step:
+            self._place_early(len(self._early))
             if self.step is None or self.step <= self._detailed:
                 self._begin(max(self._detailed, self.step or 0) + 1)
             self._detailed = self.step or 0
         if self.step is not None:
             self._take_values(match.groupdict(), kind)
+
+    def _place_early(self, last: int) -> None:
+        """Give numbers that came before their step was told to the steps up to ``last``, one each."""
+        early, self._early = self._early, []
+        for number, (named, kind) in enumerate(early, start=last - len(early) + 1):
+            if number > 0:
+                self._begin(number)
+                self._detailed = number
+                self._take_values(named, kind)
 
     def _take_values(self, named: Dict[str, Optional[str]], kind: str) -> None:
         text = named.pop("values", None) or ""

@@ -128,7 +128,7 @@ def test_runs_of_all_systems_are_watched_fixed_explained_and_gone_on_with_in_the
         assert run["stage"]["stage"] in ("training", "saving")
         user.see_metrics(run, SPOKEN[run["name"]])
     told = json.loads(user.rltui("queues", user.ids["open-instruct"], *WHERE, "--json"))
-    assert {"name": "Prompt Queue", "current": 3, "maxsize": 32} in told["queues"]
+    assert {"name": "Prompt Queue", "current": 3, "maxsize": 32} in told["status"]["queues"]
 
     user.plant("standstill", "")
     for name, spoken in SPOKEN.items():

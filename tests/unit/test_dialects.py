@@ -153,6 +153,19 @@ def test_each_dictionary_is_a_step_where_the_bar_is_not_drawn_each_time(tmp_path
     assert sorted(metrics(tmp_path)) == [4, 5, 6]
 
 
+def test_numbers_that_come_before_their_step_is_told_are_that_steps(tmp_path: Path) -> None:
+    line = "{'loss': '0.5', 'reward': '%s'}"
+    began = "  0%| | 0/23 [00:00<?, ?it/s]"
+    follow(tmp_path, "trl", [began, line % "0.25", " 91%|# | 21/23 [00:01<00:10, 1s/it]", line % "0.5"])
+    assert {step: one["reward"] for step, one in metrics(tmp_path).items()} == {21: 0.25, 22: 0.5}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_where_nobody_tells_steps_they_are_counted(tmp_path: Path, count: int) -> None:
+    follow(tmp_path, "trl", ["{'loss': '0.5', 'reward': '0.25'}"] * count)
+    assert sorted(metrics(tmp_path)) == list(range(1, count + 1))
+
+
 def test_a_file_of_metrics_goes_before_the_console(tmp_path: Path) -> None:
     (tmp_path / "verl-metrics.jsonl").write_text(
         '{"step": 1, "data": {"critic/rewards/mean": 0.123456789, "note": "x"}}\n{"step": 2, "da'
