@@ -1,4 +1,4 @@
-"""The job script of a layout on a cluster, before anything is made or submitted."""
+"""The job script of a layout, or of another system's script, on a cluster, before anything is made or submitted."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from rltui.runs.script import preview_script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rltui.service.scripts import Prepared
+    from rltui.service.wishes import Wishes
 
 
 class Rendered(Struct, frozen=True, kw_only=True):
@@ -38,6 +41,22 @@ def render(source: str, overrides: Sequence[str] = (), cluster: str = "") -> Ren
         raise UsageError(f"{source} is no layout: {first}", f"`rltui check {source}` shows everything.")
     profile = _profile(cluster)
     return Rendered(cluster=profile.name, script=preview_script(report.loaded.layout, profile), report=report)
+
+
+def render_script(source: str, wishes: Wishes, cluster: str = "") -> tuple[str, str, Prepared]:
+    """The job that wraps the launch script ``source`` on the profile ``cluster``.
+
+    Returns:
+        The profile's name, the job's text, and the script as it was read.
+
+    Raises:
+        UsageError: The script cannot be read, nobody says how many GPUs it takes, or there is no such cluster.
+    """
+    from rltui.service.scripts import prepare
+
+    profile = _profile(cluster)
+    prepared = prepare(source, wishes, profile)
+    return profile.name, preview_script(prepared.job, profile), prepared
 
 
 def _profile(name: str) -> Profile:

@@ -50,3 +50,18 @@ def test_the_clusters_profile_fills_in(capsys: pytest.CaptureFixture[str], tmp_p
         assert "Did you mean 'big'?" in capsys.readouterr().err
     finally:
         file.unlink()
+
+
+def test_the_job_around_another_systems_script_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --time=2:00:00\npython3 -m verl.trainer.main_ppo trainer.nnodes=2 $@\n")
+    asked = ["render", str(script), "--nodes", "2", "--gpus-per-node", "8"]
+    assert main(asked) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("#!/bin/bash\n#SBATCH --job-name=run-UUID\n")
+    assert "#SBATCH --nodes=2" in printed.out
+    assert "#SBATCH --time=2:00:00" in printed.out
+    assert subprocess.run(["bash", "-n"], input=printed.out, text=True).returncode == 0
+    assert "RAY_ADDRESS is a Ray cluster of all 2" in printed.err
+    assert main([*asked, "--json", "slurm.partition=big"]) == 0
+    assert "--partition=big" in json.loads(capsys.readouterr().out)["script"]
