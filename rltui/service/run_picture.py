@@ -75,8 +75,9 @@ def _waiting_actors(client: RelayClient, attempt: str, names: Sequence[str]) -> 
     elif rundir.RAY_ENDPOINT in names:
         known = decode(_tail(client, f"{attempt}/{rundir.RAY_ENDPOINT}", ACTORS_BYTES), RayFile)
         reader = ActorsReader(client)
-        if known is not None:
-            reader.read(Endpoint(known.dashboard, known.token))
+        endpoint = Endpoint(known.dashboard, known.token, known.host) if known is not None else None
+        if endpoint is not None and endpoint.is_on(client.hello().host):  # its token is for nobody else's loopback
+            reader.read(endpoint)
         actors = reader.actors
     return tuple(actor.class_name for actor in actors if actor.state in WITHOUT_A_PLACE)
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
+from watch_support import TOKEN, Server, actor, state_answer
 
 from rltui.cli.main import main
 from rltui.cluster.relay_connection import Connection
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode.processes import start_time
+from rltui.onnode.server_notes import STATE_API
 from rltui.paths import ensure_private, run_root
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.run_filter import matches
@@ -189,3 +191,18 @@ def test_actors_that_ray_has_no_place_for_are_named_while_a_run_starts(
     found = json.loads(capsys.readouterr().out)["diagnoses"]
     told = [one for one in found if one["id"] == "ray_pg_infeasible"]
     assert [said in one["summary"] for one in told] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(("host", "asks"), [("", True), (os.uname().nodename, True), ("node7", False)])
+def test_ray_is_asked_for_actors_on_its_own_node_only(
+    attempt: Path, capsys: pytest.CaptureFixture[str], host: str, asks: bool
+) -> None:
+    attempt.joinpath("stage.json").write_text(json.dumps({"stage": "loading", "since": time.time() - 240}))
+    with Server().running() as server:
+        server.pages = {STATE_API: (200, state_answer(actor(state="PENDING_CREATION")))}
+        told = {"schema": 1, "address": "x", "dashboard": server.url, "token": TOKEN, "pid": 1, "host": host}
+        attempt.joinpath("ray.json").write_text(json.dumps(told))
+        main(["why", RUN, "--json"])
+    assert bool(server.asked) == asks
+    found = json.loads(capsys.readouterr().out)["diagnoses"]
+    assert ("ray_pg_infeasible" in [one["id"] for one in found]) == asks
