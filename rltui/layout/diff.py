@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rltui.layout.schema import Layout
 
@@ -48,6 +48,17 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _flat(f"{key}.{name}" if key else name, item)
     else:
         yield key, value
+
+
+def change_lines(changes: Iterable[Difference]) -> list[str]:
+    """A ``-`` and a ``+`` line for each key, as previews show them."""
+    return [line for one in changes for line in (f"- {one.key}: {_written(one.a)}", f"+ {one.key}: {_written(one.b)}")]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    return ABSENT if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def setting_text(value: Any, widest: int) -> str:

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from rltui.check.run import check_layout
 from rltui.errors import ClusterError, RltuiError, UsageError
-from rltui.layout.diff import diff
+from rltui.layout.diff import Difference, change_lines, diff, differing, flat
 from rltui.layout.load import load_text
 from rltui.layout.origins import changed as changed_origins
 from rltui.onnode import rundir
@@ -243,7 +243,7 @@ def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude
         report=report,
         layout=loaded.layout,
         words=words,
-        lines=tuple(_lines(before, loaded.layout)),
+        lines=tuple(change_lines(diff(before, loaded.layout))),
         findings=new,
         start=start_words(step),
     )
@@ -274,10 +274,11 @@ def _changed_script(
     reading = read_again(text.decode("utf-8", "replace"), before, wanted, overrides)
     after, start = resumed(reading.job, newest_checkpoint(context, before))
     lines = [f"+ {word}" for word in after.words[len(before.words) :]]
-    for name in ("hardware", "slurm"):
-        old, new = msgspec.to_builtins(getattr(before, name)), msgspec.to_builtins(getattr(after, name))
-        for key in (key for key in new if new[key] != old[key]):
-            lines += [f"- {name}.{key}: {_value(old[key])}", f"+ {name}.{key}: {_value(new[key])}"]
+    sides = [
+        flat({name: msgspec.to_builtins(getattr(job, name)) for name in ("hardware", "slurm")})
+        for job in (before, after)
+    ]
+    lines += change_lines(Difference(key, *values) for key, values in differing(sides))
     return Change(
         report=None,
         layout=after,
@@ -364,16 +365,3 @@ def _ended(context: Context, run: RunSummary, *, cancel_first: bool) -> RunSumma
         time.sleep(LOOK_S)
         run = context.find(run.run_id)
     return run
-
-
-def _lines(before: Layout, after: Layout) -> list[str]:
-    lines = []
-    for one in diff(before, after):
-        lines += [f"- {one.key}: {_value(one.a)}", f"+ {one.key}: {_value(one.b)}"]
-    return lines
-
-
-def _value(value: object) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(str, value))}]"
-    return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,7 +13,7 @@ from rltui.check.script import check_script_text
 from rltui.errors import RltuiError, UsageError
 from rltui.hardware.gpus import find_gpu
 from rltui.importers.read import import_text
-from rltui.layout.diff import diff
+from rltui.layout.diff import change_lines, diff
 from rltui.service.script_changes import LAYOUT_SECTIONS, problems_of
 
 if TYPE_CHECKING:
@@ -115,8 +115,7 @@ def read_again(text: str, before: ScriptJob, after: ScriptJob, overrides: Sequen
         raise UsageError(f"With {' '.join(after.words[len(before.words) :])} {problems[0]}")
     if old.report is None or new.report is None or old.report.loaded is None or new.report.loaded is None:
         return Reading(after)
-    changes = diff(old.report.loaded.layout, new.report.loaded.layout)
-    lines = [line for one in changes for line in (f"- {one.key}: {one.a}", f"+ {one.key}: {one.b}")]
+    lines = change_lines(diff(old.report.loaded.layout, new.report.loaded.layout))
     known = {(finding.code, finding.message) for finding in old.report.findings}
     told = [one for one in new.report.findings if (one.code, one.message) not in known and one.severity != "note"]
     return Reading(after, tuple(lines), tuple(told))

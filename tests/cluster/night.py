@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import seen_processes as seen
 from night_faults import BY_SLURM, FOR_A_PERSON, FOR_A_PERSON_HERE, LAST_WORDS, RECOVERABLE, TRACKER
 from night_report import Outcome, report
+from slurm_support import profile_file
 
 from rltui.onnode import rundir
 
@@ -122,18 +123,7 @@ class Here:
         raise AssertionError(fault)
 
 
-PROFILE = f"""
-lab:
-  host: lab
-  transport: paramiko
-  scheduler: slurm
-  partition: gpu
-  gres: gpu:h100
-  gpus_per_node: 4
-  run_root: ~/runs
-  python: {sys.executable}
-  env: {{RLTUI_DEADLINE_SCALE: "{SCALE}"}}
-"""
+PROFILE = profile_file(sys.executable, f'env: {{RLTUI_DEADLINE_SCALE: "{SCALE}"}}')
 
 
 class There(Here):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -141,6 +142,13 @@ def profile(python: str = NOTHING, setup_lines: Sequence[str] = (), **keys: obje
         setup_lines=list(setup_lines),
         **values,  # type: ignore[arg-type]
     )
+
+
+def profile_file(python: str = sys.executable, *more: str) -> str:
+    """The lab as a user's file of profiles, reached over SSH; ``more`` are further lines of it."""
+    keys = ["host: lab", "transport: paramiko", "scheduler: slurm", "partition: gpu", "gres: gpu:h100"]
+    keys += ["gpus_per_node: 4", "run_root: ~/runs", f"python: {python}", *more]
+    return "\n".join(["", "lab:", *(f"  {key}" for key in keys), ""])
 
 
 SLEEPS = profile(setup_lines=["sleep 600"])

@@ -134,12 +134,7 @@ def test_where_a_job_of_torchrun_hangs_is_said_though_rltui_did_not_start_it(use
 
 
 def _of_hang(user: User, run_id: str) -> dict[str, Any] | None:
-    argv = [sys.executable, "-m", "rltui", "why", run_id, "--json"]
-    done = subprocess.run(
-        argv, capture_output=True, text=True, check=False, cwd=user.folder, env=user.environment, timeout=60
-    )
-    found = [one for one in json.loads(done.stdout)["diagnoses"] if not one["secondary"]]
-    return dict(found[0]) if found else None
+    return next((one for one in user.diagnoses(run_id) if not one["secondary"]), None)
 
 
 def test_a_process_that_ends_by_itself_is_read_to_its_last_line(user: Shell) -> None:

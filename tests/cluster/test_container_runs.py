@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from slurm_attempts import FIND
-from slurm_support import eventually
+from slurm_support import eventually, profile_file
 
 from rltui.onnode import rundir
 
@@ -23,20 +23,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 INSIDE = "/opt/trainers/bin/python"
-PROFILE = f"""
-lab:
-  host: lab
-  transport: paramiko
-  scheduler: slurm
-  partition: gpu
-  gres: gpu:h100
-  gpus_per_node: 4
-  run_root: ~/runs
-  python: {INSIDE}
-  env: {{LAB_WORD: from the profile}}
-  setup_lines: ['export PATH="$HOME/bin:$PATH"']
-  container: {{runtime: apptainer, image: ~/trainers.image, outer_python: /usr/bin/python3}}
-"""
+PROFILE = profile_file(
+    INSIDE,
+    "env: {LAB_WORD: from the profile}",
+    """setup_lines: ['export PATH="$HOME/bin:$PATH"']""",
+    "container: {runtime: apptainer, image: ~/trainers.image, outer_python: /usr/bin/python3}",
+)
 LAYOUT = ("local/grpo-tiny", "hardware.nodes=2", "hardware.gpus_per_node=2", "tracking.wandb=disabled")
 SETTINGS = ("train.steps=100000", "checkpoint.every=5", "slurm.time=00:30:00", "slurm.requeue=false")
 SCRIPT = f"""#!/bin/bash

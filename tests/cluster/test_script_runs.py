@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from slurm_support import profile_file
 
 from rltui.onnode import processes
 from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model
@@ -91,17 +92,7 @@ ray.get(worker.ready.remote())
 print("step 1/9 reward: 0.5", flush=True)
 time.sleep(3600)
 """
-PROFILE = f"""
-lab:
-  host: lab
-  transport: paramiko
-  scheduler: slurm
-  partition: gpu
-  gres: gpu:h100
-  gpus_per_node: 4
-  run_root: ~/runs
-  python: {sys.executable}
-"""
+PROFILE = profile_file()
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
 
 
@@ -125,9 +116,20 @@ class User:
         assert done.returncode == expect, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
 
+    def runs(self, *where: str) -> list[dict[str, Any]]:
+        return list(json.loads(self.rltui("ps", *where, "--json").partition("\n{")[0])["runs"])
+
     def only_run(self, *where: str) -> dict[str, Any]:
-        (run,) = json.loads(self.rltui("ps", *where, "--json").partition("\n{")[0])["runs"]
-        return dict(run)
+        (run,) = self.runs(*where)
+        return run
+
+    def diagnoses(self, run_id: str, *where: str) -> list[dict[str, Any]]:
+        """What ``why`` says, whatever its exit code."""
+        argv = [sys.executable, "-m", "rltui", "why", run_id, *where, "--json"]
+        done = subprocess.run(
+            argv, capture_output=True, text=True, check=False, cwd=self.folder, env=self.environment, timeout=60
+        )
+        return list(json.loads(done.stdout)["diagnoses"])
 
 
 def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 120) -> Any:

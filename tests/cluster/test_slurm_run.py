@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from lab import Lab, why_not
+from slurm_support import profile_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,17 +22,6 @@ ROOT = Path(__file__).parents[2]
 LAYOUT = ("local/grpo-tiny", "hardware.nodes=3", "hardware.gpus_per_node=1", "roles.learner.gpus=[1,1]")
 SETTINGS = ("train.steps=100000", "checkpoint.every=10", "slurm.time=00:30:00", "slurm.requeue=false")
 STAGES = "runs/*/attempts/*/stage.json"
-PROFILE = """
-lab:
-  host: lab
-  transport: paramiko
-  scheduler: slurm
-  partition: gpu
-  gres: gpu:h100
-  gpus_per_node: 4
-  run_root: ~/runs
-  python: {python}
-"""
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
@@ -41,7 +31,7 @@ class Workstation:
     def __init__(self, lab: Lab, folder: Path) -> None:
         self.lab = lab
         (folder / "config").mkdir()
-        (folder / "config/clusters.yaml").write_text(PROFILE.format(python=sys.executable))
+        (folder / "config/clusters.yaml").write_text(profile_file())
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +122,7 @@ def test_runs_of_all_systems_are_watched_fixed_explained_and_gone_on_with_in_the
     for name, spoken in SPOKEN.items():
         user.launch(name, spoken)
     user.await_all("a checkpoint", lambda run: (run["stage"]["step"] or 0) > 7)
-    for run in user.runs():
+    for run in user.runs(*WHERE):
         assert (run["algorithm"], run["state"]) == (run["name"], "running")
         assert run["stage"]["stage"] in ("training", "saving")
         user.see_metrics(run, SPOKEN[run["name"]])
@@ -137,12 +136,12 @@ def test_runs_of_all_systems_are_watched_fixed_explained_and_gone_on_with_in_the
         assert "was not the run's own doing" in fixed
         assert spoken.resume in fixed, name
     user.await_all("a step of the next attempt", lambda run: run["attempt"] == 2 and run["stage"]["step"])
-    for run in user.runs():
+    for run in user.runs(*WHERE):
         assert not SPOKEN[run["name"]].knows_checkpoints or run["stage"]["step"] > 5, "it went on from its checkpoint"
 
     user.plant("out-of-memory", OUT_OF_MEMORY)
     user.await_all("the end", lambda run: run["end"])
-    for run in user.runs():
+    for run in user.runs(*WHERE):
         assert (run["state"], run["end"]["exit_code"]) == ("failed", 1)
         why = user.rltui("why", run["run_id"], *WHERE, expect=1)
         assert "memory" in why.splitlines()[0]
@@ -176,13 +175,9 @@ class Talks(User):
         told = self.rltui("launch", f"{name}.sh", "--nodes", "1", "--on-first-node", *where, "--json")
         self.ids[name] = json.loads(told.partition("\n}")[0] + "}")["run_id"]
 
-    def runs(self) -> list[dict[str, Any]]:
-        """All runs, as one look shows them."""
-        return list(json.loads(self.rltui("ps", *WHERE, "--json").partition("\n{")[0])["runs"])
-
     def await_all(self, what: str, condition: Callable[[dict[str, Any]], object]) -> None:
         """Wait until a condition holds for every run."""
-        eventually(lambda: all(map(condition, self.runs())), f"{what} of all", 180)
+        eventually(lambda: all(map(condition, self.runs(*WHERE))), f"{what} of all", 180)
 
     def plant(self, name: str, text: str) -> None:
         """Write a file into the folder of every run."""
@@ -191,9 +186,7 @@ class Talks(User):
 
     def causes(self, name: str) -> list[str]:
         """What `why` says of a run, first to last."""
-        argv = [sys.executable, "-m", "rltui", "why", self.ids[name], *WHERE, "--json"]
-        told = subprocess.run(argv, capture_output=True, text=True, check=False, env=self.environment, timeout=60)
-        return [one["id"] for one in json.loads(told.stdout)["diagnoses"]]
+        return [one["id"] for one in self.diagnoses(self.ids[name], *WHERE)]
 
     def see_metrics(self, run: dict[str, Any], spoken: Spoken) -> None:
         """The metrics of a run are those that its program tells."""

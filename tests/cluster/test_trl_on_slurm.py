@@ -55,16 +55,15 @@ def test_trl_trains_on_two_nodes_goes_on_and_is_adopted(slurm_cluster: Lab, tmp_
     adopted = user.rltui("adopt", job, "--dialect", "trl", "--name", "mine", *WHERE)
     assert "mine-" in adopted
     mine = eventually(
-        lambda: next((one for one in _runs(user) if one["name"] == "mine" and one["stage"]["step"]), None), "its step"
+        lambda: next((one for one in user.runs(*WHERE) if one["name"] == "mine" and one["stage"]["step"]), None),
+        "its step",
     )
     assert (mine["algorithm"], mine["state"], mine["is_adopted"]) == ("trl", "running", True)
     assert mine["stage"]["step"] > last, "it went on from the run's checkpoint"
     user.rltui("cancel", mine["run_id"], *WHERE, "--yes")
-    eventually(lambda: next(one for one in _runs(user) if one["name"] == "mine")["state"] == "cancelled", "its end")
-
-
-def _runs(user: User) -> list[dict[str, object]]:
-    return list(json.loads(user.rltui("ps", *WHERE, "--json").partition("\n{")[0])["runs"])
+    eventually(
+        lambda: next(one for one in user.runs(*WHERE) if one["name"] == "mine")["state"] == "cancelled", "its end"
+    )
 
 
 def _saved(lab: Lab, folder: str) -> int:

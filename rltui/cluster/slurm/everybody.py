@@ -15,30 +15,33 @@ from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.ids import read_id
 from rltui.cluster.slurm.nodelist import NodeListError, expand
 from rltui.cluster.slurm.nodes import read_gpus
-from rltui.cluster.slurm.queries import places_of
+from rltui.cluster.slurm.queries import QUEUE_FIELDS, places_of
 from rltui.cluster.slurm.records import split_records, whole
 from rltui.cluster.slurm.replies import Trouble
 from rltui.cluster.slurm.states import read_state
 from rltui.cluster.slurm.times import NEVER, read_duration_s, read_time
 
+_AS_IN_THE_QUEUE = [
+    "id",
+    "state",
+    "reason",
+    "uid",
+    "user",
+    "partition",
+    "submit",
+    "start",
+    "limit",
+    "nodes",
+    "count",
+    "name",
+]
 FIELDS = {
-    "id": ("JobArrayID", "%i"),
-    "state": ("State", "%T"),
-    "reason": ("Reason", "%r"),
-    "uid": ("UserID", "%U"),
-    "user": ("UserName", "%u"),
-    "partition": ("Partition", "%P"),
     "priority": ("PriorityLong", "%Q"),
-    "submit": ("SubmitTime", "%V"),
-    "start": ("StartTime", "%S"),
     "left": ("TimeLeft", "%L"),
-    "limit": ("TimeLimit", "%l"),
-    "nodes": ("NodeList", "%N"),
-    "count": ("NumNodes", "%D"),
     "tres": ("tres-alloc", ""),
     "job": ("tres-per-job", ""),
     "node": ("tres-per-node", "%b"),
-    "name": ("Name", "%j"),
+    **{word: QUEUE_FIELDS[word] for word in _AS_IN_THE_QUEUE},
 }
 """Our word → squeue's for ``--Format`` and for ``--format``, which lacks some."""
 
