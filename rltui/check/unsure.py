@@ -28,12 +28,17 @@ _RESTS_ON: dict[str, tuple[str, ...]] = {
 """Sections of a layout that a rule, or a family of rules by its letter, draws upon beside the key that it names."""
 
 
+_MEMORY_ONLY = ("offload", "gradient_checkpointing", "zero_stage", "micro_batch")
+"""Last words of keys that say how much memory a role takes, and nothing of who sits where."""
+
+
 def settled(finding: Finding, unsure: Sequence[str]) -> Finding:
     """``finding``, or a note in its place where it is an error and rests on a key of ``unsure``."""
     if finding.severity != "error" or not unsure:
         return finding
     sections = _RESTS_ON.get(finding.code) or _RESTS_ON.get(finding.code[:1], ())
-    open_ = [key for key in unsure if any(_overlap(key, part) for part in (finding.key, *sections) if part)]
+    told = [key for key in unsure if finding.code[:1] in "MB" or not key.endswith(_MEMORY_ONLY) or key == finding.key]
+    open_ = [key for key in told if any(_overlap(key, part) for part in (finding.key, *sections) if part)]
     if not open_:
         return finding
     return replace(finding, severity="note", message=f"unknown, as {open_[0]} is: {finding.message}", fix=())

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the layout, and on stderr what could not be mapped."""
-    imported = import_file(options.file, said(options))
+    imported = _for_own_trainers(import_file(options.file, said(options)))
     report = _checked(imported)
     if options.output:
         _write(Path(options.output), imported)
@@ -41,6 +41,14 @@ def run(options: argparse.Namespace) -> int:
     if imported.layout is not None and not options.output:
         print_lines([as_yaml(imported.layout).rstrip("\n")])
     return 0 if imported.layout is not None else 1
+
+
+def _for_own_trainers(imported: Imported) -> Imported:
+    """The layout as it is launched from here on: the bundled trainers run it, whose memory is theirs."""
+    if imported.layout is None:
+        return imported
+    own = {key: value for key, value in imported.layout.items() if key != "system"}
+    return msgspec.structs.replace(imported, layout=own)
 
 
 def _checked(imported: Imported) -> Report | None:

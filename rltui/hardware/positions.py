@@ -9,6 +9,7 @@ _OWN: tuple[tuple[str, int], ...] = (
     (r"qwen2(?:\.5)?-[\d.]+b-instruct", 32768),
     (r"qwen2\.5-coder-.*", 32768),
     (r"qwen3-.*-2507(?:-fp8)?", 262144),
+    (r"qwen3-coder-.*", 262144),
     (r"qwen3-[\w.]+(?:-a\d+b)?-base", 32768),
 )
 """``max_position_embeddings`` of the checkpoints' published ``config.json``, by name without organisation."""

@@ -106,4 +106,5 @@ def _mapped(source: Settings) -> dict[str, Any]:
     if source.flag("worker.actor.offload.offload_params"):
         found["roles.learner.offload"] = "all"
     found["roles.learner.zero_stage"] = 3
+    found["system"] = "verl"
     return found

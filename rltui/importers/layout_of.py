@@ -101,6 +101,11 @@ def _without_words(flat: dict[str, Any], unsure: list[str], assumed: list[str]) 
     # data and local models lie on the machine that the script was written for, not on this one
     unsure.extend(("data.train", "data.eval"))
     unsure.extend(key for key, value in flat.items() if key.endswith(".model") and str(value)[:1] in "/.~$")
+    if flat.get("system", "").startswith("verl"):
+        # which states are on the card at once is its own code's choice, and changes with its version
+        unsure.extend(
+            key for key in ("roles.learner.offload", "roles.critic.offload") if flat.get(key, "none") != "none"
+        )
     size, per_node = flat["roles.rollout.tensor_parallel"], flat["hardware.gpus_per_node"]
     if size > per_node:
         unsure.extend(("roles.rollout", "roles.learner.gpus"))

@@ -173,6 +173,7 @@ def _settings(source: Settings) -> dict[str, Any]:
     if source.text("slurm.time").count(":") != 2:
         found.pop("slurm.time", None)
     found["roles.learner.zero_stage"] = 3
+    found["system"] = "prime-rl"
     found.setdefault("train.learning_rate", 1e-6)
     found.setdefault("roles.rollout.memory_utilization", 0.9)
     # rows of seq_len tokens pass one by one, each with its prompt and response

@@ -177,6 +177,8 @@ def _settings(source: Settings) -> dict[str, Any]:
     if source.flag("trainer.policy.fsdp_config.cpu_offload"):
         found["roles.learner.offload"] = "all"
     found["roles.learner.zero_stage"] = 3
+    if "roles.learner.offload" not in found and "fsdp" in source.text("trainer.strategy", default="fsdp2"):
+        found["system"] = "verl"  # FSDP2 with the same float32 weights, loss and step
     return {**_DEFAULTS, **found}
 
 

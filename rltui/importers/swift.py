@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import one_beside, read_yaml
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks
 from rltui.importers.script import Server, named_gpus, servers, variable_of, visible_devices
 from rltui.importers.source import read_source
 from rltui.importers.trl import COMMON
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from rltui.importers.shell_run import Started
 
 NAME = "ms-swift"
+_ZERO = re.compile(r"zero([0-3])(_offload)?")
+"""Names of the DeepSpeed configurations that it brings along."""
 _COMMANDS = ("swift", "megatron")
 _TRAININGS = ("rlhf", "sft", "pt")
 _GENERATING = {"grpo": "grpo", "ppo": "ppo", "gkd": "opd"}
@@ -42,12 +45,13 @@ def from_script(script: Script) -> list[Facts]:
         names = [word.rsplit("/", 1)[-1] for word in words]
         for index, (name, following) in enumerate(pairwise(names)):
             if name in _COMMANDS and following in _TRAININGS:
-                found.append(_facts(script, command, following, words[index + 2 :]))
+                found.append(_facts(script, command, (name, following), words[index + 2 :]))
                 break
     return found
 
 
-def _facts(script: Script, command: Started, method: str, behind: list[str]) -> Facts:
+def _facts(script: Script, command: Started, started_as: tuple[str, str], behind: list[str]) -> Facts:
+    program, method = started_as
     source, complete = _with_file(script, behind)
     nodes, trainer = _processes(command)
     kind = source.text("rlhf_type", default="dpo" if complete else "") if method == "rlhf" else "sft"
@@ -60,6 +64,7 @@ def _facts(script: Script, command: Started, method: str, behind: list[str]) -> 
     others = total(*(server.gpus for server in servers(script) if server not in started))
     per_node = _per_node(script, command, total(trainer, 0 if mode in ("colocate", "none") else rollout, others), nodes)
     variant = variants.trl(source)
+    trained, unsure = _trained(source, program)
     return Facts(
         dialect=NAME,
         algorithm=algorithm,
@@ -72,13 +77,39 @@ def _facts(script: Script, command: Started, method: str, behind: list[str]) -> 
         rollout_gpus=rollout,
         rollout_tp=size,
         rollout_engines=quotient(rollout, size) if mode in ("colocate", "server") else None,
-        reference=generates and (source.number("beta", default=0.04) or 0.0) > 0,
+        # with adapters the model without them is its own reference
+        reference=generates
+        and not trained.get("roles.learner.lora_rank")
+        and (source.number("beta", default=0.04) or 0.0) > 0,
         teacher=_teacher(source) if kind == "gkd" else None,
         other_gpus=others,
         source=source,
-        settings=mapped(source, _TABLE) | variant.found | ({"roles.rollout.engine": "hf"} if mode == "none" else {}),
+        settings=trained | variant.found | ({"roles.rollout.engine": "hf"} if mode == "none" else {}),
+        unsure=unsure,
         notes=(*variant.notes, *_notes(mode), *remarks(source, "--")),
     )
+
+
+def _trained(source: Settings, program: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Settings of a layout, and the keys that stand for something else here.
+
+    ``swift`` trains adapters and recomputes activations unless it is told otherwise; ``megatron`` does neither.
+    """
+    found = mapped(source, _TABLE)
+    if program == "megatron":
+        return found, on_megatron(source.integer("pipeline_model_parallel_size", default=1))
+    tuner = source.text("tuner_type", "train_type", "sft_type", default="lora")
+    if tuner == "full":
+        found.pop("roles.learner.lora_rank", None)
+    else:
+        found.setdefault("roles.learner.lora_rank", 8)
+    found.setdefault("roles.learner.gradient_checkpointing", True)
+    if stage := _ZERO.fullmatch(source.text("deepspeed")):
+        found["roles.learner.zero_stage"] = int(stage[1])
+        found |= {"roles.learner.offload": "all" if stage[1] == "3" else "optimizer"} if stage[2] else {}
+    # what it moves to host memory while the engine generates comes back to train
+    moves = source.flag("offload_model") or source.flag("offload_optimizer")
+    return found, ("roles.learner.offload",) if moves else ()
 
 
 def _with_file(script: Script, behind: list[str]) -> tuple[Settings, bool]:

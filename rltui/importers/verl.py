@@ -35,6 +35,7 @@ _COUNTED = (
 )
 _ULYSSES = (f"{_ACTOR}.ulysses_sequence_parallel_size", f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size")
 _ENGINE_CUTS = ("pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size")
+_BF16 = ("bf16", "bfloat16")
 _OVERRIDE = re.compile(r"\+{0,2}[a-z_]+(?:\.\w+)+=")
 _TABLE: Mapping[str, tuple[str, Kind]] = {
     "data.train_batch_size": ("train.prompts_per_step", "int"),
@@ -281,6 +282,9 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
     if steps := quotient(batch, source.integer(f"{_ACTOR}.ppo_mini_batch_size", default=256)):
         found["train.optimizer_steps"] = steps
     found["roles.learner.zero_stage"] = 3
+    if not _on_megatron(source, _ACTOR):
+        in_bf16 = source.text(f"{_ACTOR}.fsdp_config.model_dtype") in _BF16
+        found["system"] = "verl bf16" if in_bf16 else "verl"
     found.setdefault("roles.rollout.memory_utilization", 0.5)
     found.setdefault("train.samples_per_prompt", 1)
     found.setdefault("lengths.prompt", 512)
@@ -315,10 +319,11 @@ def _unsure(source: Settings) -> tuple[str, ...]:
             keys.extend(on_megatron(source.integer(f"{prefix}.megatron.pipeline_model_parallel_size", default=1)))
         elif source.flag(f"{prefix}.use_dynamic_bsz") is None:
             keys.append(f"roles.{role}.micro_batch")
-    if any(source.integer(f"{_ROLLOUT}.{cut}", default=1) != 1 for cut in _ENGINE_CUTS) or source.has(
-        f"{_ROLLOUT}.quantization"
-    ):
+    quantised = source.has(f"{_ROLLOUT}.quantization") or any(".qat." in name for name in source.values)
+    if quantised or any(source.integer(f"{_ROLLOUT}.{cut}", default=1) != 1 for cut in _ENGINE_CUTS):
         keys.append("roles.rollout")
+    if source.text("algorithm.adv_estimator", default="gae") not in ("gae", "grpo"):
+        keys.append("train.samples_per_prompt")  # several baselines need no siblings
     return tuple(keys)
 
 

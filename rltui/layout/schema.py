@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from rltui.layout.roles import Critic, Hardware, Learner, Pool, Reference, Reward, Roles, Rollout, Teacher
-from rltui.layout.scalars import CPU, Algorithm, Name, Precision, Text
+from rltui.layout.scalars import CPU, Algorithm, Name, Precision, System, Text
 from rltui.layout.settings import Checkpoint, Data, Deadlines, Grpo, Lengths, Opd, Ppo, Slurm, Tracking, Train
 
 __all__ = [
@@ -63,6 +63,9 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     deadlines: Deadlines = field(default_factory=Deadlines)
     tracking: Tracking = field(default_factory=Tracking)
     slurm: Slurm = field(default_factory=Slurm)
+    system: Annotated[System, Meta(description="Whose trainers its memory is estimated for; an import says it.")] = (
+        "rltui"
+    )
     unsure: Annotated[
         list[Text],
         Meta(description="Keys that an import could not settle; an error about them is a note.", max_length=200),

@@ -26,10 +26,18 @@ weighting. Read off prime-rl 30B-A3B."""
 SELECTIVE_KEPT = 0.29
 """Share of the matrix products' outputs that torchtitan's op-level checkpointing keeps. Read off its 8B rows."""
 
-HEAD_BYTES: dict[Head, float] = {"full": 17.0, "compiled": 8.0, "streamed": 3.0, "chunked": 0.0, "none": 0.0}
+HEAD_BYTES: dict[Head, float] = {
+    "full": 17.0,
+    "compiled": 8.0,
+    "streamed": 3.0,
+    "in_place": 2.0,
+    "chunked": 0.0,
+    "none": 0.0,
+}
 """Bytes of one logit. ``full`` is 2 (16 bits) + 4 (float32) + 4 (log-softmax) + 4 + 2 (gradients), and one more as read
 off prime-rl's SFT path. ``streamed`` is 2 (16 bits; a chunk's gradient comes as its logits go) and, of one chunk in
-eight, 4 (float32) + 4 (log-softmax): torchtune's ``CEWithChunkedOutputLoss``."""
+eight, 4 (float32) + 4 (log-softmax): torchtune's ``CEWithChunkedOutputLoss``. ``in_place`` is 2: the gradient is
+written where the logits were (FlashAttention's cross-entropy)."""
 
 LOGITS_GO_FIRST: tuple[Head, ...] = ("streamed",)
 """Heads whose logits are gone before a layer is recomputed, and whose system grows its allocator's segments in place

@@ -18,6 +18,7 @@ from rltui.memory.engine import (
     vllm_batching,
 )
 from rltui.memory.estimate import GIB
+from rltui.memory.recipes import RECIPES
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -48,12 +49,16 @@ class Training(Struct, frozen=True, kw_only=True):
     freeze_vision: bool = False
 
 
-def states_of(role: Learner | Critic) -> s.States:
+def states_of(role: Learner | Critic, system: str = "rltui") -> s.States:
     """Bytes of a parameter that DeepSpeed holds; without ZeRO, float32 needs no master weights.
+
+    Trainers of another ``system`` hold what its recipe says.
 
     8-bit Adam (Dettmers et al. 2022) has moments of a byte each, and DeepSpeed keeps its float32 master weights beside.
     Where gradients are float32 already, ZeRO-3 still copies those that it steps with into one tensor.
     """
+    if system != "rltui":
+        return RECIPES[system].states
     states = s.DEEPSPEED_BF16
     if accumulates_in_float32(role):
         states = s.DEEPSPEED_BF16_FP32_GRADIENTS
@@ -68,9 +73,12 @@ def states_of(role: Learner | Critic) -> s.States:
 def sharding_of(layout: Layout, name: str) -> s.Sharding:
     """How the learner or critic called ``name`` is divided over its GPUs or its pool's."""
     role: Learner | Critic = getattr(layout.roles, name)
+    recipe = RECIPES[layout.system]
     return s.Sharding(
         gpus=max(1, layout.slots_of(name)),
+        backend=recipe.backend,
         zero_stage=effective_stage(role),
+        trains_on_card=recipe.trains_on_card,
         tensor_parallel=getattr(role, "tensor_parallel", 1),
         context_parallel=getattr(role, "sequence_parallel", 1),
         hpz=max(1, getattr(role, "hpz_partition", 1)),
@@ -91,13 +99,14 @@ def workload_of(layout: Layout, name: str) -> s.Workload:
     length = lengths.prompt + lengths.response
     available = -(-samples * length // lengths.pack) if lengths.pack else samples
     rows = min(available, role.micro_batch or available)
-    head: s.Head = "chunked" if getattr(role, "chunked_logits", True) else "full"
+    recipe = RECIPES[layout.system]
+    head = recipe.head if getattr(role, "chunked_logits", True) else "full"
     return s.Workload(
         tokens=rows * (lengths.pack or length),
         head_tokens=rows * (lengths.pack or lengths.response),
         sequences=rows,
         checkpointing="full" if role.gradient_checkpointing else "none",
-        kernels="eager",
+        kernels=recipe.kernels,
         head="none" if name == "critic" else head,
         mask=not lengths.pack,
     )
@@ -105,8 +114,8 @@ def workload_of(layout: Layout, name: str) -> s.Workload:
 
 def learner_training(layout: Layout) -> Training:
     """The learner."""
-    learner, states = layout.roles.learner, states_of(layout.roles.learner)
-    item = ITEM_BYTES[learner.precision]
+    learner, states = layout.roles.learner, states_of(layout.roles.learner, layout.system)
+    item = ITEM_BYTES[learner.precision] if layout.system == "rltui" else RECIPES[layout.system].base_bytes
     return Training(
         sharding=sharding_of(layout, "learner"),
         workload=workload_of(layout, "learner"),
@@ -124,7 +133,9 @@ def learner_training(layout: Layout) -> Training:
 def critic_training(layout: Layout, critic: Critic) -> Training:
     """The critic: a second trained model, with a head of one number and nobody to send weights to."""
     return Training(
-        sharding=sharding_of(layout, "critic"), workload=workload_of(layout, "critic"), states=states_of(critic)
+        sharding=sharding_of(layout, "critic"),
+        workload=workload_of(layout, "critic"),
+        states=states_of(critic, layout.system),
     )
 
 
@@ -132,7 +143,9 @@ def reference_training(layout: Layout, precision: str) -> Training:
     """The frozen reference as a model with weights alone, divided over its GPUs, that passes the learner's batches."""
     item = ITEM_BYTES[precision]
     return Training(
-        sharding=s.Sharding(gpus=max(1, layout.slots_of("reference")), zero_stage=3),
+        sharding=s.Sharding(
+            gpus=max(1, layout.slots_of("reference")), backend=RECIPES[layout.system].backend, zero_stage=3
+        ),
         workload=workload_of(layout, "learner"),
         states=s.States(weights=item, gradients=0.0, compute=item),
     )

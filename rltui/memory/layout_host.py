@@ -61,7 +61,9 @@ def _node(layout: Layout, model: Architecture, critic: Architecture | None, node
     role, ranks = layout.roles.critic, node["critic"]
     if critic is None or role is None:
         return host
-    more = estimate_host(critic, sharding_of(layout, "critic"), states_of(role), learners=ranks).ram_parts_gib
+    more = estimate_host(
+        critic, sharding_of(layout, "critic"), states_of(role, layout.system), learners=ranks
+    ).ram_parts_gib
     parts = dict(host.ram_parts_gib)
     parts["processes"] += PROCESS_GIB * ranks
     for name in ("loading", "offload"):

@@ -95,7 +95,7 @@ def _checkpoint_gib(layout: Layout, model: Architecture | None) -> float | None:
     if critic is None:
         return size
     value = find_model(critic.model) if critic.model else model
-    return None if value is None else size + checkpoint_gib(value, states_of(critic))
+    return None if value is None else size + checkpoint_gib(value, states_of(critic, layout.system))
 
 
 def host_of(layout: Layout, placement: Placement) -> HostEstimate | None:

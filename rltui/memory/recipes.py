@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.memory import settings as s
 
@@ -24,6 +24,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
         base_bytes: Bytes of a frozen parameter under LoRA.
         sync: How weights go to engines.
         hpz: ZeRO++ secondary partition.
+        trains_on_card: Whether offloaded states come back to the card to train.
         ends_apart: Whether embedding and LM head are units of their own for FSDP.
     """
 
@@ -35,6 +36,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     base_bytes: float = 2.0
     sync: s.WeightSync = s.WeightSync()
     hpz: int = 1
+    trains_on_card: bool = False
     ends_apart: bool = False
 
     def sharding(self, gpus: int, tensor: int = 1, pipeline: int = 1, context: int = 1, expert: int = 1) -> s.Sharding:
@@ -58,6 +60,16 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
 _FSDP = Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="full", base_bytes=4.0)
 
+_VERL = Recipe(
+    backend="fsdp",
+    zero_stage=3,
+    states=s.FSDP_FP32_FOREACH,
+    kernels="eager",
+    head="in_place",
+    base_bytes=4.0,
+    trains_on_card=True,
+)
+
 RECIPES: dict[str, Recipe] = {
     "rltui": Recipe(backend="deepspeed", zero_stage=2, states=s.DEEPSPEED_BF16, kernels="eager", head="chunked"),
     "open-instruct": Recipe(
@@ -75,9 +87,8 @@ RECIPES: dict[str, Recipe] = {
     "prime-rl sft": _FSDP,
     "torchtitan": Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="compiled"),
     "torchtitan 2024": _FSDP,
-    "verl": Recipe(
-        backend="fsdp", zero_stage=3, states=s.FSDP_FP32_FOREACH, kernels="eager", head="compiled", base_bytes=4.0
-    ),
+    "verl": _VERL,
+    "verl bf16": structs.replace(_VERL, states=s.PURE_BF16_FOREACH, base_bytes=2.0),
     "torchtune": Recipe(
         backend="plain",
         zero_stage=0,

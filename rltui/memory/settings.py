@@ -8,7 +8,7 @@ from msgspec import Struct
 
 Backend = Literal["deepspeed", "fsdp", "fsdp1", "megatron", "plain"]
 Checkpointing = Literal["none", "selective", "full", "offload"]
-Head = Literal["full", "compiled", "streamed", "chunked", "none"]
+Head = Literal["full", "compiled", "streamed", "in_place", "chunked", "none"]
 
 
 class States(Struct, frozen=True, kw_only=True):
@@ -87,6 +87,8 @@ class Sharding(Struct, frozen=True, kw_only=True):
         expert_parallel: GPUs that divide the experts.
         hpz: ZeRO++ secondary partition (``zero_hpz_partition_size``); 1: none.
         offload: What lives in host memory.
+        trains_on_card: Whether what is offloaded comes back to the card to train (verl's ``param_offload``), and is not
+            stepped with in host memory (DeepSpeed, FSDP's own offload).
         ends_apart: Whether FSDP gathers embedding and LM head as units of their own, each in its turn (torchtune's
             ``custom_sharded_layers``), and not with the root unit, which stays gathered until the backward pass ends.
     """
@@ -100,6 +102,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
     expert_parallel: int = 1
     hpz: int = 1
     offload: Literal["", "moments", "optimizer", "all"] = ""
+    trains_on_card: bool = False
     ends_apart: bool = False
 
     @property
@@ -154,6 +157,7 @@ class Workload(Struct, frozen=True, kw_only=True):
         kernels: ``fused`` (compiled, Megatron, Liger) or ``eager`` (transformers as it is), which keeps more.
         head: How log-probabilities come from logits. ``full``: float32 cross-entropy; ``compiled``: the compiler fuses
             it; ``streamed``: 16-bit logits whose place their gradients take, float32 in one chunk of eight;
+            ``in_place``: 16-bit logits whose place their gradients take (verl with FlashAttention's cross-entropy);
             ``chunked``: never all logits (Liger's fused loss too); ``none``: the model has no LM head.
         mask: Whether attention takes a padding mask, which is as large as length × length.
         reference: Frozen models of the same size that are on the card too (DPO, KL).

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.activations import (
     CHUNKED_HEAD_GIB,
@@ -61,20 +63,18 @@ def estimate_training(
     part = slice_of(model, sharding)
     count = count_parameters(model)
     trained_share = count.text / count.total if freeze_vision else 1.0
-    held = _held(model, part, sharding, states, adapter, workload, trained_share)
+    idle, passing, held = _phases(model, part, sharding, states, adapter, workload, trained_share)
     base_bytes = None if adapter is None else adapter.base_bytes
     gathered = gathered_gib(model, states, sharding, trained=adapter is None, base_bytes=base_bytes)
-    # ZeRO-3 of DeepSpeed allocates gradients once and for all; others free them after each step.
-    keeps = sharding.backend == "deepspeed" and sharding.zero_stage == 3
-    idle = held if keeps else _without(held, "gradients")
     moments = [Moment(moment="load", parts_gib=idle)]
     if log_probs:
-        moments.append(_forward(model, idle, gathered, sharding, workload))
+        moments.append(_forward(model, passing, gathered, sharding, workload))
     backward = _backward(model, held, gathered, sharding, workload, adapter=adapter)
     moments.append(backward)
     if adapter is not None and sharding.backend == "fsdp1" and workload.checkpointing == "full":
         moments.append(_first_layer(model, backward, sharding, workload))
-    step = trained_share * step_gib(part, states, sharding) if adapter is None else 0.0
+    on_card = structs.replace(sharding, offload="") if sharding.trains_on_card else sharding
+    step = trained_share * step_gib(part, states, on_card) if adapter is None else 0.0
     moments.append(Moment(moment="optimizer step", parts_gib={**held, "step": step}))
     if sync is not None:
         moments.append(_sync(model, idle, sharding, sync))
@@ -88,6 +88,26 @@ def estimate_training(
         knob=knob,
         reason=reason,
     )
+
+
+def _phases(
+    model: Architecture,
+    part: Slice,
+    sharding: Sharding,
+    states: States,
+    adapter: Adapter | None,
+    workload: Workload,
+    trained_share: float,
+) -> tuple[Parts, Parts, Parts]:
+    """What is on the card between steps, in a pass without gradients, and while it trains."""
+    held = _held(model, part, sharding, states, adapter, workload, trained_share)
+    # ZeRO-3 of DeepSpeed allocates gradients once and for all; others free them after each step.
+    keeps = sharding.backend == "deepspeed" and sharding.zero_stage == 3
+    idle = held if keeps else _without(held, "gradients")
+    if not (sharding.trains_on_card and sharding.offload):
+        return idle, idle, held
+    held = _held(model, part, structs.replace(sharding, offload=""), states, adapter, workload, trained_share)
+    return idle, _without(held, "gradients", "optimizer"), held
 
 
 def _held(

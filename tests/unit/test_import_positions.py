@@ -18,6 +18,7 @@ from rltui.hardware.models import known_model
         ("Qwen/Qwen3-4B", 40960),
         ("Qwen/Qwen3-4B-Thinking-2507", 262144),
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", 262144),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", 262144),
         ("Qwen/Qwen3-8B-Base", 32768),
         ("Qwen/Qwen3-30B-A3B-Base", 32768),
     ],

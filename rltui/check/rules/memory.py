@@ -14,7 +14,7 @@ from rltui.errors import UsageError
 from rltui.hardware.models import find_model
 from rltui.memory.estimate import LayoutEstimate
 from rltui.memory.from_layout import ENGINE_SEQUENCES
-from rltui.memory.layouts import estimate_roles, host_of
+from rltui.memory.layouts import ENGINE_ERROR, estimate_roles, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +45,12 @@ def _room(role: RoleEstimate) -> str:
     return f"{role.peak_gib:.1f} GiB at {role.peak.moment}, of {role.capacity_gib:.1f} GiB that a card has"
 
 
+def _in_doubt(subject: Subject, role: RoleEstimate) -> bool:
+    """Whether another system's role is over its card by no more than the estimate may be off: that is no error."""
+    capacity = role.capacity_gib or 0.0
+    return bool(subject.layout.unsure) and role.verdict == "no" and role.peak_gib * (1 - role.error) <= capacity
+
+
 def _largest(role: RoleEstimate) -> str:
     name, size = max(role.peak.parts_gib.items(), key=lambda part: part[1])
     return f"{size:.1f} GiB are {name}"
@@ -60,7 +66,12 @@ def does_not_fit(subject: Subject) -> Iterator[Trouble]:
     `rltui mem` shows all moments and what they are made of.
     """
     for role in _estimate(subject).roles:
-        if role.verdict != "no" or role.blocked or (role.role in ENGINES and _shares(subject, role)):
+        if (
+            role.verdict != "no"
+            or role.blocked
+            or _in_doubt(subject, role)
+            or (role.role in ENGINES and _shares(subject, role))
+        ):
             continue
         yield Trouble(
             f"{role.role} needs {_room(role)}: {role.reason or _largest(role)}",
@@ -74,10 +85,12 @@ def tight(subject: Subject) -> Iterator[Trouble]:
     """Less than 8 % of a card is free at the peak.
 
     The estimate is off by as much as that, and a fragmented allocator takes more. An engine on GPUs of its own is
-    exempt: it fills its share of the card with KV cache on purpose.
+    exempt: it fills its share of the card with KV cache on purpose. In another system's script a role counts as tight
+    until it is over its card by more than the estimate may be off.
     """
     for role in _estimate(subject).roles:
-        if role.verdict == "tight" and (role.role not in ENGINES or _shares(subject, role)):
+        tight = role.verdict == "tight" or (_in_doubt(subject, role) and not role.blocked)
+        if tight and (role.role not in ENGINES or _shares(subject, role)):
             yield Trouble(
                 f"{role.role} takes {_room(role)}: {role.reason or _largest(role)}",
                 f"roles.{role.role}",
@@ -103,7 +116,9 @@ def weights_over_budget(subject: Subject) -> Iterator[Trouble]:
     share makes it worse.
     """
     for role, engine in _engines(subject):
-        if engine.kv_gib is not None and engine.kv_gib <= 0:
+        budget, room = engine.budget_gib or 0.0, engine.kv_gib or 0.0
+        doubtful = subject.layout.unsure and room > -ENGINE_ERROR * budget
+        if room <= 0 and not doubtful:
             fix = cure_engine(subject.layout, role.role)
             yield Trouble(f"{role.role}: {role.blocked}", f"roles.{role.role}.memory_utilization", fix)
 
@@ -151,7 +166,8 @@ def wakes_up_on_a_full_card(subject: Subject) -> Iterator[Trouble]:
     and a KV cache fit it; else the optimizer can move to host memory.
     """
     for role in _estimate(subject).roles:
-        if role.role in ENGINES and role.verdict == "no" and not role.blocked and _shares(subject, role):
+        over = role.verdict == "no" and not role.blocked and not _in_doubt(subject, role)
+        if role.role in ENGINES and over and _shares(subject, role):
             yield Trouble(
                 f"{role.role} needs {_room(role)}: {role.reason}",
                 f"roles.{role.role}.memory_utilization",

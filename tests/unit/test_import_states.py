@@ -1,0 +1,126 @@
+"""What another system's trainers keep on the card: its own way, and no error where that is not known well enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rltui.check.script import check_script_text
+from rltui.cli.main import main
+from rltui.importers.layout_of import as_yaml
+from rltui.importers.read import import_text
+from rltui.layout.load import load_text
+from rltui.memory.layouts import estimate_roles
+
+if TYPE_CHECKING:
+    from rltui.memory.estimate import RoleEstimate
+
+CARD = ["hardware.gpu=H100"]
+HERE = Path("run.sh")
+VERL = {
+    "algorithm.adv_estimator": "gae",
+    "data.train_batch_size": "512",
+    "data.max_prompt_length": "1024",
+    "data.max_response_length": "2048",
+    "actor_rollout_ref.model.path": "Qwen/Qwen3-8B",
+    "critic.model.path": "Qwen/Qwen3-8B",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "4",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size": "2",
+    "actor_rollout_ref.rollout.gpu_memory_utilization": "0.6",
+    "trainer.n_gpus_per_node": "8",
+    "trainer.nnodes": "1",
+}
+OFFLOAD = "actor_rollout_ref.actor.fsdp_config"
+
+
+def verl(**changes: str) -> str:
+    settings = VERL | {key.replace("__", "."): value for key, value in changes.items()}
+    return "python3 -m verl.trainer.main_ppo " + " ".join(f"{key}={value}" for key, value in settings.items() if value)
+
+
+def codes(text: str, severity: str = "error") -> set[str]:
+    return {one.code for one in check_script_text(text, HERE, given=CARD).findings if one.severity == severity}
+
+
+def role(text: str, name: str) -> RoleEstimate:
+    found = import_text(text, HERE, CARD)
+    assert found.layout is not None
+    estimate = estimate_roles(load_text(as_yaml(found.layout), "run.sh", ["hardware.gpu=H100"]).layout).role(name)
+    assert estimate is not None
+    return estimate
+
+
+def parts(estimate: RoleEstimate, moment: str) -> dict[str, float]:
+    return next(one.parts_gib for one in estimate.moments if one.moment == moment)
+
+
+def test_an_engine_wakes_up_beside_states_whose_gradients_are_gone() -> None:
+    """FSDP frees them after each step; with DeepSpeed's ZeRO-3 this run would be called impossible."""
+    assert "trainer gradients" not in parts(role(verl(), "rollout"), "generate")
+    assert not codes(verl())
+
+
+def test_what_is_offloaded_comes_back_to_train() -> None:
+    text = verl(**{f"{OFFLOAD}.param_offload": "True", f"{OFFLOAD}.optimizer_offload": "True"})
+    learner = role(text, "learner")
+    assert not parts(learner, "load").get("optimizer") and not parts(learner, "load").get("weights")
+    assert parts(learner, "log-probs")["weights"] > 3 and not parts(learner, "log-probs").get("optimizer")
+    assert parts(learner, "backward")["optimizer"] > 7  # 8 bytes of 8.2 billion parameters over 8 GPUs
+
+
+def test_what_is_on_the_card_at_once_is_no_error_but_who_sits_where_is() -> None:
+    large = {"actor_rollout_ref.model.path": "Qwen/Qwen3-32B", "critic.model.path": "Qwen/Qwen3-32B"}
+    kept = verl(**large)
+    moved = verl(**large, **{f"{OFFLOAD}.param_offload": "True", f"{OFFLOAD}.optimizer_offload": "True"})
+    assert "M301" in codes(kept)
+    assert "M301" not in codes(moved) and "M301" in codes(moved, "note")
+    teacher = {
+        "distillation.enabled": "True",
+        "distillation.n_gpus_per_node": "4",
+        "distillation.nnodes": "1",
+        "distillation.teacher_models.teacher_model.model_path": "Qwen/Qwen3-8B",
+    }
+    assert "P101" in codes(verl(**teacher, **{f"{OFFLOAD}.param_offload": "True"}))
+
+
+@pytest.mark.parametrize(("utilization", "severity"), [("0.62", "warning"), ("0.9", "error")])
+def test_over_the_card_within_the_estimates_error_is_a_warning(utilization: str, severity: str) -> None:
+    kept = verl(
+        **{"critic.model.path": "Qwen/Qwen3-14B", "actor_rollout_ref.rollout.gpu_memory_utilization": utilization}
+    )
+    found = [one for one in check_script_text(kept, HERE, given=CARD).findings if "rollout" in one.message]
+    assert severity in {one.severity for one in found if one.code in ("M302", "M306")}
+
+
+def test_a_baseline_without_siblings_needs_none() -> None:
+    alone = {"actor_rollout_ref.rollout.n": "1"}
+    assert "B204" in codes(verl(**alone, **{"algorithm.adv_estimator": "grpo"}))
+    assert "B204" not in codes(verl(**alone, **{"algorithm.adv_estimator": "rloo"}))
+
+
+@pytest.mark.parametrize(
+    ("said", "rank", "reference"),
+    [
+        ("", 8, False),
+        ("--lora_rank 32", 32, False),
+        ("--tuner_type full", None, True),
+        ("--train_type full", None, True),
+    ],
+)
+def test_swift_trains_adapters_unless_it_is_told_otherwise(said: str, rank: int | None, reference: bool) -> None:
+    command = "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --use_vllm true --vllm_mode colocate"
+    found = import_text(f"{command} --deepspeed zero3_offload {said}\n", HERE)
+    assert found.layout is not None
+    roles = found.layout["roles"]
+    assert roles["learner"].get("lora_rank") == rank and ("reference" in roles) is reference
+    assert (roles["learner"]["zero_stage"], roles["learner"]["offload"]) == (3, "all")
+    assert roles["learner"]["gradient_checkpointing"] is True
+
+
+def test_an_imported_layout_is_for_the_bundled_trainers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(verl())
+    assert main(["import", str(script)]) == 0
+    assert "system:" not in capsys.readouterr().out
