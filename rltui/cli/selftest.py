@@ -10,11 +10,10 @@ from rltui.cli.launch import consent
 from rltui.cli.output import add_cluster, add_json, columns, print_json, print_lines, talk
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import RltuiError, UsageError
-from rltui.layout.selftest import PARTS
 from rltui.service.context import open_context
 from rltui.service.hands_off_switch import is_over
 from rltui.service.launch import launch
-from rltui.service.selftest import PRESET, Asked, layout_of, lines, read_result, result_json, words_of
+from rltui.service.selftest import PRESET, Asked, keep, layout_of, lines, read_result, result_json, words_of
 
 if TYPE_CHECKING:
     import argparse
@@ -121,30 +120,26 @@ def _report(context: Context, found: RunSummary, options: argparse.Namespace) ->
     if result is None:
         reason = found.end.reason if found.end is not None else f"it is {found.state}"
         raise RltuiError(f"{found.run_id} has found nothing: {reason}.", f"`rltui why {found.run_id}` says more.")
-    kept = _keep(context, found, result)
+    kept = keep(context, found, result)
     missing = "" if found.end is not None and found.state in ("finished", "failed") else f"it is {found.state}"
     bad = [row for row in result.rows if row.verdict == "failed"]
     if options.json:
         told: dict[str, Any] = {"schema": 1, "run_id": found.run_id, "cluster": context.name, "state": found.state}
-        print_json({**told, **result_json(result), "calibrated": kept})
+        print_json({**told, **result_json(result), "plan": kept})
     else:
-        _print(result)
-        wanted = len(PARTS)
+        _print(result, found.run_id)
         talk(f"{len(bad)} failed, {sum(row.verdict == 'skipped' for row in result.rows)} skipped, "
-             f"{len(result.parts)} of {wanted} parts tried{f'; {missing}' if missing else ''}")  # fmt: skip
-        for line in kept:
-            talk(line)
+             f"{len(result.parts)} parts tried{f'; {missing}' if missing else ''}")  # fmt: skip
+        talk(kept)
     return 1 if bad or missing else 0
 
 
-def _print(result: Result) -> None:
+def _print(result: Result, run_id: str) -> None:
     """The table, and what to do about each failure below it, whole."""
     rows = [(f"{GLYPHS.get(verdict, '?')} {verdict}", what, figure) for what, verdict, figure, _ in lines(result.rows)]
     print_lines(columns(("VERDICT", "PART", "FIGURE"), rows))
     for row in result.rows:
         if row.remedy:
-            sys.stdout.write(f"\n✗ {row.part} {row.what}".rstrip() + f": {row.figure}\n  do: {row.remedy}\n")
-
-
-def _keep(context: Context, found: RunSummary, result: Result) -> list[str]:
-    return []
+            sys.stdout.write(
+                f"\n✗ {row.part} {row.what}".rstrip() + f": {row.figure}\n  do: {row.remedy.replace('RUN', run_id)}\n"
+            )

@@ -46,7 +46,7 @@ class Part(Struct, frozen=True, kw_only=True):
 PARTS = (
     Part(
         name="versions",
-        summary="driver, CUDA, torch, NCCL, vLLM, DeepSpeed and Ray are alike on all nodes, and have kernels for the cards",
+        summary="packages alike on all nodes, and built for the cards",
         deadline_s=90,
         remedy="install the same packages on all nodes, and a torch that was built for the cards",
     ),
@@ -64,7 +64,7 @@ PARTS = (
     ),
     Part(
         name="card",
-        summary="memory bandwidth, matrix products and copies to and from the host, card by card",
+        summary="memory bandwidth, matrix products, copies to the host, card by card",
         deadline_s=90,
         remedy="look at the card with nvidia-smi -q: clocks held down, ECC errors, or another process on it",
     ),
@@ -76,7 +76,7 @@ PARTS = (
     ),
     Part(
         name="weights",
-        summary="weights from a learner to engines of one and two cards, and to one on the learner's card: byte for byte",
+        summary="weights to engines of one and two cards, and to one on the learner's card",
         deadline_s=120,
         remedy="NCCL between two processes, or CUDA IPC, does not work here; see docs/multi-node.md",
     ),
@@ -88,7 +88,7 @@ PARTS = (
     ),
     Part(
         name="grpo",
-        summary="a short run: trainer and engine agree, tokens/s, MFU, memory against the estimate",
+        summary="a short run: do trainer and engine agree, tokens/s, MFU, memory",
         deadline_s=240,
         remedy="`rltui logs RUN` has the output of the part that failed",
     ),
@@ -118,13 +118,13 @@ PARTS = (
     ),
     Part(
         name="engine-killed",
-        summary="an engine is killed while weights are sent: the learner lives on, another engine takes its place",
+        summary="an engine dies while weights are sent: the learner lives on",
         deadline_s=240,
         remedy="runs will not survive the loss of an engine here: use hands-off mode (rltui auto)",
     ),
     Part(
         name="sleep",
-        summary="learner and engine take turns on one card: the engine sleeps and wakes",
+        summary="learner and engine take turns on one card",
         deadline_s=240,
         remedy="give learner and engines cards of their own",
     ),
@@ -136,13 +136,13 @@ PARTS = (
     ),
     Part(
         name="vllm",
-        summary="vLLM as the engine without CUDA graphs (the short run has them where there is a card)",
+        summary="vLLM as the engine, without CUDA graphs (the short run has them)",
         deadline_s=240,
         remedy="`rltui logs RUN` has vLLM's own words; roles.rollout.engine=hf does without it",
     ),
     Part(
         name="plain-loop",
-        summary="the same prompts by vLLM alone, without a trainer: what the run's engine loses against it",
+        summary="the same prompts by vLLM alone: what the run's engine loses against it",
         deadline_s=180,
         remedy="`rltui logs RUN` has vLLM's own words",
     ),

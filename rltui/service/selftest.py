@@ -16,6 +16,8 @@ from rltui.layout.presets import resolve
 from rltui.layout.scalars import CPU
 from rltui.layout.selftest import PARTS
 from rltui.onnode import rundir
+from rltui.paths import state_dir
+from rltui.plan.measured import Measured, keep_measured, words
 from rltui.service.describe import attempt_path
 
 if TYPE_CHECKING:
@@ -183,6 +185,34 @@ def read_result(context: Context, run: RunSummary) -> Result | None:
         return msgspec.json.decode(data, type=Result)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RltuiError(f"{path} cannot be read: {error}.") from error
+
+
+def keep(context: Context, run: RunSummary, result: Result) -> str:
+    """Write down what ``plan`` takes of a result; returns what that is in a line, or why there is nothing.
+
+    Raises:
+        RltuiError: What was written down before cannot be read, or the folder not be written.
+    """
+    gpu = find_gpu(result.gpu)
+    if gpu is None:
+        return "plan takes nothing of it: " + (
+            "it ran without cards" if result.gpu == CPU else f"{result.gpu} has no data sheet here"
+        )
+    found = Measured(
+        matmul=min(1.0, result.measured("matmul_flops_per_s") / gpu.peak_flops),
+        bandwidth=min(1.0, result.measured("bandwidth_bytes_per_s") / gpu.bandwidth),
+        node_bytes_per_s=result.measured("all_reduce_node_bytes_per_s"),
+        network_bytes_per_s=result.measured("all_reduce_network_bytes_per_s"),
+        host_bytes_per_s=result.measured("to_card_bytes_per_s"),
+        source=f"{run.run_id} on {gpu.name} of {context.name}, {day(result.measured_at)}",
+    )
+    if not any((found.matmul, found.bandwidth, found.node_bytes_per_s, found.network_bytes_per_s)):
+        return "plan takes nothing of it: it measured neither cards nor links"
+    try:
+        known = keep_measured(state_dir(), context.name, gpu.name, found)
+    except ValueError as error:
+        raise RltuiError(f"What plan takes of it is not kept: {error}.", "Correct or remove the file.") from error
+    return f"`rltui plan --cluster {context.name}` takes: {words(known)}"
 
 
 def result_json(result: Result) -> dict[str, Any]:

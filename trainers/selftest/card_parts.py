@@ -33,9 +33,18 @@ def card(found: Found) -> None:
     said = answers([one.begin(measure_card, *sizes) for one in workers])
     where = [f"{one.node.name} {each['name']}" for one, each in zip(workers, said, strict=True)]
     gpu = None if found.on_cpu else find_gpu(layout.hardware.gpu) or find_gpu(said[0]["name"])
-    _judge(found, "memory bandwidth", where, [each["bandwidth"] for each in said], gpu and gpu.bandwidth, _bytes)
+    _judge(
+        found, "memory bandwidth", where, [each["bandwidth"] for each in said], gpu.bandwidth if gpu else None, _bytes
+    )
     kind = said[0]["dtype"]
-    _judge(found, f"{kind} matrix product", where, [each["flops"] for each in said], gpu and gpu.peak_flops, _flops)
+    _judge(
+        found,
+        f"{kind} matrix product",
+        where,
+        [each["flops"] for each in said],
+        gpu.peak_flops if gpu else None,
+        _flops,
+    )
     if found.on_cpu:
         found.skipped("copies to and from the host", "there is no card")
         return
@@ -69,16 +78,20 @@ def _judge(
     slow = where[values.index(slowest)]
     measured = {name: median}
     if slowest < LEAST_OF_OTHERS * median:
-        found.failed(what, f"{words} in the middle, {form(slowest)[1]} on {slow}", **measured)
+        found.failed(what, f"{words} in the middle, {form(slowest)[1]} on {slow}", "", **measured)
     elif sheet and median < LEAST_OF_SHEET * sheet:
-        found.failed(what, f"{words}{of_sheet}", **measured)
+        found.failed(what, f"{words}{of_sheet}", "", **measured)
     else:
         found.ok(what, f"{words}{of_sheet}{others}", **measured)
 
 
 def measure_card(copied_bytes: int, width: int) -> dict[str, Any]:
-    """Of this process's card, or one thread of the CPU: bytes/s of a copy (read and written), FLOP/s of a product of
-    square matrices, and bytes/s between host and card."""
+    """How fast this process's card is, or one thread of the CPU.
+
+    Args:
+        copied_bytes: Read and written by the copy whose bytes/s are the bandwidth.
+        width: Of the square matrices whose product gives the FLOP/s.
+    """
     import torch
 
     has_card = torch.cuda.is_available()

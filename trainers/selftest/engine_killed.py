@@ -5,35 +5,30 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from trainers.grpo import main as train
 from trainers.roles.transfers import Transfers
 
 if TYPE_CHECKING:
-    from trainers.roles.calls import RoleDiedError
+    from trainers.roles.calls import Role, RoleDiedError
 
 VERSION = 2
 
 
-class KillingTransfers(Transfers):
-    """Transfers of which one meets a death."""
-
-    is_done = False
-
-    def send(self, version: int) -> list[RoleDiedError]:
-        """Kill the engine's process, wherever it is, and send: the learner finds nobody at the other end."""
-        import ray
-
-        if version == VERSION and not KillingTransfers.is_done:
-            KillingTransfers.is_done = True
-            ray.kill(self._engines[0].actor)
-        return super().send(version)
-
-
 def main() -> int:
     """As ``python -m trainers.grpo``."""
-    import trainers.roles.fleet as fleet
-    from trainers.grpo import main as train
+    send = Transfers.send
+    killed: list[Role] = []
 
-    fleet.Transfers = KillingTransfers  # type: ignore[misc]
+    def killing(self: Transfers, version: int) -> list[RoleDiedError]:
+        """End the process, wherever it is, and send: the learner finds nobody at the other end."""
+        import ray
+
+        if version == VERSION and not killed:
+            killed.append(self._engines[0])
+            ray.kill(self._engines[0].actor)
+        return send(self, version)
+
+    Transfers.send = killing  # type: ignore[method-assign]
     return train(sys.argv[1:])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -93,13 +92,20 @@ class Found:
 
 def rows_file(attempt: Path, part: str) -> str:
     """Where a part's rows are written down."""
-    return os.path.join(attempt, FOLDER, f"{part}.json")
+    return str(attempt / FOLDER / f"{part}.json")
 
 
 def read_rows(attempt: Path, part: str) -> list[Row]:
     """The rows that a part wrote down before its process ended."""
     found: Any = rundir.read_json(rows_file(attempt, part)) or {}
     return [Row(**row) for row in found.get("rows", ())]
+
+
+def last_words(error: BaseException) -> str:
+    """An error in a line; of one from another process, what went wrong there."""
+    cause = getattr(error, "cause", None) or error
+    said = str(cause).strip().splitlines() or [""]
+    return f"{type(cause).__name__}: {said[0]}".rstrip(": ")
 
 
 def rate(bytes_per_s: float) -> str:

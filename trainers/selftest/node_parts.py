@@ -14,6 +14,8 @@ from trainers.selftest.found import FOLDER, rate
 from trainers.selftest.nodes import answers, join, worker
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trainers.selftest.found import Found
 
 LARGEST_SKEW_S = 5.0
@@ -38,7 +40,9 @@ def versions(found: Found) -> None:
     names = {name for each in said for name in each["versions"]}
     apart = [name for name in sorted(names) if len({each["versions"].get(name) for each in said}) > 1]
     if apart:
-        told = "; ".join(f"{node.name} {each['versions'].get(apart[0])}" for node, each in zip(nodes, said, strict=True))
+        told = "; ".join(
+            f"{node.name} {each['versions'].get(apart[0])}" for node, each in zip(nodes, said, strict=True)
+        )
         found.failed("packages", f"{', '.join(apart)} differ between nodes: {apart[0]} is {told}")
     else:
         found.ok("packages", ", ".join(f"{name} {version}" for name, version in said[0]["versions"].items()))
@@ -94,14 +98,13 @@ def disk(found: Found) -> None:
     """The runs' folder, written on the last node and read on the first."""
     nodes = join()
     size = found.size(2**26, 2**30, 2**33)
-    path = str(found.attempt / FOLDER / "disk.bin")
+    path = found.attempt / FOLDER / "disk.bin"
     writer, reader = (worker(found.layout, node, 0) for node in (nodes[-1], nodes[0]))
     try:
         [written_s] = answers([writer.begin(write_file, path, size)])
         [read_s] = answers([reader.begin(read_file, path, size)])
     finally:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+        path.unlink(missing_ok=True)
     write, read = size / written_s, size / read_s
     where = "written on one node, read on another" if len(nodes) > 1 else "one node"
     words = f"writes {rate(write)}, reads {rate(read)} ({where})"
@@ -110,11 +113,11 @@ def disk(found: Found) -> None:
              disk_write_bytes_per_s=write, disk_read_bytes_per_s=read)  # fmt: skip
 
 
-def write_file(path: str, size: int) -> float:
+def write_file(path: Path, size: int) -> float:
     """Write ``size`` bytes that do not compress, to the disk itself; returns the seconds."""
     block = os.urandom(BLOCK_BYTES)
     began = time.monotonic()
-    with open(path, "wb", buffering=0) as stream:
+    with path.open("wb", buffering=0) as stream:
         for _ in range(size // BLOCK_BYTES):
             stream.write(block)
         os.fsync(stream.fileno())
@@ -123,14 +126,14 @@ def write_file(path: str, size: int) -> float:
     return seconds
 
 
-def read_file(path: str, size: int) -> float:
+def read_file(path: Path, size: int) -> float:
     """Read a file of ``size`` bytes as soon as it is seen here, past the memory's copy where that can be; the seconds.
 
     Raises:
         FileNotFoundError: It is not seen, or not all of it.
     """
     deadline = time.monotonic() + SEEN_S
-    while not (os.path.exists(path) and os.path.getsize(path) == size):
+    while not (path.exists() and path.stat().st_size == size):
         if time.monotonic() > deadline:
             raise FileNotFoundError(f"what another node wrote to {path} is not seen within {SEEN_S:g} s")
         time.sleep(0.1)

@@ -30,10 +30,10 @@ def plain_loop(found: Found) -> None:
     path = resolve_model(found.layout.roles.learner.model, found.layout, lambda _words, _done: None)
     [alone] = answers([worker(found.layout, join()[0]).begin(generate, found.layout, path)], found.part.deadline_s)
     if run is None:
-        found.ok("", f"{alone:.3g} tokens/s; there is no short run to compare with", plain_tokens_per_s=alone)
+        found.ok("", f"{alone:,.0f} tokens/s; there is no short run to compare with", plain_tokens_per_s=alone)
         return
     own = run.middle("actor_tokens_per_second") / max(1, found.layout.num_engines)
-    words = f"{alone:.3g} tokens/s alone, {own:.3g} an engine in the run ({own / alone:.0%})"
+    words = f"{alone:,.0f} tokens/s alone, {own:,.0f} an engine in the run ({own / alone:.0%})"
     found.ok("", words, plain_tokens_per_s=alone, run_tokens_per_s=own)
 
 

@@ -1,4 +1,4 @@
-"""Trying part after part, each in a process of its own with a deadline, so that what crashes or hangs costs one part."""
+"""Trying part after part, each in a process of its own with a deadline: what crashes or hangs costs one part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rltui.layout.load import load_layout
 from rltui.onnode import rundir
-from trainers.selftest.found import FOLDER, Found, Row, SkippedError, read_rows
+from trainers.selftest.found import FOLDER, Found, Row, SkippedError, last_words, read_rows
 from trainers.stages import Stages
 from trainers.stopping import EXIT_CODE, Stop, StopRequestedError
 
@@ -52,7 +52,7 @@ def try_part(found: Found) -> None:
         found.skipped("", str(error))
     except Exception as error:  # the outermost edge of the part's process
         log.exception("the part %s failed", name)
-        found.failed("", f"{type(error).__name__}: {error}".splitlines()[0])
+        found.failed("", last_words(error))
 
 
 class Program:

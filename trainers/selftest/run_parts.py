@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import os
 import shutil
 import subprocess
 import sys
@@ -52,9 +51,7 @@ class Run:
         return middle([line[name] for line in self.metrics[1:] if isinstance(line.get(name), (int, float))])
 
 
-def train(
-    found: Found, name: str, words: Sequence[str], *, number: int = 1, program: str = "trainers.grpo"
-) -> Run:
+def train(found: Found, name: str, words: Sequence[str], *, number: int = 1, program: str = "trainers.grpo") -> Run:
     """Run the trainer to its end, with ``words`` on top of the self-test's layout.
 
     Raises:
@@ -116,7 +113,7 @@ def grpo(found: Found) -> None:
     agreement(found, "trainer and engine agree", run)
     tokens, generated = run.middle("learner_tokens_per_second_step"), run.middle("actor_tokens_per_second")
     syncs = run.middle("time/weight_sync")
-    words = f"{tokens:.3g} tokens/s trained, {generated:.3g} generated, weights in {syncs:.2g} s"
+    words = f"{tokens:,.0f} tokens/s trained, {generated:,.0f} generated, weights in {syncs:.2g} s"
     mfu = run.middle("learner_mfu")
     words += f", MFU {mfu:.2g} %" if mfu else ", no MFU: the card or the model has no data sheet here"
     found.ok("speed", f"{words}; {run.seconds:.0f} s with start and end", tokens_per_s=tokens,
@@ -140,7 +137,7 @@ def _memory(found: Found, run: Run) -> None:
 
 
 def resume(found: Found) -> None:
-    """In fp32 by the transformers engine, whose steps can be repeated: is the second half the same without the first?"""
+    """In fp32 by the transformers engine, whose steps can be repeated: is the second half the same again?"""
     whole, name = found.attempt / FOLDER / "grpo", "grpo"
     is_plain = found.layout.roles.learner.precision == "fp32" and best_engine(found) == "hf"
     words = [*PLAIN, f"checkpoint.every={SAVED}"]
@@ -181,7 +178,7 @@ def offload(found: Found) -> None:
     """AdamW's states in host memory."""
     run = train(found, "offload", ("roles.learner.offload=optimizer", "roles.rollout.engine=hf"))
     update = run.middle("time/train") or run.middle("time/update_actor")
-    found.ok("", f"{run.middle('learner_tokens_per_second_step'):.3g} tokens/s, {update:.2g} s of training a step")
+    found.ok("", f"{run.middle('learner_tokens_per_second_step'):,.0f} tokens/s, {update:.2g} s of training a step")
 
 
 def lora(found: Found) -> None:
@@ -229,14 +226,14 @@ def tensor_parallel(found: Found) -> None:
 
 
 def vllm(found: Found) -> None:
-    """vLLM without CUDA graphs."""
+    """The engine vLLM, without CUDA graphs."""
     wants_module("vllm")
     words = ("roles.rollout.engine=vllm", "roles.rollout.enforce_eager=true")
     run = train(found, "vllm", words)
-    stages = (rundir.read_json(os.path.join(run.path, rundir.STAGE)) or {}).get("history", [])
+    stages = (rundir.read_json(str(run.path / rundir.STAGE)) or {}).get("history", [])
     at = {stage["stage"]: stage["at"] for stage in stages}
     loading = at["training"] - at["loading"]
     speed = run.middle("actor_tokens_per_second")
-    found.ok("without CUDA graphs", f"ready after {loading:.0f} s, {speed:.3g} tokens/s", load_s=loading,
+    found.ok("without CUDA graphs", f"ready after {loading:.0f} s, {speed:,.0f} tokens/s", load_s=loading,
              generated_tokens_per_s=speed)  # fmt: skip
     agreement(found, "trainer and vLLM agree", run)
