@@ -70,7 +70,7 @@ def _terms(request: Request, best: Proposal) -> Iterator[str]:
     mean, spread = request.mean_tokens, request.spread_tokens
     yield f"   responses: mean {mean:.0f}, spread {spread:.0f}, limit {request.response_tokens} tokens"
     yield f"   rates: {rates.source}"
-    if request.measured.source:
+    if request.measured.sources:
         yield f"   cards and links: {measured.words(request.measured)}"
     if request.rates is None:
         yield f"   error: {trust_in(request.model, request.gpu)}"

@@ -17,7 +17,6 @@ from rltui.onnode import rundir
 from rltui.paths import ensure_private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 FILE = "selftests.json"
@@ -32,7 +31,7 @@ class Measured(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         node_bytes_per_s: A card's link to the others of its node, in a collective.
         network_bytes_per_s: A card's link to those of other nodes, in a collective.
         host_bytes_per_s: From host memory to the card, all cards of a node at once.
-        source: Run, cluster and day, in words.
+        sources: Where each number is from, by its name: run, card, cluster and day, in words.
     """
 
     matmul: float = 0.0
@@ -40,8 +39,10 @@ class Measured(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     node_bytes_per_s: float = 0.0
     network_bytes_per_s: float = 0.0
     host_bytes_per_s: float = 0.0
-    source: str = ""
+    sources: dict[str, str] = {}
 
+
+NUMBERS = tuple(name for name in Measured.__struct_fields__ if name != "sources")
 
 Known = dict[str, dict[str, Measured]]
 
@@ -63,8 +64,8 @@ def read_measured(folder: Path) -> Known:
         raise ValueError(f"{path}: {error}") from error
 
 
-def keep_measured(folder: Path, cluster: str, card: str, found: Measured) -> Measured:
-    """Write ``found`` down; what it did not measure stays as an earlier self-test has it. Returns what is then known.
+def keep_measured(folder: Path, cluster: str, card: str, numbers: dict[str, float], source: str) -> Measured:
+    """Write down the ``numbers`` that ``source`` measured; the others stay. Returns what is then known.
 
     Raises:
         ValueError: The file that is there cannot be read: it would be written anew.
@@ -72,10 +73,8 @@ def keep_measured(folder: Path, cluster: str, card: str, found: Measured) -> Mea
     """
     known = read_measured(folder)
     before = known.get(cluster, {}).get(card, Measured())
-    numbers = [name for name in Measured.__struct_fields__ if name != "source"]
-    older = {name: value for name in numbers if (value := getattr(before, name)) and not getattr(found, name)}
-    source = f"{found.source}; {before.source}" if older and before.source not in found.source else found.source
-    merged = msgspec.structs.replace(found, **older, source=source)
+    sources = before.sources | dict.fromkeys(numbers, source)
+    merged = msgspec.structs.replace(before, **numbers, sources=sources)
     known.setdefault(cluster, {})[card] = merged
     try:
         rundir.write_json(str(ensure_private(folder) / FILE), msgspec.to_builtins(known))
@@ -86,18 +85,16 @@ def keep_measured(folder: Path, cluster: str, card: str, found: Measured) -> Mea
 
 def words(found: Measured) -> str:
     """What was measured, where and when, in a line."""
-    return f"{', '.join(_numbers(found))} (measured: {found.source})"
+    by_source: dict[str, list[str]] = {}
+    for name in NUMBERS:
+        if getattr(found, name):
+            by_source.setdefault(found.sources.get(name, ""), []).append(_said(name, getattr(found, name)))
+    return "; ".join(f"{', '.join(said)} (measured: {source})" for source, said in by_source.items())
 
 
-def _numbers(found: Measured) -> Iterator[str]:
-    if found.bandwidth:
-        yield f"at most {found.bandwidth:.0%} of the bandwidth"
-    if found.matmul:
-        yield f"at most {found.matmul:.0%} of the peak FLOP/s"
-    for value, where in (
-        (found.node_bytes_per_s, "in a node"),
-        (found.network_bytes_per_s, "between nodes"),
-        (found.host_bytes_per_s, "from host memory"),
-    ):
-        if value:
-            yield f"{value / 1e9:.3g} GB/s {where}"
+def _said(name: str, value: float) -> str:
+    shares = {"matmul": "peak FLOP/s", "bandwidth": "bandwidth"}
+    if name in shares:
+        return f"at most {value:.0%} of the {shares[name]}"
+    where = {"node_bytes_per_s": "in a node", "network_bytes_per_s": "between nodes"}
+    return f"{value / 1e9:.3g} GB/s {where.get(name, 'from host memory')}"

@@ -17,7 +17,7 @@ from rltui.layout.scalars import CPU
 from rltui.layout.selftest import PARTS
 from rltui.onnode import rundir
 from rltui.paths import state_dir
-from rltui.plan.measured import Measured, keep_measured, words
+from rltui.plan.measured import keep_measured, words
 from rltui.service.describe import attempt_path
 
 if TYPE_CHECKING:
@@ -198,18 +198,19 @@ def keep(context: Context, run: RunSummary, result: Result) -> str:
         return "plan takes nothing of it: " + (
             "it ran without cards" if result.gpu == CPU else f"{result.gpu} has no data sheet here"
         )
-    found = Measured(
-        matmul=min(1.0, result.measured("matmul_flops_per_s") / gpu.peak_flops),
-        bandwidth=min(1.0, result.measured("bandwidth_bytes_per_s") / gpu.bandwidth),
-        node_bytes_per_s=result.measured("all_reduce_node_bytes_per_s"),
-        network_bytes_per_s=result.measured("all_reduce_network_bytes_per_s"),
-        host_bytes_per_s=result.measured("to_card_bytes_per_s"),
-        source=f"{run.run_id} on {gpu.name} of {context.name}, {day(result.measured_at)}",
-    )
-    if not any((found.matmul, found.bandwidth, found.node_bytes_per_s, found.network_bytes_per_s)):
+    numbers = {
+        "matmul": min(1.0, result.measured("matmul_flops_per_s") / gpu.peak_flops),
+        "bandwidth": min(1.0, result.measured("bandwidth_bytes_per_s") / gpu.bandwidth),
+        "node_bytes_per_s": result.measured("all_reduce_node_bytes_per_s"),
+        "network_bytes_per_s": result.measured("all_reduce_network_bytes_per_s"),
+        "host_bytes_per_s": result.measured("to_card_bytes_per_s"),
+    }
+    found = {name: value for name, value in numbers.items() if value}
+    if not found:
         return "plan takes nothing of it: it measured neither cards nor links"
+    source = f"{run.run_id} on {gpu.name} of {context.name}, {day(result.measured_at)}"
     try:
-        known = keep_measured(state_dir(), context.name, gpu.name, found)
+        known = keep_measured(state_dir(), context.name, gpu.name, found, source)
     except ValueError as error:
         raise RltuiError(f"What plan takes of it is not kept: {error}.", "Correct or remove the file.") from error
     return f"`rltui plan --cluster {context.name}` takes: {words(known)}"

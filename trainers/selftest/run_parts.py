@@ -189,7 +189,6 @@ def lora(found: Found) -> None:
 
 def engine_killed(found: Found) -> None:
     """An engine's process is killed as weights are sent to it."""
-    began = time.time()
     run = train(found, "engine-killed", ("roles.rollout.engine=hf",), program="trainers.selftest.engine_killed")
     restarts = [event for event in run.lines(rundir.EVENTS) if event["kind"] == rundir.RESTART]
     if len(restarts) < 2:
@@ -197,7 +196,6 @@ def engine_killed(found: Found) -> None:
         return
     seconds = restarts[-1]["time"] - restarts[0]["time"]
     found.ok("", f"the learner lived on, another engine had its weights after {seconds:.1f} s", restart_s=seconds)
-    assert restarts[0]["time"] > began
 
 
 def sleep(found: Found) -> None:
