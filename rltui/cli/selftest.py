@@ -13,7 +13,7 @@ from rltui.errors import RltuiError, UsageError
 from rltui.service.context import open_context
 from rltui.service.hands_off_switch import is_over
 from rltui.service.launch import launch
-from rltui.service.selftest import PRESET, Asked, keep, layout_of, lines, read_result, result_json, words_of
+from rltui.service.selftest import PRESET, Asked, keep, layout_of, read_result, result_json, title, words_of
 
 if TYPE_CHECKING:
     import argparse
@@ -104,7 +104,7 @@ def _awaited(context: Context, run_id: str, *, quiet: bool) -> RunSummary:
         found = context.find(run_id)
         result = read_result(context, found)
         for row in result.rows[said:] if result is not None and not quiet else ():
-            talk(f"{GLYPHS.get(row.verdict, '?')} {row.part} {row.what}: {row.figure}")
+            talk(f"{GLYPHS.get(row.verdict, '?')} {title(row)}: {row.figure}")
             said += 1
         if is_over(context, found):
             return found
@@ -136,10 +136,8 @@ def _report(context: Context, found: RunSummary, options: argparse.Namespace) ->
 
 def _print(result: Result, run_id: str) -> None:
     """The table, and what to do about each failure below it, whole."""
-    rows = [(f"{GLYPHS.get(verdict, '?')} {verdict}", what, figure) for what, verdict, figure, _ in lines(result.rows)]
+    rows = [(f"{GLYPHS.get(row.verdict, '?')} {row.verdict}", title(row), row.figure) for row in result.rows]
     print_lines(columns(("VERDICT", "PART", "FIGURE"), rows))
     for row in result.rows:
         if row.remedy:
-            sys.stdout.write(
-                f"\n✗ {row.part} {row.what}".rstrip() + f": {row.figure}\n  do: {row.remedy.replace('RUN', run_id)}\n"
-            )
+            sys.stdout.write(f"\n✗ {title(row)}" + f": {row.figure}\n  do: {row.remedy.replace('RUN', run_id)}\n")

@@ -21,8 +21,6 @@ from rltui.plan.measured import keep_measured, words
 from rltui.service.describe import attempt_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
     from rltui.service.context import Context
@@ -226,6 +224,6 @@ def day(measured_at: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(measured_at))
 
 
-def lines(rows: Sequence[Row]) -> list[tuple[str, str, str, str]]:
-    """Cells of the table: part, verdict, figure, what to do."""
-    return [(f"{row.part} {row.what}".rstrip(), row.verdict, row.figure, row.remedy) for row in rows]
+def title(row: Row) -> str:
+    """What a row is of."""
+    return f"{row.part} {row.what}".rstrip()
