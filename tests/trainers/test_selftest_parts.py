@@ -9,14 +9,16 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from trainer_support import LAYOUT, ROOT, wait_for
 
 from rltui.layout.load import dump_layout, load_layout
+from rltui.layout.selftest import PARTS, PartName
 from rltui.onnode import rundir
 from trainers.selftest import link_parts
+from trainers.selftest.program import function_of
 from trainers.weights import Bucket, WeightGroup, free_port
 
 pytestmark = pytest.mark.trainers
@@ -45,6 +47,12 @@ def test_one_wrong_byte_of_a_weight_is_found(monkeypatch: pytest.MonkeyPatch, is
         with pytest.raises(ValueError, match=r"1 parameters arrived with other bytes, the first: layer\.1"):
             received.result(60)
         assert sent.exception(60) is not None
+
+
+def test_every_part_has_a_name_in_the_schema_and_a_function() -> None:
+    assert [part.name for part in PARTS] == list(get_args(PartName))
+    for part in PARTS:
+        assert callable(function_of(part.name))
 
 
 @pytest.mark.slow

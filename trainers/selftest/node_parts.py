@@ -65,7 +65,14 @@ def node_versions(with_cards: bool) -> dict[str, Any]:
         pynvml.nvmlInit()
         version = pynvml.nvmlSystemGetDriverVersion()
         known["driver"] = version.decode() if isinstance(version, bytes) else str(version)
-    return {"versions": known, "cards": cards, "problems": card_kernels.problems(capabilities, sys.executable)}
+    problems = card_kernels.problems(capabilities, sys.executable)
+    try:
+        import vllm._C  # noqa: F401
+    except ModuleNotFoundError:  # not installed, or of a version that calls its kernels otherwise
+        pass
+    except ImportError as error:
+        problems.append(f"vLLM cannot load its kernels, so it was built for another torch or CUDA: {error}")
+    return {"versions": known, "cards": cards, "problems": problems}
 
 
 def clock(found: Found) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from rltui.onnode import rundir
 from trainers.data.models import resolve_model
 from trainers.selftest.found import FOLDER, SkippedError, middle
 from trainers.selftest.nodes import answers, join, worker
-from trainers.selftest.run_parts import Run, _lines, wants_module
+from trainers.selftest.run_parts import Run, lines_of, wants_module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,9 +23,10 @@ LEAST_TOKEN = 3
 
 
 def plain_loop(found: Found) -> None:
-    """Compare the short run's engine with vLLM alone; TRL is compared by ``make bench``."""
+    """Compare the short run's engine with vLLM alone."""
+    found.skipped("TRL", "`make bench` trains the same task by it")
     if found.on_cpu:
-        raise SkippedError("there is no card: `make bench` compares with TRL on CPU")
+        raise SkippedError("there is no card")
     wants_module("vllm")
     run = _run(found.attempt)
     path = resolve_model(found.layout.roles.learner.model, found.layout, lambda _words, _done: None)
@@ -38,9 +40,9 @@ def plain_loop(found: Found) -> None:
 
 
 def _run(attempt: Path) -> Run | None:
-    path = attempt / FOLDER / "grpo" / "attempts" / "01"
-    metrics = _lines(path / "metrics.jsonl")
-    return Run(path, metrics, 0.0) if metrics else None
+    path = attempt / FOLDER / "grpo" / rundir.ATTEMPTS / "01"
+    metrics = lines_of(path / rundir.METRICS)
+    return Run(path, metrics) if metrics else None
 
 
 def generate(layout: Layout, path: str) -> float:

@@ -37,6 +37,8 @@ MODULES = {
 LEAST_S = 5.0
 """Of the time of all parts, without which none is begun."""
 POLL_S = 0.05
+THOROUGH_PATIENCE = 3
+"""Times a part's deadline, where sizes are larger."""
 
 log = logging.getLogger("trainers")
 
@@ -44,15 +46,20 @@ log = logging.getLogger("trainers")
 def try_part(found: Found) -> None:
     """Try the part of ``found`` in this process; whatever goes wrong becomes a row."""
     name = found.part.name
-    module = importlib.import_module(f"trainers.selftest.{MODULES.get(name, 'run_parts')}")
-    function: Callable[[Found], None] = getattr(module, name.replace("-", "_"))
     try:
-        function(found)
+        function_of(name)(found)
     except SkippedError as error:
         found.skipped("", str(error))
     except Exception as error:  # the outermost edge of the part's process
         log.exception("the part %s failed", name)
         found.failed("", last_words(error))
+
+
+def function_of(part: str) -> Callable[[Found], None]:
+    """What tries a part."""
+    module = importlib.import_module(f"trainers.selftest.{MODULES.get(part, 'run_parts')}")
+    found: Callable[[Found], None] = getattr(module, part.replace("-", "_"))
+    return found
 
 
 class Program:
@@ -68,6 +75,7 @@ class Program:
         assert layout.selftest is not None, "only the layout of a self-test has parts"
         self._attempt, self._layout, self._stop = attempt, layout, stop
         self._parts, self._until = layout.selftest.wanted, time.monotonic() + layout.selftest.seconds
+        self._patience = THOROUGH_PATIENCE if layout.selftest.thorough else 1
         self._stages = Stages(str(attempt), len(self._parts))
         self._rows: list[Row] = []
 
@@ -87,7 +95,7 @@ class Program:
         return 1 if failed else 0
 
     def _try(self, part: Part) -> list[Row]:
-        limit_s = min(part.deadline_s, self._until - time.monotonic())
+        limit_s = min(part.deadline_s * self._patience, self._until - time.monotonic())
         if limit_s < LEAST_S:
             return [Row(part.name, "", "skipped", "the time of all parts was over; --only tries it alone")]
         words = [sys.executable, "-m", "trainers.selftest", "--attempt", str(self._attempt), "--part", part.name]

@@ -8,7 +8,6 @@ import math
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +39,17 @@ class Run:
 
     path: Path
     metrics: list[dict[str, Any]]
-    seconds: float
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """The objects of a JSON lines file of the attempt."""
-        return _lines(self.path / name)
+        return lines_of(self.path / name)
+
+    @property
+    def load_s(self) -> float:
+        """From the first role that loads to the first step: engines start, and make their CUDA graphs."""
+        stages = (rundir.read_json(str(self.path / rundir.STAGE)) or {}).get("history", [])
+        at = {stage["stage"]: stage["at"] for stage in stages}
+        return float(at["training"] - at["loading"])
 
     def middle(self, name: str) -> float:
         """Median of a metric without the first step, which compiles."""
@@ -63,10 +68,9 @@ def train(found: Found, name: str, words: Sequence[str], *, number: int = 1, pro
     settings = [*ALONE, f"name={name}", f"train.steps={STEPS}", *words]
     layout = load_layout(found.attempt / rundir.LAYOUT, settings).layout
     (path / rundir.LAYOUT).write_text(dump_layout(layout), encoding="utf-8")
-    began = time.monotonic()
     command = [sys.executable, "-m", program, "--attempt", str(path)]
     code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
-    done = Run(path, _lines(path / rundir.METRICS), time.monotonic() - began)
+    done = Run(path, lines_of(path / rundir.METRICS))
     if code:
         errors = [event["text"] for event in done.lines(rundir.EVENTS) if event["kind"] == "error"]
         raise RuntimeError(errors[-1].splitlines()[0] if errors else f"the trainer ended with code {code}")
@@ -75,7 +79,8 @@ def train(found: Found, name: str, words: Sequence[str], *, number: int = 1, pro
     return done
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSON lines file; none where there is no such file."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return [json.loads(line) for line in text.splitlines() if line]
 
@@ -109,15 +114,16 @@ def best_engine(found: Found) -> str:
 
 def grpo(found: Found) -> None:
     """The short run, with vLLM and its CUDA graphs where there is a card."""
-    run = train(found, "grpo", (f"checkpoint.every={SAVED}", f"roles.rollout.engine={best_engine(found)}"))
+    engine = best_engine(found)
+    run = train(found, "grpo", (f"checkpoint.every={SAVED}", f"roles.rollout.engine={engine}"))
     agreement(found, "trainer and engine agree", run)
     tokens, generated = run.middle("learner_tokens_per_second_step"), run.middle("actor_tokens_per_second")
     syncs = run.middle("time/weight_sync")
     words = f"{tokens:,.0f} tokens/s trained, {generated:,.0f} generated, weights in {syncs:.2g} s"
     mfu = run.middle("learner_mfu")
     words += f", MFU {mfu:.2g} %" if mfu else ", no MFU: the card or the model has no data sheet here"
-    found.ok("speed", f"{words}; {run.seconds:.0f} s with start and end", tokens_per_s=tokens,
-             generated_tokens_per_s=generated, weight_sync_s=syncs, start_to_end_s=run.seconds)  # fmt: skip
+    found.ok("speed", f"{words}; {engine} ready after {run.load_s:.0f} s", tokens_per_s=tokens,
+             generated_tokens_per_s=generated, weight_sync_s=syncs, load_s=run.load_s)  # fmt: skip
     _memory(found, run)
 
 
@@ -142,7 +148,8 @@ def resume(found: Found) -> None:
     is_plain = found.layout.roles.learner.precision == "fp32" and best_engine(found) == "hf"
     words = [*PLAIN, f"checkpoint.every={SAVED}"]
     if is_plain and (whole / rundir.CHECKPOINTS).is_dir():
-        before = Run(whole / rundir.ATTEMPTS / "01", _lines(whole / rundir.ATTEMPTS / "01" / rundir.METRICS), 0.0)
+        first = whole / rundir.ATTEMPTS / "01"
+        before = Run(first, lines_of(first / rundir.METRICS))
     else:
         name = "resume"
         before = train(found, name, words)
@@ -228,10 +235,7 @@ def vllm(found: Found) -> None:
     wants_module("vllm")
     words = ("roles.rollout.engine=vllm", "roles.rollout.enforce_eager=true")
     run = train(found, "vllm", words)
-    stages = (rundir.read_json(str(run.path / rundir.STAGE)) or {}).get("history", [])
-    at = {stage["stage"]: stage["at"] for stage in stages}
-    loading = at["training"] - at["loading"]
     speed = run.middle("actor_tokens_per_second")
-    found.ok("without CUDA graphs", f"ready after {loading:.0f} s, {speed:,.0f} tokens/s", load_s=loading,
+    found.ok("without CUDA graphs", f"ready after {run.load_s:.0f} s, {speed:,.0f} tokens/s", load_s=run.load_s,
              generated_tokens_per_s=speed)  # fmt: skip
     agreement(found, "trainer and vLLM agree", run)
