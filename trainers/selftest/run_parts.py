@@ -28,7 +28,8 @@ SAVED = 2
 SAME = 1e-3
 """Steps of a resumed run in fp32 differ by no more of their size: the order of sums on a card is not fixed."""
 ALONE = ("selftest=null", "checkpoint.every=0", "tracking.wandb=disabled", "deadlines.place_s=60")
-PLAIN = ("roles.learner.precision=fp32", "roles.rollout.precision=fp32", "roles.rollout.engine=hf")
+PLAIN = ("roles.learner.precision=fp32", "roles.rollout.precision=fp32")
+SHORT_TOKENS = 32
 OVER_ESTIMATE = 1.15
 """Of what was estimated, above which plans cannot be trusted (docs/memory.md, how far off)."""
 
@@ -112,6 +113,12 @@ def best_engine(found: Found) -> str:
     return "vllm" if not found.on_cpu and importlib.util.find_spec("vllm") else "hf"
 
 
+def by_transformers(found: Found) -> list[str]:
+    """The transformers engine, which is there at once, and is slow: a real model's responses are cut short."""
+    is_tiny = found.layout.roles.learner.model.startswith("builtin/")
+    return ["roles.rollout.engine=hf", *([] if is_tiny else [f"lengths.response={SHORT_TOKENS}"])]
+
+
 def grpo(found: Found) -> None:
     """The short run, with vLLM and its CUDA graphs where there is a card."""
     engine = best_engine(found)
@@ -145,8 +152,8 @@ def _memory(found: Found, run: Run) -> None:
 def resume(found: Found) -> None:
     """In fp32 by the transformers engine, whose steps can be repeated: is the second half the same again?"""
     whole, name = found.attempt / FOLDER / "grpo", "grpo"
-    is_plain = found.layout.roles.learner.precision == "fp32" and best_engine(found) == "hf"
-    words = [*PLAIN, f"checkpoint.every={SAVED}"]
+    is_plain = found.on_cpu and found.layout.roles.learner.model.startswith("builtin/")
+    words = [*PLAIN, *by_transformers(found), f"checkpoint.every={SAVED}"]
     if is_plain and (whole / rundir.CHECKPOINTS).is_dir():
         first = whole / rundir.ATTEMPTS / "01"
         before = Run(first, lines_of(first / rundir.METRICS))
@@ -177,13 +184,13 @@ def half_precision(found: Found) -> None:
     if not kinds:
         raise SkippedError("the short run has it")
     for kind in kinds:
-        words = (f"roles.learner.precision={kind}", f"roles.rollout.precision={kind}", "roles.rollout.engine=hf")
+        words = (f"roles.learner.precision={kind}", f"roles.rollout.precision={kind}", *by_transformers(found))
         agreement(found, kind, train(found, kind, words))
 
 
 def offload(found: Found) -> None:
     """AdamW's states in host memory."""
-    run = train(found, "offload", ("roles.learner.offload=optimizer", "roles.rollout.engine=hf"))
+    run = train(found, "offload", ("roles.learner.offload=optimizer", *by_transformers(found)))
     update = run.middle("time/train") or run.middle("time/update_actor")
     found.ok("", f"{run.middle('learner_tokens_per_second_step'):,.0f} tokens/s, {update:.2g} s of training a step")
 
@@ -191,12 +198,12 @@ def offload(found: Found) -> None:
 def lora(found: Found) -> None:
     """Adapters; that the engine agrees proves the merge."""
     wants_module("peft")
-    agreement(found, "", train(found, "lora", ("roles.learner.lora_rank=8", "roles.rollout.engine=hf")))
+    agreement(found, "", train(found, "lora", ("roles.learner.lora_rank=8", *by_transformers(found))))
 
 
 def engine_killed(found: Found) -> None:
     """An engine's process is killed as weights are sent to it."""
-    run = train(found, "engine-killed", ("roles.rollout.engine=hf",), program="trainers.selftest.engine_killed")
+    run = train(found, "engine-killed", by_transformers(found), program="trainers.selftest.engine_killed")
     restarts = [event for event in run.lines(rundir.EVENTS) if event["kind"] == rundir.RESTART]
     if len(restarts) < 2:
         found.failed("", "the run went on, but no engine was started again")
