@@ -93,6 +93,8 @@ def measured_findings(context: Context, layout: Layout) -> tuple[Finding, ...]:
 
 
 def _is_like(layout: Layout, text: str) -> bool:
+    if layout.hardware.gpu not in text or layout.roles.learner.model not in text:
+        return False  # without reading it, which of hundreds takes seconds
     try:
         return same_family(layout, load_text(text, rundir.LAYOUT).layout)
     except LayoutError:  # of another version of rltui

@@ -102,6 +102,14 @@ def test_a_preview_submits_nothing_and_refuses_what_it_does_not_know(tmp_path: P
     assert not list((tmp_path / "runs").glob("*"))
 
 
+def test_make_gpu_says_loudly_what_it_could_not_show() -> None:
+    argv = [sys.executable, "tests/bench/gpu.py"]
+    done = subprocess.run(argv, cwd=ROOT, env={"PATH": ""}, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert done.stdout.startswith("NO CARD HERE (there is no nvidia-smi)")
+    assert len(done.stdout.splitlines()) == 1 + len(PARTS)
+
+
 def test_over_two_nodes_of_slurm_links_clocks_and_a_killed_engine(slurm_cluster: Lab, tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config/clusters.yaml").write_text(profile_file())
