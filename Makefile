@@ -12,7 +12,7 @@ TRIALS ?= 1000
 HOURS ?= 0.1
 SEED ?= 1
 
-.PHONY: help demo test faults night truth check bench setup lock hooks clean
+.PHONY: help demo test faults night truth check bench gpu setup lock hooks clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo 'make truth              what import, memory, plan and why are worth on known cases'
 	@echo 'make check              lint, format, types, import contracts, spelling'
 	@echo 'make bench              measure the budgets'
+	@echo 'make gpu [ARGS="--model FOLDER"]   on a machine with a card: what only a card can show'
 	@echo 'make setup              set up everything, run nothing'
 	@echo 'make lock [ARGS=--upgrade]   resolve constraints/lock.txt anew'
 	@echo 'make hooks              run the checks before each commit'
@@ -58,6 +59,10 @@ check:
 bench: setup
 	@broken=0; for file in tests/bench/bench_*.py; do echo "== $$file"; $(RUN) $$file || [ $$? -eq 2 ] || broken=1; done; \
 	exit $$broken
+
+# As long as half an hour. Without a card it says what it could not show and ends with 2.
+gpu: setup
+	@$(RUN) tests/bench/gpu.py $(ARGS)
 
 setup:
 	@$(SETUP) test

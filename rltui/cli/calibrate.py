@@ -45,6 +45,11 @@ def run(options: argparse.Namespace) -> int:
             layout = load_text(read_layout(context.cluster.client, path), f"{path}/{rundir.LAYOUT}").layout
         except RltuiError as error:
             raise RltuiError(f"{summary.run_id} has no layout to compare with: {error.message}") from error
+        if layout.selftest is not None:
+            raise UsageError(
+                f"{summary.run_id} is a self-test, which trains too little to say what a run reaches.",
+                f"rltui selftest --of {summary.run_id} keeps what it measured of cards and links.",
+            )
         series = RunWatcher(context.cluster.client, summary.path).snapshot().metrics.series
     try:
         found = calibrate(layout, series, known, f"measured in {summary.run_id} on {context.name}")

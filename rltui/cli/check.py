@@ -75,7 +75,22 @@ def _on_cluster(name: str | None, live: bool) -> Callable[[Report], Report]:
         from rltui.service.live_facts import live_facts
 
         facts = live_facts(profile, TerminalPrompter())
-    return lambda report: check_on(report, profile, facts)
+    asks = live or profile.scheduler == "local"
+    return lambda report: _measured(check_on(report, profile, facts), name if asks else "")
+
+
+def _measured(report: Report, cluster: str) -> Report:
+    """``report`` with what earlier runs like it took of their cards there; a cluster that is not asked says nothing."""
+    if not cluster or report.loaded is None or report.loaded.layout.hardware.on_cpu:
+        return report
+    from msgspec import structs
+
+    from rltui.service.context import open_context
+    from rltui.service.memory_peaks import measured_findings
+
+    with open_context(cluster) as context:
+        found = measured_findings(context, report.loaded.layout)
+    return structs.replace(report, findings=(*report.findings, *found))
 
 
 def _print(reports: Sequence[Report], form: str) -> None:

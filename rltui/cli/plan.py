@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from rltui.check.run import check_text
 from rltui.cli.output import add_json, print_json, print_lines, talk
 from rltui.cli.plan_table import as_json, lines
+from rltui.cluster.profiles import load_profiles
 from rltui.errors import UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
 from rltui.paths import state_dir
+from rltui.plan.measured import Measured, read_measured
 from rltui.plan.rank import DEFAULT_COUNT, Proposal, propose
 from rltui.plan.rates import family, rates_of, read_calibration, trust_in
 from rltui.plan.request import Request
@@ -38,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("--model", required=True, metavar="M", help="as the trainers load it, or a folder")
     parser.add_argument("--gpus", required=True, metavar="NxGxCARD", help="nodes × GPUs × card, such as 2x4xH100")
+    parser.add_argument("--cluster", default="", metavar="C", help="take what `rltui selftest` measured on it")
     parser.add_argument("--algorithm", choices=("grpo", "ppo", "opd"), default="grpo", help="default: grpo")
     parser.add_argument("--critic", metavar="M", help="critic of ppo (default: the model)")
     parser.add_argument("--kl", type=float, metavar="C", help="weight of ppo's KL penalty, with a reference (0: none)")
@@ -68,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         shown = [as_json(each) for each in proposals]
         trust = request.rates.source if request.rates else trust_in(request.model, request.gpu)
-        print_json({"schema": SCHEMA, "proposals": shown, "trust": trust, "saved": saved})
+        print_json({"schema": SCHEMA, "proposals": shown, "trust": trust, "measured": request.measured, "saved": saved})
     else:
         print_lines(lines(request, proposals, saved))
     return 0
@@ -109,6 +112,7 @@ def _request(options: argparse.Namespace) -> Request:
         response_mean=options.response_mean or 0.0,
         response_spread=options.response_spread,
         rates=_measured(model, gpu),
+        measured=_selftest(options.cluster, gpu) if options.cluster else Measured(),
         prompts=options.prompts,
         samples=options.samples,
         async_steps=options.async_steps,
@@ -125,6 +129,24 @@ def _measured(model: Architecture, gpu: Gpu) -> Rates | None:
         talk(f"rltui: measured rates are left out, the published ones are taken: {error}; correct or remove the file.")
         return None
     return rates_of(model, gpu, found) if family(model) in found.get(gpu.name, {}) else None
+
+
+def _selftest(cluster: str, gpu: Gpu) -> Measured:
+    """What a self-test measured of this card there; where there was none, that is said, and data sheets stand.
+
+    Raises:
+        UsageError: There is no such cluster.
+    """
+    load_profiles().get(cluster)
+    try:
+        found = read_measured(state_dir()).get(cluster, {})
+    except ValueError as error:
+        talk(f"rltui: what self-tests measured is left out: {error}; correct or remove the file.")
+        return Measured()
+    if gpu.name not in found:
+        others = f" (only of {', '.join(found)})" if found else ""
+        talk(f"rltui: no self-test has measured {gpu.name} on {cluster}{others}; rltui selftest --cluster {cluster}")
+    return found.get(gpu.name, Measured())
 
 
 def _within_limit(options: argparse.Namespace) -> None:

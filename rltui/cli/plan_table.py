@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.check.run import Report, check_text
 from rltui.cli.output import columns
+from rltui.plan import measured
 from rltui.plan.rank import DEFAULT_COUNT
 from rltui.plan.rates import trust_in
 from rltui.plan.request import Request
@@ -69,6 +70,8 @@ def _terms(request: Request, best: Proposal) -> Iterator[str]:
     mean, spread = request.mean_tokens, request.spread_tokens
     yield f"   responses: mean {mean:.0f}, spread {spread:.0f}, limit {request.response_tokens} tokens"
     yield f"   rates: {rates.source}"
+    if request.measured.sources:
+        yield f"   cards and links: {measured.words(request.measured)}"
     if request.rates is None:
         yield f"   error: {trust_in(request.model, request.gpu)}"
 

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, field
 
 from rltui.layout.roles import Critic, Hardware, Learner, Pool, Reference, Reward, Roles, Rollout, Teacher
 from rltui.layout.scalars import CPU, Algorithm, Name, Precision, System, Text
+from rltui.layout.selftest import Selftest
 from rltui.layout.settings import Checkpoint, Data, Deadlines, Grpo, Lengths, Opd, Ppo, Slurm, Tracking, Train
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Reward",
     "Roles",
     "Rollout",
+    "Selftest",
     "Slurm",
     "Teacher",
     "Tracking",
@@ -66,6 +68,7 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     system: Annotated[System, Meta(description="Whose trainers its memory is estimated for; an import says it.")] = (
         "rltui"
     )
+    selftest: Selftest | None = None
     unsure: Annotated[
         list[Text],
         Meta(description="Keys that an import could not settle; an error about them is a note.", max_length=200),

@@ -23,6 +23,7 @@
             metrics.jsonl           one object a training step
             events.jsonl            one object an event
             memory.json             each role's peaks of memory, moment by moment, and what was estimated
+            selftest.json           of a self-test: what it found, part by part; selftest/ has its parts' own runs
             gpu-<host>.jsonl        the sampler's lines
             sampling.log            of an adopted job: what srun said of the samplers beside it
             evidence/               what each process was doing when somebody asked: request.json, ID-<host>.json
@@ -67,6 +68,8 @@ ORIGINS = "origins.json"
 OWN_CODE = "own_code.zip"
 """Python of the user that the layout names."""
 MEMORY = "memory.json"
+SELFTEST = "selftest.json"
+"""What a self-test found, part by part (``trainers/selftest``)."""
 RAY_ENDPOINT = "ray.json"
 STATUS_ENDPOINT = "status.json"
 ACTORS = "actors.json"

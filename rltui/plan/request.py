@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from rltui.plan.measured import Measured
+
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
@@ -35,6 +37,7 @@ class Request(Struct, frozen=True, kw_only=True):
         response_mean: Tokens of a response in the mean; 0: half of the longest.
         response_spread: Their standard deviation in tokens; None: as of lengths evenly spread around the mean.
         rates: What the cards reach; None: what published runs of the model's family reached.
+        measured: What a self-test of the cluster measured of its cards and links.
         prompts: Prompts of a step.
         samples: Samples of a prompt.
         async_steps: Steps that rollouts may run ahead.
@@ -58,6 +61,7 @@ class Request(Struct, frozen=True, kw_only=True):
     response_mean: float = 0.0
     response_spread: float | None = None
     rates: Rates | None = None
+    measured: Measured = Measured()
     prompts: int = 64
     samples: int = 8
     async_steps: int = 0

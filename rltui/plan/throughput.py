@@ -19,7 +19,6 @@ from rltui.plan.rates import ATTENTION_FLOPS_SHARE, PREFILL_FLOPS_SHARE, rates_o
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
-    from rltui.hardware.gpus import Gpu
     from rltui.plan.rates import Rates
     from rltui.plan.request import Request
     from rltui.plan.setup import EngineChoice, Setup, Training
@@ -103,10 +102,27 @@ class StepTime(Struct, frozen=True, kw_only=True):
     train_bound: str
 
 
-def link_bytes_per_s(gpu: Gpu, gpus: tuple[int, ...]) -> float:
-    """Bandwidth of a collective over bundles of ``gpus``: NVLink or PCIe in one node, else the network if slower."""
-    inside = next((rate for name, rate in NVLINK_BYTES_PER_S.items() if gpu.name.startswith(name)), PCIE_BYTES_PER_S)
-    return LINK_SHARE * (inside if len(gpus) == 1 else min(inside, NETWORK_BYTES_PER_S))
+def link_bytes_per_s(request: Request, gpus: tuple[int, ...]) -> float:
+    """Bandwidth of a collective over bundles of ``gpus``: NVLink or PCIe in one node, else the network if slower.
+
+    As a self-test measured it on this cluster, else as data sheets have it.
+    """
+    name, known = request.gpu.name, request.measured
+    sheet = next((rate for start, rate in NVLINK_BYTES_PER_S.items() if name.startswith(start)), PCIE_BYTES_PER_S)
+    inside = known.node_bytes_per_s or LINK_SHARE * sheet
+    if len(gpus) == 1:
+        return inside
+    return min(inside, known.network_bytes_per_s or LINK_SHARE * NETWORK_BYTES_PER_S)
+
+
+def _of_bandwidth(request: Request, share: float) -> float:
+    """Bytes/s of the card's memory: ``share`` of its data sheet, and never more than it was measured to reach."""
+    return request.gpu.bandwidth * min(share, request.measured.bandwidth or 1.0)
+
+
+def _of_peak(request: Request, share: float) -> float:
+    """FLOP/s of the card: ``share`` of its data sheet, and never more than it was measured to reach."""
+    return request.gpu.peak_flops * min(share, request.measured.matmul or 1.0)
 
 
 def decode_step_s(request: Request, width: int, batch: float) -> tuple[float, str]:
@@ -115,11 +131,11 @@ def decode_step_s(request: Request, width: int, batch: float) -> tuple[float, st
     Each step reads the weights once for the whole batch and the KV cache of every sequence (Pope et al. 2022): bound by
     bandwidth until the batch's FLOPs take longer. Of a mixture of experts the batch reads the experts that it visits.
     """
-    model, gpu = request.model, request.gpu
+    model = request.model
     context = _mean_context(request)
     read = _weight_bytes(model, batch) / width + batch * kv_layers(model, width).sequence_bytes(int(context))
-    memory_s = read / (gpu.bandwidth * rates(request, model).decode)
-    compute_s = batch * forward_flops_per_token(model, context) / (width * gpu.peak_flops * PREFILL_FLOPS_SHARE)
+    memory_s = read / _of_bandwidth(request, rates(request, model).decode)
+    compute_s = batch * forward_flops_per_token(model, context) / (width * _of_peak(request, PREFILL_FLOPS_SHARE))
     talk_s = 2 * model.layers * ALL_REDUCE_S if width > 1 else 0.0
     bound = "memory bandwidth" if memory_s >= compute_s else "FLOPs"
     return max(memory_s, compute_s) + talk_s + DECODE_OVERHEAD_S, bound
@@ -161,7 +177,7 @@ def generate_s(request: Request, engine: EngineChoice, engines: int) -> tuple[fl
     drain_s = longest * decode_step_s(request, width, max(1.0, flight * mean / longest))[0]
     queued_s = (samples - flight) * mean / flight * full_s
     prefill = prompts * request.prompt_tokens * forward_flops_per_token(request.model, request.prompt_tokens / 2)
-    prefill_s = prefill / (width * request.gpu.peak_flops * PREFILL_FLOPS_SHARE)
+    prefill_s = prefill / (width * _of_peak(request, PREFILL_FLOPS_SHARE))
     return prefill_s + queued_s + drain_s, bound
 
 
@@ -181,9 +197,9 @@ def train_s(request: Request, learner: Training, critic: Architecture | None = N
     model = request.model if critic is None else critic
     passes = 2 + BACKWARD_FACTOR + learner.gradient_checkpointing
     compute_s = _passes_s(request, model, learner, passes, head=critic is None)
-    talk_s = _zero_bytes(model, learner) / link_bytes_per_s(request.gpu, learner.gpus)
+    talk_s = _zero_bytes(model, learner) / link_bytes_per_s(request, learner.gpus)
     states = OPTIMIZER_BYTES * count_parameters(model).total / learner.ranks
-    update_s = states / (request.gpu.bandwidth * COPY_BANDWIDTH_SHARE)
+    update_s = states / _of_bandwidth(request, COPY_BANDWIDTH_SHARE)
     bound = "FLOPs" if compute_s >= talk_s else "ZeRO's traffic"
     return _micro_batches(request, learner) * max(compute_s, talk_s) + update_s, bound
 
@@ -215,15 +231,16 @@ def _flops_s(request: Request, model: Architecture, passes: int, tokens: float, 
     matrices = forward_flops_per_token(model, 0, head)
     attention = forward_flops_per_token(model, length / 2, head) - matrices
     share = rates(request, model).training
-    effort = matrices / share + attention / max(share, ATTENTION_FLOPS_SHARE)
-    return passes * tokens * effort / (request.gpu.peak_flops * filled * training_ease(request.gpu))
+    effort = matrices / _of_peak(request, share)
+    effort += attention / _of_peak(request, max(share, ATTENTION_FLOPS_SHARE))
+    return passes * tokens * effort / (filled * training_ease(request.gpu))
 
 
 def reference_s(request: Request, learner: Training) -> float:
     """Seconds in which the reference, whose weights are divided over the learner's GPUs, passes all samples once."""
     compute_s = _passes_s(request, request.model, learner, 1, head=True)
     size = ITEM_BYTES * count_parameters(request.model).total * (learner.ranks - 1) / learner.ranks
-    return _micro_batches(request, learner) * max(compute_s, size / link_bytes_per_s(request.gpu, learner.gpus))
+    return _micro_batches(request, learner) * max(compute_s, size / link_bytes_per_s(request, learner.gpus))
 
 
 def teacher_s(request: Request, teacher: EngineChoice, teachers: int) -> float:
@@ -232,7 +249,7 @@ def teacher_s(request: Request, teacher: EngineChoice, teachers: int) -> float:
     samples = -(-request.samples_per_step // teachers)
     length = request.prompt_tokens + request.mean_tokens
     flops = samples * length * forward_flops_per_token(request.teacher, length / 2)
-    return flops / (teacher.tensor_parallel * request.gpu.peak_flops * PREFILL_FLOPS_SHARE)
+    return flops / (teacher.tensor_parallel * _of_peak(request, PREFILL_FLOPS_SHARE))
 
 
 def _zero_bytes(model: Architecture, learner: Training) -> float:
@@ -249,14 +266,14 @@ def sync_s(request: Request, learner: Training) -> float:
 
 def broadcast_s(request: Request) -> float:
     """Seconds in which all weights pass once to the engines, over the network where there are several nodes."""
-    return _weights(request.model) / link_bytes_per_s(request.gpu, (1,) * request.nodes)
+    return _weights(request.model) / link_bytes_per_s(request, (1,) * request.nodes)
 
 
 def gather_s(request: Request, learner: Training) -> float:
     """Seconds in which rank 0 gathers all weights; with ZeRO-2 it has them."""
     if learner.zero_stage == 2:
         return 0.0
-    return _weights(request.model) / link_bytes_per_s(request.gpu, learner.gpus)
+    return _weights(request.model) / link_bytes_per_s(request, learner.gpus)
 
 
 def _weights(model: Architecture) -> float:
@@ -265,9 +282,10 @@ def _weights(model: Architecture) -> float:
 
 def shared_sync_s(request: Request, setup: Setup) -> float:
     """The same where engines share the learner's GPUs; those that sleep leave for host memory and come back."""
-    broadcast_s = _weights(request.model) / link_bytes_per_s(request.gpu, setup.learner.gpus)
+    broadcast_s = _weights(request.model) / link_bytes_per_s(request, setup.learner.gpus)
     moved = 2 * setup.engine.engine.weights_gib * GIB if setup.sleeps else 0.0
-    return gather_s(request, setup.learner) + broadcast_s + moved / PCIE_BYTES_PER_S
+    moved_s = moved / (request.measured.host_bytes_per_s or PCIE_BYTES_PER_S)
+    return gather_s(request, setup.learner) + broadcast_s + moved_s
 
 
 def model_step_s(request: Request, made_s: float, update_s: float) -> float:

@@ -158,12 +158,13 @@ def job(layout: Layout, attempt: Attempt, python: str) -> dict[str, Any]:
     """What the supervisor is to start (``job.json``)."""
     slots = layout.roles.learner.num_learners + layout.roles.rollout.engines * layout.roles.rollout.tensor_parallel
     on_cpu, cpus = layout.hardware.on_cpu, layout.hardware.ray_cpus_per_node
+    program = layout.algorithm if layout.selftest is None else "selftest"
     return {
         "schema": rundir.SCHEMA,
         "uuid": attempt.uuid,
         "run_id": attempt.run_id,
         "attempt": attempt.number,
-        "argv": [python, "-m", f"trainers.{layout.algorithm}", "--attempt", attempt.path],
+        "argv": [python, "-m", f"trainers.{program}", "--attempt", attempt.path],
         "code": attempt.code,
         "modules": [*MODULES, *optional_modules(layout)],
         "ray": {"cpus": cpus, "gpus": 0 if on_cpu else layout.hardware.gpus_per_node},

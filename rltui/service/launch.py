@@ -190,7 +190,8 @@ def launch(
         unchecked: Do not ask the cluster first whether it could run this, nor heed what its profile says.
         after_job: Id of a Slurm job that must have ended, however, before this one starts.
         sweep: What all runs of its sweep have in common.
-        tell: Is told, before anything is submitted, of nodes that are remembered as bad and may be used.
+        tell: Is told, before anything is submitted, of nodes that are remembered as bad and may be used, and of the
+            memory that earlier runs like this one took.
 
     Raises:
         RefusedError: A finding stands in the way.
@@ -215,8 +216,9 @@ def launch(
         require_modules(layout)
     if tell is not None:
         from rltui.service.bad_nodes import offers
+        from rltui.service.memory_peaks import measured_findings
 
-        for finding in offers(context, layout):
+        for finding in (*offers(context, layout), *measured_findings(context, layout)):
             tell(finding)
     known = origins(report.loaded) | ({"slurm.partition": "chosen at launch: most nodes free"} if name else {})
     first = link = submit_new(context, layout, after_job=after_job, sweep=sweep, origins=known)

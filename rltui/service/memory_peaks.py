@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
+from rltui.check.findings import Finding
 from rltui.cluster.relay_types import RelayError
+from rltui.errors import ClusterError
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import load_text
-from rltui.memory.measured import peaks_of, same_family
+from rltui.memory.layouts import estimate_layout
+from rltui.memory.measured import corrections, peaks_of, same_family
 from rltui.onnode import rundir
 from rltui.service.describe import attempt_path
 
@@ -19,6 +23,10 @@ if TYPE_CHECKING:
     from rltui.memory.measured import Peak
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
+
+
+MEASURED = "MEASURED"
+"""Code of what earlier runs say of an estimate: it is no rule's finding."""
 
 
 def read_memory(context: Context, run: RunSummary) -> dict[str, Any] | None:
@@ -54,7 +62,39 @@ def family_peaks(context: Context, layout: Layout) -> Iterator[Peak]:
             yield from _peaks(folder.rsplit("/", 3)[-3], texts[rundir.MEMORY])
 
 
+def measured_findings(context: Context, layout: Layout) -> tuple[Finding, ...]:
+    """What earlier runs of the family held where they needed most, a finding a role; none where there was no such run.
+
+    It is a warning where the corrected estimate does not fit the card. A cluster that is away has nothing to say.
+    """
+    if layout.hardware.on_cpu:
+        return ()
+    try:
+        peaks = list(family_peaks(context, layout))
+    except ClusterError:
+        return ()
+    if not peaks:
+        return ()
+    estimate = estimate_layout(layout)
+    found = corrections(estimate, peaks)
+    highest = {each.role: each for each in sorted(found, key=lambda each: each.corrected_gib)}
+    capacity = {role.role: role.capacity_gib for role in estimate.roles}
+    return tuple(
+        Finding(
+            code=MEASURED,
+            severity="warning" if each.corrected_gib > (capacity[role] or math.inf) else "note",
+            key=f"roles.{role}",
+            message=f"measured {each.measured.measured_gib:.1f} GiB in run {each.measured.run}, estimate "
+            f"{each.measured.expected_gib:.1f} ({each.moment}); as far off, this takes {each.corrected_gib:.1f} GiB of "
+            f"{f'{size:.1f}' if (size := capacity[role]) else 'each card'}, not {each.estimate_gib:.1f}",
+        )
+        for role, each in highest.items()
+    )
+
+
 def _is_like(layout: Layout, text: str) -> bool:
+    if layout.hardware.gpu not in text or layout.roles.learner.model not in text:
+        return False  # without reading it, which of hundreds takes seconds
     try:
         return same_family(layout, load_text(text, rundir.LAYOUT).layout)
     except LayoutError:  # of another version of rltui

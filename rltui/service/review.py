@@ -52,6 +52,7 @@ def review_launch(
             *_said_of_place(profile),
             *report.findings,
             *_bad_nodes(context, layout),
+            *_measured(context, layout),
         ),
         drawing=report.drawing,
         arithmetic=report.arithmetic_lines,
@@ -103,6 +104,13 @@ def _bad_nodes(context: Context | None, work: Layout | ScriptJob | None) -> tupl
     from rltui.service.bad_nodes import offers
 
     return offers(context, work) if context is not None and work is not None else ()
+
+
+def _measured(context: Context | None, layout: Layout | None) -> tuple[Finding, ...]:
+    """What earlier runs like this one took of their cards."""
+    from rltui.service.memory_peaks import measured_findings
+
+    return measured_findings(context, layout) if context is not None and layout is not None else ()
 
 
 def _script(report: Report, profile: Profile) -> str:

@@ -122,6 +122,12 @@ VERBS = (
     Verb("setup", "setup", "describe a cluster to rltui, which finds most of it out by itself", use="terminal"),
     Verb("notify", "notify", "say who is told of a cluster's runs and how, or try it", changing=("--test",)),
     Verb("doctor", "doctor", "test every link to a cluster, and measure it", takes="cluster", changing=("--nodes",)),
+    Verb(
+        "selftest",
+        "selftest",
+        "a job of ten minutes that tries whether a cluster's nodes carry a layout, and how fast they are",
+        use="changes",
+    ),
     Verb("demo", "demo", "watch a tiny model learn on this machine", use="terminal"),
     Verb("journal", "journal", "what was done with runs from this machine, when, and what came of it"),
     Verb("keys", "keys", "all keys of the cockpit, screen by screen"),

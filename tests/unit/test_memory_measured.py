@@ -87,6 +87,21 @@ def test_verb_reads_finished_runs_of_the_family_and_says_which(capsys: pytest.Ca
     assert (found["role"], found["measured"]["run"], found["runs"]) == ("learner", "mine-001", 1)
 
 
+def test_check_says_what_was_measured_and_warns_where_that_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    text = resolve(PRESET).read_text()
+    attempt(run_root(), "mine-001", text, json.dumps(document(backward=44.0)))
+    main(["check", PRESET, "--cluster", "local"])
+    printed = capsys.readouterr().out
+    assert (
+        "· MEASURED roles.learner: measured 44.0 GiB in run mine-001, estimate 40.0 (backward); as far off" in printed
+    )
+    attempt(run_root(), "mine-002", text, json.dumps(document(backward=400.0)))
+    main(["check", PRESET, "--cluster", "local"])
+    assert "▲ MEASURED roles.learner: measured 400.0 GiB in run mine-002" in capsys.readouterr().out
+    main(["check", PRESET])
+    assert "MEASURED" not in capsys.readouterr().out
+
+
 def test_without_such_runs_the_verb_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     main(["mem", PRESET, "--measured"])
     printed = capsys.readouterr()

@@ -1,0 +1,96 @@
+"""Parts of a self-test that fail: wrong bytes are found, and a process that crashes or hangs costs its own part."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from trainer_support import LAYOUT, ROOT, wait_for
+
+from rltui.layout.load import dump_layout, load_layout
+from rltui.layout.selftest import PARTS, PartName
+from rltui.onnode import rundir
+from trainers.selftest import link_parts
+from trainers.selftest.program import function_of
+from trainers.weights import Bucket, WeightGroup, free_port
+
+pytestmark = pytest.mark.trainers
+
+SIZE = 2 * link_parts.PARAMETER_BYTES
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_one_wrong_byte_of_a_weight_is_found(monkeypatch: pytest.MonkeyPatch, is_whole: bool) -> None:
+    unpack = Bucket.unpack
+
+    def corrupted(self: Bucket, buffer: Any) -> Any:
+        buffer[-1] ^= 1
+        return unpack(self, buffer)
+
+    if not is_whole:
+        monkeypatch.setattr(Bucket, "unpack", corrupted)
+    group = WeightGroup("127.0.0.1", free_port(), 2, 20.0)
+    with ThreadPoolExecutor(2) as threads:
+        sent = threads.submit(link_parts.send, group, SIZE)
+        received = threads.submit(link_parts.receive, group, 1, SIZE)
+        if is_whole:
+            assert received.result(60) == "gloo"
+            assert sent.result(60) > 0
+            return
+        with pytest.raises(ValueError, match=r"1 parameters arrived with other bytes, the first: layer\.1"):
+            received.result(60)
+        assert sent.exception(60) is not None
+
+
+def test_every_part_has_a_name_in_the_schema_and_a_function() -> None:
+    assert [part.name for part in PARTS] == list(get_args(PartName))
+    for part in PARTS:
+        assert callable(function_of(part.name))
+
+
+@pytest.mark.slow
+def test_a_part_that_crashes_and_one_that_hangs_cost_themselves_only(
+    tmp_path: Path, ray_environment: dict[str, str]
+) -> None:
+    attempt = tmp_path / "attempts" / "01"
+    attempt.mkdir(parents=True)
+    words = ["selftest={parts: [versions, clock, disk], seconds: 10}", "name=selftest"]
+    (attempt / rundir.LAYOUT).write_text(dump_layout(load_layout(LAYOUT, words).layout))
+    argv = [sys.executable, "-m", "trainers.selftest", "--attempt", str(attempt)]
+    program = subprocess.Popen(argv, env=ray_environment, cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        os.kill(wait_for(lambda: _part(program.pid, "versions"), "the first part"), signal.SIGSEGV)
+        os.kill(wait_for(lambda: _part(program.pid, "clock"), "the second part"), signal.SIGSTOP)
+        assert program.wait(120) == 1
+    finally:
+        program.kill()
+        program.wait()
+    told = json.loads((attempt / rundir.SELFTEST).read_text())
+    figures = {row["part"]: (row["verdict"], row["figure"]) for row in told["rows"]}
+    assert figures["versions"] == ("failed", "its process ended with signal 11 (SIGSEGV)")
+    assert figures["clock"][0] == "failed"
+    assert figures["clock"][1].startswith("it did not end within ")
+    assert figures["disk"] == ("skipped", "the time of all parts was over; --only tries it alone")
+    assert all(row["remedy"] for row in told["rows"] if row["verdict"] == "failed")
+    (error,) = [json.loads(line) for line in (attempt / rundir.EVENTS).read_text().splitlines() if '"error"' in line]
+    assert error["text"] == "2 of 3 parts failed: versions, clock"
+
+
+def _part(parent: int, name: str) -> int:
+    """The process of a part; 0: there is none yet."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            is_ours = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1]) == parent
+        except (OSError, IndexError, ValueError):
+            continue
+        if is_ours and words[-3:-1] == [b"--part", name.encode()]:
+            return int(folder.name)
+    return 0
