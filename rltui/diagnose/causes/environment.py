@@ -65,6 +65,7 @@ CAUSES = (
             ("no cuda-capable device is detected", ""),
             ("invalid device ordinal", r"(?i)CUDA.{0,80}invalid device ordinal"),
             ("torch not compiled with cuda enabled", ""),
+            ("exceeds available gpus in", r"local_rank \d+ exceeds available GPUs in \w+_VISIBLE_DEVICES"),
             ("have nccl built in", r"Distributed package doesn't have NCCL built in"),
             ("only supported with gpus", r"ProcessGroupNCCL is only supported with GPUs, no GPUs found"),
             ("attempting to start raylet with", r"to start raylet with \d+ \S+, but \w+_VISIBLE_DEVICES contains"),
