@@ -163,6 +163,7 @@ CAUSES = (
                 ("rpc call to", r"RPC call to \w+ timed out"),
                 ("engine core processes to start", r"Timed out waiting for (?:new )?engine core processes to start"),
                 ("process failed to report zmq", ""),
+                ("timed out waiting for engines to", ""),
                 confidence=0.7,
             ),
             Wording(

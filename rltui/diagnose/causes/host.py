@@ -160,6 +160,7 @@ CAUSES = (
                 ),
                 ("caught signal 7", ""),
                 ("signal 7", r"\bSignal 7 \(SIGBUS\)"),
+                ("exitcode", r"\(exitcode: -7\)"),
                 ("/dev/shm", r"^(?:tmpfs|shm)\s.*\s(?:9[5-9]|100)% /dev/shm"),
                 confidence=0.8,
                 unless=r"Too many open files",

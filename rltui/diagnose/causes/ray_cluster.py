@@ -77,7 +77,7 @@ def ray_head_unreachable(matches: Sequence[Match], all_matches: Matches) -> Verd
     ]
     left = unless_followed_by([*final, *tries], reached, same="address")
     if all_matches.of("thread_limit"):
-        left = [one for one in left if not _REGISTERS.search(one.evidence.text)]
+        left = tuple(one for one in left if not _REGISTERS.search(one.evidence.text))
     return surest(sorted(left, key=lambda one: one.order))
 
 
@@ -177,6 +177,7 @@ CAUSES = (
                 r"use|already used|occupied)|trying to use a port number)",
             ),
             ("failed to start the grpc server", ""),
+            ("wider port range", r"No available ports\. Please specify a wider port range"),
             ("active ray instances", r"Found multiple active Ray instances"),
             ("check failed: server_", ""),
             ("already occupied", r"(?i)failed to bind to \S+ because it's already occupied"),
