@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 NOTHING_FOUND = "No known cause of failure is in there."
 JUST_STOPS = (
-    "No known cause of failure is in there, nor an exception. A run that hangs, or that was ended\n"
-    "from outside, leaves such a log: `sacct -j JOB -o State,ExitCode` and dmesg of its nodes tell\n"
-    "of the one, `py-spy dump --pid PID` of the other."
+    "No known cause of failure is in there, nor an exception. A run that hangs,\n"
+    "or that was ended from outside, leaves such a log: `py-spy dump --pid PID`\n"
+    "tells of the one, `sacct -j JOB -o State,ExitCode` and dmesg of the other."
 )
 
 
