@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from rltui.service.attempt_differences import Differences
 
 NOTHING_FOUND = "No known cause of failure is in there."
+JUST_STOPS = (
+    "No known cause of failure is in there, nor an exception. A run that hangs,\n"
+    "or that was ended from outside, leaves such a log: `py-spy dump --pid PID`\n"
+    "tells of the one, `sacct -j JOB -o State,ExitCode` and dmesg of the other."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +130,7 @@ def _print(said: Said, *, as_json: bool) -> None:
     elif said.nothing:
         print_lines([said.nothing])
     else:
-        talk(NOTHING_FOUND)
+        talk(NOTHING_FOUND if first is not None else JUST_STOPS)
     if first is not None:
         print_lines(["", *first_exception.in_words(first)] if found else first_exception.in_words(first))
     if said.different is not None:

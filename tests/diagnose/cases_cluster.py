@@ -42,6 +42,7 @@ CASES = {
             "policy",
             "srun: error: Unable to allocate resources: Requested node configuration is not available",
             "sbatch: unrecognized option '--gpu'",
+            "sbatch: error: Parameter --gres=gpu:2 no longer acceptable, please switch to --gpus=2",
         ),
         looks_like=(
             "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
@@ -171,6 +172,22 @@ CASES = {
             "RuntimeError: Python minor versions differ between client and server: client is 3.9.5, server is 3.8.10",
         ),
         looks_like=("The cluster was started with: Ray 2.60.0, Python 3.11.7",),
+    ),
+    "ray_runtime_env": Case(
+        has=(
+            "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\nFailed to upload working_dir "
+            "/w/train to the Ray cluster: Package size (900.10MiB) exceeds the maximum size of 512.00MiB.",
+            '  File "/opt/ray/dashboard/modules/job/job_head.py", line 3, in upload_package\n'
+            "    data = await req.read()\naiohttp.web_exceptions.HTTPRequestEntityTooLarge: Request Entity Too Large",
+            "[2026-03-01 10:00:00,1 E 12 12] worker_pool.cc:3: Failed to create runtime env for job 0100, error: boom",
+        ),
+        looks_like=(
+            "aiohttp.web_exceptions.HTTPRequestEntityTooLarge: Request Entity Too Large",
+            "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n"
+            "ModuleNotFoundError: No module named 'verl'",
+            "    except RuntimeEnvSetupError as error:",
+            "- process_failed_runtime_env_setup_failed: 0",
+        ),
     ),
     "ray_socket_path": Case(
         has=(

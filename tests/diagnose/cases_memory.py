@@ -131,8 +131,13 @@ CASES = {
             "initializing the engine.",
             "INFO 04-27 10:13:05 llm_engine.py:275] # GPU blocks: 0, # CPU blocks: 256",
             "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+            "max_total_tokens=4096 is larger than the profiled value -311. Use the profiled value instead.",
+            "ValueError: Cannot auto-fit max_model_len: not enough GPU memory available to serve even a single token.",
         ),
-        looks_like=("INFO 04-27 10:13:05 llm_engine.py:275] # GPU blocks: 1952, # CPU blocks: 2048",),
+        looks_like=(
+            "max_total_tokens=4096 is larger than the profiled value 3110. Use the profiled value instead.",
+            "INFO 04-27 10:13:05 llm_engine.py:275] # GPU blocks: 1952, # CPU blocks: 2048",
+        ),
     ),
     "engine_kv_max_len": Case(
         has=(

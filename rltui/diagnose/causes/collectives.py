@@ -190,6 +190,7 @@ CAUSES = (
                 r"desync",
                 "desync desynced desynchronized",
             ),
+            ("detected a disagreement on", r"a disagreement on list \w+ between rank0 and rank\d"),
             ("message truncated", r"NCCL WARN.*Message truncated ?:"),
             confidence=0.9,
             unless=r"(?i)DESYNC_DEBUG\b.{0,20}[=:]|set to|enabled",
@@ -246,6 +247,9 @@ CAUSES = (
                 ("wait timeout", r"(?i)wait timeout after \d+ms, keys:"),
                 ("distnetworkerror", r"(?i)DistNetworkError:.{0,120}(?:timed out|failed to connect|refused)"),
                 ("diststoreerror", ""),
+                ("members to join", r"(?i)timed out waiting for all \d+ members to join"),
+                ("barrier", r"RuntimeError: Barrier (?:departure )?timed out after \d"),
+                ("waitforinput", r"waitForInput: .{0,300}(?:timed out after \d|likely a timeout)"),
                 ("store based barrier", r"(?i)timed out initializing process group in store based barrier"),
                 (
                     "rendezvous",

@@ -125,9 +125,7 @@ FRAMES = (
     FramesOf(
         "oom_weight_sync",
         r"wake_up|backload|onload_|cumem|create_and_map|resume_memory_occupation|memory_saver|"
-        r"update_weights?(?!_decay)\b|"
-        r"update_weights_|"
-        r"sync_weights?|broadcast_to_vllm|sharding_manager|fsdp_vllm|megatron_vllm|rollout_mode|weight_sync|"
+        r"update_weights?(?!_decay)\b|update_weights_|sync_weights?|broadcast_to_vllm|sharding_manager|fsdp_vllm|megatron_vllm|rollout_mode|weight_sync|"
         r"_move_model_to_vllm|gather_whole_model|load_weights_from|update_named_param|ipc_engine|"
         r"get_per_tensor_param|per_tensor_generator",
     ),
@@ -142,7 +140,8 @@ FRAMES = (
         r"torch/optim/|_multi_tensor_\w+|_single_tensor_adam|\boptimizer\.step|optimizer_step|fused_adam|FusedAdam|"
         r"bitsandbytes/optim|initialize_optimizer_states|init_optimizer_states|_init_group|adamw?\.py|Adam\w*\.step|"
         r"distributed_fused_adam|apex/optimizers|_take_model_step|_optimizer_step|distrib_optimizer|"
-        r"_create_fp32_partitions",
+        r"create_fp32_partitions|_configure_\w*optimizer|_setup_for_real_optimizer",
+        unless="initialize_ds_offload",
     ),
     FramesOf(
         "cuda_oom_zero3_gather",

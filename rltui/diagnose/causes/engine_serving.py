@@ -159,6 +159,11 @@ CAUSES = (
                     r"Worker failed with error .{1,300}, please check the stack trace above",
                 ),
                 ("childprocesserror", r"ChildProcessError: worker died"),
+                ("died with exit code", r"Process \S+ \(PID: \d+\) died with exit code [1-9-]"),
+                ("rpc call to", r"RPC call to \w+ timed out"),
+                ("engine core processes to start", r"Timed out waiting for (?:new )?engine core processes to start"),
+                ("process failed to report zmq", ""),
+                ("timed out waiting for engines to", ""),
                 confidence=0.7,
             ),
             Wording(

@@ -121,6 +121,9 @@ CAUSES = (
             ("mem-fraction-static", r"(?i)not enough memory.*mem-fraction-static"),
             ("memory for the kv cache", r"(?i)\b(?:no|not enough|insufficient)\b.{0,24} memory for the kv cache"),
             ("memory for kv cache", r"(?i)\b(?:no|not enough|insufficient)\b.{0,24} memory for kv cache"),
+            "not enough gpu memory available to serve even a single token",
+            # SGLang's count goes below zero where the weights alone are above its share
+            ("profiled value", r"is larger than the profiled value -\d"),
             confidence=0.95,
         ),
         explains=frozenset({"engine_kv_max_len", "engine_core_died"}),
@@ -175,6 +178,11 @@ CAUSES = (
                 r"Free memory on device(?: \S+)? \((?P<free_gib>[\d.]+)/(?P<total_gib>[\d.]+) GiB\).*"
                 r"desired [GC]PU memory utilization \((?P<asked_share>[\d.]+)",
             ),
+            (
+                "less than the engine's budget",
+                r"Free memory on device(?: \S+)? \((?P<free_gib>[\d.]+)/(?P<total_gib>[\d.]+) GiB\).*engine's budget",
+            ),
+            ("externally held weights on device", r"exceed the desired GPU memory utilization"),
             ("not properly cleaned up before initializing the vllm instance", ""),
             ("error in memory profiling", ""),
         ),
@@ -216,6 +224,10 @@ CAUSES = (
                 "must be a multiple of",
                 r"(?i)(?:heads|query_groups|(?:hidden|ffn|vocab|intermediate)\w*size)\b.{0,40}must be a multiple of "
                 r"(?:tensor|context|expert|model)\w*parallel",
+            ),
+            (
+                "tp world size",
+                r"(?i)(?:multiple of|divisible by) TP world size",
             ),
             ("% tp_size", r"(?:assert|AssertionError).*% tp_size == 0"),
         ),

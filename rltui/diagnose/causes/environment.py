@@ -65,6 +65,8 @@ CAUSES = (
             ("no cuda-capable device is detected", ""),
             ("invalid device ordinal", r"(?i)CUDA.{0,80}invalid device ordinal"),
             ("torch not compiled with cuda enabled", ""),
+            ("failed to initialize nvml", r"NVML: (?:Unknown Error|No supported GPUs|Insufficient Permissions)"),
+            ("exceeds available gpus in", r"local_rank \d+ exceeds available GPUs in \w+_VISIBLE_DEVICES"),
             ("have nccl built in", r"Distributed package doesn't have NCCL built in"),
             ("only supported with gpus", r"ProcessGroupNCCL is only supported with GPUs, no GPUs found"),
             ("attempting to start raylet with", r"to start raylet with \d+ \S+, but \w+_VISIBLE_DEVICES contains"),
@@ -137,10 +139,14 @@ CAUSES = (
                     "site",
                 ),
                 ("invalidcxxcompiler", ""),
+                (
+                    "calledprocesserror",
+                    r"Command '?\['(?:[\w./-]*/)?(?:gcc|g\+\+|cc|c\+\+|clang|ninja|nvcc)'.* non-zero exit",
+                ),
                 ("fatal error", r"fatal error: [\w./-]+\.h(?:pp)?: No such file or directory"),
                 (
                     "not found",
-                    r"\bsh: (?:line )?\d+: (?:gcc|g\+\+|cc|nvcc|ninja|make|cmake|git|python\d?|ray|torchrun|"
+                    r"\bsh: (?:line )?\d+: (?:\S*/)?(?:gcc|g\+\+|cc|nvcc|ninja|make|cmake|git|python\d?|ray|torchrun|"
                     r"uv): not found",
                 ),
                 ("partially initialized module", r"(?:Attribute|Import)Error: .{0,80}partially initialized module"),

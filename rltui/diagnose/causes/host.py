@@ -152,12 +152,15 @@ CAUSES = (
                     r"shared memory",
                 ),
                 ("unable to write to file </torch", ""),
+                ("insufficient space in", r"Insufficient space in \S+ for .{1,80}: \d+ MiB required, \d+ MiB free"),
                 (
                     "bus error",
                     r"(?i)^\W*(?:fatal python error: )?bus error(?: \(core dumped\))?|Signal: Bus error|task \d+: Bus "
                     r"error",
                 ),
                 ("caught signal 7", ""),
+                ("signal 7", r"\bSignal 7 \(SIGBUS\)"),
+                ("exitcode", r"\(exitcode: -7\)"),
                 ("/dev/shm", r"^(?:tmpfs|shm)\s.*\s(?:9[5-9]|100)% /dev/shm"),
                 confidence=0.8,
                 unless=r"Too many open files",
@@ -308,6 +311,7 @@ CAUSES = (
             Wording(anchor="errno 98", check=read_port),
             *worded(
                 ("failed to listen on any local network address", ""),
+                ("could not find open port after", ""),
                 ("port", r"(?i)\bport \d{2,5} (?:is )?(?:already )?(?:in use|occupied|taken|being used)"),
                 confidence=0.85,
                 unless=r"(?i)trying (?:the )?(?:next|another|port \d+)|using (?:port )?\d+ instead|instead\b",

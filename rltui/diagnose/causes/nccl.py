@@ -105,6 +105,12 @@ CAUSES = (
                     "socketaccept "
                     "sockettryaccept",
                 ),
+                (
+                    "call to",
+                    r"\bCall to (?:recv|recvmsg|send|connect|accept|bind|listen|poll)\b.{0,80}(?:failed|returned) ?:? "
+                    r"(?:Connection|No route|Network is|Broken pipe|Host is|Cannot assign)",
+                ),
+                ("net", r"(?:^|\s)(?:Net|NET/Socket) ?: Connection closed by remote peer"),
                 ("bootstrap root", r"Bootstrap Root : .{0,80}(?:already checked in|mismatch)"),
                 ("nccl", r"(?i)nccl.{0,120}(?:No route to host|Network is unreachable|no socket interface found)"),
                 confidence=0.85,

@@ -311,6 +311,10 @@ CAUSES = (
                 "servicestartprocesserror servicestarttimeouterror mailboxerror mailboxclosederror "
                 "handleabandonederror",
             ),
+            (
+                "service process is",
+                r"WandbApiFailedError: Failed to .{1,80}: the service process is (?:busy|not running)",
+            ),
             ("failed to connect to service on", r"(?i)wandb.{0,80}Failed to connect to service on (?:port|socket)"),
             (
                 "api.wandb.ai",

@@ -30,6 +30,24 @@ def read_node_info(hit: Hit) -> Reading | None:
     return None if "Ray runtime started" in after else Reading(0.7)
 
 
+_SET_UP = 0.65
+"""Confidence of wordings that only say that the runtime environment was not set up."""
+
+
+def ray_runtime_env(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
+    """That it was not set up is news only where nothing says why: a missing module, a full disk."""
+    verdict = surest(matches)
+    if verdict is None or verdict.confidence > _SET_UP:
+        return verdict
+    return None if all_matches.causes - {"ray_runtime_env", "ray_actor_died"} else verdict
+
+
+def read_large_upload(hit: Hit) -> Reading | None:
+    """Any web server may refuse a large body; here it is Ray's dashboard, which takes the working folder."""
+    around = "\n".join(line.text for line in hit.context.before(40))
+    return Reading(0.85) if re.search(r"/ray/|ray\.|upload_package|working_dir", around) else None
+
+
 def read_head_reached(hit: Hit) -> Reading:
     """Ray says that it is connected; to which address stands in the line before."""
     for line in hit.context.before(3):
@@ -41,6 +59,9 @@ def read_head_reached(hit: Hit) -> Reading:
 
 # who raises an error or ends itself does not reach the head later; who only logs it tries again
 _FINAL = re.compile(r"Check failed|^\s*[\w.]*(?:Error|Exception)\b|will terminate")
+
+# the raylet of the own node is gone: where no thread could be started, that is why
+_REGISTERS = re.compile(r"register worker", re.IGNORECASE)
 
 
 def ray_head_unreachable(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
@@ -55,6 +76,8 @@ def ray_head_unreachable(matches: Sequence[Match], all_matches: Matches) -> Verd
         if one not in final and not any(_soon_after(other, one, _NEXT_LINES) for other in nameless)
     ]
     left = unless_followed_by([*final, *tries], reached, same="address")
+    if all_matches.of("thread_limit"):
+        left = tuple(one for one in left if not _REGISTERS.search(one.evidence.text))
     return surest(sorted(left, key=lambda one: one.order))
 
 
@@ -108,6 +131,8 @@ CAUSES = (
                 ("head node to start", r"(?i)timed out waiting for (?:the )?head node to start"),
                 ("background srun", r"(?i)background srun '?ray-?_?head"),
                 ("node info", r"(?i)(?:no|failed to get|timed out waiting for) node info (?:found|for)"),
+                ("waiting for node to startup", r"Timed out after \d+ seconds while waiting for node to startup"),
+                ("proxy failed to connect to backend", ""),
                 ("node_ip_address", r"(?i)can(?:'|no)t find a `?node_ip_address"),
                 confidence=0.85,
             ),
@@ -152,6 +177,8 @@ CAUSES = (
                 r"use|already used|occupied)|trying to use a port number)",
             ),
             ("failed to start the grpc server", ""),
+            ("wider port range", r"No available ports\. Please specify a wider port range"),
+            ("active ray instances", r"Found multiple active Ray instances"),
             ("check failed: server_", ""),
             ("already occupied", r"(?i)failed to bind to \S+ because it's already occupied"),
             ("failed to bind", r"(?i)(?:ray|gcs|raylet|redis).{0,80}failed to bind"),
@@ -167,6 +194,52 @@ CAUSES = (
         ),
         wrong=("ray stop --force on a shared node: it ends your other runs too.",),
         sources=("https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations",),
+    ),
+    Cause(
+        id="ray_runtime_env",
+        tier="root",
+        title="Ray could not pack, upload or set up the runtime environment",
+        tell="Ray names the runtime environment or its package. 'Request Entity Too Large' is the head that refuses a "
+        "working folder with data or checkpoints in it.",
+        wordings=(
+            *worded(
+                "runtimeenvsetuperror",
+                "failed to set up runtime environment",
+                (
+                    "runtime env",
+                    r"(?i)(?:fail(?:ed|s) to (?:create|set ?up)|fails to create or get) (?:the )?runtime env",
+                ),
+                ("getorcreateruntimeenv", r"GetOrCreateRuntimeEnv request failed"),
+                confidence=_SET_UP,
+                unless=r"^\s*(?:except|raise) ",
+            ),
+            *worded(
+                ("package size", r"Package size \(\S+\) exceeds the maximum size of"),
+                ("to the ray cluster", r"Failed to upload .{1,400} to the Ray cluster"),
+                "failed to download runtime_env file package",
+                confidence=0.85,
+            ),
+            Wording(anchor="request entity too large", pattern=r"HTTPRequestEntityTooLarge", check=read_large_upload),
+        ),
+        weigh=ray_runtime_env,
+        explains=frozenset({"ray_actor_died"}),
+        remedies=(
+            Remedy(
+                id="exclude-large-files",
+                summary="Leave data, checkpoints and .git out of the working folder (excludes in runtime_env, or "
+                ".gitignore), or start in a folder that all nodes share and give none.",
+                commands=("du -ah --max-depth=2 . | sort -h | tail",),
+                safe="confirm",
+            ),
+            Remedy(
+                id="read-runtime-env-log",
+                summary="Where packages are installed: the reason is in runtime_env_setup-*.log on the node.",
+                commands=("tail -n 50 /tmp/ray/session_latest/logs/runtime_env_setup-*.log",),
+                safe="never",
+            ),
+        ),
+        wrong=("Submitting again: the same folder is sent again.",),
+        sources=("verl-project/verl#696", "TideDra/lmm-r1#81", "komikndr/raylight#23"),
     ),
     Cause(
         id="ray_version_mismatch",

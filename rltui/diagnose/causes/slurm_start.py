@@ -88,8 +88,8 @@ CAUSES = (
                 (
                     "sbatch: error",
                     r"sbatch: error: (?:invalid|Invalid|unrecognized|Unable to open file|You must specify|Please "
-                    r"specify|"
-                    r".{0,60}(?:not allowed|required|exceeds))",
+                    r"specify|.{0,80}(?:\bnot (?:allowed|permitted|acceptable|supported)|no longer|required|exceeds|"
+                    r"[Pp]lease (?:use|switch)))",
                 ),
                 confidence=0.9,
             ),
