@@ -55,7 +55,7 @@ class Grpo(Loop):
         self.sync(version)
         self.state = self.state.after_step(len(drawn.prompts), version)
         metrics |= sample_metrics(drawn.groups, drawn.true_rewards)
-        metrics |= signal_metrics(drawn)
+        metrics |= signal_metrics(drawn, self.layout.grpo.filter)
         if self.layout.grpo.active_sampling_limit > 1:
             metrics["prompts_tried"] = float(len(drawn.prompts))
         return metrics | self.timings(drawn.prompts, drawn.groups, time.monotonic() - began)
@@ -174,17 +174,14 @@ def groups_of(drawn: Drawn, chosen: Sequence[int], limit: int, penalty_tokens: i
     return Groups(rewards + penalty, lengths, parts)
 
 
-def signal_metrics(drawn: Drawn) -> dict[str, float]:
-    """Shares of groups whose rewards do not differ, and that the filter finds of no use."""
+def signal_metrics(drawn: Drawn, by: str) -> dict[str, float]:
+    """Shares of groups whose rewards do not differ and, by another filter than that, that ``by`` leaves out."""
     import torch
 
     from trainers.advantages import differ
 
-    different: list[bool] = differ(torch.tensor(drawn.rewards)).tolist()
-    found = {"zero_std_fraction": 1.0 - sum(different) / len(different)}
-    return (
-        found if different == drawn.signal else found | {"filtered_fraction": 1.0 - sum(drawn.signal) / len(different)}
-    )
+    found = {"zero_std_fraction": 1.0 - float(differ(torch.tensor(drawn.rewards)).double().mean())}
+    return found if by == "differ" else found | {"filtered_fraction": 1.0 - sum(drawn.signal) / len(drawn.signal)}
 
 
 def bare(sample: Sample) -> Sample:

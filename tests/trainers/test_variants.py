@@ -1,44 +1,27 @@
-"""Variants of GRPO: each against its published formula, that each learns, and functions of a user's own."""
+"""Variants of GRPO: each against its published formula, and that each learns."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
 
 import pytest
 import torch
-from trainer_support import LAYOUT
-from variant_support import AGGREGATION
+from variant_support import AGGREGATION, LENGTHS, REWARDS, chance, groups, grpo, off_policy
 
-from rltui.layout.load import load_layout
 from rltui.layout.variants import VARIANTS as SETTINGS
-from trainers.advantages import STD_EPSILON, VARIANCE_EPSILON, Groups
-from trainers.losses import policy_loss, token_log_probs
-from trainers.ratios import Tokens, Truncation
-from trainers.variants import VARIANTS, VariantError, variant
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rltui.layout.algorithms import Grpo
+from trainers.advantages import STD_EPSILON, VARIANCE_EPSILON
+from trainers.groups import Drawn
+from trainers.grpo import groups_of
+from trainers.ratios import Tokens
+from trainers.rewards.parts import SumOfParts
+from trainers.roles.engine import Completion
+from trainers.variants import VARIANTS, variant
 
 pytestmark = pytest.mark.trainers
 
-REWARDS = [[1.0, 0.0, 0.0, 0.5], [0.25, 4.0, -1.0, 2.0], [1.0, 1.0, 1.0, 1.0]]
-LENGTHS = [[5, 2, 1, 4], [3, 3, 7, 1], [2, 4, 6, 1]]
 FORM = [[0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 1.0]]
-
-
-def grpo(*words: str) -> Grpo:
-    """The section of a layout with these settings."""
-    return load_layout(LAYOUT, [f"grpo.{word}" for word in words]).layout.grpo
-
-
-def groups(**more: Any) -> Groups:
-    return Groups(torch.tensor(REWARDS).double(), torch.tensor(LENGTHS), **more)
 
 
 def whitened(rows: list[list[float]]) -> list[list[float]]:
@@ -89,6 +72,24 @@ def test_advantages_are_those_of_the_paper(name: str) -> None:
     assert found.tolist() == [pytest.approx(row, abs=1e-12) for row in ADVANTAGES[name]]
 
 
+def test_what_groups_are_judged_by_is_taken_from_the_samples_of_the_step() -> None:
+    """Lengths are of what the policy said, a penalty is a part like others, and a failed answer earns 0 in all."""
+    masked = Completion(0, (7, 8, 9), (-1.0,) * 3, "stop", 0, response_mask=(True, False, True))
+    long = Completion(0, (7,) * 8, (-1.0,) * 8, "length", 0)
+    half, failed = SumOfParts({"right": (1.0, 0.9), "form": (0.5, 0.1)}), 0.0
+    drawn = Drawn([], [[masked, long]] * 2, [], [[half, failed], [half, half]])
+    found = groups_of(drawn, [1, 0], 8, 4)
+    assert found.lengths.tolist() == [[2, 8], [2, 8]]
+    assert found.rewards.flatten().tolist() == pytest.approx([0.95, -0.05, 0.95, -1.0])
+    assert {name: (values.tolist(), weight) for name, (values, weight) in found.parts.items()} == {
+        "right": ([[1.0, 1.0], [1.0, 0.0]], 0.9),
+        "form": ([[0.5, 0.5], [0.5, 0.0]], 0.1),
+        "length": ([[0.0, -1.0], [0.0, -1.0]], 1.0),
+    }
+    plain = replace(drawn, rewards=[[1.0, 0.0], [0.0, 1.0]])
+    assert groups_of(plain, [0, 1], 8, 4).parts == {}
+
+
 def test_a_filter_takes_groups_that_differ_or_are_neither_too_hard_nor_too_easy() -> None:
     rewards = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [0.1, 0.2]])
     assert variant(grpo(), "filter")(rewards).tolist() == [False, True, False, True]
@@ -103,18 +104,6 @@ def test_the_layout_and_the_trainers_know_the_same_names_and_settings() -> None:
     for kind, names in SETTINGS.items():
         for name in names:
             assert callable(variant(grpo(f"{kind}={name}"), kind))
-
-
-def off_policy(seed: int) -> Tokens:
-    """Tokens of four ragged samples, each with one advantage, and a policy that has moved on."""
-    source = torch.Generator().manual_seed(seed)
-
-    def noise(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=source, dtype=torch.float64)
-
-    old = -2.0 * torch.rand(4, 5, generator=source, dtype=torch.float64) - 0.1
-    mask = torch.arange(5) < torch.tensor([5, 2, 1, 4]).unsqueeze(1)
-    return Tokens((old + 0.5 * noise(4, 5)).requires_grad_(), old, old, noise(4, 1).expand(4, 5), mask)
 
 
 def plain(tokens: Tokens) -> list[list[tuple[float, float, float]]]:
@@ -238,32 +227,6 @@ def test_the_sum_of_samples_is_divided_by_their_number() -> None:
     assert (weights.tolist(), counts.tolist()) == ([1.0] * 3, [1.0] * 3)
 
 
-def chance(words: tuple[str, ...], sign: float = 1.0, updates: int = 2) -> float:
-    """How likely a table of logits is to say what each of four contexts wants, after 60 steps from 1 in 8."""
-    settings = grpo(*words)
-    advantage, surrogate, fold = (variant(settings, kind) for kind in ("advantage", "ratio", "aggregation"))
-    torch.manual_seed(0)
-    wanted, contexts, samples = torch.tensor([3, 1, 7, 0]), 4, 16
-    table = torch.zeros(contexts, 8, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.SGD([table], lr=1.5)
-    for _ in range(60):
-        said = torch.multinomial(table.detach().softmax(-1), samples, replacement=True)
-        right = (said == wanted.unsqueeze(1)).double()
-        judged = Groups(right, torch.ones_like(right), {"answer": (right, 0.9), "small": ((said < 4).double(), 0.1)})
-        worth, old = sign * advantage(judged).reshape(-1, 1), None
-        for _ in range(updates):
-            log_probs, _ = token_log_probs(table.repeat_interleave(samples, dim=0).unsqueeze(1), said.reshape(-1, 1))
-            old = log_probs.detach() if old is None else old
-            mask = torch.ones_like(log_probs, dtype=torch.bool)
-            result = policy_loss(
-                log_probs, old, old, worth, mask, surrogate=surrogate, importance=Truncation(2.0), aggregation=fold
-            )
-            optimizer.zero_grad()
-            result.loss.backward()
-            optimizer.step()
-    return float(table.detach().softmax(-1).gather(1, wanted.unsqueeze(1)).mean())
-
-
 @pytest.mark.parametrize(
     "word",
     [
@@ -276,104 +239,3 @@ def test_each_variant_learns_and_with_a_turned_sign_unlearns(word: str) -> None:
     wide = ("clip_low=0.2", "clip_high=0.28") if word != "ratio=sequence" else ("clip_low=0.02", "clip_high=0.02")
     assert chance((word, *wide)) > 0.85
     assert chance((word, *wide), sign=-1.0) < 0.03
-
-
-OWN = """
-import torch
-
-def scaled(groups, *, scale=1.0):
-    return scale * (groups.rewards - groups.rewards.mean())
-
-def reinforce(tokens):
-    return tokens.advantages * tokens.log_probs
-
-def bounded(tokens, *, most):
-    ratio = tokens.apart.exp()
-    return ratio.clamp(max=most) * tokens.advantages, ratio > most
-
-def by_root(lengths, limit):
-    return lengths.clamp(min=1).rsqrt(), torch.ones_like(lengths)
-
-def absolute(log_probs, reference_log_probs):
-    return (log_probs - reference_log_probs).abs()
-
-def above(rewards, *, least):
-    return rewards.mean(dim=1) > least
-
-def flat(groups):
-    return groups.rewards.mean(dim=1)
-
-def nothing(*given):
-    return None
-
-def not_a_number(groups):
-    return groups.rewards / 0
-
-def loses_gradient(tokens):
-    return tokens.advantages.clone()
-
-def breaks(tokens):
-    return tokens.log_porbs
-"""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_module(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder: Path = tmp_path_factory.mktemp("own")
-    (folder / "my_variants.py").write_text(OWN)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        yield
-
-
-def test_a_function_of_ones_own_is_called_as_bundled_ones_are_with_its_settings() -> None:
-    own: Callable[..., Any] = lambda kind, name, *words: variant(grpo(f"{kind}=my_variants:{name}", *words), kind)  # noqa: E731
-    assert own("advantage", "scaled", "advantage_settings={scale: 2}")(groups()).sum().abs() < 1e-9
-    tokens = off_policy(1)
-    gained, changed = own("ratio", "reinforce")(tokens)
-    assert torch.equal(gained, tokens.advantages * tokens.log_probs)
-    assert not changed.any()
-    gained, changed = own("ratio", "bounded", "ratio_settings={most: 1.1}")(tokens)
-    assert torch.equal(changed, (tokens.apart.exp() > 1.1) & tokens.mask)
-    lengths = torch.tensor([4.0, 1.0])
-    assert own("aggregation", "by_root")(lengths, 9)[0].tolist() == [0.5, 1.0]
-    assert own("kl_estimator", "absolute")(lengths, -lengths).tolist() == [8.0, 2.0]
-    assert own("filter", "above", "filter_settings.least=0.4")(torch.tensor(REWARDS)).tolist() == [False, True, True]
-
-
-def test_a_policy_learns_by_functions_of_ones_own() -> None:
-    words = ("ratio=my_variants:bounded", "ratio_settings={most: 1.3}", "aggregation=my_variants:by_root")
-    assert chance(("advantage=my_variants:scaled", *words)) > 0.85
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "given", "says"),
-    [
-        ("advantage", "flat", groups, "returned a tensor of shape [3], and [3, 4] is due"),
-        ("advantage", "not_a_number", groups, "returned numbers that are not finite"),
-        ("advantage", "nothing", groups, "returned NoneType, and a tensor of shape [3, 4] is due"),
-        ("ratio", "loses_gradient", partial(off_policy, 1), "must be computed from tokens.log_probs"),
-        ("ratio", "breaks", partial(off_policy, 1), "raised AttributeError: 'Tokens' object has no attribute"),
-    ],
-)
-def test_what_cannot_be_right_ends_the_run_with_a_sentence_that_names_it(
-    kind: str, name: str, given: Callable[[], Any], says: str
-) -> None:
-    with pytest.raises(VariantError) as caught:
-        variant(grpo(f"{kind}=my_variants:{name}"), kind)(given())
-    assert str(caught.value).startswith(f"grpo.{kind} my_variants:{name} ")
-    assert says in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("ratio=no_such:thing",), "grpo.ratio no_such:thing cannot be called: ModuleNotFoundError"),
-        (("ratio=my_variants:thing",), "AttributeError"),
-        (("ratio=my_variants:bounded",), "missing a required argument: 'most'"),
-        (("ratio=my_variants:bounded", "ratio_settings={most: 2, least: 1}"), "unexpected keyword argument 'least'"),
-    ],
-)
-def test_what_cannot_be_called_is_told_before_anything_is_sampled(words: tuple[str, ...], says: str) -> None:
-    with pytest.raises(VariantError, match=says):
-        variant(grpo(*words), "ratio")
