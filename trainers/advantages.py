@@ -1,14 +1,17 @@
-"""Advantages: what a sample is worth against its siblings, or a token against what the critic expected.
+"""Advantages: what a sample is worth against its siblings, or a token against what the critic expected; filters.
 
 Shapes: P prompts, G samples of each prompt (the group); B samples, R response positions.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
 
 if TYPE_CHECKING:
-    import torch
+    from collections.abc import Mapping
 
 STD_EPSILON = 1e-6
 """Keeps a group of equal rewards from dividing by zero."""
@@ -17,31 +20,92 @@ VARIANCE_EPSILON = 1e-8
 """The same where a whole batch is whitened; verl's, so that advantages are equal to its."""
 
 
-def group_advantages(rewards: torch.Tensor, kind: Literal["standard", "centered"]) -> torch.Tensor:
-    """Advantages of GRPO: reward minus the group's mean, over the group's standard deviation.
+@dataclass(frozen=True)
+class Groups:
+    """What a step has to judge samples by: P prompts, G samples of each.
 
-    ``standard`` is Shao et al. 2024 (DeepSeekMath), with the sample deviation (n - 1); ``centered`` leaves out the
-    division, which removes the bias towards prompts of small deviation (Dr. GRPO, Liu et al. 2025).
-
-    Args:
-        rewards: [P, G], floating point.
-        kind: Divide by the deviation or not.
-
-    Returns:
-        [P, G] of the same type; zero where a group's samples all earn the same, or where G is 1.
+    Attributes:
+        rewards: [P, G], floating point, penalties taken off.
+        lengths: [P, G], response tokens that the policy chose.
+        parts: By name, what the rewards are the sum of: [P, G] values, and the weight of all; empty: they are whole.
     """
-    centered = rewards - rewards.mean(dim=1, keepdim=True)
-    if kind == "centered" or rewards.shape[1] == 1:
-        return centered
-    return centered / (rewards.std(dim=1, keepdim=True) + STD_EPSILON)
+
+    rewards: torch.Tensor
+    lengths: torch.Tensor
+    parts: Mapping[str, tuple[torch.Tensor, float]] = field(default_factory=dict)
 
 
-def has_signal(rewards: torch.Tensor) -> torch.Tensor:
+def standard(groups: Groups) -> torch.Tensor:
+    """Reward minus the group's mean, over its sample deviation, [P, G] (Shao et al. 2024, DeepSeekMath)."""
+    return _standardised(groups.rewards)
+
+
+def centered(groups: Groups) -> torch.Tensor:
+    """Reward minus the group's mean, which has no bias towards prompts of small deviation (Dr. GRPO, 2025)."""
+    return groups.rewards - groups.rewards.mean(dim=1, keepdim=True)
+
+
+def rloo(groups: Groups) -> torch.Tensor:
+    """REINFORCE leave-one-out: reward minus the mean of the group's other samples (Ahmadian et al. 2024)."""
+    samples = groups.rewards.shape[1]
+    return centered(groups) * (samples / max(1, samples - 1))
+
+
+def opo(groups: Groups) -> torch.Tensor:
+    """Reward minus the group's mean weighted by length, the baseline of least variance (OPO, Hao et al. 2025)."""
+    lengths = groups.lengths.to(groups.rewards.dtype)
+    weights = lengths / lengths.sum(dim=1, keepdim=True).clamp(min=1)
+    return groups.rewards - (groups.rewards * weights).sum(dim=1, keepdim=True)
+
+
+def gdpo(groups: Groups) -> torch.Tensor:
+    """Each part of the reward standardised in its group, summed by weight, and the batch standardised (GDPO, 2026).
+
+    So a part that varies little still counts beside one that varies much (Liu et al. 2026, arXiv 2601.05242).
+    """
+    parts = groups.parts or {"reward": (groups.rewards, 1.0)}
+    total = sum(weight * _standardised(values) for values, weight in parts.values())
+    return _standardised(torch.as_tensor(total).reshape(1, -1)).reshape(groups.rewards.shape)
+
+
+def reinforce_plus_plus(groups: Groups) -> torch.Tensor:
+    """Rewards whitened over the tokens of the batch; no group is needed (REINFORCE++, Hu et al. 2025)."""
+    return _whitened(groups.rewards, groups.lengths)
+
+
+def reinforce_plus_plus_baseline(groups: Groups) -> torch.Tensor:
+    """Rewards minus the group's mean, whitened over the tokens of the batch (REINFORCE++-baseline, Hu et al. 2025)."""
+    rewards = groups.rewards if groups.rewards.shape[1] == 1 else centered(groups)
+    return _whitened(rewards, groups.lengths)
+
+
+def _standardised(rewards: torch.Tensor) -> torch.Tensor:
+    """Each row of [P, G] minus its mean, over its sample deviation (n - 1); zero where all of it is the same."""
+    apart = rewards - rewards.mean(dim=1, keepdim=True)
+    return apart if rewards.shape[1] == 1 else apart / (rewards.std(dim=1, keepdim=True) + STD_EPSILON)
+
+
+def _whitened(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Rewards [P, G], of which each token has its sample's, with mean 0 and deviation 1 over all tokens."""
+    tokens = lengths.sum()
+    if tokens < 2:
+        return rewards - rewards.mean()
+    apart = rewards - (rewards * lengths).sum() / tokens
+    return apart * ((apart.square() * lengths).sum() / (tokens - 1) + VARIANCE_EPSILON).rsqrt()
+
+
+def differ(rewards: torch.Tensor) -> torch.Tensor:
     """Which groups can teach anything: [P] booleans, false where all samples of a group earn the same.
 
     Such a group's advantages are all zero, so its tokens only dilute the mean over tokens (DAPO, Yu et al. 2025).
     """
     return rewards.amax(dim=1) > rewards.amin(dim=1)
+
+
+def mean_within(rewards: torch.Tensor, *, filter_low: float, filter_high: float) -> torch.Tensor:
+    """Groups [P] that are neither too hard nor too easy: mean reward from low to high (PRIME, Cui et al. 2025)."""
+    mean = rewards.mean(dim=1)
+    return (mean >= filter_low) & (mean <= filter_high)
 
 
 def overlong_penalty(lengths: torch.Tensor, limit: int, tokens: int) -> torch.Tensor:
@@ -110,8 +174,6 @@ def generalised_advantages(
     Returns:
         Advantages and returns (advantage + value), both [B, R] and zero outside the mask.
     """
-    import torch
-
     weights = mask.to(values.dtype)
     values, rewards = values * weights, rewards * weights
     advantages = values.new_zeros(values.shape)

@@ -27,6 +27,7 @@ from trainers.groups import Drawn, choose, next_draw
 from trainers.loop import Loop
 from trainers.metrics import sample_metrics
 from trainers.rewards import training_rewards
+from trainers.rewards.parts import parts_of
 from trainers.stopping import leave
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from trainers.advantages import Groups
     from trainers.data.batch import Sample
 
 
@@ -53,7 +55,7 @@ class Grpo(Loop):
         self.sync(version)
         self.state = self.state.after_step(len(drawn.prompts), version)
         metrics |= sample_metrics(drawn.groups, drawn.true_rewards)
-        metrics["zero_std_fraction"] = 1.0 - sum(drawn.signal) / len(drawn.signal)
+        metrics |= signal_metrics(drawn, self.layout.grpo.filter)
         if self.layout.grpo.active_sampling_limit > 1:
             metrics["prompts_tried"] = float(len(drawn.prompts))
         return metrics | self.timings(drawn.prompts, drawn.groups, time.monotonic() - began)
@@ -62,8 +64,9 @@ class Grpo(Loop):
         """Sample the prompts of step ``number``, and further ones as long as too few groups have a signal."""
         import torch
 
-        from trainers.advantages import has_signal
+        from trainers.variants import variant
 
+        teaches = variant(self.layout.grpo, "filter")
         drawn, train, limit = Drawn(), self.layout.train, self.layout.grpo.active_sampling_limit
         while count := next_draw(train.prompts_per_step, limit, drawn.signal):
             with self.phase("generate"):
@@ -73,7 +76,7 @@ class Grpo(Loop):
                 drawn.groups += groups
                 drawn.true_rewards += self.rewards(prompts, groups)
                 drawn.rewards = training_rewards(self.layout.data.reward, drawn.true_rewards, train.seed, number)
-                drawn.signal = has_signal(torch.tensor(drawn.rewards)).tolist()
+                drawn.signal = teaches(torch.tensor(drawn.rewards)).tolist()
         return drawn
 
     def judge(self, drawn: Drawn) -> tuple[list[Sample], list[Sample], dict[str, float]]:
@@ -81,9 +84,7 @@ class Grpo(Loop):
 
         Penalties come after the choice of groups: whether a prompt can teach anything is a matter of the task's reward.
         """
-        import torch
-
-        from trainers.advantages import group_advantages, overlong_penalty
+        from trainers.variants import variant
 
         grpo, limit = self.layout.grpo, self.layout.lengths.response
         chosen, others = choose(self.layout.train.prompts_per_step, drawn.signal, grpo.filter_zero_std)
@@ -91,13 +92,11 @@ class Grpo(Loop):
         if not chosen:
             return [], measured, {}
         samples = [sample for i in chosen for sample in samples_of(drawn, i)]
-        lengths = torch.tensor([[len(sample.token_ids) for sample in drawn.groups[i]] for i in chosen])
-        rewards = torch.tensor([drawn.rewards[i] for i in chosen])
-        rewards = rewards + overlong_penalty(lengths, limit, grpo.overlong_penalty_tokens)
+        groups = groups_of(drawn, chosen, limit, grpo.overlong_penalty_tokens)
         samples, metrics = self.scored(samples)
         if grpo.penalises_kl and grpo.kl == "reward":
-            rewards = self.less_kl(rewards, samples)
-        advantages = group_advantages(rewards, grpo.advantage).reshape(-1).tolist()
+            groups = replace(groups, rewards=self.less_kl(groups.rewards, samples))
+        advantages = variant(grpo, "advantage")(groups).reshape(-1).tolist()
         samples = with_columns(samples, {ADVANTAGES: advantages})
         if not grpo.mask_truncated:
             return samples, measured, metrics
@@ -138,18 +137,51 @@ class Grpo(Loop):
         """Estimates of KL(policy || reference) [B, R] at each token, and the mask."""
         import torch
 
-        from trainers.losses import kl_estimate
+        from trainers.variants import variant
 
         rows = pad(samples)
         policy = rows.columns.get(OLD_LOG_PROBS, rows.columns[ENGINE_LOG_PROBS])
         reference = rows.columns[REFERENCE_LOG_PROBS]
-        kl = kl_estimate(torch.from_numpy(policy), torch.from_numpy(reference), self.layout.grpo.kl_estimator)
+        kl = variant(self.layout.grpo, "kl_estimator")(torch.from_numpy(policy), torch.from_numpy(reference))
         return kl, torch.from_numpy(rows.response_mask)
 
 
 def samples_of(drawn: Drawn, group: int) -> list[Sample]:
     """The samples of one group as the learner takes them, not yet judged."""
     return [sampled(drawn.prompts[group], sample) for sample in drawn.groups[group]]
+
+
+def groups_of(drawn: Drawn, chosen: Sequence[int], limit: int, penalty_tokens: int) -> Groups:
+    """What advantages are computed from, of the groups that are trained on.
+
+    Args:
+        drawn: The step's samples.
+        chosen: Numbers of these groups.
+        limit: Longest response.
+        penalty_tokens: See ``trainers.advantages.overlong_penalty``; the penalty is one more part of the reward.
+    """
+    import torch
+
+    from trainers.advantages import Groups, overlong_penalty
+
+    said = torch.tensor([[len(sample.token_ids) for sample in drawn.groups[i]] for i in chosen])
+    lengths = torch.tensor([[sample.sampled_tokens for sample in drawn.groups[i]] for i in chosen])
+    rewards = torch.tensor([drawn.rewards[i] for i in chosen])
+    penalty = overlong_penalty(said, limit, penalty_tokens)
+    parts = parts_of([reward for i in chosen for reward in drawn.rewards[i]], rewards.shape)
+    if parts and penalty_tokens:
+        parts["length"] = penalty, 1.0
+    return Groups(rewards + penalty, lengths, parts)
+
+
+def signal_metrics(drawn: Drawn, by: str) -> dict[str, float]:
+    """Shares of groups whose rewards do not differ and, by another filter than that, that ``by`` leaves out."""
+    import torch
+
+    from trainers.advantages import differ
+
+    found = {"zero_std_fraction": 1.0 - float(differ(torch.tensor(drawn.rewards)).double().mean())}
+    return found if by == "differ" else found | {"filtered_fraction": 1.0 - sum(drawn.signal) / len(drawn.signal)}
 
 
 def bare(sample: Sample) -> Sample:

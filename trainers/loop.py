@@ -294,12 +294,15 @@ class Loop(abc.ABC):
         self, number: int, trained: Sequence[Sample], measured: Sequence[Sample] = (), kind: str = "learner"
     ) -> list[Shard]:
         """The share of each rank of ``kind`` in training step ``number``, by rank."""
+        from trainers.losses import token_mean
+        from trainers.variants import variant
+
         train, layout = self.layout.train, self.layout
         return shard(
             trained,
             measured,
             self.state.num_critics if kind == "critic" else self.state.num_learners,
-            layout.grpo.aggregation if layout.algorithm == "grpo" else "token",
+            variant(layout.grpo, "aggregation") if layout.algorithm == "grpo" else token_mean,
             response_limit=layout.lengths.response,
             optimizer_steps=train.optimizer_steps,
             epochs=train.epochs,

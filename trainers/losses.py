@@ -7,17 +7,22 @@ true on the response tokens that the policy chose; what stands elsewhere has no 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 
-from trainers.ratios import LOG_RATIO_BOUND, importance_weight, surrogate
+from trainers.ratios import LOG_RATIO_BOUND, Tokens, importance_weight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from rltui.layout.settings import Aggregation
-    from trainers.ratios import Clip, Truncation
+    from trainers.ratios import Surrogate, Truncation
+
+Shares: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
+"""By sample [B]: the weight of each of its tokens, and what it counts in the denominator."""
+
+Aggregation: TypeAlias = "Callable[[torch.Tensor, int], Shares]"
+"""From the numbers of tokens of samples [B], floating point, and the limit of response tokens."""
 
 CHUNK_ELEMENTS = 2**24
 """Logits that are held in float32 at once: 64 MiB."""
@@ -113,16 +118,16 @@ def policy_loss(
     advantages: torch.Tensor,
     mask: torch.Tensor,
     *,
-    clip: Clip,
+    surrogate: Surrogate,
     importance: Truncation,
     aggregation: Aggregation,
     denominator: float | None = None,
 ) -> PolicyLoss:
     """The surrogate of GRPO (Shao et al. 2024) or one of its variants: the mean of -w * s.
 
-    w is the truncated weight between trainer and engine (``trainers.ratios.importance_weight``), s the surrogate of
-    each token (``trainers.ratios.surrogate``). Where each batch is used for one optimizer step, ``old_log_probs`` is
-    ``log_probs.detach()``: the ratio is 1 and only its gradient counts.
+    w is the truncated weight between trainer and engine, s the surrogate of each token (both in ``trainers.ratios``).
+    Where each batch is used for one optimizer step, ``old_log_probs`` is ``log_probs.detach()``: the ratio is 1 and
+    only its gradient counts.
 
     Args:
         log_probs: [B, R], differentiable.
@@ -130,12 +135,13 @@ def policy_loss(
         engine_log_probs: [B, R], as the engine reported them.
         advantages: [B, R].
         mask: [B, R] boolean.
-        clip: Which ratio, and how it is bounded.
+        surrogate: What each token gains.
         importance: How w is bounded.
         aggregation: See ``aggregate``.
         denominator: See ``aggregate``.
     """
-    gained, clipped = surrogate(log_probs, old_log_probs.detach(), advantages, mask, clip)
+    tokens = Tokens(log_probs, old_log_probs.detach(), engine_log_probs, advantages, mask)
+    gained, clipped = surrogate(tokens)
     weight, limited = importance_weight(old_log_probs.detach(), engine_log_probs, mask, importance)
     loss = aggregate(-weight * gained, mask, aggregation, denominator)
     return PolicyLoss(loss, clipped.sum(), limited.sum())
@@ -185,28 +191,44 @@ def value_loss(
     bounded = old_values + (values - old_values).clamp(-value_clip, value_clip) if value_clip else values
     clipped = (bounded - returns).square()
     worst = torch.maximum(plain, clipped).masked_fill(~mask, 0.0)
-    return PolicyLoss(0.5 * aggregate(worst, mask, "token", denominator), ((clipped > plain) & mask).sum())
+    return PolicyLoss(0.5 * aggregate(worst, mask, token_mean, denominator), ((clipped > plain) & mask).sum())
 
 
 def aggregate(
     values: torch.Tensor, mask: torch.Tensor, aggregation: Aggregation, denominator: float | None = None
 ) -> torch.Tensor:
-    """Fold [B, R] into a scalar.
+    """Fold [B, R] into a scalar: the weighted sum of all tokens over what the samples count together.
 
-    ``token``: the mean over all tokens (DAPO, Yu et al. 2025); ``sequence``: the mean over samples of their token means
-    (Shao et al. 2024); ``dr_grpo``: the sum over all tokens, over samples times a constant length, so that no token's
-    weight depends on how long its sample came out (Liu et al. 2025).
-
-    ``denominator`` stands for the number of tokens, of non-empty samples, or of samples times the limit of response
-    tokens in the whole global batch, so that the sum over micro-batches and ranks is that batch's mean;
-    without it, the numbers of ``mask`` itself are used, R being the limit.
+    ``denominator`` stands for what all samples of the global batch count (``trainers.data.batch.whole``), so that the
+    sum over micro-batches and ranks is that batch's mean; without it, those of ``mask`` are the batch, R being the
+    limit of response tokens.
     """
-    weights = mask.to(values.dtype)
-    tokens_per_sample = weights.sum(dim=1)
-    total, count = (values * weights).sum(), tokens_per_sample.sum()
-    if aggregation == "sequence":
-        count = (tokens_per_sample > 0).sum().to(values.dtype)
-        total = ((values * weights).sum(dim=1) / tokens_per_sample.clamp(min=1.0)).sum()
-    if aggregation == "dr_grpo":
-        count = values.new_tensor(mask.numel())  # constant, so samples without a token count too, as in TRL
-    return total / (count.clamp(min=1.0) if denominator is None else denominator)
+    chosen = mask.to(values.dtype)
+    weights, counts = aggregation(chosen.sum(dim=1), mask.shape[1])
+    total = ((values * chosen).sum(dim=1) * weights).sum()
+    return total / (counts.sum().clamp(min=1.0) if denominator is None else denominator)
+
+
+def token_mean(lengths: torch.Tensor, _limit: int) -> Shares:
+    """The mean over all tokens: long samples weigh more (DAPO, Yu et al. 2025)."""
+    return torch.ones_like(lengths), lengths
+
+
+def sequence_mean(lengths: torch.Tensor, _limit: int) -> Shares:
+    """The mean over samples, those without a token left out, of their tokens' mean (Shao et al. 2024)."""
+    return 1.0 / lengths.clamp(min=1.0), (lengths > 0).to(lengths.dtype)
+
+
+def sequence_sum(lengths: torch.Tensor, _limit: int) -> Shares:
+    """The mean over samples of their tokens' sum, as of whole samples' log-probabilities (Ahmadian et al. 2024)."""
+    return torch.ones_like(lengths), torch.ones_like(lengths)
+
+
+def dr_grpo(lengths: torch.Tensor, limit: int) -> Shares:
+    """The sum over all tokens, over samples times the limit: no token weighs by its sample's length (Liu et al. 2025).
+
+    A constant, so that samples without a token count too, as in TRL.
+    """
+    if limit < 1:
+        raise ValueError("the aggregation dr_grpo needs the limit of response tokens")
+    return torch.ones_like(lengths), torch.full_like(lengths, limit)

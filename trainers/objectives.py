@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from trainers.data.batch import (
@@ -14,17 +15,18 @@ from trainers.data.batch import (
     TEACHER_TOP_LOG_PROBS,
 )
 from trainers.divergences import divergence
-from trainers.losses import PolicyLoss, aggregate, kl_estimate, policy_loss
-from trainers.ratios import Clip, Truncation
+from trainers.losses import PolicyLoss, aggregate, kl_estimate, policy_loss, token_mean
+from trainers.ratios import Truncation, token
+from trainers.variants import variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
 
-    from rltui.layout.schema import Grpo, Layout, Ppo
-    from rltui.layout.settings import Aggregation
+    from rltui.layout.schema import Layout
     from trainers.data.batch import RowTensors
+    from trainers.losses import Aggregation
     from trainers.roles.forward import Scores
 
 DUAL_CLIP = 3.0
@@ -42,7 +44,9 @@ def objective(layout: Layout) -> Objective:
 def grpo_objective(layout: Layout) -> Objective:
     """The objective of ``layout.grpo``: its surrogate, and the KL to the reference where it is part of the loss."""
     settings = layout.grpo
-    clip = Clip(settings.clip_low, settings.clip_high, settings.ratio, settings.dual_clip)
+    surrogate, aggregation = variant(settings, "ratio"), variant(settings, "aggregation")
+    estimator = variant(settings, "kl_estimator")
+    coefficient = settings.kl_coefficient if settings.kl == "loss" else 0.0
     importance = Truncation(settings.importance_cap, settings.importance, settings.importance_low)
 
     def loss(scores: Scores, rows: RowTensors, denominator: float) -> PolicyLoss:
@@ -52,14 +56,14 @@ def grpo_objective(layout: Layout) -> Objective:
             rows.columns[ENGINE_LOG_PROBS],
             rows.columns[ADVANTAGES],
             rows.response_mask,
-            clip=clip,
+            surrogate=surrogate,
             importance=importance,
-            aggregation=settings.aggregation,
+            aggregation=aggregation,
             denominator=denominator,
         )
-        if settings.kl != "loss":
+        if not coefficient:
             return result
-        penalty = _kl_penalty(scores, rows, denominator, settings, settings.aggregation)
+        penalty = coefficient * _kl_to_reference(scores, rows, denominator, estimator, aggregation)
         return replace(result, loss=result.loss + penalty)
 
     return loss
@@ -68,12 +72,15 @@ def grpo_objective(layout: Layout) -> Objective:
 def ppo_objective(layout: Layout) -> Objective:
     """The objective of ``layout.ppo``: the clipped surrogate over tokens, and the KL where it is part of the loss."""
     settings = layout.ppo
+    estimator = partial(kl_estimate, kind=settings.kl_estimator)
+    coefficient = settings.kl_coefficient if settings.kl == "loss" else 0.0
 
     def loss(scores: Scores, rows: RowTensors, denominator: float) -> PolicyLoss:
         result = _clipped(scores, rows, rows.columns[ADVANTAGES], denominator, settings.clip, settings.importance_cap)
-        if settings.kl != "loss":
+        if not coefficient:
             return result
-        return replace(result, loss=result.loss + _kl_penalty(scores, rows, denominator, settings, "token"))
+        penalty = coefficient * _kl_to_reference(scores, rows, denominator, estimator, token_mean)
+        return replace(result, loss=result.loss + penalty)
 
     return loss
 
@@ -104,7 +111,7 @@ def opd_objective(layout: Layout) -> Objective:
         found = divergence(
             scores.candidates, rows.columns[TEACHER_TOP_LOG_PROBS], settings.divergence, settings.jsd_beta
         )
-        mean = aggregate(found.masked_fill(~rows.response_mask, 0.0), rows.response_mask, "token", denominator)
+        mean = aggregate(found.masked_fill(~rows.response_mask, 0.0), rows.response_mask, token_mean, denominator)
         return settings.kl_coefficient * mean
 
     return loss
@@ -120,26 +127,25 @@ def _clipped(
         rows.columns[ENGINE_LOG_PROBS],
         advantages,
         rows.response_mask,
-        clip=Clip(clip, clip, dual=DUAL_CLIP),
+        surrogate=partial(token, clip_low=clip, clip_high=clip, dual_clip=DUAL_CLIP),
         importance=Truncation(importance_cap),
-        aggregation="token",
+        aggregation=token_mean,
         denominator=denominator,
     )
 
 
-def _kl_penalty(
+def _kl_to_reference(
     scores: Scores,
     rows: RowTensors,
     denominator: float,
-    settings: Grpo | Ppo,
+    estimator: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     aggregation: Aggregation,
-) -> torch.Tensor | float:
-    """The KL to the reference with its weight; 0 where it has none."""
-    if not settings.kl_coefficient:
-        return 0.0
-    kl = kl_estimate(scores.log_probs, rows.columns[REFERENCE_LOG_PROBS], settings.kl_estimator)
-    mask = rows.response_mask
-    return settings.kl_coefficient * aggregate(kl.masked_fill(~mask, 0.0), mask, aggregation, denominator)
+) -> torch.Tensor:
+    """The mean KL to the reference."""
+    others = ~rows.response_mask
+    policy, reference = scores.log_probs, rows.columns[REFERENCE_LOG_PROBS]
+    kl = estimator(policy.masked_fill(others, 0.0), reference.masked_fill(others, 0.0))
+    return aggregate(kl, rows.response_mask, aggregation, denominator)
 
 
 def _old_log_probs(scores: Scores, rows: RowTensors) -> torch.Tensor:

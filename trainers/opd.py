@@ -129,13 +129,14 @@ class Opd(Loop):
         """Group advantages of the rewards with the weight that the layout gives them beside the teacher."""
         import torch
 
-        from trainers.advantages import group_advantages
+        from trainers.advantages import Groups, standard
 
         weight = self.layout.opd.reward_weight
         if not weight:
             return [[0.0] * len(group) for group in true_rewards]
         rewards = training_rewards(self.layout.data.reward, true_rewards, self.layout.train.seed, number)
-        found: list[list[float]] = (weight * group_advantages(torch.tensor(rewards), "standard")).tolist()
+        earned = torch.tensor(rewards)
+        found: list[list[float]] = (weight * standard(Groups(earned, torch.ones_like(earned)))).tolist()
         return found
 
     def samples(

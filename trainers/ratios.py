@@ -11,12 +11,14 @@ tokens that the policy chose.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
 if TYPE_CHECKING:
-    from rltui.layout.settings import Importance, Ratio
+    from collections.abc import Callable
+
+    from rltui.layout.algorithms import Importance
 
 
 LOG_RATIO_BOUND = 20.0
@@ -24,20 +26,34 @@ LOG_RATIO_BOUND = 20.0
 
 
 @dataclass(frozen=True)
-class Clip:
-    """How p / p_old is bounded.
+class Tokens:
+    """What a surrogate may know of the response tokens, each [B, R].
 
     Attributes:
-        low: It is clipped below 1 - low.
-        high: It is clipped above 1 + high.
-        ratio: Which ratio; see ``surrogate``.
-        dual: Most that it counts for where the advantage is negative; 0: without bound.
+        log_probs: Of the policy, differentiable.
+        old_log_probs: Of the policy at the start of the step.
+        engine_log_probs: As the engine reported them.
+        advantages: What each token is worth.
+        mask: True on the response tokens that the policy chose.
     """
 
-    low: float
-    high: float
-    ratio: Ratio = "token"
-    dual: float = 0.0
+    log_probs: torch.Tensor
+    old_log_probs: torch.Tensor
+    engine_log_probs: torch.Tensor
+    advantages: torch.Tensor
+    mask: torch.Tensor
+
+    @property
+    def apart(self) -> torch.Tensor:
+        """Log p - log p_old, 0 outside the mask."""
+        return (self.log_probs - self.old_log_probs).masked_fill(~self.mask, 0.0)
+
+
+Gains: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
+"""What each token gains [B, R], to be maximised, and which tokens the bounds have changed [B, R]."""
+
+Surrogate: TypeAlias = "Callable[[Tokens], Gains]"
+"""A variant with its settings."""
 
 
 @dataclass(frozen=True)
@@ -55,38 +71,113 @@ class Truncation:
     low: float = 0.0
 
 
-def policy_ratio(log_probs: torch.Tensor, old_log_probs: torch.Tensor, mask: torch.Tensor, kind: Ratio) -> torch.Tensor:
-    """The ratio p / p_old [B, R], 1 outside the mask.
+def token(tokens: Tokens, *, clip_low: float, clip_high: float, dual_clip: float = 0.0) -> Gains:
+    """min(r A, k A) with r = p / p_old of the token and k = clip(r, 1 - clip_low, 1 + clip_high).
 
-    ``sequence`` is the geometric mean over the sample's tokens, the same for all of them (GSPO, Zheng et al. 2025).
+    Schulman et al. 2017 (PPO); separate bounds: Yu et al. 2025 (DAPO). Where A < 0 and ``dual_clip`` is c, no less than
+    c A (Ye et al. 2020); 0: without bound.
     """
-    apart = (log_probs - old_log_probs).masked_fill(~mask, 0.0)
-    if kind == "sequence":
-        apart = _sample_mean(apart, mask).masked_fill(~mask, 0.0)
+    return _clipped(_ratio(tokens.apart), tokens, clip_low, clip_high, dual_clip)
+
+
+def sequence(tokens: Tokens, *, clip_low: float, clip_high: float, dual_clip: float = 0.0) -> Gains:
+    """As ``token`` with the geometric mean of the sample's ratios in the place of each (GSPO, Zheng et al. 2025)."""
+    return _clipped(_ratio(_sample_mean(tokens.apart, tokens.mask)), tokens, clip_low, clip_high, dual_clip)
+
+
+def cispo(tokens: Tokens, *, clip_low: float, clip_high: float) -> Gains:
+    """K A log p with no gradient through k, so that no token loses its gradient (MiniMax-M1, 2025)."""
+    ratio = _ratio(tokens.apart)
+    bounded = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    gained = bounded.detach() * tokens.advantages * tokens.log_probs.masked_fill(~tokens.mask, 0.0)
+    return gained, (bounded != ratio) & tokens.mask
+
+
+def gmpo(tokens: Tokens, *, clip_low: float, clip_high: float) -> Gains:
+    """A times the geometric mean of ratios that are clipped token by token (GMPO, Zhao et al. 2025).
+
+    The bounds are those of the log-ratio, -clip_low to clip_high, where it would move further with the advantage.
+    """
+    sign, apart = tokens.advantages.sign(), tokens.apart
+    kept = torch.minimum(sign * apart, sign * apart.clamp(-clip_low, clip_high))
+    ratio = _ratio(_sample_mean(sign * kept, tokens.mask))
+    return ratio * tokens.advantages, (kept != sign * apart) & tokens.mask
+
+
+def sapo(tokens: Tokens, *, sapo_temperature_positive: float, sapo_temperature_negative: float) -> Gains:
+    """A times a soft gate of r, sigmoid(t (r - 1)) 4 / t, in the place of clipping (SAPO, Gao et al. 2025).
+
+    Its slope is 1 at r = 1 and falls off on both sides; t is one of two temperatures, by the advantage's sign.
+    """
+    worth = tokens.advantages
+    hot, cold = (torch.full_like(worth, value) for value in (sapo_temperature_positive, sapo_temperature_negative))
+    temperature = torch.where(worth > 0, hot, cold)
+    gate = torch.sigmoid(temperature * (_ratio(tokens.apart) - 1.0)) * 4.0 / temperature
+    return gate * worth, torch.zeros_like(tokens.mask)
+
+
+def clip_cov(
+    tokens: Tokens,
+    *,
+    clip_low: float,
+    clip_high: float,
+    clip_cov_fraction: float,
+    clip_cov_low: float,
+    clip_cov_high: float,
+) -> Gains:
+    """As ``token``, but some tokens that would lower the entropy most have no gradient (Clip-Cov, Cui et al. 2025).
+
+    They are drawn from those that are not clipped and whose covariance, (A - mean A)(log p - mean log p), is between
+    the bounds: ``clip_cov_fraction`` of the tokens that are seen at once, a micro-batch of a rank, and at least one.
+    """
+    gained, clipped = token(tokens, clip_low=clip_low, clip_high=clip_high)
+    covariance = _covariance(tokens)
+    candidates = tokens.mask & ~clipped & (covariance > clip_cov_low) & (covariance < clip_cov_high)
+    places = candidates.flatten().nonzero().squeeze(1).cpu()
+    count = max(1, int(clip_cov_fraction * int(tokens.mask.sum())))
+    drawn = places[torch.randperm(len(places))[:count]]  # the random state is part of a checkpoint
+    chosen = torch.zeros(tokens.mask.numel(), dtype=torch.bool).index_fill(0, drawn, True)
+    left_out = chosen.view(tokens.mask.shape).to(tokens.mask.device)
+    return gained.masked_fill(left_out, 0.0), clipped | left_out
+
+
+def kl_cov(tokens: Tokens, *, kl_cov_fraction: float, kl_cov_coefficient: float) -> Gains:
+    """R A, and of tokens that would lower the entropy most a penalty on |log r| taken off (KL-Cov, Cui et al. 2025).
+
+    They are the ``kl_cov_fraction`` of largest covariance, (A - mean A)(log p - mean log p), among the tokens that are
+    seen at once, a micro-batch of a rank, and at least one. Nothing is clipped.
+    """
+    apart, number = tokens.apart, int(tokens.mask.sum())
+    covariance = _covariance(tokens).masked_fill(~tokens.mask, -torch.inf).flatten()
+    chosen = torch.zeros_like(covariance, dtype=torch.bool)
+    if number:
+        chosen[covariance.topk(max(1, int(number * kl_cov_fraction))).indices] = True
+    penalised = chosen.view_as(tokens.mask)
+    penalty = kl_cov_coefficient * apart.abs() * penalised
+    return _ratio(apart) * tokens.advantages - penalty, penalised
+
+
+def _ratio(apart: torch.Tensor) -> torch.Tensor:
     return apart.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
 
 
-def surrogate(
-    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, clip: Clip
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What each token gains [B, R], to be maximised, and which tokens the bounds have changed.
+def _clipped(ratio: torch.Tensor, tokens: Tokens, low: float, high: float, dual: float) -> Gains:
+    plain = ratio * tokens.advantages
+    gained = torch.minimum(plain, ratio.clamp(1.0 - low, 1.0 + high) * tokens.advantages)
+    if dual:
+        gained = torch.where(tokens.advantages < 0, torch.maximum(gained, dual * tokens.advantages), gained)
+    return gained, (gained != plain) & tokens.mask
 
-    With r = p / p_old and k = clip(r, 1 - low, 1 + high):
 
-    - ``token``, ``sequence``: min(r A, k A) (Schulman et al. 2017; separate bounds: DAPO, Yu et al. 2025), where A < 0
-      and ``dual`` is c no less than c A (Ye et al. 2020);
-    - ``cispo``: k A log p with no gradient through k, so that no token loses its gradient (MiniMax-M1, 2025).
-    """
-    ratio = policy_ratio(log_probs, old_log_probs, mask, clip.ratio)
-    bounded = ratio.clamp(1.0 - clip.low, 1.0 + clip.high)
-    if clip.ratio == "cispo":
-        gained = bounded.detach() * advantages * log_probs.masked_fill(~mask, 0.0)
-        return gained, (bounded != ratio) & mask
-    plain = ratio * advantages
-    gained = torch.minimum(plain, bounded * advantages)
-    if clip.dual:
-        gained = torch.where(advantages < 0, torch.maximum(gained, clip.dual * advantages), gained)
-    return gained, (gained != plain) & mask
+def _covariance(tokens: Tokens) -> torch.Tensor:
+    """What each token adds to the covariance of advantage and log-probability [B, R], without gradient."""
+    mask, number = tokens.mask, tokens.mask.sum().clamp(min=1)
+
+    def centred(values: torch.Tensor) -> torch.Tensor:
+        values = values.detach().masked_fill(~mask, 0.0)
+        return values - values.sum() / number
+
+    return centred(tokens.advantages) * centred(tokens.log_probs)
 
 
 def importance_weight(

@@ -221,6 +221,10 @@ def _settings(source: Settings) -> dict[str, Any]:
     if source.flag(f"{prefix}.lora_cfg.enabled") and (rank := source.integer(f"{prefix}.lora_cfg.dim")):
         found["roles.learner.lora_rank"] = rank
     found["roles.learner.zero_stage"] = 3
+    if source.text("grpo.adv_estimator.name") == "gdpo":
+        found["grpo.advantage"] = "gdpo"
+    elif source.flag("grpo.use_leave_one_out_baseline") and source.flag("grpo.normalize_rewards") is False:
+        found["grpo.advantage"] = "rloo"
     return found
 
 

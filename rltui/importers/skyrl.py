@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rltui.importers.arguments import Settings, from_overrides
 from rltui.importers.facts import Facts, Kind, Teacher, first_of, mapped, on_megatron, remarks, uncounted
 from rltui.importers.values import product, quotient, total
+from rltui.importers.variants import Variants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +46,9 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "trainer.critic.optimizer_config.lr": ("roles.critic.learning_rate", "float"),
     "trainer.fully_async.max_staleness_steps": ("train.async_steps", "int"),
 }
+
+_RATIOS = {"gspo": "sequence", **{name: name for name in ("cispo", "sapo", "clip_cov", "kl_cov")}}
+"""Surrogates by ``policy_loss_type``, those but PPO's."""
 
 _DEFAULTS: Mapping[str, Any] = {
     "train.prompts_per_step": 1024,
@@ -162,6 +166,9 @@ def _settings(source: Settings) -> dict[str, Any]:
     batch = found.get("train.prompts_per_step")
     if steps := quotient(batch or 1024, source.integer("trainer.policy_mini_batch_size", default=256)):
         found["train.optimizer_steps"] = steps
+    found |= Variants(source).advantage("trainer.algorithm.advantage_estimator")
+    ratio = _RATIOS.get(source.text("trainer.algorithm.policy_loss_type"))
+    found |= {"grpo.ratio": ratio} if ratio else {}
     if source.flag("trainer.algorithm.use_kl_loss", default=True) is False:
         found["grpo.kl_coefficient"] = 0.0
     for key, name in (("data.train", "data.train_data"), ("data.eval", "data.val_data")):

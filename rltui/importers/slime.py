@@ -9,6 +9,7 @@ from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks, uncounted
 from rltui.importers.script import ray_gpus, servers
 from rltui.importers.values import HOLE, product, quotient, total
+from rltui.importers.variants import Variants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -176,6 +177,9 @@ def _settings(source: Settings) -> dict[str, Any]:
         found["roles.learner.offload"] = "optimizer"
     if source.text("recompute_granularity") == "full":
         found["roles.learner.gradient_checkpointing"] = True
+    found |= Variants(source).advantage("advantage_estimator")
+    if source.text("advantage_estimator") in ("gspo", "cispo"):
+        found["grpo.ratio"] = {"gspo": "sequence", "cispo": "cispo"}[source.text("advantage_estimator")]
     if "grpo.clip_low" in found:
         found.setdefault("grpo.clip_high", found["grpo.clip_low"])
     samples = product(found.get("train.prompts_per_step"), found.get("train.samples_per_prompt"))

@@ -22,6 +22,18 @@ REFILLS = 10
 _ACTOR = "actor_rollout_ref.actor"
 _KL = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3"}
 
+_ADVANTAGES = {
+    "rloo": "rloo",
+    "rloo_vectorized": "rloo",
+    "opo": "opo",
+    "gdpo": "gdpo",
+    "reinforce++": "reinforce_plus_plus",
+    "reinforce_plus_plus": "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline": "reinforce_plus_plus_baseline",
+}
+"""Advantages under the names that several systems have for them; those of PPO and GRPO are told by other words."""
+_KNOWN = ("", "gae", "ppo", "grpo", "grpo_vectorized", "gspo", "cispo", "on_policy_distillation")
+
 _LEVELS = {"token": "cap", "sequence": "sequence_product", "geometric": "sequence_mean", "null": "off", "none": "off"}
 
 
@@ -57,6 +69,14 @@ class Variants:
         name = next((name for name in names if name in self.source.values), names[0])
         self.notes.append(f"{self.prefix}{name}={word}{NO_PLACE}")
 
+    def advantage(self, *names: str) -> dict[str, Any]:
+        """Take what samples are compared with, where that is not what PPO or GRPO do; all that is found so far."""
+        if self.source.text(*names).lower() not in _KNOWN:
+            self.choose("grpo.advantage", _ADVANTAGES, *names)
+        if self.found.get("grpo.advantage") == "reinforce_plus_plus":
+            self.found["grpo.filter_zero_std"] = False  # nobody but rltui leaves such groups out by default
+        return self.found
+
     def refilled(self, limit: int | None, name: str) -> None:
         """Groups without a signal are left out, and others drawn in their place."""
         self.found |= {"grpo.filter_zero_std": True, "grpo.active_sampling_limit": limit or REFILLS}
@@ -74,10 +94,11 @@ class Variants:
 def verl(source: Settings, algorithm: str) -> Variants:
     """Variants of verl; what its own defaults say counts where the command is silent."""
     found = Variants(source)
-    ratios = {"vanilla": "token", "gspo": "sequence", "cispo": "cispo"}
+    ratios = {"vanilla": "token", "gspo": "sequence", "geo_mean": "gmpo"}
+    ratios |= {name: name for name in ("cispo", "sapo", "clip_cov", "kl_cov")}
     found.choose("grpo.ratio", ratios, f"{_ACTOR}.policy_loss.loss_mode")
     modes = {"token-mean": "token", "seq-mean-token-mean": "sequence", "seq-mean-token-sum-norm": "dr_grpo"}
-    found.choose("grpo.aggregation", modes, f"{_ACTOR}.loss_agg_mode")
+    found.choose("grpo.aggregation", modes | {"seq-mean-token-sum": "sequence_sum"}, f"{_ACTOR}.loss_agg_mode")
     found.number("ppo.clip", f"{_ACTOR}.clip_ratio")
     clip = found.found.get("ppo.clip", 0.2)
     found.found |= {"grpo.clip_low": clip, "grpo.clip_high": clip, "grpo.filter_zero_std": False}
@@ -89,10 +110,33 @@ def verl(source: Settings, algorithm: str) -> Variants:
     deviation = source.flag("algorithm.norm_adv_by_std_in_grpo", default=True)
     if deviation is not None:
         found.found["grpo.advantage"] = "standard" if deviation else "centered"
+    found.advantage("algorithm.adv_estimator")
+    _verl_surrogate(found)
     _verl_kl(found, "ppo" if algorithm == "ppo" else "grpo")
     _verl_importance(found)
     _verl_sampling(found)
     return found
+
+
+def _verl_surrogate(found: Variants) -> None:
+    """Settings of the losses that are not PPO's, and what these do not read."""
+    settings = f"{_ACTOR}.policy_loss"
+    ratio = found.found.get("grpo.ratio")
+    if ratio in ("sapo", "gmpo"):
+        found.found["grpo.aggregation"] = "sequence"  # whatever loss_agg_mode says
+    if ratio in ("sapo", "kl_cov"):
+        del found.found["grpo.clip_low"], found.found["grpo.clip_high"]
+    if ratio == "sapo":
+        found.number("grpo.sapo_temperature_positive", f"{_ACTOR}.tau_pos")
+        found.number("grpo.sapo_temperature_negative", f"{_ACTOR}.tau_neg")
+    if ratio == "kl_cov":
+        found.found["grpo.kl_cov_coefficient"] = 0.1
+        found.number("grpo.kl_cov_coefficient", f"{settings}.ppo_kl_coef")
+        found.number("grpo.kl_cov_fraction", f"{settings}.kl_cov_ratio")
+    if ratio == "clip_cov":
+        found.number("grpo.clip_cov_fraction", f"{settings}.clip_cov_ratio")
+        found.number("grpo.clip_cov_low", f"{settings}.clip_cov_lb")
+        found.number("grpo.clip_cov_high", f"{settings}.clip_cov_ub")
 
 
 def _verl_kl(found: Variants, section: str) -> None:
@@ -168,6 +212,7 @@ def trl(source: Settings) -> Variants:
     """Variants of TRL's ``GRPOConfig``."""
     found = Variants(source, "--")
     losses = {"grpo": "sequence", "dapo": "token", "bnpo": "token", "cispo": "token", "dr_grpo": "dr_grpo"}
+    losses |= {"sapo": "sequence", "luspo": "sequence_sum"}
     found.choose("grpo.aggregation", losses, "loss_type")
     found.choose("grpo.ratio", {"token": "token", "sequence": "sequence"}, "importance_sampling_level")
     if source.text("loss_type").lower() == "cispo":
@@ -179,6 +224,14 @@ def trl(source: Settings) -> Variants:
     found.found["grpo.clip_high"] = found.found["grpo.clip_low"]
     found.number("grpo.clip_high", "epsilon_high")
     found.number("grpo.dual_clip", "delta")
+    if source.text("loss_type").lower() == "sapo":
+        for key in ("grpo.clip_low", "grpo.clip_high", "grpo.dual_clip"):
+            found.found.pop(key, None)  # nothing is clipped
+        found.found["grpo.ratio"] = "sapo"
+        found.number("grpo.sapo_temperature_positive", "sapo_temperature_pos")
+        found.number("grpo.sapo_temperature_negative", "sapo_temperature_neg")
+    if source.text("multi_objective_aggregation") == "normalize_then_sum":
+        found.found["grpo.advantage"] = "gdpo"
     if source.flag("mask_truncated_completions"):
         found.found["grpo.mask_truncated"] = True
     modes = {"token_truncate": "cap", "token_mask": "mask", "sequence_truncate": "sequence_product"}
@@ -245,6 +298,9 @@ def openrlhf(source: Settings, algorithm: str) -> Variants:
     estimator = source.text("advantage_estimator", "algo.advantage.estimator")
     if estimator == "dr_grpo" or source.flag("no_advantage_std_norm", "algo.advantage.no_std_norm"):
         found.found["grpo.advantage"] = "centered"
+    names = {"reinforce": "reinforce_plus_plus", "reinforce_baseline": "reinforce_plus_plus_baseline", "rloo": "rloo"}
+    if estimator in names:
+        found.found["grpo.advantage"] = names[estimator]
     in_loss = source.flag("use_kl_loss", "algo.kl.use_loss")
     found.found |= {f"{section}.kl": "loss" if in_loss else "reward", f"{section}.kl_estimator": "k1"}
     found.choose(f"{section}.kl_estimator", _KL, "kl_estimator", "algo.kl.estimator")

@@ -64,9 +64,11 @@ def _value_problem(kind: Any, value: Any, path: Path_, document: Document) -> It
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        message = _choices(kind) or _plain(str(error))
+        message = _must(kind) or _plain(str(error))
         message = f"{message}, not {_describe(value)}"
-        yield Problem(message, *document.place(path), dotted(path), _description(kind))
+        match = difflib.get_close_matches(str(value), _choices(kind), n=1, cutoff=0.6)
+        hint = f"did you mean {match[0]!r}?" if match else _description(kind)
+        yield Problem(message, *document.place(path), dotted(path), hint)
 
 
 def nearest(key: str, known: typing.Iterable[str]) -> str:
@@ -96,16 +98,33 @@ def _plain(message: str) -> str:
     return f"{text[0].lower()}{text[1:]}"
 
 
-def _choices(kind: Any) -> str:
-    """``must be one of …`` where ``kind`` is a Literal or a list of such, else nothing."""
-    while get_origin(kind) is Annotated:
+def _must(kind: Any) -> str:
+    """``must be one of …`` where ``kind`` is a Literal, a list of such, or names and a function, else nothing."""
+    while get_origin(kind) is Annotated and not _named(kind):
         kind = get_args(kind)[0]
-    if get_origin(kind) is list and (each := _choices(get_args(kind)[0])):
+    if get_origin(kind) is list and (each := _must(get_args(kind)[0])):
         return f"each {each}"
-    if get_origin(kind) is not Literal:
-        return ""
-    choices = [str(choice) for choice in get_args(kind)]
-    return f"must be one of {', '.join(choices)}" if len(choices) > 1 else f"must be {choices[0]}"
+    choices = _choices(kind)
+    if _named(kind):
+        return f"must be one of {', '.join(choices)}, or a function of your own as package.module:function"
+    return f"must be one of {', '.join(choices)}" if len(choices) > 1 else f"must be {choices[0]}" if choices else ""
+
+
+def _choices(kind: Any) -> list[str]:
+    """The words that ``kind`` knows."""
+    while get_origin(kind) is Annotated:
+        if named := _named(kind):
+            return named
+        kind = get_args(kind)[0]
+    return [str(choice) for choice in get_args(kind)] if get_origin(kind) is Literal else []
+
+
+def _named(kind: Any) -> list[str]:
+    """The names among which ``rltui.layout.variants.one_of`` lets choose, where ``kind`` is such."""
+    schemas = [
+        meta.extra_json_schema or {} for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, msgspec.Meta)
+    ]
+    return [name for schema in schemas for name in schema.get("examples", ())]
 
 
 def _describe(value: Any) -> str:

@@ -10,10 +10,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from rltui.layout.algorithms import Grpo, Opd, Ppo
 from rltui.layout.roles import Critic, Hardware, Learner, Pool, Reference, Reward, Roles, Rollout, Teacher
 from rltui.layout.scalars import CPU, Algorithm, Name, Precision, System, Text
 from rltui.layout.selftest import Selftest
-from rltui.layout.settings import Checkpoint, Data, Deadlines, Grpo, Lengths, Opd, Ppo, Slurm, Tracking, Train
+from rltui.layout.settings import Checkpoint, Data, Deadlines, Lengths, Slurm, Tracking, Train
 
 __all__ = [
     "CPU",

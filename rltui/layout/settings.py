@@ -18,30 +18,7 @@ from rltui.layout.scalars import (
     Seconds,
     Text,
 )
-
-KlEstimator = Annotated[
-    Literal["k1", "k2", "k3"],
-    Meta(description="d, d²/2, or exp(-d) - 1 + d, where d is the log-ratio (Schulman 2020)."),
-]
-
-Aggregation = Annotated[
-    Literal["token", "sequence", "dr_grpo"],
-    Meta(
-        description="Mean over all tokens; over samples of their token means; or the sum of a sample's tokens over "
-        "lengths.response (Dr. GRPO)."
-    ),
-]
-Ratio = Annotated[
-    Literal["token", "sequence", "cispo"],
-    Meta(description="Ratios of tokens; of whole samples (GSPO); or of tokens as clipped weights of log p (CISPO)."),
-]
-Importance = Annotated[
-    Literal["off", "cap", "mask", "sequence_product", "sequence_mean"],
-    Meta(
-        description="Weight between trainer and engine: none; each token's, capped; tokens outside importance_low to "
-        "importance_cap left out (IcePop); or one for the sample, the product or geometric mean, capped."
-    ),
-]
+from rltui.layout.variants import one_of
 
 
 class Train(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,97 +79,6 @@ class Lengths(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
 
 
-class Grpo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of group relative policy optimisation (Shao et al. 2024) and its variants; docs/algorithms.md."""
-
-    advantage: Annotated[
-        Literal["standard", "centered"], Meta(description="Divide group advantages by their deviation, or not.")
-    ] = "standard"
-    aggregation: Aggregation = "token"
-    ratio: Ratio = "token"
-    clip_low: Annotated[Fraction, Meta(description="The ratio is clipped below 1 - clip_low.")] = 0.2
-    clip_high: Annotated[PositiveFloat, Meta(description="The ratio is clipped above 1 + clip_high.")] = 0.272
-    dual_clip: Annotated[
-        NonNegativeFloat,
-        Meta(description="Where the advantage is negative, the ratio counts for at most this; 0: without bound."),
-    ] = 0.0
-    importance: Importance = "cap"
-    importance_cap: Annotated[
-        PositiveFloat, Meta(description="Cap of the truncated importance weight trainer/engine.")
-    ] = 2.0
-    importance_low: Annotated[
-        NonNegativeFloat, Meta(description="Where importance is 'mask', tokens of a smaller weight are left out too.")
-    ] = 0.5
-    kl: Annotated[
-        Literal["none", "loss", "reward"], Meta(description="Where the KL penalty goes, if it has a coefficient.")
-    ] = "loss"
-    kl_coefficient: Annotated[NonNegativeFloat, Meta(description="Weight of the KL penalty (beta); 0: none.")] = 0.0
-    kl_estimator: KlEstimator = "k3"
-    filter_zero_std: Annotated[bool, Meta(description="Leave out groups whose samples all earn the same.")] = True
-    active_sampling_limit: Annotated[
-        Count,
-        Meta(description="Prompts are drawn until prompts_per_step groups differ, at most this many times as many."),
-    ] = 1
-    mask_truncated: Annotated[bool, Meta(description="No loss from samples that were cut at lengths.response.")] = False
-    overlong_penalty_tokens: Annotated[
-        CountOrZero, Meta(description="Tokens before the limit over which a penalty rises to 1; 0: no penalty.")
-    ] = 0
-
-    @property
-    def penalises_kl(self) -> bool:
-        """Whether the reference is compared with."""
-        return self.kl != "none" and self.kl_coefficient > 0
-
-
-class Ppo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of proximal policy optimisation with a critic (Schulman et al. 2017)."""
-
-    clip: Annotated[Fraction, Meta(description="The ratio is clipped to 1 ± clip.")] = 0.2
-    value_clip: Annotated[NonNegativeFloat, Meta(description="Values move at most this far; 0: freely.")] = 0.5
-    gamma: Annotated[Fraction, Meta(description="Discount.")] = 1.0
-    gae_lambda: Annotated[Fraction, Meta(description="Lambda of generalised advantage estimation.")] = 0.95
-    kl: Annotated[Literal["none", "reward", "loss"], Meta(description="Where the KL penalty goes.")] = "none"
-    kl_coefficient: NonNegativeFloat = 0.0
-    kl_estimator: KlEstimator = "k3"
-    kl_target: Annotated[
-        NonNegativeFloat, Meta(description="KL a token that kl_coefficient is steered to where kl is reward; 0: fixed.")
-    ] = 0.0
-    kl_horizon: Annotated[Count, Meta(description="Samples over which the coefficient adapts.")] = 10_000
-    importance_cap: Annotated[
-        PositiveFloat, Meta(description="Cap of the truncated importance weight trainer/engine.")
-    ] = 2.0
-    whiten: Annotated[bool, Meta(description="Scale the advantages of a batch to mean 0 and deviation 1.")] = True
-    critic_warmup_steps: Annotated[CountOrZero, Meta(description="Steps that train the critic only.")] = 0
-
-
-class Opd(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of on-policy distillation (Agarwal et al. 2024; Qwen3 report 2025)."""
-
-    estimator: Annotated[
-        Literal["sampled_token", "top_k"], Meta(description="Reverse KL from the sampled token, or over k tokens.")
-    ] = "sampled_token"
-    top_k: Annotated[Count, Meta(description="Tokens of the top-k estimator.")] = 64
-    divergence: Annotated[
-        Literal["reverse_kl", "forward_kl", "jsd"], Meta(description="What the top-k estimator minimises.")
-    ] = "reverse_kl"
-    jsd_beta: Annotated[
-        float, Meta(gt=0.0, lt=1.0, description="Weight of the teacher in the mixture of the generalised JSD.")
-    ] = 0.5
-    on_policy_fraction: Annotated[
-        Fraction,
-        Meta(description="Share of steps on the student's own samples (GKD's lambda); the others take data's answers."),
-    ] = 1.0
-    kl_coefficient: NonNegativeFloat = 1.0
-    reward_weight: Annotated[
-        NonNegativeFloat,
-        Meta(description="Weight of the reward's group advantages beside the teacher; 0: none."),
-    ] = 0.0
-    clip: Annotated[Fraction, Meta(description="The ratio is clipped to 1 ± clip.")] = 0.2
-    importance_cap: Annotated[
-        PositiveFloat, Meta(description="Cap of the truncated importance weight trainer/engine.")
-    ] = 2.0
-
-
 class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is trained on, and what is rewarded."""
 
@@ -205,11 +91,10 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ]
     reward: Annotated[
         str,
-        Meta(
-            pattern=r"^(exact|coin|math|code|http|none|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)\Z",
-            max_length=200,
-            description="exact compares texts, or has the task grade; math; code runs tests; coin is a control; http "
-            "asks reward_url; none: the teacher's signal only; or a function of your own, as package.module:function.",
+        one_of(
+            ("exact", "coin", "math", "code", "http", "none"),
+            "exact compares texts, or has the task grade; math; code runs tests; coin is a control; http asks "
+            "reward_url; none: the teacher's signal only; or a function of your own, as package.module:function.",
         ),
     ] = "exact"
     environment: Annotated[

@@ -1,4 +1,4 @@
-"""A user's own reward or environment, carried along with an attempt: the packages that a layout names, as one zip."""
+"""A user's own reward, environment or variant of GRPO, carried along with an attempt: its packages as one zip."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import zipfile
 from typing import TYPE_CHECKING
 
 from rltui.errors import RltuiError
+from rltui.layout.variants import VARIANTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,14 +21,18 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def own_code(layout: Layout, folder: Path) -> bytes | None:
-    """The Python files of the packages that ``data.reward`` and ``data.environment`` name; None where there are none.
+    """The Python files of the packages that functions of the user's own are named from; None where there are none.
+
+    They stand in ``data.reward``, ``data.environment`` and the variants of ``grpo``.
 
     What is not in ``folder`` must be installed on the nodes.
 
     Raises:
         RltuiError: They are too large to be carried.
     """
-    named = (name for name in (layout.data.reward, layout.data.environment) if ":" in name)
+    words = [layout.data.reward, layout.data.environment]
+    words += [getattr(layout.grpo, kind) for kind in VARIANTS] if layout.algorithm == "grpo" else []
+    named = (name for name in words if ":" in name)
     packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in named)
     files = [file for name in packages for file in _files(folder, name)]
     if not files:

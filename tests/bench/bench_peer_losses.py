@@ -11,20 +11,40 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
+from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from trainers.divergences import divergence
 from trainers.losses import aggregate, kl_estimate, policy_loss
-from trainers.ratios import Clip, Truncation, importance_weight
+from trainers.ratios import Truncation, importance_weight
+from trainers.variants import VARIANTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 LIMIT = 1e-12
+SAPO = {"sapo_temperature_positive": 1.0, "sapo_temperature_negative": 1.05}
+SAPO_OF_TRL = {"sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05}
 BATCHES, SAMPLES, TOKENS, VOCABULARY, LOW, HIGH = 20, 6, 9, 12, 0.2, 0.28
+
+
+class Clip(NamedTuple):
+    """A surrogate with its bounds; SAPO has none."""
+
+    low: float
+    high: float
+    ratio: str = "token"
+    dual: float = 0.0
+
+    def bound(self) -> Any:
+        """The surrogate with its settings."""
+        bounds = {"clip_low": self.low, "clip_high": self.high}
+        dual = {"dual_clip": self.dual} if self.dual else {}
+        return partial(VARIANTS["ratio"][self.ratio], **(SAPO if self.ratio == "sapo" else bounds | dual))
+
 
 CASES: dict[str, tuple[Clip, str, str, float, Truncation]] = {
     # name: our clip, our aggregation, TRL's loss_type, weight of the KL, weight between trainer and engine
@@ -34,6 +54,7 @@ CASES: dict[str, tuple[Clip, str, str, float, Truncation]] = {
     "dual clip": (Clip(LOW, HIGH, dual=1.4), "token", "bnpo", 0.0, Truncation(2.0, "off")),
     "GSPO": (Clip(0.03, 0.04, "sequence"), "sequence", "grpo", 0.0, Truncation(2.0, "off")),
     "CISPO": (Clip(1.0, HIGH, "cispo"), "token", "cispo", 0.0, Truncation(2.0, "off")),
+    "SAPO": (Clip(LOW, HIGH, "sapo"), "sequence", "sapo", 0.0, Truncation(2.0, "off")),
     "KL in the loss": (Clip(LOW, HIGH), "sequence", "grpo", 0.1, Truncation(2.0, "off")),
     "importance weights, as given": (Clip(LOW, HIGH), "token", "dapo", 0.0, Truncation(1.3)),
 }
@@ -70,16 +91,29 @@ def ours(n: dict[str, torch.Tensor], case: tuple[Clip, Any, str, float, Truncati
     clip, aggregation, _, beta, truncation = case
     worth = n["worth"].unsqueeze(1).expand(SAMPLES, TOKENS)
     loss = policy_loss(
-        n["new"], n["old"], n["engine"], worth, n["mask"], clip=clip, importance=truncation, aggregation=aggregation
+        n["new"],
+        n["old"],
+        n["engine"],
+        worth,
+        n["mask"],
+        surrogate=clip.bound(),
+        importance=truncation,
+        aggregation=VARIANTS["aggregation"][aggregation],
     ).loss
-    return loss + beta * aggregate(kl_estimate(n["new"], n["reference"], "k3"), n["mask"], aggregation)
+    return loss + beta * aggregate(
+        kl_estimate(n["new"], n["reference"], "k3"), n["mask"], VARIANTS["aggregation"][aggregation]
+    )
 
 
 def theirs(trainer: Any, n: dict[str, torch.Tensor], case: tuple[Clip, str, str, float, Truncation]) -> torch.Tensor:
     """TRL's loss; it is given our importance weights, because it computes its own while it samples."""
     clip, _, loss_type, beta, truncation = case
     args = SimpleNamespace(
-        delta=clip.dual or None, use_bias_correction_kl=False, steps_per_generation=1, top_entropy_quantile=1.0
+        delta=clip.dual or None,
+        use_bias_correction_kl=False,
+        steps_per_generation=1,
+        top_entropy_quantile=1.0,
+        **SAPO_OF_TRL,
     )
     alone = SimpleNamespace(
         num_processes=1, gather=lambda x: x, reduce=lambda x, **_: x, gather_for_metrics=lambda x: x

@@ -186,4 +186,12 @@ CASES = {
         ),
         looks_like=("Saved checkpoint step-50, size 14 GiB", "RuntimeError: DataLoader worker (pid 3) is killed"),
     ),
+    "own_variant": Case(
+        has=(
+            "trainers.variants.VariantError: grpo.advantage my:flat returned a tensor of shape [3], and [3, 4] is due",
+            "RoleError: learner 1 (pid 17 on n2) failed: VariantError: grpo.ratio a.b:c returned numbers "
+            "that are not finite",
+        ),
+        looks_like=("grpo.ratio a.b:c is used", "VariantError: unknown variant"),
+    ),
 }

@@ -135,16 +135,18 @@ def faults(name: str) -> list[Any]:
     """The patches that make the mutant ``name``."""
     import torch
 
-    from trainers import advantages, metrics, objectives
+    from trainers import advantages, metrics, objectives, variants
     from trainers.roles.critic import Critic, CriticReport
 
     bounds = ("PARITY_BOUND_FP32", "MISMATCH_KL_BOUND")
     quiet = [patch.object(metrics, bound, torch.inf) for bound in bounds]  # else the loop itself ends such a run
     turned = {
-        "sign of the group's advantages": (advantages, "group_advantages"),
         "sign of the token's advantages": (advantages, "generalised_advantages"),
         "sign of the divergence": (objectives, "divergence"),
     }
+    if name == "sign of the group's advantages":
+        known = variants.VARIANTS["advantage"]
+        return [patch.dict(known, standard=negative(known["standard"]))]
     if name in turned:
         owner, attribute = turned[name]
         return [patch.object(owner, attribute, negative(getattr(owner, attribute)))]

@@ -31,6 +31,7 @@ def carry_out(job: dict[str, Any], rank: int) -> dict[str, Any]:
     """Load the job's learners, restore, train and save as it says; what each step said, by variant."""
     from rltui.layout.load import load_layout
     from trainers.data.batch import pad, shard
+    from trainers.losses import token_mean
     from trainers.roles.learner import Learner
 
     found: dict[str, Any] = {}
@@ -48,7 +49,7 @@ def carry_out(job: dict[str, Any], rank: int) -> dict[str, Any]:
             learner.restore(f"{folder}/{name}")
         reports: list[dict[str, Any]] = []
         for step in job["steps"]:
-            report = learner.train(shard(samples(step), [], job["world"], "token")[rank])
+            report = learner.train(shard(samples(step), [], job["world"], token_mean)[rank])
             reports.append({"loss": report.loss, "grad_norm": report.grad_norm, "learning_rate": report.learning_rate})
             if str(step) in job["saves"]:
                 learner.save(f"{job['saves'][str(step)]}/{name}")

@@ -11,6 +11,7 @@ import pytest
 import torch
 from rank_support import VOCABULARY, make_model
 from trainer_support import LAYOUT
+from variant_support import TOKEN_MEAN
 
 from rltui.layout.load import load_layout
 from rltui.layout.roles import Critic, Learner, accumulates_in_float32
@@ -50,7 +51,7 @@ def whole_batch() -> MiniBatch:
         worth = float(torch.randn((), generator=generator))
         return Sample(tuple(ids[:3]), tuple(ids[3:]), {ENGINE_LOG_PROBS: [-4.6] * 6, ADVANTAGES: worth})
 
-    [batch] = shard([sample() for _ in range(MICRO_BATCHES)], [], 1, "token")[0].trained
+    [batch] = shard([sample() for _ in range(MICRO_BATCHES)], [], 1, TOKEN_MEAN)[0].trained
     return batch
 
 

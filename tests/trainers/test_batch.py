@@ -9,6 +9,7 @@ import pytest
 import torch
 from trainer_support import LAYOUT
 from transformers import Qwen3Config, Qwen3ForCausalLM
+from variant_support import AGGREGATION, TOKEN_MEAN
 
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, join_columns, pad, shard, split, stack
@@ -59,13 +60,13 @@ def test_no_samples_split_into_empty_parts() -> None:
 
 
 def test_every_shard_has_the_denominator_of_the_whole_batch() -> None:
-    assert {part.trained[0].denominator for part in shard(SAMPLES, [], 2, "token")} == {7.0}
-    assert {part.trained[0].denominator for part in shard(SAMPLES, SAMPLES, 2, "sequence")} == {3.0}
-    assert [part.trained for part in shard([], SAMPLES, 2, "token")] == [(), ()]
+    assert {part.trained[0].denominator for part in shard(SAMPLES, [], 2, TOKEN_MEAN)} == {7.0}
+    assert {part.trained[0].denominator for part in shard(SAMPLES, SAMPLES, 2, AGGREGATION["sequence"])} == {3.0}
+    assert [part.trained for part in shard([], SAMPLES, 2, TOKEN_MEAN)] == [(), ()]
 
 
 def test_every_epoch_sees_every_sample_once_in_equal_shares() -> None:
-    shards = shard(SAMPLES, [], 2, "sequence", optimizer_steps=2, epochs=3, seed=7)
+    shards = shard(SAMPLES, [], 2, AGGREGATION["sequence"], optimizer_steps=2, epochs=3, seed=7)
     assert [len(part.trained) for part in shards] == [6, 6]
     for epoch in range(3):
         batches = [part.trained[2 * epoch + number] for part in shards for number in range(2)]
@@ -74,7 +75,7 @@ def test_every_epoch_sees_every_sample_once_in_equal_shares() -> None:
 
 
 def test_more_optimizer_steps_than_samples_leave_no_empty_step() -> None:
-    [alone] = shard(SAMPLES, [], 1, "token", optimizer_steps=8)
+    [alone] = shard(SAMPLES, [], 1, TOKEN_MEAN, optimizer_steps=8)
     assert [batch.rows.response_mask.any(axis=1).sum() for batch in alone.trained] == [1, 1, 1]
 
 

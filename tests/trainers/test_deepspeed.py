@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from variant_support import TOKEN_MEAN
 
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, shard, split
@@ -69,7 +70,7 @@ def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
 
 
 def train(learner: Learner, steps: int = STEPS, rank: int = 0) -> list[Any]:
-    shards = shard(samples(), [], learner._world, "token", pack_tokens=learner._layout.lengths.pack)
+    shards = shard(samples(), [], learner._world, TOKEN_MEAN, pack_tokens=learner._layout.lengths.pack)
     return [learner.train(shards[rank]) for _ in range(steps)]
 
 

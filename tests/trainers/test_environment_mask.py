@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
 from trainer_support import ROOT
+from variant_support import AGGREGATION
 
 from rltui.layout.load import load_layout
 from trainers.advantages import generalised_advantages, token_rewards
@@ -93,8 +94,7 @@ def test_the_loss_is_that_of_the_tokens_which_the_policy_chose(aggregation: str,
     words = [f"grpo.aggregation={aggregation}", "grpo.kl_coefficient=0.3", "roles.reference={}"]
     loss_of = objective(load_layout(TINY, words).layout)
     samples, logits = masked_samples(3)
-    kind: Any = aggregation
-    parts = shard(samples, [], ranks, kind, response_limit=12, pack_tokens=pack)
+    parts = shard(samples, [], ranks, AGGREGATION[aggregation], response_limit=12, pack_tokens=pack)
     scores, found = padded(logits, 5), torch.zeros((), dtype=torch.float64)
     for part in parts:
         [batch] = part.trained

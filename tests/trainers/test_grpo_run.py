@@ -235,6 +235,7 @@ def test_spread_over_two_nodes_in_lower_precision_with_micro_batches(
             "roles.rollout.engines=2", "roles.rollout.precision=fp32", "roles.learner.precision=bf16",
             "roles.learner.micro_batch=48", "roles.learner.gradient_checkpointing=true", "roles.learner.zero_stage=1",
             "grpo.aggregation=sequence", "grpo.advantage=centered", "train.warmup_steps=10", "tracking.wandb=disabled",
+            "grpo.ratio=sequence", "grpo.clip_low=3e-4", "grpo.clip_high=4e-4",
         )  # fmt: skip
         assert attempt.wait() == 0, attempt.log()[-3000:]
     nodes = {entry["role"]: entry["node"] for entry in roles_of(attempt)}
@@ -247,10 +248,11 @@ def test_spread_over_two_nodes_in_lower_precision_with_micro_batches(
 
 
 def test_variants_together_learn_and_resume_where_the_data_stood(launch: Callable[..., Attempt]) -> None:
-    """Active sampling, GSPO's ratio, Dr. GRPO's sum, the KL in the reward, and no loss from cut samples."""
+    """Active sampling, RLOO, Clip-Cov's chance, Dr. GRPO's sum, the KL in the reward, no loss from cut samples."""
     words = [
-        *LEARNING[2:], "train.steps=60", "checkpoint.every=40", "grpo.active_sampling_limit=3", "grpo.ratio=sequence",
-        "grpo.clip_low=3e-4", "grpo.clip_high=4e-4", "grpo.aggregation=dr_grpo", "grpo.advantage=centered",
+        *LEARNING[2:], "train.steps=60", "checkpoint.every=40", "grpo.active_sampling_limit=3", "grpo.ratio=clip_cov",
+        "grpo.clip_cov_fraction=0.01", "grpo.clip_cov_low=0.1", "train.optimizer_steps=2", "grpo.aggregation=dr_grpo",
+        "grpo.advantage=rloo",
         "grpo.mask_truncated=true", "roles.reference={}", "grpo.kl=reward", "grpo.kl_coefficient=0.01",
         "tracking.wandb=disabled",
     ]  # fmt: skip

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 from trainer_support import LAYOUT
+from variant_support import AGGREGATION, TOKEN_MEAN, Clip
 
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, pad, shard
 from trainers.losses import kl_estimate, policy_loss
 from trainers.metrics import merge
 from trainers.objectives import objective
-from trainers.ratios import Clip, Truncation, importance_weight
+from trainers.ratios import Truncation, importance_weight
 from trainers.roles.forward import Scores
 from trainers.roles.step_report import StepSums
 
@@ -99,7 +100,9 @@ def straight_loss(batch: dict[str, torch.Tensor], clip: Clip, truncation: Trunca
 def test_loss_is_the_objective_written_out(clip: str, weight: str, aggregation: str) -> None:
     for seed in range(10):
         batch = random_batch(seed)
-        result = policy_loss(**batch, mask=MASK, clip=CLIPS[clip], importance=WEIGHTS[weight], aggregation=aggregation)
+        result = policy_loss(
+            **batch, mask=MASK, surrogate=CLIPS[clip], importance=WEIGHTS[weight], aggregation=AGGREGATION[aggregation]
+        )
         expected = straight_loss(batch, CLIPS[clip], WEIGHTS[weight], aggregation)
         assert float(result.loss) == pytest.approx(expected, abs=1e-13)
 
@@ -122,7 +125,12 @@ def test_gradient_is_that_of_finite_differences(clip: str, aggregation: str) -> 
 
     def loss(values: torch.Tensor) -> torch.Tensor:
         return policy_loss(
-            values, **batch, mask=MASK, clip=CLIPS[clip], importance=WEIGHTS["cap"], aggregation=aggregation
+            values,
+            **batch,
+            mask=MASK,
+            surrogate=CLIPS[clip],
+            importance=WEIGHTS["cap"],
+            aggregation=AGGREGATION[aggregation],
         ).loss
 
     assert torch.autograd.gradcheck(loss, (log_probs,), eps=1e-7, atol=1e-7)
@@ -132,7 +140,9 @@ def test_cispo_gives_every_token_the_gradient_of_its_bounded_weight() -> None:
     """d loss / d log p = -w clip(r) A / tokens, also where r is out of bounds, where the other ratios have none."""
     batch = random_batch(3)
     log_probs = batch["log_probs"].requires_grad_()
-    result = policy_loss(**batch, mask=MASK, clip=CLIPS["cispo"], importance=WEIGHTS["cap"], aggregation="token")
+    result = policy_loss(
+        **batch, mask=MASK, surrogate=CLIPS["cispo"], importance=WEIGHTS["cap"], aggregation=TOKEN_MEAN
+    )
     result.loss.backward()
     ratio = (log_probs - batch["old_log_probs"]).detach().exp()
     weight = (batch["old_log_probs"] - batch["engine_log_probs"]).exp().clamp(max=1.3)
@@ -150,7 +160,7 @@ def test_gspo_on_policy_shares_a_samples_advantage_among_its_tokens() -> None:
     worth = batch["advantages"][:, :1].expand(4, 5)
     batch |= {"log_probs": log_probs, "old_log_probs": log_probs.detach(), "advantages": worth}
     policy_loss(
-        **batch, mask=MASK, clip=CLIPS["gspo"], importance=WEIGHTS["off"], aggregation="sequence"
+        **batch, mask=MASK, surrogate=CLIPS["gspo"], importance=WEIGHTS["off"], aggregation=AGGREGATION["sequence"]
     ).loss.backward()
     expected = -worth * MASK / (4 * torch.tensor(LENGTHS, dtype=torch.float64).unsqueeze(1))
     assert log_probs.grad is not None
@@ -166,7 +176,7 @@ def test_dual_clip_bounds_what_a_bad_sample_can_cost(ratio: float, advantage: fl
     zero, one = torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
     result = policy_loss(
         log_probs, zero, zero, torch.full_like(zero, advantage), one,
-        clip=Clip(0.2, 0.28, dual=3.0), importance=Truncation(2.0), aggregation="token",
+        surrogate=Clip(0.2, 0.28, dual=3.0), importance=Truncation(2.0), aggregation=TOKEN_MEAN,
     )  # fmt: skip
     result.loss.backward()
     assert float(result.loss.detach()) == pytest.approx(loss)
@@ -182,7 +192,9 @@ def test_what_stands_outside_the_mask_has_no_influence(clip: str, weight: str) -
     for junk in (0.0, 400.0):
         batch = {name: torch.where(MASK, values, junk) for name, values in random_batch(2).items()}
         batch["log_probs"].requires_grad_()
-        result = policy_loss(**batch, mask=MASK, clip=CLIPS[clip], importance=WEIGHTS[weight], aggregation="sequence")
+        result = policy_loss(
+            **batch, mask=MASK, surrogate=CLIPS[clip], importance=WEIGHTS[weight], aggregation=AGGREGATION["sequence"]
+        )
         result.loss.backward()
         losses.append((float(result.loss.detach()), int(result.clipped_tokens), int(result.limited_tokens)))  # type: ignore[arg-type]
         assert batch["log_probs"].grad is not None
@@ -228,8 +240,8 @@ def loss_and_slope(rows: Any, clip: Clip, aggregation: Any, denominator: float) 
     weight = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
     columns["log_probs"] = weight * columns["log_probs"]
     loss = policy_loss(
-        **columns, mask=tensors.response_mask, clip=clip, importance=WEIGHTS["cap"],
-        aggregation=aggregation, denominator=denominator,
+        **columns, mask=tensors.response_mask, surrogate=clip, importance=WEIGHTS["cap"],
+        aggregation=AGGREGATION[aggregation], denominator=denominator,
     ).loss  # fmt: skip
     loss.backward()
     assert weight.grad is not None
@@ -246,7 +258,7 @@ def test_micro_batches_of_ranks_add_up_to_the_whole(ranks: int, micro_batch: int
     together = loss_and_slope(pad(batch), CLIPS[clip], aggregation, constant)
     parts = [
         loss_and_slope(rows, CLIPS[clip], aggregation, mini.denominator)
-        for part in shard(batch, [], ranks, aggregation, response_limit=limit)
+        for part in shard(batch, [], ranks, AGGREGATION[aggregation], response_limit=limit)
         for mini in part.trained
         for rows in mini.rows.micro_batches(micro_batch)
     ]
@@ -255,7 +267,7 @@ def test_micro_batches_of_ranks_add_up_to_the_whole(ranks: int, micro_batch: int
 
 def test_dr_grpo_without_its_constant_is_refused() -> None:
     with pytest.raises(ValueError, match="limit of response tokens"):
-        shard(samples(1), [], 2, "dr_grpo")
+        shard(samples(1), [], 2, AGGREGATION["dr_grpo"])
 
 
 SETTINGS: list[tuple[list[str], Clip, Truncation, str]] = [
@@ -284,7 +296,12 @@ def test_what_the_layout_says_is_what_is_minimised(
     rows = type(rows)(rows.token_ids, rows.attention_mask, rows.response_mask, columns)
     found = objective(layout)(Scores(log_probs, log_probs), rows, 12.0)
     expected = policy_loss(
-        **batch, mask=MASK, clip=clip, importance=truncation, aggregation=aggregation, denominator=12.0
+        **batch,
+        mask=MASK,
+        surrogate=clip,
+        importance=truncation,
+        aggregation=AGGREGATION[aggregation],
+        denominator=12.0,
     )
     apart = kl_estimate(log_probs, reference, "k3") * MASK
     if aggregation == "sequence":
@@ -300,7 +317,8 @@ def test_mismatch_is_told_as_mean_largest_and_kl_of_the_engine_from_the_trainer(
     sums = StepSums()
     sums.measure(rows, Scores(batch["log_probs"], torch.zeros(4, 5)))
     sums.train(
-        rows, policy_loss(**batch, mask=MASK, clip=CLIPS["token"], importance=WEIGHTS["icepop"], aggregation="token")
+        rows,
+        policy_loss(**batch, mask=MASK, surrogate=CLIPS["token"], importance=WEIGHTS["icepop"], aggregation=TOKEN_MEAN),
     )
     metrics = merge([sums.report(0.0, 0.0, 0.0)])
     apart = (batch["log_probs"] - batch["engine_log_probs"])[MASK].tolist()

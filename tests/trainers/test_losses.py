@@ -7,13 +7,14 @@ import math
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from variant_support import AGGREGATION, TOKEN_MEAN, Clip
 
 from trainers.losses import aggregate, policy_loss, token_log_probs
-from trainers.ratios import Clip, Truncation, importance_weight
+from trainers.ratios import Truncation, importance_weight
 
 pytestmark = pytest.mark.trainers
 
-CLIP = {"clip": Clip(0.2, 0.28), "importance": Truncation(2.0)}
+CLIP = {"surrogate": Clip(0.2, 0.28), "importance": Truncation(2.0)}
 LENGTHS = torch.tensor([5, 2, 1, 4])
 MASK = torch.arange(5) < LENGTHS.unsqueeze(1)
 
@@ -52,7 +53,7 @@ def straight_loss(batch: dict[str, torch.Tensor], aggregation: str) -> tuple[flo
 def test_loss_is_the_objective_written_out(aggregation: str) -> None:
     for seed in range(20):
         batch = random_batch(seed)
-        result = policy_loss(**batch, mask=MASK, aggregation=aggregation, **CLIP)
+        result = policy_loss(**batch, mask=MASK, aggregation=AGGREGATION[aggregation], **CLIP)
         loss, clipped = straight_loss(batch, aggregation)
         assert float(result.loss) == pytest.approx(loss, abs=1e-14)
         assert int(result.clipped_tokens) == clipped
@@ -64,7 +65,7 @@ def test_loss_gradient_is_that_of_finite_differences(aggregation: str) -> None:
     log_probs = batch.pop("log_probs").requires_grad_()
 
     def loss(values: torch.Tensor) -> torch.Tensor:
-        return policy_loss(values, **batch, mask=MASK, aggregation=aggregation, **CLIP).loss
+        return policy_loss(values, **batch, mask=MASK, aggregation=AGGREGATION[aggregation], **CLIP).loss
 
     assert torch.autograd.gradcheck(loss, (log_probs,), eps=1e-7, atol=1e-7)
 
@@ -74,7 +75,7 @@ def test_on_policy_gradient_is_minus_weighted_advantage() -> None:
     batch = random_batch()
     log_probs = batch["old_log_probs"].clone().requires_grad_()
     batch |= {"log_probs": log_probs, "old_log_probs": log_probs.detach()}
-    policy_loss(**batch, mask=MASK, aggregation="token", **CLIP).loss.backward()
+    policy_loss(**batch, mask=MASK, aggregation=TOKEN_MEAN, **CLIP).loss.backward()
     weight = (batch["old_log_probs"] - batch["engine_log_probs"]).exp().clamp(max=2.0)
     expected = -weight * batch["advantages"] * MASK / MASK.sum()
     assert log_probs.grad is not None
@@ -98,7 +99,7 @@ def test_clipping_stops_the_gradient_only_where_it_would_go_too_far(
     log_probs = torch.tensor([[math.log(ratio)]], dtype=torch.float64, requires_grad=True)
     zero, one = torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
     advantages = torch.tensor([[advantage]], dtype=torch.float64)
-    result = policy_loss(log_probs, zero, zero, advantages, one, aggregation="token", **CLIP)
+    result = policy_loss(log_probs, zero, zero, advantages, one, aggregation=TOKEN_MEAN, **CLIP)
     result.loss.backward()
     assert log_probs.grad is not None
     assert bool(log_probs.grad.abs().sum() > 0) is passes
@@ -119,14 +120,14 @@ def test_importance_weight_is_truncated_and_carries_no_gradient() -> None:
 def test_parts_with_the_whole_batch_denominator_add_up_to_the_whole(aggregation: str) -> None:
     """Micro-batches and ranks, with rows that only fill up: the sum of the parts is the batch's loss."""
     batch = random_batch()
-    whole = policy_loss(**batch, mask=MASK, aggregation=aggregation, **CLIP).loss
+    whole = policy_loss(**batch, mask=MASK, aggregation=AGGREGATION[aggregation], **CLIP).loss
     denominator = float(MASK.sum()) if aggregation == "token" else 4.0
     muted = MASK & (torch.arange(4) < 3).unsqueeze(1)
     parts = [
         policy_loss(
             **{name: tensor[rows] for name, tensor in batch.items()},
             mask=mask[rows],
-            aggregation=aggregation,
+            aggregation=AGGREGATION[aggregation],
             denominator=denominator,
             **CLIP,
         ).loss
@@ -140,9 +141,9 @@ def test_what_stands_outside_the_mask_has_no_influence() -> None:
     for name in ("log_probs", "old_log_probs", "engine_log_probs"):
         dirty[name] = torch.where(MASK, dirty[name], torch.tensor(500.0 if name == "log_probs" else -500.0).double())
     dirty["log_probs"].requires_grad_()
-    loss = policy_loss(**dirty, mask=MASK, aggregation="token", **CLIP).loss
+    loss = policy_loss(**dirty, mask=MASK, aggregation=TOKEN_MEAN, **CLIP).loss
     loss.backward()
-    assert loss.item() == policy_loss(**clean, mask=MASK, aggregation="token", **CLIP).loss.item()
+    assert loss.item() == policy_loss(**clean, mask=MASK, aggregation=TOKEN_MEAN, **CLIP).loss.item()
     assert dirty["log_probs"].grad is not None
     assert bool((dirty["log_probs"].grad[~MASK] == 0).all())
 
@@ -150,7 +151,7 @@ def test_what_stands_outside_the_mask_has_no_influence() -> None:
 def test_aggregate_of_nothing_is_zero() -> None:
     nothing = torch.zeros(2, 3, dtype=torch.bool)
     for aggregation in ("token", "sequence", "dr_grpo"):
-        assert float(aggregate(torch.ones(2, 3), nothing, aggregation)) == 0.0
+        assert float(aggregate(torch.ones(2, 3), nothing, AGGREGATION[aggregation])) == 0.0
 
 
 CHUNKS = [1, 11, 12, 40, 55, 10**6]
@@ -200,8 +201,8 @@ def test_no_float32_copy_of_all_logits_ever_exists() -> None:
 
 def test_dr_grpo_divides_by_a_constant_whatever_samples_came_out_empty() -> None:
     values, mask = torch.ones(3, 4), torch.tensor([[True] * 4, [True] * 2 + [False] * 2, [False] * 4])
-    assert float(aggregate(values, mask, "dr_grpo")) == 6 / (3 * 4)
-    assert float(aggregate(values, mask, "sequence")) == 1.0
+    assert float(aggregate(values, mask, AGGREGATION["dr_grpo"])) == 6 / (3 * 4)
+    assert float(aggregate(values, mask, AGGREGATION["sequence"])) == 1.0
 
 
 @pytest.mark.parametrize("apart", [1e3, -1e3])
@@ -211,12 +212,12 @@ def test_no_log_ratio_makes_a_loss_that_is_out_of_proportion(ratio: str, apart: 
     for advantage in (1.0, -1.0):
         result = policy_loss(
             log_probs, log_probs.detach() - apart, log_probs.detach() + apart, torch.full((1, 3), advantage), mask,
-            clip=Clip(0.2, 0.272, ratio=ratio, dual=3.0), importance=Truncation(2.0), aggregation="token",  # type: ignore[arg-type]
+            surrogate=Clip(0.2, 0.272, ratio=ratio, dual=3.0), importance=Truncation(2.0), aggregation=TOKEN_MEAN,  # type: ignore[arg-type]
         )  # fmt: skip
         assert abs(float(result.loss.detach())) <= 2.0 * 3.0
         unbounded = policy_loss(
             log_probs, log_probs.detach() - apart, log_probs.detach(), torch.full((1, 3), advantage), mask,
-            clip=Clip(0.2, 0.272, ratio=ratio), importance=Truncation(2.0), aggregation="token",  # type: ignore[arg-type]
+            surrogate=Clip(0.2, 0.272, ratio=ratio), importance=Truncation(2.0), aggregation=TOKEN_MEAN,  # type: ignore[arg-type]
         )  # fmt: skip
         assert abs(float(unbounded.loss.detach())) <= 2.0 * math.exp(20.0)
         assert bool(torch.autograd.grad(unbounded.loss, log_probs)[0].isfinite().all())

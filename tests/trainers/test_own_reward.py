@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 import sys
 import zipfile
 from typing import TYPE_CHECKING
@@ -20,7 +22,9 @@ from rltui.runs.own_code import own_code
 from trainers.attempt import find_own_code
 from trainers.data.prompts import Prompt
 from trainers.rewards.answers import Answer
+from trainers.rewards.formats import WithFormat
 from trainers.rewards.judge import make_reward
+from trainers.rewards.parts import SumOfParts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +45,8 @@ def grade(prompt, response, answer, row):
         os._exit(3)
     if response == "nan":
         return float("nan")
+    if response == "parts":
+        return {"right": 1, "short": 0.25}
     return FACTOR * (response == answer) + len(prompt) + row.get("bonus", 0)
 """
 LAYOUT_OF = load_layout(LAYOUT, ["data.reward=graders.main:grade", "data.reward_timeout_s=3"]).layout
@@ -72,6 +78,13 @@ def test_it_is_called_with_texts_and_row_and_its_faults_earn_nothing() -> None:
     said = ["42", "41", "slow", "dies", "nan", "42"]
     assert reward.score([Answer(asked, text, True) for text in said]) == [4.5, 4.0, 0.0, 0.0, 0.0, 4.5]
     assert len(events) == 1
+    parts = {"right": (1.0, 1.0), "short": (0.25, 1.0)}
+    [several] = WithFormat(reward, "boxed", 0.2).score([Answer(asked, "parts", True)])
+    assert isinstance(several, SumOfParts)
+    assert pickle.loads(pickle.dumps(several)).parts == {
+        **{name: (value, 0.8 * weight) for name, (value, weight) in parts.items()}, "form": (0.0, 0.2)
+    }  # fmt: skip
+    assert several == pytest.approx(1.0)
     broken = Prompt((1,), "42", "6*7", row={"bonus": "text"})
     assert reward.score([Answer(broken, "42", True)]) == [0.0]
     reward.close()
@@ -91,6 +104,10 @@ def test_only_what_is_named_and_there_is_carried(tmp_path: Path, monkeypatch: py
     assert archive is not None
     (tmp_path / "x.zip").write_bytes(archive)
     assert zipfile.ZipFile(tmp_path / "x.zip").namelist() == ["graders.py"]
+    words = ["grpo.ratio=other:ratio", "grpo.filter=graders:filter"]
+    archive = own_code(load_layout(LAYOUT, words).layout, tmp_path)
+    assert archive is not None
+    assert zipfile.ZipFile(io.BytesIO(archive)).namelist() == ["other.py", "graders.py"]
     monkeypatch.setattr(own_code_module, "MOST_BYTES", 3)
     with pytest.raises(RltuiError, match="MiB of Python"):
         own_code(LAYOUT_OF, tmp_path)

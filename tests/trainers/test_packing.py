@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainer_support import LAYOUT, ROOT
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForTokenClassification
+from variant_support import TOKEN_MEAN
 
 from rltui.layout.load import load_layout
 from trainers.data.batch import Rows, Sample, join_columns, packing_efficiency, shard, split, with_columns
@@ -212,15 +213,15 @@ def test_ranks_get_about_as_many_tokens() -> None:
 
 
 def test_efficiency_counts_padding_and_waiting() -> None:
-    padded = shard(samples(), [], 1, "token")
+    padded = shard(samples(), [], 1, TOKEN_MEAN)
     real = sum(map(sum, LENGTHS))
     assert packing_efficiency(padded, 0) == real / (len(LENGTHS) * (5 + 6))
-    packed = shard(samples(), [], 2, "token", pack_tokens=PACK)
+    packed = shard(samples(), [], 2, TOKEN_MEAN, pack_tokens=PACK)
     passes = [
         [sum(map(sum, [LENGTHS[n] for n in part.numbers])) for part in p.trained[0].rows.micro_batches(1)]
         for p in packed
     ]
     assert packing_efficiency(packed, 1) == real / (2 * sum(map(max, zip(*passes, strict=True))))
     assert packing_efficiency(packed, 1) > 0.9
-    assert packing_efficiency(shard([], samples(), 2, "token"), 1) == 1.0
+    assert packing_efficiency(shard([], samples(), 2, TOKEN_MEAN), 1) == 1.0
     assert load_layout(LAYOUT).layout.lengths.pack == 0

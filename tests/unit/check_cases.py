@@ -154,6 +154,13 @@ BATCH: list[Case] = [
     ("B247", "gpu", ["roles.learner.lora_rank=16", "train.learning_rate=1e-6"],
      ["roles.learner.lora_rank=16", "train.learning_rate=2e-5"]),
     ("B243", "gpu", ["train.async_steps=1", "grpo.importance=off"], ["train.async_steps=1"]),
+    ("B236", "gpu", ["grpo.ratio=sapo", "grpo.aggregation=sequence", "grpo.clip_low=0.1"],
+     ["grpo.ratio=sapo", "grpo.aggregation=sequence"]),
+    ("B236", "gpu", ["grpo.ratio_settings={scale: 2}"], ["grpo.ratio=mine:ratio", "grpo.ratio_settings={scale: 2}"]),
+    ("B249", "gpu", ["grpo.advantage=reinforce_plus_plus"],
+     ["grpo.advantage=reinforce_plus_plus", "grpo.filter_zero_std=false"]),
+    ("B250", "gpu", ["grpo.advantage=gdpo"], ["grpo.advantage=gdpo", "data.format=boxed"]),
+    ("B251", "gpu", ["grpo.ratio=kl_cov"], ["grpo.ratio=kl_cov", "train.optimizer_steps=2"]),
     ("B242", "gpu", ["grpo.aggregation=dr_grpo"], ["grpo.aggregation=dr_grpo", "grpo.advantage=centered"]),
 ]  # fmt: skip
 

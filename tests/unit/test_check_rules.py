@@ -1,5 +1,8 @@
 """Each rule fires where it must, stays silent on the nearest sound layout, and its fix settles it."""
 
+import re
+from pathlib import Path
+
 import pytest
 from check_cases import BASES, CASES, SHARED, TINY
 
@@ -8,6 +11,7 @@ from rltui.layout.load import load_layout, load_text
 from rltui.layout.presets import preset_files
 
 IDS = [case[0] for case in CASES]
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "algorithms.md"
 
 
 def report(base: str, overrides: list[str]) -> Report:
@@ -191,3 +195,15 @@ def test_slurm_times_are_read_as_slurm_reads_them(text: str, seconds: int) -> No
     from rltui.layout.time_limit import time_limit_s
 
     assert time_limit_s(text) == seconds
+
+
+RECIPES = re.findall(r"^\| ([^|]+) \| (`(?:advantage|ratio|clip_low)[^|]+) \|$", DOCS.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe[0])
+def test_a_recipe_of_the_docs_contradicts_nothing(recipe: tuple[str, str]) -> None:
+    words = [f"grpo.{key}={value}" for key, value in re.findall(r"`(\w+): ([\w.-]+)`", recipe[1])]
+    if any("kl=" in word for word in words):
+        words += ["grpo.kl_coefficient=0.01", "roles.reference={}"]
+    assert not {code for code in codes("gpu", [*words, "train.optimizer_steps=2"]) if code.startswith("B2")}
+    assert len(RECIPES) > 7

@@ -66,6 +66,41 @@ def value(layout: Layout, key: str) -> Any:
             {"grpo.ratio": "sequence", "grpo.clip_low": 3e-4},
         ),
         (VERL, f"{A}.policy_loss.loss_mode=cispo", {"grpo.ratio": "cispo", "grpo.aggregation": "token"}),
+        (
+            VERL,
+            f"algorithm.adv_estimator=rloo {A}.policy_loss.loss_mode=sapo {A}.tau_neg=1.3",
+            {
+                "grpo.advantage": "rloo",
+                "grpo.ratio": "sapo",
+                "grpo.aggregation": "sequence",
+                "grpo.clip_low": 0.2,
+                "grpo.clip_high": 0.272,
+                "grpo.sapo_temperature_negative": 1.3,
+            },
+        ),
+        (
+            VERL,
+            f"algorithm.adv_estimator=reinforce_plus_plus {A}.policy_loss.loss_mode=kl_cov "
+            f"{A}.policy_loss.kl_cov_ratio=0.02 {A}.loss_agg_mode=seq-mean-token-sum",
+            {
+                "grpo.advantage": "reinforce_plus_plus",
+                "grpo.filter_zero_std": False,
+                "grpo.ratio": "kl_cov",
+                "grpo.kl_cov_fraction": 0.02,
+                "grpo.kl_cov_coefficient": 0.1,
+                "grpo.aggregation": "sequence_sum",
+            },
+        ),
+        (
+            VERL,
+            f"algorithm.adv_estimator=opo {A}.policy_loss.loss_mode=clip_cov {A}.policy_loss.clip_cov_ub=40",
+            {"grpo.advantage": "opo", "grpo.ratio": "clip_cov", "grpo.clip_cov_high": 40.0, "grpo.clip_high": 0.2},
+        ),
+        (
+            VERL,
+            f"algorithm.adv_estimator=reinforce_plus_plus_baseline {A}.policy_loss.loss_mode=geo_mean",
+            {"grpo.advantage": "reinforce_plus_plus_baseline", "grpo.ratio": "gmpo", "grpo.aggregation": "sequence"},
+        ),
         (VERL, f"{A}.clip_ratio_c=10.0 {A}.clip_ratio_high=0.28", {"grpo.dual_clip": 10.0, "grpo.clip_high": 0.28}),
         (VERL, f"{A}.loss_agg_mode=seq-mean-token-mean", {"grpo.aggregation": "sequence"}),
         (
@@ -139,6 +174,17 @@ def value(layout: Layout, key: str) -> Any:
             "--vllm_importance_sampling_mode token_mask --vllm_importance_sampling_cap 3",
             {"grpo.importance": "mask", "grpo.importance_low": 0.0, "grpo.importance_cap": 3.0},
         ),
+        (
+            TRL,
+            "--loss_type sapo --sapo_temperature_neg 1.2 --multi_objective_aggregation normalize_then_sum",
+            {
+                "grpo.ratio": "sapo",
+                "grpo.aggregation": "sequence",
+                "grpo.sapo_temperature_negative": 1.2,
+                "grpo.clip_high": 0.272,
+                "grpo.advantage": "gdpo",
+            },
+        ),
         (TRL, "--vllm_importance_sampling_correction false", {"grpo.importance": "off"}),
         (OPEN_INSTRUCT, "--loss_fn cispo --kl_estimator 1", {"grpo.ratio": "cispo", "grpo.kl_estimator": "k2"}),
         (OPEN_INSTRUCT, "--kl_estimator kl3", {"grpo.kl_estimator": "k3"}),
@@ -179,6 +225,8 @@ def value(layout: Layout, key: str) -> Any:
             "--use_dynamic_batch --train_max_tokens_per_gpu 8192",
             {"grpo.overlong_penalty_tokens": 512, "train.async_steps": 2, "lengths.pack": 8192},
         ),
+        (OPENRLHF, "--advantage_estimator rloo", {"grpo.advantage": "rloo"}),
+        (OPENRLHF, "--advantage_estimator reinforce_baseline", {"grpo.advantage": "reinforce_plus_plus_baseline"}),
         (OPENRLHF, "--eps_clip 0.1 --kl_target 6", {"ppo.clip": 0.1, "ppo.kl": "reward", "ppo.kl_target": 6.0}),
     ],
     ids=lambda case: case[:60] if isinstance(case, str) else "",
@@ -197,11 +245,12 @@ def test_words_of_another_system_are_keys_of_the_layout(
 @pytest.mark.parametrize(
     ("command", "words", "line"),
     [
-        (VERL, f"{A}.policy_loss.loss_mode=kl_cov", f"{A}.policy_loss.loss_mode=kl_cov: has no place in a layout"),
+        (VERL, f"{A}.policy_loss.loss_mode=gpg", f"{A}.policy_loss.loss_mode=gpg: has no place in a layout"),
+        (VERL, "algorithm.adv_estimator=remax", "algorithm.adv_estimator=remax: has no place in a layout"),
         (
             VERL,
-            f"{A}.loss_agg_mode=seq-mean-token-sum",
-            f"{A}.loss_agg_mode=seq-mean-token-sum: has no place in a layout",
+            f"{A}.loss_agg_mode=token-sum",
+            f"{A}.loss_agg_mode=token-sum: has no place in a layout",
         ),
         (
             VERL,
@@ -213,7 +262,7 @@ def test_words_of_another_system_are_keys_of_the_layout(
             f"{A}.policy_loss.loss_mode=gspo {A}.clip_ratio_c=9",
             f"{A}.clip_ratio_c: has no place in a layout",
         ),
-        (TRL, "--loss_type sapo", "--loss_type=sapo: has no place in a layout"),
+        (TRL, "--loss_type vespo", "--loss_type=vespo: has no place in a layout"),
         (TRL, "--scale_rewards batch", "--scale_rewards=batch: has no place in a layout"),
         (OPEN_INSTRUCT, "--kl_estimator 3", "--kl_estimator=3: has no place in a layout"),
         (OPEN_INSTRUCT, "--active_sampling", "--active_sampling: no limit is said; 10 times the prompts are taken"),

@@ -139,6 +139,10 @@ def test_overrides_are_typed(word: str, key: str, value: object) -> None:
     ("word", "words"),
     [
         ("train.stepz=7", "did you mean 'steps'?"),
+        ("grpo.advantage=rlo", "must be one of standard, centered, rloo, opo, gdpo, "),
+        ("grpo.ratio=sapoo", "did you mean 'sapo'?"),
+        ("grpo.filter=my:module:f", "or a function of your own as package.module:function"),
+        ("grpo.importance=masks", "did you mean 'mask'?"),
         ("trian.steps=7", "did you mean 'train'?"),
         ("train.steps", "is not an override"),
         ("=3", "is not an override"),

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from rltui.layout.settings import Aggregation
     from trainers.data.columns import Column
     from trainers.data.images import ImageReader
     from trainers.data.prompts import Prompt
     from trainers.data.shared_prompts import SharedPrompts
+    from trainers.losses import Aggregation
     from trainers.roles.engine import Completion
 
 ENGINE_LOG_PROBS = "engine_log_probs"
@@ -247,8 +247,7 @@ def shard(
     """Split a step's samples over ``num_learners`` ranks and ``optimizer_steps`` x ``epochs`` mini-batches.
 
     Within an epoch every sample is in exactly one mini-batch; with more than one, ``seed`` decides which.
-    ``response_limit``, the layout's, is only needed where ``aggregation`` is ``dr_grpo``; ``pack_tokens`` is that of
-    ``split``.
+    ``response_limit`` is the layout's; ``pack_tokens`` is that of ``split``.
     """
     batches = [batch for epoch in range(epochs) for batch in _cut(trained, optimizer_steps, seed + epoch)]
     parts = [split(batch, num_learners, pack_tokens) for batch in batches]
@@ -289,13 +288,10 @@ def _cut(samples: Sequence[Sample], parts: int, seed: int) -> list[list[Sample]]
 
 def whole(samples: Sequence[Sample], aggregation: Aggregation, response_limit: int = 0) -> float:
     """The denominator that ``trainers.losses.aggregate`` needs for parts of these samples, so that they add up."""
-    if aggregation == "token":
-        return float(max(1, sum(sample.chosen_tokens for sample in samples)))
-    if aggregation == "sequence":
-        return float(max(1, len(samples)))
-    if response_limit < 1:
-        raise ValueError("the aggregation dr_grpo needs the limit of response tokens")
-    return float(max(1, len(samples)) * response_limit)
+    import torch
+
+    lengths = torch.tensor([sample.chosen_tokens for sample in samples], dtype=torch.float64)
+    return max(1.0, float(aggregation(lengths, response_limit)[1].sum()))
 
 
 def pad(samples: Sequence[Sample]) -> Rows:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trainers.rewards.answers import Answer, Reward
     from trainers.roles.calls import Role
     from trainers.roles.fleet import Fleet
+    from trainers.roles.reward_worker import Verdict
     from trainers.session import Session
 
 GRACE_S = 5.0
@@ -101,7 +102,8 @@ class RewardActors:
 
         asked = worker.actor.score.remote(answer)
         try:
-            return float(ray.get(asked, timeout=self._timeout_s + self._grace_s).reward)
+            verdict: Verdict = ray.get(asked, timeout=self._timeout_s + self._grace_s)
+            return verdict.reward
         except GetTimeoutError:
             ray.kill(worker.actor, no_restart=False)
             why = f"judged an answer for more than {self._timeout_s:g} s, which therefore earns 0"

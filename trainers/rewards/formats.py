@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from trainers.rewards.answers import boxed
+from trainers.rewards.parts import SumOfParts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,11 +43,12 @@ class WithFormat:
 
     def score(self, answers: Sequence[Answer]) -> list[float]:
         """``(1 - weight) * reward + weight * form``."""
-        weight = self._weight
-        return [
-            (1 - weight) * reward + weight * has_format(self._kind, answer.text)
-            for reward, answer in zip(self._reward.score(answers), answers, strict=True)
-        ]
+        weight, found = self._weight, list[float]()
+        for reward, answer in zip(self._reward.score(answers), answers, strict=True):
+            own = reward.parts if isinstance(reward, SumOfParts) else {"answer": (reward, 1.0)}
+            parts = {name: (value, (1 - weight) * share) for name, (value, share) in own.items()}
+            found.append(SumOfParts({**parts, "form": (float(has_format(self._kind, answer.text)), weight)}))
+        return found
 
     def close(self) -> None:
         """End the other reward."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from trainers.rewards.parts import SumOfParts
 from trainers.rewards.workers import WorkerError, Workers
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Own:
         return [self._number(found) for found in self._workers.ask(questions, self._timeout_s)]
 
     def _number(self, found: Any) -> float:
+        if isinstance(found, dict) and found and all(map(math.isfinite, found.values())):
+            return SumOfParts({name: (value, 1.0) for name, value in found.items()})
         if isinstance(found, int | float) and math.isfinite(found):
             return float(found)
         if not self._has_told:

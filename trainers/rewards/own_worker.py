@@ -1,4 +1,4 @@
-"""Calls a user's reward function: a JSON line ``[prompt, response, answer, row]`` in, a JSON number out.
+"""Calls a user's reward function: a JSON line ``[prompt, response, answer, row]`` in, a JSON number or several out.
 
 What the function raises is said as text instead of a number. What it prints goes nowhere: stdout is for answers.
 """
@@ -22,10 +22,13 @@ def find(name: str) -> Callable[..., Any]:
     return found
 
 
-def verdict(function: Callable[..., Any], question: list[Any]) -> float | str:
+def verdict(function: Callable[..., Any], question: list[Any]) -> float | dict[str, float] | str:
     """What ``function`` says, or why it says nothing."""
     try:
-        return float(function(*question))
+        found = function(*question)
+        if isinstance(found, dict):
+            return {str(name): float(value) for name, value in found.items()}
+        return float(found)
     except Exception as error:  # noqa: BLE001 - it is the user's, and costs its own answer only
         return f"{type(error).__name__}: {error}"[:300]
 

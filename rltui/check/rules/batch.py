@@ -81,11 +81,18 @@ def lonely_samples(subject: Subject) -> Iterator[Trouble]:
     """A group of one sample has no advantage.
 
     GRPO compares the samples of one prompt with each other (Shao et al. 2024). With one sample each, every advantage
-    is zero and nothing is learned.
+    is zero and nothing is learned. REINFORCE++ compares with the batch instead.
     """
-    if subject.layout.algorithm == "grpo" and subject.layout.train.samples_per_prompt < 2:
+    layout, alone = subject.layout, ("reinforce_plus_plus", "reinforce_plus_plus_baseline")
+    advantage = layout.grpo.advantage
+    if (
+        layout.algorithm == "grpo"
+        and layout.train.samples_per_prompt < 2
+        and advantage not in alone
+        and ":" not in advantage
+    ):
         yield Trouble(
-            "samples_per_prompt is 1: a sample alone has advantage 0 in GRPO",
+            f"samples_per_prompt is 1: a sample alone has advantage 0 in GRPO with advantage {advantage}",
             "train.samples_per_prompt",
             ("train.samples_per_prompt=8",),
         )

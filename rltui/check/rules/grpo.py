@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.layout.algorithms import Grpo
+from rltui.layout.variants import VARIANTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from rltui.layout.settings import Grpo
 
 TOKEN_SCALE = 0.01
 """A clip range as wide as this is meant for ratios of single tokens."""
@@ -63,23 +65,34 @@ def dual_clip_too_small(subject: Subject) -> Iterator[Trouble]:
 
 
 @rule("B236", "warning")
-def dual_clip_of_cispo(subject: Subject) -> Iterator[Trouble]:
-    """CISPO bounds its weights on both sides anyhow and does not read the dual clip."""
+def setting_of_another_variant(subject: Subject) -> Iterator[Trouble]:
+    """A setting of GRPO belongs to another variant than the one that is chosen, and nothing reads it.
+
+    CISPO has no dual clip, SAPO no clip range, and only Clip-Cov and KL-Cov choose tokens. A function of your own reads
+    what stands in `grpo.<kind>_settings`, and bundled variants do not.
+    """
     grpo = _settings(subject)
-    if grpo is not None and grpo.ratio == "cispo" and grpo.dual_clip:
-        message = f"dual_clip {grpo.dual_clip:g} has no effect with ratio cispo"
-        yield Trouble(message, "grpo.dual_clip", ("grpo.dual_clip=0.0",))
+    for kind, names in VARIANTS.items() if grpo is not None else ():
+        chosen = getattr(grpo, kind)
+        others = {key for keys in names.values() for key in keys} - set(names.get(chosen, ()))
+        own = {f"{kind}_settings"} if ":" not in chosen else set()
+        for field in structs.fields(Grpo):
+            value, usual = getattr(grpo, field.name), {} if field.name in own else field.default
+            if field.name in others | own and value != usual:
+                message = f"{field.name} has no effect with {kind} {chosen}"
+                fixes = () if field.name in own else (f"grpo.{field.name}={usual}",)  # settings of what function?
+                yield Trouble(message, f"grpo.{field.name}", fixes)
 
 
 @rule("B237", "note")
 def sequence_ratio_with_token_mean(subject: Subject) -> Iterator[Trouble]:
     """The ratio is that of whole samples, but the loss is averaged over tokens: long samples weigh more.
 
-    GSPO (Zheng et al. 2025) averages over samples.
+    GSPO (Zheng et al. 2025) and GMPO (Zhao et al. 2025) average over samples, and so does SAPO (Gao et al. 2025).
     """
     grpo = _settings(subject)
-    if grpo is not None and grpo.ratio == "sequence" and grpo.aggregation != "sequence":
-        message = f"ratio sequence with aggregation {grpo.aggregation}"
+    if grpo is not None and grpo.ratio in ("sequence", "gmpo", "sapo") and grpo.aggregation in ("token", "dr_grpo"):
+        message = f"ratio {grpo.ratio} with aggregation {grpo.aggregation}"
         yield Trouble(message, "grpo.aggregation", ("grpo.aggregation=sequence",))
 
 
@@ -149,3 +162,44 @@ def half_of_dr_grpo(subject: Subject) -> Iterator[Trouble]:
     if grpo is not None and grpo.aggregation == "dr_grpo" and grpo.advantage == "standard":
         message = "aggregation dr_grpo with advantage standard"
         yield Trouble(message, "grpo.advantage", ("grpo.advantage=centered",))
+
+
+@rule("B249", "warning")
+def groups_left_out_of_the_batch(subject: Subject) -> Iterator[Trouble]:
+    """Groups whose samples all earn the same are left out, where they teach something.
+
+    REINFORCE++ (Hu et al. 2025) compares a sample with the whole batch: that all samples of a prompt are right, or
+    wrong, is news there. Left out, they shift the mean that the others are compared with.
+    """
+    grpo = _settings(subject)
+    if grpo is not None and grpo.advantage == "reinforce_plus_plus" and grpo.filter_zero_std:
+        message = "filter_zero_std with advantage reinforce_plus_plus"
+        yield Trouble(message, "grpo.filter_zero_std", ("grpo.filter_zero_std=false",))
+
+
+@rule("B250", "warning")
+def one_part_of_a_reward(subject: Subject) -> Iterator[Trouble]:
+    """GDPO compares the parts of a reward one by one, and this one has a single part, or one that GDPO does not see.
+
+    Parts come from `data.format`, from a function of your own that returns numbers by name, and from
+    `grpo.overlong_penalty_tokens` beside these. A KL penalty in the reward is no part: put it into the loss.
+    """
+    grpo, data = _settings(subject), subject.layout.data
+    if grpo is None or grpo.advantage != "gdpo":
+        return
+    if data.environment or (data.format == "none" and ":" not in data.reward):
+        message = f"advantage gdpo with {'an environment' if data.environment else f'reward {data.reward}'} alone"
+        yield Trouble(message, "grpo.advantage", ("grpo.advantage=standard",))
+    elif grpo.penalises_kl and grpo.kl == "reward":
+        yield Trouble("advantage gdpo does not see the KL penalty in the reward", "grpo.kl", ("grpo.kl=loss",))
+
+
+@rule("B251", "warning")
+def kl_cov_on_policy(subject: Subject) -> Iterator[Trouble]:
+    """KL-Cov penalises how far the policy has moved within a step, which makes one optimizer step: its penalty is 0.
+
+    With `train.optimizer_steps` or `train.epochs` above 1 the policy moves before the last of them.
+    """
+    grpo, train = _settings(subject), subject.layout.train
+    if grpo is not None and grpo.ratio == "kl_cov" and train.optimizer_steps * train.epochs == 1:
+        yield Trouble("ratio kl_cov with one optimizer step a batch", "grpo.ratio", ("train.optimizer_steps=2",))
