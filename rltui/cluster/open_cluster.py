@@ -43,6 +43,10 @@ def cluster_of(profile: Profile, prompter: Prompter | None = None) -> Cluster:
         from rltui.cluster.ray_cluster import RayCluster
 
         return RayCluster(profile, transport)
+    if profile.scheduler == "hosts":
+        from rltui.cluster.hosts import HostsCluster
+
+        return HostsCluster(profile, transport)
     from rltui.cluster.slurm_cluster import SlurmCluster
 
     return SlurmCluster(profile, transport)

@@ -224,8 +224,11 @@ def _strange(profile: Profile, document: Document) -> Iterator[Problem]:
         yield Problem(f"{profile.transport} needs a host", *_at(document, profile, "transport"), hint)
     if profile.transport == "local" and profile.host:
         yield Problem("is this machine, yet there is a host", *_at(document, profile, "transport"), "remove one")
+    if profile.scheduler == "hosts" and profile.container.runtime not in ("", "none"):
+        hint = "install the trainers there, and name their python"
+        yield Problem("runs on hosts are in no container yet", *_at(document, profile, "container"), hint)
     if profile.scheduler == "local" and profile.host:
-        hint = "slurm or ray; or log in there and run rltui on it"
+        hint = "slurm, ray or hosts; or log in there and run rltui on it"
         yield Problem("local runs jobs on this machine only", *_at(document, profile, "scheduler"), hint)
     if profile.scheduler == "ray" and not profile.ray_address:
         hint = "add ray_address:, such as http://127.0.0.1:8265"

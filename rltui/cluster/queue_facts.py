@@ -25,8 +25,12 @@ class QueuedJob(Struct, frozen=True, kw_only=True):
     gpu: str = ""
     """Their type, where it is named."""
     nodes: tuple[str, ...] = ()
+    cards: tuple[int, ...] = ()
+    """Indices of the GPUs that it holds, where there is one machine only."""
     node_count: int = 0
     submitted_at: float = 0.0
+    since: float = 0.0
+    """When it began to hold what it holds, where that is told."""
     expected_start_at: float = 0.0
     left_s: float | None = None
     """Seconds until its time limit, of one that runs; None where there is none."""

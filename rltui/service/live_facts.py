@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.host_facts import facts_of, host_state
 from rltui.cluster.open_transport import open_transport
+from rltui.cluster.profile import job_variables
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 
@@ -42,9 +44,17 @@ def live_facts(profile: Profile, prompter: Prompter) -> ClusterFacts:
 def facts_through(relay: RelayClient, profile: Profile) -> ClusterFacts:
     """The same through a relay that is there already."""
     home = relay.hello().home
-    facts = gather_facts(relay) if profile.scheduler == "slurm" else ClusterFacts()
+    facts = _nodes(relay, profile)
     free = _free_gib(relay, _absolute(profile.run_root, home)) if profile.run_root else None
     return replace(facts, run_root_free_gib=free, cached_models=_cached(relay, profile, home))
+
+
+def _nodes(relay: RelayClient, profile: Profile) -> ClusterFacts:
+    if profile.scheduler == "slurm":
+        return gather_facts(relay)
+    if profile.scheduler == "hosts":
+        return facts_of(host_state(relay, job_variables(profile)), profile.name)
+    return ClusterFacts()
 
 
 def _absolute(path: str, home: str) -> PurePosixPath:

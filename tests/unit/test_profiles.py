@@ -117,7 +117,7 @@ def test_the_nearest_project_counts(files: Files) -> None:
         ("c: {hots: x}", "1: c.hots: is not a key of this section (did you mean 'host'?)"),
         ("c:\n  host: a\n  host: b", "3: c.host: is there twice; the first one is on line 3"),
         ("c: {port: many}", "1: c.port: must be a whole number, not 'many'"),
-        ("c: {scheduler: pbs}", "1: c.scheduler: must be one of slurm, ray, local, not 'pbs'"),
+        ("c: {scheduler: pbs}", "1: c.scheduler: must be one of slurm, ray, hosts, local, not 'pbs'"),
         ("c: {name: d}", "1: c: is not a key: the name stands above"),
         ("c: 3", "1: c: must be a mapping of keys to values"),
         ("- c", "1: holds no mapping at its top; it holds the names of clusters, each with its keys below"),
