@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 WAITING = ("PLACE", "JOB", "USER", "GPUS", "PARTITION", "STARTS", "WHY", "NAME")
 HOLDING = ("JOB", "USER", "GPUS", "PARTITION", "LEFT", "NODES", "NAME")
-ON_ONE_MACHINE = ("PID", "USER", "GPUS", "CARDS", "SINCE", "NAME")
+ON_A_MACHINE = ("PID", "USER", "GPUS", "WHERE", "SINCE", "NAME")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,8 +75,8 @@ def _print(queue: ClusterQueue) -> None:
     if waiting:
         lines += ["", *_table(WAITING, [_waiting(job, queue.taken_at) for job in waiting], (0, 3))]
     if holding and queue.scheduler in ("hosts", "local"):
-        rows = [_on_one_machine(job, queue.taken_at) for job in holding]
-        lines += ["", *_table(ON_ONE_MACHINE, rows, (2, 4))]
+        rows = [_on_a_machine(job, queue.taken_at) for job in holding]
+        lines += ["", *_table(ON_A_MACHINE, rows, (2, 4))]
     elif holding:
         lines += ["", *_table(HOLDING, [_holding(job) for job in holding], (2, 4))]
     print_lines(lines)
@@ -109,9 +109,9 @@ def _holding(job: QueuedJob) -> tuple[str, ...]:
     return (job.job_id, _user(job), _gpus(job), job.partition, left, job.where, job.name)
 
 
-def _on_one_machine(job: QueuedJob, now: float) -> tuple[str, ...]:
+def _on_a_machine(job: QueuedJob, now: float) -> tuple[str, ...]:
     since = span_words(max(0.0, now - job.since)) if job.since else "–"
-    return (job.job_id, _user(job), _gpus(job), ",".join(map(str, job.cards)) or "–", since, job.name)
+    return (job.job_id, _user(job), _gpus(job), job.where or "–", since, job.name)
 
 
 def _user(job: QueuedJob) -> str:

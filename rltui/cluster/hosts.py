@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
+from rltui.cluster.host_facts import best_host, host_states
 from rltui.cluster.jobs import JobsSnapshot
+from rltui.cluster.machines import Machines
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import job_variables
-from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.errors import ClusterError
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
     from rltui.cluster.cluster import AttemptPlace
     from rltui.cluster.profile import Profile
-    from rltui.cluster.transport import Transport
+    from rltui.cluster.relay_client import RelayClient
+
+SEVERAL_VARIABLE = "RLTUI_MACHINES"
+"""Tells a supervisor that those who look may look from another machine."""
 
 SLACK_S = 300.0
 START_S = 120.0
@@ -40,11 +44,11 @@ class SupervisorIdentity(msgspec.Struct, frozen=True):
 
 
 class HostsCluster:
-    """Starts and ends attempts on one machine, which its supervisors share with those of all its users.
+    """Starts and ends attempts on a machine, which its supervisors share with those of all its users.
 
     Args:
-        profile: The machine.
-        transport: The way to it.
+        profile: The machine, or several: an attempt then runs on one of them.
+        client: The relay to it, or to the first of several that see the same runs.
 
     Attributes:
         profile: The machine.
@@ -53,11 +57,11 @@ class HostsCluster:
         client: The relay there.
     """
 
-    def __init__(self, profile: Profile, transport: Transport) -> None:
+    def __init__(self, profile: Profile, client: RelayClient) -> None:
         self.profile = profile
         self.name = profile.name
         self.python = profile.python
-        self.client = RelayClient(transport)
+        self.client = client
         self._root = RemoteRoot(self.client, profile)
 
     @property
@@ -77,8 +81,9 @@ class HostsCluster:
                 f"{self.name} has no job chains.", "Without a scheduler there is no time limit: launch once."
             )
         argv = [self.python, "-m", "rltui.onnode.supervise", "--attempt", attempt.path, "--detach"]
+        relay = self._chosen(attempt)
         try:
-            answer = self.client.run(self._set_up(argv), env=self.environment(attempt.code), timeout_s=START_S)
+            answer = relay.run(self._set_up(argv), env=self.environment(attempt.code), timeout_s=START_S)
             if answer.rc == 0:
                 return str(self.supervisor(attempt.path).pid)
         except RelayError as error:
@@ -89,7 +94,32 @@ class HostsCluster:
 
     def environment(self, code: str = "") -> dict[str, str]:
         """Variables of what is started there, with ``code`` on its path."""
-        return {**job_variables(self.profile), **({"PYTHONPATH": code} if code else {})}
+        several = {SEVERAL_VARIABLE: ",".join(self.profile.hosts)} if len(self.profile.hosts) > 1 else {}
+        return {**job_variables(self.profile), **several, **({"PYTHONPATH": code} if code else {})}
+
+    def _chosen(self, attempt: AttemptPlace) -> RelayClient:
+        """The relay to the machine on which the attempt starts first.
+
+        Raises:
+            SubmitRefusedError: None can be reached that has so many cards.
+        """
+        if not isinstance(self.client, Machines):
+            return self.client
+        job = json.loads(self.client.read(f"{attempt.path}/{rundir.JOB}", 0, 1 << 20).data)
+        gpus = job["resources"]["gpus"]
+        try:
+            found = best_host(host_states(self.client, self.profile), gpus)
+        except ClusterError as error:
+            raise SubmitRefusedError(f"The run could not be started: {error.message}", error.hint) from error
+        if not found:
+            raise SubmitRefusedError(
+                f"No machine of {self.name} that can be reached has {gpus} GPUs.",
+                f"`rltui queue {self.name}` shows them.",
+            )
+        return self.client.by_name[found]
+
+    def _relay_of(self, who: SupervisorIdentity) -> RelayClient:
+        return self.client.of_host(who.host) if isinstance(self.client, Machines) else self.client
 
     def _set_up(self, argv: list[str]) -> list[str]:
         """``argv`` after the profile's lines, which want a login shell: only that has the command for modules."""
@@ -115,7 +145,7 @@ class HostsCluster:
         adopted = self.client.collect(attempt_path, [rundir.ADOPTED])
         if adopted:
             return self._end_adopted(f"{attempt_path}/{rundir.ADOPTED}", json.loads(adopted[0].text or "{}"), who)
-        return self.client.signal(who.pid, who.start_time or "", 15)
+        return self._relay_of(who).signal(who.pid, who.start_time or "", 15)
 
     def _end_adopted(self, path: str, record: dict[str, Any], who: SupervisorIdentity) -> bool:
         """Tell an adopted process and all that it started: a shell hands no signal on to what it waits for."""
@@ -131,7 +161,8 @@ class HostsCluster:
         """End what an attempt whose supervisor died has left, and write down that it was lost."""
         job = json.loads(self.client.read(f"{attempt_path}/{rundir.JOB}", 0, 1 << 20).data)
         argv = [self.python, "-m", "rltui.onnode.guard", attempt_path, job["uuid"], ""]
-        self.client.run(argv, env=self.environment(job["code"]), timeout_s=60)
+        relay = self._relay_of(self.supervisor(attempt_path))
+        relay.run(argv, env=self.environment(job["code"]), timeout_s=60)
 
     def supervisor(self, attempt_path: str) -> SupervisorIdentity:
         """Who runs the attempt.

@@ -8,6 +8,7 @@ import sys
 from rltui.cluster.hosts import HostsCluster
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import LOCAL, Profile
+from rltui.cluster.relay_client import RelayClient
 from rltui.paths import ensure_private, run_root
 
 
@@ -26,7 +27,7 @@ class LocalCluster(HostsCluster):
     def __init__(self, profile: Profile | None = None) -> None:
         told = {"notify": profile.notify, "env_file": profile.env_file} if profile else {}
         here = {"summary": "this machine", "transport": "local", "scheduler": "local", "python": trainer_python()}
-        super().__init__(Profile(name=LOCAL, **here, **told), LocalTransport())  # type: ignore[arg-type]
+        super().__init__(Profile(name=LOCAL, **here, **told), RelayClient(LocalTransport()))  # type: ignore[arg-type]
         self._folder = str(ensure_private(run_root()))
 
     @property

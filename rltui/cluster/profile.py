@@ -91,6 +91,10 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # what runs jobs there
     scheduler: SchedulerName = "slurm"
+    hosts: Annotated[
+        list[str],
+        Meta(description="SSH hosts without a scheduler that see the same run_root; a run takes one of them."),
+    ] = field(default_factory=list)
     ray_address: Annotated[str, Meta(description="Dashboard of a standing Ray cluster as its host sees it.")] = ""
     ray_headers_file: Annotated[
         str, Meta(description="File of Name: value lines there (mode 0600): headers that the dashboard wants to see.")

@@ -15,7 +15,7 @@ HELD_BACK = {"heat": 0x20 | 0x40, "power brake": 0x80, "hardware slowdown": 0x08
 
 
 CARDS_VARIABLE = "RLTUI_CARDS"
-"""Which cards are the attempt's, as the driver counts them, where NVML shows those of others too."""
+"""Which cards are the attempt's (``0,2``, or ``none``), where NVML shows those of others too."""
 
 
 class GpuReader:
@@ -122,7 +122,7 @@ def _own_cards(count: int) -> List[int]:
     """Those of ``count`` cards that are the attempt's."""
     told = os.environ.get(CARDS_VARIABLE, "")
     own = [int(word) for word in told.split(",") if word.isdigit()]
-    return [index for index in range(count) if not own or index in own]
+    return [index for index in range(count) if not told or index in own]
 
 
 def _memory(info: Any) -> List[float]:

@@ -27,6 +27,7 @@ class Supervisor(AttemptRunner):
 
     def __init__(self, attempt: str) -> None:
         super().__init__(attempt)
+        self.notes_servers = bool(os.environ.get("RLTUI_MACHINES"))
         self.queue: Optional[HostQueue] = None
 
     def prepare(self) -> None:
@@ -41,11 +42,10 @@ class Supervisor(AttemptRunner):
                 in_use, looked_at = cards_in_use(), time.monotonic()
             turn = self.queue.turn(in_use)
             if turn.granted:
-                if turn.gpu_indices:
-                    # as the driver counts them, not the fastest first
-                    self.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-                    cards = ",".join(map(str, turn.gpu_indices))
-                    self.environment.update({"CUDA_VISIBLE_DEVICES": cards, CARDS_VARIABLE: cards})
+                cards = ",".join(map(str, turn.gpu_indices))
+                self.environment.update({"CUDA_VISIBLE_DEVICES": cards, CARDS_VARIABLE: cards or "none"})
+                # as the driver counts them, not the fastest first
+                self.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
                 return
             if turn.detail != last:
                 last = turn.detail

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from rltui.cluster.facts import ClusterFacts
-from rltui.cluster.host_facts import facts_of, host_state
+from rltui.cluster.host_facts import HostState, facts_of, host_states
 from rltui.cluster.hosts import HostsCluster
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import LOCAL
@@ -210,18 +210,27 @@ def _of_ray(job: JobSnapshot) -> QueuedJob:
 def _of_host(cluster: HostsCluster) -> ClusterQueue:
     """The queue of a machine: everybody's tickets, and who uses cards without one."""
     here = {} if cluster.profile.host else {name: os.environ[name] for name in OWN_WORDS if name in os.environ}
-    python = cluster.python if cluster.profile.scheduler == "local" else "python3"
-    state = host_state(cluster.client, {**here, **cluster.environment()}, python)
-    held = [ticket for ticket in state.tickets if ticket.runs]
+    states = host_states(cluster.client, cluster.profile, here)
+    known = {name: state for name, state in states.items() if isinstance(state, HostState)}
+    jobs = [job for name, state in known.items() for job in _jobs_on(state, (name,) if len(states) > 1 else ())]
+    cpus = sum(ticket.cpus for state in known.values() for ticket in state.tickets if ticket.runs and ticket.is_mine)
+    slots = f"you hold {cpus} of {sum(state.cpus for state in known.values())} CPU slots"
+    problem = next((state.problem for state in known.values() if state.problem), "")
+    return ClusterQueue(
+        cluster=cluster.name,
+        scheduler=cluster.profile.scheduler,
+        jobs=tuple(sorted(jobs, key=lambda job: not job.waits)),
+        groups=_groups(cluster, facts_of(states).nodes),
+        note=problem or f"{slots}; cards: fewest held first, then first come",
+    )
+
+
+def _jobs_on(state: HostState, nodes: tuple[str, ...]) -> list[QueuedJob]:
     waiting = [ticket for ticket in state.tickets if not ticket.runs]
+    held = [ticket for ticket in state.tickets if ticket.runs]
     jobs = [_of_ticket(ticket, waiting) for ticket in (*waiting, *held)]
     jobs += [_without_ticket(card) for card in state.foreign]
-    cpus = sum(ticket.cpus for ticket in held if ticket.is_mine)
-    note = state.problem or f"you hold {cpus} of {state.cpus} CPU slots; cards: fewest held first, then first come"
-    groups = _groups(cluster, facts_of(state, cluster.name).nodes)
-    return ClusterQueue(
-        cluster=cluster.name, scheduler=cluster.profile.scheduler, jobs=tuple(jobs), groups=groups, note=note
-    )
+    return [structs.replace(job, nodes=nodes) for job in jobs]
 
 
 def _of_ticket(ticket: HostTicket, waiting: Sequence[HostTicket]) -> QueuedJob:

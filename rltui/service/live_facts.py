@@ -9,15 +9,14 @@ from msgspec.structs import replace
 
 from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.gather_facts import gather_facts
-from rltui.cluster.host_facts import facts_of, host_state
-from rltui.cluster.open_transport import open_transport
-from rltui.cluster.profile import job_variables
-from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.host_facts import facts_of, host_states
+from rltui.cluster.machines import open_relay
 from rltui.cluster.relay_types import RelayError
 
 if TYPE_CHECKING:
     from rltui.cluster.profile import Profile
     from rltui.cluster.prompts import Prompter
+    from rltui.cluster.relay_client import RelayClient
 
 _CACHE = "~/.cache/huggingface"
 _PREFIX = "models--"
@@ -34,7 +33,7 @@ def live_facts(profile: Profile, prompter: Prompter) -> ClusterFacts:
     Raises:
         ClusterError: The cluster cannot be reached, or its controller does not answer.
     """
-    relay = RelayClient(open_transport(profile, prompter))
+    relay = open_relay(profile, prompter)
     try:
         return facts_through(relay, profile)
     finally:
@@ -53,7 +52,7 @@ def _nodes(relay: RelayClient, profile: Profile) -> ClusterFacts:
     if profile.scheduler == "slurm":
         return gather_facts(relay)
     if profile.scheduler == "hosts":
-        return facts_of(host_state(relay, job_variables(profile)), profile.name)
+        return facts_of(host_states(relay, profile))
     return ClusterFacts()
 
 

@@ -33,19 +33,18 @@ class User:
         folder.mkdir()
         config = lab.ssh_settings().config.read_text().replace("User alice", f"User {name}")
         (folder / "ssh").write_text(config)
-        keys = [
-            "host: node1",
-            "scheduler: hosts",
-            f"python: {sys.executable}",
-            "gpu: H100-SXM-80GB",
-            "gpus_per_node: 4",
-        ]
-        (folder / "clusters.yaml").write_text("box:\n" + "".join(f"  {key}\n" for key in keys))
-        (folder / "clusters.yaml").chmod(0o600)
+        self.knows("box", "host: node1")
         (folder / "job.sh").write_text(SCRIPT)
         variables = {"CONFIG_DIR": folder, "STATE_DIR": folder / "state", "CACHE_DIR": folder / "cache"}
         variables |= {"RUN_ROOT": folder / "runs", "SSH_CONFIG": folder / "ssh"}
         self.environment = {**os.environ, **{f"RLTUI_{key}": str(value) for key, value in variables.items()}}
+
+    def knows(self, cluster: str, way: str) -> None:
+        """Write the one profile that the user has."""
+        keys = [way, "scheduler: hosts", f"python: {sys.executable}", "gpu: H100-SXM-80GB", "gpus_per_node: 4"]
+        file = self.folder / "clusters.yaml"
+        file.write_text(f"{cluster}:\n" + "".join(f"  {key}\n" for key in keys))
+        file.chmod(0o600)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -59,15 +58,20 @@ class User:
         assert process.returncode == expect, f"rltui {' '.join(words)}: {process.returncode}\n{out}\n{err}"
         return out + err
 
-    def launch(self, gpus: int) -> str:
-        self.run("launch", str(self.folder / "job.sh"), "--cluster", "box", "--gpus-per-node", str(gpus))
-        return str(self.runs()[0]["run_id"])
+    def launch(self, gpus: int, cluster: str = "box") -> str:
+        self.run("launch", str(self.folder / "job.sh"), "--cluster", cluster, "--gpus-per-node", str(gpus))
+        return str(self.runs(cluster)[0]["run_id"])
 
-    def runs(self) -> list[dict[str, Any]]:
-        return list(json.loads(self.run("ps", "--cluster", "box", "--json"))["runs"])
+    def runs(self, cluster: str = "box") -> list[dict[str, Any]]:
+        return list(json.loads(self.run("ps", "--cluster", cluster, "--json"))["runs"])
 
-    def row(self, run_id: str) -> dict[str, Any]:
-        return next(run for run in self.runs() if run["run_id"] == run_id)
+    def row(self, run_id: str, cluster: str = "box") -> dict[str, Any]:
+        return next(run for run in self.runs(cluster) if run["run_id"] == run_id)
+
+    def held(self) -> list[str]:
+        """Where the runs of the pool are, in words."""
+        jobs = json.loads(self.run("queue", "pool", "--json"))["queue"]["jobs"]
+        return sorted(f"{job['nodes'][0]} {job['cards']} {job['name']}" for job in jobs)
 
     def at_box(self, *argv: str) -> str:
         return self.lab.exec("node1", argv, user=self.name).stdout
@@ -82,9 +86,9 @@ def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 60.0
 
 
 @pytest.fixture
-def users(slurm_cluster: Lab, tmp_path: Path) -> Iterator[tuple[User, User]]:
+def users(slurm_cluster: Lab, tmp_path: Path) -> tuple[User, User]:
     slurm_cluster.exec("node1", ["sh", "-c", "rm -f /tmp/.rltui-ticket-*"], user="root")
-    yield User(slurm_cluster, tmp_path / "alice", "alice"), User(slurm_cluster, tmp_path / "bob", "bob")
+    return User(slurm_cluster, tmp_path / "alice", "alice"), User(slurm_cluster, tmp_path / "bob", "bob")
 
 
 @contextlib.contextmanager
@@ -112,7 +116,7 @@ def test_a_run_waits_for_anothers_process_outlives_the_laptop_and_is_cancelled_a
         assert detail == f"waiting for 4 GPUs; in use without a ticket: GPU 2: bob's process {pid} (sleep)"
         shown = alice.run("queue", "box")
         assert "3 of 4 GPUs free, 1 waiting" in shown
-        assert [str(pid), "bob", "1", "2", "–", "sleep", "(without", "a", "ticket)"] in map(
+        assert [str(pid), "bob", "1", "GPU", "2", "–", "sleep", "(without", "a", "ticket)"] in map(
             str.split, shown.splitlines()
         )
         told = json.loads(bob.run("queue", "box", "--json"))["queue"]
@@ -181,6 +185,26 @@ def test_users_who_launch_at_once_never_share_a_card(slurm_cluster: Lab, users: 
     for place, (began, ended, cards) in enumerate(held):
         for other_began, other_ended, others in held[:place]:
             assert not (began < other_ended and other_began < ended and cards & others), (cards, others)
+
+
+def test_of_several_boxes_a_run_takes_the_one_that_is_free(slurm_cluster: Lab, users: tuple[User, User]) -> None:
+    alice, _ = users
+    alice.knows("pool", "hosts: [node1, node2]")
+    first, second = alice.launch(3, "pool"), alice.launch(3, "pool")
+    eventually(lambda: "cards" in alice.run("logs", second), "the start of the second")
+    jobs = json.loads(alice.run("queue", "pool", "--json"))["queue"]["jobs"]
+    held = sorted((job["nodes"], job["cards"], job["name"]) for job in jobs)
+    assert held == [(["node1"], [0, 1, 2], first), (["node2"], [0, 1, 2], second)]
+    alice.run("cancel", second, "--yes")
+    assert alice.row(second, "pool")["state"] == "cancelled"
+    third = alice.launch(4, "pool")
+    eventually(lambda: "cards 0,1,2,3" in alice.run("logs", third), "the start of the third")
+    slurm_cluster.exec("node2", ["kill", "-9", alice.row(third, "pool")["job_id"]], user="alice")
+    eventually(lambda: alice.row(third, "pool")["state"] == "lost", "the word of its loss")
+    slurm_cluster.crash("node2")
+    told = alice.run("queue", "pool")
+    assert "1 of 4 GPUs free, 0 waiting, 1 running with 3 GPUs" in told, "one that is off hides nothing of the others"
+    assert "down" in told
 
 
 def test_a_layout_that_the_box_cannot_hold_is_refused_before_anything_is_made(users: tuple[User, User]) -> None:

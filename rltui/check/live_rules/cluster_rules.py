@@ -31,7 +31,9 @@ def more_nodes_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
     """The layout asks for more nodes than the cluster's profile says one job may have; without Slurm or Ray, one."""
     nodes, most = subject.layout.hardware.nodes, subject.profile.max_nodes
     if subject.profile.scheduler in ("local", "hosts") and nodes > 1:
-        yield Trouble(f"{nodes} nodes; {subject.profile.name} is one machine", "hardware.nodes")
+        several = len(subject.profile.hosts) > 1
+        what = "runs each on one of its machines" if several else "is one machine"
+        yield Trouble(f"{nodes} nodes; {subject.profile.name} {what}", "hardware.nodes")
     elif most and nodes > most:
         yield Trouble(f"{nodes} nodes; a job on {subject.profile.name} may have {most}", "hardware.nodes")
 
