@@ -162,7 +162,7 @@ class HostsCluster:
         job = json.loads(self.client.read(f"{attempt_path}/{rundir.JOB}", 0, 1 << 20).data)
         argv = [self.python, "-m", "rltui.onnode.guard", attempt_path, job["uuid"], ""]
         relay = self._relay_of(self.supervisor(attempt_path))
-        relay.run(argv, env=self.environment(job["code"]), timeout_s=60)
+        relay.run(self._set_up(argv), env=self.environment(job["code"]), timeout_s=START_S)
 
     def supervisor(self, attempt_path: str) -> SupervisorIdentity:
         """Who runs the attempt.

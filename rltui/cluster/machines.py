@@ -52,7 +52,7 @@ class Machines(RelayClient):
         """
         unknown = [name for name in self.by_name if name not in self._hosts]
         in_time([partial(self._learn, name) for name in unknown])
-        found = next((name for name, told in self._hosts.items() if told == host), None)
+        found = next((name for name, told in dict(self._hosts).items() if told == host), None)
         if found is not None:
             return self.by_name[found]
         away = [name for name in self.by_name if name not in self._hosts]

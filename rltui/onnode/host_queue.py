@@ -135,7 +135,7 @@ class HostQueue:
             tickets = self._without_late(tickets, frozenset(in_use), lasting)
             chosen = grant(tickets, self.capacity, frozenset(in_use), lasting).get(mine.uuid)
             if chosen is None:
-                own = next(one for one in tickets if one.uuid == mine.uuid)
+                own = next((one for one in tickets if one.uuid == mine.uuid), mine)
                 return Turn(False, (), waiting_for(own, tickets, foreign))
             self._put(mine._replace(state=RUNNING, gpu_indices=chosen, since=time.time()))
             return Turn(True, chosen)

@@ -105,7 +105,7 @@ class ClusterQueue(Struct, frozen=True, kw_only=True):
 
 
 def usual_cluster(profiles: Profiles) -> str:
-    """The cluster that is meant where none is named: the only one with Slurm, else this machine.
+    """The cluster that is meant where none is named: the only one with Slurm, else of hosts, else this machine.
 
     Raises:
         UsageError: There are several with Slurm.
@@ -113,7 +113,8 @@ def usual_cluster(profiles: Profiles) -> str:
     slurm = [name for name, profile in profiles.by_name.items() if profile.scheduler == "slurm"]
     if len(slurm) > 1:
         raise UsageError("There are several Slurm clusters.", f"Name one of {', '.join(sorted(slurm))}.")
-    return slurm[0] if slurm else LOCAL
+    hosts = [name for name, profile in profiles.by_name.items() if profile.scheduler == "hosts"]
+    return slurm[0] if slurm else hosts[0] if len(hosts) == 1 else LOCAL
 
 
 class QueueReader:

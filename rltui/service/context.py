@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -151,7 +151,8 @@ class Context:
         if not lost or not isinstance(self.cluster, HostsCluster):
             return snapshot
         for run in lost:
-            self.cluster.sweep(rundir.attempt_folder(run.path, run.attempt))
+            with suppress(ClusterError):  # its machine went away; the next look tries again
+                self.cluster.sweep(rundir.attempt_folder(run.path, run.attempt))
         return self.reader.read()
 
 

@@ -241,9 +241,13 @@ def test_the_verb_prints_it_and_json_has_all(root: Path, capsys: pytest.CaptureF
 
 def test_the_usual_cluster_is_the_only_one_with_slurm() -> None:
     def profiles(*names: str) -> Profiles:
-        return SimpleNamespace(by_name={name: Profile(name=name, scheduler="slurm") for name in names})  # type: ignore[return-value]
+        kinds = {name: "hosts" if name.startswith("gpu") else "slurm" for name in names}
+        return SimpleNamespace(by_name={name: Profile(name=name, scheduler=kind) for name, kind in kinds.items()})  # type: ignore[return-value, arg-type]
 
     assert usual_cluster(profiles()) == "local"
+    assert usual_cluster(profiles("gpu1")) == "gpu1"
+    assert usual_cluster(profiles("gpu1", "gpu2")) == "local"
+    assert usual_cluster(profiles("gpu1", "hpc")) == "hpc"
     assert usual_cluster(profiles("hpc")) == "hpc"
     with pytest.raises(UsageError, match="several") as error:
         usual_cluster(profiles("hpc", "abc"))
