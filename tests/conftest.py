@@ -69,6 +69,12 @@ hypothesis.settings.load_profile("unhurried")
 isolate(f"{SESSION}/home")  # at import, before any test module can read the environment
 
 
+@pytest.fixture(autouse=True)
+def own_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test wait for the runs of another: each has a queue of this machine for itself."""
+    monkeypatch.setenv("RLTUI_QUEUE", tempfile.mkdtemp(prefix="queue-", dir=SESSION))
+
+
 def processes_of_attempts() -> Iterator[tuple[int, str]]:
     """Yield (pid, command line) of the processes that carry RLTUI_ATTEMPT and were started by this session.
 

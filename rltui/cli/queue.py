@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 
 WAITING = ("PLACE", "JOB", "USER", "GPUS", "PARTITION", "STARTS", "WHY", "NAME")
 HOLDING = ("JOB", "USER", "GPUS", "PARTITION", "LEFT", "NODES", "NAME")
+ON_A_MACHINE = ("PID", "USER", "GPUS", "WHERE", "SINCE", "NAME")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    add_cluster_name(parser, default="the only one with Slurm, else local")
+    add_cluster_name(parser, default="the only one with Slurm, else of hosts, else local")
     parser.add_argument("--partition", default="", metavar="P", help="only this partition")
     parser.add_argument("--mine", action="store_true", help="only your own jobs")
     add_json(parser)
@@ -73,7 +74,10 @@ def _print(queue: ClusterQueue) -> None:
         lines += ["", *node_table(queue.groups)]
     if waiting:
         lines += ["", *_table(WAITING, [_waiting(job, queue.taken_at) for job in waiting], (0, 3))]
-    if holding:
+    if holding and queue.scheduler in ("hosts", "local"):
+        rows = [_on_a_machine(job, queue.taken_at) for job in holding]
+        lines += ["", *_table(ON_A_MACHINE, rows, (2, 4))]
+    elif holding:
         lines += ["", *_table(HOLDING, [_holding(job) for job in holding], (2, 4))]
     print_lines(lines)
 
@@ -103,6 +107,11 @@ def _waiting(job: QueuedJob, now: float) -> tuple[str, ...]:
 def _holding(job: QueuedJob) -> tuple[str, ...]:
     left = span_words(job.left_s) if job.left_s is not None else "–"
     return (job.job_id, _user(job), _gpus(job), job.partition, left, job.where, job.name)
+
+
+def _on_a_machine(job: QueuedJob, now: float) -> tuple[str, ...]:
+    since = span_words(max(0.0, now - job.since)) if job.since else "–"
+    return (job.job_id, _user(job), _gpus(job), job.where or "–", since, job.name)
 
 
 def _user(job: QueuedJob) -> str:

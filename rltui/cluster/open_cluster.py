@@ -33,11 +33,16 @@ def open_cluster(name: str, prompter: Prompter | None = None) -> Cluster:
 
 def cluster_of(profile: Profile, prompter: Prompter | None = None) -> Cluster:
     """The cluster of a profile; see ``open_cluster``."""
+    from rltui.cluster.machines import open_relay
     from rltui.cluster.open_transport import open_transport
     from rltui.cluster.prompts import NobodyThere
 
     if profile.scheduler == "local":
         return LocalCluster(profile)
+    if profile.scheduler == "hosts":
+        from rltui.cluster.hosts import HostsCluster
+
+        return HostsCluster(profile, open_relay(profile, prompter or NobodyThere()))
     transport = open_transport(profile, prompter or NobodyThere())
     if profile.scheduler == "ray":
         from rltui.cluster.ray_cluster import RayCluster

@@ -5,12 +5,14 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from rltui.errors import RltuiError
 from rltui.layout.scalars import Name
+from rltui.layout.secret_words import SECRET_VALUE, is_secret_name
 from rltui.layout.settings import Container, Slurm
 from rltui.onnode.rundir import TOLD_BY_DEFAULT
 
 TransportName = Literal["auto", "local", "paramiko", "openssh"]
-SchedulerName = Literal["slurm", "ray", "local"]
+SchedulerName = Literal["slurm", "ray", "hosts", "local"]
 EventKind = Literal["started", "ended", "stalled", "fixed", "needs you"]
 TerminalSignal = Literal["bell", "osc9", "osc777", "none"]
 
@@ -89,6 +91,10 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # what runs jobs there
     scheduler: SchedulerName = "slurm"
+    hosts: Annotated[
+        list[str],
+        Meta(description="SSH hosts without a scheduler that see the same run_root; a run takes one of them."),
+    ] = field(default_factory=list)
     ray_address: Annotated[str, Meta(description="Dashboard of a standing Ray cluster as its host sees it.")] = ""
     ray_headers_file: Annotated[
         str, Meta(description="File of Name: value lines there (mode 0600): headers that the dashboard wants to see.")
@@ -130,6 +136,30 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # who is told of the runs
     notify: Notify = field(default_factory=Notify)
+
+
+def job_variables(profile: Profile) -> dict[str, str]:
+    """Environment variables that a job of the cluster is started with, by name.
+
+    Raises:
+        RltuiError: One of the profile's variables is a secret by its name or its looks.
+    """
+    for name, value in profile.env.items():
+        if is_secret_name(name) or SECRET_VALUE.search(value):
+            raise RltuiError(
+                f"{name} of cluster {profile.name} is a secret: others could see it, in Slurm's job or in the profile.",
+                "Put it into a file on the cluster, chmod 600, and set env_file to its path.",
+            )
+    found = dict(profile.env)
+    if profile.env_file:
+        found["RLTUI_ENV_FILE"] = profile.env_file
+    if profile.network_interface:
+        found["RLTUI_NETWORK_INTERFACE"] = profile.network_interface
+    if profile.nccl_ib_hca:
+        found["NCCL_IB_HCA"] = profile.nccl_ib_hca
+    if profile.offline:
+        found |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "RLTUI_OFFLINE": "1"}
+    return found
 
 
 def in_partition(profile: Profile, name: str) -> Profile:

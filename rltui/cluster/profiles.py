@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.cluster.hops import Hop, check_hop, parse_hop
 from rltui.cluster.profile import LOCAL, Profile
@@ -165,6 +165,8 @@ class _Merged:
         except LayoutError as error:
             return None, error.problems
         problems = list(_strange(profile, document))
+        if profile.hosts:
+            profile = structs.replace(profile, host=profile.hosts[0])
         return None if problems else profile, problems
 
 
@@ -205,14 +207,15 @@ def _secret(document: Document, path: Path_) -> Problem:
 
 def _strange(profile: Profile, document: Document) -> Iterator[Problem]:
     """What no machine could be called, and keys that contradict each other."""
-    hops = {"host": profile.host, **{f"proxy_jump[{index}]": hop for index, hop in enumerate(profile.proxy_jump)}}
-    for key, text in hops.items():
-        path: Path_ = (profile.name, "proxy_jump", int(key[11:-1])) if "[" in key else (profile.name, key)
+    hosts = [(("host",), profile.host), *((("hosts", place), host) for place, host in enumerate(profile.hosts))]
+    hops = [(("proxy_jump", place), hop) for place, hop in enumerate(profile.proxy_jump)]
+    for keys, text in (*hosts, *hops):
+        path: Path_ = (profile.name, *keys)
         try:
-            if key == "host" and text:
-                check_hop(Hop(text, profile.user, profile.port))
-            elif key != "host":
+            if keys[0] == "proxy_jump":
                 parse_hop(text)
+            elif text:
+                check_hop(Hop(text, profile.user, profile.port))
         except ValueError as error:
             yield Problem(str(error), *document.place(path), dotted(path))
     variable, here = profile.notify.webhook, (profile.name, "notify", "webhook")
@@ -224,8 +227,14 @@ def _strange(profile: Profile, document: Document) -> Iterator[Problem]:
         yield Problem(f"{profile.transport} needs a host", *_at(document, profile, "transport"), hint)
     if profile.transport == "local" and profile.host:
         yield Problem("is this machine, yet there is a host", *_at(document, profile, "transport"), "remove one")
+    if profile.hosts and (profile.scheduler != "hosts" or profile.host):
+        hint = "with scheduler: hosts, instead of host:"
+        yield Problem("names several machines without a scheduler", *_at(document, profile, "hosts"), hint)
+    if profile.scheduler == "hosts" and profile.container.runtime not in ("", "none"):
+        hint = "install the trainers there, and name their python"
+        yield Problem("runs on hosts are in no container yet", *_at(document, profile, "container"), hint)
     if profile.scheduler == "local" and profile.host:
-        hint = "slurm or ray; or log in there and run rltui on it"
+        hint = "slurm, ray or hosts; or log in there and run rltui on it"
         yield Problem("local runs jobs on this machine only", *_at(document, profile, "scheduler"), hint)
     if profile.scheduler == "ray" and not profile.ray_address:
         hint = "add ray_address:, such as http://127.0.0.1:8265"

@@ -25,8 +25,12 @@ class QueuedJob(Struct, frozen=True, kw_only=True):
     gpu: str = ""
     """Their type, where it is named."""
     nodes: tuple[str, ...] = ()
+    cards: tuple[int, ...] = ()
+    """Indices of the GPUs that it holds, where it is told; all on one node."""
     node_count: int = 0
     submitted_at: float = 0.0
+    since: float = 0.0
+    """When it began to hold what it holds, where that is told."""
     expected_start_at: float = 0.0
     left_s: float | None = None
     """Seconds until its time limit, of one that runs; None where there is none."""
@@ -39,8 +43,9 @@ class QueuedJob(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """Its nodes as Slurm folds them; empty where it holds none."""
-        return fold(self.nodes) if self.nodes else ""
+        """Its nodes as Slurm folds them, and which of the GPUs; empty where it holds none."""
+        cards = f"GPU {','.join(map(str, self.cards))}" if self.cards else ""
+        return " ".join(filter(None, (fold(self.nodes) if self.nodes else "", cards)))
 
     @property
     def waits(self) -> bool:

@@ -33,9 +33,11 @@ BOOTSTRAP = 'import sys;f=sys.stdin.buffer;exec(compile(f.read(int(f.readline())
 
 _LOADER = """\
 import json, sys, types
+package = sys.modules["rltui.onnode"] = types.ModuleType("rltui.onnode")
 for name, text in json.loads({texts!r}).items():
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(text, name, "exec"), module.__dict__)
+    setattr(package, name.rpartition(".")[2], module)
 module.main()
 """
 
@@ -45,10 +47,15 @@ def relay_argv(python: str = "python3") -> list[str]:
     return [python, *FLAGS, BOOTSTRAP]
 
 
-@cache
 def relay_program() -> bytes:
     """What is sent to that command before the first request."""
+    return program_of(MODULES)
+
+
+@cache
+def program_of(modules: tuple[str, ...]) -> bytes:
+    """What ``BOOTSTRAP`` reads to run the last of ``modules`` of ``rltui.onnode``, each after those it imports."""
     folder = Path(rltui.onnode.__file__).parent
-    texts = {f"rltui.onnode.{name}": (folder / f"{name}.py").read_text(encoding="utf-8") for name in MODULES}
+    texts = {f"rltui.onnode.{name}": (folder / f"{name}.py").read_text(encoding="utf-8") for name in modules}
     program = _LOADER.format(texts=json.dumps(texts)).encode()
     return b"%d\n%s" % (len(program), program)

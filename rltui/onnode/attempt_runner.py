@@ -150,7 +150,7 @@ class AttemptRunner:
     def introduce(self) -> None:
         """Write down who runs the attempt."""
         me = {"schema": rundir.SCHEMA, "pid": os.getpid(), "host": socket.gethostname(), "uuid": self.uuid}
-        me["start_time"] = processes.start_time(os.getpid())
+        me.update(start_time=processes.start_time(os.getpid()), boot=processes.boot_id())
         rundir.write_json(os.path.join(self.attempt, rundir.SUPERVISOR), me)
 
     def prepare(self) -> None:

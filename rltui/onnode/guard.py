@@ -6,6 +6,7 @@ that the supervisor is gone (kill -9, out of memory), whatever the platform.
 
 import os
 import shutil
+import socket
 import sys
 
 from rltui.onnode import hands_off, processes, rundir
@@ -22,7 +23,10 @@ def main() -> int:
     ended = processes.end_all(uuid, grace_s=10.0, exclude=(os.getpid(),))
     shutil.rmtree(ray_folder, ignore_errors=True)
     if "--node" not in sys.argv[4:] and rundir.read_json(os.path.join(attempt, rundir.END)) is None:
+        boot = (rundir.read_json(os.path.join(attempt, rundir.SUPERVISOR)) or {}).get("boot")
         reason = "the supervisor was killed; %d processes of the attempt were ended" % len(ended)
+        if boot and boot != processes.boot_id():
+            reason = "%s was restarted while the attempt ran" % socket.gethostname()
         rundir.write_end(attempt, "lost", None, reason)
         if hands_off.is_on(attempt):
             hands_off.decide(attempt, None)

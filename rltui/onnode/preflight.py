@@ -7,7 +7,7 @@ import tempfile
 from typing import Any, Dict, List, Tuple
 
 from rltui.onnode import card_kernels
-from rltui.onnode.local_queue import Capacity
+from rltui.onnode.host_queue import Capacity
 
 GIB = 1 << 30
 LEAST_FREE_GIB = 1.0

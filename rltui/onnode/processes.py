@@ -67,6 +67,15 @@ def alive(pid: int, start_time: str) -> bool:
     return found is not None and found.start_time == start_time and found.state not in "ZX"
 
 
+def boot_id() -> str:
+    """What names the time since this machine was started; empty where the kernel does not say."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""
+
+
 def by_attempt(uuid: str) -> List[Process]:
     """Return this user's running processes that belong to the attempt ``uuid``, by pid."""
     return [

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import os
 from typing import Any, Callable, Dict, List, Tuple
 
 GIB = float(1 << 30)
@@ -13,8 +14,12 @@ HELD_BACK = {"heat": 0x20 | 0x40, "power brake": 0x80, "hardware slowdown": 0x08
 """Bits of NVML's clock event reasons (nvml.h): software and hardware thermal slowdown, power brake, other slowdown."""
 
 
+CARDS_VARIABLE = "RLTUI_CARDS"
+"""Which cards are the attempt's (``0,2``, or ``none``), where NVML shows those of others too."""
+
+
 class GpuReader:
-    """Reads all GPUs that NVML shows this process, again and again.
+    """Reads all GPUs that NVML shows this process, or those of ``RLTUI_CARDS``, again and again.
 
     A value that a card does not have (memory of a GPU with unified memory, power of a shared slice), or that it cannot
     say at the moment, is left out.
@@ -24,14 +29,15 @@ class GpuReader:
         self._nvml: Any = None
         self._events: Any = None
         self._handles: List[Any] = []
+        self._numbers: List[int] = []
         try:
             import pynvml
         except ImportError:
             return
         try:
             pynvml.nvmlInit()
-            count = pynvml.nvmlDeviceGetCount()
-            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+            self._numbers = _own_cards(pynvml.nvmlDeviceGetCount())
+            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in self._numbers]
         except pynvml.NVMLError:
             self._handles = []
         self._nvml = pynvml
@@ -53,13 +59,14 @@ class GpuReader:
         """Index of an event's card, by its address: NVML answers no question about one that fell off the bus."""
         address = ctypes.cast(handle, ctypes.c_void_p).value
         known = [ctypes.cast(one, ctypes.c_void_p).value for one in self._handles]
-        return known.index(address) if address in known else -1
+        return self._numbers[known.index(address)] if address in known else -1
 
     def bus_id(self, index: int) -> str:
         """Where a GPU sits on the PCI bus, as the kernel's log names it; its index where the driver does not say."""
         with contextlib.suppress(self._nvml.NVMLError, AttributeError):
-            if index >= 0:
-                return _text(self._nvml.nvmlDeviceGetPciInfo(self._handles[index]).busId)
+            if index in self._numbers:
+                handle = self._handles[self._numbers.index(index)]
+                return _text(self._nvml.nvmlDeviceGetPciInfo(handle).busId)
         return str(max(0, index))
 
     def _watch_xids(self) -> Any:
@@ -79,7 +86,7 @@ class GpuReader:
 
     def sample(self, slow: bool) -> List[Dict[str, Any]]:
         """One entry a GPU; ``slow`` adds what hardly changes or takes NVML long."""
-        return [self._one(index, handle, slow) for index, handle in enumerate(self._handles)]
+        return [self._one(self._numbers[place], handle, slow) for place, handle in enumerate(self._handles)]
 
     def _one(self, index: int, handle: Any, slow: bool) -> Dict[str, Any]:
         nvml = self._nvml
@@ -109,6 +116,13 @@ def _held_back(nvml: Any, handle: Any) -> List[str]:
     """
     reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     return [words for words, bits in HELD_BACK.items() if reasons & bits]
+
+
+def _own_cards(count: int) -> List[int]:
+    """Those of ``count`` cards that are the attempt's."""
+    told = os.environ.get(CARDS_VARIABLE, "")
+    own = [int(word) for word in told.split(",") if word.isdigit()]
+    return [index for index in range(count) if not told or index in own]
 
 
 def _memory(info: Any) -> List[float]:

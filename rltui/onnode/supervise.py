@@ -9,13 +9,17 @@ import os
 import subprocess
 import sys
 import time
-from typing import Optional
+from typing import Dict, Optional
 
-from rltui.onnode import preflight, rundir
+from rltui.onnode import host_cards, host_tickets, preflight, rundir
 from rltui.onnode.attempt_runner import POLL_S, AttemptRunner, EndedError
-from rltui.onnode.local_queue import LocalQueue
+from rltui.onnode.host_queue import HostQueue
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RaySpec
+from rltui.onnode.sample_gpus import CARDS_VARIABLE
+
+LOOK_EVERY_S = 2.0
+"""Between two looks at the cards: the driver takes a moment to answer."""
 
 
 class Supervisor(AttemptRunner):
@@ -23,31 +27,35 @@ class Supervisor(AttemptRunner):
 
     def __init__(self, attempt: str) -> None:
         super().__init__(attempt)
-        self.queue: Optional[LocalQueue] = None
-
-    def introduce(self) -> None:
-        """Write down who runs the attempt, and take a ticket."""
-        super().introduce()
-        resources = self.job["resources"]
-        run_root = os.path.dirname(os.path.dirname(os.path.dirname(self.attempt)))
-        self.queue = LocalQueue(os.path.join(run_root, ".queue"), preflight.capacity())
-        self.queue.take(self.uuid, self.job["run_id"], resources["cpus"], resources["gpus"])
+        self.notes_servers = bool(os.environ.get("RLTUI_MACHINES"))
+        self.queue: Optional[HostQueue] = None
 
     def prepare(self) -> None:
-        """Wait for the ticket's turn."""
-        assert self.queue is not None
-        last = ""
+        """Take a ticket and wait for its turn."""
+        resources = self.job["resources"]
+        self.queue = HostQueue(host_tickets.folder_of_tickets(), preflight.capacity())
+        self.queue.take(self.uuid, self.job["run_id"], resources["cpus"], resources["gpus"])
+        last, in_use, looked_at = "", {}, 0.0  # type: str, Dict[int, str], float
         while True:
             self.raise_if_requested()
-            turn = self.queue.turn(self.uuid)
+            if resources["gpus"] and time.monotonic() - looked_at > LOOK_EVERY_S:
+                in_use, looked_at = cards_in_use(), time.monotonic()
+            turn = self.queue.turn(in_use)
             if turn.granted:
-                if turn.gpu_indices:
-                    self.environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, turn.gpu_indices))
+                cards = ",".join(map(str, turn.gpu_indices))
+                self.environment.update({"CUDA_VISIBLE_DEVICES": cards, CARDS_VARIABLE: cards or "none"})
+                # as the driver counts them, not the fastest first
+                self.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
                 return
             if turn.detail != last:
                 last = turn.detail
                 rundir.write_stage(self.attempt, "queued", turn.detail)
             time.sleep(POLL_S)
+
+    def tick(self) -> None:
+        """Keep the ticket."""
+        if self.queue is not None:
+            self.queue.keep()
 
     def preflight(self) -> None:
         """Look at GPUs, disk and Python.
@@ -79,7 +87,20 @@ class Supervisor(AttemptRunner):
         """End what belongs to the attempt and give the ticket back."""
         super().clean_up()
         if self.queue is not None:
-            self.queue.leave(self.uuid)
+            self.queue.leave()
+
+
+def cards_in_use() -> Dict[int, str]:
+    """Cards that somebody is on, and who; all of them where the driver does not say.
+
+    Where there is no driver to ask, the number of cards is somebody's word (``RLTUI_LOCAL_GPUS``), and none is in use.
+    """
+    if not host_cards.has_driver():
+        return {}
+    try:
+        return {card.number: card.in_use for card in host_cards.cards() if card.in_use}
+    except OSError as error:
+        return {index: str(error) for index in range(preflight.capacity().gpus)}
 
 
 def detach(attempt: str, deadline_s: float = 20.0) -> int:

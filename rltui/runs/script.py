@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 import rltui
-from rltui.cluster.profile import container_of, in_partition, outer_python
+from rltui.cluster.profile import container_of, in_partition, job_variables, outer_python
 from rltui.errors import RltuiError, UsageError
-from rltui.layout.secret_words import SECRET_VALUE, is_secret_name
+from rltui.layout.secret_words import SECRET_VALUE
 from rltui.layout.time_limit import time_limit_s
 from rltui.onnode import container, rundir
 from rltui.runs import quoting
@@ -138,7 +138,7 @@ def _job(
         "options": [_own(option) for option in slurm.options],
         "login_shell": needs_login_shell(layout, profile),
         "setup_lines": [_line(line) for line in profile.setup_lines],
-        "variables": [(quoting.variable_name(name), value) for name, value in variables(profile).items()],
+        "variables": [(quoting.variable_name(name), value) for name, value in job_variables(profile).items()],
         "container": _container(layout, profile, attempt.path),
         "python": outer_python(slurm, profile),
     }
@@ -183,30 +183,6 @@ def excluded_nodes(layout: Layout | ScriptJob, profile: Profile, today: str = ""
     today = today or datetime.date.today().isoformat()
     bad = [node.node for node in profile.bad_nodes if not node.until or today < node.until]
     return list(dict.fromkeys([*layout.slurm.exclude, *bad]))
-
-
-def variables(profile: Profile) -> dict[str, str]:
-    """Environment variables that the script exports, by name.
-
-    Raises:
-        RltuiError: One of the profile's variables is a secret by its name or its looks.
-    """
-    for name, value in profile.env.items():
-        if is_secret_name(name) or SECRET_VALUE.search(value):
-            raise RltuiError(
-                f"{name} of cluster {profile.name} is a secret: Slurm would show it to whoever may see the job.",
-                "Put it into a file on the cluster, chmod 600, and set env_file to its path.",
-            )
-    found = dict(profile.env)
-    if profile.env_file:
-        found["RLTUI_ENV_FILE"] = profile.env_file
-    if profile.network_interface:
-        found["RLTUI_NETWORK_INTERFACE"] = profile.network_interface
-    if profile.nccl_ib_hca:
-        found["NCCL_IB_HCA"] = profile.nccl_ib_hca
-    if profile.offline:
-        found |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "RLTUI_OFFLINE": "1"}
-    return found
 
 
 def _container(layout: Layout | ScriptJob, profile: Profile, attempt_path: str) -> dict[str, str]:

@@ -124,7 +124,7 @@ def _cancel(context: Context, run: RunSummary, target: Target) -> bool:
 def _told(context: Context, target: Target) -> bool:
     """Bar what has not started, tell the scheduler, and write down the end of what never ran."""
     client = context.cluster.client
-    if context.cluster.profile.scheduler == "local":
+    if context.cluster.profile.scheduler in ("local", "hosts"):
         return context.cluster.cancel(target.path, target.job)
     never_ran = not target.started and bar_start(client, target.path, target.uuid)
     try:

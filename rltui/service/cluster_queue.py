@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+import os
 import random
 import threading
 import time
@@ -11,28 +11,33 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from rltui.cluster.facts import ClusterFacts, NodeFacts
-from rltui.cluster.local import LocalCluster
+from rltui.cluster.facts import ClusterFacts
+from rltui.cluster.host_facts import HostState, facts_of, host_states
+from rltui.cluster.hosts import HostsCluster
+from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import LOCAL
 from rltui.cluster.queue_facts import QueuedJob
 from rltui.cluster.ray_cluster import RayCluster
-from rltui.cluster.relay_types import ProcessIdentity
 from rltui.cluster.slurm.polling import AFTER_CHANGE_S, Needs, next_look_s
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import ClusterError, UsageError
-from rltui.onnode.local_queue import RUNNING, Ticket, parse_ticket
-from rltui.onnode.preflight import capacity
+from rltui.onnode.host_tickets import FOLDER_VARIABLE
 from rltui.service.nodes import ClusterNodes, NodeGroup, grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rltui.cluster.cluster import Cluster
+    from rltui.cluster.facts import NodeFacts
+    from rltui.cluster.host_facts import HostCard, HostTicket
     from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.profiles import Profiles
 
 FILES_S = 2.0
 """Between two looks at a queue that costs no controller anything."""
+
+OWN_WORDS = (FOLDER_VARIABLE, "RLTUI_LOCAL_CPUS", "RLTUI_LOCAL_GPUS")
+"""Variables of this process that say what this machine has for runs."""
 
 HIDDEN = "the site hides other users' jobs: these are yours, and places in the queue are not known"
 OF_RAY = "Ray has no queue and tells no job's GPUs: these are the submitted jobs that it remembers"
@@ -100,7 +105,7 @@ class ClusterQueue(Struct, frozen=True, kw_only=True):
 
 
 def usual_cluster(profiles: Profiles) -> str:
-    """The cluster that is meant where none is named: the only one with Slurm, else this machine.
+    """The cluster that is meant where none is named: the only one with Slurm, else of hosts, else this machine.
 
     Raises:
         UsageError: There are several with Slurm.
@@ -108,7 +113,8 @@ def usual_cluster(profiles: Profiles) -> str:
     slurm = [name for name, profile in profiles.by_name.items() if profile.scheduler == "slurm"]
     if len(slurm) > 1:
         raise UsageError("There are several Slurm clusters.", f"Name one of {', '.join(sorted(slurm))}.")
-    return slurm[0] if slurm else LOCAL
+    hosts = [name for name, profile in profiles.by_name.items() if profile.scheduler == "hosts"]
+    return slurm[0] if slurm else hosts[0] if len(hosts) == 1 else LOCAL
 
 
 class QueueReader:
@@ -183,8 +189,8 @@ def queue_of(cluster: Cluster) -> ClusterQueue:
         open_jobs = [_of_ray(job) for job in cluster.ray.list().values() if not job.has_ended]
         ordered = sorted(open_jobs, key=lambda job: (not job.waits, job.submitted_at))
         return ClusterQueue(cluster=cluster.name, scheduler="ray", jobs=tuple(ordered), note=OF_RAY)
-    assert isinstance(cluster, LocalCluster)
-    return _of_tickets(cluster, _tickets(cluster))
+    assert isinstance(cluster, HostsCluster)
+    return _of_host(cluster)
 
 
 def _groups(cluster: Cluster, nodes: tuple[NodeFacts, ...]) -> tuple[NodeGroup, ...]:
@@ -202,46 +208,61 @@ def _of_ray(job: JobSnapshot) -> QueuedJob:
     )
 
 
-def _tickets(cluster: LocalCluster) -> list[Ticket]:
-    """The tickets of this machine's queue whose process lives, first come first."""
-    found = cluster.client.collect(f"{cluster.run_root}/.queue", ["*.json"], 4096)
-    tickets = [ticket for file in found if (ticket := _ticket(file.text or "")) is not None]
-    alive = cluster.client.alive([ProcessIdentity(one.pid, one.start_time) for one in tickets]) if tickets else ()
-    living = [ticket for ticket, is_alive in zip(tickets, alive, strict=True) if is_alive]
-    return sorted(living, key=lambda ticket: ticket.sequence)
-
-
-def _ticket(text: str) -> Ticket | None:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return None
-    return parse_ticket(found) if isinstance(found, dict) else None
-
-
-def _of_tickets(cluster: LocalCluster, tickets: list[Ticket]) -> ClusterQueue:
-    waiting = [ticket for ticket in tickets if ticket.state != RUNNING]
-    held = [ticket for ticket in tickets if ticket.state == RUNNING]
-    jobs = [
-        QueuedJob(
-            job_id=str(ticket.pid),
-            state="running" if ticket in held else "pending",
-            is_mine=True,
-            name=ticket.label,
-            gpus=ticket.gpus,
-            node_count=1,
-            position=waiting.index(ticket) + 1 if ticket in waiting else None,
-            waiting=len(waiting) if ticket in waiting else None,
-        )
-        for ticket in (*waiting, *held)
-    ]
-    here = capacity()
-    used = sum(len(ticket.gpu_indices) for ticket in held)
-    cpus = sum(ticket.cpus for ticket in held)
-    node = NodeFacts(
-        name=cluster.name, state="mixed" if held else "idle", gpus=here.gpus, gpus_used=used, cpus=here.cpus
-    )
-    note = f"{cpus} of {here.cpus} CPU slots are held; first come, first served"
+def _of_host(cluster: HostsCluster) -> ClusterQueue:
+    """The queue of a machine: everybody's tickets, and who uses cards without one."""
+    here = {} if cluster.profile.host else {name: os.environ[name] for name in OWN_WORDS if name in os.environ}
+    states = host_states(cluster.client, cluster.profile, here)
+    known = {name: state for name, state in states.items() if isinstance(state, HostState)}
+    jobs = [job for name, state in known.items() for job in _jobs_on(state, (name,) if len(states) > 1 else ())]
+    cpus = sum(ticket.cpus for state in known.values() for ticket in state.tickets if ticket.runs and ticket.is_mine)
+    slots = f"you hold {cpus} of {sum(state.cpus for state in known.values())} CPU slots"
+    problem = next((state.problem for state in known.values() if state.problem), "")
     return ClusterQueue(
-        cluster=cluster.name, scheduler="local", jobs=tuple(jobs), groups=_groups(cluster, (node,)), note=note
+        cluster=cluster.name,
+        scheduler=cluster.profile.scheduler,
+        jobs=tuple(sorted(jobs, key=lambda job: not job.waits)),
+        groups=_groups(cluster, facts_of(states).nodes),
+        note=problem or f"{slots}; cards: fewest held first, then first come",
+    )
+
+
+def _jobs_on(state: HostState, nodes: tuple[str, ...]) -> list[QueuedJob]:
+    waiting = [ticket for ticket in state.tickets if not ticket.runs]
+    held = [ticket for ticket in state.tickets if ticket.runs]
+    jobs = [_of_ticket(ticket, waiting) for ticket in (*waiting, *held)]
+    jobs += [_without_ticket(card) for card in state.foreign]
+    return [structs.replace(job, nodes=nodes) for job in jobs]
+
+
+def _of_ticket(ticket: HostTicket, waiting: Sequence[HostTicket]) -> QueuedJob:
+    rivals = [one for one in waiting if one.is_mine == ticket.is_mine or (one.gpus and ticket.gpus)]
+    return QueuedJob(
+        job_id=str(ticket.pid),
+        state="running" if ticket.runs else "pending",
+        user=plain(ticket.user),
+        is_mine=ticket.is_mine,
+        name=plain(ticket.label),
+        gpus=ticket.gpus,
+        cards=ticket.gpu_indices,
+        node_count=1,
+        submitted_at=0.0 if ticket.runs else ticket.since,
+        since=ticket.since if ticket.runs else 0.0,
+        position=None if ticket.runs else rivals.index(ticket) + 1,
+        waiting=None if ticket.runs else len(rivals),
+    )
+
+
+def _without_ticket(card: HostCard) -> QueuedJob:
+    """A card in use by what has no ticket, as a job of its own."""
+    pid, user, program = card.processes[0] if card.processes else (0, "", "")
+    more = f" and {len(card.processes) - 1} more" if len(card.processes) > 1 else ""
+    what = f"{program or 'a process'}{more}" if pid else f"{card.memory_used_mib} MiB in use"
+    return QueuedJob(
+        job_id=str(pid or "?"),
+        state="running",
+        user=plain(user) or "?",
+        name=f"{plain(what)} (without a ticket)",
+        gpus=1,
+        cards=(card.index,),
+        node_count=1,
     )

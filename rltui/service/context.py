@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from rltui.cluster.local import LocalCluster
+from rltui.cluster.hosts import HostsCluster
 from rltui.cluster.open_cluster import open_cluster
 from rltui.cluster.profile import LOCAL
 from rltui.errors import ClusterError, RltuiError
@@ -148,11 +148,11 @@ class Context:
             for run in snapshot.runs
             if run.state == "lost" and run.end is None and not run.is_adopted and run.cluster in ("", self.name)
         ]
-        if not lost or not isinstance(self.cluster, LocalCluster):
+        if not lost or not isinstance(self.cluster, HostsCluster):
             return snapshot
         for run in lost:
-            attempt = rundir.attempt_folder(run.path, run.attempt)
-            self.cluster.sweep(attempt, self.cluster.supervisor(attempt).uuid)
+            with suppress(ClusterError):  # its machine went away; the next look tries again
+                self.cluster.sweep(rundir.attempt_folder(run.path, run.attempt))
         return self.reader.read()
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rltui.cluster.local import trainer_python
+from rltui.cluster.machines import open_relay
 from rltui.cluster.open_transport import choose_way, open_transport
-from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.ssh_session import Opened
 from rltui.errors import ClusterError, RltuiError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rltui.cluster.open_transport import Way
     from rltui.cluster.profile import Profile
     from rltui.cluster.prompts import Prompter
+    from rltui.cluster.relay_client import RelayClient
     from rltui.cluster.transport import Transport
 
 SLOW_SHELL_S = 3.0
@@ -52,7 +53,7 @@ def examine(
     except RltuiError as error:
         yield failed("way", error)
         return
-    relay = RelayClient(transport)
+    relay = open_relay(profile, prompter, transport)
     try:
         patient = yield from _connect(profile, way, transport, relay)
         for name, link in LINKS:

@@ -16,6 +16,7 @@ from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.trusted_server import TOKEN_FILE, is_in_the_clear, trust_ray
 from rltui.layout.settings import Slurm
 from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
+from rltui.service.doctor_host import check_host
 from rltui.service.login_facts import container_problems
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def check_scheduler(patient: Patient) -> Iterator[Check]:
         yield from _slurm(patient)
     elif patient.profile.scheduler == "ray":
         yield _ray(patient)
+    elif patient.profile.scheduler == "hosts":
+        yield from check_host(patient)
     else:
         yield skipped("scheduler", "jobs are started on this machine directly")
 

@@ -109,7 +109,7 @@ def _nodes(context: Context, run: RunSummary) -> tuple[tuple[str, ...], int, int
     from rltui.service.resubmit import changed
 
     layout = changed(context, run, (), ()).layout
-    if layout is None or context.cluster.profile.scheduler == "local":
+    if layout is None or context.cluster.profile.scheduler in ("local", "hosts"):
         return (), 0, None
     from rltui.service.eligible import eligible_nodes
 
@@ -215,7 +215,7 @@ def _submit(context: Context, run: RunSummary, record: Record) -> None:
     from rltui.service.resubmit import resubmit
 
     hold_s = record.hold_s * progress.scale()
-    if context.cluster.profile.scheduler == "local" and hold_s:
+    if context.cluster.profile.scheduler != "slurm" and hold_s:
         time.sleep(hold_s)
     for number, pause_s in enumerate(SUBMIT_TRIES_S, start=1):
         time.sleep(pause_s)

@@ -40,7 +40,8 @@ def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
         raise RltuiError(f"{run.run_id} is finished.")
     require_sound(context, policy)
     _require_packages(context)
-    near = structs.replace(profile, host="", user="", port=0, identity_file="", proxy_jump=[], transport="local")
+    way = {"host": "", "hosts": [], "user": "", "port": 0, "identity_file": "", "proxy_jump": [], "transport": "local"}
+    near = structs.replace(profile, **way)
     told = {"schema": 1, "on": True, "since": time.time(), "policy": policy, "profile": near}
     context.journal.write("hands-off", "done", run=run.run_id, cluster=context.name, on=True)
     context.cluster.client.put(f"{run.path}/{rundir.HANDS_OFF}", msgspec.json.encode(told))

@@ -9,13 +9,14 @@ from msgspec.structs import replace
 
 from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.gather_facts import gather_facts
-from rltui.cluster.open_transport import open_transport
-from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.host_facts import facts_of, host_states
+from rltui.cluster.machines import open_relay
 from rltui.cluster.relay_types import RelayError
 
 if TYPE_CHECKING:
     from rltui.cluster.profile import Profile
     from rltui.cluster.prompts import Prompter
+    from rltui.cluster.relay_client import RelayClient
 
 _CACHE = "~/.cache/huggingface"
 _PREFIX = "models--"
@@ -32,7 +33,7 @@ def live_facts(profile: Profile, prompter: Prompter) -> ClusterFacts:
     Raises:
         ClusterError: The cluster cannot be reached, or its controller does not answer.
     """
-    relay = RelayClient(open_transport(profile, prompter))
+    relay = open_relay(profile, prompter)
     try:
         return facts_through(relay, profile)
     finally:
@@ -42,9 +43,17 @@ def live_facts(profile: Profile, prompter: Prompter) -> ClusterFacts:
 def facts_through(relay: RelayClient, profile: Profile) -> ClusterFacts:
     """The same through a relay that is there already."""
     home = relay.hello().home
-    facts = gather_facts(relay) if profile.scheduler == "slurm" else ClusterFacts()
+    facts = _nodes(relay, profile)
     free = _free_gib(relay, _absolute(profile.run_root, home)) if profile.run_root else None
     return replace(facts, run_root_free_gib=free, cached_models=_cached(relay, profile, home))
+
+
+def _nodes(relay: RelayClient, profile: Profile) -> ClusterFacts:
+    if profile.scheduler == "slurm":
+        return gather_facts(relay)
+    if profile.scheduler == "hosts":
+        return facts_of(host_states(relay, profile))
+    return ClusterFacts()
 
 
 def _absolute(path: str, home: str) -> PurePosixPath:

@@ -168,7 +168,9 @@ def _chosen(profiles: Profiles, name: str) -> Profile:
             what = (
                 f"Cluster {name!r} runs no Slurm (its scheduler is {profile.scheduler}), so there are no nodes to list."
             )
-            raise UsageError(what, "`rltui clusters` lists all clusters.")
+            on_hosts = f"`rltui queue {name}` shows its cards and who has them."
+            hint = on_hosts if profile.scheduler in ("hosts", "local") else "`rltui clusters` lists all clusters."
+            raise UsageError(what, hint)
         return profile
     slurm = [one for one in profiles.by_name.values() if one.scheduler == "slurm"]
     if len(slurm) == 1:

@@ -62,4 +62,10 @@ def render_script(source: str, wishes: Wishes, cluster: str = "") -> tuple[str, 
 def _profile(name: str) -> Profile:
     if not name:
         return Profile(name="slurm")
-    return load_profiles().get(name)
+    profile = load_profiles().get(name)
+    if profile.scheduler != "slurm":
+        raise UsageError(
+            f"Runs on {name} have no job script: its scheduler is {profile.scheduler}.",
+            "Leave --cluster out for Slurm's.",
+        )
+    return profile

@@ -42,7 +42,7 @@ class JobWords:
 
     def told(self, snapshot: RunsSnapshot) -> RunsSnapshot:
         """``snapshot`` with the jobs of its runs, from one answer of the scheduler for all of them."""
-        if self._cluster.profile.scheduler == "local":
+        if self._cluster.profile.scheduler in ("local", "hosts"):
             return snapshot
         now = snapshot.taken_at
         wanted = {run.run_id: run for run in snapshot.runs if run.job_id and not run.through and _may_change(run, now)}

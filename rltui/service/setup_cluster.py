@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
+    from rltui.cluster.host_facts import HostState
     from rltui.service.site import Site
 
 GRES = "gpu"
@@ -43,9 +44,11 @@ def propose(site: Site, way: dict[str, Any], wanted: str = "") -> Proposal:
     Raises:
         UsageError: Nothing runs jobs there.
     """
+    if site.facts is None and not site.ray_address and site.host is not None and site.host.gpus:
+        return _host(site, site.host, way)
     if site.facts is None and not site.ray_address:
         hint = "Name the login node. For a Ray cluster, its head, or write ray_address: by hand (docs/clusters.md)."
-        raise UsageError("There is neither Slurm's scontrol nor a Ray dashboard on that machine.", hint)
+        raise UsageError("There is neither Slurm's scontrol nor a Ray dashboard nor a GPU on that machine.", hint)
     if site.facts is None:
         note = "There is no Slurm on that machine, but a Ray cluster."
         ray = {"scheduler": "ray", "ray_address": site.ray_address}
@@ -72,6 +75,21 @@ def propose(site: Site, way: dict[str, Any], wanted: str = "") -> Proposal:
         choices={key: found for key, found in choices_of.items() if found},
         notes=(*shape_notes, *notes),
     )
+
+
+def _host(site: Site, host: HostState, way: dict[str, Any]) -> Proposal:
+    """A machine with cards and no scheduler."""
+    name = host.cards[0].name if host.cards else ""
+    gpu, candidates = gpu_type(name, set())
+    values = {**way, "scheduler": "hosts", "gpus_per_node": host.gpus, "cpus_per_node": host.cpus}
+    values |= {"memory_gib": float(int(host.memory_gib)), **({"gpu": gpu} if gpu else {}), **_disk(site)}
+    notes = [f"There is no Slurm on that machine, but {host.gpus} × {name or 'GPU'}: runs share it by tickets."]
+    if not gpu:
+        meant = f" It may be {' or '.join(candidates)}." if candidates else ""
+        notes.append(f"rltui's table of cards has none of that name.{meant} Set gpu: yourself.")
+    if len({card.name for card in host.cards}) > 1:
+        notes.append("Its cards are not all alike; a run gets any of them.")
+    return Proposal(values=values, notes=tuple(notes))
 
 
 def _partition(facts: ClusterFacts, account: str, wanted: str) -> tuple[PartitionFacts | None, tuple[str, ...]]:

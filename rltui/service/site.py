@@ -1,4 +1,4 @@
-"""What a login node and its Slurm say of themselves, for a new profile."""
+"""What a login node and its Slurm, or a machine without one, say of themselves, for a new profile."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from rltui.cluster.facts import ClusterFacts  # noqa: TC001 (msgspec reads it)
 from rltui.cluster.gather_facts import cluster_name, gather_facts
+from rltui.cluster.host_facts import HostState, host_state
 from rltui.cluster.relay_types import RelayError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class Site(Struct, frozen=True, kw_only=True):
     """None: there is no Slurm on that machine."""
     ray_address: str = ""
     """Dashboard of a Ray cluster that stands there; looked for only where there is no Slurm."""
+    host: HostState | None = None
+    """The machine itself, where there is no Slurm on it."""
     cluster_name: str = ""
     default_account: str = ""
     scratch: str = ""
@@ -53,6 +56,7 @@ def look_around(relay: RelayClient) -> Site:
     return Site(
         facts=facts,
         ray_address="" if has_slurm else _ray_address(relay),
+        host=None if has_slurm else host_state(relay, {}),
         cluster_name=cluster_name(relay) if facts else "",
         default_account=_default_account(relay) if facts else "",
         scratch=said.get("scratch", ""),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +23,11 @@ from rltui.cluster.slurm.everybody import FIELDS, gpus_of, read_everybody
 from rltui.cluster.slurm.polling import ACTIVE_S, AFTER_CHANGE_S
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import UsageError
-from rltui.onnode.local_queue import Capacity, LocalQueue
+from rltui.onnode import host_tickets, processes
+from rltui.onnode.host_tickets import RUNNING, WAITING, Ticket
 from rltui.service.cluster_queue import ClusterQueue, QueueReader, queue_of, usual_cluster
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rltui.cluster.profiles import Profiles
 
 MARK = "^0123456789ab^"
@@ -198,21 +199,20 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
-def take_tickets(root: Path) -> None:
-    queue = LocalQueue(str(root / ".queue"), Capacity(4, 2))
-    for uuid, label in (("a", "first-run"), ("b", "second-run"), ("c", "third-run")):
-        queue.take(uuid, label, cpus=1, gpus=2)
-    assert queue.turn("a").granted
-    (root / ".queue" / "dead.json").write_text(
-        json.dumps(
-            {"uuid": "d", "label": "gone", "sequence": 0, "cpus": 1, "gpus": 1, "pid": 2**22 - 1, "start_time": "1"}
-        )
-    )
-    (root / ".queue" / "torn.json").write_text('{"uuid": ')
+def take_tickets() -> None:
+    folder = os.environ["RLTUI_QUEUE"]
+    started = processes.start_time(os.getpid()) or ""
+    for number, label in enumerate(("first-run", "second-run", "third-run")):
+        state, cards = (RUNNING, (0, 1)) if not number else (WAITING, ())
+        ticket = Ticket(label[0] + str(number), label, 1, 2, os.getpid(), started, state, cards, time.time() - 120)
+        host_tickets.write(folder, ticket)
+        time.sleep(0.02)  # the kernel's clock for files goes in steps
+    host_tickets.write(folder, Ticket("dead", "gone", 1, 1, 2**22 - 1, "1"))
+    Path(folder, ".rltui-ticket-torn").write_text('{"uuid": ')
 
 
 def test_this_machines_queue_is_its_tickets(root: Path) -> None:
-    take_tickets(root)
+    take_tickets()
     cluster = LocalCluster()
     found = queue_of(cluster)
     cluster.close()
@@ -227,7 +227,7 @@ def test_this_machines_queue_is_its_tickets(root: Path) -> None:
 
 def test_the_verb_prints_it_and_json_has_all(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root.mkdir()
-    take_tickets(root)
+    take_tickets()
     assert main(["queue"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("local: 0 of 2 GPUs free, 2 waiting, 1 running with 2 GPUs, you are #1 (")
@@ -241,9 +241,13 @@ def test_the_verb_prints_it_and_json_has_all(root: Path, capsys: pytest.CaptureF
 
 def test_the_usual_cluster_is_the_only_one_with_slurm() -> None:
     def profiles(*names: str) -> Profiles:
-        return SimpleNamespace(by_name={name: Profile(name=name, scheduler="slurm") for name in names})  # type: ignore[return-value]
+        kinds = {name: "hosts" if name.startswith("gpu") else "slurm" for name in names}
+        return SimpleNamespace(by_name={name: Profile(name=name, scheduler=kind) for name, kind in kinds.items()})  # type: ignore[return-value, arg-type]
 
     assert usual_cluster(profiles()) == "local"
+    assert usual_cluster(profiles("gpu1")) == "gpu1"
+    assert usual_cluster(profiles("gpu1", "gpu2")) == "local"
+    assert usual_cluster(profiles("gpu1", "hpc")) == "hpc"
     assert usual_cluster(profiles("hpc")) == "hpc"
     with pytest.raises(UsageError, match="several") as error:
         usual_cluster(profiles("hpc", "abc"))

@@ -114,15 +114,27 @@ def test_the_nearest_project_counts(files: Files) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("c: {hots: x}", "1: c.hots: is not a key of this section (did you mean 'host'?)"),
+        ("c: {hots: x}", "1: c.hots: is not a key of this section (did you mean 'hosts'?)"),
         ("c:\n  host: a\n  host: b", "3: c.host: is there twice; the first one is on line 3"),
         ("c: {port: many}", "1: c.port: must be a whole number, not 'many'"),
-        ("c: {scheduler: pbs}", "1: c.scheduler: must be one of slurm, ray, local, not 'pbs'"),
+        ("c: {scheduler: pbs}", "1: c.scheduler: must be one of slurm, ray, hosts, local, not 'pbs'"),
         ("c: {name: d}", "1: c: is not a key: the name stands above"),
         ("c: 3", "1: c: must be a mapping of keys to values"),
         ("- c", "1: holds no mapping at its top; it holds the names of clusters, each with its keys below"),
         ("c: &a {host: x}\nd: *a", "2: uses a YAML alias (*name); write the value out"),
         ("c: {host: x", "2: is not valid YAML"),
+        (
+            "c: {hosts: [a, b]}",
+            "1: c.hosts: names several machines without a scheduler (with scheduler: hosts, instead of host:)",
+        ),
+        (
+            "c: {scheduler: hosts, hosts: [a, -oProxyCommand=x]}",
+            "1: c.hosts[1]: '-oProxyCommand=x' is not the name of a machine",
+        ),
+        (
+            "c: {scheduler: hosts, container: {runtime: docker, image: x}}",
+            "1: c.container: runs on hosts are in no container yet (install the trainers there, and name their python)",
+        ),
         ("c: {host: -oProxyCommand=x}", "1: c.host: '-oProxyCommand=x' is not the name of a machine"),
         ("c: {host: h, proxy_jump: [a, 'b;c']}", "1: c.proxy_jump[1]: 'b;c' is not the name of a machine"),
         ("c: {host: h, user: 'a b'}", "1: c.host: 'a b' is not the name of a user"),
@@ -155,7 +167,7 @@ def test_one_bad_cluster_leaves_the_others(files: Files) -> None:
     assert profiles.get("good").host == "h"
     with pytest.raises(UsageError, match="'bad' cannot be used") as caught:
         profiles.get("bad")
-    assert "did you mean 'host'?" in str(caught.value)
+    assert "did you mean 'hosts'?" in str(caught.value)
     with pytest.raises(UsageError, match="no cluster 'goood'") as caught:
         profiles.get("goood")
     assert "Did you mean 'good'?" in str(caught.value)

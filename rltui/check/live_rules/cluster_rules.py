@@ -30,8 +30,10 @@ def longer_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
 def more_nodes_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
     """The layout asks for more nodes than the cluster's profile says one job may have; without Slurm or Ray, one."""
     nodes, most = subject.layout.hardware.nodes, subject.profile.max_nodes
-    if subject.profile.scheduler == "local" and nodes > 1:
-        yield Trouble(f"{nodes} nodes; {subject.profile.name} is one machine", "hardware.nodes")
+    if subject.profile.scheduler in ("local", "hosts") and nodes > 1:
+        several = len(subject.profile.hosts) > 1
+        what = "runs each on one of its machines" if several else "is one machine"
+        yield Trouble(f"{nodes} nodes; {subject.profile.name} {what}", "hardware.nodes")
     elif most and nodes > most:
         yield Trouble(f"{nodes} nodes; a job on {subject.profile.name} may have {most}", "hardware.nodes")
 
@@ -148,7 +150,7 @@ def has_to_wait(subject: LiveSubject) -> Iterator[Trouble]:
     excluded = subject.excluded if nodes else frozenset()
     usable = [node for node in nodes if node.is_usable and node.name not in excluded]
     usable = [node for node in usable if hardware.on_cpu or node.gpus >= hardware.gpus_per_node]
-    if len(usable) < hardware.nodes or not subject.on_slurm:
+    if len(usable) < hardware.nodes or subject.profile.scheduler not in ("slurm", "hosts"):
         return
     wanted = 0 if hardware.on_cpu else hardware.gpus_per_node
     free = [

@@ -1,0 +1,216 @@
+"""A lab's GPU box without a scheduler, behind its real sshd: what users of it see, and that they share it fairly."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from lab import Lab
+
+SCRIPT = """#!/bin/bash
+echo "cards $CUDA_VISIBLE_DEVICES" | tee -a ~/cards
+[ -e ~/quick ] && sleep 1 && exit 0
+while [ ! -e ~/stop ]; do sleep 0.1; done
+"""
+
+
+class User:
+    """Somebody at a laptop of their own, who knows the box by a profile."""
+
+    def __init__(self, lab: Lab, folder: Path, name: str) -> None:
+        self.lab, self.name, self.folder = lab, name, folder
+        folder.mkdir()
+        config = lab.ssh_settings().config.read_text().replace("User alice", f"User {name}")
+        (folder / "ssh").write_text(config)
+        self.knows("box", "host: node1")
+        (folder / "job.sh").write_text(SCRIPT)
+        variables = {"CONFIG_DIR": folder, "STATE_DIR": folder / "state", "CACHE_DIR": folder / "cache"}
+        variables |= {"RUN_ROOT": folder / "runs", "SSH_CONFIG": folder / "ssh"}
+        self.environment = {**os.environ, **{f"RLTUI_{key}": str(value) for key, value in variables.items()}}
+
+    def knows(self, cluster: str, way: str) -> None:
+        """Write the one profile that the user has."""
+        keys = [way, "scheduler: hosts", f"python: {sys.executable}", "gpu: H100-SXM-80GB", "gpus_per_node: 4"]
+        file = self.folder / "clusters.yaml"
+        file.write_text(f"{cluster}:\n" + "".join(f"  {key}\n" for key in keys))
+        file.chmod(0o600)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "rltui", *words], env=self.environment, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def run(self, *words: str, expect: int = 0) -> str:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == expect, f"rltui {' '.join(words)}: {process.returncode}\n{out}\n{err}"
+        return out + err
+
+    def launch(self, gpus: int, cluster: str = "box") -> str:
+        self.run("launch", str(self.folder / "job.sh"), "--cluster", cluster, "--gpus-per-node", str(gpus))
+        return str(self.runs(cluster)[0]["run_id"])
+
+    def runs(self, cluster: str = "box") -> list[dict[str, Any]]:
+        return list(json.loads(self.run("ps", "--cluster", cluster, "--json"))["runs"])
+
+    def row(self, run_id: str, cluster: str = "box") -> dict[str, Any]:
+        return next(run for run in self.runs(cluster) if run["run_id"] == run_id)
+
+    def held(self) -> list[str]:
+        """Where the runs of the pool are, in words."""
+        jobs = json.loads(self.run("queue", "pool", "--json"))["queue"]["jobs"]
+        return sorted(f"{job['nodes'][0]} {job['cards']} {job['name']}" for job in jobs)
+
+    def at_box(self, *argv: str) -> str:
+        return self.lab.exec("node1", argv, user=self.name).stdout
+
+
+def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 60.0) -> Any:
+    deadline = time.monotonic() + deadline_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def users(slurm_cluster: Lab, tmp_path: Path) -> tuple[User, User]:
+    slurm_cluster.exec("node1", ["sh", "-c", "rm -f /tmp/.rltui-ticket-*"], user="root")
+    return User(slurm_cluster, tmp_path / "alice", "alice"), User(slurm_cluster, tmp_path / "bob", "bob")
+
+
+@contextlib.contextmanager
+def somebody_on(lab: Lab, gpu: int, user: str) -> Iterator[int]:
+    """A process of ``user`` that has taken a card by hand; yields its pid as the box sees it."""
+    command = lab.command("node1", ["sh", "-c", "echo $$; exec sleep 600"], user=user)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    lab.gpus("node1", mem=30_000, procs=[(gpu, pid, 29_000)], only=gpu)
+    yield pid
+    lab.gpus("node1")
+    lab.exec("node1", ["kill", str(pid)], user="root", check=False)
+    process.wait(30)
+
+
+def test_a_run_waits_for_anothers_process_outlives_the_laptop_and_is_cancelled_and_resubmitted(
+    slurm_cluster: Lab, users: tuple[User, User]
+) -> None:
+    alice, bob = users
+    assert "4 × NVIDIA H100 80GB HBM3, 4 free" in alice.run("doctor", "box")
+    with somebody_on(slurm_cluster, 2, "bob") as pid:
+        big = alice.launch(4)
+        detail = eventually(lambda: (alice.row(big)["stage"] or {}).get("detail"), "its queueing")
+        assert detail == f"waiting for 4 GPUs; in use without a ticket: GPU 2: bob's process {pid} (sleep)"
+        shown = alice.run("queue", "box")
+        assert "3 of 4 GPUs free, 1 waiting" in shown
+        assert [str(pid), "bob", "1", "GPU", "2", "–", "sleep", "(without", "a", "ticket)"] in map(
+            str.split, shown.splitlines()
+        )
+        told = json.loads(bob.run("queue", "box", "--json"))["queue"]
+        assert [(job["user"], job["is_mine"]) for job in told["jobs"] if job["name"] == big] == [("alice", False)]
+    eventually(lambda: "cards 0,1,2,3" in alice.run("logs", big), "its start on all cards")
+    small = bob.launch(1)
+    eventually(lambda: bob.row(small)["stage"]["detail"] == f"behind alice's {big} for 1 GPUs", "bob's waiting")
+    bob.run("cancel", big, "--yes", "--cluster", "box", expect=2)  # it is none of his
+    alice.run("cancel", big, "--yes")
+    assert alice.row(big)["state"] == "cancelled"
+    eventually(lambda: bob.row(small)["state"] in ("starting", "running"), "bob's turn")
+    alice.run("resubmit", big, expect=0)
+    eventually(lambda: alice.row(big)["stage"]["detail"].startswith(f"behind bob's {small} for 4 GPUs"), "its waiting")
+    alice.at_box("touch", "stop")
+    bob.at_box("touch", "stop")
+    eventually(lambda: bob.row(small)["state"] == "finished", "bob's end")
+    eventually(lambda: alice.row(big)["state"] == "finished", "alice's end")
+    assert not slurm_cluster.exec("node1", ["sh", "-c", "ls -A /tmp | grep ticket || true"]).stdout
+
+
+def test_a_killed_supervisor_and_a_dead_box_hold_no_card_and_are_told(
+    slurm_cluster: Lab, users: tuple[User, User]
+) -> None:
+    alice, bob = users
+    first = alice.launch(4)
+    eventually(lambda: "cards" in alice.run("logs", first), "its start")
+    alice.at_box("kill", "-9", alice.row(first)["job_id"])
+    end = eventually(lambda: alice.row(first)["end"], "its end")
+    assert end["outcome"] == "lost"
+    assert "the supervisor was killed" in end["reason"]
+    second = bob.launch(4)
+    eventually(lambda: "cards 0,1,2,3" in bob.run("logs", second), "bob's start")
+    slurm_cluster.crash("node1")
+    assert bob.start("ps", "--cluster", "box").wait(120) == 3
+    slurm_cluster.boot("node1")
+    # one kernel serves all the lab: that it was started anew is what the box itself would say
+    folder = f".local/share/rltui/runs/{second}/attempts/01/supervisor.json"
+    bob.at_box("sed", "-i", 's/"boot":"[^"]*"/"boot":"before"/', folder)
+    assert bob.row(second)["end"]["reason"] == "node1 was restarted while the attempt ran"
+    assert "4 of 4 GPUs free, 0 waiting, 0 running" in bob.run("queue", "box")
+
+
+def test_users_who_launch_at_once_never_share_a_card(slurm_cluster: Lab, users: tuple[User, User]) -> None:
+    for user in users:
+        user.at_box("touch", "quick")
+    launches = [
+        user.start("launch", str(user.folder / "job.sh"), "--cluster", "box", "--gpus-per-node", str(gpus))
+        for gpus in (2, 1, 3) for user in users
+    ]  # fmt: skip
+    for launch in launches:
+        assert launch.wait(120) == 0, launch.communicate()
+
+    def all_ended() -> bool:
+        return all(run["state"] == "finished" for user in users for run in user.runs())
+
+    eventually(all_ended, "the end of all runs", 120)
+    held = []
+    for user in users:
+        for run in user.runs():
+            attempt = f".local/share/rltui/runs/{run['run_id']}/attempts/01"
+            stages = json.loads(user.at_box("cat", f"{attempt}/stage.json"))["history"]
+            began = next(stage["at"] for stage in stages if stage["stage"] == "preflight")
+            cards = set(user.at_box("cat", f"{attempt}/out.log").split("cards ")[1].split()[0].split(","))
+            held.append((began, run["end"]["at"] - 0.5, cards))
+    assert len(held) == 6
+    for place, (began, ended, cards) in enumerate(held):
+        for other_began, other_ended, others in held[:place]:
+            assert not (began < other_ended and other_began < ended and cards & others), (cards, others)
+
+
+def test_of_several_boxes_a_run_takes_the_one_that_is_free(slurm_cluster: Lab, users: tuple[User, User]) -> None:
+    alice, _ = users
+    alice.knows("pool", "hosts: [node1, node2]")
+    first, second = alice.launch(3, "pool"), alice.launch(3, "pool")
+    eventually(lambda: "cards" in alice.run("logs", second), "the start of the second")
+    jobs = json.loads(alice.run("queue", "pool", "--json"))["queue"]["jobs"]
+    held = sorted((job["nodes"], job["cards"], job["name"]) for job in jobs)
+    assert held == [(["node1"], [0, 1, 2], first), (["node2"], [0, 1, 2], second)]
+    alice.run("cancel", second, "--yes")
+    assert alice.row(second, "pool")["state"] == "cancelled"
+    third = alice.launch(4, "pool")
+    eventually(lambda: "cards 0,1,2,3" in alice.run("logs", third), "the start of the third")
+    slurm_cluster.exec("node2", ["kill", "-9", alice.row(third, "pool")["job_id"]], user="alice")
+    eventually(lambda: alice.row(third, "pool")["state"] == "lost", "the word of its loss")
+    slurm_cluster.crash("node2")
+    told = alice.run("queue", "pool")
+    assert "1 of 4 GPUs free, 0 waiting, 1 running with 3 GPUs" in told, "one that is off hides nothing of the others"
+    assert "down" in told
+
+
+def test_a_layout_that_the_box_cannot_hold_is_refused_before_anything_is_made(users: tuple[User, User]) -> None:
+    alice, _ = users
+    told = alice.run("check", "opd/text-16", "--cluster", "box", "--live", expect=1)
+    assert "2 nodes; box is one machine" in told
+    assert "8 GPUs a node; nodes of box have 4" in told
+    assert "Not launched: " in alice.run("launch", "opd/text-16", "--cluster", "box", expect=1)
+    assert alice.runs() == []
