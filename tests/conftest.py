@@ -23,6 +23,8 @@ SESSION = tempfile.mkdtemp(prefix="rltui-test-")  # directly in the temporary fo
 LEFT_RUNNING = pytest.StashKey[list[str]]()
 IN_ONE_PROCESS = {"cluster": "cluster", "ssh": "cluster", "trainers": "trainers"}
 """Folder → group: there is one Slurm, with its ports and its users, and the trainers' tests share one Ray."""
+LAB_WORDS = ("slurm_cluster", "slurm_lab", "Lab(")
+"""A file of tests/cluster without any of these starts no Slurm, and any process may take it."""
 ENDING_DEADLINE_S = float(os.environ.get("RLTUI_TEST_ENDING_S", "30"))
 
 # What must not reach a test: settings of the user's own runs, clusters, accounts and terminal.
@@ -122,10 +124,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = Path(nodeid.partition("::")[0])
+            if path.parent.name == "cluster" and not any(word in path.read_text() for word in LAB_WORDS):
+                return str(path)
             return IN_ONE_PROCESS.get(path.parent.name, str(path))
 
     config.option.loadscopereorder = False  # the longest folder comes first by its name
     return Scheduling(config, log)
+
+
+def minutes_by_folder(config: pytest.Config) -> dict[str, float]:
+    """Minutes that the tests of each folder took, set-up and clean-up included, most first."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    seconds: collections.Counter[str] = collections.Counter()
+    for report in (one for some in reporter.stats.values() for one in some) if reporter else ():
+        if isinstance(report, pytest.TestReport):
+            seconds[Path(report.nodeid.partition("::")[0]).parent.name] += report.duration
+    return {folder: spent / 60 for folder, spent in seconds.most_common()}
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist
@@ -148,6 +162,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Name what did not run and what did not end."""
+    spent = {folder: minutes for folder, minutes in minutes_by_folder(config).items() if minutes >= 0.1}
+    if spent:
+        terminalreporter.line("minutes: " + ", ".join(f"{folder} {minutes:.1f}" for folder, minutes in spent.items()))
     not_run = skips(config)
     if not_run:
         terminalreporter.section("NOT RUN HERE", red=NO_SKIPS, yellow=not NO_SKIPS)
