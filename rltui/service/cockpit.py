@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rltui.diagnose.verdicts import Safety
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.config import RunConfig
+    from rltui.service.node_shell import NodeShell
     from rltui.service.run_events import Event
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
@@ -279,8 +280,21 @@ class Cockpit(Protocol):
             RltuiError: It has ended, or is a run already.
         """
 
+    def node_shell(self, run_id: str, node: str = "") -> NodeShell:
+        """A shell where a run is, on one of its nodes.
+
+        Raises:
+            RltuiError: The run has no such node now.
+        """
+
     def preview_cancel(self, run_id: str) -> ActionPreview:
         """What cancelling would do."""
+
+    def preview_signal(self, run_id: str, name: str) -> ActionPreview:
+        """What sending a signal, such as ``USR1``, would do."""
+
+    def send_signal(self, run_id: str, name: str) -> str:
+        """Send a signal; returns one sentence on what was done."""
 
     def cancel(self, run_id: str) -> str:
         """Cancel; returns one sentence on what was done."""

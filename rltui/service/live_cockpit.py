@@ -10,7 +10,7 @@ from msgspec import structs
 from rltui.cluster.prompts import SwitchedPrompter
 from rltui.errors import ClusterError
 from rltui.runs.script_job import is_script
-from rltui.service import actions, resubmit
+from rltui.service import actions, resubmit, signals
 from rltui.service.all_clusters import AllClusters
 from rltui.service.failures import FailureWords
 from rltui.service.launch import launch
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.config import RunConfig
     from rltui.service.context import Context
+    from rltui.service.node_shell import NodeShell
     from rltui.service.run_events import Event
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
@@ -175,9 +176,23 @@ class LiveCockpit:
 
         return adopt_job(self._clusters.context(cluster), job_id).run_id
 
+    def node_shell(self, run_id: str, node: str = "") -> NodeShell:
+        """A shell where a run is."""
+        from rltui.service.node_shell import node_shell
+
+        return node_shell(*self._clusters.find(run_id), node)
+
     def preview_cancel(self, run_id: str) -> ActionPreview:
         """What cancelling would do."""
         return actions.preview_cancel(*self._clusters.find(run_id))
+
+    def preview_signal(self, run_id: str, name: str) -> ActionPreview:
+        """What sending a signal would do."""
+        return signals.preview_signal(*self._clusters.find(run_id), name)
+
+    def send_signal(self, run_id: str, name: str) -> str:
+        """Send a signal."""
+        return signals.send_signal(*self._clusters.find(run_id), name)
 
     def cancel(self, run_id: str) -> str:
         """Cancel."""

@@ -223,6 +223,11 @@ class Controller:
         """Carry out exactly what was previewed: :class:`~rltui.tui.messages.ActionDone`."""
         self._act(ask.words, lambda: messages.ActionDone(ask, actions.carry_out(self._cockpit, ask, preview)))
 
+    def ask_node_shell(self, run_id: str, node: str) -> None:
+        """Ask for a shell where a run is: :class:`~rltui.tui.messages.NodeShellReady`."""
+        ask = self._cockpit.node_shell
+        self._ask(messages.shell_phrase(run_id), lambda: messages.NodeShellReady(run_id, ask(run_id, node)))
+
     def launch(self, preset: str, overrides: tuple[str, ...], cluster: str, auto: bool = False) -> None:
         """Launch, in hands-off mode if ``auto``: :class:`~rltui.tui.messages.Launched`."""
         self._act(f"launch {preset}", lambda: messages.Launched(self._cockpit.launch(preset, overrides, cluster, auto)))

@@ -118,6 +118,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self._failed(message)
         elif isinstance(message, messages.WhyFetched):
             self.part(RunActions).take_why(message.report)
+        elif isinstance(message, messages.NodeShellReady):
+            self.part(RunActions).take_shell(message)
 
     @property
     def target(self) -> RunSummary | None:
@@ -216,6 +218,12 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
     def marked(self) -> tuple[str, ...]:
         """None: this screen is of one run."""
         return ()
+
+    @property
+    def node(self) -> str:
+        """The first node in sight of the tab of GPUs."""
+        pane = self._panes.get(NUMBERS["gpus"])
+        return pane.node if isinstance(pane, GpusPane) and self.tab == "gpus" else ""
 
     def mover(self) -> ListPane | None:
         """The current tab, if it scrolls."""
