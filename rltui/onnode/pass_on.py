@@ -29,9 +29,14 @@ def pass_on(attempt: str, uuid: str, number: int) -> None:
 
     One without would be ended by it: so would be the shell of a script whose program it is meant for.
     """
-    found = [one for one in processes.by_attempt(uuid) if one.pid != os.getpid() and processes.catches(one.pid, number)]
+    found = [one for one in processes.by_attempt(uuid) if one.pid != os.getpid() and _listens(one.pid, number)]
     told = [one for one in found if processes.send(one.pid, one.start_time, number)]
     name = signal.Signals(number).name
     whom = ", ".join("%d %s" % (one.pid, one.title[:40]) for one in told[:8])
     words = "passed on to %s" % whom if told else "no process of the run has a handler for it, so none got it"
     rundir.log_event(attempt, "signal", "%s: %s" % (name, words))
+
+
+def _listens(pid: int, number: int) -> bool:
+    """Whether a program handles the signal by intent: Go's runtime catches all of them, and SIGQUIT is its end."""
+    return processes.catches(pid, number) and not processes.catches(pid, signal.SIGURG)
