@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rltui.check.findings import Finding
     from rltui.cluster.prompts import Prompter
     from rltui.diagnose.verdicts import Safety
+    from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.config import RunConfig
     from rltui.service.node_shell import NodeShell
@@ -246,6 +247,13 @@ class Cockpit(Protocol):
         """Check ``preset``, or the file of that path, with ``overrides``; errors in these are findings.
 
         Overrides are ``key.path=value``; of a script, what stands behind it in ``rltui launch --script``.
+        """
+
+    def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
+        """Every key of ``preset``, or of the layout of that path: what it means, takes and is with ``overrides``.
+
+        Raises:
+            LayoutError: It is no layout.
         """
 
     def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rltui.cluster.prompts import Prompter
+    from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.config import RunConfig
@@ -143,6 +144,13 @@ class LiveCockpit:
         # a cluster that has not answered yet is not asked here: the review is not to wait for it
         context = self._clusters.context(cluster) if self._clusters.has_answered(cluster) else None
         return review_launch(profile, preset, overrides, context)
+
+    def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
+        """Every key of a layout."""
+        from rltui.layout.fields import read_fields
+        from rltui.layout.presets import resolve
+
+        return read_fields(resolve(preset), overrides)
 
     def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
         """Launch, in hands-off mode if ``auto``, and return the run's id."""

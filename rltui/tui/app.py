@@ -178,6 +178,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     @on(messages.QueueFetched)
     @on(messages.ShellHeard)
     @on(messages.NodeShellReady)
+    @on(messages.FieldsRead)
     def route(self, message: CockpitMessage) -> None:
         """Hand a message to every screen; each takes what concerns it."""
         for screen in self.screen_stack:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from textual.message import Message
 
 if TYPE_CHECKING:
+    from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.config import RunConfig
@@ -253,6 +254,16 @@ class Launched(CockpitMessage):
     def __init__(self, run_id: str) -> None:
         super().__init__()
         self.run_id = run_id
+
+
+class FieldsRead(CockpitMessage):
+    """A layout as a form."""
+
+    def __init__(self, preset: str, overrides: tuple[str, ...], fields: tuple[Field, ...]) -> None:
+        super().__init__()
+        self.preset = preset
+        self.overrides = overrides
+        self.fields = fields
 
 
 class NodeShellReady(CockpitMessage):

@@ -13,6 +13,7 @@ PLACES: dict[str, str] = {
     "run": "RunScreen",
     "launch": "LaunchScreen",
     "why": "WhyScreen",
+    "form": "FormScreen",
     "clusters": "ClustersScreen",
     "jobs": "JobsScreen",
     "queue": "QueueScreen",

@@ -18,6 +18,8 @@ from canned_samples import CONFIG, canned_group, canned_samples
 
 from rltui.cluster.jobs import JobSnapshot
 from rltui.errors import ClusterError, RltuiError, UsageError
+from rltui.layout.fields import Field, read_fields
+from rltui.layout.presets import resolve
 from rltui.paths import state_dir
 from rltui.runs.journal import Journal
 from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
@@ -204,6 +206,10 @@ class FakeCockpit:
             raise UsageError(f"there is no preset or file {preset!r}")
         known = next((each for each in PRESETS if each.name == preset), None)
         return review(known, overrides, cluster) if known else script_review(preset, overrides, cluster)
+
+    def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
+        self._called("fields", preset, *overrides)
+        return read_fields(resolve(preset), overrides)
 
     def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
         where = [*([cluster] if cluster != "local" else []), *(["hands-off"] if auto else [])]
