@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from textual.app import SuspendNotSupported
 
-from rltui.cluster.profile import LOCAL
 from rltui.service.signals import SIGNALS
 from rltui.tui import keys
 from rltui.tui.messages import Action, Ask, shell_phrase
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from rltui.service.cockpit import WhyReport
     from rltui.tui.host import Host
-    from rltui.tui.keys import KeyContext
+    from rltui.tui.keys import KeyContext, KeyTable
     from rltui.tui.messages import NodeShellReady
     from rltui.tui.screens.pick import PickScreen
     from rltui.watch.snapshots import RunSummary
@@ -39,6 +38,11 @@ def _can_act_on_one(context: keys.KeyContext) -> str:
 
 def _can_cancel(context: keys.KeyContext) -> str:
     ended = "" if context.run_state in LIVE_STATES else f"nothing to cancel: the run is {context.run_state} already"
+    return _can_act(context) or ended
+
+
+def _can_signal(context: keys.KeyContext) -> str:
+    ended = "" if context.run_state in LIVE_STATES else f"no process is left: the run is {context.run_state}"
     return _can_act(context) or ended
 
 
@@ -58,13 +62,13 @@ ACT = keys.KeyGroup(
         ),
         keys.Key("actions", ("x",), "act", "A menu of all actions, with the reason where one cannot be done.", 4),
         keys.Key("cancel", ("c",), "cancel", "Cancel the run.", 5, _can_cancel),
-        keys.Key("signal", ("K",), "signal", "Send a signal, and say first what it would do.", 0, _can_cancel),
         keys.Key("resubmit", ("r",), "resubmit", "Start a new attempt from the newest checkpoint.", 0, _can_act),
         keys.Key("exclude", ("e",), "exclude", "Resubmit without some of its nodes.", 0, _can_exclude),
         keys.Key("lower_memory", ("m",), "less memory", "Resubmit with a lower memory peak.", 0, _can_act_on_one),
         keys.Key("auto", ("H",), "hands-off", "Let it go on by itself after faults, or stop that.", 0, _can_act_on_one),
-        keys.Key("shell", ("$",), "shell", "Open a shell on one of its nodes, inside its job.", 0, _can_act_on_one),
         keys.Key("edit", ("s",), "edit", "Resubmit with changes: key.path=value.", 0, _can_act_on_one),
+        keys.Key("shell", ("$",), "shell", "Open a shell on one of its nodes, inside its job.", 0, _can_act_on_one),
+        keys.Key("signal", ("K",), "signal", "Send a signal, and say first what it would do.", 0, _can_signal),
     ),
 )
 
@@ -75,6 +79,10 @@ class HasRun(Protocol):
     @property
     def target(self) -> RunSummary | None:
         """The run that actions are for."""
+
+    @property
+    def bound(self) -> KeyTable:
+        """The table with the user's own keys."""
 
     @property
     def marked(self) -> tuple[str, ...]:
@@ -165,7 +173,9 @@ class RunActions:
     def do_actions(self) -> None:
         """A menu of all of these."""
         run, marked = self._screen.target, self._screen.marked
-        items = action_items(ACT, self._screen.key_context(), self._screen.cockpit.glyphs)
+        items = action_items(
+            self._screen.bound.group(ACT.title), self._screen.key_context(), self._screen.cockpit.glyphs
+        )
         title = f"{len(marked)} marked runs" if marked else run.run_id if run is not None else "actions"
         self._pick(title, items, self._screen.act)
 
@@ -212,6 +222,8 @@ class RunActions:
 
     def do_shell(self) -> None:
         """Open a shell on the only node, or on one that is picked: the one in sight comes first."""
+        from rltui.cluster.profile import LOCAL
+
         run = self._screen.target
         if run is None:
             return
