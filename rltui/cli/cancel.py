@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rltui.cli.asking import confirm
@@ -10,6 +11,7 @@ from rltui.cli.output import add_json, print_json, talk
 from rltui.cli.pick_runs import add_runs, do_to_all
 from rltui.service.actions import cancel, preview_cancel
 from rltui.service.all_clusters import open_clusters
+from rltui.service.signals import AS_CANCEL, SIGNALS, preview_signal, send_signal, signal_name
 
 if TYPE_CHECKING:
     import argparse
@@ -22,11 +24,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_runs(parser)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument("--no-wait", action="store_true", help="do not wait for its end; several are never waited for")
+    signals = "; ".join(f"{name}: {does}" for name, does in SIGNALS.items())
+    parser.add_argument("--signal", metavar="NAME", default="TERM", help=signals)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Cancel runs, after a question where there is someone to ask."""
+    name = signal_name(options.signal)
+    if name not in AS_CANCEL:
+        preview, send = partial(preview_signal, name=name), partial(send_signal, name=name)
+        return do_to_all(options, f"Send SIG{name} to", preview, send)
     if options.where is not None or len(options.runs) != 1:
         return do_to_all(options, "Cancel", preview_cancel, cancel)
     with open_clusters(options.cluster) as clusters:

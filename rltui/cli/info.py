@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import rltui
 from rltui.cli.output import add_json, print_json, print_lines
 from rltui.cluster.profiles import load_profiles
+from rltui.errors import RltuiError
 from rltui.layout.presets import preset_root
 from rltui.onnode.preflight import capacity
 from rltui.paths import cache_dir, config_dir, run_root, state_dir
+from rltui.plugins import PANELS, VERBS, Plugin, plugins
 
 if TYPE_CHECKING:
     import argparse
@@ -43,14 +45,17 @@ def run(options: argparse.Namespace) -> int:
         **{name: _version(package) for name, package in PACKAGES.items()},
         "vllm": "installed" if importlib.util.find_spec("vllm") else "not installed",
     }
+    brought = [(one, _problem(one)) for group in (VERBS, PANELS) for one in plugins(group)]
     files = [(file.path, "used" if file.used else file.note, file.kind) for file in profiles.files]
     if options.json:
         listed = [{"path": path, "state": state, "kind": kind} for path, state, kind in files]
-        print_json({"schema": 1, **facts, "cluster_files": listed})
+        told = [{"name": one.name, "group": one.group, "package": one.package, "problem": why} for one, why in brought]
+        print_json({"schema": 1, **facts, "cluster_files": listed, "plugins": told})
     else:
         print_lines(f"{name:<14}{value}" for name, value in facts.items())
         print_lines(f"{kind + ' clusters':<18}{path}: {state}" for path, state, kind in reversed(files))
         print_lines(["                  (the first of these that has a key of a cluster wins)"])
+        print_lines(f"{'plug-in':<14}{one.group} {one.title}{why and f': {why}'}" for one, why in brought)
     return 0
 
 
@@ -59,3 +64,11 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def _problem(plugin: Plugin) -> str:
+    try:
+        plugin.load()
+    except RltuiError as error:
+        return error.message
+    return ""

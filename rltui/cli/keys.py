@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, print_json, print_lines
+from rltui.cli.output import add_json, print_json, print_lines, talk
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,36 +15,38 @@ if TYPE_CHECKING:
 
     from rltui.tui.keys import KeyGroup, KeyTable
 
-DIALOGS = {"confirm": "ConfirmScreen", "pick": "PickScreen", "columns": "ColumnsScreen"}
-"""Screens that only answer; the others are in the cockpit's table of places."""
-
 KEYS_WIDTH, WIDTH = 22, 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("screen", nargs="?", default="", metavar="SCREEN", help="only this one: runs, run, launch …")
+    parser.add_argument("--check", action="store_true", help="only say what of your keys.yaml cannot be used")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print all keys of the cockpit, screen by screen, from the table that the cockpit itself reads."""
-    tables = _tables()
+    from rltui.tui.own_keys import all_problems, bound, keys_file
+    from rltui.tui.places import key_tables
+
+    usual = key_tables()
+    problems = all_problems(usual)
+    if options.check:
+        print_json({"schema": 1, "problems": problems}) if options.json else print_lines(problems)
+        return 1 if problems else 0
+    tables = {name: bound(name, table) for name, table in usual.items()}
     if options.screen and options.screen not in tables:
         raise UsageError(f"There is no screen {options.screen[:40]!r}.", f"There are {', '.join(tables)}.")
     shown = {name: table for name, table in tables.items() if options.screen in ("", name)}
     if options.json:
-        print_json({"schema": 1, "screens": {name: list(_as_json(table)) for name, table in shown.items()}})
+        screens = {name: list(_as_json(table)) for name, table in shown.items()}
+        print_json({"schema": 1, "screens": screens, "problems": problems})
     else:
         print_lines(_lines(shown))
+        for problem in problems:
+            talk(f"{keys_file().name}: {problem}")
     return 0
-
-
-def _tables() -> dict[str, KeyTable]:
-    from rltui.tui.places import PLACES
-
-    screens = {**PLACES, **DIALOGS}
-    return {name: getattr(import_module(f"rltui.tui.screens.{name}"), kind).KEYS for name, kind in screens.items()}
 
 
 def _as_json(table: KeyTable) -> Iterator[dict[str, object]]:
@@ -56,20 +57,20 @@ def _as_json(table: KeyTable) -> Iterator[dict[str, object]]:
 
 def _lines(tables: Mapping[str, KeyTable]) -> Iterator[str]:
     """Each screen's own keys, then the groups that several have, once."""
-    times = Counter(group.title for table in tables.values() for group in table.groups)
-    shared: dict[str, KeyGroup] = {}
+    times = Counter(group for table in tables.values() for group in table.groups)
+    shared: dict[KeyGroup, None] = {}
     for name, table in tables.items():
         yield f"{name}"
         for group in table.groups:
-            if times[group.title] > 1:
-                shared[group.title] = group
+            if times[group] > 1:
+                shared[group] = None
             else:
                 yield from _entries(group)
-        also = [group.title for group in table.groups if group.title in shared]
+        also = [group.title for group in table.groups if group in shared]
         yield from [f"  and: {', '.join(also)}"] if also else []
         yield ""
-    for title, group in shared.items():
-        yield title
+    for group in shared:
+        yield group.title
         yield from _entries(group)
         yield ""
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import rltui
-from rltui.cli.verbs import BY_NAME, EXIT_CODES, run_verb, wants_json
+from rltui.cli.verbs import BY_NAME, EXIT_CODES, run_plugin, run_verb, wants_json
 from rltui.errors import RltuiError, UsageError
 from rltui.service.verb_table import VERBS
 
@@ -61,6 +61,12 @@ def _dispatch(argv: list[str]) -> int:
     if word == "--check":
         return run_verb(BY_NAME["check"], argv[1:])
     if word and not word.startswith("-"):
+        from rltui.plugins import VERBS as PLUGIN_VERBS
+        from rltui.plugins import plugins
+
+        for plugin in plugins(PLUGIN_VERBS):
+            if plugin.name == word:
+                return run_plugin(plugin, argv[1:])
         raise UsageError(f"There is no verb {word[:40]!r}.", _suggest(word))
     options = _parser().parse_args(argv)
     from rltui.cli.cockpit import open_cockpit

@@ -9,12 +9,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from rltui.service.verb_table import VERBS
+from rltui.errors import RltuiError
+from rltui.service.verb_table import VERBS, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rltui.service.verb_table import Verb
+    from rltui.plugins import Plugin
 
 
 class VerbModule(Protocol):
@@ -107,3 +108,22 @@ def run_verb(verb: Verb, words: Sequence[str]) -> int:
 
         return watch(f"rltui {verb.name} {' '.join(words)}", options, module.run)
     return module.run(options)
+
+
+def run_plugin(plugin: Plugin, words: Sequence[str]) -> int:
+    """Parse ``words`` and run the verb of a plug-in; what it raises is said to be its own.
+
+    Raises:
+        PluginError: It failed.
+        RltuiError: What it said itself.
+    """
+    module: VerbModule = plugin.load()
+    about = (module.__doc__ or plugin.title).strip().splitlines()[0].rstrip(".")
+    try:
+        parser = parser_for(Verb(plugin.name, "", about), module)
+        parser.words = words
+        return module.run(parser.parse_intermixed_args(list(words)))
+    except RltuiError:
+        raise
+    except Exception as error:
+        raise plugin.failed(error) from error

@@ -104,6 +104,19 @@ class Cluster(Protocol):
             ClusterError: It is unknown whether the word got through.
         """
 
+    def signal(self, attempt_path: str, job_id: str, name: str) -> bool:
+        """Send a signal to the attempt's driver, which passes some on; False where it has ended already.
+
+        Args:
+            attempt_path: The attempt's directory.
+            job_id: The scheduler's id of it.
+            name: Such as ``USR1``; ``KILL`` reaches all of the attempt.
+
+        Raises:
+            RltuiError: It cannot be sent there.
+            ClusterError: It is unknown whether it got through.
+        """
+
     def jobs(self, job_ids: Sequence[str]) -> JobsSnapshot:
         """What the scheduler says of these jobs, from the last poll that its interval allows; never one call a job."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,8 @@ class SupervisorIdentity(msgspec.Struct, frozen=True):
     start_time: str | None = None
     host: str = ""
     uuid: str = ""
+    signals: tuple[str, ...] = ()
+    """Signals that it passes on; an older rltui's would end by them."""
 
 
 class HostsCluster:
@@ -146,6 +149,13 @@ class HostsCluster:
         if adopted:
             return self._end_adopted(f"{attempt_path}/{rundir.ADOPTED}", json.loads(adopted[0].text or "{}"), who)
         return self._relay_of(who).signal(who.pid, who.start_time or "", 15)
+
+    def signal(self, attempt_path: str, job_id: str, name: str) -> bool:
+        """Send a signal to the attempt's supervisor; see ``Cluster``."""
+        who = self.supervisor(attempt_path)
+        if job_id and job_id != str(who.pid):
+            return False
+        return self._relay_of(who).signal(who.pid, who.start_time or "", signal.Signals[f"SIG{name}"])
 
     def _end_adopted(self, path: str, record: dict[str, Any], who: SupervisorIdentity) -> bool:
         """Tell an adopted process and all that it started: a shell hands no signal on to what it waits for."""

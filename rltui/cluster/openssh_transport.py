@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rltui.cluster.attention import AuthFailedError, HostKeyError, NeedsAttentionError
+from rltui.cluster.hops import Hop
 from rltui.cluster.local_transport import LocalStream, cleaned_environment
 from rltui.cluster.printable import printable
 from rltui.cluster.prompts import NEXT_STEP
@@ -28,7 +29,7 @@ from rltui.errors import ClusterError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rltui.cluster.hops import Hop
+    from rltui.cluster.profile import Profile
     from rltui.cluster.prompts import Prompter
 
 LONGEST_LOGIN_S = 900.0
@@ -66,10 +67,7 @@ class OpenSshTransport:
     def __init__(self, hop: Hop, prompter: Prompter, identity_file: str = "", proxy_jump: Sequence[str] = ()) -> None:
         self._hop = hop
         self._prompter = prompter
-        self._words = (
-            *(("-i", os.path.expanduser(identity_file)) if identity_file else ()),  # noqa: PTH111 (keeps "./")
-            *(("-J", ",".join(proxy_jump)) if proxy_jump else ()),
-        )
+        self._words = _way_words(identity_file, proxy_jump)
         self.place = hop.host
         self.opened = Opened()
 
@@ -79,14 +77,11 @@ class OpenSshTransport:
         Raises:
             ClusterError: There is no ssh on this machine.
         """
-        binary = ssh_binary()
-        if binary is None:
-            raise ClusterError("There is no ssh on this machine.", "Install OpenSSH's client, or use paramiko.")
         # a background connection uses the user's master where there is one, and never becomes one
         batch = () if attended else ("BatchMode=yes", "StrictHostKeyChecking=yes", "ControlMaster=no")
         options = [word for option in (*SAFE_OPTIONS, *batch) for word in ("-o", option)]
         where = (*config_words(), *hop_words(self._hop), *self._words)
-        return [binary, "-T", *where, *options, "--", self._hop.host, command]
+        return [_binary(), "-T", *where, *options, "--", self._hop.host, command]
 
     def open(self) -> LocalStream:
         """Connect and start the relay's interpreter; see ``Transport``.
@@ -132,6 +127,36 @@ class OpenSshTransport:
             raise why_ssh_failed(stream.complaint(), self.place, bool(environment))
         self.opened = Opened(connect_s=time.monotonic() - began, auth="OpenSSH", greeting=greeting)
         return stream
+
+
+def terminal_argv(profile: Profile, command: str) -> list[str]:
+    """The user's own ssh with a terminal, for a person to work in: their configuration decides all else.
+
+    Args:
+        profile: The cluster; it has a host.
+        command: A line for the login shell there.
+
+    Raises:
+        ClusterError: There is no ssh on this machine.
+    """
+    hop = Hop(profile.host, profile.user, profile.port)
+    words = [_binary(), "-t", *config_words(), *hop_words(hop), *_way_words(profile.identity_file, profile.proxy_jump)]
+    return [*words, "-o", "RemoteCommand=none", "--", hop.host, command]
+
+
+def _binary() -> str:
+    binary = ssh_binary()
+    if binary is None:
+        raise ClusterError("There is no ssh on this machine.", "Install OpenSSH's client, or use paramiko.")
+    return binary
+
+
+def _way_words(identity_file: str, proxy_jump: Sequence[str]) -> tuple[str, ...]:
+    """The words that give ssh a key and machines to go through."""
+    return (
+        *(("-i", os.path.expanduser(identity_file)) if identity_file else ()),  # noqa: PTH111 (keeps "./")
+        *(("-J", ",".join(proxy_jump)) if proxy_jump else ()),
+    )
 
 
 def _greeting(process: subprocess.Popen[bytes], mark: bytes, timeout_s: float) -> tuple[str, ...] | None:

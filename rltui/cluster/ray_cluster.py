@@ -12,7 +12,7 @@ from rltui.cluster.ray_jobs import RayJobs
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.trusted_server import trust_ray
-from rltui.errors import ClusterError
+from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
 from rltui.onnode.standing_job import DASHBOARD_VARIABLE
 
@@ -86,6 +86,10 @@ class RayCluster:
         text = self.client.read(f"{attempt_path}/{rundir.JOB}", 0, 1 << 20).data
         self._look_at = 0.0
         return json.loads(text).get("uuid") == job_id and self.ray.stop(job_id)
+
+    def signal(self, attempt_path: str, job_id: str, name: str) -> bool:  # noqa: ARG002 (the protocol's)
+        """Ray can only stop a job; see ``Cluster``."""
+        raise RltuiError(f"Ray has no way to send SIG{name} to a job.", "`rltui cancel RUN` lets it save and end.")
 
     def jobs(self, job_ids: Sequence[str]) -> JobsSnapshot:
         """What Ray says of these jobs; see ``Cluster``."""

@@ -19,6 +19,7 @@ from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.marks import comment_of, job_name_of
 from rltui.cluster.slurm.poller import JobPoller
 from rltui.cluster.slurm.steps import start_argv
+from rltui.errors import RltuiError
 from rltui.layout.settings import Slurm
 from rltui.onnode import rundir
 
@@ -135,17 +136,43 @@ class SlurmCluster:
 
     def cancel(self, attempt_path: str, job_id: str) -> bool:
         """End the attempt's job, and never one that got its id later; see ``Cluster``."""
+        uuid, known, is_step = self._identity(attempt_path)
+        self.poller.changed()
+        if is_step:
+            return self._cancel_step(attempt_path, uuid)
+        return self.slurm.cancel(job_id, uuid=uuid, known=known)
+
+    def signal(self, attempt_path: str, job_id: str, name: str) -> bool:
+        """Send a signal to the attempt's driver, or to the steps of a job that rltui did not start; see ``Cluster``."""
+        uuid, known, is_step = self._identity(attempt_path)
+        if is_step:
+            raise RltuiError(
+                "The run is a step of an allocation, where a signal of Slurm's may reach more than the run.",
+                "`rltui cancel RUN` lets it save and end, and leaves the allocation.",
+            )
+        reach = ["--full"] if name == "KILL" else [] if known is not None else ["--batch"]
+        return self.slurm.signal(job_id, [*reach, f"--signal={name}"], uuid=uuid, known=known)
+
+    def nodes_of(self, attempt_path: str, job_id: str) -> tuple[str, ...]:
+        """The nodes that the attempt's job has now; none where it has ended, or its id is another job's by now.
+
+        Raises:
+            RltuiError: The job is not the user's.
+            ClusterError: Slurm cannot be asked.
+        """
+        uuid, known, is_step = self._identity(attempt_path)
+        jobs = self.slurm.living(job_id, uuid="" if is_step else uuid, known=known)
+        return tuple(dict.fromkeys(node for job in jobs for node in job.nodes))
+
+    def _identity(self, attempt_path: str) -> tuple[str, JobSnapshot | None, bool]:
+        """What an attempt's job is known by: mark, or the job itself where it was adopted; and whether it is a step."""
         found = {
             file.path: file.text or "{}" for file in self.client.collect(attempt_path, [rundir.JOB, rundir.ADOPTED])
         }
-        self.poller.changed()
         if rundir.ADOPTED in found:
-            known = msgspec.convert(json.loads(found[rundir.ADOPTED])["job"], JobSnapshot)
-            return self.slurm.cancel(job_id, known=known)
+            return "", msgspec.convert(json.loads(found[rundir.ADOPTED])["job"], JobSnapshot), False
         job = json.loads(found[rundir.JOB])
-        if job.get("allocation"):
-            return self._cancel_step(attempt_path, str(job["uuid"]))
-        return self.slurm.cancel(job_id, uuid=str(job["uuid"]))
+        return str(job["uuid"]), None, bool(job.get("allocation"))
 
     def _cancel_step(self, attempt_path: str, uuid: str) -> bool:
         """Ask the driver to end the run, which is all that is ours: the allocation is somebody's, and stays.

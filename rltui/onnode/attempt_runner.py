@@ -12,7 +12,7 @@ import time
 import traceback
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from rltui.onnode import container, evidence, hands_off, processes, progress, rundir
+from rltui.onnode import container, evidence, hands_off, pass_on, processes, progress, rundir
 from rltui.onnode.environment import attempt_environment
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RayFailedError
@@ -94,9 +94,7 @@ class AttemptRunner:
     def run(self) -> int:
         """Run the attempt to its end; returns the exit code for the shell."""
         os.umask(0o077)
-        signal.signal(signal.SIGTERM, self.on_cancel)
-        signal.signal(signal.SIGINT, self.on_cancel)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        pass_on.take_signals(self.attempt, self.uuid, self.on_cancel)
         self.introduce()
         verdict: Optional[Verdict] = None
         try:
@@ -151,6 +149,7 @@ class AttemptRunner:
         """Write down who runs the attempt."""
         me = {"schema": rundir.SCHEMA, "pid": os.getpid(), "host": socket.gethostname(), "uuid": self.uuid}
         me.update(start_time=processes.start_time(os.getpid()), boot=processes.boot_id())
+        me["signals"] = pass_on.NAMES
         rundir.write_json(os.path.join(self.attempt, rundir.SUPERVISOR), me)
 
     def prepare(self) -> None:

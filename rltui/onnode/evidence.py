@@ -224,7 +224,7 @@ def _own_stack(pid: int) -> str:
     """What the role's own faulthandler writes when it is asked to; empty where it has none, or is stopped."""
     path = _memory_file(pid, rundir.STACKS_MEMORY)
     stat = processes.read_stat(pid)
-    if not path or stat is None or stat.state in "TtZX" or not _catches(pid, rundir.STACKS_SIGNAL):
+    if not path or stat is None or stat.state in "TtZX" or not processes.catches(pid, rundir.STACKS_SIGNAL):
         return ""
     before, size = len(_text(path, 1 << 22)), -1
     processes.send(pid, stat.start_time, rundir.STACKS_SIGNAL)
@@ -236,14 +236,6 @@ def _own_stack(pid: int) -> str:
         size = len(text)
         time.sleep(POLL_S)
     return ""
-
-
-def _catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler for the signal: one without it would be ended by it."""
-    for line in _text("/proc/%d/status" % pid).splitlines():
-        if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    return False
 
 
 def flight_recorder(attempt: str) -> Dict[str, str]:

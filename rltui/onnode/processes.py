@@ -76,6 +76,17 @@ def boot_id() -> str:
         return ""
 
 
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal: one without it would be ended by it."""
+    try:
+        with open("/proc/%d/status" % pid, encoding="utf-8", errors="replace") as stream:
+            lines = stream.read().splitlines()
+    except OSError:
+        return False
+    caught = [int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")]
+    return any(mask >> (number - 1) & 1 for mask in caught)
+
+
 def by_attempt(uuid: str) -> List[Process]:
     """Return this user's running processes that belong to the attempt ``uuid``, by pid."""
     return [

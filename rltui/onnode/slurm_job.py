@@ -18,6 +18,7 @@ from rltui.onnode import (
     lost_nodes,
     node_evidence,
     node_report,
+    pass_on,
     progress,
     ray_nodes,
     rundir,
@@ -105,7 +106,8 @@ class SlurmJob(AttemptRunner):
     def introduce(self) -> None:
         """Write down which job this is."""
         signal.signal(signal.SIGUSR2, self.on_warning)
-        who = {"schema": rundir.SCHEMA, "pid": os.getpid(), "host": host(), "uuid": self.uuid}
+        who: Dict[str, Any] = {"schema": rundir.SCHEMA, "pid": os.getpid(), "host": host(), "uuid": self.uuid}
+        who["signals"] = pass_on.NAMES
         # no start time: this pid means nothing on the machine where rltui looks for supervisors
         rundir.write_json(os.path.join(self.attempt, rundir.SUPERVISOR), who)
         record = {**who, "job_id": self.allocation.job_id, "restart": self.allocation.restart}

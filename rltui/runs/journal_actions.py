@@ -18,7 +18,7 @@ class JournalAction(Struct, frozen=True, kw_only=True):
         outcome: The last that is known: ``done``, ``failed``, ``unknown`` …; ``intent`` where nothing came after it.
         began_at: Epoch seconds.
         took_s: Seconds until the outcome; None where there is none.
-        words: What it changed: ``key.path=value``, ``--exclude NODE``, ``on`` or ``off``.
+        words: What it changed: ``key.path=value``, ``--exclude NODE``, ``on`` or ``off``; the command of a shell.
         by: pid@host of the rltui that did it.
     """
 
@@ -87,4 +87,5 @@ def _words(known: Mapping[str, Any]) -> tuple[str, ...]:
     listed = [(name, known.get(name)) for name in ("overrides", "exclude")]
     overrides, exclude = ([str(word) for word in value] if isinstance(value, list) else [] for _, value in listed)
     switched = ["on" if known["on"] else "off"] if "on" in known else []
-    return (*overrides, *(f"--exclude {node}" for node in exclude), *switched)
+    command = [str(known["command"])] if "command" in known else []
+    return (*command, *overrides, *(f"--exclude {node}" for node in exclude), *switched)

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from rltui.check.findings import Finding
     from rltui.cluster.prompts import Prompter
     from rltui.diagnose.verdicts import Safety
+    from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.config import RunConfig
+    from rltui.service.node_shell import NodeShell
     from rltui.service.run_events import Event
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
@@ -247,6 +249,13 @@ class Cockpit(Protocol):
         Overrides are ``key.path=value``; of a script, what stands behind it in ``rltui launch --script``.
         """
 
+    def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
+        """Every key of ``preset``, or of the layout of that path: what it means, takes and is with ``overrides``.
+
+        Raises:
+            LayoutError: It is no layout.
+        """
+
     def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
         """Launch, in hands-off mode if ``auto``, and return the run's id.
 
@@ -279,8 +288,21 @@ class Cockpit(Protocol):
             RltuiError: It has ended, or is a run already.
         """
 
+    def node_shell(self, run_id: str, node: str = "") -> NodeShell:
+        """A shell where a run is, on one of its nodes.
+
+        Raises:
+            RltuiError: The run has no such node now.
+        """
+
     def preview_cancel(self, run_id: str) -> ActionPreview:
         """What cancelling would do."""
+
+    def preview_signal(self, run_id: str, name: str) -> ActionPreview:
+        """What sending a signal, such as ``USR1``, would do."""
+
+    def send_signal(self, run_id: str, name: str) -> str:
+        """Send a signal; returns one sentence on what was done."""
 
     def cancel(self, run_id: str) -> str:
         """Cancel; returns one sentence on what was done."""

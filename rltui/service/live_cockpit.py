@@ -10,7 +10,7 @@ from msgspec import structs
 from rltui.cluster.prompts import SwitchedPrompter
 from rltui.errors import ClusterError
 from rltui.runs.script_job import is_script
-from rltui.service import actions, resubmit
+from rltui.service import actions, resubmit, signals
 from rltui.service.all_clusters import AllClusters
 from rltui.service.failures import FailureWords
 from rltui.service.launch import launch
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rltui.cluster.prompts import Prompter
+    from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.config import RunConfig
     from rltui.service.context import Context
+    from rltui.service.node_shell import NodeShell
     from rltui.service.run_events import Event
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
@@ -143,6 +145,13 @@ class LiveCockpit:
         context = self._clusters.context(cluster) if self._clusters.has_answered(cluster) else None
         return review_launch(profile, preset, overrides, context)
 
+    def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
+        """Every key of a layout."""
+        from rltui.layout.fields import read_fields
+        from rltui.layout.presets import resolve
+
+        return read_fields(resolve(preset), overrides)
+
     def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
         """Launch, in hands-off mode if ``auto``, and return the run's id."""
         context = self._clusters.context(cluster)
@@ -175,9 +184,23 @@ class LiveCockpit:
 
         return adopt_job(self._clusters.context(cluster), job_id).run_id
 
+    def node_shell(self, run_id: str, node: str = "") -> NodeShell:
+        """A shell where a run is."""
+        from rltui.service.node_shell import node_shell
+
+        return node_shell(*self._clusters.find(run_id), node)
+
     def preview_cancel(self, run_id: str) -> ActionPreview:
         """What cancelling would do."""
         return actions.preview_cancel(*self._clusters.find(run_id))
+
+    def preview_signal(self, run_id: str, name: str) -> ActionPreview:
+        """What sending a signal would do."""
+        return signals.preview_signal(*self._clusters.find(run_id), name)
+
+    def send_signal(self, run_id: str, name: str) -> str:
+        """Send a signal."""
+        return signals.send_signal(*self._clusters.find(run_id), name)
 
     def cancel(self, run_id: str) -> str:
         """Cancel."""

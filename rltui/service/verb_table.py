@@ -64,6 +64,7 @@ VERBS = (
     Verb("auto", "auto", "let a run go on by itself after faults that a new attempt mends", takes="run", use="changes"),
     Verb("export", "export", "write a run's checkpoint as a Hugging Face folder", takes="run", use="changes"),
     Verb("attach", "attach", "open the cockpit on one run", takes="run", use="terminal"),
+    Verb("shell", "shell", "a shell on a node of a run, inside its job", takes="run", use="terminal"),
     Verb("adopt", "adopt", "make a run of a job or process that rltui did not start", use="changes"),
     Verb("release-run", "release_run", "forget an adopted run; its job goes on", takes="run", use="changes"),
     Verb("cancel", "cancel", "end a run", takes="run", use="changes"),

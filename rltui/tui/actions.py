@@ -58,6 +58,8 @@ def _preview_one(cockpit: Cockpit, ask: Ask) -> ActionPreview:
         return cockpit.preview_fix(ask.run_id)
     if ask.action == "auto":
         return cockpit.preview_auto(ask.run_id)
+    if ask.action == "signal":
+        return cockpit.preview_signal(ask.run_id, ask.signal)
     if ask.action == "lower_memory":
         return cockpit.preview_lower_memory(ask.run_id)
     return cockpit.preview_resubmit(ask.run_id, ask.overrides, ask.exclude)
@@ -66,6 +68,8 @@ def _preview_one(cockpit: Cockpit, ask: Ask) -> ActionPreview:
 def _carry_out_one(cockpit: Cockpit, ask: Ask, shown: ActionPreview) -> str:
     if ask.action == "cancel":
         return cockpit.cancel(ask.run_id)
+    if ask.action == "signal":
+        return cockpit.send_signal(ask.run_id, ask.signal)
     if ask.action == "auto":
         return cockpit.auto(ask.run_id, on=shown.switches_on)
     return cockpit.resubmit(ask.run_id, shown.overrides, shown.exclude)

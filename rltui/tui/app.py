@@ -17,8 +17,10 @@ from textual.binding import Binding, BindingType
 from rltui.tui import commands, messages, terminal, theme, verbs
 from rltui.tui.controller import Controller
 from rltui.tui.glyphs import alphabet
+from rltui.tui.notices import Notices
+from rltui.tui.own_keys import all_problems, keys_file
 from rltui.tui.pictures import Pictures
-from rltui.tui.places import screen_class
+from rltui.tui.places import key_tables, screen_class
 from rltui.tui.questions import Questions
 from rltui.tui.refresh import attention
 from rltui.tui.screens.base import CockpitScreen
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
 
 TWICE_WITHIN_S = 2.0
 MAX_COPY_CHARS = 100_000
-MAX_NOTICES = 3
-"""Notifications at a time: more would hide what they are about."""
 CONSOLES = ("linux", "vt100", "vt220")
 """Terminals whose fonts have no braille."""
 
@@ -89,7 +89,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         self._last_key_s = clock()
         self._open_at_start = open_run
         self._no_colour = no_colour
-        self._said: dict[str, float] = {}
+        self._notices = Notices(self, clock)
         self._interrupted_at = -math.inf
 
     def get_default_screen(self) -> Screen[None]:
@@ -105,7 +105,14 @@ class CockpitApp(App[int], inherit_bindings=False):
     def on_mount(self) -> None:
         """Begin to read."""
         self.controller.start()
+        self.call_after_refresh(self._tell_of_keys)
         self.set_interval(1.0, self._tick)
+
+    def _tell_of_keys(self) -> None:
+        """Say what of the user's own keys is ignored; without such keys nothing is looked at."""
+        problems = all_problems(key_tables()) if keys_file().exists() else ()
+        if problems:
+            self.say(f"{keys_file().name}: {problems[0]}\nrltui keys --check tells all", "warning")
 
     def on_unmount(self) -> None:
         """Read no more. Runs go on."""
@@ -178,6 +185,8 @@ class CockpitApp(App[int], inherit_bindings=False):
     @on(messages.JobsFetched)
     @on(messages.QueueFetched)
     @on(messages.ShellHeard)
+    @on(messages.NodeShellReady)
+    @on(messages.FieldsRead)
     def route(self, message: CockpitMessage) -> None:
         """Hand a message to every screen; each takes what concerns it."""
         for screen in self.screen_stack:
@@ -296,22 +305,11 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     def say(self, text: str, severity: Severity = "information") -> None:
         """Show a notification, once while it can be read; never as markup."""
-        text = "\n".join(clean(row) for row in text.splitlines())
-        now = self._clock()
-        self._said = {old: until for old, until in self._said.items() if until > now}
-        if text and text not in self._said and self.screen_stack:
-            self._said[text] = now + self.NOTIFICATION_TIMEOUT
-            self.notify(text, severity=severity, markup=False)
-            self.call_later(self._keep_few_notices)
-
-    def _keep_few_notices(self) -> None:
-        for old in list(self._notifications)[:-MAX_NOTICES]:
-            self._unnotify(old)
+        self._notices.say(text, severity)
 
     def hush(self) -> None:
         """Take the notifications away; what is said again is shown again."""
-        self._said.clear()
-        self.clear_notifications()
+        self._notices.hush()
 
     def toggle_pause(self) -> None:
         """Stop drawing, or start again with the newest pictures."""

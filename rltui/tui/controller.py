@@ -9,7 +9,6 @@ waits; actions are all done, in order.
 from __future__ import annotations
 
 import time
-from collections import deque
 from typing import TYPE_CHECKING
 
 from rltui.errors import RltuiError
@@ -18,7 +17,7 @@ from rltui.service.shell import ShellCommand
 from rltui.tui import actions, messages
 from rltui.tui.lanes import Lane, Poller, timed
 from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
-from rltui.watch.samples import SamplesFound
+from rltui.tui.searches import Searches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,11 +29,7 @@ if TYPE_CHECKING:
     from rltui.service.run_events import Event
     from rltui.tui.messages import Ask
     from rltui.tui.refresh import Attention, Source
-    from rltui.watch.log_search import LogQuery
-    from rltui.watch.samples import Sample, SampleQuery
-
-MOST_HITS = 20_000
-"""Hits of a search that are kept, the newest ones: nobody steps through more."""
+    from rltui.watch.samples import Sample
 
 
 def failure(error: Exception) -> tuple[str, str]:
@@ -66,8 +61,7 @@ class Controller:
         self._questions = Lane("rltui-questions", newest_only=True)
         self._readings = Lane("rltui-readings", newest_only=True)
         self._queues = Lane("rltui-queues", newest_only=True)
-        self._searches = Lane("rltui-searches", newest_only=True)
-        self._searched: LogQuery | SampleQuery | None = None
+        self.searches = Searches(cockpit, self._post, self._answer)
         self._actions = Lane("rltui-actions", newest_only=False)
         self._doors = Lane("rltui-doors", newest_only=True)
         self._tellings = Lane("rltui-tellings", newest_only=False, may_be_left=True)
@@ -84,6 +78,7 @@ class Controller:
     def stop(self) -> None:
         """Read no more, and say no more. Runs go on, and so does an action under way."""
         self._stopped = True
+        self.searches.end()
         self._runs.stop()
         self._run.stop()
 
@@ -128,6 +123,12 @@ class Controller:
         """Ask what a launch would do: :class:`~rltui.tui.messages.ReviewFetched`."""
         self._ask(f"check {preset}", lambda: messages.ReviewFetched(self._cockpit.review(preset, overrides, cluster)))
 
+    def ask_fields(self, preset: str, overrides: tuple[str, ...]) -> None:
+        """Ask for a layout as a form: :class:`~rltui.tui.messages.FieldsRead`."""
+        self._ask(
+            f"read {preset}", lambda: messages.FieldsRead(preset, overrides, self._cockpit.fields(preset, overrides))
+        )
+
     def ask_preview(self, ask: Ask) -> None:
         """Ask what an action would do: :class:`~rltui.tui.messages.PreviewFetched`."""
         self._ask(ask.words, lambda: messages.PreviewFetched(ask, actions.preview(self._cockpit, ask)))
@@ -141,43 +142,6 @@ class Controller:
         self._read(
             f"read {name}", lambda: messages.LogPartFetched(run_id, self._cockpit.log_part(run_id, name, line, offset))
         )
-
-    def end_search(self) -> None:
-        """Search no more."""
-        self._searched = None
-
-    def search_log(self, run_id: str, name: str, query: LogQuery) -> None:
-        """Search a whole log, and no other any more: :class:`~rltui.tui.messages.LogSearched` tells of each piece."""
-        self._searched = query
-
-        def call() -> messages.LogSearched:
-            found: deque[tuple[int, int]] = deque(maxlen=MOST_HITS)
-            share = 1.0
-            for piece in self._cockpit.search_log(run_id, name, query):
-                found.extend((hit.line, hit.offset) for hit in piece.hits)
-                share = piece.offset / piece.size if piece.size else 1.0
-                if self._searched is not query or self._stopped:
-                    break
-                self._post(messages.LogSearched(run_id, name, query, tuple(found), min(0.99, share)))
-            return messages.LogSearched(run_id, name, query, tuple(found), 1.0)
-
-        self._searches.ask(lambda: self._answer(f"search {name}", call))
-
-    def search_samples(self, run_id: str, query: SampleQuery) -> None:
-        """Search a run's samples, and nothing else any more: :class:`~rltui.tui.messages.SamplesArrived`."""
-        self._searched = query
-
-        def call() -> messages.SamplesArrived:
-            last = None
-            for found in self._cockpit.samples(run_id, query):
-                if last is not None:
-                    self._post(messages.SamplesArrived(run_id, query, last))
-                last = found
-                if self._searched is not query or self._stopped:
-                    break
-            return messages.SamplesArrived(run_id, query, last or SamplesFound())
-
-        self._searches.ask(lambda: self._answer(messages.SEARCH_SAMPLES, call))
 
     def ask_sample(self, run_id: str, sample: Sample, evaluation: bool) -> None:
         """Ask for a sample in full: :class:`~rltui.tui.messages.SampleRead`."""
@@ -222,6 +186,11 @@ class Controller:
     def act(self, ask: Ask, preview: ActionPreview) -> None:
         """Carry out exactly what was previewed: :class:`~rltui.tui.messages.ActionDone`."""
         self._act(ask.words, lambda: messages.ActionDone(ask, actions.carry_out(self._cockpit, ask, preview)))
+
+    def ask_node_shell(self, run_id: str, node: str) -> None:
+        """Ask for a shell where a run is: :class:`~rltui.tui.messages.NodeShellReady`."""
+        ask = self._cockpit.node_shell
+        self._ask(messages.shell_phrase(run_id), lambda: messages.NodeShellReady(run_id, ask(run_id, node)))
 
     def launch(self, preset: str, overrides: tuple[str, ...], cluster: str, auto: bool = False) -> None:
         """Launch, in hands-off mode if ``auto``: :class:`~rltui.tui.messages.Launched`."""

@@ -78,6 +78,9 @@ class Host(Protocol):
     def set_timer(self, delay: float, callback: Any = None) -> Any:
         """Call ``callback`` once, after ``delay`` seconds."""
 
+    def suspend(self) -> Any:
+        """A context in which the terminal is another program's."""
+
     def forget_question(self) -> None:
         """The user turned to something else than what was asked."""
 

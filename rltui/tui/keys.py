@@ -43,6 +43,8 @@ class KeyContext(NamedTuple):
     """Whether a job that is no run is under the cursor."""
     on_fold: bool = False
     """Whether several runs stand as one line under the cursor."""
+    has_panels: bool = False
+    """Whether plug-ins bring tabs."""
     marking: bool = False
     """Whether lines of the list can be marked."""
 
@@ -116,6 +118,10 @@ class KeyTable:
         """All keys."""
         return tuple(key for group in self.groups for key in group.keys)
 
+    def group(self, title: str) -> KeyGroup:
+        """A group by its title."""
+        return next(group for group in self.groups if group.title == title)
+
     def find(self, key_id: str) -> Key:
         """A key by id."""
         return next(key for key in self.keys if key.id == key_id)
@@ -126,7 +132,7 @@ class KeyTable:
 
     def hints(self, context: KeyContext, glyphs: Glyphs) -> list[Hint]:
         """Keys of the footer, the most useful first, at most ``MAX_HINTS``."""
-        ranked = sorted((key for key in self.keys if key.hint), key=lambda key: key.hint)
+        ranked = sorted((key for key in self.keys if key.hint and key.keys), key=lambda key: key.hint)
         judged = [(key, bool(key.off(context))) for key in ranked]
         shown_keys = [(key, off) for key, off in judged if not (off and key.quiet)][:MAX_HINTS]
         return [Hint(shown(key.keys[0], glyphs), self._label(key), off) for key, off in shown_keys]

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from textual.message import Message
 
 if TYPE_CHECKING:
+    from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
     from rltui.service.config import RunConfig
     from rltui.service.doors import PendingQuestion
+    from rltui.service.node_shell import NodeShell
     from rltui.service.run_events import Event
     from rltui.service.shell import ShellCommand
     from rltui.tui.refresh import Source
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     from rltui.watch.samples import SampleGroup, SampleQuery, SamplesFound
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
-Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit", "fix", "auto"]
-"""All but ``cancel`` and ``auto`` end in a resubmission: as it was, without some nodes, with less memory, with edits,
-with what its causes call for."""
+Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit", "fix", "auto", "signal"]
+"""All but ``cancel``, ``auto`` and ``signal`` end in a resubmission: as it was, without some nodes, with less memory,
+with edits, with what its causes call for."""
 
 ACTION_WORDS: dict[Action, str] = {
     "cancel": "cancel",
@@ -33,6 +35,7 @@ ACTION_WORDS: dict[Action, str] = {
     "edit": "resubmit with changes",
     "fix": "fix",
     "auto": "switch hands-off mode of",
+    "signal": "send a signal to",
 }
 
 
@@ -44,6 +47,7 @@ class Ask(NamedTuple):
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    signal: str = ""
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -53,7 +57,8 @@ class Ask(NamedTuple):
     @property
     def words(self) -> str:
         """What is asked, in words."""
-        return f"{ACTION_WORDS[self.action]} {f'{len(self.runs)} runs' if self.others else self.run_id}"
+        words = f"send SIG{self.signal} to" if self.signal else ACTION_WORDS[self.action]
+        return f"{words} {f'{len(self.runs)} runs' if self.others else self.run_id}"
 
     def each(self) -> tuple[Ask, ...]:
         """The same for each run alone."""
@@ -249,6 +254,30 @@ class Launched(CockpitMessage):
     def __init__(self, run_id: str) -> None:
         super().__init__()
         self.run_id = run_id
+
+
+class FieldsRead(CockpitMessage):
+    """A layout as a form."""
+
+    def __init__(self, preset: str, overrides: tuple[str, ...], fields: tuple[Field, ...]) -> None:
+        super().__init__()
+        self.preset = preset
+        self.overrides = overrides
+        self.fields = fields
+
+
+class NodeShellReady(CockpitMessage):
+    """A shell where a run is can be opened."""
+
+    def __init__(self, run_id: str, shell: NodeShell) -> None:
+        super().__init__()
+        self.run_id = run_id
+        self.shell = shell
+
+
+def shell_phrase(run_id: str) -> str:
+    """What is asked for a shell, in words."""
+    return f"open a shell of {run_id}"
 
 
 class JobsFetched(CockpitMessage):

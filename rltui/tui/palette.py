@@ -18,7 +18,7 @@ def key_items(table: KeyTable, context: KeyContext, glyphs: Glyphs) -> list[Pick
         _item(key, context, glyphs)
         for group in table.groups
         for key in group.keys
-        if group is not keys.LIST and key.id != "palette"
+        if group.title != keys.LIST.title and key.id != "palette"
     ]
 
 
@@ -29,5 +29,9 @@ def action_items(group: KeyGroup, context: KeyContext, glyphs: Glyphs) -> list[P
 
 def _item(key: keys.Key, context: KeyContext, glyphs: Glyphs) -> PickItem:
     return PickItem(
-        id=key.id, label=key.label, detail=key.help, off=key.off(context), key=keys.shown(key.keys[0], glyphs)
+        id=key.id,
+        label=key.label,
+        detail=key.help,
+        off=key.off(context),
+        key=keys.shown(key.keys[0], glyphs) if key.keys else "",
     )

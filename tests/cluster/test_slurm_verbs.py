@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from slurm_support import LabTransport, eventually, profile
+from terminal import Terminal
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.layout.load import load_layout
@@ -76,6 +78,19 @@ def states(lab: Lab) -> dict[str, str]:
     return {line.split("|", 1)[0]: line.split("|", 1)[1] for line in lines}
 
 
+def a_shell_opens_inside_the_job(laptop: Laptop, run_id: str, node: str, job: str) -> None:
+    command = shlex.join([sys.executable, "-m", "rltui", "shell", run_id])
+    terminal = Terminal(command, {**laptop.environment, "PYTHONPATH": str(ROOT)}, width=160)
+    try:
+        terminal.until("--overlap --pty")
+        terminal.keys("echo on-$SLURMD_NODENAME-in-$SLURM_JOB_ID", "Enter")
+        terminal.until(f"on-{node}-in-{job}")
+        terminal.keys("C-d")
+        terminal.until("EXIT-0")
+    finally:
+        terminal.close()
+
+
 def test_a_run_is_launched_held_changed_cancelled_and_resubmitted_elsewhere(laptop: Laptop, slurm_cluster: Lab) -> None:
     launched = laptop.json("launch", "local/grpo-tiny", "slurm.options=['--begin=now+1hour']", "--cluster", "lab")
     run_id, job = launched["run_id"], launched["job_id"]
@@ -103,6 +118,7 @@ def test_a_run_is_launched_held_changed_cancelled_and_resubmitted_elsewhere(lapt
     eventually(lambda: laptop.row()["state"] == "starting", "the start")
     assert laptop.row()["job"]["nodes"] == ["node2"]
     assert again["job_id"] in laptop.run("show", run_id).stdout
+    a_shell_opens_inside_the_job(laptop, run_id, "node2", again["job_id"])
     laptop.run("resubmit", run_id, expect=1)  # it is alive
     third = laptop.json("resubmit", run_id, "--cancel", "--yes")
     assert third["attempt"] == 3

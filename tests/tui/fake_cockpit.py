@@ -18,7 +18,12 @@ from canned_samples import CONFIG, canned_group, canned_samples
 
 from rltui.cluster.jobs import JobSnapshot
 from rltui.errors import ClusterError, RltuiError, UsageError
+from rltui.layout.fields import Field, read_fields
+from rltui.layout.presets import resolve
+from rltui.paths import state_dir
+from rltui.runs.journal import Journal
 from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
+from rltui.service.node_shell import NodeShell
 from rltui.watch.log_search import LogHit, LogQuery, Searched
 from rltui.watch.samples import SamplesFound
 from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot, RunsSnapshot, RunSummary
@@ -202,6 +207,10 @@ class FakeCockpit:
         known = next((each for each in PRESETS if each.name == preset), None)
         return review(known, overrides, cluster) if known else script_review(preset, overrides, cluster)
 
+    def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
+        self._called("fields", preset, *overrides)
+        return read_fields(resolve(preset), overrides)
+
     def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
         where = [*([cluster] if cluster != "local" else []), *(["hands-off"] if auto else [])]
         self._called("launch", preset, *overrides, *where)
@@ -226,6 +235,11 @@ class FakeCockpit:
         self._called("tell", event.kind, event.run.run_id)
         return ""
 
+    def node_shell(self, run_id: str, node: str = "") -> NodeShell:
+        self._called("node_shell", run_id, node)
+        argv = ["sh", "-c", "echo this is a shell; exec cat"]
+        return NodeShell(self._find(run_id), Journal(state_dir()), node or "node1", argv)
+
     def preview_cancel(self, run_id: str) -> ActionPreview:
         self._called("preview_cancel", run_id)
         return ActionPreview(
@@ -238,6 +252,14 @@ class FakeCockpit:
             ),
             commands=(f"kill -TERM 20951   # supervisor of {run_id}, attempt 2",),
         )
+
+    def preview_signal(self, run_id: str, name: str) -> ActionPreview:
+        self._called("preview_signal", run_id, name)
+        return ActionPreview(run_id=run_id, title=f"Send SIG{name} to {run_id}?", consequences=(), commands=())
+
+    def send_signal(self, run_id: str, name: str) -> str:
+        self._called("send_signal", run_id, name)
+        return f"SIG{name} was sent to {run_id}"
 
     def cancel(self, run_id: str) -> str:
         self._called("cancel", run_id)

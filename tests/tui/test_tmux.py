@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -129,6 +130,27 @@ def test_resizing_and_ctrl_c_twice(tmux: Tmux) -> None:
     tmux.keys("C-c")
     tmux.until("ctrl+c again")
     tmux.keys("C-c")
+    tmux.until("rc=0")
+
+
+def test_a_shell_takes_the_terminal_and_gives_it_back(tmux: Tmux, tmp_path: Path) -> None:
+    tmux.start("--open", RUNS[0].run_id, environment=f"RLTUI_STATE_DIR={tmp_path}/state")
+    tmux.until("Learner 2/2")
+    tmux.type("$")
+    screen = tmux.until("this is a shell")
+    assert "$ sh -c" in screen, "the command is shown first"
+    assert "Overview" not in screen
+    tmux.type("typed\r")
+    assert tmux.until("typed\ntyped")
+    tmux.keys("C-c")  # it ends what runs there, not the cockpit
+    tmux.until("enter goes back")
+    tmux.keys("Enter")
+    tmux.until("Learner 2/2")
+    tmux.type("6")
+    tmux.until("step 399")
+    entries = [json.loads(line) for line in (tmp_path / "state/journal.jsonl").read_text().splitlines()]
+    assert [(entry["action"], entry["phase"]) for entry in entries] == [("shell", "intent"), ("shell", "done")]
+    tmux.type("qq")
     tmux.until("rc=0")
 
 

@@ -36,6 +36,7 @@ OPEN: dict[str, Callable[[CockpitApp], object]] = {
     "config": lambda app: app.open_run(app.pictures.ids[0], 9),
     "launch": lambda app: app.open("launch"),
     "why": lambda app: app.open("why", app.pictures.ids[0]),
+    "form": lambda app: app.open("form", "local/grpo-tiny", (), lambda _: None),
     "clusters": lambda app: app.open("clusters"),
     "jobs": lambda app: app.open("jobs"),
     "queue": lambda app: app.open("queue", "isambard"),

@@ -14,6 +14,7 @@ from rltui.tui.places import PLACES, screen_class
 from rltui.tui.screens.clusters import ClustersScreen
 from rltui.tui.screens.columns import ColumnsScreen
 from rltui.tui.screens.confirm import ConfirmScreen
+from rltui.tui.screens.form import FormScreen
 from rltui.tui.screens.help import HelpScreen, help_lines
 from rltui.tui.screens.jobs import JobsScreen
 from rltui.tui.screens.keyed import Moving
@@ -33,6 +34,7 @@ SCREENS = {
     "run": RunScreen,
     "launch": LaunchScreen,
     "why": WhyScreen,
+    "form": FormScreen,
     "clusters": ClustersScreen,
     "jobs": JobsScreen,
     "queue": QueueScreen,

@@ -26,17 +26,22 @@ WAIT_STEP_S = 2.0
 ACTIVE = frozenset({"running", "suspended", "completing"})
 
 
-def cancel(client: SlurmClient, job_id: str, uuid: str, known: JobSnapshot | None = None) -> bool:
-    """End a job; see ``SlurmClient.cancel``."""
+def cancel(
+    client: SlurmClient, job_id: str, uuid: str, known: JobSnapshot | None = None, words: Sequence[str] = ()
+) -> bool:
+    """End a job, or with ``words`` do to it what these say to scancel; see ``SlurmClient.cancel``."""
+    return bool(living(client, job_id, uuid, known)) and _tell(client, ["scancel", *words, job_id])
+
+
+def living(client: SlurmClient, job_id: str, uuid: str, known: JobSnapshot | None = None) -> list[JobSnapshot]:
+    """A job and its parts as they stand; none where all have ended; see ``SlurmClient.living``."""
     rows = client.queue([job_id])
     uid = client.uid()
     if known is not None and any(owner != uid or not is_same_job(known, job) for owner, job in rows):
-        return False
+        return []
     if uuid and any(owner != uid or is_foreign(job, uuid) for owner, job in rows):
-        return False
-    if not _own(client, job_id, rows) or all(job.has_ended for _, job in rows):
-        return False
-    return _tell(client, ["scancel", job_id])
+        return []
+    return [job for job in _own(client, job_id, rows) if not job.has_ended]
 
 
 def control(client: SlurmClient, job_id: str, words: Sequence[str]) -> None:

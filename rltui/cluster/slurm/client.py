@@ -247,6 +247,18 @@ class SlurmClient:
         """End a job; False where it has ended already, or the id is another job's than ``uuid`` or ``known`` by now."""
         return changes.cancel(self, checked(job_id), uuid, known)
 
+    def living(self, job_id: str, *, uuid: str = "", known: JobSnapshot | None = None) -> list[JobSnapshot]:
+        """A job and its parts as they stand; none where it has ended, or the id is another job's by now.
+
+        Raises:
+            SlurmRefusedError: It is somebody else's.
+        """
+        return changes.living(self, checked(job_id), uuid, known)
+
+    def signal(self, job_id: str, words: Sequence[str], *, uuid: str = "", known: JobSnapshot | None = None) -> bool:
+        """Run ``scancel WORDS JOB``; False as of ``cancel``."""
+        return changes.cancel(self, checked(job_id), uuid, known, words)
+
     def hold(self, job_id: str) -> None:
         """Keep a pending job from starting."""
         changes.control(self, checked(job_id), ["hold"])

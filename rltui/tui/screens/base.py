@@ -77,7 +77,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
     def tick(self) -> None:
         """Bring header and footer up to date."""
         self.header.show(self.crumbs(), self.state_spans(), self.cockpit.health(self.SOURCE, self.run_id))
-        self.footer.show(self.KEYS.hints(self.key_context(), self.cockpit.glyphs))
+        self.footer.show(self.bound.hints(self.key_context(), self.cockpit.glyphs))
 
     def takes(self, event: Key) -> bool:
         """While a prompt is open the keys are its own; up and down still move."""
@@ -112,7 +112,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
 
     def do_help(self) -> None:
         """Show the help."""
-        self.cockpit.open("help", self.KEYS)
+        self.cockpit.open("help", self.bound)
 
     def do_back(self) -> None:
         """Go back."""
@@ -134,4 +134,6 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
             if ids and self.on_top:
                 self.act(ids[0])
 
-        self.app.push_screen(PaletteScreen("do", key_items(self.KEYS, self.key_context(), self.cockpit.glyphs)), chosen)
+        self.app.push_screen(
+            PaletteScreen("do", key_items(self.bound, self.key_context(), self.cockpit.glyphs)), chosen
+        )

@@ -29,7 +29,7 @@ def help_lines(table: keys.KeyTable, width: int, glyphs: Glyphs) -> list[Line]:
         lines.append(rule([(group.title, "title")], [], width, glyphs))
         for key in group.keys:
             lines += _entry("  ".join(keys.shown(name, glyphs) for name in key.keys), key.help, width)
-        if group is keys.EVERYWHERE:
+        if group.title == keys.EVERYWHERE.title:
             lines += _entry("ctrl+c ctrl+c", keys.QUIT_HELP, width)
         lines.append(BLANK)
     lines.append(rule([("signs", "title")], [], width, glyphs))

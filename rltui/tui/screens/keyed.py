@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from textual.events import Key
 from textual.screen import Screen, ScreenResultType
 
-from rltui.tui import keys
+from rltui.tui import keys, own_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +34,8 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
 
     def __init__(self) -> None:
         super().__init__()
+        self.bound = own_keys.bound(type(self).__module__.rpartition(".")[2], self.KEYS)
+        """The table with the user's own keys."""
         self._doers: list[object] = [self, *(part(self) for part in self.PARTS), Moving(self)]
 
     def part(self, kind: type[Part]) -> Part:
@@ -62,7 +64,7 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
 
     def takes(self, event: Key) -> bool:
         """Act on a key of the table; whether it was one."""
-        key = self.KEYS.pressed(event.key, event.character)
+        key = self.bound.pressed(event.key, event.character)
         if key is not None:
             self.act(key.id)
         return key is not None
@@ -70,7 +72,7 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
     def act(self, key_id: str) -> None:
         """Do what a key of the table stands for, or say why it cannot be done."""
         self.cockpit.forget_question()
-        reason = self.KEYS.find(key_id).off(self.key_context())
+        reason = self.bound.find(key_id).off(self.key_context())
         if reason:
             self.cockpit.say(reason, "warning")
             return

@@ -49,6 +49,12 @@ def _needs_overrides(context: keys.KeyContext) -> str:
     return "" if context.has_overrides else "there is no override yet: s sets one"
 
 
+def _needs_layout(context: keys.KeyContext) -> str:
+    if context.problem:
+        return context.problem
+    return "no preset is selected" if context.review == "none" else ""
+
+
 def _needs_fix(context: keys.KeyContext) -> str:
     return "" if context.has_fix else "no finding comes with a fix"
 
@@ -83,6 +89,7 @@ KEYS = keys.KeyTable(
                     _needs_overrides,
                     quiet=True,
                 ),
+                keys.Key("form", ("E",), "all keys", "Edit every key of the layout as a form.", 0, _needs_layout),
                 keys.Key("drop", ("d",), "drop", "Drop the newest override or word.", 8, _needs_overrides, quiet=True),
                 keys.Key("open", ("o",), "open", "Launch a file: your own script, or a layout, by its path.", 6),
                 keys.Key("auto", ("H",), "hands-off", "Launch it so that it goes on by itself after faults."),
@@ -233,6 +240,7 @@ class LaunchScreen(CockpitScreen):
             has_overrides=bool(self.overrides),
             has_fix=bool(self._fix()),
             num_clusters=len(self.clusters),
+            problem="a script has no keys: s edits its options and words" if self._on_script else "",
         )
 
     def crumbs(self) -> Sequence[str]:
@@ -264,6 +272,16 @@ class LaunchScreen(CockpitScreen):
     def do_edit(self) -> None:
         """Edit the newest override."""
         self._ask_words() if self._on_script else self._ask_override(self.overrides[-1])
+
+    def do_form(self) -> None:
+        """Edit every key as a form; what is set there is set here."""
+        if self.presets.selected is not None:
+            self.cockpit.open("form", self.presets.selected.name, self.overrides, self.set_overrides)
+
+    def set_overrides(self, overrides: tuple[str, ...]) -> None:
+        """Have these set, and nothing else."""
+        self.overrides = overrides
+        self._changed(at_once=True)
 
     @property
     def _on_script(self) -> bool:

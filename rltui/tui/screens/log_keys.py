@@ -123,7 +123,7 @@ class LogKeys:
         self._whole, self._here = None, here
         if query.pattern and pane.is_piece and self._log:
             pane.tell("searching")
-            self._screen.cockpit.controller.search_log(self._screen.run_id, self._log, query)
+            self._screen.cockpit.controller.searches.log(self._screen.run_id, self._log, query)
         elif query.pattern and pane.is_piece and not here:
             command = shlex.join(["rltui", "logs", self._screen.run_id, "--grep", query.pattern, "--log", "."])
             self._screen.cockpit.say(f"only the ends of the logs are searched here; all of them: {command}", "warning")
@@ -132,7 +132,7 @@ class LogKeys:
     def clear(self) -> None:
         """Search no more."""
         self._whole = None
-        self._screen.cockpit.controller.end_search()
+        self._screen.cockpit.controller.searches.end()
         self.in_log(lambda pane: pane.search(read_query("")))
 
     @property

@@ -13,7 +13,7 @@ from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.log_keys import LogKeys
 from rltui.tui.screens.run_actions import RunActions, nodes_of
 from rltui.tui.screens.run_keys import KEYS
-from rltui.tui.screens.run_tabs import NUMBERS, TABS
+from rltui.tui.screens.run_tabs import NUMBERS, TABS, all_tabs
 from rltui.tui.screens.sample_keys import SampleKeys
 from rltui.tui.spans import clip
 from rltui.tui.views import stage
@@ -65,7 +65,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         super().__init__(run_id)
         self.log_name = ""
         self.in_log = self.part(LogKeys).in_log
-        self.tab_bar = TabBar([tab.title for tab in TABS])
+        self.tabs = all_tabs()
+        self.tab_bar = TabBar([tab.title for tab in self.tabs])
         self._first_tab = tab
         self._panes: dict[int, TabPane] = {0: TABS[0].pane()}
         self.content = Container(self._panes[0], id="content")
@@ -118,6 +119,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self._failed(message)
         elif isinstance(message, messages.WhyFetched):
             self.part(RunActions).take_why(message.report)
+        elif isinstance(message, messages.NodeShellReady):
+            self.part(RunActions).take_shell(message)
 
     @property
     def target(self) -> RunSummary | None:
@@ -145,11 +148,11 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     def open_tab(self, index: int) -> None:
         """Show a tab, making its pane the first time."""
-        index %= len(TABS)
+        index %= len(self.tabs)
         if not self.content.is_attached:
             return
         if index not in self._panes:
-            self._panes[index] = TABS[index].pane()
+            self._panes[index] = self.tabs[index].pane()
             self.content.mount(self._panes[index])
         for number, pane in self._panes.items():
             pane.display = number == index
@@ -162,7 +165,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
     @property
     def tab(self) -> str:
         """Id of the current tab."""
-        return TABS[self.tab_bar.current].id
+        return self.tabs[self.tab_bar.current].id
 
     @property
     def log_pane(self) -> LogPane | None:
@@ -197,6 +200,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             searching=self.tab == "logs" and pane is not None and bool(pane.sought.pattern),
             num_nodes=len(nodes_of(self.target, self.cockpit)),
             num_clusters=1,
+            has_panels=len(self.tabs) > len(TABS),
         )
 
     def crumbs(self) -> Sequence[str]:
@@ -217,6 +221,12 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         """None: this screen is of one run."""
         return ()
 
+    @property
+    def node(self) -> str:
+        """The first node in sight of the tab of GPUs."""
+        pane = self._panes.get(NUMBERS["gpus"])
+        return pane.node if isinstance(pane, GpusPane) and self.tab == "gpus" else ""
+
     def mover(self) -> ListPane | None:
         """The current tab, if it scrolls."""
         pane = self._panes.get(self.tab_bar.current)
@@ -229,6 +239,12 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
     def do_previous_tab(self) -> None:
         """The tab to the left."""
         self.open_tab(self.tab_bar.current - 1)
+
+    def do_plugin_tab(self) -> None:
+        """The next tab of a plug-in."""
+        own = len(TABS)
+        after = self.tab_bar.current + 1
+        self.open_tab(after if own <= after < len(self.tabs) else own)
 
     def typed(self, purpose: str, text: str) -> None:
         """Search while typing."""

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from textual.app import SuspendNotSupported
+
+from rltui.service.signals import SIGNALS
 from rltui.tui import keys
-from rltui.tui.messages import Action, Ask
+from rltui.tui.messages import Action, Ask, shell_phrase
 from rltui.tui.palette import action_items
+from rltui.tui.picking import PickItem
 from rltui.tui.views.nodes import known_nodes, node_items
 from rltui.watch.snapshots import LIVE_STATES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from textual.app import App
 
     from rltui.service.cockpit import WhyReport
     from rltui.tui.host import Host
-    from rltui.tui.keys import KeyContext
+    from rltui.tui.keys import KeyContext, KeyTable
+    from rltui.tui.messages import NodeShellReady
     from rltui.tui.screens.pick import PickScreen
     from rltui.watch.snapshots import RunSummary
 
@@ -30,6 +38,11 @@ def _can_act_on_one(context: keys.KeyContext) -> str:
 
 def _can_cancel(context: keys.KeyContext) -> str:
     ended = "" if context.run_state in LIVE_STATES else f"nothing to cancel: the run is {context.run_state} already"
+    return _can_act(context) or ended
+
+
+def _can_signal(context: keys.KeyContext) -> str:
+    ended = "" if context.run_state in LIVE_STATES else f"no process is left: the run is {context.run_state}"
     return _can_act(context) or ended
 
 
@@ -54,6 +67,8 @@ ACT = keys.KeyGroup(
         keys.Key("lower_memory", ("m",), "less memory", "Resubmit with a lower memory peak.", 0, _can_act_on_one),
         keys.Key("auto", ("H",), "hands-off", "Let it go on by itself after faults, or stop that.", 0, _can_act_on_one),
         keys.Key("edit", ("s",), "edit", "Resubmit with changes: key.path=value.", 0, _can_act_on_one),
+        keys.Key("shell", ("$",), "shell", "Open a shell on one of its nodes, inside its job.", 0, _can_act_on_one),
+        keys.Key("signal", ("K",), "signal", "Send a signal, and say first what it would do.", 0, _can_signal),
     ),
 )
 
@@ -64,6 +79,10 @@ class HasRun(Protocol):
     @property
     def target(self) -> RunSummary | None:
         """The run that actions are for."""
+
+    @property
+    def bound(self) -> KeyTable:
+        """The table with the user's own keys."""
 
     @property
     def marked(self) -> tuple[str, ...]:
@@ -80,6 +99,10 @@ class HasRun(Protocol):
     @property
     def on_top(self) -> bool:
         """Whether this is the screen that takes the keys."""
+
+    @property
+    def node(self) -> str:
+        """The node that is in sight; empty where none is looked at."""
 
     def act(self, key_id: str) -> None:
         """Do what a key of the table stands for."""
@@ -107,13 +130,15 @@ class RunActions:
         self._screen = screen
         self._picking: tuple[str, PickScreen] | None = None
         """The run whose nodes are being picked, and where."""
+        self._shell_of = ""
+        """The run a shell of which was asked for."""
 
-    def _ask(self, action: Action) -> None:
+    def _ask(self, action: Action, signal: str = "") -> None:
         if self._screen.marked:
             first, *others = self._screen.marked
-            self._screen.cockpit.ask(Ask(action, first, others=tuple(others)))
+            self._screen.cockpit.ask(Ask(action, first, others=tuple(others), signal=signal))
         elif self._screen.target is not None:
-            self._screen.cockpit.ask(Ask(action, self._screen.target.run_id))
+            self._screen.cockpit.ask(Ask(action, self._screen.target.run_id, signal=signal))
 
     def do_cancel(self) -> None:
         """Ask what cancelling would do."""
@@ -147,22 +172,33 @@ class RunActions:
 
     def do_actions(self) -> None:
         """A menu of all of these."""
+        run, marked = self._screen.target, self._screen.marked
+        items = action_items(
+            self._screen.bound.group(ACT.title), self._screen.key_context(), self._screen.cockpit.glyphs
+        )
+        title = f"{len(marked)} marked runs" if marked else run.run_id if run is not None else "actions"
+        self._pick(title, items, self._screen.act)
+
+    def _pick(self, title: str, items: Sequence[PickItem], do: Callable[[str], None]) -> None:
+        """Let one of ``items`` be chosen, and do it unless the list has moved meanwhile."""
         from rltui.tui.screens.pick import PickScreen
 
         run, marked = self._screen.target, self._screen.marked
-        items = action_items(ACT, self._screen.key_context(), self._screen.cockpit.glyphs)
-
-        title = f"{len(marked)} marked runs" if marked else run.run_id if run is not None else "actions"
 
         def chosen(ids: tuple[str, ...] | None) -> None:
             if ids and self._screen.on_top and self._screen.target is not None and run is not None:
                 # the list below may have moved while the menu was open
                 if self._screen.marked == marked and (marked or self._screen.target.run_id == run.run_id):
-                    self._screen.act(ids[0])
+                    do(ids[0])
                 else:
                     self._screen.cockpit.say("the list has changed: nothing was done", "warning")
 
         self._screen.app.push_screen(PickScreen(title, items), chosen)
+
+    def do_signal(self) -> None:
+        """Choose a signal, then ask what it would do."""
+        items = [PickItem(id=name, label=name, detail=does) for name, does in SIGNALS.items()]
+        self._pick("a signal", items, lambda name: self._ask("signal", name))
 
     def do_exclude(self) -> None:
         """Pick the nodes that a resubmission keeps away from; the one that a diagnosis names comes first."""
@@ -183,6 +219,42 @@ class RunActions:
         self._screen.app.push_screen(screen, chosen)
         if report is None:
             self._screen.cockpit.controller.ask_why(run.run_id)
+
+    def do_shell(self) -> None:
+        """Open a shell on the only node, or on one that is picked: the one in sight comes first."""
+        from rltui.cluster.profile import LOCAL
+
+        run = self._screen.target
+        if run is None:
+            return
+        nodes = nodes_of(run, self._screen.cockpit) if run.cluster != LOCAL else ()
+        if len(nodes) < 2:
+            self._open_shell(run.run_id, "")
+            return
+        nodes = tuple(sorted(nodes, key=lambda node: node != self._screen.node))
+        self._pick("a shell on", node_items(nodes, None), partial(self._open_shell, run.run_id))
+
+    def _open_shell(self, run_id: str, node: str) -> None:
+        self._shell_of = run_id
+        self._screen.cockpit.say(f"{shell_phrase(run_id)} {self._screen.cockpit.glyphs.ellipsis}")
+        self._screen.cockpit.controller.ask_node_shell(run_id, node)
+
+    def take_shell(self, message: NodeShellReady) -> None:
+        """Give the terminal to a shell that was asked for here, unless the user has turned to something else."""
+        wanted, self._shell_of = self._shell_of, ""
+        if not self._screen.on_top or wanted != message.run_id:
+            return
+        host = self._screen.cockpit
+        host.hush()
+        # nobody looks meanwhile, and what is read waits until somebody does
+        host.controller.attend("gone")
+        try:
+            with host.suspend():
+                problem = message.shell.run_beside()
+        except SuspendNotSupported:
+            problem = f"this terminal cannot be lent: rltui shell {message.run_id} in another one"
+        host.controller.attend("here")
+        host.say(problem, "error")
 
     def take_why(self, report: WhyReport) -> None:
         """A diagnosis is there: its nodes come first in a picker that is open."""

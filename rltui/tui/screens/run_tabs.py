@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from rltui.tui.views import history, queues, tabs
+from rltui.tui.views import history, panel, queues, tabs
 from rltui.tui.widgets.config_pane import ConfigPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import LogPane
@@ -13,6 +14,8 @@ from rltui.tui.widgets.samples_pane import SamplesPane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rltui.plugins import Plugin
 
 TabPane = LinesPane | LogPane | OverviewPane | GpusPane | SamplesPane | ConfigPane
 
@@ -37,6 +40,19 @@ TABS: tuple[Tab, ...] = (
     Tab("samples", "Samples", lambda: SamplesPane(id="samples")),
     Tab("config", "Config", lambda: ConfigPane(id="config")),
 )
+
+
+def all_tabs() -> tuple[Tab, ...]:
+    """The tabs, and those of plug-ins behind them."""
+    from rltui.plugins import PANELS, plugins
+
+    return (*TABS, *(_plugin_tab(plugin) for plugin in plugins(PANELS)))
+
+
+def _plugin_tab(plugin: Plugin) -> Tab:
+    lines, head = partial(panel.lines, plugin), partial(panel.head, plugin)
+    return Tab(f"plugin:{plugin.name}", plugin.name, lambda: LinesPane(lines, head, id=None))
+
 
 NUMBERS = {tab.id: number for number, tab in enumerate(TABS)}
 """Place of each tab."""

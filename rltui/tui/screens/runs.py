@@ -89,6 +89,11 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         """What actions are for instead."""
         return self.table.marked
 
+    @property
+    def node(self) -> str:
+        """None is looked at here."""
+        return ""
+
     def receive(self, message: CockpitMessage) -> None:
         """Take pictures of all runs, and of the one under the cursor."""
         if isinstance(message, messages.RunsFetched):
@@ -106,6 +111,8 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
             self.tick()
         elif isinstance(message, messages.WhyFetched):
             self.part(RunActions).take_why(message.report)
+        elif isinstance(message, messages.NodeShellReady):
+            self.part(RunActions).take_shell(message)
 
     def tick(self) -> None:
         """Ages grow, also those of clusters that are away."""

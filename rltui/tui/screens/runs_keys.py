@@ -96,6 +96,10 @@ class ShowsRuns(Protocol):
     table: RunsTable
 
     @property
+    def bound(self) -> keys.KeyTable:
+        """The keys, with the user's own."""
+
+    @property
     def app(self) -> App[object]:
         """The application, for dialogs."""
 
@@ -306,7 +310,7 @@ class SavedFilters:
 
     def open_help(self) -> None:
         """The keys, and what was saved."""
-        table, saved = KEYS, self._screen.table.saved
+        table, saved = self._screen.bound, self._screen.table.saved
         if saved:
             entries = tuple(keys.Key(name, (f"@{name}",), name, words) for name, words in saved.items())
             first, *rest = table.groups

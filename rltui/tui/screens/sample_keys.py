@@ -126,7 +126,7 @@ class SampleKeys:
         pane = self._screen.samples_pane
         if pane is not None:
             pane.expect(query)
-            self._screen.cockpit.controller.search_samples(self._screen.run_id, query)
+            self._screen.cockpit.controller.searches.samples(self._screen.run_id, query)
 
     def _order(self, order: Order) -> None:
         pane = self._screen.samples_pane

@@ -42,6 +42,10 @@ class GpuTable:
         """Number of rows."""
         return len(self._hosts) if self._wall else max(0, (self._ends[-1] if self._ends else 0) - 1)
 
+    def node(self, index: int) -> str:
+        """The node that a row is of."""
+        return self._hosts[index if self._wall else bisect_right(self._ends, index)].host
+
     def row(self, index: int) -> Line:
         """One row."""
         if self._wall:

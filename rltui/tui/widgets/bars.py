@@ -99,5 +99,5 @@ class TabBar(Pane):
 
 
 def _tab_key(index: int) -> str:
-    """The digit of a tab; the tenth has 0."""
-    return str((index + 1) % 10)
+    """The digit of a tab; the tenth has 0, and those of plug-ins behind it share a key."""
+    return str((index + 1) % 10) if index < 10 else "+"

@@ -46,6 +46,12 @@ class GpusPane(ListPane):
         nodes = len(self._snapshot.hosts) if self._snapshot is not None else 0
         return nodes >= WALL_FROM_NODES if self.wall is None else self.wall
 
+    @property
+    def node(self) -> str:
+        """The node of the first row in sight; empty where there is none."""
+        table = self._rows()
+        return table.node(self.top) if table is not None and table.count else ""
+
     def toggle(self) -> None:
         """The other view."""
         self.wall = not self.is_wall

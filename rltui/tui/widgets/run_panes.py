@@ -78,7 +78,7 @@ class LinesPane(ListPane):
         view: Callable[[RunSnapshot, int, Glyphs], Sequence[Line]],
         head: Callable[[RunSnapshot, int, Glyphs], Sequence[Line]],
         *,
-        id: str,
+        id: str | None,
     ) -> None:
         super().__init__(id=id)
         self._view = view

@@ -1,0 +1,1 @@
+"""A verb and a tab for rltui, to start a plug-in from."""

@@ -1,0 +1,38 @@
+"""``rltui shell``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from rltui.cli.output import add_run, print_lines
+from rltui.errors import UsageError
+from rltui.service.all_clusters import open_clusters
+from rltui.service.node_shell import node_shell
+
+if TYPE_CHECKING:
+    import argparse
+
+SSH_FAILED = 255
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add_run(parser)
+    parser.add_argument("--node", default="", metavar="N", help="one of its nodes (default: the first)")
+    parser.add_argument("--print", action="store_true", dest="only_print", help="print the command and do not run it")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Open a shell where a run is: on Slurm a step inside its job, through ssh where that is elsewhere."""
+    with open_clusters(options.cluster) as clusters:
+        context, summary = clusters.find(options.run)
+        shell = node_shell(context, summary, options.node)
+    if options.only_print:
+        print_lines([shlex.join(shell.argv)])
+        return 0
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("A shell needs a terminal.", "--print prints the command.")
+    code = shell.run()
+    return 3 if code == SSH_FAILED else code

@@ -1,0 +1,143 @@
+"""A shell where a run is: on one of its nodes inside its job, on the host of a Ray cluster, or in its folder here."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from rltui.cluster.local import LocalCluster
+from rltui.cluster.slurm.steps import shell_argv
+from rltui.cluster.slurm_cluster import SlurmCluster
+from rltui.errors import RltuiError, UsageError
+from rltui.service.describe import attempt_path
+
+if TYPE_CHECKING:
+    from rltui.runs.journal import Journal
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import RunSummary
+
+EARLY_S = 10.0
+"""A shell that fails within this time has said something that is worth reading."""
+
+
+class NodeShell:
+    """A shell that can be opened in this terminal.
+
+    Args:
+        run: The run.
+        journal: Where it is noted.
+        node: Where it opens, in words.
+        argv: Its command.
+        folder: Folder that the command is started in; empty: where rltui is.
+
+    Attributes:
+        argv: The same.
+        where: Its run and place, in words.
+    """
+
+    def __init__(self, run: RunSummary, journal: Journal, node: str, argv: list[str], folder: str = "") -> None:
+        self.argv = argv
+        self.where = f"{run.run_id} on {node}"
+        self._about = {"run": run.run_id, "attempt": run.attempt, "cluster": run.cluster, "job": run.job_id}
+        self._command = shlex.join(argv)
+        self._journal = journal
+        self._folder = folder
+
+    def run(self) -> int:
+        """Show the command, and wait until the shell has ended; returns its exit code.
+
+        Raises:
+            RltuiError: The journal cannot be written, or the command is not there.
+        """
+        about = {**self._about, "command": self._command}
+        self._journal.write("shell", "intent", **about)
+        sys.stderr.write(f"rltui: a shell of {self.where}; exit or ctrl+d leaves it\n$ {self._command}\n")
+        sys.stderr.flush()
+        # what is typed is for the shell; one that ignores a signal would hand that on to it, a handler does not
+        before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
+        try:
+            code = subprocess.call(self.argv, cwd=self._folder or None, env=_environment())
+        except OSError as error:
+            self._journal.write("shell", "failed", **self._about, reason=str(error))
+            raise RltuiError(f"{self.argv[0]} cannot be started: {error.strerror}.", self._command) from error
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        self._journal.write("shell", "done", **self._about)
+        return code
+
+    def run_beside(self) -> str:
+        """Run it in the terminal of a program that comes back on the screen; returns what is to be said, if anything.
+
+        What a shell that failed at once has said stays until enter is pressed.
+        """
+        began = time.monotonic()
+        try:
+            code = self.run()
+        except RltuiError as error:
+            return f"{error.message}\n{error.hint}"
+        if code and time.monotonic() - began < EARLY_S:
+            sys.stderr.write(f"rltui: it ended with code {code}; enter goes back\n")
+            sys.stderr.flush()
+            sys.stdin.readline()
+        return ""
+
+
+def node_shell(context: Context, run: RunSummary, node: str = "") -> NodeShell:
+    """The shell of a run; on Slurm the scheduler is asked whose job it is and where.
+
+    Args:
+        context: The run's cluster.
+        run: A run of the user's own.
+        node: One of its nodes; empty: the first.
+
+    Raises:
+        RltuiError: The run has no such node now, or its job is not the user's.
+        ClusterError: The cluster cannot be reached.
+    """
+    context.require_own(run)
+    cluster = context.cluster
+    if isinstance(cluster, SlurmCluster):
+        place = _node(cluster, run, node)
+        words = shell_argv(run.job_id, place, run.path)
+    else:
+        place = "this machine" if isinstance(cluster, LocalCluster) else cluster.profile.host or "this machine"
+        if node not in ("", place):
+            raise UsageError(f"A shell of {run.run_id} opens on {place} only.", "Leave --node out.")
+        words = [os.environ.get("SHELL") or "/bin/sh"] if place == "this machine" else []
+    if place == "this machine":
+        return NodeShell(run, context.journal, place, words, run.path)
+    if cluster.profile.transport == "local" or not cluster.profile.host:
+        return NodeShell(run, context.journal, place, words)
+    from rltui.cluster.openssh_transport import terminal_argv
+
+    there = shlex.join(words) if words else f"cd {shlex.quote(run.path)}; exec bash -l"
+    return NodeShell(run, context.journal, place, terminal_argv(cluster.profile, there))
+
+
+def _node(cluster: SlurmCluster, run: RunSummary, node: str) -> str:
+    """The node that was named, or the first; Slurm is asked, as the job's id may be another's by now."""
+    if run.state == "queued" or not run.is_live or not run.job_id:
+        raise RltuiError(f"{run.run_id} has no node now ({run.state}).", "A shell needs a job that runs.")
+    nodes = cluster.nodes_of(attempt_path(run), run.job_id)
+    if run.share is not None:
+        nodes = tuple(one for one in run.share.nodes if one in nodes)
+    if not nodes:
+        raise RltuiError(f"Job {run.job_id} of {run.run_id} has no node now.", "It has ended, or has not started.")
+    if node and node not in nodes:
+        raise UsageError(f"{run.run_id} has no node {node[:60]!r}.", f"Its nodes: {', '.join(nodes[:8])}.")
+    return node or nodes[0]
+
+
+def _environment() -> dict[str, str]:
+    """The user's own, without what a job that rltui itself is in would tell srun to do."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SRUN_"))
+    }

@@ -1,0 +1,50 @@
+"""Notifications: each once while it can be read, and never so many that they hide what they are about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rltui.tui.spans import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.app import App
+
+    from rltui.tui.host import Severity
+
+MOST = 3
+"""Notifications at a time: more would hide what they are about."""
+
+
+class Notices:
+    """What is said in the corner of the screen.
+
+    Args:
+        app: The application that shows it.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(self, app: App[Any], clock: Callable[[], float]) -> None:
+        self._app = app
+        self._clock = clock
+        self._said: dict[str, float] = {}
+
+    def say(self, text: str, severity: Severity) -> None:
+        """Show a notification, once while it can be read; never as markup."""
+        text = "\n".join(clean(row) for row in text.splitlines())
+        now = self._clock()
+        self._said = {old: until for old, until in self._said.items() if until > now}
+        if text and text not in self._said and self._app.screen_stack:
+            self._said[text] = now + self._app.NOTIFICATION_TIMEOUT
+            self._app.notify(text, severity=severity, markup=False)
+            self._app.call_later(self._keep_few)
+
+    def _keep_few(self) -> None:
+        for old in list(self._app._notifications)[:-MOST]:
+            self._app._unnotify(old)
+
+    def hush(self) -> None:
+        """Take all away; what is said again is shown again."""
+        self._said.clear()
+        self._app.clear_notifications()

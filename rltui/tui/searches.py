@@ -1,0 +1,81 @@
+"""Searches of logs and samples, one at a time, told piece by piece."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rltui.tui import messages
+from rltui.tui.lanes import Lane
+from rltui.watch.samples import SamplesFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.message import Message
+
+    from rltui.service.cockpit import Cockpit
+    from rltui.watch.log_search import LogQuery
+    from rltui.watch.samples import SampleQuery
+
+MOST_HITS = 20_000
+"""Hits of a search that are kept, the newest ones: nobody steps through more."""
+
+
+class Searches:
+    """Searches what a run has written, in a thread of its own.
+
+    Args:
+        cockpit: The services.
+        post: Hands a message to the application.
+        answer: Posts what a call returns, or that it failed; takes what was asked in words, and the call.
+    """
+
+    def __init__(
+        self,
+        cockpit: Cockpit,
+        post: Callable[[Message], object],
+        answer: Callable[[str, Callable[[], Message]], None],
+    ) -> None:
+        self._cockpit = cockpit
+        self._post = post
+        self._answer = answer
+        self._lane = Lane("rltui-searches", newest_only=True)
+        self._searched: LogQuery | SampleQuery | None = None
+
+    def end(self) -> None:
+        """Search no more."""
+        self._searched = None
+
+    def log(self, run_id: str, name: str, query: LogQuery) -> None:
+        """Search a whole log, and no other any more: :class:`~rltui.tui.messages.LogSearched` tells of each piece."""
+        self._searched = query
+
+        def call() -> messages.LogSearched:
+            found: deque[tuple[int, int]] = deque(maxlen=MOST_HITS)
+            share = 1.0
+            for piece in self._cockpit.search_log(run_id, name, query):
+                found.extend((hit.line, hit.offset) for hit in piece.hits)
+                share = piece.offset / piece.size if piece.size else 1.0
+                if self._searched is not query:
+                    break
+                self._post(messages.LogSearched(run_id, name, query, tuple(found), min(0.99, share)))
+            return messages.LogSearched(run_id, name, query, tuple(found), 1.0)
+
+        self._lane.ask(lambda: self._answer(f"search {name}", call))
+
+    def samples(self, run_id: str, query: SampleQuery) -> None:
+        """Search a run's samples, and nothing else any more: :class:`~rltui.tui.messages.SamplesArrived`."""
+        self._searched = query
+
+        def call() -> messages.SamplesArrived:
+            last = None
+            for found in self._cockpit.samples(run_id, query):
+                if last is not None:
+                    self._post(messages.SamplesArrived(run_id, query, last))
+                last = found
+                if self._searched is not query:
+                    break
+            return messages.SamplesArrived(run_id, query, last or SamplesFound())
+
+        self._lane.ask(lambda: self._answer(messages.SEARCH_SAMPLES, call))
