@@ -93,7 +93,7 @@ class AttemptRunner:
 
     def run(self) -> int:
         """Run the attempt to its end; returns the exit code for the shell."""
-        os.umask(0o077)
+        rundir.keep_private(self.attempt)
         signal.signal(signal.SIGTERM, self.on_cancel)
         signal.signal(signal.SIGINT, self.on_cancel)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

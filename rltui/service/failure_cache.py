@@ -35,6 +35,8 @@ def failure_of(context: Context, run: RunSummary) -> str:
     from rltui.service import why
 
     word = why.failure_of(context, run)
+    if run.owner:
+        return word
     note = json.dumps({"schema": rundir.SCHEMA, "word": word}).encode()
     with contextlib.suppress(ClusterError):  # a directory that cannot be written costs only the next reading
         context.cluster.client.put(f"{attempt_path(run)}/{rundir.FAILURE}", note)

@@ -111,6 +111,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """When the scheduler said what is in ``job``, where it does not answer now; 0: now."""
     through: str = ""
     """Another profile that sees its files (the same disk) and through which it was read; empty: its own cluster."""
+    owner: str = ""
+    """The colleague whose run it is: it is only read; empty: the user's own."""
 
     @property
     def is_live(self) -> bool:
