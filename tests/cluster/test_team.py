@@ -94,25 +94,17 @@ def secrets(modes: dict[str, str]) -> set[str]:
     return {path for path, mode in modes.items() if mode.split()[0].endswith("00")}
 
 
-@pytest.mark.tmux
-@pytest.mark.timeout(400)
-def test_a_colleague_sees_shared_runs_and_cannot_touch_them(slurm_cluster: Lab, tmp_path: Path) -> None:
-    lab = slurm_cluster
-    lab.exec("login", ["rm", "-rf", SHARED], user="root")
-    for user in ("alice", "bob"):
-        lab.exec("login", ["install", "-d", "-o", user, "-g", user, "-m", "755", f"{SHARED}/{user}"], user="root")
-    bob = Member(lab, tmp_path, "bob", "run_root_group: team")
-    alice = Member(lab, tmp_path, "alice", f"team_run_roots: ['{SHARED}/*/rltui']")
-
-    # off by default
+def stay_private(alice: Member, bob: Member) -> str:
     own = alice.launch()
     assert {mode.split()[0] for mode in alice.modes(own).values() if mode.endswith("d")} == {"700"}
     assert not [
         mode for mode in alice.modes(own).values() if mode.endswith("f") and mode.split()[0] not in ("600", "644")
     ]
     assert bob.runs() == []
+    return own
 
-    # on: folders and files are the group's to read, what holds a secret is not
+
+def are_shared_without_secrets(lab: Lab, bob: Member) -> tuple[str, dict[str, str]]:
     run = bob.launch()
     modes = bob.modes(run)
     assert modes["run.json"] == modes["attempts/01/end.json"] == modes["attempts/01/out.log"] == "640 team f"
@@ -121,13 +113,13 @@ def test_a_colleague_sees_shared_runs_and_cannot_touch_them(slurm_cluster: Lab, 
     assert private & set(modes) <= secrets(modes)
     assert not [path for path, mode in modes.items() if mode.split()[0][-1] != "0" and "slurm-" not in path]
     assert lab.exec("login", ["cat", "/home/bob/made-by-the-script"], user="bob").stdout.strip() == "0027"
-
-    # carol is in no group of theirs
     carol = lab.exec("login", ["ls", f"{SHARED}/bob/rltui/{run}"], user="carol", check=False)
     assert carol.returncode
     assert "denied" in carol.stderr
+    return run, modes
 
-    # alice sees it with its owner where she asks for it, and reads it
+
+def are_seen_and_left_alone(alice: Member, bob: Member, own: str, run: str, modes: dict[str, str]) -> None:
     assert [one["run_id"] for one in alice.runs()] == [own]
     theirs = [one for one in alice.runs("--all") if one["owner"]]
     assert [(one["run_id"], one["owner"], one["state"]) for one in theirs] == [(run, "bob", "finished")]
@@ -141,7 +133,8 @@ def test_a_colleague_sees_shared_runs_and_cannot_touch_them(slurm_cluster: Lab, 
     journal = (alice.folder / "state/journal.jsonl").read_text()
     assert run not in journal
 
-    # the cockpit shows it with its owner, and refuses
+
+def are_refused_in_the_cockpit(alice: Member) -> None:
     terminal = Terminal(f"cd {ROOT} && {sys.executable} -m rltui", alice.environment)
     try:
         terminal.until("bob@lab")
@@ -150,7 +143,8 @@ def test_a_colleague_sees_shared_runs_and_cannot_touch_them(slurm_cluster: Lab, 
     finally:
         terminal.close()
 
-    # what bob could put there leads nowhere, hangs nobody, and stands for no run of hers
+
+def lead_nowhere(lab: Lab, alice: Member, own: str, run: str) -> None:
     lab.exec("login", ["sh", "-c", 'echo \'{"name":"stolen"}\' >own.json; chmod 600 own.json'])
     lab.exec("login", ["bash", "-c", TRAP.format(root=f"{SHARED}/bob/rltui", own=own)], user="bob")
     seen = {one["run_id"]: one for one in alice.runs("--all")}
@@ -162,3 +156,19 @@ def test_a_colleague_sees_shared_runs_and_cannot_touch_them(slurm_cluster: Lab, 
     assert "PRIVATE KEY" not in log + alice.rltui("show", "evil-0001", "--json")
     assert "this is bob's run" in alice.rltui("rm", "evil-0001", "--yes", expect=2)
     alice.rltui("rm", own, "--yes")  # the name means her own
+
+
+@pytest.mark.tmux
+@pytest.mark.timeout(400)
+def test_a_colleague_sees_shared_runs_and_cannot_touch_them(slurm_cluster: Lab, tmp_path: Path) -> None:
+    lab = slurm_cluster
+    lab.exec("login", ["rm", "-rf", SHARED], user="root")
+    for user in ("alice", "bob"):
+        lab.exec("login", ["install", "-d", "-o", user, "-g", user, "-m", "755", f"{SHARED}/{user}"], user="root")
+    bob = Member(lab, tmp_path, "bob", "run_root_group: team")
+    alice = Member(lab, tmp_path, "alice", f"team_run_roots: ['{SHARED}/*/rltui']")
+    own = stay_private(alice, bob)
+    run, modes = are_shared_without_secrets(lab, bob)
+    are_seen_and_left_alone(alice, bob, own, run, modes)
+    are_refused_in_the_cockpit(alice)
+    lead_nowhere(lab, alice, own, run)
