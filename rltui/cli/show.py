@@ -68,6 +68,9 @@ def _lines(snapshot: RunSnapshot) -> Iterator[str]:
     if run.hands_off:
         yield f"  hands-off mode {run.hands_off}  (rltui auto {run.run_id} --status)"
     yield f"  files {run.path}"
+    if run.archived:
+        size = f"{run.archived.bytes / 2**30:.2f} GiB"
+        yield f"  archived in {run.archived.file} ({size}); `rltui archive --back {run.run_id}` brings it back"
     yield "  stages " + " → ".join(str(entry["stage"]) for entry in run.stage.history)
     for sentence in halted(snapshot):
         yield f"  ! {sentence}"

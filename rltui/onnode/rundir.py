@@ -2,6 +2,7 @@
 
     <run_root>/<run_id>/
         run.json                    what the run is; written once
+        archived.json               of a run that was put away: the file that the rest of it is in
         code/                       rltui and trainers as submitted
         attempts/01/
             layout.yaml             the layout as resolved
@@ -48,6 +49,7 @@ from typing import Any, Dict, List, Optional
 SCHEMA = 1
 
 RUN = "run.json"
+ARCHIVED = "archived.json"
 LAYOUT = "layout.yaml"
 JOB = "job.json"
 SCRIPT = "job.sbatch"
