@@ -81,6 +81,9 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # how to get there
     transport: TransportName = "auto"
     host: Annotated[str, Meta(description="SSH host or alias of ~/.ssh/config; empty: this machine.")] = ""
+    other_hosts: Annotated[
+        list[str], Meta(description="Further login nodes, used while host is away; host: [A, B] says the same.")
+    ] = field(default_factory=list)
     user: str = ""
     port: Annotated[int, Meta(ge=0, le=65535)] = 0
     identity_file: str = ""

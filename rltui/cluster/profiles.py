@@ -153,6 +153,10 @@ class _Merged:
     def profile(self, name: str) -> tuple[Profile | None, Sequence[Problem]]:
         """The typed profile, or every problem of it; none of them repeats a secret."""
         values = self.values[name]
+        match values.get("host"):
+            case [str(first), *others]:
+                values = {**values, "host": first, "other_hosts": others}
+                self.origins[name]["other_hosts"] = self.origins[name]["host"]
         document = Document({name: {**values, "name": name}}, self._lines, "", self._files)
         secrets = list(_secrets(document, (name,), values))
         problems = [*self._problems.get(name, []), *secrets]
@@ -205,14 +209,16 @@ def _secret(document: Document, path: Path_) -> Problem:
 
 def _strange(profile: Profile, document: Document) -> Iterator[Problem]:
     """What no machine could be called, and keys that contradict each other."""
-    hops = {"host": profile.host, **{f"proxy_jump[{index}]": hop for index, hop in enumerate(profile.proxy_jump)}}
+    hops = {"host": profile.host, **{f"other_hosts[{at}]": host for at, host in enumerate(profile.other_hosts)}}
+    hops |= {**{f"proxy_jump[{index}]": hop for index, hop in enumerate(profile.proxy_jump)}}
     for key, text in hops.items():
-        path: Path_ = (profile.name, "proxy_jump", int(key[11:-1])) if "[" in key else (profile.name, key)
+        key, _, index = key.rstrip("]").partition("[")
+        path: Path_ = (profile.name, key, int(index)) if index else (profile.name, key)
         try:
-            if key == "host" and text:
-                check_hop(Hop(text, profile.user, profile.port))
-            elif key != "host":
+            if key == "proxy_jump":
                 parse_hop(text)
+            elif text or index:
+                check_hop(Hop(text, profile.user, profile.port))
         except ValueError as error:
             yield Problem(str(error), *document.place(path), dotted(path))
     variable, here = profile.notify.webhook, (profile.name, "notify", "webhook")
