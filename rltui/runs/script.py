@@ -129,8 +129,8 @@ def _job(
         "time": slurm.time,
         "places": [
             (option, value)
-            for option in ("partition", "account", "qos", "constraint")
-            if (value := getattr(slurm, option) or getattr(profile, option))
+            for option in ("partition", "account", "qos", "constraint", "reservation", "licenses")
+            if (value := getattr(slurm, option) or getattr(profile, option, ""))
         ],
         "exclude": ",".join(excluded_nodes(layout, profile)),
         "output": quoting.file_pattern(attempt.path, SLURM_OUTPUT, "the attempt's path"),

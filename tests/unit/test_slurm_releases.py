@@ -10,6 +10,7 @@ from rltui.cluster.slurm.nodes import read_nodes, read_partitions
 from rltui.cluster.slurm.queries import ACCOUNTING_FIELDS, QUEUE_FIELDS, read_accounting, read_queue
 from rltui.cluster.slurm.reasons import explain_reason
 from rltui.cluster.slurm.replies import read_submission, read_trouble
+from rltui.cluster.slurm.reservations import read_reservations
 from rltui.cluster.slurm.states import read_state
 from rltui.cluster.slurm.submitting import read_test
 
@@ -231,3 +232,23 @@ def test_a_submission_and_its_estimate_are_read() -> None:
     said = "sbatch: Job 9 to start at 1763686800 using 8 processors on nodes node[1-2] in partition gpu\n"
     verdict = read_test(Completed(rc=0, out="", err=said))
     assert (verdict.accepted, verdict.nodes, verdict.partition) == (True, ("node1", "node2"), "gpu")
+
+
+RESERVATIONS = """\
+ReservationName=rl StartTime=1763686800 EndTime=1763690400 Duration=01:00:00 Nodes=node[1-2] NodeCnt=2 CoreCnt=64 \
+Features=(null) PartitionName=gpu Flags=SPEC_NODES TRES=cpu=64 Users=alice,bob Groups=(null) Accounts=ml \
+Licenses=(null) State=ACTIVE BurstBuffer=(null) {power}MaxStartDelay=(null){behind}
+ReservationName=maint StartTime=1763600000 EndTime=1763690400 Duration=1-00:00:00 Nodes=ALL NodeCnt=4 CoreCnt=128 \
+Features=(null) PartitionName=(null) Flags=MAINT,IGNORE_JOBS TRES=cpu=128 Users=root Groups=(null) Accounts=(null) \
+Licenses=(null) State=INACTIVE BurstBuffer=(null) {power}MaxStartDelay=(null){behind}
+"""
+
+
+@pytest.mark.parametrize(("power", "behind"), [("Watts=n/a ", ""), ("", ""), ("", " Comment=ask Users=mallory")])
+def test_reservations_are_read_the_same(power: str, behind: str) -> None:
+    first, second = read_reservations(RESERVATIONS.format(power=power, behind=behind))
+    assert (first.name, first.is_maintenance, first.is_active, first.nodes) == ("maint", True, False, "ALL")
+    assert (second.name, second.nodes, second.node_count, second.is_active) == ("rl", "node[1-2]", 2, True)
+    assert (second.users, second.accounts, second.groups) == (("alice", "bob"), ("ml",), ())
+    assert (second.starts_at, second.ends_at) == (1763686800.0, 1763690400.0)
+    assert read_reservations("No reservations in the system\n") == ()
