@@ -16,6 +16,7 @@ from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.trusted_server import TOKEN_FILE, is_in_the_clear, trust_ray
 from rltui.layout.settings import Slurm
 from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
+from rltui.service.doctor_team import check_team
 from rltui.service.login_facts import container_problems
 from rltui.service.quota import quotas
 
@@ -310,6 +311,7 @@ LINKS: tuple[tuple[str, Callable[[Patient], Iterator[Check]]], ...] = (
     ("round trip", check_round_trip),
     ("scheduler", check_scheduler),
     ("run root", check_run_root),
+    ("team", check_team),
     ("python", check_python),
     ("env file", check_env_file),
 )

@@ -11,7 +11,10 @@ from rltui.errors import ClusterError
 from rltui.watch.runs import RunsReader
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rltui.cluster.cluster import Cluster
+    from rltui.cluster.relay_client import RelayClient
     from rltui.watch.snapshots import RunSummary
 
 LOOK_FOR_ROOTS_EVERY_S = 60.0
@@ -58,9 +61,16 @@ class Team:
         if self._looked_at is not None and now - self._looked_at < LOOK_FOR_ROOTS_EVERY_S:
             return
         client = self._cluster.client
-        told = client.run(["sh", "-c", FIND, "sh", *patterns], timeout_s=20, idempotent=True).out
-        roots = [root.rstrip("/") for root in told.split("\0") if root][:MOST_ROOTS]
-        self._readers = {
-            root: self._readers.get(root) or RunsReader(client, root, of_others=True) for root in dict.fromkeys(roots)
-        }
+        roots = find_roots(client, patterns)
+        self._readers = {root: self._readers.get(root) or RunsReader(client, root, of_others=True) for root in roots}
         self._looked_at = now
+
+
+def find_roots(client: RelayClient, patterns: Sequence[str]) -> list[str]:
+    """The folders that patterns of absolute paths find and that may be read, each once.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    told = client.run(["sh", "-c", FIND, "sh", *patterns], timeout_s=20, idempotent=True).out
+    return list(dict.fromkeys(root.rstrip("/") for root in told.split("\0") if root))[:MOST_ROOTS]

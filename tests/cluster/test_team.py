@@ -144,6 +144,18 @@ def are_refused_in_the_cockpit(alice: Member) -> None:
         terminal.close()
 
 
+def are_examined(lab: Lab, alice: Member, bob: Member) -> None:
+    def said(member: Member, name: str) -> dict[str, str]:
+        checks = json.loads(member.rltui("doctor", "lab", "--json"))["checks"]
+        return next(one for one in checks if one["name"] == name)
+
+    assert said(bob, "sharing")["state"] == "ok"
+    assert f"{SHARED}/bob/rltui" in said(alice, "team")["found"]
+    lab.exec("login", ["chmod", "750", f"{SHARED}/bob"], user="root")
+    assert f"team cannot pass {SHARED}/bob (750 bob)" in said(bob, "sharing")["cause"]
+    lab.exec("login", ["chmod", "755", f"{SHARED}/bob"], user="root")
+
+
 def lead_nowhere(lab: Lab, alice: Member, own: str, run: str) -> None:
     lab.exec("login", ["sh", "-c", 'echo \'{"name":"stolen"}\' >own.json; chmod 600 own.json'])
     lab.exec("login", ["bash", "-c", TRAP.format(root=f"{SHARED}/bob/rltui", own=own)], user="bob")
@@ -171,4 +183,5 @@ def test_a_colleague_sees_shared_runs_and_cannot_touch_them(slurm_cluster: Lab, 
     run, modes = are_shared_without_secrets(lab, bob)
     are_seen_and_left_alone(alice, bob, own, run, modes)
     are_refused_in_the_cockpit(alice)
+    are_examined(lab, alice, bob)
     lead_nowhere(lab, alice, own, run)
