@@ -108,7 +108,7 @@ class Session:
         return self._clusters.names
 
     def runs(self, where: str = "") -> tuple[RunSummary, ...]:
-        """All runs, newest first; a cluster that is away gives the rows last seen, with ``as_of``.
+        """All of the user's runs, newest first; a cluster that is away gives the rows last seen, with ``as_of``.
 
         Args:
             where: A filter as of ``rltui ps``, such as ``state:failed since:2h``.
@@ -118,7 +118,7 @@ class Session:
         """
         from rltui.service.run_filter import picked
 
-        found = self._clusters.with_numbers(self._clusters.runs().runs)
+        found = self._clusters.with_numbers([run for run in self._clusters.runs().runs if not run.owner])
         return tuple(picked(found, where, time.time()) if where else found)
 
     def run(self, name: str) -> Run:

@@ -56,7 +56,7 @@ def _lines(sizes: Sequence[RunSize], disks: dict[str, Disk]) -> Iterator[str]:
     rows = [
         (
             one.run_id,
-            one.state,
+            one.state if one.archived is None else f"archived, {one.archived.bytes / 2**30:.2f} GiB",
             f"{one.total_gib:.2f}",
             str(one.num_checkpoints),
             f"{one.checkpoints_gib:.2f}",
@@ -69,3 +69,5 @@ def _lines(sizes: Sequence[RunSize], disks: dict[str, Disk]) -> Iterator[str]:
         taken = sum(one.total_gib for one in sizes if one.cluster == name)
         free = f"{found.free_gib:.0f} of {found.size_gib:.0f} GiB are free on {found.root}"
         yield f"{name}: {taken:.2f} GiB of runs; {free}"
+        for quota in found.quotas:
+            yield f"{name}: quota {quota.words}{': nearly full' if quota.is_nearly_full else ''}"

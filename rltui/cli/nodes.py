@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_cluster_name, add_json, columns, named_cluster, print_json, print_lines, talk
+from rltui.cli.words import moment
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.cluster.slurm.times import write_duration
 from rltui.errors import UsageError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rltui.cluster.facts import PartitionFacts
+    from rltui.cluster.slurm.reservations import Reservation
     from rltui.onnode.bad_nodes import BadNode
     from rltui.service.nodes import NodeGroup
 
@@ -49,10 +51,21 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{profile.name} has no partition {options.partition[:60]!r}.", f"Known: {known}.")
     groups = grouped(found, options.partition)
     if options.json:
-        print_json({"schema": 1, "cluster": profile.name, "facts": facts, "groups": groups, "bad_nodes": found.bad})
+        print_json(
+            {
+                "schema": 1,
+                "cluster": profile.name,
+                "facts": facts,
+                "groups": groups,
+                "bad_nodes": found.bad,
+                "reservations": found.reservations,
+            }
+        )
     else:
+        kept = ["", *_reservations(found.reservations)] if found.reservations else []
         bad = ["", *_bad(found.bad)] if found.bad else []
-        print_lines([_summary(profile.name, groups), "", *_partitions(shown, groups), "", *node_table(groups), *bad])
+        tables = [*_partitions(shown, groups), "", *node_table(groups)]
+        print_lines([_summary(profile.name, groups), "", *tables, *kept, *bad])
     return 0
 
 
@@ -63,6 +76,17 @@ def _forget(name: str, node: str, prompter: TerminalPrompter, as_json: bool) -> 
     else:
         talk(f"{node} is forgotten: {words(known)}")
     return 0
+
+
+def _reservations(kept: Sequence[Reservation]) -> Iterable[str]:
+    """Nodes that are kept for somebody, or from everybody; ``slurm.reservation=NAME`` takes one."""
+    rows = [(one.name, one.nodes or "–", moment(one.starts_at), moment(one.ends_at), _for_whom(one)) for one in kept]
+    return columns(("RESERVATION", "NODES", "FROM", "TO", "FOR"), rows)
+
+
+def _for_whom(one: Reservation) -> str:
+    named = [*one.users, *(f"account {name}" for name in one.accounts), *(f"group {name}" for name in one.groups)]
+    return "nobody: maintenance" if one.is_maintenance else ", ".join(named)
 
 
 def _bad(bad: Sequence[BadNode]) -> Iterable[str]:

@@ -31,6 +31,7 @@ USUAL = ("state", "shape", "step", "reward", "tok/s", "age", "about")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
+    parser.add_argument("--all", action="store_true", help="colleagues' runs too (team_run_roots of the profile)")
     parser.add_argument("--live", action="store_true", help="only runs that have not ended")
     parser.add_argument("--where", metavar="FILTER", help=f"those that fit, as behind / in the cockpit: {WORDS}")
     known = ", ".join((*BESIDE, *COLUMNS)).replace("%", "%%")
@@ -50,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
     with open_clusters(options.cluster) as clusters:
         clusters.want_gpus(GPUS in shown)
         snapshot = clusters.runs()
-        runs = [run for run in snapshot.runs if run.is_live or run.state == "unknown" or not options.live]
+        runs = [run for run in snapshot.runs if options.all or not run.owner]
+        runs = [run for run in runs if run.is_live or run.state == "unknown" or not options.live]
         runs = with_failures(clusters.with_numbers(runs), clusters.context)
     if options.where is not None:
         runs = picked(runs, options.where, time.time())
@@ -93,7 +95,7 @@ def _job_row(one: OpenJob) -> tuple[str, ...]:
 
 
 def _print(runs: Sequence[RunSummary], chosen: Sequence[str] = (), *, unfold: bool = False) -> None:
-    several = {run.cluster for run in runs} != {"local"}
+    several = any(run.owner or run.cluster != "local" for run in runs)
     shown = chosen or (*(("cluster",) if several else ()), *USUAL)
     header = ("RUN", *(BESIDE[word] if word in BESIDE else COLUMNS[word].title for word in shown))
     lines = list(runs) if unfold else folded(runs)

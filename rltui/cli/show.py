@@ -11,6 +11,7 @@ from rltui.cli.output import add_json, add_run, add_watch, print_json, print_lin
 from rltui.service.all_clusters import open_clusters
 from rltui.service.attempts import endings
 from rltui.service.memory_peaks import read_memory
+from rltui.service.run_columns import place_of
 from rltui.watch.pending import waiting_job
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.silence import halted
@@ -60,13 +61,16 @@ def _lines(snapshot: RunSnapshot) -> Iterator[str]:
     run = snapshot.summary
     yield f"{run.run_id}  {words.state(run)}  {words.about(run)}"
     hardware = f"{run.nodes}×{run.gpus_per_node} {run.gpu}"
-    yield f"  {run.algorithm.upper()} on {run.cluster}, {hardware}, attempt {run.attempt}"
+    yield f"  {run.algorithm.upper()} on {place_of(run)}, {hardware}, attempt {run.attempt}"
     yield f"  step {words.step(run)}  reward {words.number(run.reward)}  {words.rate(run.tokens_per_second)} tok/s"
     if run.job is not None or run.job_id:
         yield from _job_lines(run)
     if run.hands_off:
         yield f"  hands-off mode {run.hands_off}  (rltui auto {run.run_id} --status)"
     yield f"  files {run.path}"
+    if run.archived:
+        size = f"{run.archived.bytes / 2**30:.2f} GiB"
+        yield f"  archived in {run.archived.file} ({size}); `rltui archive --back {run.run_id}` brings it back"
     yield "  stages " + " → ".join(str(entry["stage"]) for entry in run.stage.history)
     for sentence in halted(snapshot):
         yield f"  ! {sentence}"

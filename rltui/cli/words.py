@@ -102,7 +102,8 @@ def _about(run: RunSummary) -> str:
     if run.submission:
         return f"submission unknown: {run.submission}"
     if run.end is not None:
-        return f"{run.failure}: {run.end.reason}" if run.failure else run.end.reason
+        said = f"{run.failure}: {run.end.reason}" if run.failure else run.end.reason
+        return f"archived; {said}" if run.archived else said
     if (job := waiting_job(run)) is not None:
         return waiting(job)
     if run.job is not None and run.job.has_ended and run.scheduler_says:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from rltui.cluster.group_transport import GroupTransport
 from rltui.cluster.hops import Hop
 from rltui.cluster.openssh_transport import OpenSshTransport, master_is_live
 from rltui.cluster.ssh_host import check_profile, config_file, resolve_profile, ssh_binary
@@ -46,6 +48,9 @@ def open_transport(profile: Profile, prompter: Prompter) -> Transport:
         UsageError: The profile or the SSH configuration names what cannot be a machine.
         ClusterError: The SSH configuration cannot be read.
     """
+    if profile.host and profile.other_hosts:
+        alone = [replace(profile, host=host, other_hosts=[]) for host in (profile.host, *profile.other_hosts)]
+        return GroupTransport([open_transport(one, prompter) for one in alone])
     way = choose_way(profile)
     if way.name == "local":
         from rltui.cluster.local_transport import LocalTransport

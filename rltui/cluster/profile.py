@@ -83,6 +83,9 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # how to get there
     transport: TransportName = "auto"
     host: Annotated[str, Meta(description="SSH host or alias of ~/.ssh/config; empty: this machine.")] = ""
+    other_hosts: Annotated[
+        list[str], Meta(description="Further login nodes, used while host is away; host: [A, B] says the same.")
+    ] = field(default_factory=list)
     user: str = ""
     port: Annotated[int, Meta(ge=0, le=65535)] = 0
     identity_file: str = ""
@@ -119,6 +122,13 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # what a job finds there
     run_root: Annotated[str, Meta(description="Folder of the runs on the cluster; a leading ~ is its home there.")] = ""
+    run_root_group: Annotated[
+        str, Meta(pattern=r"^([^\s:/-][^:/\n]*)?$", description="Group that may read your runs; empty: nobody may.")
+    ] = ""
+    team_run_roots: Annotated[
+        list[Annotated[str, Meta(pattern=r"^/[A-Za-z0-9._*?/@+-]+$", max_length=400)]],
+        Meta(description="Run roots of colleagues, whose runs are listed too; * is any name: /shared/*/rltui."),
+    ] = field(default_factory=list)
     python: Annotated[str, Meta(description="Python on the nodes that has the trainers' packages.")] = "python3"
     setup_lines: Annotated[
         list[str], Meta(description="Shell lines before anything else in a job: module load, source activate.")

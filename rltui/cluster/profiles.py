@@ -153,6 +153,10 @@ class _Merged:
     def profile(self, name: str) -> tuple[Profile | None, Sequence[Problem]]:
         """The typed profile, or every problem of it; none of them repeats a secret."""
         values = self.values[name]
+        match values.get("host"):
+            case [str(first), *others]:
+                values = {**values, "host": first, "other_hosts": others}
+                self.origins[name]["other_hosts"] = self.origins[name]["host"]
         document = Document({name: {**values, "name": name}}, self._lines, "", self._files)
         secrets = list(_secrets(document, (name,), values))
         problems = [*self._problems.get(name, []), *secrets]
@@ -208,13 +212,14 @@ def _secret(document: Document, path: Path_) -> Problem:
 def _strange(profile: Profile, document: Document) -> Iterator[Problem]:
     """What no machine could be called, and keys that contradict each other."""
     hosts = [(("host",), profile.host), *((("hosts", place), host) for place, host in enumerate(profile.hosts))]
+    hosts += [(("other_hosts", place), host) for place, host in enumerate(profile.other_hosts)]
     hops = [(("proxy_jump", place), hop) for place, hop in enumerate(profile.proxy_jump)]
     for keys, text in (*hosts, *hops):
         path: Path_ = (profile.name, *keys)
         try:
             if keys[0] == "proxy_jump":
                 parse_hop(text)
-            elif text:
+            elif text or keys[0] == "other_hosts":
                 check_hop(Hop(text, profile.user, profile.port))
         except ValueError as error:
             yield Problem(str(error), *document.place(path), dotted(path))

@@ -77,6 +77,7 @@ class RelayClient:
         self._failure: ClusterError | None = None
         self._retry_at = 0.0
         self.trusted: TrustedServer | None = None
+        self._owners: dict[str, str] = {}
 
     @property
     def place(self) -> str:
@@ -86,6 +87,16 @@ class RelayClient:
     def hello(self) -> Hello:
         """Who and where the relay is, by its clock."""
         return msgspec.convert(self._ask("hello", {}), Hello)
+
+    def confine(self, folder: str, owner: str) -> None:
+        """Read only files of ``owner`` below ``folder`` from now on: his links may lead to the reader's own."""
+        self._owners[folder] = owner
+
+    def owner_of(self, path: str) -> str:
+        """Whose folder ``path`` is in, as ``confine`` was told; empty: nobody else's."""
+        while path and path not in self._owners:
+            path = path.rpartition("/")[0]
+        return self._owners.get(path, "")
 
     def read(self, path: str, offset: int = 0, limit: int = 8 * MIB) -> FileChunk:
         """Read at most ``limit`` bytes (the relay's cap is 8 MiB) of a regular file from ``offset``."""
@@ -148,13 +159,14 @@ class RelayClient:
         fields = {"root": root, "names": list(names), "limit": limit, "since": since}
         return msgspec.convert(self._ask("collect", fields), Collection)
 
-    def put(self, path: str, data: bytes, mode: int = 0o600, exclusive: bool = False) -> None:
-        """Write a file of at most 16 MiB in one step; its directory must be there.
+    def put(self, path: str, data: bytes, mode: int | None = None, exclusive: bool = False) -> None:
+        """Write a file of at most 16 MiB in one step; its directory must be there, and say who else may read it.
 
         ``exclusive``: kind ``exists`` where the path is taken; a lost connection then leaves the outcome unknown.
         """
         content, packed = pack(data)
-        fields = {"path": path, "data": content, "packed": packed, "mode": mode, "exclusive": exclusive}
+        fields: dict[str, Any] = {"path": path, "data": content, "packed": packed, "exclusive": exclusive}
+        fields |= {} if mode is None else {"mode": mode}
         self._ask("put", fields, idempotent=not exclusive)
 
     def alive(self, processes: Sequence[ProcessIdentity]) -> tuple[bool | None, ...]:
@@ -232,6 +244,7 @@ class RelayClient:
         self, op: str, fields: dict[str, Any], timeout_s: float | None = None, idempotent: bool = True
     ) -> dict[str, Any]:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        fields = self._of_owner(fields)
         connection = self._connected()
         try:
             return connection.finish(connection.start(op, fields, timeout_s))
@@ -241,9 +254,14 @@ class RelayClient:
         connection = self._connected()
         return connection.finish(connection.start(op, fields, timeout_s))
 
+    def _of_owner(self, fields: dict[str, Any]) -> dict[str, Any]:
+        owner = self.owner_of(fields.get("path") or fields.get("root") or "") if self._owners else ""
+        return {**fields, "owner": owner} if owner else fields
+
     def _read_many(self, ranges: Sequence[FileRange]) -> tuple[FileChunk | RelayError, ...]:
         connection = self._connected()
-        tickets = [connection.start(*_request(one), self._timeout_s) for one in ranges]
+        asked = [_request(one) for one in ranges]
+        tickets = [connection.start(op, self._of_owner(fields), self._timeout_s) for op, fields in asked]
         return tuple(_chunk_or_error(connection, ticket) for ticket in tickets)
 
     def _connected(self) -> Connection:

@@ -124,6 +124,8 @@ class SmallFile(Struct, frozen=True):
     text: str | None
     mtime: float
     size: int
+    owner: str = ""
+    """Who owns it; empty: the relay's user."""
 
 
 class Collection(Struct, frozen=True):

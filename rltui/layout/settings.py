@@ -225,6 +225,8 @@ class Slurm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     account: Text = ""
     qos: Text = ""
     constraint: Annotated[Text, Meta(description="Node features, such as 'h100&ib'.")] = ""
+    reservation: Annotated[Text, Meta(description="Nodes kept for you; `rltui nodes` lists what there is.")] = ""
+    licenses: Annotated[Text, Meta(description="Licences that the job holds, such as 'data:2,tool@server'.")] = ""
     time: Annotated[str, Meta(description="Time limit, as HH:MM:SS or D-HH:MM:SS.", max_length=20)] = "24:00:00"
     exclude: Annotated[list[Name], Meta(description="Nodes to keep away from.")] = field(default_factory=list)
     exclusive: Annotated[

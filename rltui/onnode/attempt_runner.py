@@ -93,7 +93,7 @@ class AttemptRunner:
 
     def run(self) -> int:
         """Run the attempt to its end; returns the exit code for the shell."""
-        os.umask(0o077)
+        rundir.keep_private(self.attempt)
         pass_on.take_signals(self.attempt, self.uuid, self.on_cancel)
         self.introduce()
         verdict: Optional[Verdict] = None

@@ -205,7 +205,7 @@ def main() -> int:
     parser.add_argument("--cpus", type=int, required=True, help="CPU cores that Ray is told of")
     parser.add_argument("--interface", default="", help="network interface; empty: the one on the way to the head")
     options = parser.parse_args()
-    os.umask(0o077)
+    rundir.keep_private(options.attempt)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
         signal.signal(number, lambda *_: None)
     raise_open_files()

@@ -10,7 +10,7 @@ import tempfile
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional
 
-from rltui.onnode import container, processes
+from rltui.onnode import container, processes, rundir
 from rltui.onnode.node_network import NoPortsError, Ports, reserve_block
 from rltui.onnode.script_exports import ScriptPlace
 
@@ -243,7 +243,7 @@ def keep_logs(folder: str, target: str, limit_bytes: int = 4 * MIB) -> None:
     logs = os.path.join(folder, "session_latest", "logs")
     if not os.path.isdir(logs):
         return
-    os.makedirs(target, mode=0o700, exist_ok=True)
+    os.makedirs(target, mode=rundir.folder_mode(os.path.dirname(target)), exist_ok=True)
     names = [name for name in os.listdir(logs) if name.endswith((".out", ".err", ".log"))]
     for name in sorted(names, key=lambda name: "worker" not in name):
         path = os.path.join(logs, name)

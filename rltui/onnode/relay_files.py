@@ -2,10 +2,11 @@
 
 import glob
 import os
+import pwd
 import stat
 import tempfile
 import time
-from typing import List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from rltui.onnode.relay_request import (
     MIB,
@@ -20,6 +21,7 @@ from rltui.onnode.relay_request import (
     texts_of,
     unpack,
 )
+from rltui.onnode.rundir import file_mode
 
 MAX_READ = 8 * MIB
 MAX_PUT = 16 * MIB
@@ -28,21 +30,25 @@ MAX_COLLECT = 8 * MIB
 """Characters of all texts of one ``collect`` together, give or take the last file."""
 MAX_ENTRIES = 20000
 
+NOT_OF = "%s is no file of %s's: a link may lead there"
+
+_names: Dict[int, str] = {}
+
 TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "link"}
 
 
 def read(request: Request) -> Answer:
     """Bytes of a file from an offset."""
-    return _part(path_of(request), count_of(request, "offset", 0), count_of(request, "limit", MAX_READ))
+    return _part(request, count_of(request, "offset", 0), count_of(request, "limit", MAX_READ))
 
 
 def tail(request: Request) -> Answer:
     """The last bytes of a file."""
-    return _part(path_of(request), None, count_of(request, "bytes"))
+    return _part(request, None, count_of(request, "bytes"))
 
 
-def _part(path: str, offset: Optional[int], limit: int) -> Answer:
-    descriptor, found = _open(path)
+def _part(request: Request, offset: Optional[int], limit: int) -> Answer:
+    descriptor, found = open_file(request)
     try:
         limit = min(limit, MAX_READ)
         start = max(0, found.st_size - limit) if offset is None else offset
@@ -52,6 +58,16 @@ def _part(path: str, offset: Optional[int], limit: int) -> Answer:
     answer: Answer = {"data": data, "packed": packed, "offset": start, "size": found.st_size}
     answer.update(inode=found.st_ino, mtime=found.st_mtime)
     return answer
+
+
+def open_file(request: Request) -> Tuple[int, os.stat_result]:
+    """Open the regular file ``path`` of a request; with ``owner``, only where it is that user's."""
+    path, owner = path_of(request), text_of(request, "owner", "")
+    descriptor, found = _open(path)
+    if owner and user_name(found.st_uid) != owner:
+        os.close(descriptor)
+        raise Refusal("denied", NOT_OF % (path, owner))
+    return descriptor, found
 
 
 def _open(path: str) -> Tuple[int, os.stat_result]:
@@ -70,6 +86,7 @@ def collect(request: Request) -> Answer:
     limit, since = min(count_of(request, "limit", MAX_SMALL), MAX_SMALL), number_of(request, "since", 0)
     if any(os.path.isabs(name) or ".." in name.split("/") for name in names):
         raise Refusal("bad-request", "names must be relative and stay below root")
+    owner = text_of(request, "owner", "")
     files: List[Answer] = []
     taken, truncated = 0, False
     paths = (path for name in names for path in sorted(glob.iglob(os.path.join(glob.escape(root), name))))
@@ -77,20 +94,20 @@ def collect(request: Request) -> Answer:
         truncated = len(files) >= MAX_ENTRIES or taken > MAX_COLLECT
         if truncated:
             break
-        entry = _small_file(path, limit, since)
+        entry = _small_file(path, limit, since, owner)
         if entry is not None:
             files.append(dict(entry, path=os.path.relpath(path, root)))
             taken += len(entry["text"] or "")
     return {"files": files, "truncated": truncated, "time": time.time()}
 
 
-def _small_file(path: str, limit: int, since: float) -> Optional[Answer]:
-    """One file of ``collect``, or None where it vanished or may not be read."""
+def _small_file(path: str, limit: int, since: float, owner: str) -> Optional[Answer]:
+    """One file of ``collect``, or None where it vanished, may not be read, or is not of ``owner``."""
     try:
         found = os.stat(path)
         if found.st_mtime < since:
-            return {"text": None, "mtime": found.st_mtime, "size": found.st_size}
-        descriptor, found = _open(path)
+            return _told(path, found, None)
+        descriptor, found = open_file({"path": path, "owner": owner})
     except (OSError, Refusal):
         return None
     try:
@@ -99,12 +116,37 @@ def _small_file(path: str, limit: int, since: float) -> Optional[Answer]:
         return None
     finally:
         os.close(descriptor)
-    return {"text": data.decode("utf-8", "replace"), "mtime": found.st_mtime, "size": found.st_size}
+    return _told(path, found, data.decode("utf-8", "replace"))
+
+
+def _told(path: str, found: os.stat_result, text: Optional[str]) -> Answer:
+    return {"text": text, "mtime": found.st_mtime, "size": found.st_size, "owner": _other(path, found)}
+
+
+def _other(path: str, found: os.stat_result) -> str:
+    """Whose file it is; empty: the user's own, as are all below folders that he may write.
+
+    Some file systems show every file as somebody else's.
+    """
+    if found.st_uid == os.geteuid() or os.access(os.path.dirname(path), os.W_OK):
+        return ""
+    return user_name(found.st_uid)
+
+
+def user_name(uid: int) -> str:
+    """The name of a user, or the number where nobody knows a name."""
+    if uid not in _names:
+        try:
+            _names[uid] = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            _names[uid] = str(uid)
+    return _names[uid]
 
 
 def put(request: Request) -> Answer:
     """Write a file in one step; its directory must be there. ``exclusive``: refuse where the file is there already."""
-    path, mode = path_of(request), count_of(request, "mode", 0o600)
+    path = path_of(request)
+    mode = count_of(request, "mode", file_mode(path))
     data = unpack(text_of(request, "data"), bool(request.get("packed")), MAX_PUT)
     handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(path) or ".")
     try:
@@ -127,7 +169,10 @@ def list_directory(request: Request) -> Answer:
     """The entries of a directory, by name; links are not followed."""
     entries: List[Answer] = []
     truncated = False
-    with os.scandir(path_of(request)) as found:
+    path, owner = path_of(request), text_of(request, "owner", "")
+    if owner and user_name(os.stat(path).st_uid) != owner:
+        raise Refusal("denied", NOT_OF % (path, owner))
+    with os.scandir(path) as found:
         for entry in found:
             truncated = len(entries) >= MAX_ENTRIES
             if truncated:

@@ -6,8 +6,8 @@ import os
 import re
 from typing import Any, Dict, Iterator, List, Optional, Pattern, Tuple
 
-from rltui.onnode.relay_files import _open
-from rltui.onnode.relay_request import MIB, Answer, Request, count_of, path_of, text_of
+from rltui.onnode.relay_files import open_file
+from rltui.onnode.relay_request import MIB, Answer, Request, count_of, text_of
 from rltui.onnode.relay_search import _LOOKS_AROUND, MAX_SCAN, _blocks, _compiled, _end_of_line, _found, _found_by
 
 MAX_RECORDS = 1000
@@ -37,7 +37,7 @@ def records(request: Request) -> Answer:
     clip = min(count_of(request, "clip", 200), MAX_ANSWER // most)
     number = text_of(request, "number", "")
     sign = -1.0 if request.get("smallest") else 1.0
-    descriptor, found = _open(path_of(request))
+    descriptor, found = open_file(request)
     best: List[Kept] = []
     offset = start
     try:

@@ -4,8 +4,8 @@ import os
 import re
 from typing import Iterator, List, Optional, Pattern, Set
 
-from rltui.onnode.relay_files import _open
-from rltui.onnode.relay_request import MIB, Answer, Refusal, Request, count_of, pack, path_of, text_of
+from rltui.onnode.relay_files import open_file
+from rltui.onnode.relay_request import MIB, Answer, Refusal, Request, count_of, pack, text_of
 
 BLOCK = 4 * MIB
 MAX_SCAN = 256 * MIB
@@ -32,7 +32,7 @@ def search(request: Request) -> Answer:
     anchors = [str(anchor).encode() for anchor in request.get("anchors") or () if anchor]
     start, most = count_of(request, "offset", 0), min(count_of(request, "hits", 1000), MAX_HITS)
     limit = min(count_of(request, "limit", MAX_SCAN), MAX_SCAN)
-    descriptor, found = _open(path_of(request))
+    descriptor, found = open_file(request)
     hits: List[List[object]] = []
     lines, offset = 0, start
     try:

@@ -32,7 +32,7 @@ def folder_of_start(attempt: str, job_id: int, restart: int) -> str:
     number = max(_numbers(attempts), default=0) + 1
     while True:
         try:
-            os.mkdir(_folder(attempts, number), 0o700)
+            os.mkdir(_folder(attempts, number), rundir.folder_mode(attempts))
             break
         except FileExistsError:
             number += 1

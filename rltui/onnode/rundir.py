@@ -2,6 +2,7 @@
 
     <run_root>/<run_id>/
         run.json                    what the run is; written once
+        archived.json               of a run that was put away: the file that the rest of it is in
         code/                       rltui and trainers as submitted
         attempts/01/
             layout.yaml             the layout as resolved
@@ -41,6 +42,7 @@ This module is used on nodes, so it keeps to the standard library and Python 3.8
 import json
 import os
 import signal
+import stat
 import tempfile
 import time
 from typing import Any, Dict, List, Optional
@@ -48,6 +50,7 @@ from typing import Any, Dict, List, Optional
 SCHEMA = 1
 
 RUN = "run.json"
+ARCHIVED = "archived.json"
 LAYOUT = "layout.yaml"
 JOB = "job.json"
 SCRIPT = "job.sbatch"
@@ -110,6 +113,9 @@ STACKS_MEMORY = "rltui-stacks"
 STACKS_SIGNAL = getattr(signal, "SIGRTMIN", 0) + 7
 """Not one of the two for users: NCCL, Ray and schedulers have taken those."""
 
+SECRET = frozenset({ENVIRONMENT, RAY_ENDPOINT, STATUS_ENDPOINT, OWN_CODE})
+"""Files that hold tokens or the user's own code: nobody else's in any run."""
+
 STAGES = ("submitted", "queued", "preflight", "ray-up", "placing", "loading", "training", "saving", "ended")
 """Stages of an attempt, in the order in which they happen (training and saving alternate)."""
 
@@ -118,7 +124,31 @@ OUTCOMES = ("finished", "failed", "cancelled", "lost", "time-limit")
 saved and ended because the scheduler's time limit came near."""
 
 
-def write_json(path: str, value: Any, mode: int = 0o600) -> None:
+def is_shared(folder: str) -> bool:
+    """Whether a group may read what is made in ``folder``: its own bits say so (``run_root_group`` of the profile)."""
+    try:
+        bits = os.stat(folder).st_mode
+    except OSError:
+        return False
+    return bool(bits & stat.S_ISGID and bits & stat.S_IRGRP)
+
+
+def file_mode(path: str) -> int:
+    """The mode of a file that is made at ``path``: 0640 in a folder that a group shares, else 0600, as all secrets."""
+    return 0o640 if os.path.basename(path) not in SECRET and is_shared(os.path.dirname(path) or ".") else 0o600
+
+
+def folder_mode(parent: str) -> int:
+    """The mode of a folder that is made in ``parent``, whose group it gets where a group shares it."""
+    return 0o750 if is_shared(parent) else 0o700
+
+
+def keep_private(attempt: str) -> None:
+    """Let what this process and its children make be for nobody, or for the group that shares the attempt to read."""
+    os.umask(0o027 if is_shared(attempt) else 0o077)
+
+
+def write_json(path: str, value: Any, mode: Optional[int] = None) -> None:
     """Replace ``path`` by ``value`` as JSON in one step; a reader sees the old or the new file, never a part."""
     folder = os.path.dirname(path) or "."
     handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
@@ -126,7 +156,7 @@ def write_json(path: str, value: Any, mode: int = 0o600) -> None:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             json.dump(value, stream, ensure_ascii=False, separators=(",", ":"))
             stream.write("\n")
-        os.chmod(temporary, mode)
+        os.chmod(temporary, file_mode(path) if mode is None else mode)
         os.replace(temporary, path)
     except BaseException:
         if os.path.exists(temporary):
@@ -158,7 +188,7 @@ def read_tail(path: str, offset: int = 0, limit: int = 1 << 20) -> str:
 def append_line(path: str, value: Any) -> None:
     """Append ``value`` as one JSON line, in one write, so that concurrent readers see whole lines or none."""
     line = json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, file_mode(path))
     try:
         os.write(descriptor, line.encode("utf-8", "replace"))
     finally:

@@ -58,7 +58,9 @@ class Sink:
             self._close()
 
     def _open(self) -> None:
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = os.open(
+            self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, rundir.file_mode(self._path)
+        )
         self._size = os.fstat(self._descriptor).st_size
 
     def _rotate(self) -> None:

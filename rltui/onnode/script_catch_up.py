@@ -65,6 +65,7 @@ def catch_up(attempt: str) -> bool:
 
 
 def _read_new(attempt: str) -> None:
+    rundir.keep_private(attempt)
     adopted = rundir.read_json(os.path.join(attempt, rundir.ADOPTED))
     script = rundir.read_json(os.path.join(attempt, rundir.SCRIPT_RUN))
     state = rundir.read_json(os.path.join(attempt, rundir.CATCH_UP)) or {}

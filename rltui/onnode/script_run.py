@@ -150,7 +150,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--attempt", required=True, help="directory of the attempt")
     options = parser.parse_args()
-    os.umask(0o077)
+    rundir.keep_private(options.attempt)
     try:
         return ScriptRun(options.attempt).run()
     except (OSError, NoAllocationError, NoPortsError) as error:

@@ -207,7 +207,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--attempt", required=True, help="directory of the attempt")
     options = parser.parse_args()
-    os.umask(0o077)
+    rundir.keep_private(options.attempt)
     # Slurm tells everybody at once to end; the end of the pipe is what tells this one
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)

@@ -339,7 +339,7 @@ def main() -> int:
     parser.add_argument("--attempt", required=True, help="directory of the attempt that was submitted")
     parser.add_argument("--lead-s", type=float, default=600.0, help="seconds before the time limit to save at")
     options = parser.parse_args()
-    os.umask(0o077)
+    rundir.keep_private(options.attempt)
     submitted = os.path.abspath(options.attempt)
     try:
         allocation = read_allocation(dict(os.environ), host())

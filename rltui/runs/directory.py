@@ -30,6 +30,13 @@ cd "$1" && tar -xzf code.tar.gz && rm code.tar.gz && : >.whole || exit 1
 if [ -e "$2" ]; then rm -rf "$1"; else mv "$1" "$2"; fi
 """
 
+SHARE = """
+group=$1; shift
+[ ! -O "$1" ] || { chgrp -- "$group" "$1" && chmod g+rxs "$1"; } || exit 1
+shift; chgrp -- "$group" "$@" && chmod 2750 "$@"
+"""
+"""Opens folders to a group; the first one, which they are in, only as far as it is the user's to open."""
+
 CLAIMED_BY_ANOTHER = 17
 CLAIM = """
 mine=${1##*/}
@@ -68,14 +75,23 @@ def plan_attempt(run_root: str, run_id: str, number: int, code: str) -> Attempt:
     return Attempt(run_id=run_id, number=number, uuid=uuid.uuid4().hex, path=path, code=code)
 
 
-def make_run(client: RelayClient, run_root: str, run_id: str) -> None:
+def make_run(client: RelayClient, run_root: str, run_id: str, group: str = "") -> None:
     """Make the folders of a new run. It is listed from ``write_run`` on.
+
+    Args:
+        client: The relay of the cluster.
+        run_root: Folder of the runs.
+        run_id: The run.
+        group: Who else may read it; empty: nobody.
 
     Raises:
         RltuiError: The run root cannot be written.
     """
     path = f"{run_root}/{run_id}"
-    _make_folders(client, [f"{path}/{rundir.ATTEMPTS}", f"{path}/{rundir.CHECKPOINTS}", f"{path}/wandb"])
+    # each by name: mkdir gives those in between what the user's umask leaves
+    folders = [path, f"{path}/{rundir.ATTEMPTS}", f"{path}/{rundir.CHECKPOINTS}", f"{path}/wandb"]
+    _make_folders(client, [run_root, *folders])
+    _share(client, group, run_root, folders)
 
 
 def write_run(
@@ -111,8 +127,8 @@ def write_run(
     client.put(f"{run_root}/{run_id}/{rundir.RUN}", json.dumps(record).encode())
 
 
-def make_attempt(client: RelayClient, attempt: Attempt, files: Mapping[str, bytes]) -> None:
-    """Make the attempt's directory with its ``files``, whole or not at all.
+def make_attempt(client: RelayClient, attempt: Attempt, files: Mapping[str, bytes], group: str = "") -> None:
+    """Make the attempt's directory with its ``files``, whole or not at all; ``group`` may read it.
 
     The number is claimed by giving a finished directory its name, so that of two rltui at once only one gets it, and
     one that is killed in between leaves no half attempt in the way.
@@ -123,6 +139,7 @@ def make_attempt(client: RelayClient, attempt: Attempt, files: Mapping[str, byte
     """
     fresh = draft_folder(attempt.path, attempt.uuid)
     _make_folders(client, [fresh])
+    _share(client, group, fresh.rpartition("/")[0], [fresh])
     for name, data in files.items():
         client.put(f"{fresh}/{name}", data)
     claimed = client.run(["sh", "-c", CLAIM, "sh", fresh, attempt.path], timeout_s=20)
@@ -203,6 +220,17 @@ def _make_folders(client: RelayClient, paths: list[str]) -> None:
         raise RltuiError(
             f"Cannot make {paths[0]}: {_reason(made.err)}",
             "Set run_root: of the cluster's profile (on this machine RLTUI_RUN_ROOT) to a directory you can write to.",
+        )
+
+
+def _share(client: RelayClient, group: str, inside: str, folders: list[str]) -> None:
+    if not group:
+        return
+    done = client.run(["sh", "-c", SHARE, "sh", group, inside, *folders], timeout_s=20)
+    if done.rc:
+        raise RltuiError(
+            f"{folders[0]} cannot be given to group {group}: {_reason(done.err)}.",
+            "run_root_group: of the cluster's profile must be a group that you are in; `id -Gn` there lists them.",
         )
 
 

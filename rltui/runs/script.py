@@ -122,14 +122,15 @@ def _job(
         "name": f"{layout.name[:48]}-{attempt.uuid[:8]}",
         "nodes": hardware.nodes,
         "exclusive": exclusive,
+        "umask": "027" if profile.run_root_group else "077",
         "cpus_per_node": 0 if exclusive else hardware.ray_cpus_per_node,
         "memory": f"{slurm.mem_gib}G" if slurm.mem_gib else "0" if exclusive else "",
         "gres": "" if hardware.on_cpu else f"{profile.gres}:{hardware.gpus_per_node}",
         "time": slurm.time,
         "places": [
             (option, value)
-            for option in ("partition", "account", "qos", "constraint")
-            if (value := getattr(slurm, option) or getattr(profile, option))
+            for option in ("partition", "account", "qos", "constraint", "reservation", "licenses")
+            if (value := getattr(slurm, option) or getattr(profile, option, ""))
         ],
         "exclude": ",".join(excluded_nodes(layout, profile)),
         "output": quoting.file_pattern(attempt.path, SLURM_OUTPUT, "the attempt's path"),

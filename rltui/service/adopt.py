@@ -251,8 +251,8 @@ def _adopted(context: Context, source: _Source, job_id: str, wanted: str) -> Ado
         records[rundir.SUPERVISOR] = {"schema": rundir.SCHEMA, "uuid": attempt.uuid, **source.identity}
     files = {name: msgspec.json.encode(record) for name, record in records.items()}
     files |= {name: data for name, data in script_files(job, source.text.encode()).items() if name}
-    make_run(client, cluster.run_root, run_id)
-    make_attempt(client, attempt, files)
+    make_run(client, cluster.run_root, run_id, cluster.profile.run_root_group)
+    make_attempt(client, attempt, files, cluster.profile.run_root_group)
     for log, link in zip(source.logs, OUTPUTS, strict=False):
         client.run(["ln", "-s", log, f"{attempt.path}/{link}"], timeout_s=20)
     write_run(client, cluster.run_root, run_id, job, cluster.name)

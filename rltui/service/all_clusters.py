@@ -280,10 +280,13 @@ def merged(snapshots: Sequence[RunsSnapshot], problems: Sequence[str] = ()) -> R
 
 def _each_once(runs: Sequence[RunSummary]) -> list[RunSummary]:
     """Each of ``runs`` as it is seen now, and that by its own cluster, where one profile does."""
-    best = sorted(runs, key=lambda run: (run.as_of > 0, bool(run.through)))
+    best = sorted(runs, key=lambda run: (bool(run.owner), run.as_of > 0, bool(run.through)))
     once: dict[tuple[str, float], RunSummary] = {}
+    taken: set[str] = set()
     for run in best:
-        once.setdefault((run.run_id, run.created_at), run)
+        if not run.owner or run.run_id not in taken:  # nobody's run may stand for one of another's
+            once.setdefault((run.run_id, run.created_at), run)
+        taken.add(run.run_id)
     return list(once.values())
 
 

@@ -41,7 +41,9 @@ def at_attempt(client: RelayClient, run: RunSummary, number: int) -> RunSummary:
     if facts is None or facts.newest.number != number:
         raise UsageError(f"{run.run_id} has no attempt {number}.", f"It has 1 to {run.last_attempt}.")
     row = summarise(facts, run.path, None)
-    return structs.replace(row, cluster=run.cluster, through=run.through, last_attempt=run.last_attempt)
+    return structs.replace(
+        row, cluster=run.cluster, through=run.through, owner=run.owner, last_attempt=run.last_attempt
+    )
 
 
 def endings(client: RelayClient, run: RunSummary) -> list[Ending]:

@@ -19,6 +19,7 @@ from rltui.service.last_rows import LastRows
 from rltui.service.naming import find_run
 from rltui.service.recover import Recoverer
 from rltui.service.run_jobs import JobWords
+from rltui.service.team import Team
 from rltui.watch.runs import RunsReader
 
 if TYPE_CHECKING:
@@ -46,6 +47,16 @@ class ForeignRunError(RltuiError):
         self.exit_code = 2
 
 
+class ColleaguesRunError(RltuiError):
+    """A run is somebody else's: it is only looked at."""
+
+    def __init__(self, run: RunSummary) -> None:
+        super().__init__(
+            f"{run.run_id}: this is {run.owner}'s run.", f"Only {run.owner} may change it; you may read it."
+        )
+        self.exit_code = 2
+
+
 class Context:
     """One cluster with its runs, and the user's journal. It connects when something is first asked of it.
 
@@ -69,6 +80,7 @@ class Context:
         """The runs as last seen, on this machine's disk."""
         self.jobs = JobWords(self.cluster, self.rows)
         self.adopted = CatchUp(self.cluster)
+        self.team = Team(self.cluster)
         self.with_gpus = False
         """Whether the rows of live runs are to tell how busy their GPUs are."""
         self._queue: QueueReader | None = None
@@ -108,7 +120,8 @@ class Context:
         snapshot = structs.replace(snapshot, runs=tuple(self._claimed(run) for run in snapshot.runs))
         if not snapshot.problem:
             snapshot = self.jobs.told(snapshot)
-        return self.recoverer.explained(snapshot, unsettled)
+        snapshot = self.recoverer.explained(snapshot, unsettled)
+        return structs.replace(snapshot, runs=(*snapshot.runs, *self.team.runs()))
 
     def find(self, word: str) -> RunSummary:
         """The run of this cluster that ``word`` names: its id, a unique prefix, or a layout's name (its newest run).
@@ -123,11 +136,14 @@ class Context:
         return find_run(snapshot.runs, word)
 
     def require_own(self, run: RunSummary) -> None:
-        """Refuse to change a run of another cluster, whose directory is only seen from here.
+        """Refuse to change a colleague's run, or one of another cluster, whose directory is only seen from here.
 
         Raises:
-            ForeignRunError: It is one.
+            ColleaguesRunError: It is a colleague's.
+            ForeignRunError: It is another cluster's.
         """
+        if run.owner:
+            raise ColleaguesRunError(run)
         if run.through or run.cluster != self.name:
             raise ForeignRunError(run, self.name)
 

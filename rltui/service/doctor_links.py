@@ -17,7 +17,9 @@ from rltui.cluster.trusted_server import TOKEN_FILE, is_in_the_clear, trust_ray
 from rltui.layout.settings import Slurm
 from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
 from rltui.service.doctor_host import check_host
+from rltui.service.doctor_team import check_team
 from rltui.service.login_facts import container_problems
+from rltui.service.quota import quotas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -173,13 +175,6 @@ probe=$root/.rltui-doctor-$$
 echo probe > "$probe" && rm -f -- "$probe" || exit 1
 df -Pk -- "$root" | awk 'NR == 2 {print "free_kib=" $4}'
 df -Pi -- "$root" 2>/dev/null | awk 'NR == 2 {print "free_files=" $4; print "total_files=" $2}'
-used='{print "quota=" $2 " " $3 " " $4}'
-if command -v lfs > /dev/null; then
-  timeout 10 lfs quota -q -u "$(id -un)" "$root" 2>/dev/null | tr '\\n' ' ' | awk "$used"
-elif command -v quota > /dev/null; then
-  timeout 10 quota -w 2>/dev/null | awk "NR == 3 $used"
-fi
-exit 0
 """
 
 
@@ -194,12 +189,15 @@ def check_run_root(patient: Patient) -> Iterator[Check]:
     facts = dict(line.partition("=")[::2] for line in done.out.splitlines() if "=" in line)
     free_gib = _number(facts.get("free_kib")) / 2**20
     found = f"{root}: {free_gib:.0f} GiB free"
-    quota = _quota(facts.get("quota", ""))
-    if quota:
-        found += f", {quota}"
+    held = quotas(patient.relay, root)
+    found += "".join(f", quota {one.words}" for one in held)
     # BeeGFS, Btrfs and others have no fixed number of inodes and write 0 for all of them
     if _number(facts.get("free_files"), 1.0) == 0 and _number(facts.get("total_files")):
         yield warning("run root", found, "no inodes are left", "Remove small files there.")
+    elif any(one.is_nearly_full for one in held):
+        yield warning(
+            "run root", found, "a quota is nearly full", "`rltui du` says what takes it, `rltui rm` frees it."
+        )
     elif free_gib < LITTLE_DISK_GIB:
         yield warning("run root", found, "checkpoints of a 7B model take over 80 GB each", "Choose a larger run_root:.")
     else:
@@ -211,16 +209,6 @@ def _number(text: str | None, default: float = 0.0) -> float:
         return float(text) if text else default
     except ValueError:
         return default
-
-
-def _quota(text: str) -> str:
-    """Of ``used soft hard`` in KiB, the share in words; nothing where there is no limit."""
-    parts = [part.rstrip("*") for part in text.split()]
-    if len(parts) != 3 or not all(part.isdigit() for part in parts):
-        return ""
-    used, soft, hard = (int(part) / 2**20 for part in parts)
-    limit = soft or hard
-    return f"{used:.0f} of {limit:.0f} GiB of your quota used" if limit else ""
 
 
 PACKAGES = """
@@ -326,6 +314,7 @@ LINKS: tuple[tuple[str, Callable[[Patient], Iterator[Check]]], ...] = (
     ("round trip", check_round_trip),
     ("scheduler", check_scheduler),
     ("run root", check_run_root),
+    ("team", check_team),
     ("python", check_python),
     ("env file", check_env_file),
 )

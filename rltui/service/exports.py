@@ -63,6 +63,7 @@ def plan_export(
         UsageError: There is no such checkpoint, or nothing says how the run was started.
         ClusterError: The cluster cannot be reached.
     """
+    context.require_own(run)
     newest = newest_checkpoint_step(context, run)
     if newest is None:
         raise UsageError(f"{run.run_id} has no complete checkpoint yet.")

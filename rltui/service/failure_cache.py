@@ -35,6 +35,8 @@ def failure_of(context: Context, run: RunSummary) -> str:
     from rltui.service import why
 
     word = why.failure_of(context, run)
+    if run.owner:
+        return word
     note = json.dumps({"schema": rundir.SCHEMA, "word": word}).encode()
     with contextlib.suppress(ClusterError):  # a directory that cannot be written costs only the next reading
         context.cluster.client.put(f"{attempt_path(run)}/{rundir.FAILURE}", note)
@@ -43,7 +45,7 @@ def failure_of(context: Context, run: RunSummary) -> str:
 
 def lacks_word(run: RunSummary) -> bool:
     """Whether ``run`` died and nobody has looked for its word yet; one of a cluster that is away cannot be read."""
-    return run.state in DIED and not run.failure_known and not run.as_of
+    return run.state in DIED and not run.failure_known and not run.as_of and run.archived is None
 
 
 def with_failures(runs: Sequence[RunSummary], context_of: Callable[[str], Context]) -> list[RunSummary]:

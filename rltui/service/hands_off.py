@@ -7,7 +7,6 @@ hand; the rules are in ``hands_off_rules.py``.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import time
@@ -270,7 +269,7 @@ def main(argv: Sequence[str]) -> int:
     attempt = Path(argv[0]).absolute()
     run_path = attempt.parent.parent
     told = rundir.read_json(str(run_path / rundir.HANDS_OFF)) or {}
-    os.umask(0o077)
+    rundir.keep_private(str(run_path))
     try:
         context = _context(told)
         try:

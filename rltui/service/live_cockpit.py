@@ -301,7 +301,8 @@ class LiveCockpit:
 
 def _joined(context: Context, picture: RunSnapshot, row: RunSummary) -> RunSummary:
     """The run as its directory tells, with what only the scheduler and the list of runs know."""
-    run = structs.replace(picture.summary, cluster=row.cluster, through=row.through, submission=row.submission)
+    known = {name: getattr(row, name) for name in ("cluster", "through", "owner", "submission")}
+    run = structs.replace(picture.summary, **known)
     if run.attempt == row.attempt:
         run = structs.replace(run, failure=row.failure, symptom=row.symptom)
         run = structs.replace(run, no_step_s=row.no_step_s, usual_step_s=row.usual_step_s)

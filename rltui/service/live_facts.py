@@ -12,6 +12,7 @@ from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.host_facts import facts_of, host_states
 from rltui.cluster.machines import open_relay
 from rltui.cluster.relay_types import RelayError
+from rltui.service.quota import quotas
 
 if TYPE_CHECKING:
     from rltui.cluster.profile import Profile
@@ -61,12 +62,15 @@ def _absolute(path: str, home: str) -> PurePosixPath:
 
 
 def _free_gib(relay: RelayClient, folder: PurePosixPath) -> float | None:
-    """Room for this user where ``folder`` is, or would be: its nearest parent that exists; quotas are not seen."""
+    """Room for this user where ``folder`` is, or would be: its nearest parent that exists; quotas count."""
     places = [str(place) for place in (folder, *folder.parents)]
     answer = relay.run(["df", "-P", "-k", *places], idempotent=True, timeout_s=20.0)
     rows = [line.split() for line in answer.out.splitlines()[1:]]
-    free = next((row[3] for row in rows if len(row) >= 6 and row[3].isdigit()), None)
-    return None if free is None else int(free) / _KIB_PER_GIB
+    row = next((row for row in rows if len(row) >= 6 and row[3].isdigit()), None)
+    if row is None:
+        return None
+    left = (quota.left_gib for quota in quotas(relay, str(folder)))
+    return min([int(row[3]) / _KIB_PER_GIB, *(one for one in left if one is not None)])
 
 
 def _cached(relay: RelayClient, profile: Profile, home: str) -> tuple[str, ...] | None:

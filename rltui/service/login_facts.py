@@ -14,6 +14,7 @@ from rltui.cluster.profile import container_of
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.errors import SlurmUnansweredError
+from rltui.cluster.slurm.reservations import RESERVATIONS_ARGV
 from rltui.errors import ClusterError, RltuiError
 from rltui.layout.time_limit import time_limit_s
 from rltui.onnode.container import PROGRAMS
@@ -61,9 +62,13 @@ VALID: tuple[tuple[str, str, Callable[[ClusterFacts], Sequence[str]]], ...] = (
 
 ASKED = {
     "qos": ("qualities of service", ["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name"]),
-    "reservation": ("reservations", ["scontrol", "--oneliner", "show", "reservation"]),
+    "reservation": ("reservations", RESERVATIONS_ARGV),
+    "license": ("licences", ["scontrol", "--oneliner", "show", "licenses"]),
 }
 """The same for what is asked only once Slurm has refused it."""
+
+NAMED = {"reservation": r"ReservationName=(\S+)", "license": r"LicenseName=(\S+)"}
+"""Where scontrol writes the names of these; sacctmgr writes one a line."""
 
 MOST_NAMES = 12
 
@@ -154,7 +159,8 @@ def valid_values(said: str, facts: ClusterFacts, ask: Callable[[Sequence[str]], 
             return f"; {what}: {_some(names)}"
     for word, (what, argv) in ASKED.items():
         if word in low and "limit" not in low:
-            names = re.findall(r"ReservationName=(\S+)" if word == "reservation" else r"(?m)^([\w.-]+)$", ask(argv))
+            pattern = NAMED.get(word, r"(?m)^([\w.-]+)$")
+            names = re.findall(pattern, ask(argv))
             return f"; {what}: {_some(names)}" if names else f"; there are no {what}"
     return ""
 

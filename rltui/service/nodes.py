@@ -15,6 +15,8 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.nodelist import fold
+from rltui.cluster.slurm.reservations import RESERVATIONS_ARGV, Reservation, read_reservations
+from rltui.cluster.slurm.runner import SlurmRunner
 from rltui.errors import ClusterError, UsageError
 from rltui.service.bad_nodes import forget, remembered, report, words
 
@@ -54,6 +56,7 @@ class ClusterNodes(Struct, frozen=True, kw_only=True):
 
     profile: Profile
     facts: ClusterFacts
+    reservations: tuple[Reservation, ...] = ()
     bad: tuple[BadNode, ...] = ()
     """Remembered by evidence; what the profile avoids is in the profile."""
 
@@ -76,7 +79,9 @@ def clusters_nodes(name: str, prompter: Prompter) -> ClusterNodes:
             if error.trouble.kind == "missing":
                 raise ClusterError(f"{relay.place} has no Slurm tools.", "Is this the login node?") from error
             raise
-        return ClusterNodes(profile=profile, facts=facts, bad=remembered(relay, RemoteRoot(relay, profile).path))
+        kept = read_reservations(SlurmRunner(relay).ask(RESERVATIONS_ARGV))
+        bad = remembered(relay, RemoteRoot(relay, profile).path)
+        return ClusterNodes(profile=profile, facts=facts, reservations=kept, bad=bad)
 
 
 def forget_node(name: str, node: str, prompter: Prompter) -> BadNode:

@@ -78,6 +78,7 @@ def compose_fix(context: Context, run: RunSummary, overrides: Sequence[str] = ()
         RltuiError: Nothing is wrong with it, or nothing that rltui could change mends it.
         ClusterError: The cluster cannot be reached.
     """
+    context.require_own(run)
     if run.state == "finished":
         raise RltuiError(f"{run.run_id} is finished: there is nothing to fix.")
     left = interrupted(context, run)

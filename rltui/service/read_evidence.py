@@ -43,7 +43,8 @@ def stuck_lines(client: RelayClient, attempt: str, picture: RunPicture, *, asks:
         picture: What is known of it besides.
         asks: Whether its nodes are asked where it stands still, as nothing beside it does so.
     """
-    if asks and is_overdue(picture, picture.now, progress.scale()) and _is_sampled(client, attempt):
+    may_ask = asks and not client.owner_of(attempt)
+    if may_ask and is_overdue(picture, picture.now, progress.scale()) and _is_sampled(client, attempt):
         ask_nodes(client, attempt, "it stands still", ANSWER_S)
     return [plain(line) for line in stuck_words(read_evidence(client, attempt), picture, progress.scale())]
 

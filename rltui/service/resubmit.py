@@ -75,6 +75,7 @@ def preview_resubmit(
         ClusterError: The cluster cannot be reached.
     """
     context.require_own(run)
+    _refuse_archived(run)
     change = changed(context, run, overrides, exclude)
     same = "same script" if isinstance(change.layout, ScriptJob) else "same layout, same seed"
     what = "changed as shown" if change.lines else same
@@ -127,6 +128,7 @@ def resubmit(
         ClaimedError: Another rltui was faster.
     """
     context.require_own(run)
+    _refuse_archived(run)
     change = changed(context, run, overrides, exclude)
     is_here = context.cluster.profile.scheduler == "local"
     report = change.report
@@ -365,3 +367,8 @@ def _ended(context: Context, run: RunSummary, *, cancel_first: bool) -> RunSumma
         time.sleep(LOOK_S)
         run = context.find(run.run_id)
     return run
+
+
+def _refuse_archived(run: RunSummary) -> None:
+    if run.archived is not None:
+        raise RltuiError(f"{run.run_id} is archived.", f"`rltui archive --back {run.run_id}` brings it back first.")

@@ -51,10 +51,15 @@ def _gpu_load(run: RunSummary, _: float) -> str:
     return MISSING if run.gpu_percent is None else f"{run.gpu_percent:.0f}%"
 
 
+def place_of(run: RunSummary) -> str:
+    """The cluster of a run, with the colleague whose run it is."""
+    return f"{run.owner}@{run.cluster}" if run.owner else run.cluster
+
+
 COLUMNS: dict[str, RunColumn] = {
     "algo": RunColumn("ALGO", "algorithm", text=lambda run, _: run.algorithm.upper()),
     "shape": RunColumn("N×G", "nodes × GPUs of each"),
-    "cluster": RunColumn("CLUSTER", "where it is", text=lambda run, _: run.cluster),
+    "cluster": RunColumn("CLUSTER", "where it is", text=lambda run, _: place_of(run)),
     "step": RunColumn("STEP", "steps done, of how many", right=True),
     "tok/s": RunColumn("TOK/S", "tokens a second", right=True),
     "trend": RunColumn("10 MIN", "tokens a second of the last minutes, as a curve"),

@@ -74,10 +74,11 @@ class RunEvents:
         """What happened, oldest knowledge first.
 
         Args:
-            snapshot: All runs; rows of a cluster that is away tell nothing and are remembered as they were.
+            snapshot: All runs; rows of a cluster that is away tell nothing and are
+                remembered as they were; what colleagues' runs do is not told.
             now_s: Seconds that only grow.
         """
-        after = tuple(run for run in snapshot.runs if not run.as_of)
+        after = tuple(run for run in snapshot.runs if not run.as_of and not run.owner)
         events = [*happened(self._before, after), *self._stalled(after, now_s)]
         seen = {run.run_id for run in after}
         self._before = (*after, *(run for run in self._before if run.run_id not in seen))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rltui.watch.snapshots import RunSummary
 
-WORDS = "words, state:failed, algo:grpo, cluster:hpc, name:x, why:oom, since:2h, before:30d, @saved"
+WORDS = "words, state:failed, algo:grpo, cluster:hpc, owner:bob, name:x, why:oom, since:2h, before:30d, @saved"
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -41,6 +41,7 @@ def matches(summary: RunSummary, query: str, now: float = 0.0) -> bool:
         "state": summary.state,
         "algo": summary.algorithm,
         "cluster": summary.cluster,
+        "owner": summary.owner,
         "name": summary.name,
         "why": summary.failure or summary.symptom,
     }

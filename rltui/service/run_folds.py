@@ -41,7 +41,7 @@ def fold_key(run: RunSummary) -> str:
     """What a run has in common with others of its sweep or array; empty where it is by itself."""
     base, underscore, _ = run.job_id.partition("_")
     together = run.sweep or (f"array {base}" if underscore else "")
-    return f"{run.cluster}/{together}" if together else ""
+    return f"{run.owner}{run.cluster}/{together}" if together else ""
 
 
 def folded(runs: Sequence[RunSummary]) -> list[RunSummary | Fold]:

@@ -36,7 +36,7 @@ _OURS = frozenset(
     | {"ntasks-per-socket", "ntasks-per-core", "overcommit"}
     | {"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "parsable", "quiet", "verbose", "wait"}
     | {"cpus-per-task", "cpus-per-gpu", "mem", "mem-per-cpu", "mem-per-gpu", "chdir", "requeue", "no-requeue"}
-    | {"partition", "account", "qos", "time", "constraint", "exclude", "exclusive"}
+    | {"partition", "account", "qos", "time", "constraint", "exclude", "exclusive", "reservation", "licenses"}
     | {"container-image", "container-mounts", "container-writable", "container-mount-home", "no-container-entrypoint"}
     | {"no-container-remap-root"}
 )
@@ -100,8 +100,7 @@ def asked_by_lines(text: str, settings: Sequence[str] = ()) -> Asked:
 def _places(options: dict[str, str], left: dict[str, str]) -> dict[str, Any]:
     """Where the job may run, and how."""
     found: dict[str, Any] = {}
-    if constraint := options.get("constraint"):
-        found["constraint"] = constraint
+    found |= {name: value for name in ("constraint", "reservation", "licenses") if (value := options.get(name))}
     if exclude := options.get("exclude"):
         try:
             found["exclude"] = list(expand(exclude))

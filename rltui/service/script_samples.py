@@ -41,6 +41,8 @@ def script_samples(
     if folder in ("", "null"):
         return (), f"{name} writes none: with {word}=FOLDER {system} writes a file a step, and they are shown here"
     folder = folder if folder.startswith(("/", "~")) else f"{job.folder or '~'}/{folder}"
+    if owner := client.owner_of(attempt):
+        client.confine(folder, owner)  # his script says where, which may be anywhere
     try:
         found = [entry for entry in client.list(folder) if entry.name.endswith(".jsonl")]
     except RelayError as error:

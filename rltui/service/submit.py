@@ -208,10 +208,10 @@ def _own_code_of(client: RelayClient, attempt: str) -> bytes:
 def _make(
     cluster: Cluster, attempt: Attempt, work: Layout | ScriptJob, files: dict[str, bytes], sweep: str = ""
 ) -> None:
-    client, root = cluster.client, cluster.run_root
+    client, root, group = cluster.client, cluster.run_root, cluster.profile.run_root_group
     if attempt.number == 1:
-        make_run(client, root, attempt.run_id)
-    make_attempt(client, attempt, files)
+        make_run(client, root, attempt.run_id, group)
+    make_attempt(client, attempt, files, group)
     if attempt.number == 1:
         write_run(client, root, attempt.run_id, work, cluster.name, sweep)
 

@@ -13,12 +13,13 @@ from rltui.errors import RltuiError
 from rltui.onnode import rundir
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import newest_checkpoint_step, span
+from rltui.service.quota import Quota, quotas
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+    from rltui.watch.snapshots import ArchivedNote, RunSummary
 
 Keep = Literal["", "checkpoints", "newest"]
 """What stays: nothing; the checkpoints alone; the run in the list with its newest checkpoint."""
@@ -37,6 +38,7 @@ class RunSize(Struct, frozen=True, kw_only=True):
         total_gib: All of its folder.
         checkpoints_gib: Of these its checkpoints; those that a script keeps elsewhere are in no number.
         num_checkpoints: Folders of checkpoints in there, complete or not.
+        archived: Where the rest of it is, and how large that is.
     """
 
     run_id: str
@@ -46,14 +48,16 @@ class RunSize(Struct, frozen=True, kw_only=True):
     total_gib: float
     checkpoints_gib: float = 0.0
     num_checkpoints: int = 0
+    archived: ArchivedNote | None = None
 
 
 class Disk(Struct, frozen=True, kw_only=True):
-    """The file system that a run root is on; a quota of the site may be less, and is not in it."""
+    """The file system that a run root is on, and the quotas that hold there, which may be less."""
 
     root: str
     size_gib: float
     free_gib: float
+    quotas: tuple[Quota, ...] = ()
 
 
 def usage(context: Context, runs: Sequence[RunSummary]) -> tuple[list[RunSize], Disk]:
@@ -90,6 +94,7 @@ def _size(context: Context, run: RunSummary, kib: dict[str, int]) -> RunSize:
         total_gib=kib[run.path] * 1024 / _GIB,
         checkpoints_gib=kib.get(checkpoints, 0) * 1024 / _GIB,
         num_checkpoints=sum(posixpath.dirname(path) == checkpoints for path in kib),
+        archived=run.archived,
     )
 
 
@@ -104,7 +109,8 @@ def disk(context: Context) -> Disk:
     fields = found.out.splitlines()[-1].split() if found.out else []
     if found.rc or len(fields) < 4 or not fields[1].isdigit() or not fields[3].isdigit():
         raise RltuiError(f"df says nothing of {root}: {found.err.strip()[-200:]}")
-    return Disk(root=root, size_gib=int(fields[1]) * 1024 / _GIB, free_gib=int(fields[3]) * 1024 / _GIB)
+    size, free = (int(fields[place]) * 1024 / _GIB for place in (1, 3))
+    return Disk(root=root, size_gib=size, free_gib=free, quotas=quotas(context.cluster.client, root))
 
 
 def preview_remove(context: Context, run: RunSummary, keep: Keep = "") -> ActionPreview:
@@ -128,6 +134,8 @@ def preview_remove(context: Context, run: RunSummary, keep: Keep = "") -> Action
         number = size[0].num_checkpoints if size else 0
         lines.append(f"all of its folder goes, {now_gib:.2f} GiB with {number} checkpoint{'s' * (number != 1)}")
     lines.append("nothing brings it back")
+    if run.archived is not None:
+        lines.append(f"the rest of it, {run.archived.file}, stays where it is")
     words = f" --keep {keep}" if keep else ""
     return ActionPreview(
         run_id=run.run_id,
@@ -163,6 +171,25 @@ def remove(context: Context, run: RunSummary, keep: Keep = "") -> str:
 
 def _going(context: Context, run: RunSummary, keep: Keep) -> list[str]:
     """Paths that go, each a whole folder or file below the run root."""
+    require_over(context, run)
+    if not keep:
+        return [run.path]
+    if run.archived is not None:
+        raise RltuiError(f"{run.run_id} is archived.", f"`rltui archive --back {run.run_id}` brings it back.")
+    if keep == "checkpoints":
+        entries = context.cluster.client.list(run.path)
+        # what makes it a run goes first: half of it is no run
+        names = sorted((entry.name for entry in entries), key=lambda name: name != rundir.RUN)
+        return [f"{run.path}/{name}" for name in names if name != rundir.CHECKPOINTS]
+    return _old_checkpoints(context, run)
+
+
+def require_over(context: Context, run: RunSummary) -> None:
+    """Refuse to move or remove a run that is not the user's, may go on, or is not in the run root.
+
+    Raises:
+        RltuiError: It is such a one.
+    """
     context.require_own(run)
     if run.is_live or run.state == "unknown":
         raise RltuiError(f"{run.run_id} is {run.state}.", f"`rltui cancel {run.run_id}` ends it first.")
@@ -171,15 +198,7 @@ def _going(context: Context, run: RunSummary, keep: Keep) -> list[str]:
     if run.is_adopted and run.last_attempt <= 1:
         raise RltuiError(f"{run.run_id} is adopted.", f"`rltui release-run {run.run_id}` forgets it.")
     if run.path != posixpath.join(context.cluster.run_root, run.run_id):
-        raise RltuiError(f"{run.path} is no folder of {context.name}'s run root.", "Nothing was removed.")
-    if not keep:
-        return [run.path]
-    if keep == "checkpoints":
-        entries = context.cluster.client.list(run.path)
-        # what makes it a run goes first: half of it is no run
-        names = sorted((entry.name for entry in entries), key=lambda name: name != rundir.RUN)
-        return [f"{run.path}/{name}" for name in names if name != rundir.CHECKPOINTS]
-    return _old_checkpoints(context, run)
+        raise RltuiError(f"{run.path} is no folder of {context.name}'s run root.", "Nothing was done.")
 
 
 def _old_checkpoints(context: Context, run: RunSummary) -> list[str]:

@@ -69,6 +69,7 @@ VERBS = (
     Verb("release-run", "release_run", "forget an adopted run; its job goes on", takes="run", use="changes"),
     Verb("cancel", "cancel", "end a run", takes="run", use="changes"),
     Verb("du", "du", "what runs take of their disks, the largest first", takes="run"),
+    Verb("archive", "archive", "put ended runs away as one file each, or bring them back", takes="run", use="changes"),
     Verb("rm", "rm", "take ended runs or their old checkpoints away", takes="run", use="changes"),
     Verb("resubmit", "resubmit", "start a run again from its newest checkpoint", takes="run", use="changes"),
     Verb("requeue", "requeue", "queue a running Slurm job again under the same id", takes="run", use="changes"),

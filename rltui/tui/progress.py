@@ -97,7 +97,8 @@ def state_detail(summary: RunSummary, now: float = 0.0) -> str:
         now: Epoch seconds by the cluster's clock; 0: when the stage was last written.
     """
     if summary.end is not None and not summary.is_live:
-        return "  ".join(part for part in (summary.failure, end_words(summary)) if part)
+        archived = "archived" if summary.archived else ""
+        return "  ".join(part for part in (archived, summary.failure, end_words(summary)) if part)
     job = waiting_job(summary)
     if job is not None:
         return pending_words(job, now or summary.stage.updated)

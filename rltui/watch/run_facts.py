@@ -11,7 +11,7 @@ from rltui.cluster.jobs import AllocationShare  # noqa: TC001 (msgspec reads it)
 from rltui.onnode import rundir
 from rltui.watch.endpoint import Endpoint
 from rltui.watch.lines import decode
-from rltui.watch.snapshots import EndSnapshot, RunSummary, StageSnapshot
+from rltui.watch.snapshots import ArchivedNote, EndSnapshot, RunSummary, StageSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ ATTEMPT_FILES = (
 )
 """Files of an attempt that tell where it stands; the job's is there from the start, so no attempt is overlooked."""
 
-RUN_FILES = (rundir.RUN, rundir.HANDS_OFF)
+RUN_FILES = (rundir.RUN, rundir.HANDS_OFF, rundir.ARCHIVED)
 """Files of a run that hold for all its attempts."""
 
 ENDPOINT_FILES = (rundir.RAY_ENDPOINT, rundir.STATUS_ENDPOINT)
@@ -177,6 +177,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """By number, oldest first."""
     hands_off: HandsOffNote | None = None
     """Whether it goes on by itself; None: it never did."""
+    archived: ArchivedNote | None = None
 
     @property
     def newest(self) -> AttemptFacts:
@@ -204,7 +205,8 @@ def run_facts(run_id: str, files: Mapping[str, str]) -> RunFacts | None:
     record = decode(files[rundir.RUN], RunRecord) or RunRecord(name=run_id)
     ordered = tuple(_attempt_facts(number, attempts[number]) for number in sorted(attempts))
     hands_off = decode(files.get(rundir.HANDS_OFF, ""), HandsOffNote)
-    return RunFacts(run_id=run_id, record=record, attempts=ordered, hands_off=hands_off)
+    archived = decode(files.get(rundir.ARCHIVED, ""), ArchivedNote)
+    return RunFacts(run_id=run_id, record=record, attempts=ordered, hands_off=hands_off, archived=archived)
 
 
 def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
@@ -324,6 +326,7 @@ def summarise(facts: RunFacts, path: str, supervisor_alive: bool | None) -> RunS
         is_adopted=newest.is_adopted,
         share=newest.share,
         hands_off=hands_off_word(facts.hands_off),
+        archived=facts.archived,
         failure=newest.failure or "",
         failure_known=newest.failure is not None,
         last_attempt=facts.attempts[-1].number if facts.attempts else 0,

@@ -55,7 +55,8 @@ class AttemptSources:
         self._client = client
         self._clock = clock
         self._relay_host = ""
-        self._near = {"actors": True, "status": True}
+        # the servers of a colleague's run are not ours to ask: his file may name any address
+        self._near = dict.fromkeys(("actors", "status"), not client.owner_of(path))
         self._actors_throttle = Throttle()
         self._status_throttle = Throttle()
 
@@ -117,7 +118,8 @@ class RunWatcher:
         self._path = run_path.rstrip("/")
         self._run_id = self._path.rpartition("/")[2]
         self._clock = clock
-        names = [*RUN_FILES, *(f"attempts/*/{name}" for name in (*ATTEMPT_FILES, *ENDPOINT_FILES))]
+        endpoints = () if client.owner_of(run_path) else ENDPOINT_FILES
+        names = [*RUN_FILES, *(f"attempts/*/{name}" for name in (*ATTEMPT_FILES, *endpoints))]
         self._files = SmallFiles(client, self._path, names)
         self._metrics = MetricsReader(self._path)
         self._events = EventsReader(self._path)

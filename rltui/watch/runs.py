@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ HISTORY = 60
 ENDED_PER_REFRESH = 32
 """Ended runs whose last metrics are read in one refresh: a long list fills by and by."""
 
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+"""What a colleague's run may be called: the name is his, and stands in commands that are shown."""
+
 RATES = ("learner_tokens_per_second_step", "actor_tokens_per_second")
 """Metrics that can stand for a run's speed, best first."""
 
@@ -54,13 +58,15 @@ class RunsReader:
     Args:
         client: The relay of the cluster.
         run_root: The directory of the run directories.
+        of_others: Read the runs that are not the user's, instead of his own.
 
     Attributes:
         with_gpus: Whether to tell how busy the GPUs of live runs are: their samplers' files are read with the rest.
     """
 
-    def __init__(self, client: RelayClient, run_root: str) -> None:
+    def __init__(self, client: RelayClient, run_root: str, *, of_others: bool = False) -> None:
         self._client = client
+        self._of_others = of_others
         self._root = run_root
         names = [*(f"*/{name}" for name in RUN_FILES), *(f"*/attempts/*/{name}" for name in ATTEMPT_FILES)]
         self._files = SmallFiles(client, run_root, names)
@@ -99,18 +105,37 @@ class RunsReader:
         return self._metrics.get(_key(run), LastMetrics()).lines
 
     def _summaries(self) -> list[RunSummary]:
-        facts = group_by_run(self._files.read())
+        facts = group_by_run(self._read_files())
         alive = supervisors_alive(self._client, facts)
         gone = [one for one, is_alive in zip(facts, alive, strict=True) if is_alive is False]
         if gone:
             # a supervisor that ended between the two questions has said how by now
-            fresh = {one.run_id: one for one in group_by_run(self._files.read())}
+            fresh = {one.run_id: one for one in group_by_run(self._read_files())}
             facts = [fresh.get(one.run_id, one) if one in gone else one for one in facts]
         self._hosts = {one.run_id: one.newest.hosts for one in facts}
-        runs = [
-            summarise(one, f"{self._root}/{one.run_id}", is_alive) for one, is_alive in zip(facts, alive, strict=True)
-        ]
+        runs = [self._row(one, is_alive) for one, is_alive in zip(facts, alive, strict=True)]
         return sorted(runs, key=lambda run: (run.created_at, run.run_id), reverse=True)
+
+    def _row(self, facts: RunFacts, is_alive: bool | None) -> RunSummary:
+        path, owner = f"{self._root}/{facts.run_id}", self._owner(facts.run_id)
+        if owner:
+            self._client.confine(path, owner)
+        return msgspec.structs.replace(summarise(facts, path, is_alive), owner=owner)
+
+    def _owner(self, run_id: str) -> str:
+        return self._files.owner(f"{run_id}/{rundir.RUN}")
+
+    def _read_files(self) -> dict[str, str]:
+        """The files of the runs that are wanted; of a colleague's only those that are his: his links lead anywhere."""
+        files = self._files.read()
+        kept: dict[str, str] = {}
+        for path, text in files.items():
+            run_id = path.partition("/")[0]
+            owner = self._owner(run_id)
+            is_wanted = bool(owner) == self._of_others and (not owner or bool(RUN_ID.fullmatch(run_id)))
+            if is_wanted and (not owner or self._files.owner(path) == owner):
+                kept[path] = text
+        return kept
 
     def _with_metrics(self, runs: list[RunSummary]) -> list[RunSummary]:
         live = [run for run in runs if run.is_live and run.attempt]
@@ -149,7 +174,7 @@ class RunsReader:
 
 
 def _key(run: RunSummary) -> tuple[str, int]:
-    return run.run_id, run.attempt
+    return run.path, run.attempt
 
 
 def group_by_run(files: Mapping[str, str]) -> list[RunFacts]:

@@ -49,6 +49,11 @@ class SmallFiles:
         self._kept = files
         return {path: file.text or "" for path, file in files.items()}
 
+    def owner(self, path: str) -> str:
+        """Whose the file ``path`` below the root was when it was read; empty: the user's own."""
+        file = self._kept.get(path)
+        return file.owner if file is not None else ""
+
     def _collect(self, since: float) -> dict[str, SmallFile] | None:
         """Read; None where a file came without text that is not the one that is kept (one moved here, say)."""
         answer = self._client.collect_since(self._root, self._names, self._limit_bytes, since)
@@ -56,7 +61,7 @@ class SmallFiles:
         files: dict[str, SmallFile] = {}
         for file in answer.files:
             kept = self._kept.get(file.path) if file.text is None else file
-            if kept is None or (kept.mtime, kept.size) != (file.mtime, file.size):
+            if kept is None or (kept.mtime, kept.size, kept.owner) != (file.mtime, file.size, file.owner):
                 return None
             files[file.path] = kept
         return files

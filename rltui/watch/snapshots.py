@@ -52,6 +52,16 @@ class EndSnapshot(Struct, frozen=True, kw_only=True):
     """It waited behind another, which was the last: it never began, and the run is where the other one ended."""
 
 
+class ArchivedNote(Struct, frozen=True, kw_only=True):
+    """``archived.json``: where all but the smallest files of a run are."""
+
+    file: str
+    bytes: int = 0
+    at: float = 0.0
+    checkpoints: str = "all"
+    """Which of them are in the file: ``all``, ``newest`` or ``none``."""
+
+
 class RunSummary(Struct, frozen=True, kw_only=True):
     """One row of the list of runs."""
 
@@ -111,6 +121,10 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """When the scheduler said what is in ``job``, where it does not answer now; 0: now."""
     through: str = ""
     """Another profile that sees its files (the same disk) and through which it was read; empty: its own cluster."""
+    archived: ArchivedNote | None = None
+    """Where most of it was put; None: it is in its place."""
+    owner: str = ""
+    """The colleague whose run it is: it is only read; empty: the user's own."""
 
     @property
     def is_live(self) -> bool:

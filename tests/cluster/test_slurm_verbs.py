@@ -207,6 +207,8 @@ def test_files_are_read_while_the_controller_is_away(laptop: Laptop, slurm_clust
         (["slurm.account=nobody"], "'nobody' is none of your accounts: "),
         (["slurm.constraint=nosuch"], "Invalid feature specification"),
         (["slurm.options=['--reservation=nosuch']"], "; there are no reservations"),
+        (["slurm.reservation=nosuch"], "; there are no reservations"),
+        (["slurm.licenses=nosuch:1"], "; licences: data"),
         (["hardware.nodes=9"], "S619 hardware.nodes: 9 nodes are asked for, 3 are usable"),
     ],
 )
@@ -247,3 +249,19 @@ def test_a_launch_looks_at_python_and_secrets_first_within_a_second(laptop: Lapt
     print(f"live checks: {took_s:.2f} s")
     assert "lacks torch" in found.python_problem
     assert took_s < 3.0, "a second on a machine of one's own"
+
+
+def test_reservations_are_listed_and_taken_and_licences_held(laptop: Laptop, slurm_cluster: Lab) -> None:
+    words = ["reservation=rl", "nodes=node2", "users=alice", "starttime=now", "duration=60"]
+    slurm_cluster.exec("ctl", ["scontrol", "create", *words], user="root")
+    [kept] = laptop.json("nodes", "lab")["reservations"]
+    assert (kept["name"], kept["nodes"], kept["users"], kept["is_active"]) == ("rl", "node2", ["alice"], True)
+    assert kept["ends_at"] - kept["starts_at"] == 3600
+    assert "node2  " in next(line for line in laptop.run("nodes", "lab").stdout.splitlines() if line.startswith("rl "))
+    settings = ["slurm.reservation=rl", "slurm.licenses=data:2"]
+    laptop.run("launch", "local/grpo-tiny", "--cluster", "lab", "hardware.cpus_per_node=4", *settings)
+    eventually(lambda: laptop.row()["state"] in ("starting", "running"), "the job to start")
+    job = slurm_cluster.exec("login", ["scontrol", "-o", "show", "job", laptop.row()["job_id"]]).stdout
+    assert "Reservation=rl" in job
+    assert "Licenses=data:2" in job
+    assert "NodeList=node2" in job

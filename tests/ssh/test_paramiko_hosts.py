@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from paramiko_support import connect, says_hello
+from paramiko_support import accepted, connect, says_hello
 from ssh_lab import Client, Scripted, Sshd, make_key, script
 
 from rltui.cluster.attention import HostKeyError, NeedsAttentionError
@@ -129,3 +129,25 @@ def test_fingerprints_are_those_of_ssh_keygen(client: Client) -> None:
     _kind, blob, _ = Path(f"{client.key}.pub").read_text().split()
     shown = subprocess.run(["ssh-keygen", "-lf", str(client.key)], check=True, capture_output=True, text=True).stdout
     assert fingerprint(base64.b64decode(blob)) == shown.split()[1]
+
+
+def test_of_several_login_nodes_the_next_one_is_taken_where_one_is_away(client: Client, server: Sshd) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        client.host("away", probe.getsockname()[1])  # nobody listens
+    relay = connect(host="away", other_hosts=["login"])
+    assert says_hello(relay)
+    assert relay.place == "login"
+    assert says_hello(relay)  # and is kept
+    assert len(accepted(server)) == 2
+    with pytest.raises(ClusterError, match="None of away, away can be reached"):
+        connect(host="away", other_hosts=["away"]).hello()
+
+
+def test_a_login_node_with_another_key_is_not_passed_over(tmp_path: Path, client: Client, server: Sshd) -> None:
+    other = Path(f"{make_key(tmp_path / 'other')}.pub").read_text()
+    client.known_hosts.write_text(f"[127.0.0.1]:{server.port} {other}")
+    client.host("second", server.port, "HostKeyAlias second")
+    with pytest.raises(HostKeyError):
+        connect(Scripted(host_key="yes"), other_hosts=["second"]).hello()
+    assert "Accepted" not in server.log

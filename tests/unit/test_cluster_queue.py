@@ -259,3 +259,24 @@ def test_the_line_says_where_you_stand() -> None:
     assert verb.summary(ClusterQueue(cluster="hpc", jobs=jobs)) == (
         "hpc: 2 waiting, 1 running with 4 GPUs, you are #2 (12)"
     )
+
+
+class LargeSite(WholeQueue):
+    """A thousand nodes, half of whose GPUs are taken."""
+
+    def answer(self, tool: str, words: list[str]) -> Completed:
+        if tool == "scontrol" and "node" in words:
+            nodes = (NODE.format(n=number, used=4 * (number % 2), state="MIXED") for number in range(1000))
+            return Completed(0, "".join(nodes), "")
+        return super().answer(tool, words)
+
+
+def test_ten_thousand_jobs_on_a_thousand_nodes_are_one_picture_of_two_questions() -> None:
+    script = LargeSite()
+    script.queue = [held(str(one), f"node{one}") if one < 1000 else job(str(one)) for one in range(1, 10_001)]
+    began = time.process_time()
+    seen = QueueReader(slurm_of(script), script.clock, chance=lambda: 0.0).look()
+    assert (len(seen.holding), len(seen.waiting), seen.gpus, seen.gpus_free) == (999, 9001, 4000, 2000)
+    assert {one.position for one in seen.waiting} == set(range(1, 9002))
+    assert (script.count("squeue"), sum("node" in call for call in script.calls)) == (1, 1)
+    assert time.process_time() - began < 5.0, "half a second on a busy core"

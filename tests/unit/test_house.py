@@ -86,6 +86,12 @@ def test_locked_torch_is_the_one_that_is_asked_for() -> None:
     assert len(torch) == 1
 
 
+def test_tests_that_the_table_of_faults_names_are_there() -> None:
+    named = set(re.findall(r"\b(?:unit|cluster|ssh|truth|bench)/\w+\.py", (ROOT / "docs/testing.md").read_text()))
+    assert len(named) > 15
+    assert sorted(name for name in named if not (ROOT / "tests" / name).is_file()) == []
+
+
 def shell_scripts() -> list[Path]:
     """Return the tracked files that start as a shell script."""
     # fixtures imitate other people's scripts, warts and all

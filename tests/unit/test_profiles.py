@@ -312,3 +312,16 @@ def test_listing_imports_nothing_heavy_and_starts_no_ssh(files: Files, tmp_path:
     )
     environment = {**os.environ, "PATH": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True)
+
+
+def test_a_host_may_be_several_and_is_told_where_one_is_none(files: Files) -> None:
+    path = files.write("user", "alps: {host: [login1, login2, login3]}")
+    profiles = load_profiles()
+    alps = profiles.get("alps")
+    assert (alps.host, alps.other_hosts) == ("login1", ["login2", "login3"])
+    assert profiles.origins["alps"]["other_hosts"] == f"{path}:1"
+    files.write("site", "alps: {host: [login1, login2]}")
+    files.write("user", "alps: {host: own}")  # takes the place of all of them
+    assert (load_profiles().get("alps").host, load_profiles().get("alps").other_hosts) == ("own", [])
+    files.write("user", "alps: {host: [login1, -oProxyCommand=x]}")
+    assert any("alps.other_hosts[0]" in str(problem) for problem in load_profiles().problems)

@@ -132,7 +132,7 @@ def test_a_reason_names_the_nodes_it_misses() -> None:
 
 
 def test_an_unknown_reason_is_shown_whole() -> None:
-    assert "signal_19)" in explain_reason("RaisedSignal:53(Real-time_signal_19)").sentence
+    assert "signal_19)" in explain_reason("NewWord:53(Real-time_signal_19)").sentence
 
 
 def test_whoever_must_act_is_told_what_to_do() -> None:

@@ -43,7 +43,8 @@ def no_room_for_checkpoints(subject: LiveSubject) -> Iterator[Trouble]:
     if held * one > free:
         fits = int(free / one) - 1
         yield Trouble(
-            f"{held} checkpoints of {one:.0f} GiB are {held * one:.0f} GiB; {free:.0f} GiB are free in the run root",
+            f"{held} checkpoints of {one:.0f} GiB are {held * one:.0f} GiB; {free:.0f} GiB are free in the run root "
+            "or left of a quota there",
             "checkpoint.keep",
             (f"checkpoint.keep={fits}",) if fits >= 1 else (),
         )

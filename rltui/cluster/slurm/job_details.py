@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _OWNER = re.compile(r"(.*)\((\d+)\)\Z")
 _GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?[=:](\d{1,6})")
-_PLACEHOLDER = re.compile(r"%([%AajJux])")
+_PLACEHOLDER = re.compile(r"%([%AabjJux])")
 NO_LOG = frozenset({"", "/dev/null", *NEVER})
 
 
@@ -133,5 +133,5 @@ def _filled(path: str, job: JobSnapshot) -> str:
     """A path with the signs filled in that older releases leave there."""
     identity = read_id(job.job_id)
     base, task = (identity.base, identity.task) if identity else (job.job_id, "")
-    signs = {"%": "%", "j": base, "J": base, "A": base, "a": task, "u": job.user, "x": job.name}
+    signs = {"%": "%", "j": base, "J": base, "A": base, "a": task, "b": task[-1:], "u": job.user, "x": job.name}
     return _PLACEHOLDER.sub(lambda match: signs[match[1]], path)

@@ -66,6 +66,8 @@ TABLE = (
     _wait("Licenses", "It waits for a licence that other jobs hold."),
     _wait("NodeDown", "A node that it needs is down.", "It starts when the node is back, or elsewhere if the job may."),
     _wait("FrontEndDown", "No front-end node is up.", _ASK),
+    _wait("MaxPoweredUpNodes", "As many nodes as the site powers at once are up already."),
+    _wait("MpiPortsBusy", "It waits for network ports of its nodes that other jobs hold."),
     _wait("PartitionDown", "Its partition is closed for new starts.", "Wait for the site, or use another partition."),
     _wait("PartitionInactive", "Its partition is switched off.", "Wait for the site, or use another partition."),
     _wait("Reservation", "Its reservation has not begun, or is full."),
@@ -85,6 +87,7 @@ TABLE = (
     ),
     _dead("job requeued in held state", "It was requeued and is held.", _RELEASE),
     _dead("ReservationDeleted", "Its reservation was deleted.", "Submit it without the reservation."),
+    _dead("ReservationInvalid", "Its reservation cannot be used.", "Submit it without the reservation."),
     _dead("AccountNotAllowed", "Its account may not use this partition.", "Use another account or partition."),
     _dead(
         "Job's account not permitted to use this partition",
@@ -97,6 +100,8 @@ TABLE = (
     _dead("QOSNotAllowed", "Its account or partition may not use its QOS.", "Submit it with another QOS."),
     _dead("SystemFailure", "Slurm, the file system or the network failed under it.", "Release or resubmit it."),
     _dead("NonZeroExitCode", "It ended with an error and was requeued on hold.", "Find out why it fails first."),
+    _dead("RaisedSignal", "It died of a signal and was requeued on hold.", "Find out why it fails first."),
+    _dead("TimeLimit", "It reached its time limit and was requeued on hold.", "Give it more time first."),
     _dead("OutOfMemory", "It ran out of memory and was requeued on hold.", "Give it more memory first."),
     _never(
         "PartitionNodeLimit",
@@ -110,6 +115,7 @@ TABLE = (
     ),
     _never("MaxMemPerLimit", "It asks for more memory than its partition allows per CPU or node.", _SMALLER),
     _never("PartitionConfig", "Its partition does not fit what it asks for.", _SMALLER),
+    _never("Constraints", "No nodes fit what it asks for any more.", _SMALLER),
     _never("InactiveLimit", "It was idle for too long.", "Submit it anew."),
     PendingReason(
         "BadConstraints",
@@ -149,7 +155,7 @@ FAMILIES: tuple[tuple[str, PendingReason], ...] = (
         ),
     ),
     (
-        r"(?:QOS|Assoc)Max\w*(?:PerUser|Jobs|SubmitJob)\w*|QOSJobLimit|AssociationJobLimit",
+        r"(?:QOS|Assoc)Max\w*(?:PerUser|Jobs|SubmitJob)\w*|Max\w+RunMinsPerUser|QOSJobLimit|AssociationJobLimit",
         PendingReason("", "Your other jobs use up what {whose} allows you.", "own", "It starts when one of them ends."),
     ),
     (

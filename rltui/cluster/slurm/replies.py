@@ -41,7 +41,8 @@ SIGNS = (
         r"munge encode failed|failed to access .*munge", "auth", True, "Ask the site to look at munged on this host."
     ),
     _Sign(
-        r"protocol authentication error|munge|invalid authentication credential",
+        r"protocol authentication error|munge|invalid authentication credential|authentication credential expired"
+        r"|cannot unpack credential",
         "auth",
         False,
         "munge on this host or the controller fails; `remunge` tests it, the site repairs it.",
@@ -49,7 +50,12 @@ SIGNS = (
     _Sign(
         r"rate limit exceeded", "rate", True, "The site limits how often one user may ask; rltui slows down by itself."
     ),
-    _Sign(r"persist_conn_open|problem talking to the database|slurmdbd|database (?:is )?down", "database", True, _WAIT),
+    _Sign(
+        r"persist_conn_open|problem talking to the database|slurmdbd|database (?:is )?down|connect to database",
+        "database",
+        True,
+        _WAIT,
+    ),
     _Sign(r"accounting storage is disabled|accounting_storage/none", "no-accounting", True),
     _Sign(
         r"\(connect failure\)|communication connection failure|connection refused|no route to host"
@@ -62,7 +68,9 @@ SIGNS = (
         r"unable to contact slurm controller|socket timed out|zero bytes were transmitted|message receive failure"
         r"|unexpected message received|connection (?:timed out|reset)|transport endpoint is not connected|broken pipe"
         r"|header lengths are longer|insane message length|temporary failure in name resolution|in standby mode"
-        r"|slurm temporarily unable to accept job",
+        r"|slurm temporarily unable to accept job|message send failure|communication shutdown failure"
+        r"|missing socket error|unable to process (?:incoming|outgoing)[\w ]* file descriptors?|bad file descriptor"
+        r"|operation now in progress|interrupted system call|resource temporarily unavailable",
         "controller",
         False,
         _WAIT,
@@ -81,6 +89,8 @@ _REFUSAL = re.compile(
     r"batch job submission failed:|allocation failure:|access/permission denied|unrecognized option|invalid option"
     r"|invalid --|invalid entry for --cluster|unable to open file|this does not look like a batch script|job violates"
     r"|invalid .* (?:specification|specified)"
+    r"|batch script (?:is empty|contains)|can ?not be altered now|db index is being set|job has already started"
+    r"|job is (?:not |current suspended)"
     r"|no longer pending execution|requested .* (?:not available|invalid)|is invalid|user's group not permitted"
     r"|invalid user id|cli_filter plugin terminated"
     r"|update .* (?:error|failed)|not permitted|is disabled|option requires an argument|unsupported|not supported",

@@ -26,7 +26,7 @@ _START = re.compile(r"Job \d+ to start at (\S+) using (\d+) processors on nodes 
 
 SHAPE = (
     *("SBATCH_EXCLUSIVE", "SBATCH_OVERCOMMIT", "SBATCH_CPUS_PER_GPU", "SBATCH_GRES", "SBATCH_GPUS"),
-    *("SBATCH_GPUS_PER_NODE", "SBATCH_GPUS_PER_SOCKET", "SBATCH_GPUS_PER_TASK", "SBATCH_ERROR"),
+    *("SBATCH_GPUS_PER_NODE", "SBATCH_GPUS_PER_SOCKET", "SBATCH_GPUS_PER_TASK", "SBATCH_TRES_PER_TASK", "SBATCH_ERROR"),
 )
 """Variables that would give the job another shape than the script's or its errors another file, which it never asks."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Container
 from textual.reactive import var
 
+from rltui.service.run_columns import place_of
 from rltui.tui import formats, keys, messages
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.log_keys import LogKeys
@@ -213,7 +214,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             return ()
         run, glyphs = self.snapshot.summary, self.cockpit.glyphs
         size = f"  {formats.shape(run.nodes, run.gpus_per_node, glyphs.times)} {run.gpu}"
-        place = f"{size}  {clip(run.cluster, 20)}  attempt {run.attempt}" if self.app.size.width >= 90 else size
+        place = f"{size}  {clip(place_of(run), 20)}  attempt {run.attempt}" if self.app.size.width >= 90 else size
         return (*stage.state_spans(run, glyphs), (place, "dim"))
 
     @property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Container
 from textual.reactive import var
 
+from rltui.service.run_columns import place_of
 from rltui.tui import keys, messages
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import RunActions, nodes_of
@@ -155,7 +156,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
     def _title(self, run: RunSummary) -> tuple[Span, ...]:
         dot = self.cockpit.glyphs.dot
         job = f" {dot} job {run.job.job_id}" if run.job is not None else ""
-        return ((run.run_id, "title"), (f" {dot} {run.cluster}{job} {dot} attempt {run.attempt}", "dim"))
+        return ((run.run_id, "title"), (f" {dot} {place_of(run)}{job} {dot} attempt {run.attempt}", "dim"))
 
     def _share_height(self) -> None:
         size = self.app.size

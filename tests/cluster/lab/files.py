@@ -9,7 +9,19 @@ import string
 import subprocess
 from pathlib import Path
 
-from .spec import BY_KEY_AND_PASSWORD, BY_PASSWORD, CLUSTER, CPUS, MEMORY_MIB, PASSWORD_HASH, USERS, LabError, Spec
+from .spec import (
+    BY_KEY_AND_PASSWORD,
+    BY_PASSWORD,
+    CLUSTER,
+    CPUS,
+    MEMORY_MIB,
+    PASSWORD_HASH,
+    TEAM,
+    TEAM_GID,
+    USERS,
+    LabError,
+    Spec,
+)
 
 HERE = Path(__file__).parent
 OWN_FOLDERS = (
@@ -132,6 +144,7 @@ def write_users(etc: Path) -> None:
         passwd += f"{user}:x:{uid}:{uid}:{user.title()}:/home/{user}:/bin/bash\n"
         group += f"{user}:x:{uid}:\n"
         shadow += f"{user}:{secret}:19000:0:99999:7:::\n"
+    group += f"team:x:{TEAM_GID}:{','.join(TEAM)}\n"
     write(etc / "passwd", passwd)
     write(etc / "group", group)
     write(etc / "shadow", shadow, 0o640)

@@ -17,6 +17,8 @@ MEMORY_MIB = 64_000
 CPUS = 32
 # What the users' uid is, and how sshd lets them in.
 USERS = {"alice": 2001, "bob": 2002, "carol": 2003, "dora": 2004}
+TEAM = ("alice", "bob")  # members of the group "team"
+TEAM_GID = 2100
 BY_PASSWORD = "carol"  # keyboard-interactive
 BY_KEY_AND_PASSWORD = "dora"  # public key, then keyboard-interactive
 

@@ -1,0 +1,178 @@
+"""Putting ended runs away as one file each, and bringing them back: the list keeps showing them meanwhile."""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from rltui.errors import RltuiError, UsageError
+from rltui.onnode import rundir
+from rltui.service.cockpit import ActionPreview
+from rltui.service.describe import newest_checkpoint_step
+from rltui.service.tidy import require_over, run_sizes
+from rltui.watch.run_facts import ATTEMPT_FILES
+from rltui.watch.snapshots import ArchivedNote
+
+if TYPE_CHECKING:
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import RunSummary
+
+Checkpoints = Literal["all", "newest", "none"]
+"""Which checkpoints are put away with a run; the others are gone for good."""
+
+TIMEOUT_S = 6 * 3600.0
+STAYS = (*ATTEMPT_FILES, rundir.METRICS, rundir.LAYOUT, rundir.SCRIPT_RUN, rundir.ORIGINS, ".lock-*")
+"""Of each attempt: what the list, the curves and the settings are read from."""
+
+PACK = """
+set -e
+umask 077
+run=$1 target=$2 part=$2.part
+shift 2
+mkdir -p -m 700 -- "${target%/*}"
+[ ! -e "$target" ] || { echo "$target is there already" >&2; exit 1; }
+tar -C "${run%/*}" "$@" -cf "$part" -- "${run##*/}"
+tar -C "${run%/*}" -df "$part" >&2
+sync -f "$part" 2>/dev/null || sync
+mv -T -- "$part" "$target"
+stat -c %s -- "$target"
+"""
+"""Writes a file and compares it with the run, before it gets its name."""
+
+STRIP = """
+set -e
+run=$1
+shift
+find "$run" -mindepth 1 -maxdepth 1 ! -name attempts ! -name '*.json' -exec rm -rf -- {} +
+find "$run"/attempts -mindepth 2 -maxdepth 2 "$@" -exec rm -rf -- {} +
+"""
+
+UNPACK = """
+set -e
+root=$1 target=$2 note=$3
+tar -C "$root" -xpf "$target"
+tar -C "$root" -df "$target" >&2
+rm -f -- "$note"
+rm -f -- "$target"
+"""
+
+
+def preview_archive(context: Context, run: RunSummary, folder: str, keep: Checkpoints) -> ActionPreview:
+    """What putting ``run`` away would do.
+
+    Raises:
+        RltuiError: It is not over, not rltui's own, or archived already.
+        ClusterError: The cluster cannot be reached.
+    """
+    target = _target(context, run, folder)
+    _require_here(context, run)
+    sizes = [(one.total_gib, one.checkpoints_gib) for one in run_sizes(context, [run])]
+    total, saved = sizes[0] if sizes else (0.0, 0.0)
+    lines = [f"becomes {target}, {total if keep == 'all' else total - saved:.2f} GiB"]
+    lines[0] += {"all": "", "newest": " and its newest checkpoint", "none": " without checkpoints"}[keep]
+    if keep != "all":
+        lines.append(f"{'its other' if keep == 'newest' else 'its'} checkpoints are gone for good")
+    lines.append("the list, its curves and settings stay; logs and samples are in the file")
+    lines.append(f"`rltui archive --back {run.run_id}` brings it back")
+    command = f"rltui archive {run.run_id} --to {folder} --checkpoints {keep}"
+    return ActionPreview(
+        run_id=run.run_id, title=f"Archive {run.run_id}?", consequences=tuple(lines), commands=(command,)
+    )
+
+
+def archive(context: Context, run: RunSummary, folder: str, keep: Checkpoints) -> str:
+    """Put ``run`` away as one file; returns a sentence. Where it breaks off, doing it again does the rest.
+
+    Raises:
+        RltuiError: It is not over, not rltui's own, archived already, or the file could not be written whole.
+        ClusterError: It is unknown how far it came.
+    """
+    target = _target(context, run, folder)
+    run = context.find(run.run_id)
+    _require_here(context, run)
+    left_out = [f"--exclude={run.run_id}/{rundir.CHECKPOINTS}/*"] if keep == "none" else []
+    if keep == "newest" and (newest := newest_checkpoint_step(context, run)) is not None:
+        entries = context.cluster.client.list(f"{run.path}/{rundir.CHECKPOINTS}")
+        others = [one.name for one in entries if one.name != f"step-{newest:06d}"]
+        left_out = [f"--exclude={run.run_id}/{rundir.CHECKPOINTS}/{name}" for name in others]
+    about = {"run": run.run_id, "cluster": context.name, "path": target}
+    context.journal.write("archive", "intent", **about)
+    try:
+        packed = _run(context, PACK, run.path, target, *left_out)
+        note = ArchivedNote(file=target, bytes=int(packed.split()[-1]), at=time.time(), checkpoints=keep)
+        context.cluster.client.put(f"{run.path}/{rundir.ARCHIVED}", msgspec.json.encode(note))
+        stays = [word for name in STAYS for word in ("!", "-name", name)]
+        _run(context, STRIP, run.path, *stays)
+    except RltuiError as error:
+        context.journal.write("archive", "unknown", **about, reason=error.message[:500])
+        raise
+    context.journal.write("archive", "done", **about)
+    return f"{run.run_id}: archived as {target} ({note.bytes / 2**30:.2f} GiB)"
+
+
+def preview_back(context: Context, run: RunSummary) -> ActionPreview:
+    """What bringing ``run`` back would do.
+
+    Raises:
+        RltuiError: It is not archived.
+    """
+    context.require_own(run)
+    if run.archived is None:
+        raise RltuiError(f"{run.run_id} is not archived.")
+    line = f"{run.archived.bytes / 2**30:.2f} GiB come back from {run.archived.file}, which is removed then"
+    return ActionPreview(
+        run_id=run.run_id,
+        title=f"Bring {run.run_id} back?",
+        consequences=(line,),
+        commands=(f"rltui archive --back {run.run_id}",),
+    )
+
+
+def bring_back(context: Context, run: RunSummary) -> str:
+    """Unpack the file of ``run`` in its place, and remove the file; returns a sentence.
+
+    Raises:
+        RltuiError: It is not archived, or could not be unpacked whole: the file stays then.
+        ClusterError: It is unknown how far it came; doing it again does the rest.
+    """
+    preview_back(context, run)
+    assert run.archived is not None
+    about = {"run": run.run_id, "cluster": context.name, "path": run.archived.file}
+    context.journal.write("archive-back", "intent", **about)
+    try:
+        _run(context, UNPACK, context.cluster.run_root, run.archived.file, f"{run.path}/{rundir.ARCHIVED}")
+    except RltuiError as error:
+        context.journal.write("archive-back", "unknown", **about, reason=error.message[:500])
+        raise
+    context.journal.write("archive-back", "done", **about)
+    return f"{run.run_id}: back from {run.archived.file}"
+
+
+def _require_here(context: Context, run: RunSummary) -> None:
+    require_over(context, run)
+    if run.archived is not None:
+        raise RltuiError(
+            f"{run.run_id} is archived already: {run.archived.file}.",
+            f"`rltui archive --back {run.run_id}` brings it back, `rltui rm {run.run_id}` takes it out of the list.",
+        )
+
+
+def _target(context: Context, run: RunSummary, folder: str) -> str:
+    home = context.cluster.client.hello().home
+    path = home + folder[1:] if folder == "~" or folder.startswith("~/") else folder
+    if not path.startswith("/"):
+        raise UsageError(f"--to {folder[:80]}: the folder is on the cluster, as /path/… or ~/path/….")
+    path = posixpath.normpath(path)
+    if f"{path}/".startswith(f"{context.cluster.run_root}/"):
+        raise UsageError(f"--to {path} is in the run root: it would free nothing there.")
+    return f"{path}/{run.run_id}.tar"
+
+
+def _run(context: Context, script: str, *words: str) -> str:
+    done = context.cluster.client.run(["sh", "-c", script, "sh", *words], timeout_s=TIMEOUT_S)
+    if done.rc:
+        raise RltuiError(f"It was not done whole: {done.err.strip()[-300:] or 'no reason was given'}.")
+    return done.out

@@ -1,0 +1,111 @@
+"""``rltui archive``: a run goes into one file and comes back byte for byte; the list has it all the time."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rltui.cli.main import main
+from rltui.paths import ensure_private, run_root, state_dir
+from rltui.runs.journal import Journal
+from rltui.runs.journal_actions import actions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RUN = "grpo-1a2b"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A finished run of this machine with two checkpoints, a log and the link to its code."""
+    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+    found = ensure_private(run_root()) / RUN
+    attempt = found / "attempts/01"
+    attempt.mkdir(parents=True, mode=0o700)
+    about = {"name": "grpo", "algorithm": "grpo", "cluster": "local", "created_at": time.time(), "nodes": 1}
+    found.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "cpu"}))
+    files = {
+        "job.json": "{}",
+        "end.json": json.dumps({"outcome": "finished", "exit_code": 0, "reason": "all steps done", "at": 9.0}),
+        "metrics.jsonl": '{"step": 1, "time": 1.0, "reward": 0.5}\n',
+        "out.log": "a log\n" * 1000,
+    }
+    for name, text in files.items():
+        attempt.joinpath(name).write_text(text)
+    for step in (10, 20):
+        saved = found / f"checkpoints/step-{step:06d}"
+        saved.mkdir(parents=True)
+        saved.joinpath("model").write_bytes(os.urandom(100_000))
+        saved.joinpath("COMPLETE").write_text("{}")
+    found.joinpath("code").symlink_to("../.code/x")
+    return found
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Everything below ``folder``: mode, and bytes or where a link leads."""
+    return {
+        str(path.relative_to(folder)): (
+            path.lstat().st_mode,
+            os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None,
+        )
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def listed(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["ps", "--json"]) == 0
+    return dict(json.loads(capsys.readouterr().out)["runs"][0])
+
+
+def test_a_run_goes_away_whole_stays_listed_and_comes_back(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, cold = contents(folder), tmp_path / "cold"
+    assert main(["archive", RUN, "--to", str(cold), "--yes"]) == 0
+    assert os.listdir(cold) == [f"{RUN}.tar"]
+    assert {*contents(folder)} == {
+        *("run.json", "archived.json", "attempts", "attempts/01"),
+        *("attempts/01/job.json", "attempts/01/end.json", "attempts/01/metrics.jsonl"),
+    }
+    row = listed(capsys)
+    assert (row["state"], row["reward"], row["archived"]["file"]) == ("finished", 0.5, f"{cold}/{RUN}.tar")
+    assert main(["show", RUN]) == 0
+    assert f"archived in {cold}/{RUN}.tar" in capsys.readouterr().out
+    assert main(["du"]) == 0
+    assert "archived, 0.00 GiB" in capsys.readouterr().out
+    for verb in (["archive", RUN, "--to", str(cold)], ["resubmit", RUN], ["rm", RUN, "--keep", "newest"]):
+        assert main([*verb, "--yes"]) != 0
+        assert "is archived" in capsys.readouterr().err
+    assert main(["archive", "--back", RUN, "--yes"]) == 0
+    assert contents(folder) == before
+    assert os.listdir(cold) == []
+    assert listed(capsys)["archived"] is None
+    done = [(one.action, one.outcome) for one in actions(Journal(state_dir()).entries())]
+    assert ("archive", "done") in done
+    assert ("archive-back", "done") in done
+
+
+@pytest.mark.parametrize(("keep", "left"), [("newest", ["step-000020"]), ("none", [])])
+def test_checkpoints_go_as_was_said(folder: Path, tmp_path: Path, keep: str, left: list[str]) -> None:
+    words = ["--to", str(tmp_path / "cold"), "--checkpoints", keep, "--yes"]
+    assert main(["archive", RUN, *words]) == 0
+    assert main(["archive", "--back", RUN, "--yes"]) == 0
+    assert sorted(os.listdir(folder / "checkpoints")) == left
+    assert (folder / "attempts/01/out.log").exists()
+
+
+def test_nothing_is_taken_away_before_the_file_is_whole(folder: Path, tmp_path: Path) -> None:
+    before, cold = contents(folder), tmp_path / "cold"
+    cold.mkdir()
+    cold.joinpath(f"{RUN}.tar").write_text("somebody's")
+    assert main(["archive", RUN, "--to", f"{folder}/in-itself", "--yes"]) == 2
+    assert main(["archive", RUN, "--to", str(cold), "--yes"]) == 1
+    assert contents(folder) == before
+    assert cold.joinpath(f"{RUN}.tar").read_text() == "somebody's"
