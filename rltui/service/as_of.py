@@ -90,10 +90,11 @@ def run_times(recording: Recording) -> RunTimes:
     for path, (data, mtime) in files.items():
         if path not in histories:
             histories[path] = _history(path, data, mtime, recording, clock)
+    noted = _noted(changes)
     for attempt in {match[1] for match in map(_ATTEMPT.match, files) if match}:
-        histories |= _stages(histories, attempt)
-    for path, noted in _noted(changes).items():
-        histories[path] = _merged(histories.get(path, FileHistory((), ())), noted)
+        histories |= _stages(histories, attempt, noted.pop(f"{attempt}/{rundir.STAGE}", []))
+    for path, said in noted.items():
+        histories[path] = _merged(histories.get(path, FileHistory((), ())), said)
     for attempt in {match[1] for match in map(_ATTEMPT.match, histories) if match}:
         if f"{attempt}/{rundir.ACTORS}" in histories or f"{attempt}/{rundir.STATUS_NOW}" in histories:
             away = FileHistory((-math.inf,), (AWAY,))
@@ -156,19 +157,18 @@ def _by_step(files: dict[str, tuple[bytes, float]], path: str) -> Callable[[byte
 
 
 def _log(path: str, data: bytes, mtime: float, recording: Recording, clock: Clock) -> FileHistory:
-    """A log: by how long it was seen to be, else by its lines' times, else as if it had been written evenly."""
-    seen = [(_number(one.get("t")), one.get("size")) for one in recording.changes if one.get("path") == path]
-    sizes = [(at, size) for at, size in seen if at is not None and isinstance(size, int)]
-    if sizes and path not in recording.manifest.cut:
-        sizes = sorted([*((at, min(size, len(data))) for at, size in sizes), (max(mtime, sizes[-1][0]), len(data))])
-        return FileHistory(tuple(at for at, _ in sizes), tuple(size for _, size in sizes), data)
+    """A log: by its lines' times, else by how long it was seen to be, else as if it had been written evenly."""
     grown = _grown(data, mtime, lambda line: clock.read(plain_line(line[:200])))
+    if grown.times != (mtime,):
+        return grown
+    noted = ((_number(one.get("t")), one.get("size")) for one in recording.changes if one.get("path") == path)
+    seen = [(at, min(size, len(data))) for at, size in noted if at is not None and isinstance(size, int) and size >= 0]
     began = _began(recording.files, path)
-    if len(grown.times) == 1 and grown.times[0] == mtime and began < mtime:
-        share = [0.0, *(place / 100 for place in range(1, 101))]
-        at = tuple(began + (mtime - began) * each for each in share)
-        return FileHistory(at, tuple(int(len(data) * each) for each in share), data)
-    return grown
+    if path in recording.manifest.cut or not seen:
+        shares = [place / 100 for place in range(100)] if began < mtime else []
+        seen = [(began + (mtime - began) * share, int(len(data) * share)) for share in shares]
+    seen = sorted([*seen, (max([mtime, *(at for at, _ in seen)]), len(data))])
+    return FileHistory(tuple(at for at, _ in seen), tuple(size for _, size in seen), data)
 
 
 def _began(files: dict[str, tuple[bytes, float]], path: str) -> float:
@@ -202,32 +202,55 @@ def _visits(stage: dict[str, Any]) -> list[tuple[float, str]]:
     return [(at, name) for at, name in found if at is not None]
 
 
-def _stages(files: dict[str, FileHistory], attempt: str) -> dict[str, FileHistory]:
-    """``stage.json`` as it was: which stage by its history, its detail by the events, the step by the metrics."""
+def _stages(
+    files: dict[str, FileHistory], attempt: str, noted: Sequence[tuple[float, bytes]]
+) -> dict[str, FileHistory]:
+    """``stage.json`` as it was: which stage by its history, its detail by the events, the step by the metrics.
+
+    Args:
+        files: All files.
+        attempt: The attempt's folder.
+        noted: What somebody saw in it, and when: details, progress and roles.
+    """
     path = f"{attempt}/{rundir.STAGE}"
     known = files[path].contents[-1] if path in files else b""
     last = (parse_object(known) if isinstance(known, bytes) else None) or {}
     visits = _visits(last)
     steps = _lines(files.get(f"{attempt}/{rundir.METRICS}"), "step")
     steps = [*steps[:: 1 + len(steps) // MOST_STEPS], *steps[-1:]]
-    said = dict(_lines(files.get(f"{attempt}/{rundir.EVENTS}"), "text"))
-    told: dict[str, Any] = {**last, "since": None, "step": None, "progress": None, "roles": {}, "history": []}
-    times: list[float] = []
+    moments: list[tuple[float, dict[str, Any]]] = [(at, {"stage": name, "visit": True}) for at, name in visits]
+    moments += [(at, {"stage": "training", "step": step, "roles": last.get("roles", {})}) for at, step in steps]
+    moments += [(at, _seen(text)) for at, text in noted]
+    details = _lines(files.get(f"{attempt}/{rundir.EVENTS}"), "text")
+    told = {**last, "stage": "", "step": None, "progress": None, "roles": {}, "history": []}
     contents: list[bytes | int] = []
-    moments = [*((*visit, None) for visit in visits), *((at, "training", step) for at, step in steps)]
-    for at, name, step in sorted(moments, key=lambda one: one[0]):
-        if step is None:
-            told["history"] = [*told["history"], {"stage": name, "at": at}]
-        else:
-            told |= {"step": step, "roles": last.get("roles", {})}
-        if told.get("since") is None or told["stage"] != name:
-            words = min(said.items(), key=lambda one: abs(one[0] - at), default=(at, ""))
-            told |= {"stage": name, "since": at, "detail": _detail(str(words[1]), name)}
-        times.append(at)
-        contents.append(json.dumps({**told, "updated": at}).encode())
-    if (last.get("stage"), last.get("updated")) == ("ended", times[-1] if times else None):
+    moments.sort(key=lambda one: one[0])
+    for at, said in moments:
+        told = _told(told, at, said, details)
+        contents.append(json.dumps(told).encode())
+    if contents and visits[-1:] == [(moments[-1][0], "ended")]:
         contents[-1] = known
-    return {path: FileHistory(tuple(times), tuple(contents))} if visits else {}
+    return {path: FileHistory(tuple(at for at, _ in moments), tuple(contents))} if visits else {}
+
+
+def _seen(text: bytes) -> dict[str, Any]:
+    said = parse_object(text) or {}
+    return {key: said[key] for key in ("stage", "detail", "progress", "roles") if key in said}
+
+
+def _told(
+    told: dict[str, Any], at: float, said: dict[str, Any], details: Sequence[tuple[float, Any]]
+) -> dict[str, Any]:
+    """The next content of ``stage.json``: ``told`` before, and what is ``said`` at this moment."""
+    stage = said.pop("stage", "")
+    if said.pop("visit", False):
+        told = {**told, "history": [*told["history"], {"stage": stage, "at": at}]}
+    elif "step" not in said and stage != told["stage"]:
+        return told  # it was seen a moment before it changed
+    if stage != told["stage"]:
+        event = min(details, key=lambda one: abs(one[0] - at), default=(at, ""))
+        told = {**told, "stage": stage, "since": at, "progress": None, "detail": _detail(str(event[1]), stage)}
+    return {**told, **said, "updated": at}
 
 
 def _detail(event: str, stage: str) -> str:

@@ -7,6 +7,8 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn, cast
 
+from msgspec import structs
+
 from rltui.cluster.profile import Profile
 from rltui.errors import UsageError
 from rltui.service.context import Context
@@ -192,6 +194,9 @@ class ReplayCockpit(RunReading):
                 self._watcher = self._open()
             self._files.show(now)
             picture = self._watcher.whole(log)
+        run = picture.summary
+        if run.state == "unknown" and now < self.clock.end:  # what the scheduler said is not recorded
+            picture = structs.replace(picture, summary=structs.replace(run, state="queued"))
         self._last = picture.summary
         return picture
 

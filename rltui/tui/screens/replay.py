@@ -141,7 +141,7 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
 
     def do_moment(self) -> None:
         """Ask for a time."""
-        self.prompting.ask("moment", "time ", hint="90s, 12m, 1:02:03, 50%, end")
+        self.prompting.ask("moment", "time", hint="90s, 12m, 1:02:03, 50%, end")
 
     def answer(self, purpose: str, text: str) -> str:
         """Go to a time, or what the run's own prompts do."""
