@@ -103,10 +103,14 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
         self._recording.clock.toggle()
         self._moved()
 
+    def go_to(self, moment: float) -> None:
+        """Show another moment, epoch seconds."""
+        self._recording.clock.go_to(moment)
+        self._moved()
+
     def _step(self, share: float) -> None:
         clock = self._recording.clock
-        clock.go_to(clock.now + share * (clock.end - clock.begin))
-        self._moved()
+        self.go_to(clock.now + share * (clock.end - clock.begin))
 
     def do_forward(self) -> None:
         """A step forward."""
@@ -149,10 +153,9 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
             return super().answer(purpose, text)
         clock = self._recording.clock
         try:
-            clock.go_to(moment_of(text, clock.begin, clock.end))
+            self.go_to(moment_of(text, clock.begin, clock.end))
         except UsageError as error:
             return error.message
-        self._moved()
         return ""
 
     def do_back(self) -> None:
