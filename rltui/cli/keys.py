@@ -55,17 +55,19 @@ def _as_json(table: KeyTable) -> Iterator[dict[str, object]]:
 
 
 def _lines(tables: Mapping[str, KeyTable]) -> Iterator[str]:
-    """Each screen's own keys, then the groups that several have, once."""
+    """Each screen's own keys, then the groups that several have, once; one that two have stands with the first."""
     times = Counter(group.title for table in tables.values() for group in table.groups)
     shared: dict[str, KeyGroup] = {}
+    told: set[str] = set()
     for name, table in tables.items():
         yield f"{name}"
+        also = [group.title for group in table.groups if times[group.title] > 2 or group.title in told]
         for group in table.groups:
-            if times[group.title] > 1:
+            if times[group.title] > 2:
                 shared[group.title] = group
-            else:
+            elif group.title not in told:
+                told.add(group.title)
                 yield from _entries(group)
-        also = [group.title for group in table.groups if group.title in shared]
         yield from [f"  and: {', '.join(also)}"] if also else []
         yield ""
     for title, group in shared.items():
