@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from rltui.cluster.plain_text import plain
 from rltui.onnode import rundir
-from rltui.service.recording import is_place
+from rltui.service.recording import DAY_S, LATEST, is_place
 from rltui.watch.attempt_logs import is_log
 from rltui.watch.lines import parse_object
 from rltui.watch.log_times import Clock
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rltui.service.recording import Recording
 
 _ATTEMPT = re.compile(r"(attempts/\d{1,6})/(.+)\Z")
-DAY_S = 86400.0
 MOST_STEPS = 5000
 """Steps at which the stage is told anew, at most twice as many."""
 AWAY = b'{"schema": 1, "dashboard": "http://127.0.0.1:1", "url": "http://127.0.0.1:1", "host": "recorded"}'
@@ -84,8 +83,9 @@ def run_times(recording: Recording) -> RunTimes:
     files, changes = recording.files, recording.changes
     record = parse_object(files[rundir.RUN][0]) or {}
     events = tuple(_happenings(files))
-    clock = Clock(timezone(timedelta(seconds=recording.manifest.utc_offset_s)), recording.manifest.recorded_at, 0.0)
-    created = _number(record.get("created_at")) or (events[0].at if events else recording.manifest.recorded_at)
+    recorded_at = recording.manifest.recorded_at
+    clock = Clock(timezone(timedelta(seconds=recording.manifest.utc_offset_s)), recorded_at, 0.0)
+    created = _number(record.get("created_at")) or (events[0].at if events else recorded_at)
     histories = {rundir.RUN: FileHistory((-math.inf,), (files[rundir.RUN][0],))}
     for path, (data, mtime) in files.items():
         if path not in histories:
@@ -100,9 +100,9 @@ def run_times(recording: Recording) -> RunTimes:
             away = FileHistory((-math.inf,), (AWAY,))
             histories |= {f"{attempt}/{name}": away for name in (rundir.RAY_ENDPOINT, rundir.STATUS_ENDPOINT)}
     told = [time for one in histories.values() for time in one.times if math.isfinite(time)]
-    end = max([created, *(time for time in told if time <= recording.manifest.recorded_at + DAY_S)])
-    live_until = recording.manifest.recorded_at if recording.manifest.is_live else 0.0
-    return RunTimes(created, max(end, live_until, created + 1.0), histories, events)
+    live_until = recorded_at if recording.manifest.is_live else 0.0
+    end = max([created + 1.0, live_until, *(time for time in told if time <= recorded_at + DAY_S)])
+    return RunTimes(created, end, histories, events)
 
 
 def _happenings(files: dict[str, tuple[bytes, float]]) -> Iterable[Happening]:
@@ -152,8 +152,8 @@ def _by_step(files: dict[str, tuple[bytes, float]], path: str) -> Callable[[byte
     """When a sample was written: with its step."""
     metrics = files.get(f"{path.rpartition('/')[0]}/{rundir.METRICS}", (b"", 0.0))[0]
     lines = filter(None, map(parse_object, metrics.split(b"\n")))
-    times = {line.get("step"): _number(line.get("time")) for line in lines}
-    return lambda line: times.get((parse_object(line) or {}).get("step"))
+    times = {str(line.get("step")): _number(line.get("time")) for line in lines}
+    return lambda line: times.get(str((parse_object(line) or {}).get("step")))
 
 
 def _log(path: str, data: bytes, mtime: float, recording: Recording, clock: Clock) -> FileHistory:
@@ -267,5 +267,5 @@ def _lines(file: FileHistory | None, field: str) -> list[tuple[float, Any]]:
 
 def _number(value: object) -> float | None:
     """A time; what is none, or not finite, is None."""
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LATEST
     return float(value) if fine else None  # type: ignore[arg-type]

@@ -57,6 +57,10 @@ CHUNK_BYTES = 8 << 20
 MOST_BYTES = 1 << 29
 """What a recording may unpack to; one that is made stops at half of it."""
 MOST_FILES = 20_000
+DAY_S = 86400.0
+LATEST = 1e11
+"""No time is later, in epoch seconds."""
+FOLDERS = frozenset({rundir.ATTEMPTS, rundir.EVALUATIONS, rundir.EVIDENCE, RAY_LOGS})
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@=,-]{0,200}\Z")
 _PLACES = re.compile(r"(?:attempts/\d{1,6}/(?:ray-logs/|evidence/)?|evaluations/)?[^/]+\Z")
 HINT = "`rltui record RUN` and `rltui bundle RUN` make files that can be shown."
@@ -268,7 +272,7 @@ def read_recording(path: Path) -> Recording:
     except (OSError, EOFError, tarfile.TarError, zlib.error, ValueError, OverflowError) as error:
         raise UsageError(f"{path} is damaged, or no recording: {printable(str(error))}.", HINT) from error
     manifest = decode(files.pop(MANIFEST, (b"", 0.0))[0], Manifest)
-    if manifest is None or manifest.schema < 1 or manifest.run_id != run_id:
+    if manifest is None or not _is_sound(manifest, run_id):
         raise UsageError(f"{path} is no recording: it has no {MANIFEST} that rltui wrote.", HINT)
     if manifest.schema > SCHEMA:
         made_by = f"{printable(manifest.made_by, 40)} wrote it in schema {manifest.schema}"
@@ -277,6 +281,12 @@ def read_recording(path: Path) -> Recording:
         raise UsageError(f"{path} is damaged: it has no {rundir.RUN}.", HINT)
     changes = (parse_object(line) for line in files.pop(CHANGES, (b"", 0.0))[0].split(b"\n"))
     return Recording(manifest, files, tuple(one for one in changes if one is not None))
+
+
+def _is_sound(manifest: Manifest, run_id: str) -> bool:
+    """Whether it is of this run, and its times are some."""
+    times = 0 <= manifest.recorded_at < LATEST and abs(manifest.utc_offset_s) < DAY_S
+    return manifest.schema >= 1 and manifest.run_id == run_id and times
 
 
 class _Limited(gzip.GzipFile):
@@ -305,10 +315,12 @@ def _unpack(stream: gzip.GzipFile) -> tuple[str, dict[str, tuple[bytes, float]]]
             if len(files) >= MOST_FILES:
                 raise ValueError(f"it has more than {MOST_FILES} files")
             data = archive.extractfile(entry)
-            files[name] = (data.read() if data is not None else b"", float(entry.mtime))
+            mtime = float(entry.mtime) if 0 <= entry.mtime < LATEST else 0.0
+            files[name] = (data.read() if data is not None else b"", mtime)
     return run_id, files
 
 
 def is_place(name: str) -> bool:
     """Whether a file of this path, below the run's directory, may be in a recording."""
-    return bool(_PLACES.match(name)) and all(_NAME.match(part) for part in name.split("/"))
+    parts = name.split("/")
+    return bool(_PLACES.match(name)) and all(map(_NAME.match, parts)) and parts[-1] not in FOLDERS

@@ -65,6 +65,7 @@ def recorded(files: dict[str, bytes], mtime: float = 1900.0, **about: object) ->
     [
         "../evil", "/etc/cron.d/evil", f"{RUN}/../../evil", f"{RUN}/attempts/01/../../../evil", "other/run.json",
         f"{RUN}/attempts/01/\x1b]0;owned\x07.log", f"{RUN}/.ssh/authorized_keys", f"{RUN}/a/b/c", RUN,
+        f"{RUN}/attempts", f"{RUN}/attempts/01/evidence",
     ],
 )  # fmt: skip
 def test_an_entry_that_leads_elsewhere_refuses_the_file(name: str, tmp_path: Path) -> None:
@@ -120,6 +121,45 @@ def test_a_newer_schema_and_what_is_none_are_told(tmp_path: Path) -> None:
         read_recording(archive(tmp_path / "o.tar.gz", {f"{RUN}/run.json": b"{}"}))
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_recording(tmp_path / "missing")
+
+
+ODD = (
+    '{"step": [1], "time": {}}',
+    '{"time": NaN, "t": Infinity, "step": {}}',
+    '{"time": -1, "t": 1e300}',
+    "[]",
+    "\x00\xff",
+    "",
+    '{"stage": 7, "history": [3, {"at": "x"}, {"stage": [], "at": 1100}], "roles": 5, "at": true, "updated": []}',
+    '{"stage": "training", "history": {"at": 1}, "at": "soon", "actors": 3, "status": [], "state": "x", "nodes": 1}',
+)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_contents_stop_no_replay(odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = f'{odd}\n{{"step": 2, "time": 1200.0, "t": 1200.0}}\n{odd}'.encode("utf-8", "surrogateescape")
+    names = ("stage.json", "end.json", "metrics.jsonl", "samples.jsonl", "events.jsonl", "gpu-n1.jsonl", "out.log")
+    names += ("actors.json", "status-now.json", "job.json", "script.json", "layout.yaml", "failure.json")
+    entries = {f"{RUN}/attempts/01/{name}": lines if "l" in name[-2:] else odd.encode() for name in names}
+    changed = [
+        {"t": at, "path": path, "text": odd, "size": -1}
+        for at in (1100.0, "x", None)
+        for path in (odd, "attempts/01/out.log")
+    ]
+    changes = "".join(json.dumps(one) + "\n" for one in changed) + odd
+    path = archive(tmp_path / "r.tar.gz", whole(**entries, **{f"{RUN}/changes.jsonl": changes.encode()}))
+    for at in ("0", "50%", "end"):
+        assert main(["replay", str(path), "--json", "--at", at]) == 0
+        assert json.loads(capsys.readouterr().out)["run"]["summary"]["run_id"] == RUN
+
+
+@pytest.mark.parametrize(
+    "about", ['"utc_offset_s": 1e9', '"recorded_at": 1e300', '"recorded_at": NaN', '"schema": 0', '"run_id": "x"']
+)
+def test_a_manifest_that_cannot_be_is_refused(about: str, tmp_path: Path) -> None:
+    broken = MANIFEST[:-1] + f", {about}}}".encode()
+    with pytest.raises(UsageError, match="is no recording"):
+        read_recording(archive(tmp_path / "r.tar.gz", {**whole(), f"{RUN}/recording.json": broken}))
 
 
 @pytest.fixture
