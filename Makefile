@@ -12,7 +12,7 @@ TRIALS ?= 1000
 HOURS ?= 0.1
 SEED ?= 1
 
-.PHONY: help demo test faults night truth check bench gpu setup lock hooks clean
+.PHONY: help demo test faults night truth pictures check bench gpu setup lock hooks clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo 'make faults [TRIALS=1000]     submissions under faults, in numbers'
 	@echo 'make night [HOURS=0.1]  hands-off mode against random faults, in numbers'
 	@echo 'make truth              what import, memory, plan and why are worth on known cases'
+	@echo 'make pictures           the pictures of README and docs, from a recording and canned data'
 	@echo 'make check              lint, format, types, import contracts, spelling'
 	@echo 'make bench              measure the budgets'
 	@echo 'make gpu [ARGS="--model FOLDER"]   on a machine with a card: what only a card can show'
@@ -50,6 +51,10 @@ night: setup
 # What each predictor is worth on its cases; ARGS=--write renews docs/truth.md.
 truth: setup
 	@$(RUN) tools/truth.py $(ARGS)
+
+# No run and no cluster is needed; tests/fixtures/recording has the run that moves.
+pictures: setup
+	@$(RUN) tools/screenshot.py $(ARGS)
 
 check:
 	@$(SETUP) check

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from rltui.errors import UsageError
+
+if TYPE_CHECKING:
+    from rltui.service.replay import ReplayCockpit
 
 
 def has_screen() -> bool:
@@ -20,10 +24,7 @@ def open_cockpit(run_id: str | None = None, *, readonly: bool = False, ascii_onl
     Raises:
         UsageError: There is no terminal to show it on.
     """
-    if not has_screen():
-        raise UsageError(
-            "The cockpit needs a terminal.", "In scripts use `rltui ps`, `rltui show RUN` or `rltui logs RUN`."
-        )
+    _require_screen("In scripts use `rltui ps`, `rltui show RUN` or `rltui logs RUN`.")
     from rltui.service.live_cockpit import LiveCockpit
     from rltui.tui.app import run_cockpit
 
@@ -32,6 +33,23 @@ def open_cockpit(run_id: str | None = None, *, readonly: bool = False, ascii_onl
         return run_cockpit(cockpit, open_run=run_id, readonly=readonly, ascii_only=ascii_only or not _speaks_utf8())
     finally:
         cockpit.close()
+
+
+def open_replay(cockpit: ReplayCockpit, *, ascii_only: bool = False) -> int:
+    """Show a recording, and return the exit code.
+
+    Raises:
+        UsageError: There is no terminal to show it on.
+    """
+    _require_screen("In scripts use `rltui replay FILE --at TIME --json`.")
+    from rltui.tui.replay import run_replay
+
+    return run_replay(cockpit, ascii_only=ascii_only or not _speaks_utf8())
+
+
+def _require_screen(hint: str) -> None:
+    if not has_screen():
+        raise UsageError("The cockpit needs a terminal.", hint)
 
 
 def _speaks_utf8() -> bool:

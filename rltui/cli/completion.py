@@ -52,13 +52,15 @@ def _kind(action: argparse.Action) -> str:
     if action.dest in ("cluster", "code"):
         return f"{action.dest}s"
     shown = action.metavar if isinstance(action.metavar, str) else ""
-    return "sources" if "PRESET" in shown else "runs" if shown == "RUN" else ""
+    return "sources" if "PRESET" in shown else {"RUN": "runs", "FILE": "files"}.get(shown, "")
 
 
 def _completed(kind: str) -> Any:
     """How a shell asks for the words of a kind; bash adds files to presets and keys."""
     import shtab
 
+    if kind == "files":
+        return shtab.FILE
     command = shtab.cmd(f"rltui completion --words {kind}")
     if kind == "sources" and isinstance(command, dict):
         return {**command, "bash": "_rltui_sources", "preamble": {"bash": _BASH_SOURCES}}

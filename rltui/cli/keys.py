@@ -56,17 +56,19 @@ def _as_json(table: KeyTable) -> Iterator[dict[str, object]]:
 
 
 def _lines(tables: Mapping[str, KeyTable]) -> Iterator[str]:
-    """Each screen's own keys, then the groups that several have, once."""
+    """Each screen's own keys, then the groups that several have, once; one that two have stands with the first."""
     times = Counter(group for table in tables.values() for group in table.groups)
     shared: dict[KeyGroup, None] = {}
+    told: set[KeyGroup] = set()
     for name, table in tables.items():
         yield f"{name}"
+        also = [group.title for group in table.groups if times[group] > 2 or group in told]
         for group in table.groups:
-            if times[group] > 1:
+            if times[group] > 2:
                 shared[group] = None
-            else:
+            elif group not in told:
+                told.add(group)
                 yield from _entries(group)
-        also = [group.title for group in table.groups if group in shared]
         yield from [f"  and: {', '.join(also)}"] if also else []
         yield ""
     for group in shared:

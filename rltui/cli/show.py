@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"schema": 1, "run": snapshot, "attempts_before": before})
     else:
-        print_lines([*_lines(snapshot), *(_ending(summary, end) for end in before)])
+        print_lines([*lines(snapshot), *(_ending(summary, end) for end in before)])
     return 0
 
 
@@ -57,7 +57,8 @@ def _memory(options: argparse.Namespace, run: RunSummary, found: dict[str, Any] 
     return 0
 
 
-def _lines(snapshot: RunSnapshot) -> Iterator[str]:
+def lines(snapshot: RunSnapshot) -> Iterator[str]:
+    """One run in words."""
     run = snapshot.summary
     yield f"{run.run_id}  {words.state(run)}  {words.about(run)}"
     hardware = f"{run.nodes}×{run.gpus_per_node} {run.gpu}"
@@ -67,7 +68,8 @@ def _lines(snapshot: RunSnapshot) -> Iterator[str]:
         yield from _job_lines(run)
     if run.hands_off:
         yield f"  hands-off mode {run.hands_off}  (rltui auto {run.run_id} --status)"
-    yield f"  files {run.path}"
+    if run.path:
+        yield f"  files {run.path}"
     if run.archived:
         size = f"{run.archived.bytes / 2**30:.2f} GiB"
         yield f"  archived in {run.archived.file} ({size}); `rltui archive --back {run.run_id}` brings it back"

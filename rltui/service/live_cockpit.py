@@ -16,26 +16,20 @@ from rltui.service.failures import FailureWords
 from rltui.service.launch import launch
 from rltui.service.presets import preset_summaries, scripts_here
 from rltui.service.review import review_launch
+from rltui.service.run_reading import RunReading
 from rltui.service.telling import tell_event, terminal_of
-from rltui.watch.log_part import read_part
-from rltui.watch.log_search import search_log
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import RunsSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.cluster.prompts import Prompter
     from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
-    from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
-    from rltui.service.config import RunConfig
+    from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary
     from rltui.service.context import Context
     from rltui.service.node_shell import NodeShell
     from rltui.service.run_events import Event
-    from rltui.watch.log_search import LogQuery, Searched
-    from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
-    from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary
+    from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 PATIENCE_S = 1.0
 """How long one picture of all runs waits for the slowest cluster; what comes later is in the next picture."""
@@ -43,7 +37,7 @@ PATIENCE_S = 1.0
 CONNECT_S = 600.0
 
 
-class LiveCockpit:
+class LiveCockpit(RunReading):
     """Implements ``rltui.service.cockpit.Cockpit`` on all clusters; safe to call from several threads."""
 
     def __init__(self) -> None:
@@ -80,39 +74,6 @@ class LiveCockpit:
                 self._watcher = (row.reader, run_id, RunWatcher(context.cluster.client, row.path))
             picture = self._watcher[2].snapshot(log)
         return structs.replace(picture, summary=_joined(context, picture, row))
-
-    def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
-        """The piece of a log around ``line``."""
-        row = self._row(run_id)
-        client = self._clusters.context(row.reader).cluster.client
-        return read_part(client, actions.attempt_path(row), name, line, offset)
-
-    def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
-        """Search a whole log, piece by piece."""
-        row = self._row(run_id)
-        client = self._clusters.context(row.reader).cluster.client
-        return search_log(client, actions.attempt_path(row), name, query)
-
-    def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
-        """Search the samples of a run, piece by piece."""
-        from rltui.service.samples import samples_of
-
-        row = self._row(run_id)
-        return samples_of(self._clusters.context(row.reader), row, query)
-
-    def sample(self, run_id: str, sample: Sample, evaluation: bool = False) -> SampleGroup:
-        """A sample in full, with its siblings."""
-        from rltui.service.samples import group_of
-
-        row = self._row(run_id)
-        return group_of(self._clusters.context(row.reader), row, sample, evaluation=evaluation)
-
-    def config(self, run_id: str) -> RunConfig:
-        """Every setting of a run, and where it comes from."""
-        from rltui.service.config import read_config
-
-        row = self._row(run_id)
-        return read_config(self._clusters.context(row.reader), row)
 
     def presets(self) -> tuple[PresetSummary, ...]:
         """The presets that can be launched, and the scripts of this folder."""
@@ -260,26 +221,6 @@ class LiveCockpit:
         results = tell_event(self._clusters.context(event.run.cluster).cluster, event)
         return "; ".join(f"not told by {one.channel}: {one.detail}" for one in results if not one.ok)
 
-    def why(self, run_id: str) -> WhyReport:
-        """Why the run died or stands still."""
-        from rltui.service.attempt_differences import unexplained
-        from rltui.service.interrupted import unfinished_words
-        from rltui.service.why import examine_run
-        from rltui.service.why_report import why_report
-
-        row = self._row(run_id)
-        context = self._clusters.context(row.reader)
-        found = examine_run(context, row)
-        different = unexplained(context.cluster.client, row, found)
-        return why_report(row, found, different, unfinished_words(context, row))
-
-    def node_report(self, run_id: str, node: str) -> str:
-        """What the run's cluster remembers against a node."""
-        from rltui.service.bad_nodes import report
-
-        cluster = self._clusters.context(self._row(run_id).reader).cluster
-        return report(cluster.client, cluster.run_root, cluster.name, node)
-
     def close(self) -> None:
         """End all relays."""
         self._clusters.close()
@@ -287,6 +228,9 @@ class LiveCockpit:
     def _row(self, run_id: str) -> RunSummary:
         """The newest row of a run; one that no list has shown yet is looked for."""
         return self._rows.get(run_id) or self._clusters.find(run_id)[1]
+
+    def _context(self, run: RunSummary) -> Context:
+        return self._clusters.context(run.reader)
 
     def _failure(self, run: RunSummary) -> str:
         from rltui.service.failure_cache import failure_of

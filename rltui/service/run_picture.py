@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.cluster.relay_types import RelayError
@@ -51,7 +50,7 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
     asked = tuple(engine for node in nodes for engine in node.engines) if run.is_live else ()
     logged = _tail(client, f"{attempt}/{rundir.OUT_LOG}", ENGINE_BYTES) if run.is_live and not asked else b""
     return RunPicture(
-        now=time.time() if now is None else now,
+        now=client.hello().time if now is None else now,
         stage=run.stage,
         end=run.end,
         job=run.job,

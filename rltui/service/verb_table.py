@@ -54,6 +54,8 @@ VERBS = (
         "all that is known of a run as one file to attach to a bug report, without secrets",
         takes="run",
     ),
+    Verb("record", "record", "a run as one file that `replay` shows again, without secrets", takes="run"),
+    Verb("replay", "replay", "show a recorded run again, at any speed, without any cluster", use="terminal"),
     Verb(
         "fix",
         "fix",

@@ -19,6 +19,8 @@ class KeyContext(NamedTuple):
     """What decides whether a key can act."""
 
     readonly: bool = False
+    recorded: bool = False
+    """Whether what is shown is a recording."""
     run_state: str = ""
     """State of the run that is selected or open; empty where there is none."""
     num_marked: int = 0
@@ -165,6 +167,8 @@ def needs_one_run(context: KeyContext) -> str:
 
 def may_change(context: KeyContext) -> str:
     """Off in a cockpit that only shows."""
+    if context.recorded:
+        return "this is a recording: it shows what was, and changes nothing"
     return "this cockpit is read-only" if context.readonly else ""
 
 

@@ -21,6 +21,7 @@ PLACES: dict[str, str] = {
     "queue": "QueueScreen",
     "help": "HelpScreen",
     "output": "OutputScreen",
+    "replay": "ReplayScreen",
 }
 """Module below ``rltui.tui.screens`` → the class of its screen."""
 

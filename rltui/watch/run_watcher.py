@@ -19,7 +19,7 @@ from rltui.watch.lines import follow
 from rltui.watch.metrics import MetricsReader
 from rltui.watch.notes import ActorsNote, NotesReader
 from rltui.watch.owners import patterns_of
-from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, RUN_FILES, run_facts, summarise
+from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, RUN_FILES, AttemptFacts, run_facts, summarise
 from rltui.watch.runs import RATES, LastMetrics, supervisors_alive, with_metrics
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import RunHistory, RunSnapshot, StatusSnapshot
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.run_facts import AttemptFacts, RunFacts
+    from rltui.watch.run_facts import RunFacts
     from rltui.watch.snapshots import MetricsSnapshot, RunSummary
 
 HISTORY = 60
@@ -111,6 +111,9 @@ class RunWatcher:
         client: The relay of the cluster.
         run_path: The run's directory.
         clock: Monotonic seconds.
+
+    Attributes:
+        newest: What the files of the attempt that the run is at said last.
     """
 
     def __init__(self, client: RelayClient, run_path: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -123,22 +126,26 @@ class RunWatcher:
         self._files = SmallFiles(client, self._path, names)
         self._metrics = MetricsReader(self._path)
         self._events = EventsReader(self._path)
+        self.newest = AttemptFacts(number=0)
         self._attempt = -1
         self._log = ""
         self._sources = self._open(0)
         self._last: RunSnapshot | None = None
         self._told: tuple[object, RunHistory] = (None, RunHistory())
 
-    def whole(self) -> RunSnapshot:
+    def whole(self, log: str = "") -> RunSnapshot:
         """A picture with all steps of all attempts, however long that takes to read.
+
+        Args:
+            log: As in ``snapshot``.
 
         Raises:
             ClusterError: The cluster was away from the start.
             RltuiError: There is no such run.
         """
-        picture = self.snapshot()
+        picture = self.snapshot(log)
         while self._metrics.lines.behind and not picture.problem:
-            picture = self.snapshot()
+            picture = self.snapshot(log)
         return picture
 
     def snapshot(self, log: str = "") -> RunSnapshot:
@@ -163,6 +170,7 @@ class RunWatcher:
     def _take(self) -> RunSnapshot:
         facts, supervisor_alive = self._facts()
         summary = summarise(facts, self._path, supervisor_alive)
+        self.newest = facts.newest
         if facts.newest.number != self._attempt:
             self._attempt = facts.newest.number
             self._sources = self._open(self._attempt)

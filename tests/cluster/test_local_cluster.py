@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rltui.onnode import processes
+from rltui.service.recording import read_recording
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -101,6 +102,9 @@ def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell)
     eventually(lambda: shell.step() > killed_at, "a step after rltui was killed")
 
     run = shell.only_run()
+    recorder = shell.start("record", run["run_id"], "--follow", "-o", str(shell.state / "run.tar.gz"))
+    assert recorder.stderr is not None
+    assert "until it ends" in recorder.stderr.readline()
     shown = shell.json("show", run["run_id"])["run"]
     assert sorted(actor["name"] for actor in shown["actors"]) == ["engine 0", "learner 0", "learner 1"]
     assert {actor["state"] for actor in shown["actors"]} == {"ALIVE"}
@@ -113,6 +117,8 @@ def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell)
     assert shell.json("cancel", run["run_id"], "--yes")["state"] == "cancelled"
     shell.run("cancel", run["run_id"], "--yes", expect=1)  # it has ended
     eventually(lambda: not processes.by_attempt(shell.uuids()[0]), "the end of all processes", 60)
+    recorder.communicate(timeout=60)
+    see_again(shell, run)
 
     saved = max(int(path.parent.name[5:]) for path in shell.runs.glob("*/checkpoints/*/COMPLETE"))
     assert saved >= killed_at
@@ -131,6 +137,21 @@ def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell)
         ("cancel", "intent"), ("cancel", "done"),
         ("resubmit", "intent"), ("resubmit", "submitting"), ("resubmit", "done"),
     ]  # fmt: skip
+
+
+def see_again(shell: Shell, run: dict[str, Any]) -> None:
+    """What was recorded of a run that lived and was cancelled has what only somebody who watched can know."""
+    file = shell.state / "run.tar.gz"
+    recording = read_recording(file)
+    ray = json.loads(next(shell.runs.glob("*/attempts/01/ray.json")).read_text())
+    assert not [name for name, (data, _) in recording.files.items() if ray["token"].encode() in data]
+    seen = next(one["t"] for one in recording.changes if one["path"] == "attempts/01/status-now.json")
+    then = shell.json("replay", str(file), "--at", f"{float(str(seen)) - run['created_at'] + 0.1:.2f}")["run"]
+    assert then["summary"]["state"] == "running"
+    assert sorted(actor["state"] for actor in then["actors"]) == ["ALIVE"] * 3
+    assert {queue["name"] for queue in then["status"]["queues"]} == {"Prompt Queue", "Inference Results Queue"}
+    assert then["summary"]["stage"]["step"] == then["metrics"]["steps"][-1]
+    assert shell.json("replay", str(file), "--at", "end")["run"]["summary"]["state"] == "cancelled"
 
 
 def test_a_run_whose_supervisor_is_killed_is_found_lost_and_can_go_on(shell: Shell) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -195,3 +196,20 @@ def test_leaving_while_the_services_hang(tmux: Tmux) -> None:
     tmux.keys("q")
     tmux.until("rc=0")
     assert time.monotonic() - began < DEADLINE_S / 2
+
+
+def test_a_recording_without_any_cluster_and_without_colour(tmux: Tmux, tmp_path: Path) -> None:
+    recording = ROOT / "tests/fixtures/recording/grpo-tiny.tar.gz"
+    program = shlex.join([sys.executable, "-m", "rltui", "replay", str(recording), "--at", "60%", "--speed", "0.25"])
+    away = f"RLTUI_CONFIG_DIR={tmp_path}/none RLTUI_RUN_ROOT={tmp_path}/no NO_COLOR=1 TMPDIR={tmp_path}"
+    tmux.run("new-session", "-d", "-x", "80", "-y", "24", "-c", str(ROOT), f"env {away} {program}; echo rc=$?; cat")
+    screen = tmux.until("▶ replay ×0.25  0:00:2")
+    assert all(len(line) <= 80 for line in screen.splitlines())
+    assert not re.search(r"\x1b\[(?:\d+;)*3[0-8]", tmux.screen(escapes=True))
+    tmux.keys("Space")
+    tmux.until("‖ paused")
+    tmux.type("tend\r")
+    tmux.until("end of recording")
+    tmux.keys("q")
+    tmux.until("rc=0")
+    assert not list(tmp_path.glob("rltui-replay-*"))

@@ -22,6 +22,7 @@ from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.output import OutputScreen
 from rltui.tui.screens.pick import NodesScreen, PickScreen
 from rltui.tui.screens.queue import QueueScreen
+from rltui.tui.screens.replay import ReplayScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_tabs import TABS
 from rltui.tui.screens.runs import RunsScreen
@@ -44,6 +45,7 @@ SCREENS = {
     "nodes": NodesScreen,
     "help": HelpScreen,
     "output": OutputScreen,
+    "replay": ReplayScreen,
 }
 CONTEXTS = [
     keys.KeyContext(),
@@ -69,7 +71,7 @@ def test_no_id_stands_twice_on_a_screen(screen: str) -> None:
 def test_every_key_does_something(screen: str) -> None:
     kind = SCREENS[screen]
     doers = (kind, *kind.PARTS, Moving)
-    tabs = {f"tab_{tab.id}" for tab in TABS} if kind is RunScreen else set()
+    tabs = {f"tab_{tab.id}" for tab in TABS} if issubclass(kind, RunScreen) else set()
     missing = [key.id for key in kind.KEYS.keys if not any(hasattr(doer, f"do_{key.id}") for doer in doers)]
     assert set(missing) == tabs, "the digits do what their tabs are called"
 

@@ -59,6 +59,8 @@ def test_a_bundle_has_what_tells_and_no_secret(
         files = {one.name.removeprefix(f"{RUN}/"): archive.extractfile(one) for one in archive}
         texts = {name: stream.read().decode() for name, stream in files.items() if stream is not None}
     assert sorted(texts) == told["files"]
+    assert {"run.json", "recording.json"} <= set(texts)
+    texts = {name.removeprefix("attempts/01/"): text for name, text in texts.items()}
     assert {"env", "ray.json", "status.json"}.isdisjoint(texts)
     assert not [name for name, text in texts.items() for secret in (RAY_TOKEN, OWN, HUB) if secret in text]
     assert texts["last-lines.txt"].splitlines() == [
@@ -67,6 +69,8 @@ def test_a_bundle_has_what_tells_and_no_secret(
         "the program itself: step 3",
     ]
     assert "pid 7 ray::L" in texts["evidence/5-n1-stacks.txt"]
+    assert main(["replay", str(path), "--json", "--at", "end"]) == 0  # a bundle is a recording of one attempt
+    assert json.loads(capsys.readouterr().out)["run"]["summary"]["state"] == "failed"
     assert {"end.json", "metrics.jsonl", "events.jsonl", "gpu-n1.jsonl", "evidence/5-n1.json"} <= set(texts)
 
 
@@ -102,6 +106,7 @@ def test_secrets_are_masked(text: str) -> None:
     [
         '{"max_tokens": 512, "token": 17, "path": "/a/b"}',
         "HF_TOKEN_PATH=/home/me/token",
+        "reward_token_variable: RLTUI_REWARD_TOKEN",
         "128.4k tokens: 3 of 4, tokenizer: fast",
         "step 12/1000 reward 0.812",
     ],

@@ -152,7 +152,7 @@ def test_completion_knows_the_words_that_there_are_now(
     assert len(words) == len(set(words))
 
 
-def test_bash_completes_presets_keys_codes_and_clusters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bash_completes_presets_keys_codes_clusters_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     script = run(capsys, "completion", "bash")[1]
     program = f'rltui() {{ "{sys.executable}" -m rltui "$@"; }}\n'
     asked = """
@@ -161,13 +161,14 @@ def test_bash_completes_presets_keys_codes_and_clusters(capsys: pytest.CaptureFi
     try rltui check roles.learner.lora_r
     try rltui explain F10
     try rltui check --cluster loc
+    cd tests/fixtures/recording && try rltui replay grpo
     """
     done = subprocess.run(["bash"], input=program + script + asked, capture_output=True, text=True, check=True)
-    presets, keys, codes, clusters = done.stdout.splitlines()
+    presets, keys, codes, clusters, files = done.stdout.splitlines()
     assert TINY in presets.split()
     assert keys == "roles.learner.lora_rank="
     assert {"F101", "F109"} <= set(codes.split())
-    assert clusters == "local"
+    assert (clusters, files) == ("local", "grpo-tiny.tar.gz")
 
 
 def test_completion_without_a_shell_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ def test_a_job_that_waits_has_one_wording(reason: str) -> None:
     run = waits(reason=reason, queue_position=31, expected_start_at=start)
     assert words.about(run) == pending_words(run.job, start - 7859.0)
     assert "#31 in line, starts in ~2h10" in words.about(run)
-    assert f"  waits: {words.about(run)}" in list(show._lines(RunSnapshot(summary=run)))
+    assert f"  waits: {words.about(run)}" in list(show.lines(RunSnapshot(summary=run)))
 
 
 def test_a_scheduler_that_says_nothing_is_said_to_say_nothing() -> None:

@@ -1,0 +1,44 @@
+"""``rltui record``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
+from rltui.service.all_clusters import open_clusters
+from rltui.service.record import default_name, in_words, record
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the run, the file, and whether to watch."""
+    add_run(parser)
+    parser.add_argument(
+        "-o", "--output", default="", metavar="FILE", help="the file to make (default: RUN-recording.tar.gz here)"
+    )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="watch a live run until it ends, or until ctrl+c, and record actors and queues as they change",
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write one file from which ``rltui replay`` shows the run again."""
+    with open_clusters(options.cluster) as clusters:
+        context, summary = clusters.find(options.run)
+        target = Path(options.output or default_name(summary.run_id)).expanduser().resolve()
+        if options.follow and summary.is_live:
+            talk(f"recording {summary.run_id} until it ends; ctrl+c ends the recording, and the run goes on")
+        saved = record(context, summary, target, follow=options.follow)
+    if options.json:
+        print_json({"schema": 1, "run_id": summary.run_id, **msgspec.to_builtins(saved)})
+    else:
+        print_lines(in_words(saved))
+    return 0

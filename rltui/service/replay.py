@@ -1,0 +1,253 @@
+"""A recorded run behind the cockpit's screens, with a clock that can be stopped, set and hurried."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, NoReturn, cast
+
+from msgspec import structs
+
+from rltui.cluster.profile import Profile
+from rltui.errors import UsageError
+from rltui.service.context import Context
+from rltui.service.recorded_files import NOT_HERE, RecordedClient, RecordedFiles
+from rltui.service.run_reading import RunReading
+from rltui.watch.run_watcher import RunWatcher
+from rltui.watch.snapshots import RunsSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rltui.cluster.cluster import Cluster
+    from rltui.service.as_of import Happening
+    from rltui.service.cockpit import ClusterSummary, PresetSummary
+    from rltui.service.recording import Recording
+    from rltui.service.run_events import Event
+    from rltui.watch.snapshots import RunSnapshot, RunSummary
+
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+UNITS_S = (86400.0, 3600.0, 60.0, 1.0)
+SAME_S = 0.01
+"""Two events this close are one to jump to."""
+
+_SPAN = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?\Z")
+_CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})\Z")
+
+
+class ReplayClock:
+    """Which moment of the recording it is. Times are epoch seconds; it stands still at both ends.
+
+    Args:
+        begin: The first moment.
+        end: The last one.
+        speed: Recorded seconds a second.
+        clock: Seconds that only grow.
+
+    Attributes:
+        utc_offset_s: The time zone in which moments are said.
+        paused: Whether it stands.
+    """
+
+    def __init__(
+        self, begin: float, end: float, speed: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.begin, self.end, self.speed = begin, end, speed
+        self.utc_offset_s = 0.0
+        self.paused = False
+        self._clock = clock
+        self._at, self._since = begin, clock()
+
+    @property
+    def now(self) -> float:
+        """The moment."""
+        passed = 0.0 if self.paused else (self._clock() - self._since) * self.speed
+        return min(self.end, self._at + passed)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no more to come."""
+        return self.now >= self.end
+
+    @property
+    def in_words(self) -> str:
+        """How much has passed, of how much, and the moment by the cluster's own clock."""
+        now = self.now
+        passed, whole = (timedelta(seconds=int(end - self.begin)) for end in (now, self.end))
+        return f"{passed} of {whole}, {time.strftime('%m-%d %H:%M:%S', time.gmtime(now + self.utc_offset_s))}"
+
+    def go_to(self, moment: float) -> None:
+        """Set it."""
+        self._at, self._since = min(self.end, max(self.begin, moment)), self._clock()
+
+    def toggle(self) -> None:
+        """Stop it, or let it go on; at the end, begin again."""
+        was_over = self.is_over
+        self.go_to(self.begin if was_over else self.now)
+        self.paused = not self.paused and not was_over
+
+    def hurry(self, faster: bool) -> None:
+        """Take the next speed of the row, or the one before."""
+        self.go_to(self.now)
+        beyond = [speed for speed in SPEEDS if (speed > self.speed if faster else speed < self.speed)]
+        if beyond:
+            self.speed = beyond[0] if faster else beyond[-1]
+
+
+def moment_of(text: str, begin: float, end: float) -> float:
+    """The moment that somebody means, epoch seconds.
+
+    Args:
+        text: How long after the beginning (``90``, ``12m``, ``1h30m``, ``1:02:03``), or which share of the whole
+            (``0.5``, ``50%``; ``end``). A fraction without a unit is a share up to 1.
+        begin: The recording's first moment.
+        end: Its last.
+
+    Raises:
+        UsageError: It cannot be read, or is after the end.
+    """
+    words = text.strip().lower()
+    share = _share(words)
+    if share is not None:
+        return begin + share * (end - begin)
+    clock, span = _CLOCK.match(words), _SPAN.match(words)
+    if clock:
+        after_s = int(clock[1] or 0) * 3600.0 + int(clock[2]) * 60.0 + int(clock[3])
+    elif words and span:
+        after_s = sum(float(number or 0) * unit_s for number, unit_s in zip(span.groups(), UNITS_S, strict=True))
+    else:
+        raise UsageError(f"{text[:40]!r} is no time of a recording.", "Write 90s, 12m, 1h30m, 1:02:03, 50% or end.")
+    if after_s > end - begin + 1.0:
+        raise UsageError(
+            f"{text[:40]} is after the end: the recording lasts {end - begin:.0f} s.", "Write a time in it."
+        )
+    return min(end, begin + after_s)
+
+
+def _share(words: str) -> float | None:
+    if words == "end":
+        return 1.0
+    if re.fullmatch(r"\d{1,3}(\.\d+)?%", words) and float(words[:-1]) <= 100.0:
+        return float(words[:-1]) / 100.0
+    return float(words) if re.fullmatch(r"0?\.\d+", words) else None
+
+
+class RecordedCluster:
+    """Stands where a cluster stands otherwise: has the recording's files, and can do nothing.
+
+    Args:
+        client: Reads the recording.
+        run_root: The folder of the run's.
+    """
+
+    def __init__(self, client: RecordedClient, run_root: str) -> None:
+        self.client = client
+        self.profile = Profile(name="recording", scheduler="local")
+        self.name, self.run_root, self.python = self.profile.name, run_root, ""
+
+
+class ReplayCockpit(RunReading):
+    """Implements ``rltui.service.cockpit.Cockpit`` on a recording; safe to call from several threads.
+
+    Args:
+        recording: What was read of the file.
+        speed: Recorded seconds a second.
+        at: The moment to begin at, as ``moment_of`` takes it; empty: the beginning.
+        clock: Seconds that only grow; tests bring their own.
+
+    Raises:
+        UsageError: ``at`` cannot be read.
+    """
+
+    def __init__(
+        self, recording: Recording, *, speed: float = 1.0, at: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._files = RecordedFiles(recording)
+        self._client = RecordedClient(self._files)
+        times = self._files.times
+        self.events: tuple[Happening, ...] = times.events
+        self.run_id = recording.manifest.run_id
+        self.clock = ReplayClock(times.begin, times.end, speed, clock)
+        self.clock.utc_offset_s = recording.manifest.utc_offset_s
+        self._at_files = Context(cluster=cast("Cluster", RecordedCluster(self._client, str(self._files.root))))
+        self._watcher = self._open()
+        self._last: RunSummary | None = None
+        if at:
+            self.clock.go_to(moment_of(at, times.begin, times.end))
+
+    def _open(self) -> RunWatcher:
+        # what is listed now and then is listed by the recording's clock
+        return RunWatcher(self._client, str(self._files.path), lambda: self._files.now)
+
+    def _row(self, run_id: str) -> RunSummary:
+        return self._last or self.watch(run_id).summary
+
+    def _context(self, run: RunSummary) -> Context:  # noqa: ARG002 there is one
+        return self._at_files
+
+    def watch(self, run_id: str, log: str = "") -> RunSnapshot:  # noqa: ARG002 there is one
+        """The run as it was at the clock's moment."""
+        with self._client.lock:
+            now = self.clock.now
+            if now < self._files.now:
+                self._watcher = self._open()
+            self._files.show(now)
+            picture = self._watcher.whole(log)
+        run = picture.summary
+        if run.state == "unknown" and now < self.clock.end:  # what the scheduler said is not recorded
+            picture = structs.replace(picture, summary=structs.replace(run, state="queued"))
+        self._last = picture.summary
+        return picture
+
+    @property
+    def said(self) -> str:
+        """The event before the clock's moment, in words; empty before the first."""
+        now = self.clock.now
+        return next((one.text for one in reversed(self.events) if one.at <= now), "")
+
+    def jump(self, forward: bool) -> Happening | None:
+        """Set the clock to the next event, or to the one before; None where there is none."""
+        now = self.clock.now
+        # going back from an event that was just gone to leads to the one before it, though the clock went on
+        slack_s = SAME_S if self.clock.paused else SAME_S + self.clock.speed
+        beyond = [one for one in self.events if (one.at > now + SAME_S if forward else one.at < now - slack_s)]
+        found = (beyond[0] if forward else beyond[-1]) if beyond else None
+        if found is not None:
+            self.clock.go_to(found.at)
+        return found
+
+    def runs(self) -> RunsSnapshot:
+        """None: the list of runs is of what there is now."""
+        return RunsSnapshot()
+
+    def presets(self) -> tuple[PresetSummary, ...]:
+        """None: nothing can be launched from here."""
+        return ()
+
+    def clusters(self) -> tuple[ClusterSummary, ...]:
+        """None."""
+        return ()
+
+    def want_gpus(self, *, on: bool) -> None:
+        """Nothing: there is no list."""
+
+    def terminal(self, event: Event) -> str:  # noqa: ARG002 it is over
+        """Nothing is to be told."""
+        return "none"
+
+    def tell(self, event: Event) -> str:  # noqa: ARG002 it is over
+        """Nobody is told."""
+        return ""
+
+    def refuse(self, *_: object, **__: object) -> NoReturn:
+        """Say that nothing can be done."""
+        raise UsageError(NOT_HERE, "`rltui` opens the cockpit on the runs that there are.")
+
+    connect = review = launch = open_jobs = queue = adopt = node_report = refuse
+    preview_cancel = cancel = preview_resubmit = resubmit = preview_lower_memory = preview_fix = preview_auto = refuse
+    auto = fields = node_shell = preview_signal = send_signal = refuse
+
+    def close(self) -> None:
+        """Take the files of the moment away."""
+        self._files.close()

@@ -1,0 +1,84 @@
+"""What a cockpit reads of one run when somebody asks: logs, samples, settings, causes; of any run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.service.describe import attempt_path
+from rltui.watch.log_part import read_part
+from rltui.watch.log_search import search_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rltui.service.cockpit import WhyReport
+    from rltui.service.config import RunConfig
+    from rltui.service.context import Context
+    from rltui.watch.log_search import LogQuery, Searched
+    from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
+    from rltui.watch.snapshots import LogPart, RunSummary
+
+
+class RunReading:
+    """The part of ``rltui.service.cockpit.Cockpit`` that only reads a run's files."""
+
+    def _row(self, run_id: str) -> RunSummary:
+        """The newest row of a run."""
+        raise NotImplementedError
+
+    def _context(self, run: RunSummary) -> Context:
+        """Where its files are."""
+        raise NotImplementedError
+
+    def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
+        """The piece of a log around ``line``."""
+        row = self._row(run_id)
+        client = self._context(row).cluster.client
+        return read_part(client, attempt_path(row), name, line, offset)
+
+    def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
+        """Search a whole log, piece by piece."""
+        row = self._row(run_id)
+        client = self._context(row).cluster.client
+        return search_log(client, attempt_path(row), name, query)
+
+    def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
+        """Search the samples of a run, piece by piece."""
+        from rltui.service.samples import samples_of
+
+        row = self._row(run_id)
+        return samples_of(self._context(row), row, query)
+
+    def sample(self, run_id: str, sample: Sample, evaluation: bool = False) -> SampleGroup:
+        """A sample in full, with its siblings."""
+        from rltui.service.samples import group_of
+
+        row = self._row(run_id)
+        return group_of(self._context(row), row, sample, evaluation=evaluation)
+
+    def config(self, run_id: str) -> RunConfig:
+        """Every setting of a run, and where it comes from."""
+        from rltui.service.config import read_config
+
+        row = self._row(run_id)
+        return read_config(self._context(row), row)
+
+    def why(self, run_id: str) -> WhyReport:
+        """Why the run died or stands still."""
+        from rltui.service.attempt_differences import unexplained
+        from rltui.service.interrupted import unfinished_words
+        from rltui.service.why import examine_run
+        from rltui.service.why_report import why_report
+
+        row = self._row(run_id)
+        context = self._context(row)
+        found = examine_run(context, row)
+        different = unexplained(context.cluster.client, row, found)
+        return why_report(row, found, different, unfinished_words(context, row))
+
+    def node_report(self, run_id: str, node: str) -> str:
+        """What the run's cluster remembers against a node."""
+        from rltui.service.bad_nodes import report
+
+        cluster = self._context(self._row(run_id)).cluster
+        return report(cluster.client, cluster.run_root, cluster.name, node)

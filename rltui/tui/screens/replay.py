@@ -1,0 +1,163 @@
+"""A recorded run: the run's own screen, with the recording's clock below and keys that set it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from rltui.errors import UsageError
+from rltui.service.replay import moment_of
+from rltui.tui import keys
+from rltui.tui.screens.run import RunScreen
+from rltui.tui.screens.run_actions import ACT
+from rltui.tui.views.replay import replay_line
+from rltui.tui.widgets.pane import Pane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.widget import Widget
+
+    from rltui.service.replay import ReplayCockpit
+    from rltui.tui.keys import KeyContext
+    from rltui.tui.spans import Line
+
+EVERY_S = 0.5
+SHARE = 0.02
+"""Of the whole recording, how far one press goes."""
+
+CLOCK = keys.KeyGroup(
+    "replay",
+    (
+        keys.Key(
+            "play", ("space",), "play", "Stop the recording's clock, or let it go on; at the end, begin again.", 1
+        ),
+        keys.Key("forward", (".",), "forward", "A fiftieth of the recording forward.", 2),
+        keys.Key("backward", (",",), "back", "A fiftieth of the recording back.", 2),
+        keys.Key("next_event", ("}",), "event", "To the next event.", 2),
+        keys.Key("previous_event", ("{",), "event before", "To the event before."),
+        keys.Key("faster", ("+", "="), "faster", "Twice as fast.", 3),
+        keys.Key("slower", ("-",), "slower", "Half as fast.", 3),
+        keys.Key("moment", ("t",), "time", "Go to a time: 90s, 12m, 1:02:03, 50%, end.", 3),
+    ),
+)
+_ACT = ACT._replace(keys=tuple(replace(key, hint=0) for key in ACT.keys))
+
+
+class ReplayBar(Pane):
+    """The line of the clock.
+
+    Args:
+        recording: Has the clock.
+    """
+
+    def __init__(self, recording: ReplayCockpit) -> None:
+        super().__init__(id="replay")
+        self._recording = recording
+
+    def build(self) -> Sequence[Line]:
+        """The line."""
+        return [replay_line(self._recording.clock, self._recording.said, self.size.width, self.glyphs)]
+
+
+class ReplayScreen(RunScreen, inherit_bindings=False):
+    """The recorded run.
+
+    Args:
+        recording: What is shown.
+    """
+
+    KEYS: ClassVar[keys.KeyTable] = keys.KeyTable(
+        (CLOCK, *(_ACT if group is ACT else group for group in RunScreen.KEYS.groups))
+    )
+
+    def __init__(self, recording: ReplayCockpit) -> None:
+        super().__init__(recording.run_id, None, None)
+        self._recording = recording
+        self._bar = ReplayBar(recording)
+
+    def body(self) -> Sequence[Widget]:
+        """The run's, and the clock."""
+        return [*super().body(), self._bar]
+
+    def on_mount(self) -> None:
+        """Show the first moment, and let the clock go on."""
+        super().on_mount()
+        self.set_interval(EVERY_S, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._recording.clock.paused:
+            self._bar.repaint()
+            self.cockpit.controller.refresh()
+
+    def _moved(self) -> None:
+        self._bar.repaint()
+        self.cockpit.controller.refresh()
+
+    def key_context(self) -> KeyContext:
+        """Nothing can be changed, and the reason is that this is over."""
+        return super().key_context()._replace(recorded=True)
+
+    def do_play(self) -> None:
+        """Stop the clock, or let it go on."""
+        self._recording.clock.toggle()
+        self._moved()
+
+    def go_to(self, moment: float) -> None:
+        """Show another moment, epoch seconds."""
+        self._recording.clock.go_to(moment)
+        self._moved()
+
+    def _step(self, share: float) -> None:
+        clock = self._recording.clock
+        self.go_to(clock.now + share * (clock.end - clock.begin))
+
+    def do_forward(self) -> None:
+        """A step forward."""
+        self._step(SHARE)
+
+    def do_backward(self) -> None:
+        """A step back."""
+        self._step(-SHARE)
+
+    def _jump(self, forward: bool) -> None:
+        if self._recording.jump(forward) is None:
+            self.cockpit.say(f"there is no event {'after' if forward else 'before'} this one", "warning")
+        self._moved()
+
+    def do_next_event(self) -> None:
+        """To the next event."""
+        self._jump(True)
+
+    def do_previous_event(self) -> None:
+        """To the event before."""
+        self._jump(False)
+
+    def do_faster(self) -> None:
+        """Twice as fast."""
+        self._recording.clock.hurry(True)
+        self._moved()
+
+    def do_slower(self) -> None:
+        """Half as fast."""
+        self._recording.clock.hurry(False)
+        self._moved()
+
+    def do_moment(self) -> None:
+        """Ask for a time."""
+        self.prompting.ask("moment", "time", hint="90s, 12m, 1:02:03, 50%, end")
+
+    def answer(self, purpose: str, text: str) -> str:
+        """Go to a time, or what the run's own prompts do."""
+        if purpose != "moment":
+            return super().answer(purpose, text)
+        clock = self._recording.clock
+        try:
+            self.go_to(moment_of(text, clock.begin, clock.end))
+        except UsageError as error:
+            return error.message
+        return ""
+
+    def do_back(self) -> None:
+        """Leave: there is nothing behind."""
+        self.cockpit.leave()
