@@ -75,8 +75,7 @@ def run(options: argparse.Namespace) -> int:
         client = context.cluster.client
         query = query_of(options.grep, options.level, options.rank, options.role)
         if query is None:
-            _print(context, summary, options)
-            return 0
+            return _print(context, summary, options)
         if options.follow:
             raise UsageError("A search does not follow.", "Leave -f out, or put `| grep` behind rltui logs -f.")
         files = _files(client, summary, options)
@@ -85,22 +84,26 @@ def run(options: argparse.Namespace) -> int:
         return _grep(client, summary, options, query, files[0].name)
 
 
-def _print(context: Context, run: RunSummary, options: argparse.Namespace) -> None:
-    """The lines from the end, or since a moment, and then what comes."""
+def _print(context: Context, run: RunSummary, options: argparse.Namespace) -> int:
+    """The lines from the end, or since a moment, and then what comes; 1 where nothing was written since."""
     client = context.cluster.client
     sources = _sources(client, run, options)
     place = end_of(sources, whole_only=options.follow and run.is_live)
     if options.since:
         _refuse_timeless(sources)
-        place = _show_on(client, run, sources, place_of(client, sources, _moment(client, options.since)), options)
+        began = place_of(client, sources, _moment(client, options.since))
+        place = _show_on(client, run, sources, began, options)
+        if place == began and not options.follow:
+            return 1
     else:
         tail = MergedReader(client, sources, place, backwards=True).lines(max(0, options.lines))[::-1]
         if options.json:
             print_json({"schema": 1, "run_id": run.run_id, "lines": _texts(tail, sources)})
-            return
+            return 0
         _show(run, tail, sources, options)
     if options.follow:
         _follow(context, run, sources, place, options)
+    return 0
 
 
 def _follow(

@@ -14,16 +14,16 @@ from rltui.service import actions, resubmit
 from rltui.service.all_clusters import AllClusters
 from rltui.service.failures import FailureWords
 from rltui.service.launch import launch
+from rltui.service.log_stream import read_piece, search_run
 from rltui.service.presets import preset_summaries, scripts_here
 from rltui.service.review import review_launch
 from rltui.service.telling import tell_event, terminal_of
 from rltui.watch.log_part import read_part
-from rltui.watch.log_search import search_log
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import RunsSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rltui.cluster.prompts import Prompter
     from rltui.service.cluster_queue import ClusterQueue
@@ -85,11 +85,15 @@ class LiveCockpit:
         client = self._clusters.context(row.reader).cluster.client
         return read_part(client, actions.attempt_path(row), name, line, offset)
 
-    def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
-        """Search a whole log, piece by piece."""
+    def log_piece(self, run_id: str, name: str, place: Mapping[str, int] | None, at: float | None = None) -> LogPart:
+        """A piece of the logs around a place."""
         row = self._row(run_id)
-        client = self._clusters.context(row.reader).cluster.client
-        return search_log(client, actions.attempt_path(row), name, query)
+        return read_piece(self._clusters.context(row.reader).cluster.client, row, name, place, at)
+
+    def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
+        """Search a whole log, or all of them, piece by piece."""
+        row = self._row(run_id)
+        return search_run(self._clusters.context(row.reader).cluster.client, row, name, query)
 
     def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
         """Search the samples of a run, piece by piece."""

@@ -9,7 +9,6 @@ waits; actions are all done, in order.
 from __future__ import annotations
 
 import time
-from collections import deque
 from typing import TYPE_CHECKING
 
 from rltui.errors import RltuiError
@@ -21,7 +20,7 @@ from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
 from rltui.watch.samples import SamplesFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from textual.message import Message
 
@@ -142,26 +141,32 @@ class Controller:
             f"read {name}", lambda: messages.LogPartFetched(run_id, self._cockpit.log_part(run_id, name, line, offset))
         )
 
+    def ask_log_piece(self, run_id: str, name: str, place: Mapping[str, int] | None, at: float | None) -> None:
+        """Ask for a piece of a log, or of all, around a place: :class:`~rltui.tui.messages.LogPartFetched`."""
+        self._read(
+            f"read {name or 'the log'}",
+            lambda: messages.LogPartFetched(run_id, self._cockpit.log_piece(run_id, name, place, at)),
+        )
+
     def end_search(self) -> None:
         """Search no more."""
         self._searched = None
 
     def search_log(self, run_id: str, name: str, query: LogQuery) -> None:
-        """Search a whole log, and no other any more: :class:`~rltui.tui.messages.LogSearched` tells of each piece."""
+        """Search whole logs, and no others any more: :class:`~rltui.tui.messages.LogSearched` tells of each piece."""
         self._searched = query
 
         def call() -> messages.LogSearched:
-            found: deque[tuple[int, int]] = deque(maxlen=MOST_HITS)
-            share = 1.0
+            found: list[messages.FoundLine] = []
             for piece in self._cockpit.search_log(run_id, name, query):
-                found.extend((hit.line, hit.offset) for hit in piece.hits)
-                share = piece.offset / piece.size if piece.size else 1.0
+                found = messages.newest_lines(found, piece, MOST_HITS)
                 if self._searched is not query or self._stopped:
                     break
+                share = piece.offset / piece.size if piece.size else 1.0
                 self._post(messages.LogSearched(run_id, name, query, tuple(found), min(0.99, share)))
             return messages.LogSearched(run_id, name, query, tuple(found), 1.0)
 
-        self._searches.ask(lambda: self._answer(f"search {name}", call))
+        self._searches.ask(lambda: self._answer(f"search {name or 'the log'}", call))
 
     def search_samples(self, run_id: str, query: SampleQuery) -> None:
         """Search a run's samples, and nothing else any more: :class:`~rltui.tui.messages.SamplesArrived`."""
