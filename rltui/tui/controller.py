@@ -143,10 +143,8 @@ class Controller:
 
     def ask_log_piece(self, run_id: str, name: str, place: Mapping[str, int] | None, at: float | None) -> None:
         """Ask for a piece of a log, or of all, around a place: :class:`~rltui.tui.messages.LogPartFetched`."""
-        self._read(
-            f"read {name or 'the log'}",
-            lambda: messages.LogPartFetched(run_id, self._cockpit.log_piece(run_id, name, place, at)),
-        )
+        read = self._cockpit.log_piece
+        self._read("read the log", lambda: messages.LogPartFetched(run_id, read(run_id, name, place, at)))
 
     def end_search(self) -> None:
         """Search no more."""
@@ -162,8 +160,8 @@ class Controller:
                 found = messages.newest_lines(found, piece, MOST_HITS)
                 if self._searched is not query or self._stopped:
                     break
-                share = piece.offset / piece.size if piece.size else 1.0
-                self._post(messages.LogSearched(run_id, name, query, tuple(found), min(0.99, share)))
+                share = min(0.99, piece.offset / max(1, piece.size))
+                self._post(messages.LogSearched(run_id, name, query, tuple(found), share))
             return messages.LogSearched(run_id, name, query, tuple(found), 1.0)
 
         self._searches.ask(lambda: self._answer(f"search {name or 'the log'}", call))
