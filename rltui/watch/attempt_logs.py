@@ -33,6 +33,9 @@ _CLOCK = re.compile(r"\b(\d\d):(\d\d):(\d\d)\b")
 CLOCK_WITHIN = 48
 """Characters at a line's start in which its time stands."""
 
+_IDENTITY = re.compile(r"([0-9a-f]{6})[0-9a-f]{20,}")
+"""Ray's names of workers and jobs, of which the beginning tells enough; their process id follows."""
+
 _SAMPLER = re.compile(r"gpu-(.+)\.jsonl\Z")
 
 
@@ -56,7 +59,7 @@ def log_files(entries: Sequence[Entry], of_ray: Sequence[Entry]) -> tuple[LogFil
 
 def label_of(file: LogFile) -> str:
     """What leads the lines of a log among others: its name, and its node where the name does not tell."""
-    label = file.name.rpartition("/")[2].rpartition(".")[0]
+    label = _IDENTITY.sub(r"\1", file.name.rpartition("/")[2].rpartition(".")[0])
     return f"{file.node}:{label}" if file.node and file.node not in label else label
 
 
