@@ -12,7 +12,7 @@ from msgspec import Struct
 from rltui.cluster.jobs import JobSnapshot  # noqa: TC001 (msgspec reads it)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rltui.check.findings import Finding
     from rltui.cluster.prompts import Prompter
@@ -199,8 +199,21 @@ class Cockpit(Protocol):
             RltuiError: The run or the log is not there.
         """
 
+    def log_piece(self, run_id: str, name: str, place: Mapping[str, int] | None, at: float | None = None) -> LogPart:
+        """A piece of a log of the newest attempt, or of all merged (``*``), around a place.
+
+        Args:
+            run_id: The run.
+            name: The log, as in ``watch``.
+            place: By log, bytes before the place; None: the end.
+            at: When the line there was written, where ``place`` has only its log.
+
+        Raises:
+            RltuiError: The run is not there.
+        """
+
     def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
-        """Search a whole log of the newest attempt, piece by piece.
+        """Search a whole log of the newest attempt, or all (``*``), piece by piece.
 
         Raises:
             RltuiError: The run or the log is not there, or the pattern cannot be read.

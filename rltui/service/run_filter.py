@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from rltui.errors import UsageError
 from rltui.service.saved_filters import expanded, saved_filters, unknown_filter
+from rltui.watch.log_times import span_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSummary
 
 WORDS = "words, state:failed, algo:grpo, cluster:hpc, owner:bob, name:x, why:oom, since:2h, before:30d, @saved"
-_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-
-
-def span_s(text: str) -> float | None:
-    """Seconds of a span of time as typed: ``90m``, ``2h``, ``3d``, ``1w``; None where it is none."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip().lower())
-    return float(found[1]) * _UNITS_S[found[2]] if found else None
 
 
 def latest(summary: RunSummary) -> float:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.service.describe import attempt_path
+from rltui.service.log_stream import read_piece, search_run
 from rltui.watch.log_part import read_part
-from rltui.watch.log_search import search_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rltui.service.cockpit import WhyReport
     from rltui.service.config import RunConfig
@@ -36,11 +36,15 @@ class RunReading:
         client = self._context(row).cluster.client
         return read_part(client, attempt_path(row), name, line, offset)
 
-    def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
-        """Search a whole log, piece by piece."""
+    def log_piece(self, run_id: str, name: str, place: Mapping[str, int] | None, at: float | None = None) -> LogPart:
+        """A piece of the logs around a place."""
         row = self._row(run_id)
-        client = self._context(row).cluster.client
-        return search_log(client, attempt_path(row), name, query)
+        return read_piece(self._context(row).cluster.client, row, name, place, at)
+
+    def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
+        """Search a whole log, or all of them, piece by piece."""
+        row = self._row(run_id)
+        return search_run(self._context(row).cluster.client, row, name, query)
 
     def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
         """Search the samples of a run, piece by piece."""

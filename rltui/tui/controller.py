@@ -20,7 +20,7 @@ from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
 from rltui.tui.searches import Searches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from textual.message import Message
 
@@ -142,6 +142,11 @@ class Controller:
         self._read(
             f"read {name}", lambda: messages.LogPartFetched(run_id, self._cockpit.log_part(run_id, name, line, offset))
         )
+
+    def ask_log_piece(self, run_id: str, name: str, place: Mapping[str, int] | None, at: float | None) -> None:
+        """Ask for a piece of a log, or of all, around a place: :class:`~rltui.tui.messages.LogPartFetched`."""
+        read = self._cockpit.log_piece
+        self._read("read the log", lambda: messages.LogPartFetched(run_id, read(run_id, name, place, at)))
 
     def ask_sample(self, run_id: str, sample: Sample, evaluation: bool) -> None:
         """Ask for a sample in full: :class:`~rltui.tui.messages.SampleRead`."""

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rltui.tui.spans import clean, clip
-from rltui.watch.logs import FIRST_BYTES, MAX_LINES
+from rltui.watch.attempt_logs import FIRST_BYTES, MAX_LINES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rltui.service.run_events import Event
     from rltui.service.shell import ShellCommand
     from rltui.tui.refresh import Source
-    from rltui.watch.log_search import LogQuery
+    from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import SampleGroup, SampleQuery, SamplesFound
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
 
@@ -168,16 +168,30 @@ class WhyFetched(CockpitMessage):
         self.report = report
 
 
-class LogSearched(CockpitMessage):
-    """How far a search of a whole log is, and what it has found: the newest hits, oldest first."""
+class FoundLine(NamedTuple):
+    """A line that a search of whole logs found: when it was written, its log, its number from 1, where it begins."""
 
-    def __init__(
-        self, run_id: str, name: str, query: LogQuery, hits: tuple[tuple[int, int], ...], share: float
-    ) -> None:
+    at: float
+    log: str
+    line: int
+    offset: int
+
+
+def newest_lines(found: list[FoundLine], piece: Searched, most: int) -> list[FoundLine]:
+    """``found`` and what one more piece of a search brought, by time, at most the newest ``most``."""
+    times = piece.times or (0.0,) * len(piece.hits)
+    lines = zip(times, piece.hits, strict=True)
+    new = [FoundLine(at, hit.log, hit.line, hit.offset) for at, hit in lines]
+    return sorted(found + new, key=lambda one: one.at)[-most:]
+
+
+class LogSearched(CockpitMessage):
+    """How far a search of whole logs is, and what it has found: the newest hits, oldest first."""
+
+    def __init__(self, run_id: str, name: str, query: LogQuery, hits: tuple[FoundLine, ...], share: float) -> None:
         super().__init__()
         self.run_id, self.name, self.query, self.share = run_id, name, query, share
         self.hits = hits
-        """Number of each line, counted from 1, and where it begins."""
 
 
 class SamplesArrived(CockpitMessage):
@@ -344,6 +358,14 @@ class CursorMoved(Message):
     def can_replace(self, message: Message) -> bool:
         """Only where the cursor ends counts."""
         return isinstance(message, CursorMoved) and message._sender is self._sender
+
+
+class LogEdge(Message):
+    """Somebody wants to see on beyond the first (-1) or last (1) line of a log's pane."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step = step
 
 
 class LineOpened(Message):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from rltui.tui import messages
@@ -48,21 +47,20 @@ class Searches:
         self._searched = None
 
     def log(self, run_id: str, name: str, query: LogQuery) -> None:
-        """Search a whole log, and no other any more: :class:`~rltui.tui.messages.LogSearched` tells of each piece."""
+        """Search whole logs, and no others any more: :class:`~rltui.tui.messages.LogSearched` tells of each piece."""
         self._searched = query
 
         def call() -> messages.LogSearched:
-            found: deque[tuple[int, int]] = deque(maxlen=MOST_HITS)
-            share = 1.0
+            found: list[messages.FoundLine] = []
             for piece in self._cockpit.search_log(run_id, name, query):
-                found.extend((hit.line, hit.offset) for hit in piece.hits)
-                share = piece.offset / piece.size if piece.size else 1.0
+                found = messages.newest_lines(found, piece, MOST_HITS)
                 if self._searched is not query:
                     break
-                self._post(messages.LogSearched(run_id, name, query, tuple(found), min(0.99, share)))
+                share = min(0.99, piece.offset / max(1, piece.size))
+                self._post(messages.LogSearched(run_id, name, query, tuple(found), share))
             return messages.LogSearched(run_id, name, query, tuple(found), 1.0)
 
-        self._lane.ask(lambda: self._answer(f"search {name}", call))
+        self._lane.ask(lambda: self._answer(f"search {name or 'the log'}", call))
 
     def samples(self, run_id: str, query: SampleQuery) -> None:
         """Search a run's samples, and nothing else any more: :class:`~rltui.tui.messages.SamplesArrived`."""

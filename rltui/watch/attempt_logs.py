@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from rltui.cluster.relay_types import RelayError
 from rltui.onnode import rundir
 from rltui.watch.lines import LineFollower
-from rltui.watch.logs import FIRST_BYTES, MAX_LINES
 from rltui.watch.snapshots import ALL_LOGS, LogFile, LogSnapshot
 from rltui.watch.text import plain, plain_line
 
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
     from rltui.cluster.relay_types import Entry
 
+FIRST_BYTES = 1 << 18
+MAX_LINES = 2000
 LIST_EVERY_S = 5.0
 MOST_LOGS = 500
 MOST_MERGED = 32
@@ -31,6 +32,9 @@ RAY_LOGS = "ray-logs"
 _CLOCK = re.compile(r"\b(\d\d):(\d\d):(\d\d)\b")
 CLOCK_WITHIN = 48
 """Characters at a line's start in which its time stands."""
+
+_IDENTITY = re.compile(r"([0-9a-f]{6})[0-9a-f]{20,}")
+"""Ray's names of workers and jobs, of which the beginning tells enough; their process id follows."""
 
 _SAMPLER = re.compile(r"gpu-(.+)\.jsonl\Z")
 
@@ -51,6 +55,12 @@ def log_files(entries: Sequence[Entry], of_ray: Sequence[Entry]) -> tuple[LogFil
         LogFile(name=plain(name), size=size, node=next((node for node in nodes if _is_of(node, name)), ""))
         for name, size in named[:MOST_LOGS]
     )
+
+
+def label_of(file: LogFile) -> str:
+    """What leads the lines of a log among others: its name, and its node where the name does not tell."""
+    label = _IDENTITY.sub(r"\1", file.name.rpartition("/")[2].rpartition(".")[0])
+    return f"{file.node}:{label}" if file.node and file.node not in label else label
 
 
 def _is_of(node: str, name: str) -> bool:
@@ -142,10 +152,7 @@ class AttemptLogs:
         return [file.name for file in ranked[:MOST_MERGED]]
 
     def _follower(self, name: str) -> LineFollower:
-        label = name.rpartition("/")[2].rpartition(".")[0]
-        node = next((file.node for file in self.files if file.name == name), "")
-        label = f"{node}:{label}" if node and node not in label else label
-        key = f"[{label}]"
+        key = f"[{label_of(next((file for file in self.files if file.name == name), LogFile(name=name)))}]"
 
         def take(lines: list[bytes]) -> None:
             self._fresh.setdefault(key, []).extend(plain_line(line) for line in lines[-MAX_LINES:])

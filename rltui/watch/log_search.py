@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import timezone
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from rltui.errors import UsageError
+from rltui.watch.log_times import moment
 from rltui.watch.owners import ROLE_LETTERS, ROLE_NAMES
 from rltui.watch.text import plain_line
 
@@ -59,6 +61,15 @@ class LogQuery(Struct, frozen=True):
     """What to point out in them."""
     text: str = ""
     """As it was typed."""
+    since: str = ""
+    """Only lines written since: a span before now, or a date and time of the cluster; empty: all."""
+    node: str = ""
+    """Only of this node's logs; empty: of those that are shown."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether not every line with the pattern is meant."""
+        return bool(self.since or self.node)
 
 
 def query_of(
@@ -93,7 +104,9 @@ def _anchors(grep: str | None, level: str | None, role: str | None) -> tuple[str
 
 
 def read_query(text: str) -> LogQuery:
-    """Read ``level:error rank:3 role:engine words`` or ``re:REGEX``; plain words count whatever their case.
+    """Read ``since:10m node:n1 level:error rank:3 role:engine words`` or, at the end, ``re:REGEX``.
+
+    Plain words count whatever their case. Where nothing but ``since:`` or ``node:`` is typed, every line is meant.
 
     Raises:
         UsageError: It cannot be read.
@@ -111,15 +124,19 @@ def read_query(text: str) -> LogQuery:
     rank = chosen.get("rank")
     if rank is not None and not rank.isdigit():
         raise UsageError(f"{rank!r} is no rank.", "A number: rank:3")
-    query = query_of(grep, chosen.get("level"), int(rank) if rank else None, chosen.get("role")) or LogQuery("")
+    since, node = chosen.get("since", ""), chosen.get("node", "")
+    if since:
+        moment(since, 0.0, timezone.utc)
+    query = query_of(grep, chosen.get("level"), int(rank) if rank else None, chosen.get("role"))
+    query = query or LogQuery("^" if since or node else "")
     try:
         re.compile(query.pattern)
     except re.error as error:
         raise UsageError(f"The pattern cannot be read: {error}.") from error
-    return structs.replace(query, words=words, text=text)
+    return structs.replace(query, words=words, text=text, since=since, node=node)
 
 
-_FILTER = re.compile(r"(level|rank|role):(\S*)(?:\s|$)")
+_FILTER = re.compile(r"(level|rank|role|since|node):(\S*)(?:\s|$)")
 
 
 class LogHit(Struct, frozen=True):
@@ -137,6 +154,8 @@ class Searched(Struct, frozen=True):
     hits: tuple[LogHit, ...]
     offset: int
     size: int
+    times: tuple[float, ...] = ()
+    """When each hit was written, epoch seconds; none: they come in their order."""
 
 
 def search_log(

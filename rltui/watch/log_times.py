@@ -8,19 +8,28 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.cluster.relay_types import FileChunk, FileRange
 from rltui.errors import UsageError
 from rltui.watch.attempt_logs import CLOCK_WITHIN
 from rltui.watch.text import plain_line
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
     from rltui.cluster.relay_client import RelayClient
 
-CHUNK_BYTES = 64 << 10
+CHUNK_BYTES = 32 << 10
+HEAD_BYTES = 512
+"""Of a line, what its time is looked for in: colour codes may stand before it."""
+
 DAY_S = 86400.0
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY_S, "w": 7 * DAY_S}
 SKEW_S = 60.0
 """By how much a line may be newer than its file says to be."""
 
-_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)\b"
+_CLOCK = (
+    r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?!\d)(?:[.,](?P<fraction>\d{1,6}))?(?P<zone>Z|[+-]\d\d:?\d\d)?"
+)
 _FORMS = tuple(
     re.compile(form)
     for form in (
@@ -60,34 +69,44 @@ class Clock(Struct, frozen=True):
             match = form.search(text, 0, CLOCK_WITHIN)
             if match is None:
                 continue
-            fields = {name: int(value) for name, value in match.groupdict().items()}
+            said = {name: value for name, value in match.groupdict().items() if value}
+            zone, fraction = said.pop("zone", ""), float("0." + said.pop("fraction", "0"))
             try:
-                return self._epoch(fields)
+                fields = {name: int(value) for name, value in said.items()}
+                return self._epoch(fields, _zone(zone) or self.zone) + fraction
             except (ValueError, OverflowError):
                 return None
         return None
 
-    def _epoch(self, fields: dict[str, int]) -> float | None:
-        newest = datetime.fromtimestamp(self.newest, self.zone)
+    def _epoch(self, fields: dict[str, int], zone: timezone) -> float:
+        """The moment; a ValueError where it may be of any day, or is of none."""
+        newest = datetime.fromtimestamp(self.newest, zone)
         known = {"year": newest.year, "month": newest.month, "day": newest.day, **fields}
-        at = datetime(**known, tzinfo=self.zone)
+        at = datetime(**known, tzinfo=zone)
         if "day" not in fields:
             if self.newest - self.oldest > DAY_S:
-                return None  # it may be of any day
+                raise ValueError("which day?")
             return (at - timedelta(days=at.timestamp() > self.newest + SKEW_S)).timestamp()
         if "year" not in fields and at.timestamp() > self.newest + DAY_S:
             at = at.replace(year=at.year - 1)
         return at.timestamp()
 
 
-def moment(text: str, span_s: float | None, now: float, zone: timezone) -> float:
-    """The moment that somebody means: a span before now, or a date and time of the cluster.
+def span_s(text: str) -> float | None:
+    """Seconds of a span of time as typed: ``90m``, ``2h``, ``3d``, ``1w``; None where it is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip().lower())
+    return float(found[1]) * _UNITS_S[found[2]] if found else None
+
+
+def moment(text: str, now: float, zone: timezone) -> float:
+    """The moment that somebody means: a span before ``now``, or a date and time of the cluster.
 
     Raises:
         UsageError: It cannot be read.
     """
-    if span_s is not None:
-        return now - span_s
+    span = span_s(text)
+    if span is not None:
+        return now - span
     try:
         return datetime.fromisoformat(text).replace(tzinfo=zone).timestamp()
     except ValueError:
@@ -97,9 +116,13 @@ def moment(text: str, span_s: float | None, now: float, zone: timezone) -> float
 def zone_of(client: RelayClient) -> timezone:
     """The time zone of a cluster's clock."""
     said = client.run(["date", "+%z"], timeout_s=10).out.strip()
-    match = re.fullmatch(r"([+-])(\d\d)(\d\d)", said)
+    return _zone(said) or timezone.utc
+
+
+def _zone(text: str) -> timezone | None:
+    match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", text)
     if match is None:
-        return timezone.utc
+        return timezone.utc if text == "Z" else None
     minutes = int(match[2]) * 60 + int(match[3])
     return timezone(timedelta(minutes=-minutes if match[1] == "-" else minutes))
 
@@ -113,38 +136,71 @@ def place_since(client: RelayClient, path: str, since: float, clock: Clock) -> P
         UsageError: No line at its end says when it was written.
         RelayError: There is no such log, or the cluster is away.
     """
-    size = client.read(path, 0, 1).size
-    if not any(clock.read(text) is not None for _, text in _lines(client, path, max(0, size - CHUNK_BYTES))):
+    end = client.tail(path, CHUNK_BYTES)
+    if all(clock.read(text) is None for _, text in timed_lines(end.data, end.offset)):
         name = path.rpartition("/")[2]
         raise UsageError(f"The end of {name} does not say when its lines were written.", "Leave --since out.")
+    offset = offsets_since(client, {path: (end.size, clock)}, since)[path]
+    return place_line(client, path, offset)
+
+
+def offsets_since(client: RelayClient, files: Mapping[str, tuple[int, Clock]], since: float) -> dict[str, int]:
+    """Where in each of ``files`` (path → size and clock) the first line is that was written ``since`` or later.
+
+    All are halved together, in one round trip a step: 1 GB is 15 of them.
+    """
+    searches = {path: _halving(size, clock, since) for path, (size, clock) in files.items()}
+    wanted = {path: next(search) for path, search in searches.items()}
+    found: dict[str, int] = {}
+    while wanted:
+        ranges = [FileRange(path, offset, 2 * CHUNK_BYTES) for path, offset in wanted.items()]
+        answers = zip(list(wanted), client.read_many(ranges), strict=True)
+        for path, answer in answers:
+            at, is_found = _go_on(searches[path], answer.data if isinstance(answer, FileChunk) else b"")
+            (found if is_found else wanted)[path] = at
+        wanted = {path: at for path, at in wanted.items() if path not in found}
+    return found
+
+
+def _go_on(search: Generator[int, bytes, int], data: bytes) -> tuple[int, bool]:
+    """From where a search wants to read next; or where it has found its line, and that it has."""
+    try:
+        return search.send(data), False
+    except StopIteration as told:
+        return told.value, True
+
+
+def _halving(size: int, clock: Clock, since: float) -> Generator[int, bytes, int]:
+    """Says from where on it wants to read, is sent what is there, and returns the offset."""
     low, high = 0, size
     while high - low > CHUNK_BYTES:
         middle = (low + high) // 2
-        at = next((when for _, text in _lines(client, path, middle) if (when := clock.read(text)) is not None), None)
+        lines = timed_lines((yield middle), middle)
+        at = next((when for _, text in lines if (when := clock.read(text)) is not None), None)
         low, high = (low, middle) if at is None or at >= since else (middle, high)
-    for offset, text in _lines(client, path, low):
+    for offset, text in timed_lines((yield low), low):
         when = clock.read(text)
         if when is not None and when >= since:
-            return Place(offset, _line_at(client, path, offset))
-    return Place(high, _line_at(client, path, high))
+            return offset
+    return high
 
 
-def _lines(client: RelayClient, path: str, offset: int) -> list[tuple[int, str]]:
-    """Whole lines of a piece from ``offset`` on, each with where it begins."""
-    data = client.read(path, offset, 2 * CHUNK_BYTES).data
+def timed_lines(data: bytes, offset: int) -> list[tuple[int, str]]:
+    """The beginnings of the whole lines of a piece that begins at ``offset``, each with where it begins."""
     at = data.find(b"\n") + 1 if offset else 0
     found = []
     for raw in data[at:].split(b"\n"):
-        found.append((offset + at, plain_line(raw)))
+        found.append((offset + at, plain_line(raw[:HEAD_BYTES])))
         at += len(raw) + 1
     return found
 
 
-def _line_at(client: RelayClient, path: str, offset: int) -> int:
+def place_line(client: RelayClient, path: str, offset: int) -> Place:
+    """The line of the log ``path`` that begins at ``offset``, with its number, for which the log before it is read."""
     at, line = 0, 1
     while at < offset:
         passed = client.search(path, _NEVER, at, offset - at, 1)
         if passed.offset <= at:
             break
         at, line = passed.offset, line + passed.lines
-    return line
+    return Place(offset, line)

@@ -292,11 +292,19 @@ class LogPart(Struct, frozen=True, kw_only=True):
     """A piece of a log around one line: plain text lines, free of control characters."""
 
     name: str
-    line: int
-    """The line that was asked for, counted from 1."""
+    """As in ``LogSnapshot``."""
+    line: int = 0
+    """The line that was asked for, counted from 1; 0: a place was asked for, and no line has a number."""
     first_line: int = 1
     """Number of the first of ``lines``."""
     lines: tuple[str, ...] = ()
+    places: tuple[tuple[str, int], ...] = ()
+    """Of each line its log and where it begins, where a place was asked for."""
+    here: int = 0
+    """The first line behind that place, counted from 0."""
+    top: dict[str, int] = {}
+    bottom: dict[str, int] = {}
+    """By log, bytes before the first and behind the last of ``lines``; empty: unknown."""
 
 
 class AttemptHistory(Struct, frozen=True, kw_only=True):

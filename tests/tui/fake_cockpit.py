@@ -42,7 +42,7 @@ JOBS = tuple(
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rltui.cluster.prompts import Prompter, Question
     from rltui.service.cluster_queue import ClusterQueue
@@ -122,13 +122,30 @@ class FakeCockpit:
         first = max(1, line - 500)
         return LogPart(name=name, line=line, first_line=first, lines=lines[first - 1 : line + 1500])
 
+    def log_piece(self, run_id: str, name: str, place: Mapping[str, int] | None, at: float | None = None) -> LogPart:
+        self._called("log_piece", run_id, name, *(f"{log}:{offset}" for log, offset in (place or {}).items()))
+        here = 2000 if place is None else next(iter(place.values())) // 100
+        first, last = max(0, here - 500), min(2000, here + (500 if place is not None else 0))
+        log = "out.log" if name == "*" else name
+        return LogPart(
+            name=name,
+            lines=log_lines(2000)[first:last],
+            places=tuple((log, 100 * number) for number in range(first, last)),
+            here=here - first,
+            top={log: 100 * first},
+            bottom={log: 100 * last},
+        )
+
     def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
         self._called("search_log", run_id, name, query.pattern)
         lines = log_lines(2000)
         hits = [(number, text) for number, text in enumerate(lines, 1) if re.search(query.pattern, text)]
         half = len(hits) // 2
         for found, offset in ((hits[:half], 500), (hits[half:], 1000)):
-            yield Searched(tuple(LogHit(name, number, 100 * number, text) for number, text in found), offset, 1000)
+            log = "out.log" if name == "*" else name
+            hits_here = tuple(LogHit(log, number, 100 * (number - 1), text) for number, text in found)
+            times = tuple(float(number) for number, _ in found) if name == "*" else ()
+            yield Searched(hits_here, offset, 1000, times)
 
     def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
         self._called("samples", run_id, query.order, query.grep)

@@ -16,7 +16,7 @@ from rltui.tui.app import CockpitApp
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.views import charts, overview, parts, queues, stage, tabs
 from rltui.watch.runs import RATES
-from rltui.watch.snapshots import ALL_LOGS, ActorSnapshot, EndSnapshot, QueueSnapshot, RunSnapshot, StatusSnapshot
+from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, QueueSnapshot, RunSnapshot, StatusSnapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -193,7 +193,7 @@ async def test_a_search_in_the_end_of_a_long_log_goes_on_in_all_of_it() -> None:
         await until(pilot, lambda: any(call[0] == "log_part" for call in fake.calls), "what is before the end")
         wanted = [number for number, text in enumerate(log_lines(2000), 1) if "KV cache" in text]
         (call,) = (call for call in fake.calls if call[0] == "log_part")
-        assert call[2:] == ("out.log", str(wanted[-5]), str(100 * wanted[-5]))
+        assert call[2:] == ("out.log", str(wanted[-5]), str(100 * (wanted[-5] - 1)))
         await until_text(pilot, f"out.log:{wanted[-5]}")
         pane = pilot.app.screen.log_pane
         assert (pane.sought.words, "KV cache" in pane.line_to_copy) == ("kv cache", True)
@@ -220,15 +220,6 @@ async def test_what_is_only_far_before_the_end_is_shown_at_once_and_what_is_nowh
         await press(pilot, "escape")
         await enter(pilot, "/level:terrible\n")
         await until(pilot, lambda: "There is no level 'terrible'" in notices(pilot), "the reason")
-
-
-async def test_all_logs_together_are_searched_where_they_are_shown_and_by_a_command() -> None:
-    async with cockpit(LongLog(), open_run=RUNS[0].run_id) as pilot:
-        await settled(pilot)
-        await press(pilot, "6")
-        pilot.app.screen.log_name = ALL_LOGS
-        await enter(pilot, "/no-such-word\n")
-        await until(pilot, lambda: "--log ." in notices(pilot), "the command")
 
 
 @pytest.mark.parametrize(("num_bytes", "words"), [(0, "0 B"), (9_400, "9.4 kB"), (165e6, "165 MB"), (1.2e9, "1.2 GB")])

@@ -174,6 +174,64 @@ async def test_search_goes_from_hit_to_hit_and_around() -> None:
         assert isinstance(pilot.app.screen, RunsScreen)
 
 
+async def test_scrolling_goes_on_beyond_the_end_of_the_log_and_back() -> None:
+    fake = FakeCockpit(lines=log_lines(2000)[-2000:])
+    async with cockpit(fake) as pilot:
+        screen = await opened(pilot, tab="6")
+        await until_text(pilot, "step 1999 ")
+        await enter(pilot, "gk")
+        await until(pilot, lambda: screen.log_pane.part is not None, "the lines before")
+        assert any(call[:3] == ("log_piece", RUNS[0].run_id, "") for call in fake.calls)
+        await until_text(pilot, "a part")
+        first = screen.log_pane.part.top
+        await enter(pilot, "gk")
+        await until(pilot, lambda: screen.log_pane.part.top != first, "what is before these")
+        while any(screen.log_pane.part.top.values()):
+            before = screen.log_pane.part
+            await enter(pilot, "gk")
+            await until(pilot, lambda before=before: screen.log_pane.part is not before, "the next piece")
+        await enter(pilot, "gk")
+        await until(pilot, lambda: "this is the first line" in notices(pilot), "the word that it is the first")
+        await enter(pilot, "F")
+        await until(pilot, lambda: screen.log_pane.following and screen.log_pane.part is None, "the end")
+
+
+async def test_a_search_of_all_logs_goes_from_hit_to_hit_in_time_order() -> None:
+    fake = FakeCockpit(lines=log_lines(2000)[1500:])
+    async with cockpit(fake) as pilot:
+        screen = await opened(pilot, tab="6")
+        screen.log_name = "*"
+        pilot.app.controller.watch_log("*")
+        await until_text(pilot, "all logs")
+        await enter(pilot, "/since:2h re:step 7\n")
+        await until_text(pilot, "111 in a")
+        await until(pilot, lambda: screen.log_pane.part is not None, "the newest hit")
+        pane = screen.log_pane
+        seen = [pane.lines[pane.hit]]
+        for _ in range(3):
+            await enter(pilot, "N")
+            await until(pilot, lambda: pane.lines[pane.hit] != seen[-1], "the hit before")
+            seen.append(pane.lines[pane.hit])
+        steps = [int(re.search(r"step (\d+)", text)[1]) for text in seen]
+        assert steps == sorted(steps, reverse=True)
+        assert all(str(step).startswith("7") for step in steps)
+
+
+async def test_repeats_are_one_line_until_plus_or_a_search_shows_them() -> None:
+    lines = ("begin", *(f"step {number}%|## {number}/9 [" for number in range(9)), "end")
+    async with cockpit(FakeCockpit(lines=lines)) as pilot:
+        screen = await opened(pilot, tab="6")
+        await until_text(pilot, "8/9 [  [×9]")
+        assert len(screen.log_pane.lines) == 3
+        await enter(pilot, "+")
+        await until_text(pilot, "3/9 [")
+        await enter(pilot, "+")
+        await until(pilot, lambda: len(screen.log_pane.lines) == 3, "one line")
+        await enter(pilot, "/3/9\n")
+        await until_text(pilot, "3/9 [")
+        assert "3/9" in screen.log_pane.lines[screen.log_pane.hit]
+
+
 async def test_long_lines_can_be_panned() -> None:
     async with cockpit(FakeCockpit(lines=("begin " + "x" * 200 + " end",))) as pilot:
         await opened(pilot, tab="6")

@@ -127,7 +127,7 @@ def test_the_verb_prints_numbers_and_ends_as_grep_does(grep: Any) -> None:
     assert grep("--grep", "four") == (1, [])
     code, [text] = grep("--grep", "two", "--node", "node7", "--json")
     assert (code, json.loads(text)["log"], json.loads(text)["line"]) == (0, "node-node7.log", 1)
-    assert grep("--grep", "two", "--log", ".log") == (0, ["out.log:2: two", "node-node7.log:1: two of seven"])
+    assert grep("--grep", "two", "--log", ".log") == (0, ["node-node7.log:1: two of seven", "out.log:2: two"])
 
 
 def test_lines_since_a_moment_with_and_without_a_pattern(grep: Any, tmp_path: Path) -> None:
@@ -143,7 +143,8 @@ def test_lines_since_a_moment_with_and_without_a_pattern(grep: Any, tmp_path: Pa
 
 def test_words_that_choose_nothing_are_refused(grep: Any) -> None:
     assert grep("--grep", "x", "--log", "none")[0] == 2
-    assert grep("--node", "node7")[0] == 2
+    assert grep("--grep", "x", "--follow")[0] == 2
+    assert grep("--node", "node7") == (0, ["two of seven"])
 
 
 SERIOUS = {
@@ -220,6 +221,8 @@ def test_a_piece_is_read_around_a_hit_without_what_comes_before(client: RelayCli
         ("role:engine", "(Learner pid=77) the engine waits (pid=1)", False),
         ("role:learner loss", "(Learner pid=77) loss 1", True),
         ("role:", "x", None),
+        ("since:10m level:error", "ERROR x", True),
+        ("node:n1", "whatever", True),
     ],
 )
 def test_what_is_typed_means_these_lines(text: str, line: str, found: bool | None) -> None:
@@ -231,7 +234,7 @@ def test_what_is_typed_means_these_lines(text: str, line: str, found: bool | Non
     assert (bool(re.search(query.pattern, line)) if query.pattern else None) is found
 
 
-@pytest.mark.parametrize("text", ["re:(", "rank:x", "level:worse a"])
+@pytest.mark.parametrize("text", ["re:(", "rank:x", "level:worse a", "since:soon"])
 def test_what_cannot_be_read_is_said(text: str) -> None:
     with pytest.raises(UsageError):
         log_search.read_query(text)

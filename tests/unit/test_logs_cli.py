@@ -33,7 +33,7 @@ class Opened:
 
     def find(self, _: str) -> Any:
         number, is_live = self._attempts.pop(0)
-        return SimpleNamespace(run_id="r", path=str(self._run), attempt=number, is_live=is_live)
+        return SimpleNamespace(run_id="r", path=str(self._run), attempt=number, is_live=is_live, created_at=0.0)
 
 
 @pytest.fixture
@@ -66,3 +66,27 @@ def test_no_more_lines_than_wanted(
 def test_following_goes_on_with_the_next_attempt(run: Path, monkeypatch: Any, capsys: Any) -> None:
     looks = [(1, True), (1, True), (2, True), (2, False)]
     assert said(run, looks, ["-f", "-n", "1"], monkeypatch, capsys) == ["1-2", "2-0", "2-1", "2-2"]
+
+
+def test_all_logs_of_all_nodes_are_one_stream(run: Path, monkeypatch: Any, capsys: Any) -> None:
+    folder = run / "attempts" / "01"
+    (folder / "gpu-n1.jsonl").touch()
+    (folder / "out.log").write_text("2026-01-01 08:00:00 a\n2026-01-01 08:00:02 c\n  of c\n")
+    (folder / "node-n1.log").write_text("2026-01-01 08:00:01 b\n2026-01-01 08:00:03 d\n")
+    words = said(run, [(1, False)], ["--all"], monkeypatch, capsys)
+    assert [word for word in words if len(word) == 1] == ["a", "b", "c", "c", "d"]
+    assert words[:4] == ["[out]", "2026-01-01", "08:00:00", "a"]
+    later = said(run, [(1, False)], ["--all", "--since", "2026-01-01T08:00:02"], monkeypatch, capsys)
+    assert [word for word in later if len(word) == 1] == ["c", "c", "d"]
+    found = said(run, [(1, False)], ["--all", "--grep", "[bcd]$"], monkeypatch, capsys)
+    assert [word for word in found if len(word) == 1] == ["b", "c", "c", "d"]
+    assert found[0] == "node-n1.log:1:"
+    assert "b" not in said(run, [(1, False)], ["--log", "out"], monkeypatch, capsys)
+    assert said(run, [(1, False)], ["--node", "n1", "-n", "1"], monkeypatch, capsys)[-1] == "d"
+
+
+def test_a_terminal_shows_repeats_as_one_line_unless_raw(run: Path, monkeypatch: Any, capsys: Any) -> None:
+    (run / "attempts" / "01" / "out.log").write_text("".join(f"step {9 * number}%|## 9/9 [\n" for number in range(9)))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert said(run, [(1, False)], [], monkeypatch, capsys)[-3:] == ["9/9", "[", "[×9]"]
+    assert len(said(run, [(1, False)], ["--raw"], monkeypatch, capsys)) == 36

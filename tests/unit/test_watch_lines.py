@@ -14,8 +14,8 @@ from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileChunk
 from rltui.watch import lines
+from rltui.watch.attempt_logs import AttemptLogs
 from rltui.watch.lines import AttemptLines, LineFollower, follow, parse_object
-from rltui.watch.logs import LogReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,25 +185,26 @@ def test_lines_that_are_no_object_are_none(data: bytes, value: object) -> None:
     assert parse_object(data) == value
 
 
+def tail_of(client: RelayClient, logs: AttemptLogs) -> tuple[str, ...]:
+    follow(client, logs.followers())
+    return logs.snapshot().lines
+
+
 def test_a_log_is_shown_plain_and_counts_its_bytes(client: RelayClient, tmp_path: Path) -> None:
-    path = tmp_path / "out.log"
-    reader = LogReader(client, str(path), max_lines=3)
-    assert reader.new_lines() == []
+    path, logs = tmp_path / "out.log", AttemptLogs(client, str(tmp_path))
+    assert tail_of(client, logs) == ()
     append(path, b"\x1b[31mone\x1b[0m\n 1%\r 2%\r 3%\ntwo\nthree\ntorn")
-    assert reader.new_lines() == ["one", " 3%", "two", "three"]
-    assert reader.snapshot().lines == (" 3%", "two", "three")
-    assert reader.snapshot().offset == path.stat().st_size - 4
+    assert tail_of(client, logs) == ("one", " 3%", "two", "three")
+    assert logs.snapshot().offset == path.stat().st_size - 4
     append(path, b" no more\n")
-    assert reader.new_lines() == ["torn no more"]
-    assert reader.new_lines() == []
+    assert tail_of(client, logs)[-1] == "torn no more"
 
 
 def test_a_progress_bar_of_hours_is_its_last_state(client: RelayClient, tmp_path: Path) -> None:
-    path = tmp_path / "out.log"
-    reader = LogReader(client, str(path))
+    path, logs = tmp_path / "out.log", AttemptLogs(client, str(tmp_path))
     append(path, b"start\n")
-    reader.new_lines()
+    assert tail_of(client, logs) == ("start",)
     append(path, *(b"%6d/1000000 |####      |\r" % number for number in range(50_000)))
-    assert reader.new_lines() == []
+    assert tail_of(client, logs) == ("start",)
     append(path, b"all done\n")
-    assert reader.new_lines() == [" 49999/1000000 |####      | all done"]  # nothing that is no bar is covered
+    assert tail_of(client, logs)[-1] == " 49999/1000000 |####      | all done"  # nothing that is no bar is covered

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
-import shlex
 from typing import TYPE_CHECKING, Protocol
 
 from rltui.errors import UsageError
@@ -12,19 +10,18 @@ from rltui.onnode import rundir
 from rltui.tui.screens.run_tabs import NUMBERS
 from rltui.tui.views.log_choice import log_items
 from rltui.watch.log_search import read_query
-from rltui.watch.snapshots import ALL_LOGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from textual.app import App
 
     from rltui.tui.host import Host
-    from rltui.tui.messages import LogSearched
+    from rltui.tui.messages import FoundLine, LogSearched
     from rltui.tui.screens.prompting import Prompting
     from rltui.tui.widgets.log_pane import LogPane
     from rltui.watch.log_search import LogQuery
-    from rltui.watch.snapshots import LogFile
+    from rltui.watch.snapshots import LogFile, LogPart
 
 
 class HasLog(Protocol):
@@ -72,8 +69,9 @@ class LogKeys:
 
     def __init__(self, screen: HasLog) -> None:
         self._screen = screen
-        self._whole: tuple[tuple[int, int], ...] | None = None
+        self._whole: tuple[FoundLine, ...] | None = None
         self._here = 0
+        self._step_wanted: int | None = None
 
     def in_log(self, act: Callable[[LogPane], object]) -> None:
         """Do something with the log's pane, if it was opened."""
@@ -98,6 +96,40 @@ class LogKeys:
         """Stay at the end of the log, or stop doing so."""
         self.in_log(lambda pane: pane.follow())
 
+    def do_fold(self) -> None:
+        """Show what says the same as one line, or as often as it was printed."""
+        self.in_log(lambda pane: pane.toggle_raw())
+
+    # --- scrolling beyond the lines that are there
+
+    def read_on(self, step: int) -> None:
+        """Ask for the lines before the first (-1) or behind the last (1) one."""
+        pane = self._screen.log_pane
+        if pane is None:
+            return
+        name = pane.part.name if pane.part is not None else self._screen.log_name
+        place = None if pane.part is None else pane.part.top if step < 0 else pane.part.bottom
+        self._ask_piece(step, name, place)
+
+    def _ask_piece(self, step: int, name: str, place: Mapping[str, int] | None, at: float | None = None) -> None:
+        self._step_wanted = step
+        self.in_log(lambda pane: pane.expect(name))
+        self._screen.cockpit.controller.ask_log_piece(self._screen.run_id, name, place, at)
+
+    def take_piece(self, part: LogPart) -> None:
+        """Show the lines that were asked for; where there are none behind the last one, the end of the log."""
+        pane, step = self._screen.log_pane, self._step_wanted
+        if pane is None or step is None:
+            return
+        self._step_wanted = None
+        if step > 0 and part.here >= len(part.lines):
+            pane.leave_part()
+        elif step < 0 and part.here == 0:
+            pane.expect_nothing()
+            self._screen.cockpit.say("this is the first line")
+        else:
+            pane.show_piece(part, step, frozenset((hit.log, hit.offset) for hit in self._whole or ()))
+
     # --- searching, in the lines that are there and then in all of the log
 
     def typed(self, text: str) -> None:
@@ -121,12 +153,9 @@ class LogKeys:
             return f"{error.message} {error.hint}".strip()
         here = pane.search(query)
         self._whole, self._here = None, here
-        if query.pattern and pane.is_piece and self._log:
+        if query.pattern and pane.is_piece:
             pane.tell("searching")
             self._screen.cockpit.controller.searches.log(self._screen.run_id, self._log, query)
-        elif query.pattern and pane.is_piece and not here:
-            command = shlex.join(["rltui", "logs", self._screen.run_id, "--grep", query.pattern, "--log", "."])
-            self._screen.cockpit.say(f"only the ends of the logs are searched here; all of them: {command}", "warning")
         return ""
 
     def clear(self) -> None:
@@ -137,11 +166,11 @@ class LogKeys:
 
     @property
     def _log(self) -> str:
-        """The log that can be searched as a whole; empty where several are shown together."""
+        """The log that is searched as a whole, or all."""
         pane = self._screen.log_pane
         if pane is not None and pane.part is not None:
             return pane.part.name
-        return "" if self._screen.log_name == ALL_LOGS else self._screen.log_name or rundir.OUT_LOG
+        return self._screen.log_name or rundir.OUT_LOG
 
     def receive(self, message: LogSearched) -> None:
         """Take what was found in all of the log; where the lines that are there have no hit, show the newest one."""
@@ -169,15 +198,25 @@ class LogKeys:
         pane = self._screen.log_pane
         if pane is None or pane.step(step, around=not self._whole):
             return
-        hits = self._whole or ()
-        numbers = [line for line, _ in hits]
-        if pane.part is None:
+        hits, part = self._whole or (), pane.part
+        if part is None:
             self._show(0 if step > 0 else max(-len(hits), -1 - self._here))
         elif step > 0:
-            last = pane.part.first_line + len(pane.part.lines) - 1
-            self._show(bisect.bisect_right(numbers, last))
+            behind = (place for place, hit in enumerate(hits) if self._is_behind(hit, part))
+            self._show(next(behind, len(hits)))
         else:
-            self._show(bisect.bisect_left(numbers, pane.part.first_line) - 1)
+            before = (place for place in range(len(hits) - 1, -1, -1) if self._is_before(hits[place], part))
+            self._show(next(before, -1))
+
+    @staticmethod
+    def _is_behind(hit: FoundLine, part: LogPart) -> bool:
+        if part.line:
+            return hit.line >= part.first_line + len(part.lines)
+        return hit.offset >= part.bottom.get(hit.log, 0)
+
+    @staticmethod
+    def _is_before(hit: FoundLine, part: LogPart) -> bool:
+        return hit.line < part.first_line if part.line else hit.offset < part.top.get(hit.log, 0)
 
     def _show(self, index: int) -> None:
         """Show the hit at ``index`` of all; behind the last one is the end of the log."""
@@ -188,8 +227,11 @@ class LogKeys:
             pane.leave_part()
             pane.step(1, from_line=-1)
             return
-        line, offset = hits[index]
-        self._screen.open_hit(self._log, line, offset, pane.sought)
+        hit = hits[index]
+        if hit.at:
+            self._ask_piece(0, self._log, {hit.log: hit.offset}, hit.at)
+        else:
+            self._screen.open_hit(hit.log, hit.line, hit.offset, pane.sought)
 
     def do_pan_left(self) -> None:
         """Long lines to the left."""
@@ -203,4 +245,6 @@ class LogKeys:
         """Search the log."""
         self._screen.open_tab(NUMBERS["logs"])
         words = self._screen.log_pane.sought.text if self._screen.log_pane is not None else ""
-        self._screen.prompting.ask("search", "/", words, hint="words  level:error  rank:3  role:engine  re:REGEX")
+        self._screen.prompting.ask(
+            "search", "/", words, hint="words  since:10m  level:error  rank:3  role:engine  node:n1  re:REGEX"
+        )

@@ -108,7 +108,10 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         if isinstance(message, messages.RunFetched) and message.run_id == self.run_id:
             self.snapshot = message.snapshot
         elif isinstance(message, messages.LogPartFetched) and message.run_id == self.run_id:
-            self._show_part(message.part)
+            if message.part.line:
+                self._show_part(message.part)
+            else:
+                self.part(LogKeys).take_piece(message.part)
         elif isinstance(message, messages.LogSearched) and message.run_id == self.run_id:
             self.part(LogKeys).receive(message)
         elif isinstance(message, messages.SamplesArrived | messages.SampleRead) and message.run_id == self.run_id:
@@ -317,6 +320,10 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
     def open_evidence(self, name: str, line: int) -> None:
         """Open the logs at a line of one; it is shown when it was read."""
         self._open_part(name, line, None, NOTHING)
+
+    def on_log_edge(self, message: messages.LogEdge) -> None:
+        """Read on beyond the lines that the log's pane has."""
+        self.part(LogKeys).read_on(message.step)
 
     def open_hit(self, name: str, line: int, offset: int, query: LogQuery) -> None:
         """The same for a hit of a search, of which is known where it begins."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats, logtext
+from rltui.tui.messages import LogEdge
 from rltui.tui.spans import Line, clip, line, rule
 from rltui.tui.views.parts import log_role
 from rltui.tui.widgets.list_pane import ListPane
+from rltui.watch.log_folds import fold
 from rltui.watch.log_search import LogQuery
 from rltui.watch.snapshots import ALL_LOGS
 
@@ -32,6 +35,10 @@ class LogPane(ListPane):
         self.lines: tuple[str, ...] = ()
         self.part: LogPart | None = None
         self.following = True
+        self.is_raw = False
+        """Whether what says the same is shown as often as it was printed, as it always is where something is sought."""
+        self._all: tuple[str, ...] = ()  # the lines before what says the same was put together
+        self._firsts: Sequence[int] = ()  # of each shown line, the first of these that it stands for
         self._name = ""
         self._expected = ""
         self._tail: LogSnapshot | None = None
@@ -49,21 +56,45 @@ class LogPane(ListPane):
         self._tail = snapshot.log
         if self.part is not None:
             return
-        before, self.lines = self.lines, snapshot.log.lines
-        if before is self.lines and self._name == snapshot.log.name:
+        before = self._all
+        if before is snapshot.log.lines and self._name == snapshot.log.name:
             return
         if self._name != snapshot.log.name:
             self._name, before, self.following = snapshot.log.name, (), True
-        self._is_tail = logtext.is_tail(self.lines, snapshot.log.offset)
-        gone = logtext.dropped(before, self.lines)
-        self._hits = logtext.hits(self.lines, self.sought)
-        self.hit = None if self.hit is None or self.hit < gone else self.hit - gone
-        self.top = max(0, self.top - gone)
+        self._is_tail = logtext.is_tail(snapshot.log.lines, snapshot.log.offset)
+        self._put(snapshot.log.lines, logtext.dropped(before, snapshot.log.lines))
         self.repaint()
 
-    def expect(self, name: str, line: int) -> None:
+    def _put(self, lines: tuple[str, ...], gone: int = 0) -> None:
+        """Show ``lines``, of which ``gone`` that stood before the first are no longer there; the view stays."""
+        top = self._first_of(self.top) - gone
+        hit = None if self.hit is None else self._first_of(self.hit) - gone
+        self._all = lines
+        if self.is_raw or self.sought.pattern or (self.part is not None and self.part.line):
+            self.lines, self._firsts = lines, range(len(lines))
+        else:
+            folds = fold(lines)
+            self.lines, self._firsts = tuple(one.shown for one in folds), [one.first for one in folds]
+        self.top = max(0, self._shown_as(top))
+        self.hit = None if hit is None or hit < 0 else self._shown_as(hit)
+        self._hits = logtext.hits(self.lines, self.sought) if not self.sought.is_limited else []
+
+    def _first_of(self, index: int) -> int:
+        return self._firsts[index] if 0 <= index < len(self._firsts) else index
+
+    def _shown_as(self, index: int) -> int:
+        """The shown line that a line is part of."""
+        return bisect_right(self._firsts, index) - 1
+
+    def toggle_raw(self) -> None:
+        """Show what says the same as one line, or as often as it was printed."""
+        self.is_raw = not self.is_raw
+        self._put(self._all)
+        self.repaint()
+
+    def expect(self, name: str, line: int = 0) -> None:
         """Say that a piece is being read."""
-        self._expected = f"reading {name}:{line} {self.glyphs.ellipsis}"
+        self._expected = f"reading {self._name_of(name)}{f':{line}' if line else ''} {self.glyphs.ellipsis}"
         self.repaint()
 
     def expect_nothing(self) -> None:
@@ -73,20 +104,41 @@ class LogPane(ListPane):
 
     def show_part(self, part: LogPart, query: LogQuery = NOTHING) -> None:
         """Show a piece of a log, with the line that was asked for in its middle; it may be a hit of a search."""
-        self.part, self.lines, self._expected = part, part.lines, ""
-        self.sought, self._hits = query, logtext.hits(part.lines, query)
-        self.following, self._pan = False, 0
+        self.part, self._expected, self.sought = part, "", query
+        self.hit, self.following, self._pan = None, False, 0
+        self._put(part.lines)
         self.hit = min(max(0, part.line - part.first_line), len(part.lines) - 1) if part.lines else None
         self.top, self._reveal = 0, True
         self.repaint()
 
+    def show_piece(self, part: LogPart, step: int, found: frozenset[tuple[str, int]] = frozenset()) -> None:
+        """Show a piece of the stream: on from the first (-1) or last (1) line that was shown, or (0) around a hit.
+
+        Args:
+            part: The piece.
+            step: Where one goes.
+            found: Log and offset of what a search has found.
+        """
+        from_tail, shown = self.part is None, self._all
+        self.part, self._expected, self.hit, self.following = part, "", None, False
+        self._put(part.lines)
+        self._hits = [index for index, place in enumerate(part.places) if place in found]
+        here = part.here
+        if from_tail and step < 0 and shown:
+            here = next((row for row in range(len(part.lines) - 1, -1, -1) if part.lines[row] == shown[0]), here)
+        row = self._shown_as(here)
+        self.top = max(0, row - self.room // 2 if step < 0 else row - self.room + 1 + self.room // 2)
+        if not step:
+            self.hit, self._reveal = (row if part.lines else None), True
+        self.repaint()
+
     def leave_part(self) -> None:
         """Show the tail again."""
+        self._expected = ""
         if self.part is not None:
             self.part, self.hit, self.following = None, None, True
-            self.lines = self._tail.lines if self._tail is not None else ()
-            self._hits = logtext.hits(self.lines, self.sought)
-            self.repaint()
+            self._put(self._tail.lines if self._tail is not None else ())
+        self.repaint()
 
     def build(self) -> Sequence[Line]:
         """The end where the log is followed, else the lines that were there."""
@@ -112,11 +164,19 @@ class LogPane(ListPane):
         super().go_to(index)
         self.repaint()
 
+    def move(self, rows: int) -> None:
+        """Scroll; at the first line of a piece, or the last, on beyond it."""
+        before = self.top
+        super().move(rows)
+        can_go_on = self._is_tail or self._name == ALL_LOGS if self.part is None else bool(self.part.top)
+        if before == self.top and can_go_on and not self._expected and (rows < 0 or self.part is not None):
+            self.post_message(LogEdge(-1 if rows < 0 else 1))
+
     def search(self, query: LogQuery) -> int:
         """Mark what a search means and show the last such line; the number of lines found comes back."""
         self.sought, self.note = query, ""
-        self._hits = logtext.hits(self.lines, query)
         self.hit = None
+        self._put(self._all)
         self.step(-1, from_line=len(self.lines))
         self.repaint()
         return len(self._hits)
@@ -124,7 +184,7 @@ class LogPane(ListPane):
     @property
     def is_piece(self) -> bool:
         """Whether the log has more lines than these."""
-        return self._is_tail or self.part is not None
+        return self._is_tail or self.part is not None or self.sought.is_limited or self._name == ALL_LOGS
 
     def step(self, step: int, from_line: int | None = None, around: bool = True) -> bool:
         """Go to the next hit (1) or the one before (-1); whether there is one."""
@@ -175,9 +235,13 @@ class LogPane(ListPane):
         return [rule(left, right, self.size.width, glyphs)]
 
     def _title(self) -> str:
-        if self.part is not None:
-            return f"{self.part.name}:{self.part.line}"
-        return "all logs" if self._name == ALL_LOGS else self._name or "log"
+        if self.part is None:
+            return self._name_of(self._name or "")
+        return f"{self.part.name}:{self.part.line}" if self.part.line else f"{self._name_of(self.part.name)}, a part"
+
+    @staticmethod
+    def _name_of(name: str) -> str:
+        return "all logs" if name == ALL_LOGS else name or "log"
 
     @property
     def room(self) -> int:
@@ -192,7 +256,7 @@ class LogPane(ListPane):
         """One line of the log."""
         text = self.lines[index]
         here = self.glyphs.cursor if index == self.hit else " "
-        number = f"{self.part.first_line + index:>7} " if self.part is not None else ""
+        number = f"{self.part.first_line + index:>7} " if self.part is not None and self.part.line else ""
         shown = text[self._pan :] if self._pan else text
         room = self.size.width - 1 - len(number)
         return line(
