@@ -50,7 +50,7 @@ def test_the_clock_is_set_by_keys_and_the_screen_follows() -> None:
             await until_text(pilot, "82/240")
             await press(pilot, "}")
             await until_text(pilot, "119/240")
-            await press(pilot, "{", "+")
+            await press(pilot, "{", "=")
             await until_text(pilot, "paused ×2")
             await enter(pilot, "tend\n")
             await until_text(pilot, "240/240")

@@ -36,7 +36,7 @@ CLOCK = keys.KeyGroup(
         keys.Key("backward", (",",), "back", "A fiftieth of the recording back.", 2),
         keys.Key("next_event", ("}",), "event", "To the next event.", 2),
         keys.Key("previous_event", ("{",), "event before", "To the event before."),
-        keys.Key("faster", ("+", "="), "faster", "Twice as fast.", 3),
+        keys.Key("faster", ("=",), "faster", "Twice as fast.", 3),
         keys.Key("slower", ("-",), "slower", "Half as fast.", 3),
         keys.Key("moment", ("t",), "time", "Go to a time: 90s, 12m, 1:02:03, 50%, end.", 3),
     ),

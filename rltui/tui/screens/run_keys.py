@@ -49,7 +49,7 @@ KEYS = keys.KeyTable(
                 keys.Key("tab_config", ("0",), "config", "Every setting, where it comes from, what it was before."),
                 keys.Key("next_tab", ("]", "right", "l", "tab"), "next tab", "Go to the next tab.", 1),
                 keys.Key("previous_tab", ("[", "left", "h", "shift+tab"), "tab before", "Go to the tab before."),
-                keys.Key("plugin_tab", ("+",), "plug-ins", "The next tab of a plug-in.", 0, _has_panels),
+                keys.Key("plugin_tab", ("P",), "plug-ins", "The next tab of a plug-in.", 0, _has_panels),
                 keys.Key(
                     "wall", ("v",), "view", "GPUs: one line a node, or every GPU and process.", 2, _in_gpus, quiet=True
                 ),
