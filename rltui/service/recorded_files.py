@@ -90,6 +90,7 @@ class RecordedClient(RelayClient):
     def __init__(self, files: RecordedFiles) -> None:
         self.lock = threading.RLock()
         self.trusted = None
+        self._owners = {}
         self._files = files
         self._root = os.path.realpath(files.root)
 
