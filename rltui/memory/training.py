@@ -22,6 +22,8 @@ from rltui.memory.settings import DEEPSPEED_BF16, WeightSync
 from rltui.memory.states import Slice, frozen_gib, gathered_gib, slice_of, state_gib, step_gib
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rltui.hardware.architecture import Architecture
     from rltui.memory.estimate import Parts
     from rltui.memory.settings import Adapter, Sharding, States, Workload
@@ -63,7 +65,9 @@ def estimate_training(
     part = slice_of(model, sharding)
     count = count_parameters(model)
     trained_share = count.text / count.total if freeze_vision else 1.0
-    idle, passing, held = _phases(model, part, sharding, states, adapter, workload, trained_share)
+    idle, passing, held = _phases(
+        lambda split: _held(model, part, split, states, adapter, workload, trained_share), sharding
+    )
     base_bytes = None if adapter is None else adapter.base_bytes
     gathered = gathered_gib(model, states, sharding, trained=adapter is None, base_bytes=base_bytes)
     moments = [Moment(moment="load", parts_gib=idle)]
@@ -90,23 +94,15 @@ def estimate_training(
     )
 
 
-def _phases(
-    model: Architecture,
-    part: Slice,
-    sharding: Sharding,
-    states: States,
-    adapter: Adapter | None,
-    workload: Workload,
-    trained_share: float,
-) -> tuple[Parts, Parts, Parts]:
+def _phases(hold: Callable[[Sharding], Parts], sharding: Sharding) -> tuple[Parts, Parts, Parts]:
     """What is on the card between steps, in a pass without gradients, and while it trains."""
-    held = _held(model, part, sharding, states, adapter, workload, trained_share)
+    held = hold(sharding)
     # ZeRO-3 of DeepSpeed allocates gradients once and for all; others free them after each step.
     keeps = sharding.backend == "deepspeed" and sharding.zero_stage == 3
     idle = held if keeps else _without(held, "gradients")
     if not (sharding.trains_on_card and sharding.offload):
         return idle, idle, held
-    held = _held(model, part, structs.replace(sharding, offload=""), states, adapter, workload, trained_share)
+    held = hold(structs.replace(sharding, offload=""))
     return idle, _without(held, "gradients", "optimizer"), held
 
 
