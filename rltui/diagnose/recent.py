@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -77,10 +77,27 @@ class GpuRecord(Struct, frozen=True, kw_only=True):
         return f"GPU {self.index} of {self.host}"
 
 
+class Planned(NamedTuple):
+    """A phase that takes far longer than ``rltui plan`` expects.
+
+    Attributes:
+        phase: ``generation`` or ``training``.
+        measured_s: Median over the run's steps.
+        planned_s: Expected of the layout, with the lengths that the run has.
+        factor: By which the expectation itself may be off.
+    """
+
+    phase: str
+    measured_s: float
+    planned_s: float
+    factor: float
+
+
 class Recent(Struct, frozen=True, kw_only=True):
-    """A run's newest steps, oldest first, and what engines and GPUs say beside them."""
+    """A run's newest steps, oldest first, and what engines, GPUs and ``rltui plan`` say beside them."""
 
     steps: tuple[Step, ...] = ()
+    planned: tuple[Planned, ...] = ()
     engines: tuple[EngineCounters, ...] = ()
     gpus: tuple[GpuRecord, ...] = ()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rltui.diagnose.recent import EngineCounters, GpuRecord, Recent, Step, Symptom
+from rltui.diagnose.recent import EngineCounters, GpuRecord, Planned, Recent, Step, Symptom
 from rltui.diagnose.silent_rules import silent_symptoms
 from rltui.diagnose.slow_rules import slow_symptoms
 from rltui.onnode import rundir
@@ -50,13 +50,15 @@ class RunPicture(Struct, frozen=True, kw_only=True):
     hosts: tuple[HostSnapshot, ...] = ()
     gpus: tuple[GpuRecord, ...] = ()
     engines: tuple[EngineCounters, ...] = ()
+    planned: tuple[Planned, ...] = ()
+    """Phases that are far behind what is planned."""
     waiting_actors: tuple[str, ...] = ()
     """Classes of the Ray actors that have no place yet, one each."""
 
     @property
     def recent(self) -> Recent:
         """What rules about slow and silently failing runs look at."""
-        return Recent(steps=self.steps, engines=self.engines, gpus=self.gpus)
+        return Recent(steps=self.steps, planned=self.planned, engines=self.engines, gpus=self.gpus)
 
     @property
     def until(self) -> float:

@@ -17,7 +17,7 @@ from rltui.diagnose.recent import GENERATION, LEARNER_WORK, Recent, Symptom
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rltui.diagnose.recent import EngineCounters, GpuRecord
+    from rltui.diagnose.recent import EngineCounters, GpuRecord, Planned
 
 MOSTLY = 0.7
 """A side that rests for this share of a step waits for the other one; so it is with a phase where nobody says who
@@ -215,6 +215,19 @@ def slowed(recent: Recent) -> Told | None:
     return Told(f"throughput fell to {rate[1]:.0f} tokens/s from {rate[0]:.0f}")
 
 
+def behind_plan(recent: Recent) -> Told | None:
+    """A phase takes far longer than cards and layout explain."""
+    if not recent.planned:
+        return None
+    worst, *others = sorted(recent.planned, key=lambda one: one.planned_s / one.measured_s)
+    return Told(_behind(worst), tuple(map(_behind, others)))
+
+
+def _behind(one: Planned) -> str:
+    off = f"rltui plan, which may be off by a factor of {one.factor:g}, expects {one.planned_s:.3g} s"
+    return f"{one.phase} takes {one.measured_s:.3g} s of a step where {off}"
+
+
 RULES: tuple[Rule, ...] = (
     Rule("throttled", "gpu_throttled", throttled, ("straggler", "rollout-bound", "learner-bound")),
     Rule("straggler", "straggler", straggler, ("rollout-bound", "long tail")),
@@ -228,6 +241,7 @@ RULES: tuple[Rule, ...] = (
     Rule("eval overhead", "evaluation_overhead", evaluation_overhead),
     Rule("long tail", "long_tail", long_tail, ("rollout-bound",)),
     Rule("slowed", "run_slowed", slowed),
+    Rule("behind plan", "behind_plan", behind_plan),
     Rule("rollout-bound", "rollout_bound", rollout_bound),
     Rule("learner-bound", "learner_bound", learner_bound),
 )

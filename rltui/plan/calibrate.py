@@ -33,6 +33,9 @@ LEAST_STEPS = 5
 LEAST_EFFECT = 1.3
 """A halved share must make a phase longer by this factor and a doubled one shorter, else something else bounds it."""
 
+MEASURED, MADE = ("time/update_actor", "time/train"), ("time/generate",)
+"""Metrics of a step that training and decoding are held against, the first of them that a run has."""
+
 SLACK, AT_LIMIT = 1.02, 0.95
 LEAST_SHARE, HALVINGS = 1e-3, 40
 
@@ -79,12 +82,10 @@ def calibrate(
     Raises:
         RltuiError: It cannot tell anything, with the reason.
     """
-    request = _request(layout, series)
+    request = request_of(layout, series)
     before = rates_of(request.model, request.gpu, known)
     request = structs.replace(request, rates=before)
-    training = _phase(
-        _training(layout), request, "training", _middle(series, ("time/update_actor", "time/train"), "time/measure")
-    )
+    training = _phase(training_of(layout), request, "training", seconds_of(series, MEASURED, "time/measure"))
     decode = _decoding(layout, request, series)
     if training.share is None and decode.share is None:
         raise RltuiError(f"Training: {training.reason}. Decoding: {decode.reason}.")
@@ -95,8 +96,12 @@ def calibrate(
     )
 
 
-def _request(layout: Layout, series: Mapping[str, Sequence[float]]) -> Request:
-    """The run as a request of ``plan``, with the lengths that it had."""
+def request_of(layout: Layout, series: Mapping[str, Sequence[float]]) -> Request:
+    """The run as a request of ``plan``, with the lengths that it had.
+
+    Raises:
+        RltuiError: ``plan`` does not predict such runs, with the reason.
+    """
     learner = layout.roles.learner
     gpu, model = find_gpu(layout.hardware.gpu), find_model(learner.model)
     if gpu is None:
@@ -145,7 +150,8 @@ def _spread(layout: Layout, lengths: Sequence[float], longest: Sequence[float]) 
     return max(0.0, above * math.sqrt(2 * count - 1) / (count - 1))
 
 
-def _training(layout: Layout) -> Callable[[Request], float]:
+def training_of(layout: Layout) -> Callable[[Request], float]:
+    """Seconds of a step that ``plan`` expects the learners of ``layout`` to take, the reference's pass included."""
     learner = layout.roles.learner
     gpus = tuple(layout.pools[learner.pool].gpus if learner.pool else learner.gpus)
     stage: Literal[2, 3] = 2 if learner.zero_stage == 2 else 3
@@ -162,14 +168,21 @@ def _training(layout: Layout) -> Callable[[Request], float]:
     return seconds
 
 
-def _decoding(layout: Layout, request: Request, series: Mapping[str, Sequence[float]]) -> Phase:
+def decoding_of(layout: Layout) -> Callable[[Request], float] | None:
+    """Seconds of a step that ``plan`` expects its engines to take; None where it does not say how many there are."""
     rollout, estimate = layout.roles.rollout, estimate_roles(layout)
     engine = next((each for each in estimate.engines if each.role == "rollout"), None)
-    measured_s = _middle(series, ("time/generate",))
     if engine is None or not rollout.engines or rollout.engine != "vllm":
-        return Phase(measured_s=measured_s, before_s=0.0, reason="the number of its vLLM engines is not in the layout")
+        return None
     choice = EngineChoice(tensor_parallel=rollout.tensor_parallel, engine=engine, memory=role_of(estimate, "rollout"))
-    found = _phase(lambda each: generate_s(each, choice, rollout.engines)[0], request, "decode", measured_s)
+    return lambda request: generate_s(request, choice, rollout.engines)[0]
+
+
+def _decoding(layout: Layout, request: Request, series: Mapping[str, Sequence[float]]) -> Phase:
+    decode, measured_s = decoding_of(layout), seconds_of(series, MADE)
+    if decode is None:
+        return Phase(measured_s=measured_s, before_s=0.0, reason="the number of its vLLM engines is not in the layout")
+    found = _phase(decode, request, "decode", measured_s)
     if request.async_steps:
         return structs.replace(found, share=None, reason="rollouts run ahead, so their time is not their own")
     return found
@@ -203,7 +216,7 @@ def _phase(
     return Phase(measured_s=measured_s, before_s=before_s, share=None if reason else high, reason=reason)
 
 
-def _middle(series: Mapping[str, Sequence[float]], names: Sequence[str], *more: str) -> float:
+def seconds_of(series: Mapping[str, Sequence[float]], names: Sequence[str], *more: str) -> float:
     """Median seconds of the first of ``names`` that is there, and of all of ``more``; 0 where none is."""
     first = next((series[name] for name in names if _finite(series.get(name, ()))), ())
     found = [_finite(first)[1:], *(_finite(series.get(name, ()))[1:] for name in more)]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.engine_lines import engine_counters
-from rltui.diagnose.recent import EngineCounters, GpuRecord, Step
+from rltui.diagnose.recent import EngineCounters, GpuRecord, Planned, Step
 from rltui.diagnose.run_words import RunPicture
+from rltui.errors import RltuiError
 from rltui.onnode import rundir
 from rltui.onnode.progress import in_order
+from rltui.paths import state_dir
 from rltui.watch.actors import ActorsReader
 from rltui.watch.endpoint import Endpoint
 from rltui.watch.hosts import HostState, SamplerLine
@@ -32,6 +35,7 @@ METRICS_BYTES = 1 << 18
 SAMPLER_BYTES = 1 << 16
 MOST_HOSTS = 64
 PREFLIGHT_BYTES = 1 << 20
+LAYOUT_BYTES = 1 << 20
 ACTORS_BYTES = 1 << 20
 WITHOUT_A_PLACE = frozenset({"PENDING_CREATION", "DEPENDENCIES_UNREADY"})
 ENGINE_BYTES = 1 << 18
@@ -49,6 +53,8 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
     nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}", owners)) is not None]
     asked = tuple(engine for node in nodes for engine in node.engines) if run.is_live else ()
     logged = _tail(client, f"{attempt}/{rundir.OUT_LOG}", ENGINE_BYTES) if run.is_live and not asked else b""
+    text = _tail(client, f"{attempt}/{rundir.METRICS}", METRICS_BYTES) if rundir.METRICS in names else b""
+    steps = _steps(text)
     return RunPicture(
         now=client.hello().time if now is None else now,
         stage=run.stage,
@@ -57,12 +63,29 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
         bad_nodes=_bad_nodes(_tail(client, f"{attempt}/{rundir.PREFLIGHT}", PREFLIGHT_BYTES))
         if rundir.PREFLIGHT in names
         else {},
-        steps=_steps(_tail(client, f"{attempt}/{rundir.METRICS}", METRICS_BYTES)) if rundir.METRICS in names else (),
+        steps=steps,
+        planned=_behind_plan(client, attempt, steps) if run.is_live and rundir.LAYOUT in names else (),
         hosts=tuple(node.host for node in nodes),
         gpus=tuple(record for node in nodes for record in node.gpus) if run.is_live else (),
         waiting_actors=_waiting_actors(client, attempt, names) if run.stage.stage in STARTING_STAGES else (),
         engines=asked or engine_counters(plain(line) for line in logged.decode("utf-8", "replace").splitlines()),
     )
+
+
+def _behind_plan(client: RelayClient, attempt: str, steps: Sequence[Step]) -> tuple[Planned, ...]:
+    """What of a run of the bundled trainers is far behind ``rltui plan``; nothing where plan cannot say."""
+    from rltui.layout.load import load_text
+    from rltui.plan.behind import behind_plan
+    from rltui.plan.rates import read_calibration
+
+    try:
+        layout = load_text(_tail(client, f"{attempt}/{rundir.LAYOUT}", LAYOUT_BYTES).decode(), rundir.LAYOUT).layout
+        known = read_calibration(state_dir())
+    except (RltuiError, ValueError):  # another's version of it, or a calibration that plan itself will speak of
+        return ()
+    names = {name for step in steps for name in step.values}
+    series = {name: [step.values.get(name, math.nan) for step in steps] for name in names}
+    return tuple(map(Planned._make, behind_plan(layout, series, known)))
 
 
 def _waiting_actors(client: RelayClient, attempt: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -20,6 +20,10 @@ SENTENCES = {
     "save_overhead": ("save overhead", "checkpoints take 22 % of all time, 4 of them in the last 60 steps"),
     "evaluation_overhead": ("eval overhead", "evaluations take 30 % of all time, 3 of them in the last 60 steps"),
     "run_slowed": ("slowed", "throughput fell to 900 tokens/s from 8100"),
+    "behind_plan": (
+        "behind plan",
+        "training takes 90 s of a step where rltui plan, which may be off by a factor of 2.1, expects 12 s",
+    ),
     "parity_growth": ("mismatch", "log-probabilities differ by 0.9, 0.05 before"),
     "stale_weights": ("stale weights", "the engines have had weight version 40 for 5 steps"),
     "kl_runs_away": ("KL runs away", "the KL divergence from the reference is 2.1 a token, 0.04 before"),

@@ -6,7 +6,9 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
+import yaml
 from msgspec import structs
 
 from rltui.cli.main import main
@@ -15,6 +17,7 @@ from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.layout.load import load_text
 from rltui.paths import ensure_private, run_root, state_dir
+from rltui.plan.behind import behind_plan
 from rltui.plan.calibrate import calibrate
 from rltui.plan.rank import propose
 from rltui.plan.rates import PUBLISHED, Rates, read_calibration
@@ -212,3 +215,32 @@ def test_a_run_that_cannot_tell_ends_with_its_reason(
     run_id = run(structs.replace(layout, algorithm="opd"), series)
     assert main(["calibrate", run_id]) == 1
     assert "cannot tell what its cards reach" in capsys.readouterr().err
+
+
+def slower(series: dict[str, list[float]], name: str, times: float) -> dict[str, list[float]]:
+    return {**series, name: [times * value for value in series[name]]}
+
+
+def test_a_phase_far_behind_plan_is_named_and_one_within_its_error_is_not() -> None:
+    small = "Qwen/Qwen3-1.7B"
+    layout, series = run_of(request(model_name=small, model=find_model(small)))
+    assert behind_plan(layout, series, {}) == ()
+    assert behind_plan(layout, slower(series, "time/update_actor", 2.0), {}) == ()
+    ((phase, measured_s, planned_s, factor),) = behind_plan(layout, slower(series, "time/update_actor", 4.0), {})
+    assert (phase, factor) == ("training", 1.5)
+    assert measured_s == pytest.approx(3.4 * planned_s, rel=0.01)  # 4 of the 0.8, and the measuring pass as it was
+    assert [one[0] for one in behind_plan(layout, slower(series, "time/generate", 4.0), {})] == ["generation"]
+    ahead = load_text(*ahead_of(layout)).layout
+    assert behind_plan(ahead, slower(series, "time/generate", 9.0), {}) == ()
+
+
+def ahead_of(layout: Layout) -> tuple[str, str, list[str]]:
+    return yaml.safe_dump(msgspec.to_builtins(layout)), "ahead", ["train.async_steps=1"]
+
+
+def test_what_nobody_published_is_behind_only_the_clusters_own_rates() -> None:
+    layout, series = run_of(request())
+    late = slower(series, "time/generate", 3.0)
+    assert behind_plan(layout, late, {}) == ()
+    own: Any = {"H100-SXM-80GB": {"dense": PUBLISHED["dense"]}}
+    assert [one[0] for one in behind_plan(layout, late, own)] == ["generation"]

@@ -165,4 +165,16 @@ CAUSES = (
         advice("look-at-nodes", "Compare the nodes: clocks, power, temperature, network."),
         "Comparing with other runs: lengths and layouts differ.",
     ),
+    aside(
+        "behind_plan", "behind plan", "A phase takes far longer than cards and layout explain",
+        "Generation or training takes more than 1.5 times as long as `rltui plan` expects at its worst, with the "
+        "lengths that the run has. Said only where published points of the family tell how far plan may be off.",
+        advice(
+            "look-at-cards",
+            "Try the cluster's cards and links; what is slow there is named.",
+            "Look at kernels: attention without FlashAttention, eager engines, tiny micro-batches.",
+            commands=("rltui selftest",),
+        ),
+        "More GPUs: what holds these ones up holds up more of them too.",
+    ),
 )  # fmt: skip
