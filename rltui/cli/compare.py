@@ -13,6 +13,7 @@ from rltui.errors import UsageError
 from rltui.layout.diff import setting_text
 from rltui.service.all_clusters import open_clusters
 from rltui.service.compare import WINDOW, compare, read_side
+from rltui.service.compare_axes import AXES, COLUMNS, place_words, positions
 
 if TYPE_CHECKING:
     import argparse
@@ -27,6 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_runs(parser)
     parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="only this metric; repeatable")
+    parser.add_argument(
+        "--axis",
+        choices=AXES,
+        default="step",
+        help="compare at the same step, seconds of training (waits between attempts left out) or GPU-hours of these",
+    )
     parser.add_argument("--csv", action="store_true", help="print the curves instead: a line a run and step")
     add_json(parser)
 
@@ -40,14 +47,14 @@ def run(options: argparse.Namespace) -> int:
         if len(found) < 2:
             raise UsageError("Name two runs, or more.", "rltui compare grpo-1a2b grpo-3c4d, or --where name:grpo")
         sides = [read_side(clusters.context(summary.reader), summary) for summary in found]
-    told = compare(sides)
+    told = compare(sides, options.axis)
     known = {row.name for row in told.metrics}
     missing = [name for name in options.metric if name not in known]
     if missing:
         raise UsageError(f"No run has the metric {missing[0]}.", f"They have {', '.join(sorted(known)) or 'none yet'}.")
     names = options.metric or sorted(known)
     if options.csv:
-        _write_csv(sides, names)
+        _write_csv(sides, names, options.axis)
     elif options.json:
         print_json({"schema": 1, "comparison": told})
     else:
@@ -64,11 +71,13 @@ def _lines(told: Comparison, names: Sequence[str]) -> Iterator[str]:
     else:
         yield "The settings are the same."
     yield ""
-    if told.step is None:
+    if told.at is None:
         yield "There is no step that all of them have yet."
         return
-    yield f"Medians of the last {WINDOW} points up to step {told.step}, the last that all have:"
-    rows = [_metric(row) for row in told.metrics if row.name in names]
+    place = place_words(told.axis, told.at, told.unit)
+    yield f"Medians of the last {WINDOW} points up to {place}, the last that all have:"
+    rows = [("step", *map(_text, told.steps))] if told.axis != "step" else []
+    rows += [_metric(row) for row in told.metrics if row.name in names]
     yield from columns(("METRIC", *told.runs), rows, frozenset(range(1, len(told.runs) + 1)))
 
 
@@ -86,10 +95,12 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else setting_text(value, WIDEST)
 
 
-def _write_csv(sides: Sequence[Side], names: Sequence[str]) -> None:
+def _write_csv(sides: Sequence[Side], names: Sequence[str], axis: str) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["run", "step", *names])
+    beside = [COLUMNS[axis]] if axis in COLUMNS else []
+    writer.writerow(["run", "step", *beside, *names])
     for side in sides:
         for place, step in enumerate(side.metrics.steps):
             values = [side.metrics.series[name][place] if name in side.metrics.series else math.nan for name in names]
+            values = [positions(side, axis)[place], *values] if beside else values
             writer.writerow([side.run_id, step, *("" if math.isnan(value) else value for value in values)])

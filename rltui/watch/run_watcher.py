@@ -26,9 +26,10 @@ from rltui.watch.snapshots import RunHistory, RunSnapshot, StatusSnapshot
 from rltui.watch.status import read_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rltui.cluster.relay_client import RelayClient
+    from rltui.watch.history import StepTime
     from rltui.watch.run_facts import RunFacts
     from rltui.watch.snapshots import MetricsSnapshot, RunSummary
 
@@ -132,6 +133,11 @@ class RunWatcher:
         self._sources = self._open(0)
         self._last: RunSnapshot | None = None
         self._told: tuple[object, RunHistory] = (None, RunHistory())
+
+    @property
+    def step_times(self) -> Mapping[int, Mapping[int, StepTime]]:
+        """When the steps that were read so far ended, by attempt and step."""
+        return self._metrics.step_times.by_attempt
 
     def whole(self, log: str = "") -> RunSnapshot:
         """A picture with all steps of all attempts, however long that takes to read.

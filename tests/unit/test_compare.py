@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,13 +14,16 @@ from rltui.cli.main import main
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.paths import ensure_private, run_root
+from rltui.service.compare_axes import spent
+from rltui.watch.history import StepTime
+from rltui.watch.snapshots import AttemptHistory, RunHistory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def make_run(run_id: str, steps: int, reward: float, *words: str) -> None:
-    """A finished run of this machine, whose reward rises by ``reward`` a step."""
+def make_run(run_id: str, steps: int, reward: float, *words: str, step_s: float = 1.0, **phases: float) -> None:
+    """A finished run of this machine, whose reward rises by ``reward`` a step of ``step_s`` with these phases."""
     folder = ensure_private(run_root()) / run_id
     attempt = folder / "attempts/01"
     attempt.mkdir(parents=True)
@@ -28,8 +32,9 @@ def make_run(run_id: str, steps: int, reward: float, *words: str) -> None:
     attempt.joinpath("layout.yaml").write_text(dump_layout(load_layout(resolve("local/grpo-tiny"), words).layout))
     attempt.joinpath("end.json").write_text(json.dumps({"outcome": "finished", "exit_code": 0, "at": 99.0}))
     attempt.joinpath("job.json").write_text(json.dumps({"argv": ["python"], "uuid": run_id}))
-    lines = [{"step": step, "time": 10.0 + step, "reward": step * reward} for step in range(1, steps + 1)]
-    extra = {"time/total": 1.0} if reward > 0.01 else {}
+    lines = [{"step": step, "time": 10.0 + step * step_s, "reward": step * reward} for step in range(1, steps + 1)]
+    extra = {"time/total": step_s} if reward > 0.01 else {}
+    extra |= {f"time/{name}": seconds for name, seconds in phases.items()}
     attempt.joinpath("metrics.jsonl").write_text("".join(json.dumps(line | extra) + "\n" for line in lines))
 
 
@@ -89,6 +94,53 @@ def test_curves_as_csv_have_a_line_a_run_and_step(capsys: pytest.CaptureFixture[
     assert len(rows) == 60
     assert rows[0] == {"run": "grpo-tiny-aaaa", "step": "1", "reward": "0.01", "time/total": ""}
     assert rows[-1]["time/total"] == "1.0"
+
+
+def test_at_the_same_time_a_faster_run_has_done_more_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    make_run("grpo-tiny-slow", 30, 0.02, step_s=2.0)
+    words = ("grpo-tiny-bbbb", "grpo-tiny-slow", "--axis", "time")
+    found = json.loads(told(capsys, *words, "--json"))["comparison"]
+    assert (found["axis"], found["at"], found["steps"]) == ("time", 20.0, [20, 10])
+    metrics = {row["name"]: row["values"] for row in found["metrics"]}
+    assert metrics["reward"] == pytest.approx([0.31, 0.11])  # medians of steps 11 to 20 and 1 to 10
+    shown = told(capsys, *words)
+    assert "up to 0.00556 hours of training" in shown
+    rows = list(csv.DictReader(io.StringIO(told(capsys, *words, "--csv"))))
+    assert [row["time_s"] for row in rows[:2] + rows[20:22]] == ["1.0", "2.0", "2.0", "4.0"]
+    assert main(["compare", *words[:2], "--axis", "gpu_hours", "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert float(rows[-1]["gpu_hours"]) == pytest.approx(60 / 3600)
+
+
+def attempt(number: int, started_at: float, ended_at: float, slots: int) -> AttemptHistory:
+    return AttemptHistory(number=number, started_at=started_at, ended_at=ended_at, slots=slots)
+
+
+def test_waits_between_attempts_cost_nothing_and_start_up_and_steps_done_again_do() -> None:
+    attempts = (
+        attempt(1, 0.0, 50.0, 8),
+        attempt(2, 100.0, 190.0, 8),
+        attempt(3, 1000.0, 1030.0, 8),
+        attempt(4, 2000.0, 2100.0, 4),
+    )
+    times = {
+        2: {1: StepTime(130.0, 10.0), 2: StepTime(150.0, 10.0), 3: StepTime(160.0, 10.0)},
+        4: {3: StepTime(2040.0, 10.0), 4: StepTime(2050.0, None), 5: StepTime(None, 10.0)},
+    }
+    found = spent((1, 2, 3, 4, 5), RunHistory(attempts=attempts), times)
+    # the first step began at 120; attempt 2 held its GPUs for 70 s from there, attempt 3, without a step, for 30 s
+    assert found["time"] == pytest.approx((10.0, 30.0, 140.0, 150.0, math.nan), nan_ok=True)
+    hours = (10 * 8, 30 * 8, 100 * 8 + 40 * 4, 100 * 8 + 50 * 4, math.nan)
+    assert found["gpu_hours"] == pytest.approx([each / 3600 for each in hours], nan_ok=True)
+    assert spent((1,), RunHistory(attempts=attempts), {})["time"] == pytest.approx((math.nan,), nan_ok=True)
+
+
+def test_a_run_whose_steps_have_no_time_has_no_place_on_that_axis(capsys: pytest.CaptureFixture[str]) -> None:
+    (run_root() / "grpo-tiny-bbbb/attempts/01/metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\n')
+    assert main(["compare", "grpo-tiny-aaaa", "grpo-tiny-bbbb", "--axis", "time"]) == 2
+    said = capsys.readouterr().err
+    assert "grpo-tiny-bbbb does not say when its steps ended" in said
+    assert "--axis step" in said
 
 
 def test_runs_that_are_the_same_and_runs_without_a_step(capsys: pytest.CaptureFixture[str]) -> None:
