@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_runs(parser)
     parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="only this metric; repeatable")
+    parser.add_argument("--baseline", metavar="RUN", help="hold the others against it (default: the first)")
     parser.add_argument(
         "--axis",
         choices=AXES,
@@ -39,11 +40,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what differs between runs, held against the first or, of --where, the oldest."""
+    """Print what differs between runs, held against --baseline, the first or, of --where, the oldest."""
     with open_clusters(options.cluster) as clusters:
         found = picked_runs(clusters, options)
         if not options.runs:
             found.sort(key=lambda summary: summary.created_at)
+        if options.baseline is not None:
+            baseline = clusters.find(options.baseline)[1]
+            found = [
+                baseline,
+                *(one for one in found if (one.cluster, one.run_id) != (baseline.cluster, baseline.run_id)),
+            ]
         if len(found) < 2:
             raise UsageError("Name two runs, or more.", "rltui compare grpo-1a2b grpo-3c4d, or --where name:grpo")
         sides = [read_side(clusters.context(summary.reader), summary) for summary in found]
@@ -75,7 +82,7 @@ def _lines(told: Comparison, names: Sequence[str]) -> Iterator[str]:
         yield "There is no step that all of them have yet."
         return
     place = place_words(told.axis, told.at, told.unit)
-    yield f"Medians of the last {WINDOW} points up to {place}, the last that all have:"
+    yield f"Medians of the last {WINDOW} points up to {place}, the last that all have, against {told.runs[0]}:"
     rows = [("step", *map(_text, told.steps))] if told.axis != "step" else []
     rows += [_metric(row) for row in told.metrics if row.name in names]
     yield from columns(("METRIC", *told.runs), rows, frozenset(range(1, len(told.runs) + 1)))

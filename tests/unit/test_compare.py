@@ -87,6 +87,9 @@ def test_others_are_held_against_the_first(capsys: pytest.CaptureFixture[str]) -
     again = told(capsys, "grpo-tiny-bbbb", "grpo-tiny-aaaa", "--metric", "reward")
     assert "(-50%)" in again
     assert "time/total" not in again
+    assert told(capsys, "grpo-tiny-aaaa", "--baseline", "grpo-tiny-b", "--metric", "reward") == again
+    assert told(capsys, "grpo-tiny-aaaa", "grpo-tiny-bbbb", "--baseline", "grpo-tiny-b", "--metric", "reward") == again
+    assert "against grpo-tiny-bbbb:" in again
 
 
 def test_curves_as_csv_have_a_line_a_run_and_step(capsys: pytest.CaptureFixture[str]) -> None:
