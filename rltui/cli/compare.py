@@ -14,6 +14,7 @@ from rltui.layout.diff import setting_text
 from rltui.service.all_clusters import open_clusters
 from rltui.service.compare import WINDOW, compare, read_side
 from rltui.service.compare_axes import AXES, COLUMNS, place_words, positions
+from rltui.watch.phases import PREFIX
 
 if TYPE_CHECKING:
     import argparse
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from rltui.service.compare import Comparison, Row, Side
 
 WIDEST = 40
+BAR = 12
+"""Cells of the longest bar."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +81,11 @@ def _lines(told: Comparison, names: Sequence[str]) -> Iterator[str]:
     else:
         yield "The settings are the same."
     yield ""
+    yield from _metrics(told, names)
+    yield from _phases(told)
+
+
+def _metrics(told: Comparison, names: Sequence[str]) -> Iterator[str]:
     if told.at is None:
         yield "There is no step that all of them have yet."
         return
@@ -86,6 +94,27 @@ def _lines(told: Comparison, names: Sequence[str]) -> Iterator[str]:
     rows = [("step", *map(_text, told.steps))] if told.axis != "step" else []
     rows += [_metric(row) for row in told.metrics if row.name in names]
     yield from columns(("METRIC", *told.runs), rows, frozenset(range(1, len(told.runs) + 1)))
+
+
+def _phases(told: Comparison) -> Iterator[str]:
+    """Mean seconds of a step by phase, with bars on one scale, so that runs can be held against each other."""
+    if not told.phases:
+        return
+    longest = max(value for row in told.phases for value in row.values if value is not None)
+    bars = [(_phase(row), *(_seconds(value, longest) for value in row.values)) for row in told.phases]
+    beside = [(_phase(row), *(_seconds(value) for value in row.values)) for row in told.beside]
+    yield ""
+    yield "Seconds of a step by phase, the means of all steps; below them the total, and what runs beside them:"
+    yield from columns(("PHASE", *told.runs), [*bars, *beside])
+
+
+def _phase(row: Row) -> str:
+    return row.name.removeprefix(PREFIX)
+
+
+def _seconds(value: float | None, longest: float = 0.0) -> str:
+    bar = "█" * max(1, round(BAR * value / longest)) if value and longest else ""
+    return f"{'–' if value is None else f'{value:.4g}':>7} {bar}"
 
 
 def _metric(row: Row) -> tuple[str, ...]:

@@ -13,10 +13,11 @@ from rltui.service.compare_axes import positions, require_axis, spent
 from rltui.service.config import read_work, settings_of
 from rltui.service.describe import attempt_path
 from rltui.service.history import read_history
+from rltui.watch.phases import BESIDE, REST, TOTAL, phase_names, stacked
 from rltui.watch.run_watcher import RunWatcher
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rltui.service.context import Context
     from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSummary
@@ -36,6 +37,8 @@ class Side(Struct, frozen=True, kw_only=True):
     history: RunHistory
     spent: dict[str, tuple[float, ...]] = {}
     """What each of the metrics' steps came after, by axis."""
+    mean_seconds: dict[str, float] = {}
+    """Seconds of a step that each ``time/…`` metric took, the mean of all steps."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -57,6 +60,10 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """Medians of at most ``WINDOW`` points up to ``at``."""
     totals: tuple[Row, ...]
     """Of each run as a whole."""
+    phases: tuple[Row, ...] = ()
+    """Mean seconds of a step by phase, in their order; ``other`` is what no phase explains."""
+    beside: tuple[Row, ...] = ()
+    """``time/total``, and what runs beside the phases or inside of one, such as a role that waits."""
     axis: str = "step"
     """What the metrics are compared at the same point of, one of ``AXES``."""
     at: float | None = None
@@ -85,6 +92,7 @@ def read_side(context: Context, run: RunSummary) -> Side:
         metrics=metrics,
         history=history,
         spent=spent(metrics.steps, history, watcher.step_times),
+        mean_seconds=watcher.mean_seconds(),
     )
 
 
@@ -111,11 +119,23 @@ def compare(sides: Sequence[Side], axis: str = "step") -> Comparison:
         step=None if (step := last_common(sides, "step")) is None else int(step),
         metrics=tuple(row for row in metrics if any(value is not None for value in row.values)),
         totals=tuple(Row(name=name, values=tuple(values)) for name, values in totals.items()),
+        phases=_rows([stacked(side.mean_seconds) for side in sides]),
+        beside=_rows([{name: side.mean_seconds.get(name) for name in (TOTAL, *sorted(BESIDE))} for side in sides]),
         axis=axis,
         at=at,
         steps=tuple(_step_at(side, axis, at) for side in sides),
         unit=sides[0].history.unit if sides else "GPU",
     )
+
+
+def _rows(columns: Sequence[Mapping[str, float | None]]) -> tuple[Row, ...]:
+    """A row a name of any column, in their order; none of those that have no number at all."""
+    names = {name for column in columns for name, value in column.items() if value is not None}
+    order = [
+        *(name for name in phase_names(names)),
+        *(name for name in (REST, TOTAL, *sorted(BESIDE)) if name in names),
+    ]
+    return tuple(Row(name=name, values=tuple(column.get(name) for column in columns)) for name in order)
 
 
 def last_common(sides: Sequence[Side], axis: str) -> float | None:

@@ -138,6 +138,29 @@ def test_waits_between_attempts_cost_nothing_and_start_up_and_steps_done_again_d
     assert spent((1,), RunHistory(attempts=attempts), {})["time"] == pytest.approx((math.nan,), nan_ok=True)
 
 
+def test_where_a_step_goes_stands_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    make_run("grpo-tiny-both", 4, 0.02, step_s=8.0, generate=4.0, train=2.0, learner_idle=3.0)
+    make_run("grpo-tiny-half", 4, 0.02, step_s=5.0, generate=4.0, drain=1.0)
+    path = run_root() / "grpo-tiny-half/attempts/01/metrics.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:-1], lines[-1][:-1] + ', "time/saving": 2.0}']) + "\n")
+    words = ("grpo-tiny-both", "grpo-tiny-half")
+    found = json.loads(told(capsys, *words, "--json"))["comparison"]
+    assert [(row["name"], row["values"]) for row in found["phases"]] == [
+        ("time/generate", [4.0, 4.0]),
+        ("time/train", [2.0, None]),
+        ("time/saving", [None, 0.5]),  # 2 s in one of four steps
+        ("time/drain", [None, 1.0]),
+        ("other", [2.0, None]),
+    ]
+    beside = {row["name"]: row["values"] for row in found["beside"]}
+    assert beside == {"time/total": [8.0, 5.0], "time/learner_idle": [3.0, None]}
+    shown = [line.split() for line in told(capsys, *words).splitlines()]
+    assert ["generate", "4", "█" * 12, "4", "█" * 12] in shown
+    assert ["train", "2", "█" * 6, "–"] in shown
+    assert ["learner_idle", "3", "–"] in shown
+
+
 def test_a_run_whose_steps_have_no_time_has_no_place_on_that_axis(capsys: pytest.CaptureFixture[str]) -> None:
     (run_root() / "grpo-tiny-bbbb/attempts/01/metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\n')
     assert main(["compare", "grpo-tiny-aaaa", "grpo-tiny-bbbb", "--axis", "time"]) == 2
