@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import math
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rltui.cli.output import add_json, columns, print_json, print_lines
+from rltui.cli.output import add_json, columns, print_json, print_lines, talk
 from rltui.cli.pick_runs import add_runs, picked_runs
 from rltui.errors import UsageError
 from rltui.layout.diff import setting_text
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rltui.service.compare import Comparison, Row, Side
 
 WIDEST = 40
+PICTURES = ("png", "svg")
 BAR = 12
 """Cells of the longest bar."""
 
@@ -39,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare at the same step, seconds of training (waits between attempts left out) or GPU-hours of these",
     )
     parser.add_argument("--csv", action="store_true", help="print the curves instead: a line a run and step")
+    for word in PICTURES:
+        parser.add_argument(f"--{word}", metavar="FILE", help=f"draw curves and phases into a .{word} file, too")
     add_json(parser)
 
 
@@ -63,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
     if missing:
         raise UsageError(f"No run has the metric {missing[0]}.", f"They have {', '.join(sorted(known)) or 'none yet'}.")
     names = options.metric or sorted(known)
+    _draw(sides, told, options)
     if options.csv:
         _write_csv(sides, names, options.axis)
     elif options.json:
@@ -70,6 +75,20 @@ def run(options: argparse.Namespace) -> int:
     else:
         print_lines(_lines(told, names))
     return 0
+
+
+def _draw(sides: Sequence[Side], told: Comparison, options: argparse.Namespace) -> None:
+    """Draw the pictures that are wanted; matplotlib, which is slow to import, only then."""
+    files = {word: getattr(options, word) for word in PICTURES if getattr(options, word) is not None}
+    if not files:
+        return
+    from rltui.service.compare_picture import draw, usual_metrics
+
+    for word, file in files.items():
+        if not file.endswith(f".{word}"):
+            raise UsageError(f"--{word} {file}: the name has to end with .{word}.")
+        draw(sides, told, options.metric or usual_metrics({row.name for row in told.metrics}), Path(file))
+        talk(f"drawn: {file}")
 
 
 def _lines(told: Comparison, names: Sequence[str]) -> Iterator[str]:

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+import sys
+import xml.etree.ElementTree as ElementTree
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +17,7 @@ from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.paths import ensure_private, run_root
 from rltui.service.compare_axes import spent
+from rltui.service.compare_picture import COLOURS, usual_metrics
 from rltui.watch.history import StepTime
 from rltui.watch.snapshots import AttemptHistory, RunHistory
 
@@ -188,3 +191,52 @@ def test_runs_that_are_the_same_and_runs_without_a_step(capsys: pytest.CaptureFi
 def test_what_cannot_be_compared_is_said(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+PAIR = ("compare", "grpo-tiny-aaaa", "grpo-tiny-bbbb")
+
+
+def drawn(tmp_path: Path, *words: str, runs: tuple[str, ...] = PAIR, name: str = "a.svg") -> tuple[bytes, list[str]]:
+    """The file, and the texts in it."""
+    path = tmp_path / name
+    assert main([*runs, "--svg", str(path), *words]) == 0
+    text = path.read_bytes()
+    return text, [(one.text or "").strip() for one in ElementTree.fromstring(text).iter() if one.tag.endswith("}text")]
+
+
+def test_a_panel_a_metric_phases_and_a_line_a_run_the_same_each_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run("grpo-tiny-$x_1$", 8, 0.02, step_s=3.0, generate=2.0, train=0.5)
+    three = (*PAIR, "grpo-tiny-$x_1$")
+    svg, texts = drawn(tmp_path, "--axis", "time", runs=three)
+    assert {"reward", "step time, s", "minutes of training", "generate", "train", "other"} <= set(texts)
+    assert texts.count("grpo-tiny-$x_1$") == 2, "in the legend and beside its bar, and $ is no formula"
+    assert all(colour.lower() in svg.decode() for colour in COLOURS[:3])
+    assert drawn(tmp_path, "--axis", "time", runs=three, name="b.svg")[0] == svg
+    assert "grpo-tiny-aaaa" in capsys.readouterr().out, "the comparison is printed as well"
+
+
+def test_metrics_that_were_chosen_and_the_png(tmp_path: Path) -> None:
+    _, texts = drawn(tmp_path, "--metric", "reward", "--axis", "gpu_hours", "--png", str(tmp_path / "a.png"))
+    assert "CPU slot-hours" in texts
+    assert "step time, s" not in texts
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_rate_that_a_run_has_is_drawn() -> None:
+    assert usual_metrics({"reward", "actor_tokens_per_second", "x"}) == ["reward", "actor_tokens_per_second"]
+
+
+def test_what_cannot_be_drawn_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*PAIR, "--png", "a.jpg"]) == 2
+    assert "has to end with .png" in capsys.readouterr().err
+    assert main([*PAIR, "--png", str(tmp_path / "nowhere/a.png")]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main([*PAIR, "--png", str(tmp_path / "b.png")]) == 2
+    said = capsys.readouterr()
+    assert "pip install 'rltui[pictures]'" in said.err
+    assert not (tmp_path / "b.png").exists()
