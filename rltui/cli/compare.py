@@ -109,7 +109,8 @@ def _metrics(told: Comparison, names: Sequence[str]) -> Iterator[str]:
         yield "There is no step that all of them have yet."
         return
     place = place_words(told.axis, told.at, told.unit)
-    yield f"Medians of the last {WINDOW} points up to {place}, the last that all have, against {told.runs[0]}:"
+    yield f"Medians of the last {WINDOW} points up to {place}, the last that all have;"
+    yield f"in brackets, against {told.runs[0]}:"
     rows = [("step", *map(_text, told.steps))] if told.axis != "step" else []
     rows += [_metric(row) for row in told.metrics if row.name in names]
     yield from columns(("METRIC", *told.runs), rows, frozenset(range(1, len(told.runs) + 1)))
@@ -123,7 +124,8 @@ def _phases(told: Comparison) -> Iterator[str]:
     bars = [(_phase(row), *(_seconds(value, longest) for value in row.values)) for row in told.phases]
     beside = [(_phase(row), *(_seconds(value) for value in row.values)) for row in told.beside]
     yield ""
-    yield "Seconds of a step by phase, the means of all steps; below them the total, and what runs beside them:"
+    yield "Seconds of a step by phase, the means of all steps;"
+    yield "below: the whole step, and what runs beside its phases:"
     yield from columns(("PHASE", *told.runs), [*bars, *beside])
 
 

@@ -172,6 +172,13 @@ def test_a_run_whose_steps_have_no_time_has_no_place_on_that_axis(capsys: pytest
     assert "--axis step" in said
 
 
+def test_hours_of_gpus_and_of_cpu_slots_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    about = run_root() / "grpo-tiny-bbbb/run.json"
+    about.write_text(about.read_text().replace('"gpu": "cpu"', '"gpu": "H100-80GB"'))
+    assert main(["compare", "grpo-tiny-aaaa", "grpo-tiny-bbbb", "--axis", "gpu_hours"]) == 2
+    assert "One run has GPUs and another CPU slots" in capsys.readouterr().err
+
+
 def test_runs_that_are_the_same_and_runs_without_a_step(capsys: pytest.CaptureFixture[str]) -> None:
     make_run("grpo-tiny-cccc", 0, 0.01)
     shown = told(capsys, "grpo-tiny-aaaa", "grpo-tiny-cccc")

@@ -258,9 +258,7 @@ class Marks:
         pinned = "" if run.run_id == table.baseline else run.run_id
         problem = keep(BASELINE, pinned)
         table.pin(pinned)
-        done = (
-            f"{pinned} is the baseline: = holds marked runs against it" if pinned else "there is no baseline any more"
-        )
+        done = f"{pinned} is the baseline of =" if pinned else "there is no baseline any more"
         self._screen.cockpit.say(problem or done, "warning" if problem else "information")
 
 
