@@ -183,9 +183,17 @@ class Session:
             switch_on(context, context.find(launched.run_id), hands_off)
         return Run(context, launched.run_id)
 
-    def compare(self, *runs: Run) -> Comparison:
-        """Runs side by side: settings that differ, and metrics at the last step that all have."""
-        return compare([read_side(run._context, run.summary) for run in runs])
+    def compare(self, *runs: Run, axis: str = "step") -> Comparison:
+        """Runs side by side: settings that differ, and metrics at the last point of ``axis`` that all have.
+
+        Args:
+            *runs: Two or more; the others are held against the first.
+            axis: ``step``, ``time`` (seconds of training) or ``gpu_hours``.
+
+        Raises:
+            UsageError: A run has no place on ``axis``.
+        """
+        return compare([read_side(run._context, run.summary) for run in runs], axis)
 
 
 class Run:

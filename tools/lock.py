@@ -18,7 +18,7 @@ COMMAND = (
     *("pip", "compile", "--quiet", "--universal", "--python-version", "3.10"),
     *("--no-emit-index-url", "--no-emit-find-links", "--annotation-style", "line"),
     *("--overrides", "constraints/overrides.txt", "--output-file", "constraints/lock.txt"),
-    *("--extra", "trainers", "--extra", "eight-bit", "--extra", "tasks"),
+    *("--extra", "trainers", "--extra", "eight-bit", "--extra", "tasks", "--extra", "pictures"),
     *("--extra", "test", "--extra", "peers", "--extra", "dev"),
     *("pyproject.toml", "constraints/engine-cpu.txt", "constraints/engine-gpu.txt"),
 )

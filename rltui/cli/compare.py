@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import math
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rltui.cli.output import add_json, columns, print_json, print_lines
+from rltui.cli.output import add_json, columns, print_json, print_lines, talk
 from rltui.cli.pick_runs import add_runs, picked_runs
 from rltui.errors import UsageError
 from rltui.layout.diff import setting_text
 from rltui.service.all_clusters import open_clusters
 from rltui.service.compare import WINDOW, compare, read_side
+from rltui.service.compare_axes import AXES, COLUMNS, place_words, positions
+from rltui.watch.phases import PREFIX
 
 if TYPE_CHECKING:
     import argparse
@@ -21,38 +24,71 @@ if TYPE_CHECKING:
     from rltui.service.compare import Comparison, Row, Side
 
 WIDEST = 40
+PICTURES = ("png", "svg")
+BAR = 12
+"""Cells of the longest bar."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_runs(parser)
     parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="only this metric; repeatable")
+    parser.add_argument("--baseline", metavar="RUN", help="hold the others against it (default: the first)")
+    parser.add_argument(
+        "--axis",
+        choices=AXES,
+        default="step",
+        help="compare at the same step, seconds of training (waits between attempts left out) or GPU-hours of these",
+    )
     parser.add_argument("--csv", action="store_true", help="print the curves instead: a line a run and step")
+    for word in PICTURES:
+        parser.add_argument(f"--{word}", metavar="FILE", help=f"draw curves and phases into a .{word} file, too")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what differs between runs, held against the first or, of --where, the oldest."""
+    """Print what differs between runs, held against --baseline, the first or, of --where, the oldest."""
     with open_clusters(options.cluster) as clusters:
         found = picked_runs(clusters, options)
         if not options.runs:
             found.sort(key=lambda summary: summary.created_at)
+        if options.baseline is not None:
+            baseline = clusters.find(options.baseline)[1]
+            found = [
+                baseline,
+                *(one for one in found if (one.cluster, one.run_id) != (baseline.cluster, baseline.run_id)),
+            ]
         if len(found) < 2:
             raise UsageError("Name two runs, or more.", "rltui compare grpo-1a2b grpo-3c4d, or --where name:grpo")
         sides = [read_side(clusters.context(summary.reader), summary) for summary in found]
-    told = compare(sides)
+    told = compare(sides, options.axis)
     known = {row.name for row in told.metrics}
     missing = [name for name in options.metric if name not in known]
     if missing:
         raise UsageError(f"No run has the metric {missing[0]}.", f"They have {', '.join(sorted(known)) or 'none yet'}.")
     names = options.metric or sorted(known)
+    _draw(sides, told, options)
     if options.csv:
-        _write_csv(sides, names)
+        _write_csv(sides, names, options.axis)
     elif options.json:
         print_json({"schema": 1, "comparison": told})
     else:
         print_lines(_lines(told, names))
     return 0
+
+
+def _draw(sides: Sequence[Side], told: Comparison, options: argparse.Namespace) -> None:
+    """Draw the pictures that are wanted; matplotlib, which is slow to import, only then."""
+    files = {word: getattr(options, word) for word in PICTURES if getattr(options, word) is not None}
+    if not files:
+        return
+    from rltui.service.compare_picture import draw, usual_metrics
+
+    for word, file in files.items():
+        if not file.endswith(f".{word}"):
+            raise UsageError(f"--{word} {file}: the name has to end with .{word}.")
+        draw(sides, told, options.metric or usual_metrics({row.name for row in told.metrics}), Path(file))
+        talk(f"drawn: {file}")
 
 
 def _lines(told: Comparison, names: Sequence[str]) -> Iterator[str]:
@@ -64,12 +100,42 @@ def _lines(told: Comparison, names: Sequence[str]) -> Iterator[str]:
     else:
         yield "The settings are the same."
     yield ""
-    if told.step is None:
+    yield from _metrics(told, names)
+    yield from _phases(told)
+
+
+def _metrics(told: Comparison, names: Sequence[str]) -> Iterator[str]:
+    if told.at is None:
         yield "There is no step that all of them have yet."
         return
-    yield f"Medians of the last {WINDOW} points up to step {told.step}, the last that all have:"
-    rows = [_metric(row) for row in told.metrics if row.name in names]
+    place = place_words(told.axis, told.at, told.unit)
+    yield f"Medians of the last {WINDOW} points up to {place}, the last that all have;"
+    yield f"in brackets, against {told.runs[0]}:"
+    rows = [("step", *map(_text, told.steps))] if told.axis != "step" else []
+    rows += [_metric(row) for row in told.metrics if row.name in names]
     yield from columns(("METRIC", *told.runs), rows, frozenset(range(1, len(told.runs) + 1)))
+
+
+def _phases(told: Comparison) -> Iterator[str]:
+    """Mean seconds of a step by phase, with bars on one scale, so that runs can be held against each other."""
+    if not told.phases:
+        return
+    longest = max(value for row in told.phases for value in row.values if value is not None)
+    bars = [(_phase(row), *(_seconds(value, longest) for value in row.values)) for row in told.phases]
+    beside = [(_phase(row), *(_seconds(value) for value in row.values)) for row in told.beside]
+    yield ""
+    yield "Seconds of a step by phase, the means of all steps;"
+    yield "below: the whole step, and what runs beside its phases:"
+    yield from columns(("PHASE", *told.runs), [*bars, *beside])
+
+
+def _phase(row: Row) -> str:
+    return row.name.removeprefix(PREFIX)
+
+
+def _seconds(value: float | None, longest: float = 0.0) -> str:
+    bar = "█" * max(1, round(BAR * value / longest)) if value and longest else ""
+    return f"{'–' if value is None else f'{value:.4g}':>7} {bar}"
 
 
 def _metric(row: Row) -> tuple[str, ...]:
@@ -86,10 +152,12 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else setting_text(value, WIDEST)
 
 
-def _write_csv(sides: Sequence[Side], names: Sequence[str]) -> None:
+def _write_csv(sides: Sequence[Side], names: Sequence[str], axis: str) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["run", "step", *names])
+    beside = [COLUMNS[axis]] if axis in COLUMNS else []
+    writer.writerow(["run", "step", *beside, *names])
     for side in sides:
         for place, step in enumerate(side.metrics.steps):
             values = [side.metrics.series[name][place] if name in side.metrics.series else math.nan for name in names]
+            values = [positions(side, axis)[place], *values] if beside else values
             writer.writerow([side.run_id, step, *("" if math.isnan(value) else value for value in values)])

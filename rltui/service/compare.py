@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from rltui.layout.diff import differing
+from rltui.service.compare_axes import positions, require_axis, spent
 from rltui.service.config import read_work, settings_of
 from rltui.service.describe import attempt_path
 from rltui.service.history import read_history
+from rltui.watch.phases import BESIDE, REST, TOTAL, phase_names, stacked
 from rltui.watch.run_watcher import RunWatcher
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rltui.service.context import Context
     from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSummary
@@ -33,6 +35,10 @@ class Side(Struct, frozen=True, kw_only=True):
     """All keys of its layout, defaults filled in, or of its script's job, by dotted name."""
     metrics: MetricsSnapshot
     history: RunHistory
+    spent: dict[str, tuple[float, ...]] = {}
+    """What each of the metrics' steps came after, by axis."""
+    mean_seconds: dict[str, float] = {}
+    """Seconds of a step that each ``time/…`` metric took, the mean of all steps."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -51,9 +57,21 @@ class Comparison(Struct, frozen=True, kw_only=True):
     step: int | None
     """The last step that all of them have; None: there is none."""
     metrics: tuple[Row, ...]
-    """Medians of at most ``WINDOW`` points up to ``step``."""
+    """Medians of at most ``WINDOW`` points up to ``at``."""
     totals: tuple[Row, ...]
     """Of each run as a whole."""
+    phases: tuple[Row, ...] = ()
+    """Mean seconds of a step by phase, in their order; ``other`` is what no phase explains."""
+    beside: tuple[Row, ...] = ()
+    """``time/total``, and what runs beside the phases or inside of one, such as a role that waits."""
+    axis: str = "step"
+    """What the metrics are compared at the same point of, one of ``AXES``."""
+    at: float | None = None
+    """The last point of the axis that all of them have come to: a step, seconds or GPU-hours; None: there is none."""
+    steps: tuple[int | None, ...] = ()
+    """The last step that each had done there."""
+    unit: str = "GPU"
+    """What the hours of the axis ``gpu_hours`` are of."""
 
 
 def read_side(context: Context, run: RunSummary) -> Side:
@@ -64,20 +82,30 @@ def read_side(context: Context, run: RunSummary) -> Side:
         ClusterError: The cluster cannot be reached.
     """
     client, path = context.cluster.client, attempt_path(run)
+    watcher = RunWatcher(client, run.path)
+    history = read_history(context, run, watcher)
+    metrics = watcher.whole().metrics
     return Side(
         run_id=run.run_id,
         state=run.state,
         settings=settings_of(read_work(client, path)),
-        metrics=RunWatcher(client, run.path).snapshot().metrics,
-        history=read_history(context, run),
+        metrics=metrics,
+        history=history,
+        spent=spent(metrics.steps, history, watcher.step_times),
+        mean_seconds=watcher.mean_seconds(),
     )
 
 
-def compare(sides: Sequence[Side]) -> Comparison:
-    """Put ``sides`` beside each other."""
-    step = last_common_step([side.metrics for side in sides])
+def compare(sides: Sequence[Side], axis: str = "step") -> Comparison:
+    """Put ``sides`` beside each other, their metrics at the last point of ``axis`` that all have.
+
+    Raises:
+        UsageError: A run has no place on ``axis``.
+    """
+    require_axis(sides, axis)
+    at = last_common(sides, axis)
     names = sorted({name for side in sides for name in side.metrics.series})
-    metrics = [Row(name=name, values=tuple(_median_at(side.metrics, name, step) for side in sides)) for name in names]
+    metrics = [Row(name=name, values=tuple(_median_at(side, name, axis, at) for side in sides)) for name in names]
     totals: dict[str, list[Any]] = {
         "state": [side.state for side in sides],
         "last step": [side.metrics.steps[-1] if side.metrics.steps else None for side in sides],
@@ -88,22 +116,42 @@ def compare(sides: Sequence[Side]) -> Comparison:
     return Comparison(
         runs=tuple(side.run_id for side in sides),
         settings=tuple(Row(name=key, values=values) for key, values in differing([side.settings for side in sides])),
-        step=step,
+        step=None if (step := last_common(sides, "step")) is None else int(step),
         metrics=tuple(row for row in metrics if any(value is not None for value in row.values)),
         totals=tuple(Row(name=name, values=tuple(values)) for name, values in totals.items()),
+        phases=_rows([stacked(side.mean_seconds) for side in sides]),
+        beside=_rows([{name: side.mean_seconds.get(name) for name in (TOTAL, *sorted(BESIDE))} for side in sides]),
+        axis=axis,
+        at=at,
+        steps=tuple(_step_at(side, axis, at) for side in sides),
+        unit=sides[0].history.unit if sides else "GPU",
     )
 
 
-def last_common_step(metrics: Sequence[MetricsSnapshot]) -> int | None:
-    """The last step that all runs have come to; None where one has none."""
-    if any(not one.steps for one in metrics):
-        return None
-    return min(one.steps[-1] for one in metrics)
+def _rows(columns: Sequence[Mapping[str, float | None]]) -> tuple[Row, ...]:
+    """A row a name of any column, in their order; none of those that have no number at all."""
+    names = {name for column in columns for name, value in column.items() if value is not None}
+    order = [
+        *(name for name in phase_names(names)),
+        *(name for name in (REST, TOTAL, *sorted(BESIDE)) if name in names),
+    ]
+    return tuple(Row(name=name, values=tuple(column.get(name) for column in columns)) for name in order)
 
 
-def _median_at(metrics: MetricsSnapshot, name: str, step: int | None) -> float | None:
-    if step is None:
+def last_common(sides: Sequence[Side], axis: str) -> float | None:
+    """The last point of ``axis`` that all runs have come to; None where one has none."""
+    ends = [max(filter(math.isfinite, positions(side, axis)), default=None) for side in sides]
+    return None if None in ends else min((end for end in ends if end is not None), default=None)
+
+
+def _median_at(side: Side, name: str, axis: str, at: float | None) -> float | None:
+    if at is None:
         return None
-    pairs = zip(metrics.steps, metrics.series.get(name, ()), strict=False)
-    values = [value for at, value in pairs if at <= step and math.isfinite(value)]
+    pairs = zip(positions(side, axis), side.metrics.series.get(name, ()), strict=False)
+    values = [value for place, value in pairs if place <= at and math.isfinite(value)]
     return statistics.median(values[-WINDOW:]) if values else None
+
+
+def _step_at(side: Side, axis: str, at: float | None) -> int | None:
+    pairs = zip(positions(side, axis), side.metrics.steps, strict=True)
+    return None if at is None else max((step for place, step in pairs if place <= at), default=None)

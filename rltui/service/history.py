@@ -20,13 +20,18 @@ MOST_LOOKED_AT = 8
 """Attempts whose logs are searched for a cause in one go, the newest first; what is found is kept beside them."""
 
 
-def read_history(context: Context, run: RunSummary) -> RunHistory:
+def read_history(context: Context, run: RunSummary, watcher: RunWatcher | None = None) -> RunHistory:
     """Where the time of ``run`` went.
+
+    Args:
+        context: The run's cluster.
+        run: The run.
+        watcher: One that the caller has of it; None: it needs none.
 
     Raises:
         ClusterError: The cluster cannot be reached.
     """
-    watcher = RunWatcher(context.cluster.client, run.path)
+    watcher = watcher or RunWatcher(context.cluster.client, run.path)
     history = watcher.whole().history
     nameless = [one for one in history.attempts if one.outcome in DIED and one.cause == one.outcome]
     if not nameless or run.through:

@@ -25,6 +25,8 @@ class KeyContext(NamedTuple):
     """State of the run that is selected or open; empty where there is none."""
     num_marked: int = 0
     """Runs of the list that are marked: an action is for all of them."""
+    num_compared: int = 0
+    """The same, with the baseline."""
     tab: str = ""
     searching: bool = False
     """Whether a search of the log has hits."""
@@ -155,8 +157,8 @@ def needs_line(context: KeyContext) -> str:
 
 
 def needs_marks(context: KeyContext) -> str:
-    """Off where fewer than two runs are marked."""
-    return "" if context.num_marked > 1 else "mark two runs or more: space marks"
+    """Off where fewer than two runs are marked, the baseline among them."""
+    return "" if context.num_compared > 1 else "mark two runs or more: space marks, B keeps one as the baseline"
 
 
 def needs_one_run(context: KeyContext) -> str:

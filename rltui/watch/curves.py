@@ -81,6 +81,15 @@ class Curves:
         last = _low_and_high(series[low:high]) if high - low > 1 else (series[low],)
         return (series[0], *closed, *last, series[-1])
 
+    def means(self, prefix: str) -> dict[str, float]:
+        """Mean of each series whose name begins with ``prefix``, over the points at which any of these has a number.
+
+        A series without a number there counts as 0: a phase that not every step has, such as saving.
+        """
+        chosen = {name: series for name, series in self._series.items() if name.startswith(prefix)}
+        points = sum(any(map(math.isfinite, row)) for row in zip(*chosen.values(), strict=True))
+        return {name: sum(filter(math.isfinite, series)) / points for name, series in chosen.items() if points}
+
     def _drop_from(self, step: int) -> None:
         keep = bisect.bisect_left(self._steps, step)
         del self._steps[keep:]

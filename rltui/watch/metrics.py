@@ -50,6 +50,10 @@ class MetricCurves:
             )
         return self._snapshot
 
+    def means(self, prefix: str) -> dict[str, float]:
+        """As in ``Curves``."""
+        return self._curves.means(prefix)
+
 
 class MetricsReader:
     """Reads a run's metrics as they come.
@@ -66,6 +70,10 @@ class MetricsReader:
     def snapshot(self) -> MetricsSnapshot:
         """The curves read so far; the same object until there is something new."""
         return self._curves.snapshot()
+
+    def means(self, prefix: str) -> dict[str, float]:
+        """As in ``Curves``."""
+        return self._curves.means(prefix)
 
     def _take(self, attempt: int, lines: list[bytes]) -> None:
         for point in filter(None, map(parse_metrics, lines)):

@@ -19,6 +19,7 @@ from rltui.watch.lines import follow
 from rltui.watch.metrics import MetricsReader
 from rltui.watch.notes import ActorsNote, NotesReader
 from rltui.watch.owners import patterns_of
+from rltui.watch.phases import PREFIX
 from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, RUN_FILES, AttemptFacts, run_facts, summarise
 from rltui.watch.runs import RATES, LastMetrics, supervisors_alive, with_metrics
 from rltui.watch.small_files import SmallFiles
@@ -26,9 +27,10 @@ from rltui.watch.snapshots import RunHistory, RunSnapshot, StatusSnapshot
 from rltui.watch.status import read_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rltui.cluster.relay_client import RelayClient
+    from rltui.watch.history import StepTime
     from rltui.watch.run_facts import RunFacts
     from rltui.watch.snapshots import MetricsSnapshot, RunSummary
 
@@ -132,6 +134,15 @@ class RunWatcher:
         self._sources = self._open(0)
         self._last: RunSnapshot | None = None
         self._told: tuple[object, RunHistory] = (None, RunHistory())
+
+    @property
+    def step_times(self) -> Mapping[int, Mapping[int, StepTime]]:
+        """When the steps that were read so far ended, by attempt and step."""
+        return self._metrics.step_times.by_attempt
+
+    def mean_seconds(self) -> dict[str, float]:
+        """Seconds of a step that each ``time/…`` metric took, the means of all steps that were read so far."""
+        return self._metrics.means(PREFIX)
 
     def whole(self, log: str = "") -> RunSnapshot:
         """A picture with all steps of all attempts, however long that takes to read.

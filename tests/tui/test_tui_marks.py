@@ -9,6 +9,7 @@ from pictures import cockpit, confirmation, enter, notices, press, screen_text, 
 from rltui.errors import RltuiError
 
 FIRST, SECOND = RUNS[0].run_id, RUNS[1].run_id
+THIRD = RUNS[2].run_id
 
 
 async def test_marked_runs_are_acted_on_together_and_what_cannot_be_is_left_alone() -> None:
@@ -76,3 +77,22 @@ async def test_marked_runs_are_compared_and_one_is_not() -> None:
         await enter(pilot, " =")
         await until(pilot, lambda: getattr(pilot.app.screen, "command", None) is not None, "the comparison")
         assert pilot.app.screen.command.words == ("compare", FIRST, SECOND)
+
+
+async def test_a_baseline_is_kept_and_marked_runs_are_held_against_it() -> None:
+    async with cockpit(FakeCockpit(), size=(80, 24)) as pilot:
+        await press(pilot, "g", "j", "j", "B")
+        await until(pilot, lambda: f"{THIRD} is the baseline" in notices(pilot), "what was done")
+        assert f"={THIRD}" in screen_text(pilot)
+    async with cockpit(FakeCockpit()) as pilot:
+        await until_text(pilot, f"={THIRD}")
+        await enter(pilot, f"/{FIRST}\n =")  # one mark is enough, and the baseline may be out of sight
+        await until(pilot, lambda: getattr(pilot.app.screen, "command", None) is not None, "the comparison")
+        assert pilot.app.screen.command.words == ("compare", THIRD, FIRST)
+        await press(pilot, "escape", "escape", "escape", "g", "j", "j", "B")
+        await until(pilot, lambda: "there is no baseline any more" in notices(pilot), "what was done")
+        assert f"={THIRD}" not in screen_text(pilot)
+    async with cockpit(FakeCockpit(all_runs=RUNS[:2])) as pilot:
+        pilot.app.screen.table.pin(THIRD)
+        await enter(pilot, " =")  # a baseline that was removed counts as none
+        await until(pilot, lambda: "mark two runs or more" in notices(pilot), "the reason")

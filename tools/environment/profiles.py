@@ -39,7 +39,7 @@ PROFILES = {
         Profile("check", ("test", "dev"), False, 0.4, 0.4, ("test",)),
         Profile("demo", ("trainers",), False, 1.7, 5.6, ("demo-vllm", "test")),
         Profile("demo-vllm", ("trainers",), True, 2.7, 9.2, ("test",)),
-        Profile("test", ("trainers", "eight-bit", "tasks", "test", "peers", "dev"), True, 3.7, 10.2, ()),
+        Profile("test", ("trainers", "eight-bit", "tasks", "pictures", "test", "peers", "dev"), True, 3.7, 10.2, ()),
     )
 }
 CUDA_GIB = 3.5

@@ -67,6 +67,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
     def on_mount(self) -> None:
         """Show it as the user chose to."""
         self.part(TableColumns).begin()
+        self.part(Marks).begin()
         self.part(SavedFilters).begin()
         super().on_mount()
 
@@ -195,6 +196,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
             readonly=self.cockpit.readonly,
             run_state=self._state_of(marked) if marked else run.state if run is not None else "",
             num_marked=len(marked),
+            num_compared=len(self.table.compared),
             num_nodes=len(nodes_of(run, self.cockpit)),
             num_clusters=len(self._clusters),
             needs_you=bool(pictures.needs_you),

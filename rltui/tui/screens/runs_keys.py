@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from rltui.errors import RltuiError
+from rltui.service.kept import keep, kept_text
 from rltui.service.run_columns import DEFAULTS, GPUS, keep_columns, kept_columns
 from rltui.service.run_folds import LEAST
 from rltui.service.saved_filters import drop_filter, save_filter, saved_filters
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from rltui.tui.host import Host
     from rltui.tui.widgets.runs_table import RunsTable
+
+BASELINE = "baseline"
+"""File of the state directory with the run that others are held against."""
 
 KEYS = keys.KeyTable(
     (
@@ -79,6 +83,14 @@ KEYS = keys.KeyTable(
                 ),
                 keys.Key("mark_all", ("*",), "mark all", "Mark all runs that are shown, or none.", 0, keys.needs_line),
                 keys.Key("compare", ("=",), "compare", "Compare the marked runs.", 0, keys.needs_marks),
+                keys.Key(
+                    "baseline",
+                    ("B",),
+                    "baseline",
+                    "Hold others against this run at each =, until B is pressed on it again.",
+                    0,
+                    keys.needs_run,
+                ),
                 keys.Key("copy", ("y",), "copy", "Copy the id of the selected run.", 0, keys.needs_run),
             ),
         ),
@@ -164,8 +176,8 @@ class Doors:
         self._screen.cockpit.controller.connect(self._screen.cockpit.pictures.needs_you)
 
     def do_compare(self) -> None:
-        """Show the marked runs side by side."""
-        self._screen.cockpit.open("output", ("compare", *self._screen.table.marked), False)
+        """Show the marked runs side by side, against the baseline where there is one."""
+        self._screen.cockpit.open("output", ("compare", *self._screen.table.compared), False)
 
     def do_copy(self) -> None:
         """Copy the run's id."""
@@ -233,6 +245,21 @@ class Marks:
     def do_mark_all(self) -> None:
         """Mark all that are shown, or none."""
         self._screen.table.mark_all()
+
+    def begin(self) -> None:
+        """Show the baseline that was kept."""
+        self._screen.table.pin(kept_text(BASELINE))
+
+    def do_baseline(self) -> None:
+        """Keep the run under the cursor as the baseline; where it is, take that away."""
+        table = self._screen.table
+        run = table.selected
+        assert run is not None
+        pinned = "" if run.run_id == table.baseline else run.run_id
+        problem = keep(BASELINE, pinned)
+        table.pin(pinned)
+        done = f"{pinned} is the baseline of =" if pinned else "there is no baseline any more"
+        self._screen.cockpit.say(problem or done, "warning" if problem else "information")
 
 
 class TableColumns:

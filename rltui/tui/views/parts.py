@@ -9,6 +9,7 @@ from rltui.tui import braille, formats
 from rltui.tui.compose import Section
 from rltui.tui.spans import Line, cell_width, clip, line, pad
 from rltui.tui.views import step_time
+from rltui.watch.phases import TOTAL, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,23 +24,15 @@ _TROUBLE = re.compile(
 _CARE = re.compile(r"\b(?:warn(?:ing)?|preempt(?:ed|ion)?|retry(?:ing)?|throttl\w*)\b", re.IGNORECASE)
 
 
-OTHER_FROM = 0.02
-"""Share of a step from which what no phase explains is a row of its own."""
-
-
 def step_parts(latest: Mapping[str, float]) -> list[tuple[str, float]]:
     """The phases of the last step with their seconds; what the total has beyond them is the last one."""
-    found = [(step_time.word(name), latest[name]) for name in step_time.phase_names(latest)]
-    found = [(word, value) for word, value in found if value > 0 and formats.is_number(value)]
-    total = latest.get(step_time.TOTAL, 0.0)
-    rest = total - sum(value for _, value in found)
-    return [*found, (step_time.REST, rest)] if found and rest > OTHER_FROM * total else found
+    return [(step_time.word(name), value) for name, value in stacked(latest).items()]
 
 
 def step_rows(latest: Mapping[str, float], width: int, glyphs: Glyphs) -> list[Line]:
     """Where the time of the last step went, one bar a phase; the bars add up to the step."""
     found = step_parts(latest)
-    total = max(latest.get(step_time.TOTAL, 0.0), sum(value for _, value in found))
+    total = max(latest.get(TOTAL, 0.0), sum(value for _, value in found))
     size = max((cell_width(word) for word, _ in found), default=0)
     size = min(max(9, size), max(9, width // 3))
     rows = []
@@ -55,7 +48,7 @@ def step_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int) -> Section:
     """Where a step goes."""
     latest = snapshot.metrics.latest
     rows = step_rows(latest, 60, glyphs)
-    total: tuple[Span, ...] = ((formats.seconds(latest.get("time/total")), "text"),) if rows else ()
+    total: tuple[Span, ...] = ((formats.seconds(latest.get(TOTAL)), "text"),) if rows else ()
     return Section(
         (("step", "title"),),
         total,

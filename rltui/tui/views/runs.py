@@ -110,6 +110,9 @@ COLUMNS: dict[str, Column] = {
 USUAL = tuple(COLUMNS[word] for word in (*DEFAULTS, "started"))
 """What is shown where nobody has chosen, as far as it is wide enough for it."""
 
+BASELINE = "="
+"""The mark of the run that others are held against: the key that does so."""
+
 NAME_LEAST = 12
 """Cells of a name where columns were chosen: enough to know a run by."""
 
@@ -125,6 +128,8 @@ class Plan(NamedTuple):
     state: int
     marks: bool = False
     """Whether a cell before the name says which runs are marked."""
+    baseline: str = ""
+    """The run that a cell of its own marks as what others are held against; empty: there is no such cell."""
 
 
 def plan(
@@ -134,6 +139,7 @@ def plan(
     times: Times = "age",
     marks: bool = False,
     chosen: Sequence[str] = (),
+    baseline: str = "",
 ) -> Plan:
     """Which columns are shown, and how wide the name and the state may be.
 
@@ -144,15 +150,17 @@ def plan(
         times: How times are shown.
         marks: Whether a cell says which runs are marked.
         chosen: Words of ``COLUMNS`` that the user wants, in this order; empty: the usual ones.
+        baseline: The run that others are held against, if it is in the list.
     """
+    before = 2 + marks + bool(baseline)
     if chosen:
-        columns = _fitting(chosen, width - 2 - marks - NAME_LEAST, several_clusters, times)
+        columns = _fitting(chosen, width - before - NAME_LEAST, several_clusters, times)
     else:
         columns = tuple(column for column in USUAL if _is_shown(column, width, several_clusters, times))
-    room = width - 2 - marks - sum(column.width + 1 for column in columns)
+    room = width - before - sum(column.width + 1 for column in columns)
     state = STATE_LEAST if width < 72 else max(STATE_LEAST, min(56, room * 11 // 20))
     name = max(6, min(longest_name, room - state - 1))
-    return Plan(name, columns, max(0, room - name - 1), marks)
+    return Plan(name, columns, max(0, room - name - 1), marks, baseline)
 
 
 def _fitting(chosen: Sequence[str], room: int, several_clusters: bool, times: Times) -> tuple[Column, ...]:
@@ -178,7 +186,7 @@ def _is_shown(column: Column, width: int, several_clusters: bool, times: Times) 
 
 def head(layout: Plan) -> Line:
     """Titles of the columns."""
-    cells = [" " * layout.marks + pad("RUN", layout.name)] + [
+    cells = [" " * (layout.marks + bool(layout.baseline)) + pad("RUN", layout.name)] + [
         pad(column.title, column.width, column.right) for column in layout.columns
     ]
     return line((" " + " ".join([*cells, "STATE"]), "dim"))
@@ -211,6 +219,8 @@ def row(
     ]
     if layout.marks:
         spans.insert(1, (glyphs.done if marked else " ", "match"))
+    if layout.baseline:
+        spans.insert(1, (BASELINE if summary.run_id == layout.baseline else " ", "accent"))
     for column in layout.columns:
         text = pad(column.value(summary, glyphs, now), column.width, column.right)
         spans.append((f" {text}", column.role if summary.is_live else "dim"))
@@ -242,6 +252,8 @@ def fold_row(
     spans: list[Span] = [(glyphs.cursor if selected else " ", "accent"), (pad(name, layout.name), "title")]
     if layout.marks:
         spans.insert(1, (glyphs.done if marked else " ", "match"))
+    if layout.baseline:
+        spans.insert(1, (" ", "accent"))
     room = sum(column.width + 1 for column in layout.columns) + layout.state
     spans.append((f" {clip(f'({fold.words})', room, glyphs.ellipsis)}", look.role))
     return line(*spans, selected=selected)

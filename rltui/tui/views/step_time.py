@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui import braille, formats
 from rltui.tui.spans import Line, Role, Span, cut, line, pad, rule
+from rltui.watch.phases import PREFIX, REST, REST_FROM, TOTAL, phase_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,31 +15,15 @@ if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
     from rltui.watch.snapshots import MetricsSnapshot
 
-TOTAL = "time/total"
 SHORT_NAMES = {"weight_sync": "sync", "saving": "save"}
-FIRST = ("time/generate", "time/train", "time/weight_sync", "time/saving")
-"""Phases that come first, from the bottom; others follow by name."""
-
-BESIDE = frozenset(
-    {"time/engine_idle", "time/learner_idle", "time/update_actor", "time/update_critic", "time/update_overlap"}
-)
-"""Times that run beside the phases, or inside of one: stacked on them a step would look longer than it is."""
 
 ROLES: tuple[Role, ...] = ("bar", "ok", "attention", "waiting", "accent")
-REST = "other"
 ROWS = 6
 MOST_PHASES = 4
 """Phases with a shade of their own; what is left over is the rest."""
 
 
 BLANK_CELL: Span = (" ", "text")
-
-
-def phase_names(series: Iterable[str]) -> list[str]:
-    """Metrics that are phases of a step, in their order; times beside or inside of these are none."""
-    known = set(series)
-    others = sorted(n for n in known if n.startswith("time/") and n not in (*FIRST, *BESIDE, TOTAL))
-    return [*(name for name in FIRST if name in known), *others]
 
 
 class Phase(NamedTuple):
@@ -55,14 +40,14 @@ def phases(metrics: MetricsSnapshot, columns: int) -> list[Phase]:
     if TOTAL in metrics.series:
         total = _filled(metrics.series[TOTAL], columns)
         rest = [max(0.0, all_ - sum(p.seconds[at] for p in shown)) for at, all_ in enumerate(total)]
-        if sum(rest) > 0.02 * sum(total):
+        if sum(rest) > REST_FROM * sum(total):
             shown.append(Phase(REST, rest))
     return shown
 
 
 def word(name: str) -> str:
     """The word for a phase."""
-    word = name.removeprefix("time/")
+    word = name.removeprefix(PREFIX)
     return SHORT_NAMES.get(word, word)
 
 

@@ -41,6 +41,8 @@ class RunsTable(ListPane):
         self._away: Mapping[str, float] = {}
         self._now = 0.0
         self._marks: set[str] = set()
+        self.baseline = ""
+        """The run that others are held against; empty: none."""
         self._layout = view.plan(80, 14)
 
     def show(self, snapshot: RunsSnapshot, several_clusters: bool = False) -> None:
@@ -178,6 +180,17 @@ class RunsTable(ListPane):
         self._marks = set() if shown <= self._marks else shown
         self.repaint()
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Ids of the runs that a comparison is of: the baseline, also out of sight, and the marked ones."""
+        known = any(run.run_id == self.baseline for run in self._snapshot.runs)
+        return tuple(dict.fromkeys((*((self.baseline,) if known else ()), *self.marked)))
+
+    def pin(self, run_id: str) -> None:
+        """Make a run the baseline; empty: none."""
+        self.baseline = run_id
+        self.repaint()
+
     def unmark(self) -> None:
         """Take all marks away."""
         self._marks.clear()
@@ -218,7 +231,8 @@ class RunsTable(ListPane):
     def _plan(self) -> view.Plan:
         longest = max((len(run.run_id) for run in self.rows), default=3)
         several, marks = self._several and not self.cluster, bool(self.marked)
-        return view.plan(self.size.width, max(14, min(longest, 40)), several, self.times, marks, self.columns)
+        baseline = next((run.run_id for run in self.rows if run.run_id == self.baseline), "")
+        return view.plan(self.size.width, max(14, min(longest, 40)), several, self.times, marks, self.columns, baseline)
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
