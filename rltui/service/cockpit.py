@@ -192,6 +192,13 @@ class Cockpit(Protocol):
             RltuiError: The run is not there.
         """
 
+    def beside(self, run_id: str) -> RunSnapshot:
+        """A picture of a run that another is compared with; the one that is watched stays the watched one.
+
+        Raises:
+            RltuiError: The run is not there.
+        """
+
     def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
         """The piece of a log of the newest attempt around ``line`` (counted from 1), which begins at ``offset``.
 

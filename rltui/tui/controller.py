@@ -154,6 +154,10 @@ class Controller:
             "read a sample", lambda: messages.SampleRead(run_id, self._cockpit.sample(run_id, sample, evaluation))
         )
 
+    def ask_beside(self, run_id: str, beside: str) -> None:
+        """Ask for a run to draw beside another: :class:`~rltui.tui.messages.BesideFetched`."""
+        self._read(f"read {beside}", lambda: messages.BesideFetched(run_id, self._cockpit.beside(beside)))
+
     def ask_config(self, run_id: str) -> None:
         """Ask for all settings of a run: :class:`~rltui.tui.messages.ConfigRead`."""
         self._read(messages.READ_CONFIG, lambda: messages.ConfigRead(run_id, self._cockpit.config(run_id)))

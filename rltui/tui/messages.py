@@ -210,6 +210,14 @@ class SampleRead(CockpitMessage):
         self.run_id, self.group = run_id, group
 
 
+class BesideFetched(CockpitMessage):
+    """A picture of a run that is drawn over the charts of another."""
+
+    def __init__(self, run_id: str, snapshot: RunSnapshot) -> None:
+        super().__init__()
+        self.run_id, self.snapshot = run_id, snapshot
+
+
 class ConfigRead(CockpitMessage):
     """Every setting of an attempt, and where each comes from."""
 

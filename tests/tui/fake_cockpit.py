@@ -116,6 +116,10 @@ class FakeCockpit:
             picture = msgspec.structs.replace(picture, log=LogSnapshot(lines=lines, name=log))
         return picture
 
+    def beside(self, run_id: str) -> RunSnapshot:
+        self._called("beside", run_id)
+        return snapshot(self._find(run_id), self.lines)
+
     def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
         self._called("log_part", run_id, name, str(line), *([] if offset is None else [str(offset)]))
         lines = log_lines(2000)
