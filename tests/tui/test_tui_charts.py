@@ -207,3 +207,23 @@ async def test_keys_of_the_charts_say_where_they_work() -> None:
         await enter(pilot, "Z<")
         assert "for the metrics: 5 opens them" in notices(pilot)
         assert "for log and metrics" in notices(pilot)
+
+
+async def test_what_wandb_has_is_offered_and_copied() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await opened(pilot, tab="5")
+        await enter(pilot, "W")
+        await until_text(pilot, "https://wandb.ai/ada/tiny/runs/0c0ffee0")
+        assert "wandb sync wandb/offline-run-1" in screen_text(pilot)
+        await enter(pilot, "\n")
+        assert "copied the page's address: https://wandb.ai" in notices(pilot)
+        await enter(pilot, "W")
+        await until_text(pilot, "open its files")
+        await enter(pilot, "j\n")
+        await until(pilot, lambda: "terminal cannot be lent: wandb leet wandb" in notices(pilot), "the command")
+    fake = FakeCockpit(failing={"wandb"})
+    async with cockpit(fake) as pilot:
+        await opened(pilot, tab="5")
+        await enter(pilot, "W")
+        await until(pilot, lambda: "isambard does not answer" in notices(pilot), "the reason")

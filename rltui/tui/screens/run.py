@@ -152,8 +152,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self.part(LogKeys).receive(message)
         elif isinstance(message, messages.SamplesArrived | messages.SampleRead) and message.run_id == self.run_id:
             self.part(SampleKeys).receive(message)
-        elif isinstance(message, messages.BesideFetched) and message.run_id == self.run_id:
-            self.part(MetricKeys).receive(message.snapshot)
+        elif isinstance(message, messages.BesideFetched | messages.WandbFound) and message.run_id == self.run_id:
+            self.part(MetricKeys).receive(message)
         elif isinstance(message, messages.ConfigRead) and message.run_id == self.run_id and self.config_pane:
             self.config_pane.take(message.config)
         elif isinstance(message, messages.RequestFailed):

@@ -22,6 +22,10 @@ def _in_metrics(context: keys.KeyContext) -> str:
     return "" if context.tab == "metrics" else "this key is for the metrics: 5 opens them"
 
 
+def _has_wandb(context: keys.KeyContext) -> str:
+    return "a recording has no files of W&B" if context.recorded else _in_metrics(context)
+
+
 def _in_log_or_metrics(context: keys.KeyContext) -> str:
     return "" if context.tab in ("logs", "metrics") else "this key is for log and metrics: 6 and 5 open them"
 
@@ -90,6 +94,7 @@ KEYS = keys.KeyTable(
                 keys.Key(
                     "beside", ("B",), "beside", "Metrics: draw another run too, or no more.", 3, _in_metrics, quiet=True
                 ),
+                keys.Key("wandb", ("W",), "W&B", "Metrics: its page or files at W&B.", 3, _has_wandb, quiet=True),
                 keys.Key("worst", ("w",), "worst", "Samples: the lowest rewards first.", 2, _in_samples, quiet=True),
                 keys.Key("best", ("b",), "best", "Samples: the highest rewards first.", 0, _in_samples),
                 keys.Key("longest", ("L",), "longest", "Samples: the longest answers first.", 0, _in_samples),
