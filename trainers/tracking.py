@@ -97,7 +97,7 @@ class Tracker:
         # A resumed attempt goes back to its checkpoint's step, and W&B's own step must not decrease.
         run.define_metric("step")
         run.define_metric("*", step_metric="step")
-        rundir.log_event(self._attempt, "tracking", f"W&B run {run.id} ({mode})")
+        rundir.log_event(self._attempt, "tracking", f"W&B run {run.id} ({mode}) {run.url or ''}".rstrip())
         return run
 
     def _trouble(self, text: str) -> None:

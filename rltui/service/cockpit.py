@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rltui.service.config import RunConfig
     from rltui.service.node_shell import NodeShell
     from rltui.service.run_events import Event
+    from rltui.service.wandb_place import WandbPlace
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
@@ -192,6 +193,13 @@ class Cockpit(Protocol):
             RltuiError: The run is not there.
         """
 
+    def beside(self, run_id: str) -> RunSnapshot:
+        """A picture of a run that another is compared with; the one that is watched stays the watched one.
+
+        Raises:
+            RltuiError: The run is not there.
+        """
+
     def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
         """The piece of a log of the newest attempt around ``line`` (counted from 1), which begins at ``offset``.
 
@@ -238,6 +246,13 @@ class Cockpit(Protocol):
 
         Raises:
             RltuiError: The run is not there, or its settings cannot be read.
+        """
+
+    def wandb(self, run_id: str) -> WandbPlace:
+        """Where W&B has a run.
+
+        Raises:
+            RltuiError: The run is not there, or has left nothing of W&B.
         """
 
     def presets(self) -> tuple[PresetSummary, ...]:

@@ -46,9 +46,10 @@ class LiveCockpit(RunReading):
         self._failures = FailureWords(self._failure, self._symptom)
         self._last = RunsSnapshot()
         self._rows: dict[str, RunSummary] = {}
-        self._watcher: tuple[str, str, RunWatcher] | None = None
+        self._watchers: dict[str, tuple[str, str, RunWatcher]] = {}
+        """By use: the run that is watched, and the one that is drawn beside it."""
         self._connecting = ""
-        self._watch_lock = threading.Lock()
+        self._watch_locks = {"watched": threading.Lock(), "beside": threading.Lock()}
 
     def runs(self) -> RunsSnapshot:
         """All runs of all clusters, newest first; while the user answers one cluster, no other is asked."""
@@ -65,14 +66,23 @@ class LiveCockpit(RunReading):
 
     def watch(self, run_id: str, log: str = "") -> RunSnapshot:
         """A fresh picture of one run."""
-        with self._watch_lock:
+        return self._look("watched", run_id, log)
+
+    def beside(self, run_id: str) -> RunSnapshot:
+        """A fresh picture of a run that another is compared with."""
+        return self._look("beside", run_id, "")
+
+    def _look(self, use: str, run_id: str, log: str) -> RunSnapshot:
+        with self._watch_locks[use]:
             row = self._row(run_id)
             if self._connecting not in ("", row.reader):
                 raise ClusterError(f"{row.reader} is not asked while {self._connecting} waits for your answer.")
             context = self._clusters.context(row.reader)
-            if self._watcher is None or self._watcher[:2] != (row.reader, run_id):
-                self._watcher = (row.reader, run_id, RunWatcher(context.cluster.client, row.path))
-            picture = self._watcher[2].snapshot(log)
+            watcher = self._watchers.get(use)
+            if watcher is None or watcher[:2] != (row.reader, run_id):
+                watcher = (row.reader, run_id, RunWatcher(context.cluster.client, row.path))
+                self._watchers[use] = watcher
+            picture = watcher[2].snapshot(log)
         return structs.replace(picture, summary=_joined(context, picture, row))
 
     def presets(self) -> tuple[PresetSummary, ...]:

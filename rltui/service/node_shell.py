@@ -34,19 +34,29 @@ class NodeShell:
         node: Where it opens, in words.
         argv: Its command.
         folder: Folder that the command is started in; empty: where rltui is.
+        what: What it is and how it is left, in words.
 
     Attributes:
         argv: The same.
         where: Its run and place, in words.
     """
 
-    def __init__(self, run: RunSummary, journal: Journal, node: str, argv: list[str], folder: str = "") -> None:
+    def __init__(
+        self,
+        run: RunSummary,
+        journal: Journal,
+        node: str,
+        argv: list[str],
+        folder: str = "",
+        what: str = "a shell; exit or ctrl+d leaves it",
+    ) -> None:
         self.argv = argv
         self.where = f"{run.run_id} on {node}"
         self._about = {"run": run.run_id, "attempt": run.attempt, "cluster": run.cluster, "job": run.job_id}
         self._command = shlex.join(argv)
         self._journal = journal
         self._folder = folder
+        self._what = what
 
     def run(self) -> int:
         """Show the command, and wait until the shell has ended; returns its exit code.
@@ -56,7 +66,7 @@ class NodeShell:
         """
         about = {**self._about, "command": self._command}
         self._journal.write("shell", "intent", **about)
-        sys.stderr.write(f"rltui: a shell of {self.where}; exit or ctrl+d leaves it\n$ {self._command}\n")
+        sys.stderr.write(f"rltui: {self.where}: {self._what}\n$ {self._command}\n")
         sys.stderr.flush()
         # what is typed is for the shell; one that ignores a signal would hand that on to it, a handler does not
         before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}

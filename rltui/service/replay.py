@@ -200,6 +200,14 @@ class ReplayCockpit(RunReading):
         self._last = picture.summary
         return picture
 
+    def beside(self, run_id: str) -> RunSnapshot:
+        """Refuse: there is one run.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(f"{run_id} is not in this recording.", "Open the cockpit to compare runs.")
+
     @property
     def said(self) -> str:
         """The event before the clock's moment, in words; empty before the first."""

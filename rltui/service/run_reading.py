@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rltui.service.cockpit import WhyReport
     from rltui.service.config import RunConfig
     from rltui.service.context import Context
+    from rltui.service.wandb_place import WandbPlace
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
     from rltui.watch.snapshots import LogPart, RunSummary
@@ -66,6 +67,13 @@ class RunReading:
 
         row = self._row(run_id)
         return read_config(self._context(row), row)
+
+    def wandb(self, run_id: str) -> WandbPlace:
+        """Where W&B has a run."""
+        from rltui.service.wandb_place import wandb_place
+
+        row = self._row(run_id)
+        return wandb_place(self._context(row), row)
 
     def why(self, run_id: str) -> WhyReport:
         """Why the run died or stands still."""

@@ -187,6 +187,8 @@ class CockpitApp(App[int], inherit_bindings=False):
     @on(messages.ShellHeard)
     @on(messages.NodeShellReady)
     @on(messages.FieldsRead)
+    @on(messages.BesideFetched)
+    @on(messages.WandbFound)
     def route(self, message: CockpitMessage) -> None:
         """Hand a message to every screen; each takes what concerns it."""
         for screen in self.screen_stack:

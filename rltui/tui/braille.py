@@ -74,6 +74,12 @@ def _levels(values: Sequence[float], columns: int, dots: int, low: float, high: 
     return result
 
 
+def rows_of(values: Sequence[float], height: int, low: float, high: float) -> list[int | None]:
+    """The row, 0 at the top, that each value is in; None where there is no number."""
+    levels = _levels(values, len(values), height, low, high)
+    return [height - level if level else None for level in levels]
+
+
 def area(values: Sequence[float], width: int, height: int, low: float, high: float, glyphs: Glyphs) -> list[str]:
     """A filled curve of ``values``.
 

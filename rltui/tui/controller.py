@@ -1,9 +1,9 @@
 """The only file of the cockpit that calls services: every call runs in a thread, every answer is a message.
 
-Threads that call at the same time: one for the list of runs, one for the watched run, one for reviews and previews,
-one for what reads logs, one for what searches them, one for queues of clusters, one for actions, one a verb of the
-shell that only reads, one for a cluster that needs somebody, one that tells people. A newer question replaces one that
-waits; actions are all done, in order.
+Threads that call at the same time: one for the list of runs, one for the watched run, one for a run beside it, one for
+reviews and previews, one for what reads logs, one for what searches them, one for queues of clusters, one for actions,
+one a verb of the shell that only reads, one for a cluster that needs somebody, one that tells people. A newer question
+replaces one that waits; actions are all done, in order.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Controller:
         self._run = Poller("rltui-run", self._read_run, needs_target=True)
         self._questions = Lane("rltui-questions", newest_only=True)
         self._readings = Lane("rltui-readings", newest_only=True)
+        self._besides = Lane("rltui-beside", newest_only=True)
         self._queues = Lane("rltui-queues", newest_only=True)
         self.searches = Searches(cockpit, self._post, self._answer)
         self._actions = Lane("rltui-actions", newest_only=False)
@@ -153,6 +154,15 @@ class Controller:
         self._read(
             "read a sample", lambda: messages.SampleRead(run_id, self._cockpit.sample(run_id, sample, evaluation))
         )
+
+    def ask_beside(self, run_id: str, beside: str) -> None:
+        """Ask for a run to draw beside another: :class:`~rltui.tui.messages.BesideFetched`."""
+        call = self._cockpit.beside
+        self._besides.ask(lambda: self._answer(f"read {beside}", lambda: messages.BesideFetched(run_id, call(beside))))
+
+    def ask_wandb(self, run_id: str) -> None:
+        """Ask where W&B has a run: :class:`~rltui.tui.messages.WandbFound`."""
+        self._read("look for W&B", lambda: messages.WandbFound(run_id, self._cockpit.wandb(run_id)))
 
     def ask_config(self, run_id: str) -> None:
         """Ask for all settings of a run: :class:`~rltui.tui.messages.ConfigRead`."""

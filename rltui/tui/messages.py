@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rltui.service.node_shell import NodeShell
     from rltui.service.run_events import Event
     from rltui.service.shell import ShellCommand
+    from rltui.service.wandb_place import WandbPlace
     from rltui.tui.refresh import Source
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import SampleGroup, SampleQuery, SamplesFound
@@ -208,6 +209,22 @@ class SampleRead(CockpitMessage):
     def __init__(self, run_id: str, group: SampleGroup) -> None:
         super().__init__()
         self.run_id, self.group = run_id, group
+
+
+class BesideFetched(CockpitMessage):
+    """A picture of a run that is drawn over the charts of another."""
+
+    def __init__(self, run_id: str, snapshot: RunSnapshot) -> None:
+        super().__init__()
+        self.run_id, self.snapshot = run_id, snapshot
+
+
+class WandbFound(CockpitMessage):
+    """Where W&B has a run."""
+
+    def __init__(self, run_id: str, place: WandbPlace) -> None:
+        super().__init__()
+        self.run_id, self.place = run_id, place
 
 
 class ConfigRead(CockpitMessage):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_STEP = 10**15
+TIME = "time"
 
 
 class MetricCurves:
@@ -36,17 +37,18 @@ class MetricCurves:
 
     def add_point(self, step: int, values: dict[str, float]) -> None:
         """Add one line as ``parse_metrics`` gives it."""
-        self._taken_at = values.pop("time", self._taken_at)
+        self._taken_at = values.get(TIME, self._taken_at)
         self._curves.add(step, values)
-        self._latest.update((name, value) for name, value in values.items() if not math.isnan(value))
+        self._latest.update((name, value) for name, value in values.items() if name != TIME and not math.isnan(value))
         self._snapshot = None
 
     def snapshot(self) -> MetricsSnapshot:
         """The curves so far; the same object until there is something new."""
         if self._snapshot is None:
             steps, series = self._curves.thinned()
+            times = series.pop(TIME, ())
             self._snapshot = MetricsSnapshot(
-                steps=steps, series=series, latest=dict(self._latest), taken_at=self._taken_at
+                steps=steps, series=series, times=times, latest=dict(self._latest), taken_at=self._taken_at
             )
         return self._snapshot
 

@@ -260,6 +260,8 @@ class MetricsSnapshot(Struct, frozen=True, kw_only=True):
     steps: tuple[int, ...] = ()
     series: dict[str, tuple[float, ...]] = {}
     """Each series is as long as ``steps``; a missing value is NaN."""
+    times: tuple[float, ...] = ()
+    """When each step ended, epoch seconds, NaN where its line does not say; empty: no line says."""
     latest: dict[str, float] = {}
     taken_at: float = 0.0
 

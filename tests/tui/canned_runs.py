@@ -266,10 +266,10 @@ def metrics(run: RunSummary) -> MetricsSnapshot:
     if run.gpu != "cpu":
         series |= {"learner_mfu": wave(count, 24, 38, 22), "actor_mfu": wave(count, 4, 9, 23)}
     latest = {name: values[-1] for name, values in series.items()}
-    latest |= {"reward": run.reward or 0.0, "actor_tokens_per_second": rate}
+    latest |= {"reward": run.reward or 0.0, "actor_tokens_per_second": rate, "time/saving": 0.0}
     latest |= {name: seconds * scale for name, seconds in split.items()} | {"time/total": 0.29 * scale}
-    latest |= {"time/saving": 0.0}
-    return MetricsSnapshot(steps=steps, series=series, latest=latest, taken_at=NOW)
+    times = tuple(NOW - 7000.0 + 0.29 * scale * step for step in steps)
+    return MetricsSnapshot(steps=steps, series=series, times=times, latest=latest, taken_at=NOW)
 
 
 LOG_FILES = (

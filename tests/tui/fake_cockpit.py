@@ -24,6 +24,7 @@ from rltui.paths import state_dir
 from rltui.runs.journal import Journal
 from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
 from rltui.service.node_shell import NodeShell
+from rltui.service.wandb_place import WandbPlace
 from rltui.watch.log_search import LogHit, LogQuery, Searched
 from rltui.watch.samples import SamplesFound
 from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot, RunsSnapshot, RunSummary
@@ -115,6 +116,17 @@ class FakeCockpit:
             lines = tuple(f"[{log}] {text}" for text in picture.log.lines[:50])
             picture = msgspec.structs.replace(picture, log=LogSnapshot(lines=lines, name=log))
         return picture
+
+    def beside(self, run_id: str) -> RunSnapshot:
+        self._called("beside", run_id)
+        return snapshot(self._find(run_id), self.lines)
+
+    def wandb(self, run_id: str) -> WandbPlace:
+        self._called("wandb", run_id)
+        argv = ["sh", "-c", "echo this is leet; exec cat"]
+        look = NodeShell(self._find(run_id), Journal(state_dir()), "this machine", argv)
+        page = "https://wandb.ai/ada/tiny/runs/0c0ffee0"
+        return WandbPlace(run_id, page, look, "wandb leet wandb", "wandb sync wandb/offline-run-1")
 
     def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
         self._called("log_part", run_id, name, str(line), *([] if offset is None else [str(offset)]))

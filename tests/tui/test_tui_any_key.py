@@ -31,6 +31,7 @@ QUESTION = Question(kind="password", title="hpc", instructions=(), fields=(Field
 OPEN: dict[str, Callable[[CockpitApp], object]] = {
     "runs": lambda app: None,
     "run": lambda app: app.open_run(app.pictures.ids[0]),
+    "metrics": lambda app: app.open_run(app.pictures.ids[0], 4),
     "log": lambda app: app.open_run(app.pictures.ids[0], 5),
     "samples": lambda app: app.open_run(app.pictures.ids[0], 8),
     "config": lambda app: app.open_run(app.pictures.ids[0], 9),

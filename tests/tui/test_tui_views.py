@@ -13,7 +13,8 @@ from rltui.tui.glyphs import ASCII, UNICODE, Glyphs
 from rltui.tui.screens.help import help_lines
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.spans import Line, clean, width_of
-from rltui.tui.views import actors, bars, gpus, hosts, launch, overview, queues, runs, tabs
+from rltui.tui.views import actors, bars, charts, gpus, hosts, launch, metrics, overview, queues, runs, tabs
+from rltui.tui.views.chart_view import ChartView
 from rltui.tui.views.confirm import confirm_lines
 from rltui.watch.owners import ROLE_NAMES, Owners, role_letter, title_letter
 from rltui.watch.snapshots import (
@@ -137,12 +138,20 @@ def test_memory_that_is_nearly_full_is_pointed_out() -> None:
     assert [text.strip() for row in rows for text, role in row.spans if role == "attention"] == ["76"]
 
 
+def charts_rows(picture: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
+    return metrics.rows(charts.board(picture, ChartView(), None), width, glyphs)
+
+
+def charts_head(picture: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
+    return metrics.head(charts.board(picture, ChartView(), None), width, glyphs)
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize("picture", PICTURES, ids=ids)
 def test_tabs_fit(picture: RunSnapshot, width: int) -> None:
-    for tab in (tabs.metrics, tabs.events, tabs.actors_head, tabs.metrics_head, queues.tab, queues.tab_head):
+    for tab in (charts_rows, charts_head, tabs.events, tabs.actors_head, queues.tab, queues.tab_head):
         assert len(tab(picture, width, UNICODE)) >= 1
-    for tab in (tabs.metrics, tabs.actors_head, tabs.metrics_head, tabs.events_head, queues.tab, queues.tab_head):
+    for tab in (charts_rows, charts_head, tabs.actors_head, tabs.events_head, queues.tab, queues.tab_head):
         assert all(width_of(line.spans) <= width for line in tab(picture, width, UNICODE))
 
 
@@ -271,7 +280,7 @@ def test_gaps_in_a_series_do_no_harm() -> None:
     nan = float("nan")
     series = {"reward": (nan, nan), "loss": (nan, 1.0), "grad_norm": (float("inf"), 2.0)}
     picture = msgspec.structs.replace(PICTURES[0], metrics=MetricsSnapshot(steps=(1, 2), series=series))
-    assert tabs.metrics(picture, 80, UNICODE)
+    assert charts_rows(picture, 80, UNICODE)
     assert overview.overview(picture, 80, 24, UNICODE, TITLE)
 
 

@@ -233,13 +233,9 @@ class LogKeys:
         else:
             self._screen.open_hit(hit.log, hit.line, hit.offset, pane.sought)
 
-    def do_pan_left(self) -> None:
-        """Long lines to the left."""
-        self.in_log(lambda pane: pane.pan(-1))
-
-    def do_pan_right(self) -> None:
-        """Long lines to the right."""
-        self.in_log(lambda pane: pane.pan(1))
+    def pan(self, step: int) -> None:
+        """Move long lines, to the right where ``step`` is 1."""
+        self.in_log(lambda pane: pane.pan(step))
 
     def do_search(self) -> None:
         """Search the log."""

@@ -12,6 +12,7 @@ from rltui.service.run_columns import place_of
 from rltui.tui import formats, keys, messages
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.log_keys import LogKeys
+from rltui.tui.screens.metric_keys import MetricKeys
 from rltui.tui.screens.run_actions import RunActions, nodes_of
 from rltui.tui.screens.run_keys import KEYS
 from rltui.tui.screens.run_tabs import NUMBERS, TABS, all_tabs
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class TabKeys:
-    """What the digits do: open a tab.
+    """What the digits do, and keys that mean one thing on one tab and another on the next.
 
     Args:
         screen: Has the tabs.
@@ -51,6 +52,41 @@ class TabKeys:
     def __init__(self, screen: RunScreen) -> None:
         for tab in TABS:
             setattr(self, f"do_tab_{tab.id}", partial(screen.open_tab, NUMBERS[tab.id]))
+        self._screen = screen
+
+    def do_next_tab(self) -> None:
+        """The tab to the right."""
+        self._screen.open_tab(self._screen.tab_bar.current + 1)
+
+    def do_previous_tab(self) -> None:
+        """The tab to the left."""
+        self._screen.open_tab(self._screen.tab_bar.current - 1)
+
+    def do_plugin_tab(self) -> None:
+        """The next tab of a plug-in."""
+        own, after = len(TABS), self._screen.tab_bar.current + 1
+        self._screen.open_tab(after if own <= after < len(self._screen.tabs) else own)
+
+    def do_pan_left(self) -> None:
+        """Metrics: the cursor to the left; the log: long lines."""
+        self._sideways(-1)
+
+    def do_pan_right(self) -> None:
+        """The same to the right."""
+        self._sideways(1)
+
+    def _sideways(self, step: int) -> None:
+        if self._screen.tab == "metrics":
+            self._screen.part(MetricKeys).step(step)
+        else:
+            self._screen.part(LogKeys).pan(step)
+
+    def do_whole(self) -> None:
+        """One chart or one sample alone, or all of them."""
+        if self._screen.tab == "metrics":
+            self._screen.part(MetricKeys).toggle_alone()
+        else:
+            self._screen.part(SampleKeys).toggle_whole()
 
 
 class RunScreen(CockpitScreen, inherit_bindings=False):
@@ -58,7 +94,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     KEYS: ClassVar[keys.KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "run"
-    PARTS = (RunActions, LogKeys, SampleKeys, TabKeys)
+    PARTS = (RunActions, LogKeys, SampleKeys, MetricKeys, TabKeys)
 
     snapshot: var[RunSnapshot | None] = var(None, init=False)
 
@@ -116,6 +152,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self.part(LogKeys).receive(message)
         elif isinstance(message, messages.SamplesArrived | messages.SampleRead) and message.run_id == self.run_id:
             self.part(SampleKeys).receive(message)
+        elif isinstance(message, messages.BesideFetched | messages.WandbFound) and message.run_id == self.run_id:
+            self.part(MetricKeys).receive(message)
         elif isinstance(message, messages.ConfigRead) and message.run_id == self.run_id and self.config_pane:
             self.config_pane.take(message.config)
         elif isinstance(message, messages.RequestFailed):
@@ -141,6 +179,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             pane.show(snapshot)
         if index == NUMBERS["samples"]:
             self.part(SampleKeys).look(snapshot)
+        elif index == NUMBERS["metrics"]:
+            self.part(MetricKeys).follow(snapshot)
 
     def _failed(self, message: messages.RequestFailed) -> None:
         """Say in a tab why it cannot show what was asked for."""
@@ -236,20 +276,6 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         pane = self._panes.get(self.tab_bar.current)
         return None if isinstance(pane, OverviewPane) else pane
 
-    def do_next_tab(self) -> None:
-        """The tab to the right."""
-        self.open_tab(self.tab_bar.current + 1)
-
-    def do_previous_tab(self) -> None:
-        """The tab to the left."""
-        self.open_tab(self.tab_bar.current - 1)
-
-    def do_plugin_tab(self) -> None:
-        """The next tab of a plug-in."""
-        own = len(TABS)
-        after = self.tab_bar.current + 1
-        self.open_tab(after if own <= after < len(self.tabs) else own)
-
     def typed(self, purpose: str, text: str) -> None:
         """Search while typing."""
         if purpose == "search":
@@ -258,7 +284,9 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self.config_pane.filter(text)
 
     def answer(self, purpose: str, text: str) -> str:
-        """Search all of the log, or the samples."""
+        """Search all of the log, or the samples; or name the run that is to be drawn beside."""
+        if purpose == "beside":
+            return self.part(MetricKeys).choose(text)
         if purpose == "samples":
             return self.part(SampleKeys).search(text)
         return self.part(LogKeys).search(text) if purpose == "search" else ""
@@ -288,7 +316,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     def on_line_opened(self) -> None:
         """A double click on a sample shows it alone."""
-        self.part(SampleKeys).do_whole()
+        self.part(SampleKeys).toggle_whole()
 
     def moved(self) -> None:
         """The cursor is on another sample."""
@@ -308,7 +336,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self.part(LogKeys).clear()
         elif self.config_pane is not None and self.config_pane.filtered:
             self.config_pane.filter("")
-        elif not self.part(SampleKeys).clear():
+        elif not (self.part(SampleKeys).clear() or self.part(MetricKeys).clear()):
             self.do_back()
 
     def do_wall(self) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from textual.app import App
 
     from rltui.service.cockpit import WhyReport
+    from rltui.service.node_shell import NodeShell
     from rltui.tui.host import Host
     from rltui.tui.keys import KeyContext, KeyTable
     from rltui.tui.messages import NodeShellReady
@@ -117,6 +118,20 @@ class HasRun(Protocol):
 def nodes_of(run: RunSummary | None, host: Host) -> tuple[str, ...]:
     """Nodes of a run, as far as they are known by name."""
     return known_nodes(run, host.pictures.run(run.run_id)) if run is not None else ()
+
+
+def lend_terminal(host: Host, shell: NodeShell, otherwise: str) -> None:
+    """Give the terminal to a command until it ends; ``otherwise`` is said where a terminal cannot be lent."""
+    host.hush()
+    # nobody looks meanwhile, and what is read waits until somebody does
+    host.controller.attend("gone")
+    try:
+        with host.suspend():
+            problem = shell.run_beside()
+    except SuspendNotSupported:
+        problem = otherwise
+    host.controller.attend("here")
+    host.say(problem, "error")
 
 
 class RunActions:
@@ -244,17 +259,8 @@ class RunActions:
         wanted, self._shell_of = self._shell_of, ""
         if not self._screen.on_top or wanted != message.run_id:
             return
-        host = self._screen.cockpit
-        host.hush()
-        # nobody looks meanwhile, and what is read waits until somebody does
-        host.controller.attend("gone")
-        try:
-            with host.suspend():
-                problem = message.shell.run_beside()
-        except SuspendNotSupported:
-            problem = f"this terminal cannot be lent: rltui shell {message.run_id} in another one"
-        host.controller.attend("here")
-        host.say(problem, "error")
+        otherwise = f"this terminal cannot be lent: rltui shell {message.run_id} in another one"
+        lend_terminal(self._screen.cockpit, message.shell, otherwise)
 
     def take_why(self, report: WhyReport) -> None:
         """A diagnosis is there: its nodes come first in a picker that is open."""

@@ -18,6 +18,22 @@ def _in_samples(context: keys.KeyContext) -> str:
     return "" if context.tab == "samples" else "this key is for the samples: 9 opens them"
 
 
+def _in_metrics(context: keys.KeyContext) -> str:
+    return "" if context.tab == "metrics" else "this key is for the metrics: 5 opens them"
+
+
+def _has_wandb(context: keys.KeyContext) -> str:
+    return "a recording has no files of W&B" if context.recorded else _in_metrics(context)
+
+
+def _in_log_or_metrics(context: keys.KeyContext) -> str:
+    return "" if context.tab in ("logs", "metrics") else "this key is for log and metrics: 6 and 5 open them"
+
+
+def _in_samples_or_metrics(context: keys.KeyContext) -> str:
+    return "" if context.tab in ("samples", "metrics") else "this key is for samples and metrics: 9 and 5 open them"
+
+
 def _in_samples_or_config(context: keys.KeyContext) -> str:
     return "" if context.tab in ("samples", "config") else "this key is for samples and config: 9 and 0 open them"
 
@@ -61,13 +77,37 @@ KEYS = keys.KeyTable(
                 keys.Key("search", ("/",), "search", "Search the log, the samples or the settings.", 6),
                 keys.Key("next_hit", ("n",), "next hit", "Go to the next hit of the search.", 0, _needs_search),
                 keys.Key("previous_hit", ("N",), "hit before", "Go to the hit before.", 0, _needs_search),
-                keys.Key("pan_left", ("<",), "pan left", "Move long log lines to the left.", 0, _in_log),
-                keys.Key("pan_right", (">",), "pan right", "Move long log lines to the right.", 0, _in_log),
+                keys.Key(
+                    "pan_left",
+                    ("<",),
+                    "left",
+                    "Move long log lines, or the cursor of the charts, to the left.",
+                    0,
+                    _in_log_or_metrics,
+                ),
+                keys.Key("pan_right", (">",), "right", "The same to the right.", 0, _in_log_or_metrics),
+                keys.Key("zoom_in", ("Z",), "zoom", "Metrics: half of the axis.", 3, _in_metrics, quiet=True),
+                keys.Key("zoom_out", ("U",), "unzoom", "Metrics: twice as much of the axis.", 0, _in_metrics),
+                keys.Key("axis", ("X",), "axis", "Metrics: over steps, time or GPU-hours.", 3, _in_metrics, quiet=True),
+                keys.Key("log_y", ("Y",), "log y", "Metrics: the logarithm of values, or these.", 0, _in_metrics),
+                keys.Key("smooth", ("S",), "smooth", "Metrics: smoothed lightly, strongly, not.", 0, _in_metrics),
+                keys.Key(
+                    "beside", ("B",), "beside", "Metrics: draw another run too, or no more.", 3, _in_metrics, quiet=True
+                ),
+                keys.Key("wandb", ("W",), "W&B", "Metrics: its page or files at W&B.", 3, _has_wandb, quiet=True),
                 keys.Key("worst", ("w",), "worst", "Samples: the lowest rewards first.", 2, _in_samples, quiet=True),
                 keys.Key("best", ("b",), "best", "Samples: the highest rewards first.", 0, _in_samples),
                 keys.Key("longest", ("L",), "longest", "Samples: the longest answers first.", 0, _in_samples),
                 keys.Key("evaluation", ("i",), "evaluation", "Samples: of evaluations, or training.", 0, _in_samples),
-                keys.Key("whole", ("enter",), "whole", "Samples: one alone, or the list.", 2, _in_samples, quiet=True),
+                keys.Key(
+                    "whole",
+                    ("enter",),
+                    "whole",
+                    "Samples and metrics: one alone, or all.",
+                    2,
+                    _in_samples_or_metrics,
+                    quiet=True,
+                ),
                 keys.Key("next_sibling", (")",), "sibling", "Samples: the next answer to its prompt.", 0, _in_samples),
                 keys.Key("previous_sibling", ("(",), "sibling before", "Samples: the one before.", 0, _in_samples),
                 keys.Key(

@@ -9,6 +9,7 @@ from rltui.tui.views import history, panel, queues, tabs
 from rltui.tui.widgets.config_pane import ConfigPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import LogPane
+from rltui.tui.widgets.metrics_pane import MetricsPane
 from rltui.tui.widgets.run_panes import LinesPane, OverviewPane
 from rltui.tui.widgets.samples_pane import SamplesPane
 
@@ -33,7 +34,7 @@ TABS: tuple[Tab, ...] = (
     Tab("gpus", "GPUs", lambda: GpusPane(id="gpus")),
     Tab("actors", "Actors", lambda: LinesPane(tabs.actors, tabs.actors_head, id="actors")),
     Tab("queues", "Queues", lambda: LinesPane(queues.tab, queues.tab_head, id="queues")),
-    Tab("metrics", "Metrics", lambda: LinesPane(tabs.metrics, tabs.metrics_head, id="metrics")),
+    Tab("metrics", "Metrics", lambda: MetricsPane(id="metrics")),
     Tab("logs", "Logs", lambda: LogPane(id="logs")),
     Tab("events", "Events", lambda: LinesPane(tabs.events, tabs.events_head, id="events")),
     Tab("history", "History", lambda: LinesPane(history.tab, history.head, id="history")),

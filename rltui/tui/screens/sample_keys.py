@@ -152,7 +152,7 @@ class SampleKeys:
         if pane is not None:
             self._ask(structs.replace(pane.query_shown, evaluation=not pane.query_shown.evaluation))
 
-    def do_whole(self) -> None:
+    def toggle_whole(self) -> None:
         """The sample alone, or the list again."""
         pane = self._screen.samples_pane
         if pane is not None and pane.selected is not None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui import braille, formats
 from rltui.tui.compose import Section, beside, exactly, split
-from rltui.tui.spans import BLANK, Line, line, pad, rule
+from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, width_of
+from rltui.tui.views import chart_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Span
+    from rltui.tui.spans import Role, Span
+    from rltui.tui.views.chart_view import ChartView
     from rltui.watch.snapshots import MetricsSnapshot, RunSnapshot
 
 REWARD = "reward"
@@ -60,6 +64,9 @@ ORDER = (
 CELL_WIDTH = 38
 """Narrowest chart of the metrics tab, in cells."""
 
+LABELS_WIDTH = 8
+"""Cells of an axis' labels, at the left of a curve."""
+
 CELL_HEIGHT = 7
 """Rows of one chart of the metrics tab, its rule included."""
 
@@ -73,10 +80,11 @@ def curve(
     The cache spares redrawing when only something else of the screen has changed.
     """
     low, high = braille.bounds(values)
-    rows = braille.area(values, width - 8, height, low, high, glyphs)
+    rows = braille.area(values, width - LABELS_WIDTH, height, low, high, glyphs)
     ends = {0: labels(high), height - 1: labels(low)} if height > 1 else {0: labels(high)}
     return tuple(
-        line((f"{pad(ends.get(index, ''), 7, right=True)} ", "dim"), (text, "bar")) for index, text in enumerate(rows)
+        line((f"{pad(ends.get(index, ''), LABELS_WIDTH - 1, right=True)} ", "dim"), (text, "bar"))
+        for index, text in enumerate(rows)
     )
 
 
@@ -125,20 +133,173 @@ def ordered_names(metrics: MetricsSnapshot) -> list[str]:
     return known + sorted(name for name in metrics.series if name not in ORDER)
 
 
-def grid(metrics: MetricsSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
+class Beside(NamedTuple):
+    """A run whose series are drawn as points over those of another."""
+
+    run: RunSnapshot
+    places: tuple[float, ...]
+
+
+class Board(NamedTuple):
+    """What all charts of a run share.
+
+    Attributes:
+        run: Whose series they are.
+        view: How they are looked at.
+        places: Where its points stand on the axis.
+        beside: Another run; None: there is none.
+    """
+
+    run: RunSnapshot
+    view: ChartView
+    places: tuple[float, ...]
+    beside: Beside | None = None
+
+    @property
+    def whole(self) -> chart_view.Span:
+        """All of the axis."""
+        return chart_view.extent([self.places, *([self.beside.places] if self.beside else [])])
+
+    @property
+    def window(self) -> chart_view.Span:
+        """The part of it that is drawn."""
+        return self.view.window or self.whole
+
+
+def board(run: RunSnapshot, view: ChartView, beside: RunSnapshot | None) -> Board:
+    """The charts of a run; a run beside that does not know the axis is not drawn."""
+    other = Beside(beside, chart_view.positions(beside, view.axis)) if beside is not None else None
+    return Board(run, view, chart_view.positions(run, view.axis), other if other and other.places else None)
+
+
+def chart_columns(width: int) -> list[int]:
+    """Width of each of the charts that stand side by side."""
+    return split(width, [1] * max(1, min(4, (width + 1) // CELL_WIDTH)), gap=2)
+
+
+def grid(board: Board, width: int, glyphs: Glyphs) -> list[Line]:
     """Every series as a chart, in as many columns as fit."""
-    names = ordered_names(metrics)
-    columns = max(1, min(4, (width + 1) // CELL_WIDTH))
-    widths = split(width, [1] * columns, gap=2)
+    names, widths = ordered_names(board.run.metrics), chart_columns(width)
     lines: list[Line] = []
-    for first in range(0, len(names), columns):
-        shares = zip(names[first : first + columns], widths, strict=False)
-        lines.extend(beside([(_cell(metrics, name, share, glyphs), share) for name, share in shares], gap=2))
+    for first in range(0, len(names), len(widths)):
+        shares = list(zip(names[first : first + len(widths)], widths, strict=False))
+        cells = [([*chart(board, name, share, CELL_HEIGHT - 1, glyphs), BLANK], share) for name, share in shares]
+        lines.extend(beside(cells, gap=2))
     return lines
 
 
-def _cell(metrics: MetricsSnapshot, name: str, width: int, glyphs: Glyphs) -> list[Line]:
-    values = metrics.series[name]
-    latest = metrics.latest.get(name, values[-1] if values else math.nan)
-    head = rule(title_spans(name, latest), (), width, glyphs)
-    return [head, *curve(values, width, CELL_HEIGHT - 2, glyphs, labels_of(name)), BLANK]
+def chart(board: Board, name: str, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+    """One series: a rule with its values, and ``height - 1`` rows of curve."""
+    head = _head(board, name, width, glyphs)
+    other = board.beside.run.metrics.series.get(name, ()) if board.beside else ()
+    drawn = _drawn(
+        (board.places, board.run.metrics.series[name]),
+        (board.beside.places, other) if board.beside and other else ((), ()),
+        board.window,
+        board.view,
+        (width, height - 1),
+        glyphs,
+        labels_of(name),
+    )
+    return [head, *drawn]
+
+
+def _head(board: Board, name: str, width: int, glyphs: Glyphs) -> Line:
+    """Name, value and other run's value; with a cursor the step and the time that the value is of."""
+    metrics, labels, cursor = board.run.metrics, labels_of(name), board.view.cursor
+    values, at = metrics.series[name], None
+    if cursor is None:
+        value = metrics.latest.get(name, values[-1] if values else math.nan)
+    else:
+        at = chart_view.last_at(board.places, values, cursor)
+        value = values[at] if at is not None else math.nan
+    numbers: list[Span] = [(f" {labels(value)}", "text")]
+    if board.beside is not None:
+        numbers.append((f" {glyphs.times} {labels(_of_other(board.beside, name, cursor))}", "text"))
+    title, moment = TITLES.get(name, name), _moment(metrics, at) if at is not None else ""
+    if len(title) > _room(width, numbers, moment):
+        moment = moment.removeprefix("step ")
+    title = clip(title, _room(width, numbers, moment), glyphs.ellipsis)
+    return rule([(title, "title"), *numbers], [(moment, "dim")] if moment else (), width, glyphs)
+
+
+def _room(width: int, numbers: Sequence[Span], moment: str) -> int:
+    """Cells that a rule leaves to the name of a series."""
+    return max(3, width - 6 - width_of(numbers) - (len(moment) + 2 if moment else 0))
+
+
+def _of_other(beside: Beside, name: str, cursor: float | None) -> float:
+    metrics = beside.run.metrics
+    if cursor is None:
+        return metrics.latest.get(name, math.nan)
+    values = metrics.series.get(name, ())
+    at = chart_view.last_at(beside.places, values, cursor) if values else None
+    return values[at] if at is not None else math.nan
+
+
+def _moment(metrics: MetricsSnapshot, at: int) -> str:
+    """Step of a point, and how long after the first step it was."""
+    step = f"step {metrics.steps[at]}"
+    since = metrics.times[at] - metrics.times[0] if at < len(metrics.times) else math.nan
+    return f"{step} {formats.duration(since)}" if math.isfinite(since) else step
+
+
+Series = tuple[tuple[float, ...], tuple[float, ...]]
+"""Places on the axis, and the value at each."""
+
+
+@lru_cache(maxsize=256)
+def _drawn(
+    own: Series,
+    other: Series,
+    window: chart_view.Span,
+    view: ChartView,
+    size: tuple[int, int],
+    glyphs: Glyphs,
+    labels: Callable[[float | None], str],
+) -> tuple[Line, ...]:
+    """Rows of a chart: the run's own series filled, the other's as points, the cursor as a column."""
+    width, height = size[0] - LABELS_WIDTH, size[1]
+    curves = [(places, chart_view.as_drawn(values, view.smoothing, view.log_y)) for places, values in (own, other)]
+    seen = [value for places, values in curves for value in chart_view.inside(places, values, window)]
+    if not any(map(math.isfinite, seen)):
+        nothing = "0 and less have no logarithm" if view.log_y else "nothing was measured here"
+        return tuple(exactly([BLANK] * ((height - 1) // 2) + [line((f"        {nothing}", "dim"))], height))
+    low, high = _log_bounds(seen) if view.log_y else braille.bounds(seen)
+    cells = 1 if glyphs.ascii_only else 2
+    filled = chart_view.in_columns(*curves[0], window, max(0, width) * cells)
+    rows = [list(row) for row in braille.area(filled, width, height, low, high, glyphs)]
+    looks: list[list[Role]] = [["bar"] * len(row) for row in rows]
+    levels = braille.rows_of(chart_view.in_columns(*curves[1], window, max(0, width)), height, low, high)
+    for column, row in enumerate(levels):
+        if row is not None:
+            rows[row][column], looks[row][column] = glyphs.times, "text"
+    _mark(rows, looks, view.cursor, window)
+    ends = {height - 1: low, 0: high} if height > 1 else {0: high}
+    words = {at: labels(10**value if view.log_y else value) for at, value in ends.items()}
+    return tuple(
+        line((f"{pad(words.get(at, ''), LABELS_WIDTH - 1, right=True)} ", "dim"), *_joined(row, looks[at]))
+        for at, row in enumerate(rows)
+    )
+
+
+def _mark(rows: list[list[str]], looks: list[list[Role]], cursor: float | None, window: chart_view.Span) -> None:
+    """Put the cursor's column into the cells of a chart, where it is in sight."""
+    low, high = window
+    if cursor is None or not rows or not rows[0] or not low <= cursor <= high:
+        return
+    at = min(len(rows[0]) - 1, int((cursor - low) / (high - low) * len(rows[0])))
+    for row, look in zip(rows, looks, strict=True):
+        row[at], look[at] = ("│", "accent") if row[at] == " " else (row[at], "match")
+
+
+def _joined(cells: Sequence[str], looks: Sequence[Role]) -> list[Span]:
+    """Cells as spans of one look each."""
+    pairs = groupby(zip(cells, looks, strict=True), key=itemgetter(1))
+    return [("".join(cell for cell, _ in group), look) for look, group in pairs]
+
+
+def _log_bounds(values: Sequence[float]) -> tuple[float, float]:
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = min(finite), max(finite)
+    return (low, high) if high > low else (low - 0.5, high + 0.5)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rltui.tui import formats
 from rltui.tui.spans import Line, clip, rule, wrapped
 from rltui.tui.views import actors as actor_views
-from rltui.tui.views import charts, parts, step_time
+from rltui.tui.views import parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,20 +41,6 @@ def actors(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
         for row in actor_views.actor_rows(actor, width, glyphs, ended=went_well, patterns=patterns)
     ]
     return [*wrapped("the run has ended, and its actors with it", width, " ", "dim"), *rows] if went_well else rows
-
-
-def metrics_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
-    """How many series and steps there are."""
-    steps = snapshot.metrics.steps
-    right: Span = (f"{len(snapshot.metrics.series)} series  steps {steps[0]} to {steps[-1]}" if steps else "", "dim")
-    return [rule([("metrics", "title")], [right], width, glyphs)]
-
-
-def metrics(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
-    """Where the steps went, then every series as a chart."""
-    if not snapshot.metrics.series:
-        return wrapped("no steps yet: series appear with the first training step", width, " ", "dim")
-    return [*step_time.chart(snapshot.metrics, width, glyphs), *charts.grid(snapshot.metrics, width, glyphs)]
 
 
 def events_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:

@@ -1,0 +1,199 @@
+"""What the keys of an open run do with its charts: cursor, window, axis, scale, smoothing, another run beside."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from rltui.tui import commands
+from rltui.tui.picking import PickItem
+from rltui.tui.screens.run_actions import lend_terminal
+from rltui.tui.views import chart_view
+from rltui.tui.widgets.metrics_pane import MetricsPane
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+    from rltui.service.wandb_place import WandbPlace
+    from rltui.tui.host import Host
+    from rltui.tui.messages import BesideFetched, WandbFound
+    from rltui.tui.screens.prompting import Prompting
+    from rltui.tui.widgets.list_pane import ListPane
+    from rltui.watch.snapshots import RunSnapshot
+
+AGAIN_S = 5.0
+"""Between two looks at a live run that is drawn beside."""
+
+
+PAGE, LOOK, SEND = "page's address", "command that opens its files", "command that uploads its files"
+"""What is offered of W&B, and what it is called when it was copied."""
+
+
+def wandb_items(place: WandbPlace) -> list[PickItem]:
+    """What can be done with what W&B has of a run."""
+    items = [PickItem(PAGE, "copy its page", place.page)] if place.page else []
+    if place.look_command:
+        label = "open its files (wandb leet)" if place.look else "copy what opens its files"
+        items.append(PickItem(LOOK, label, place.look_command))
+    if place.send_command:
+        items.append(PickItem(SEND, "copy what uploads them", place.send_command))
+    return items
+
+
+class HasCharts(Protocol):
+    """A screen with charts.
+
+    Attributes:
+        run_id: Whose they are.
+        prompting: Where one types which run is drawn beside.
+    """
+
+    run_id: str
+    prompting: Prompting
+
+    @property
+    def app(self) -> App[object]:
+        """The application, for dialogs."""
+
+    @property
+    def cockpit(self) -> Host:
+        """The application, as screens see it."""
+
+    @property
+    def on_top(self) -> bool:
+        """Whether this is the screen that takes the keys."""
+
+    def mover(self) -> ListPane | None:
+        """The list in sight."""
+
+
+class MetricKeys:
+    """What the keys of the charts do.
+
+    Args:
+        screen: Has the charts.
+    """
+
+    def __init__(self, screen: HasCharts) -> None:
+        self._screen = screen
+        self._beside = ""
+        """The run that is drawn beside; empty: none."""
+        self._asked_at = 0.0
+        self._wants_wandb = False
+
+    @property
+    def _pane(self) -> MetricsPane | None:
+        pane = self._screen.mover()
+        return pane if isinstance(pane, MetricsPane) else None
+
+    def follow(self, snapshot: RunSnapshot) -> None:
+        """Look again at the run beside, while it lives."""
+        pane = self._pane
+        due = snapshot.taken_at - self._asked_at >= AGAIN_S
+        if pane is not None and pane.beside is not None and pane.beside.summary.is_live and due:
+            self._ask(snapshot.taken_at)
+
+    def _ask(self, at: float) -> None:
+        self._asked_at = at
+        self._screen.cockpit.controller.ask_beside(self._screen.run_id, self._beside)
+
+    def receive(self, message: BesideFetched | WandbFound) -> None:
+        """Draw the run beside, if it is still the one that is wanted; or offer what W&B has of this run."""
+        from rltui.tui.messages import WandbFound
+
+        if isinstance(message, WandbFound):
+            self._offer(message.place)
+        elif self._pane is not None and message.snapshot.summary.run_id == self._beside:
+            if not message.snapshot.metrics.series:
+                self._screen.cockpit.say(f"{self._beside} has no series yet", "warning")
+            self._pane.show_beside(message.snapshot)
+
+    def choose(self, text: str) -> str:
+        """Draw the run that was typed; why it cannot be drawn comes back."""
+        name, pictures = text.strip(), self._screen.cockpit.pictures
+        named = (run.run_id for run in pictures.runs.runs if run.name == name and run.run_id != self._screen.run_id)
+        run_id = commands.resolve(name, pictures.ids) or next(named, "")
+        if not run_id:
+            return commands.no_run(name)
+        if run_id == self._screen.run_id:
+            return "this is the run itself: name another"
+        self._beside = run_id
+        self._ask(0.0)
+        return ""
+
+    def do_beside(self) -> None:
+        """Ask which run is drawn beside, or draw it no more."""
+        if self._beside:
+            self._beside = ""
+            if self._pane is not None:
+                self._pane.show_beside(None)
+            return
+        ids = [run_id for run_id in self._screen.cockpit.pictures.ids if run_id != self._screen.run_id]
+        complete = partial(commands.extend, choices=ids, finish="")
+        hint = "a run's id, its beginning, or a name; tab completes"
+        self._screen.prompting.ask("beside", "beside", hint=hint, complete=complete)
+
+    def clear(self) -> bool:
+        """Leave what was looked at closely; whether there was anything to leave."""
+        return self._pane is not None and self._pane.clear()
+
+    def step(self, by: int) -> None:
+        """Move the cursor."""
+        if self._pane is not None:
+            self._pane.step(by)
+
+    def toggle_alone(self) -> None:
+        """One chart alone, or all."""
+        if self._pane is not None:
+            self._pane.toggle_alone()
+
+    def do_zoom_in(self) -> None:
+        """Half of the axis."""
+        if self._pane is not None:
+            self._pane.zoom(0.5)
+
+    def do_zoom_out(self) -> None:
+        """Twice as much of the axis."""
+        if self._pane is not None:
+            self._pane.zoom(2.0)
+
+    def do_axis(self) -> None:
+        """Steps, time or GPU-hours."""
+        if self._pane is not None and not self._pane.next_axis():
+            self._screen.cockpit.say("nobody has noted when its steps were: there are steps only", "warning")
+
+    def do_log_y(self) -> None:
+        """The logarithm of values, or the values."""
+        if self._pane is not None:
+            self._pane.look(self._pane.view._replace(log_y=not self._pane.view.log_y))
+
+    def do_smooth(self) -> None:
+        """Smoothed more, or not."""
+        if self._pane is not None:
+            self._pane.look(chart_view.next_smoothing(self._pane.view))
+
+    def do_wandb(self) -> None:
+        """Look where W&B has this run."""
+        self._screen.cockpit.say(f"looking for W&B{self._screen.cockpit.glyphs.ellipsis}")
+        self._wants_wandb = True
+        self._screen.cockpit.controller.ask_wandb(self._screen.run_id)
+
+    def _offer(self, place: WandbPlace) -> None:
+        """Let what can be done with it be chosen, unless the user has turned to something else."""
+        from rltui.tui.screens.pick import PickScreen
+
+        host = self._screen.cockpit
+        wanted, self._wants_wandb = self._wants_wandb, False
+        if not wanted or not self._screen.on_top or self._pane is None:
+            return
+        host.hush()
+
+        def chosen(ids: tuple[str, ...] | None) -> None:
+            if not ids:
+                return
+            if ids[0] == LOOK and place.look is not None:
+                lend_terminal(host, place.look, f"this terminal cannot be lent: {place.look_command}")
+            else:
+                host.copy({PAGE: place.page, LOOK: place.look_command, SEND: place.send_command}[ids[0]], ids[0])
+
+        self._screen.app.push_screen(PickScreen("W&B", wandb_items(place)), chosen)

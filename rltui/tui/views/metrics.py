@@ -1,0 +1,84 @@
+"""The tab of metrics: what all charts have in common, where a step goes, and every series."""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING
+
+from rltui.tui import formats
+from rltui.tui.spans import Line, cut, line, rule, wrapped
+from rltui.tui.views import chart_view, charts, step_time
+
+if TYPE_CHECKING:
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.spans import Span
+    from rltui.tui.views.charts import Board
+
+ROOM_FOR_KEYS = 70
+"""Columns from which the head says how to read values."""
+
+
+def head(board: Board, width: int, glyphs: Glyphs) -> list[Line]:
+    """How many series, which part of the axis; below it how they are drawn, where that is not as usual."""
+    first: Span = (f"{len(board.run.metrics.series)} series  ", "dim")
+    key: Span = ("  < > cursor" if board.view.cursor is None and board.places and width >= ROOM_FOR_KEYS else "", "dim")
+    lines = [rule([("metrics", "title"), key], [first, (_window(board), "dim")], width, glyphs)]
+    drawn: list[Span] = []
+    if board.beside is not None:
+        drawn.append((f" {glyphs.times} {board.beside.run.summary.run_id} ", "text"))
+    if board.view.smoothing:
+        drawn.append((f" smoothed {board.view.smoothing} (moving average) ", "dim"))
+    if board.view.log_y:
+        drawn.append((" log y, 0 and less left out ", "dim"))
+    return [*lines, Line(cut(drawn, width, glyphs.ellipsis))] if drawn else lines
+
+
+def _window(board: Board) -> str:
+    """The axis: its two ends, or the part of it that is drawn."""
+    places, axis = board.places, board.view.axis
+    if not places:
+        return ""
+    if board.view.window is None:
+        if axis == "step":
+            return f"steps {board.run.metrics.steps[0]} to {board.run.metrics.steps[-1]}"
+        return f"over {_place(places[-1], board)}"
+    first, last = bisect.bisect_left(places, board.window[0]), bisect.bisect_left(places, board.window[1])
+    points = places[first:last]
+    if not points:
+        return f"no point here, {_place(places[-1], board)} in all"
+    ends = [_place(place, board) for place in (points[0], points[-1], places[-1])]
+    few = f", {len(points)} points" if axis == "step" and points[-1] - points[0] >= len(points) else ""
+    return f"{'steps ' if axis == 'step' else ''}{ends[0]}–{ends[1]} of {ends[2]}{few}"
+
+
+def _place(place: float, board: Board) -> str:
+    if board.view.axis == "step":
+        return f"{place:.0f}"
+    if board.view.axis == "time":
+        return formats.duration(place)
+    return f"{place:.2f} {board.run.history.unit}-h"
+
+
+def rows(board: Board, width: int, glyphs: Glyphs) -> list[Line]:
+    """Where the steps went, then every series as a chart."""
+    if not board.run.metrics.series:
+        return wrapped("no steps yet: series appear with the first training step", width, " ", "dim")
+    return [*step_time.chart(board.run.metrics, width, glyphs), *charts.grid(board, width, glyphs)]
+
+
+def alone(board: Board, name: str, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+    """One series as large as the pane, with its axis below."""
+    if height < 3 or not board.places:
+        return charts.chart(board, name, width, max(2, height), glyphs)
+    low, high = board.window
+    ends = _place(low, board), _place(max(low, high - chart_view.spacing(board.places)), board)
+    room = max(0, width - charts.LABELS_WIDTH - sum(map(len, ends)))
+    axis = line((f"{' ' * charts.LABELS_WIDTH}{ends[0]}{' ' * room}{ends[1]}", "dim"))
+    return [*charts.chart(board, name, width, height - 1, glyphs), axis]
+
+
+def first_row(board: Board, name: str, width: int, glyphs: Glyphs) -> int:
+    """The row of :func:`rows` with which a series' chart begins."""
+    names = charts.ordered_names(board.run.metrics)
+    above = len(step_time.chart(board.run.metrics, width, glyphs))
+    return above + names.index(name) // len(charts.chart_columns(width)) * charts.CELL_HEIGHT

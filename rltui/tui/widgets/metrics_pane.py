@@ -1,0 +1,133 @@
+"""The pane of metrics: charts that share a cursor, a window and an axis; one of them alone, or all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.tui.views import chart_view, charts, metrics
+from rltui.tui.views.chart_view import ChartView
+from rltui.tui.widgets.run_panes import LinesPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.spans import Line
+    from rltui.tui.views.charts import Board
+    from rltui.watch.snapshots import RunSnapshot
+
+
+class MetricsPane(LinesPane):
+    """All series of a run.
+
+    Attributes:
+        view: How they are looked at.
+        alone: The series that is shown alone; empty: all are.
+        beside: The run that is drawn over this one; None: there is none.
+    """
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(self._charts, self._about, id=id)
+        self.view = ChartView()
+        self.alone = ""
+        self.beside: RunSnapshot | None = None
+
+    def _board(self, snapshot: RunSnapshot) -> Board:
+        return charts.board(snapshot, self.view, self.beside)
+
+    def _charts(self, snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+        return metrics.rows(self._board(snapshot), width, glyphs)
+
+    def _about(self, snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+        return metrics.head(self._board(snapshot), width, glyphs)
+
+    @property
+    def names(self) -> list[str]:
+        """All series, in their order."""
+        return charts.ordered_names(self._snapshot.metrics) if self._snapshot is not None else []
+
+    def build(self) -> Sequence[Line]:
+        """All charts, or the one that is alone."""
+        if self._snapshot is None or self.alone not in self.names:
+            return super().build()
+        head = list(self.head())
+        width, height = self.size
+        return [*head, *metrics.alone(self._board(self._snapshot), self.alone, width, height - len(head), self.glyphs)]
+
+    def move(self, rows: int) -> None:
+        """Scroll, or go to another series where one is alone."""
+        if self.alone not in self.names:
+            super().move(rows)
+            return
+        names = self.names
+        self.alone = names[min(max(0, names.index(self.alone) + rows), len(names) - 1)]
+        self.repaint()
+
+    def go_to(self, index: int) -> None:
+        """Scroll to a row; where one series is alone, the first or last of all."""
+        if self.alone in self.names:
+            self.move(-len(self.names) if index <= 0 else len(self.names))
+        else:
+            super().go_to(index)
+
+    def look(self, view: ChartView) -> None:
+        """Look at them in another way."""
+        self.view = view
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Make all charts again."""
+        self._made = (-1, ())
+        self.repaint()
+
+    def show_beside(self, beside: RunSnapshot | None) -> None:
+        """Draw another run over this one, or none."""
+        self.beside = beside
+        self.redraw()
+
+    def toggle_alone(self) -> None:
+        """Show the first chart in sight alone, or all again, with that one in sight."""
+        if self._snapshot is None or not self.names:
+            return
+        board, width = self._board(self._snapshot), self.size.width
+        rows = {name: metrics.first_row(board, name, width, self.glyphs) for name in self.names}
+        if self.alone:
+            row, self.alone = rows.get(self.alone, 0), ""
+            self.top = min(max(self.top, row + charts.CELL_HEIGHT - self.room), row)
+        else:
+            in_sight = (name for name in self.names if rows[name] >= self.top)
+            self.alone = next(in_sight, self.names[-1])
+        self.redraw()
+
+    # --- how they are looked at
+
+    def step(self, by: int) -> None:
+        """Move the cursor by columns."""
+        if self._snapshot is not None:
+            width = self.size.width if self.alone else charts.chart_columns(self.size.width)[0]
+            board = self._board(self._snapshot)
+            columns = width - charts.LABELS_WIDTH
+            self.look(chart_view.moved(self.view, board.places, board.whole, columns, by))
+
+    def zoom(self, factor: float) -> None:
+        """Draw a window ``factor`` times as wide."""
+        if self._snapshot is not None:
+            board = self._board(self._snapshot)
+            self.look(chart_view.zoomed(self.view, board.places, board.whole, factor))
+
+    def next_axis(self) -> bool:
+        """Draw over the next axis that is known; whether there is another."""
+        before = self.view.axis
+        if self._snapshot is not None:
+            self.look(chart_view.next_axis(self.view, self._snapshot))
+        return self.view.axis != before
+
+    def clear(self) -> bool:
+        """Leave the single chart, then cursor and window; whether there was anything to leave."""
+        if self.alone:
+            self.toggle_alone()
+        elif self.view.cursor is not None or self.view.window is not None:
+            self.look(self.view._replace(cursor=None, window=None))
+        else:
+            return False
+        return True
