@@ -216,9 +216,8 @@ class RunsTable(ListPane):
         return super().build()
 
     def _plan(self) -> view.Plan:
-        longest = max((len(run.run_id) for run in self.rows), default=3)
         several, marks = self._several and not self.cluster, bool(self.marked)
-        return view.plan(self.size.width, max(14, min(longest, 40)), several, self.times, marks, self.columns)
+        return view.plan(self.size.width, view.name_cells(self.rows), several, self.times, marks, self.columns)
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
