@@ -22,7 +22,7 @@ from rltui.tui.own_keys import all_problems, keys_file
 from rltui.tui.pictures import Pictures
 from rltui.tui.places import key_tables, screen_class
 from rltui.tui.questions import Questions
-from rltui.tui.refresh import attention
+from rltui.tui.refresh import TICK_S, attention
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.runs import RunsScreen
 from rltui.tui.spans import clean
@@ -83,7 +83,6 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.controller = Controller(cockpit, self.post_message)
         self.pictures = Pictures(clock)
         self.first: FirstFrame | None = None
-        """What stands on the terminal already."""
         self.questions = Questions(self)
         self.wall_clock = wall_clock
         self._clock = clock
@@ -107,7 +106,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Begin to read."""
         self.controller.start()
         self.call_after_refresh(self._tell_of_keys)
-        self.set_interval(1.0, self._tick)
+        self.set_timer(TICK_S, self._tick)
 
     def _tell_of_keys(self) -> None:
         """Say what of the user's own keys is ignored; without such keys nothing is looked at."""
@@ -135,8 +134,9 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     def _tick(self) -> None:
         self._attend()
-        if self.top is not None:
-            self.top.tick()
+        if (top := self.top) is not None:
+            top.tick()
+        self.set_timer(TICK_S if top is None else top.tick_s(), self._tick)
 
     def on_runs_fetched(self, message: messages.RunsFetched) -> None:
         """Keep and show all runs."""

@@ -9,6 +9,7 @@ from textual.reactive import var
 
 from rltui.service.run_columns import place_of
 from rltui.tui import keys, messages
+from rltui.tui.refresh import IDLE_S, TICK_S
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import RunActions, nodes_of
 from rltui.tui.screens.runs_keys import KEYS, Doors, Marks, SavedFilters, SortKeys, TableColumns
@@ -112,6 +113,12 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         now = self.cockpit.wall_clock()
         self.table.show_away(self.cockpit.pictures.away(now), now)
         super().tick()
+
+    def tick_s(self) -> float:
+        """Rarely where nothing lives, and neither the list nor a cluster shows how old it is."""
+        pictures, health = self.cockpit.pictures, self.cockpit.health(self.SOURCE)
+        shows_age = health.freshness != "fresh" or any(cluster.problem for cluster in pictures.clusters)
+        return TICK_S if shows_age or pictures.num_live else IDLE_S
 
     def catch_up(self) -> None:
         """Show the newest list, and the newest picture of the selected run."""
