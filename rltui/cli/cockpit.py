@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
     from rltui.service.replay import ReplayCockpit
+    from rltui.tui.first_frame import FirstFrame
 
 
 def has_screen() -> bool:
@@ -25,12 +26,26 @@ def open_cockpit(run_id: str | None = None, *, readonly: bool = False, ascii_onl
         UsageError: There is no terminal to show it on.
     """
     _require_screen("In scripts use `rltui ps`, `rltui show RUN` or `rltui logs RUN`.")
+    ascii_only = ascii_only or not _speaks_utf8()
+    if run_id is not None:
+        return _run_cockpit(None, open_run=run_id, readonly=readonly, ascii_only=ascii_only)
+    from rltui.tui.first_frame import FirstFrame
+
+    first = FirstFrame(readonly=readonly, ascii_only=ascii_only)
+    try:
+        first.show()
+        return _run_cockpit(first, readonly=readonly, ascii_only=ascii_only)
+    finally:
+        first.close()
+
+
+def _run_cockpit(first: FirstFrame | None, **options: Any) -> int:
     from rltui.service.live_cockpit import LiveCockpit
     from rltui.tui.app import run_cockpit
 
     cockpit = LiveCockpit()
     try:
-        return run_cockpit(cockpit, open_run=run_id, readonly=readonly, ascii_only=ascii_only or not _speaks_utf8())
+        return run_cockpit(cockpit, first=first, **options)
     finally:
         cockpit.close()
 

@@ -65,6 +65,18 @@ class LastRows:
             return RunsSnapshot()
 
 
+def last_of_all(folder: Path) -> RunsSnapshot:
+    """The rows of every cluster as last kept, newest first, with the newest time of it; asks nobody.
+
+    Args:
+        folder: The cache directory.
+    """
+    kept = [LastRows(folder, path.stem).last() for path in (folder / "runs").glob("*.json")]
+    rows = {(run.run_id, run.created_at): structs.replace(run, as_of=one.taken_at) for one in kept for run in one.runs}
+    newest_first = sorted(rows.values(), key=lambda run: (run.created_at, run.run_id), reverse=True)
+    return RunsSnapshot(runs=tuple(newest_first), taken_at=max((one.taken_at for one in kept), default=0.0))
+
+
 def _replace(path: Path, data: bytes) -> None:
     handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=ensure_private(path.parent))
     try:

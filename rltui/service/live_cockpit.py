@@ -1,4 +1,7 @@
-"""The real thing behind the cockpit's screens: the same services that the headless verbs use."""
+"""The real thing behind the cockpit's screens: the same services that the headless verbs use.
+
+What launches, resubmits and tells is imported by the first who asks for it: the cockpit opens without it.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,10 @@ from msgspec import structs
 from rltui.cluster.prompts import SwitchedPrompter
 from rltui.errors import ClusterError
 from rltui.runs.script_job import is_script
-from rltui.service import actions, resubmit, signals
+from rltui.service import actions, signals
 from rltui.service.all_clusters import AllClusters
 from rltui.service.failures import FailureWords
-from rltui.service.launch import launch
-from rltui.service.presets import preset_summaries, scripts_here
-from rltui.service.review import review_launch
 from rltui.service.run_reading import RunReading
-from rltui.service.telling import tell_event, terminal_of
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import RunsSnapshot
 
@@ -87,6 +86,8 @@ class LiveCockpit(RunReading):
 
     def presets(self) -> tuple[PresetSummary, ...]:
         """The presets that can be launched, and the scripts of this folder."""
+        from rltui.service.presets import preset_summaries, scripts_here
+
         return (*preset_summaries(), *scripts_here())
 
     def clusters(self) -> tuple[ClusterSummary, ...]:
@@ -111,6 +112,8 @@ class LiveCockpit(RunReading):
 
     def review(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchReview:
         """Check ``preset`` with ``overrides``, and write the script that ``cluster`` would get."""
+        from rltui.service.review import review_launch
+
         profile = self._clusters.profiles.get(cluster)
         # a cluster that has not answered yet is not asked here: the review is not to wait for it
         context = self._clusters.context(cluster) if self._clusters.has_answered(cluster) else None
@@ -131,6 +134,8 @@ class LiveCockpit(RunReading):
 
             run_id = launch_words(context, preset, overrides).run_id
         else:
+            from rltui.service.launch import launch
+
             run_id = launch(context, preset, overrides).run_id
         if auto:
             self.auto(run_id, on=True)
@@ -181,15 +186,18 @@ class LiveCockpit(RunReading):
         self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
     ) -> ActionPreview:
         """What resubmitting would do."""
-        return resubmit.preview_resubmit(*self._clusters.find(run_id), overrides, exclude)
+        from rltui.service.resubmit import preview_resubmit
+
+        return preview_resubmit(*self._clusters.find(run_id), overrides, exclude)
 
     def preview_lower_memory(self, run_id: str) -> ActionPreview:
         """The change that lowers the memory peak in this run's way."""
         from rltui.service.fixes import lower_memory
+        from rltui.service.resubmit import preview_resubmit
 
         context, run = self._clusters.find(run_id)
         fix = lower_memory(context, run)
-        preview = resubmit.preview_resubmit(context, run, fix.overrides)
+        preview = preview_resubmit(context, run, fix.overrides)
         title = f"Lower the memory peak of {run.run_id} and resubmit it?"
         return structs.replace(preview, title=title, consequences=(*fix.words, *preview.consequences))
 
@@ -216,16 +224,22 @@ class LiveCockpit(RunReading):
 
     def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
         """Start a new attempt of the run; a live one is ended first, as its preview said."""
+        from rltui.service.resubmit import resubmit
+
         context, run = self._clusters.find(run_id)
-        launched = resubmit.resubmit(context, run, overrides, exclude, cancel_first=True)
+        launched = resubmit(context, run, overrides, exclude, cancel_first=True)
         return f"Attempt {launched.attempt} of {launched.run_id} is on its way."
 
     def terminal(self, event: Event) -> str:
         """What this terminal is sent for an event."""
+        from rltui.service.telling import terminal_of
+
         return terminal_of(self._clusters.profiles.by_name.get(event.run.cluster), event.kind)
 
     def tell(self, event: Event) -> str:
         """Tell people of a run of the user's own clusters, each event once."""
+        from rltui.service.telling import tell_event
+
         if event.run.through or event.run.cluster not in self._clusters.profiles.by_name:
             return ""
         results = tell_event(self._clusters.context(event.run.cluster).cluster, event)

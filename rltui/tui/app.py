@@ -22,7 +22,7 @@ from rltui.tui.own_keys import all_problems, keys_file
 from rltui.tui.pictures import Pictures
 from rltui.tui.places import key_tables, screen_class
 from rltui.tui.questions import Questions
-from rltui.tui.refresh import attention
+from rltui.tui.refresh import TICK_S, attention
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.runs import RunsScreen
 from rltui.tui.spans import clean
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from rltui.service.cockpit import Cockpit
+    from rltui.tui.first_frame import FirstFrame
     from rltui.tui.host import Severity
     from rltui.tui.messages import Ask, CockpitMessage
     from rltui.tui.refresh import Source
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 TWICE_WITHIN_S = 2.0
 MAX_COPY_CHARS = 100_000
-CONSOLES = ("linux", "vt100", "vt220")
-"""Terminals whose fonts have no braille."""
 
 
 class CockpitApp(App[int], inherit_bindings=False):
@@ -77,12 +76,13 @@ class CockpitApp(App[int], inherit_bindings=False):
         no_colour = "NO_COLOR" in os.environ
         # With native colours Textual's filter for NO_COLOR takes all colour away; without, it would only make greys.
         super().__init__(ansi_color=True if no_colour else None)
-        self.glyphs = alphabet(ascii_only or os.environ.get("TERM") in CONSOLES)
+        self.glyphs = alphabet(ascii_only)
         self.readonly = readonly
         self.paused = False
         self.launch_cluster = ""
         self.controller = Controller(cockpit, self.post_message)
         self.pictures = Pictures(clock)
+        self.first: FirstFrame | None = None
         self.questions = Questions(self)
         self.wall_clock = wall_clock
         self._clock = clock
@@ -98,15 +98,15 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     def on_load(self) -> None:
         """Choose the colours before the first frame."""
-        for each in theme.THEMES:
-            self.register_theme(each)
-        self.theme = theme.MONO if self._no_colour else theme.remembered()
+        theme.begin(self, self._no_colour)
+        if self.first is not None:
+            self.first.hand_over()
 
     def on_mount(self) -> None:
         """Begin to read."""
         self.controller.start()
         self.call_after_refresh(self._tell_of_keys)
-        self.set_interval(1.0, self._tick)
+        self.set_timer(TICK_S, self._tick)
 
     def _tell_of_keys(self) -> None:
         """Say what of the user's own keys is ignored; without such keys nothing is looked at."""
@@ -134,8 +134,9 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     def _tick(self) -> None:
         self._attend()
-        if self.top is not None:
-            self.top.tick()
+        if (top := self.top) is not None:
+            top.tick()
+        self.set_timer(TICK_S if top is None else top.tick_s(), self._tick)
 
     def on_runs_fetched(self, message: messages.RunsFetched) -> None:
         """Keep and show all runs."""
@@ -347,7 +348,12 @@ class CockpitApp(App[int], inherit_bindings=False):
 
 
 def run_cockpit(
-    cockpit: Cockpit, *, open_run: str | None = None, readonly: bool = False, ascii_only: bool = False
+    cockpit: Cockpit,
+    *,
+    open_run: str | None = None,
+    readonly: bool = False,
+    ascii_only: bool = False,
+    first: FirstFrame | None = None,
 ) -> int:
     """Run the cockpit in this terminal until the user leaves it; runs go on.
 
@@ -356,10 +362,13 @@ def run_cockpit(
         open_run: Run to open at once, by id or the beginning of one.
         readonly: Show everything, change nothing.
         ascii_only: Draw with ASCII characters only.
+        first: What stands on the terminal already: the cockpit begins with the same picture.
 
     Returns:
         The exit code: 0 unless the cockpit itself failed.
     """
     app = CockpitApp(cockpit, open_run=open_run, readonly=readonly, ascii_only=ascii_only)
+    if first is not None:
+        app.first, app.pictures.runs = first, first.snapshot
     app.run()
     return app.return_code or 0

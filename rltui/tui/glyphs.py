@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -93,9 +94,13 @@ ASCII = Glyphs(
 )
 
 
+CONSOLES = ("linux", "vt100", "vt220")
+"""Terminals whose fonts have no braille."""
+
+
 def alphabet(ascii_only: bool) -> Glyphs:
-    """The alphabet for a terminal."""
-    return ASCII if ascii_only else UNICODE
+    """The alphabet for this terminal."""
+    return ASCII if ascii_only or os.environ.get("TERM") in CONSOLES else UNICODE
 
 
 _TO_ASCII = str.maketrans(

@@ -20,6 +20,9 @@ _LIVE_S: dict[Source, float] = {"runs": 1.0, "peek": 1.0, "run": 0.5}
 IDLE_S = 5.0
 """Period while nothing lives: only another rltui can change anything."""
 
+TICK_S = 1.0
+"""Period of what depends on the time alone, while an age that is shown changes every second."""
+
 _LEAST_S: dict[Attention, float] = {"here": 0.0, "elsewhere": 5.0, "gone": 60.0}
 """Shortest periods by attention. tmux tells nothing when it is detached, so silence counts too."""
 

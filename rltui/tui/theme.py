@@ -6,9 +6,14 @@ for red-green colour blindness; a glyph and a word stand beside each of them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.theme import Theme
 
 from rltui.service.kept import keep, kept_text
+
+if TYPE_CHECKING:
+    from textual.app import App
 
 DARK = "rltui-dark"
 LIGHT = "rltui-light"
@@ -105,6 +110,18 @@ KEPT_IN = "theme"
 
 NAMES = {"dark": DARK, "light": LIGHT, "mono": MONO}
 """Words of the ``:theme`` command → themes."""
+
+
+def begin(app: App[int], no_colour: bool) -> None:
+    """Give the application our themes, and the one that was chosen last.
+
+    Args:
+        app: The application.
+        no_colour: Whether the user wants no colour at all.
+    """
+    for each in THEMES:
+        app.register_theme(each)
+    app.theme = MONO if no_colour else remembered()
 
 
 def remembered() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from canned_runs import RUNS
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, settled, until
 from textual import events
@@ -28,6 +29,20 @@ def test_nobody_looks_so_little_is_read() -> None:
         periods = [refresh.refresh_interval_s(source, True, attention=who) for who in ("here", "elsewhere", "gone")]
         assert periods == [periods[0], 5.0, 60.0]
         assert periods[0] <= 1.0
+
+
+async def test_the_list_ticks_every_second_only_while_it_shows_an_age() -> None:
+    ended = tuple(run for run in RUNS if not run.is_live)
+    clock = [0.0]
+    async with cockpit(FakeCockpit(all_runs=ended), clock=lambda: clock[0]) as pilot:
+        home = pilot.app.screen
+        home.cockpit.pictures.clusters = ()
+        assert home.tick_s() == refresh.IDLE_S
+        clock[0] = 3600.0  # nothing was read for an hour: the header counts its seconds
+        assert home.tick_s() == refresh.TICK_S
+    async with cockpit() as pilot:
+        pilot.app.pictures.clusters = ()
+        assert pilot.app.screen.tick_s() == refresh.TICK_S, "runs live"
 
 
 def test_many_nodes_are_read_less_often() -> None:

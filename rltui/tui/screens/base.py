@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from rltui.tui.palette import key_items
+from rltui.tui.refresh import TICK_S
 from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.screens.prompting import Prompting
 from rltui.tui.widgets.bars import FooterBar, HeaderBar
@@ -78,6 +79,10 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         """Bring header and footer up to date."""
         self.header.show(self.crumbs(), self.state_spans(), self.cockpit.health(self.SOURCE, self.run_id))
         self.footer.show(self.bound.hints(self.key_context(), self.cockpit.glyphs))
+
+    def tick_s(self) -> float:
+        """Seconds until the next tick; more than a second where no age is shown."""
+        return TICK_S
 
     def takes(self, event: Key) -> bool:
         """While a prompt is open the keys are its own; up and down still move."""

@@ -9,6 +9,7 @@ from textual.reactive import var
 
 from rltui.service.run_columns import place_of
 from rltui.tui import keys, messages
+from rltui.tui.refresh import IDLE_S, TICK_S
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import RunActions, nodes_of
 from rltui.tui.screens.runs_keys import KEYS, Doors, Marks, SavedFilters, SortKeys, TableColumns
@@ -32,14 +33,6 @@ if TYPE_CHECKING:
 
 SETTLE_S = 0.08
 """Seconds that the cursor rests before the run under it is read: moving fast reads nothing."""
-
-DETAIL_FROM_HEIGHT = 16
-SIDE_BY_SIDE_FROM = 160
-
-
-def table_rows(num_runs: int, body_height: int) -> int:
-    """Rows of the table above the detail: what it needs, at most two fifths of the body."""
-    return max(3, min(num_runs + 1, body_height * 2 // 5))
 
 
 class RunsScreen(CockpitScreen, inherit_bindings=False):
@@ -122,6 +115,12 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self.table.show_away(self.cockpit.pictures.away(now), now)
         super().tick()
 
+    def tick_s(self) -> float:
+        """Rarely where nothing lives, and neither the list nor a cluster shows how old it is."""
+        pictures, health = self.cockpit.pictures, self.cockpit.health(self.SOURCE)
+        shows_age = health.freshness != "fresh" or any(cluster.problem for cluster in pictures.clusters)
+        return TICK_S if shows_age or pictures.num_live else IDLE_S
+
     def catch_up(self) -> None:
         """Show the newest list, and the newest picture of the selected run."""
         if self.cockpit.pictures.runs.taken_at:
@@ -161,12 +160,12 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
 
     def _share_height(self) -> None:
         size = self.app.size
-        side_by_side = size.width >= SIDE_BY_SIDE_FROM
-        detail = size.height >= DETAIL_FROM_HEIGHT and size.width >= 58 and self.table.pictured is not None
+        side_by_side = size.width >= view.SIDE_BY_SIDE_FROM
+        _, rows = view.table_size(self.table.count(), size.width, size.height)
+        detail = rows < size.height - 2
         self.detail.display = detail
         self.tail.display = detail and side_by_side
         self.detail.with_log = not side_by_side
-        rows = table_rows(self.table.count(), size.height - 2)
         self.table.styles.height = rows if detail else "1fr"
         self.list.styles.height = rows if detail and not side_by_side else "1fr"
 

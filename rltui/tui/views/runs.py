@@ -119,6 +119,28 @@ NAME_LEAST = 12
 STATE_LEAST = 11
 """Cells of glyph and word of a state."""
 
+DETAIL_FROM_HEIGHT, DETAIL_FROM_WIDTH = 16, 58
+SIDE_BY_SIDE_FROM = 160
+
+
+def table_size(num_lines: int, width: int, height: int) -> tuple[int, int]:
+    """Columns and rows of the list on a screen: above the detail what it needs, at most two fifths of the body.
+
+    Args:
+        num_lines: Lines of the list.
+        width: Columns of the screen.
+        height: Its lines, with header and footer.
+    """
+    body = height - 2
+    list_width = (width - 1) * 5 // 9 if width >= SIDE_BY_SIDE_FROM else width  # 5fr beside 4fr and a gap in app.tcss
+    has_detail = num_lines > 0 and height >= DETAIL_FROM_HEIGHT and width >= DETAIL_FROM_WIDTH
+    return list_width, max(3, min(num_lines + 1, body * 2 // 5)) if has_detail else body
+
+
+def name_cells(runs: Sequence[RunSummary]) -> int:
+    """Cells that the names of ``runs`` would take, within reason."""
+    return max(14, min(max((len(run.run_id) for run in runs), default=3), 40))
+
 
 class Plan(NamedTuple):
     """Widths for one width of the list."""

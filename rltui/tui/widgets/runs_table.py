@@ -229,10 +229,10 @@ class RunsTable(ListPane):
         return super().build()
 
     def _plan(self) -> view.Plan:
-        longest = max((len(run.run_id) for run in self.rows), default=3)
         several, marks = self._several and not self.cluster, bool(self.marked)
         baseline = next((run.run_id for run in self.rows if run.run_id == self.baseline), "")
-        return view.plan(self.size.width, max(14, min(longest, 40)), several, self.times, marks, self.columns, baseline)
+        cells = view.name_cells(self.rows)
+        return view.plan(self.size.width, cells, several, self.times, marks, self.columns, baseline)
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
