@@ -18,9 +18,8 @@ from rltui.tui import commands, messages, terminal, theme, verbs
 from rltui.tui.controller import Controller
 from rltui.tui.glyphs import alphabet
 from rltui.tui.notices import Notices
-from rltui.tui.own_keys import all_problems, keys_file
 from rltui.tui.pictures import Pictures
-from rltui.tui.places import key_tables, screen_class
+from rltui.tui.places import screen_class
 from rltui.tui.questions import Questions
 from rltui.tui.refresh import TICK_S, attention
 from rltui.tui.screens.base import CockpitScreen
@@ -105,14 +104,8 @@ class CockpitApp(App[int], inherit_bindings=False):
     def on_mount(self) -> None:
         """Begin to read."""
         self.controller.start()
-        self.call_after_refresh(self._tell_of_keys)
+        self.call_after_refresh(self._notices.tell_of_keys)
         self.set_timer(TICK_S, self._tick)
-
-    def _tell_of_keys(self) -> None:
-        """Say what of the user's own keys is ignored; without such keys nothing is looked at."""
-        problems = all_problems(key_tables()) if keys_file().exists() else ()
-        if problems:
-            self.say(f"{keys_file().name}: {problems[0]}\nrltui keys --check tells all", "warning")
 
     def on_unmount(self) -> None:
         """Read no more. Runs go on."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rltui.tui.own_keys import all_problems, keys_file
+from rltui.tui.places import key_tables
 from rltui.tui.spans import clean
 
 if TYPE_CHECKING:
@@ -39,6 +41,12 @@ class Notices:
             self._said[text] = now + self._app.NOTIFICATION_TIMEOUT
             self._app.notify(text, severity=severity, markup=False)
             self._app.call_later(self._keep_few)
+
+    def tell_of_keys(self) -> None:
+        """Say what of the user's own keys is ignored; without such keys nothing is looked at."""
+        problems = all_problems(key_tables()) if keys_file().exists() else ()
+        if problems:
+            self.say(f"{keys_file().name}: {problems[0]}\nrltui keys --check tells all", "warning")
 
     def _keep_few(self) -> None:
         for old in list(self._app._notifications)[:-MOST]:
