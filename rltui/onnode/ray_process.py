@@ -28,6 +28,7 @@ LARGEST_OBJECT_STORE_BYTES = 2048 * MIB
 TRIES = 3
 
 STALE_S = 3600.0
+REMOVE_S = 10.0
 
 TOKEN = "ray.token"
 
@@ -124,7 +125,7 @@ class RayProcess:
         """Remove Ray's folder, keeping the logs that tell why it died."""
         name = "ray-logs" if self.spec.log == "ray.log" else "ray-logs-" + host()
         keep_logs(self.folder, os.path.join(self.spec.attempt, name))
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove(self.folder)
 
     def launch(self, options: List[str]) -> None:
         """Start ``ray start`` with ``options`` and what every node gets."""
@@ -267,6 +268,15 @@ def ray_folder(uuid: str) -> str:
         if len(os.fsencode(path)) <= SOCKET_BASE_LIMIT and os.access(base, os.W_OK):
             return path
     raise RayFailedError("no temporary directory has a short enough name for Ray's sockets; set TMPDIR=/tmp")
+
+
+def remove(folder: str, within_s: float = REMOVE_S) -> None:
+    """Remove a Ray folder, also while the last of Ray's processes still write into it: such a folder is not empty yet."""
+    deadline = time.monotonic() + within_s
+    shutil.rmtree(folder, ignore_errors=True)
+    while os.path.isdir(folder) and time.monotonic() < deadline:
+        time.sleep(0.1)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_stale_folders(folder: str) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
 
 FIRST = 3
-ASKED: dict[Request, tuple[int, ...]] = {}
+ASKED: dict[str, tuple[int, ...]] = {}
 """What was proposed for a request: scripts often ask the same."""
 
 COLOCATED = 0
@@ -90,9 +90,9 @@ def _request(layout: Layout, gpus: int) -> Request:
 def splits() -> Iterator[Split]:
     """Every script's division beside the proposals'; the check of a proposal is left out, it takes most of the time."""
     for script, request, published in wanted():
-        if request not in ASKED:
-            ASKED[request] = tuple(_learners(request))
-        yield Split(script=script, request=request, published=published, proposed=ASKED[request])
+        if (key := repr(request)) not in ASKED:
+            ASKED[key] = tuple(_learners(request))
+        yield Split(script=script, request=request, published=published, proposed=ASKED[key])
 
 
 def _learners(request: Request) -> Iterator[int]:

@@ -84,7 +84,8 @@ def test_it():
 """
     for folder, number in itertools.product(("cluster", "unit"), range(4)):
         (tmp_path / folder).mkdir(exist_ok=True)
-        (tmp_path / folder / f"test_{folder}_{number}.py").write_text(source)
+        uses = "# of slurm_cluster\n" if folder == "cluster" else ""
+        (tmp_path / folder / f"test_{folder}_{number}.py").write_text(uses + source)
     assert run_session(tmp_path, "", "-n", "3").returncode == 0
     assert len(list((tmp_path / "cluster").glob("ran-in-*"))) == 1
     assert len(list((tmp_path / "unit").glob("ran-in-*"))) > 1
