@@ -39,10 +39,11 @@ def test_the_next_job_waits_while_one_trains_and_goes_on_from_its_end(slurm_clus
     night = Night(place, seed=1)
     night.start()
     eventually(lambda: len(night.attempts) == 2, "a second attempt")
-    eventually(lambda: place.queue() == ["PENDING Dependency", "RUNNING None"], "its job behind the first")
+    behind = ["PENDING Dependency", "RUNNING None"]
+    both = eventually(lambda: place.queue() == behind and (place.state(), len(night.decisions())), "its job behind it")
+    assert both == (("running", 1), 0)
     events = night.attempts[0] / "events.jsonl"
     eventually(lambda: "is queued behind this one" in events.read_text(), "word of it")
-    assert (place.state(), len(night.decisions())) == (("running", 1), 0)
 
     eventually(lambda: night.saved() > 0, "a checkpoint")
     first = eventually(lambda: night._first_step(night.attempts[1]), "a step of the second attempt", 180)
