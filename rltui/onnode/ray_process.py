@@ -271,7 +271,7 @@ def ray_folder(uuid: str) -> str:
 
 
 def remove(folder: str, within_s: float = REMOVE_S) -> None:
-    """Remove a Ray folder, also while the last of Ray's processes still write into it: such a folder is not empty yet."""
+    """Remove a Ray folder, also while the last of Ray's processes still write into it: it is not empty yet then."""
     deadline = time.monotonic() + within_s
     shutil.rmtree(folder, ignore_errors=True)
     while os.path.isdir(folder) and time.monotonic() < deadline:
