@@ -7,7 +7,7 @@ not what a training run does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -47,21 +47,32 @@ NUMBERS = tuple(name for name in Measured.__struct_fields__ if name != "sources"
 Known = dict[str, dict[str, Measured]]
 
 
+Kept = TypeVar("Kept")
+
+
+def read_kept(path: Path, form: type[Kept]) -> Kept | None:
+    """What was written down as JSON of this form; None where there is no such file.
+
+    Raises:
+        ValueError: The file cannot be read, or does not have that form.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=form)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
 def read_measured(folder: Path) -> Known:
     """What self-tests measured, by cluster and card; nothing where there is no such file.
 
     Raises:
         ValueError: The file cannot be read, or does not have that form.
     """
-    path = folder / FILE
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Known)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {error}") from error
+    return read_kept(folder / FILE, Known) or {}
 
 
 def keep_measured(folder: Path, cluster: str, card: str, numbers: dict[str, float], source: str) -> Measured:

@@ -16,6 +16,7 @@ from rltui.errors import RltuiError
 from rltui.hardware.parameters import count_parameters
 from rltui.onnode import rundir
 from rltui.paths import ensure_private
+from rltui.plan.measured import read_kept
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,14 +118,7 @@ def read_calibration(folder: Path) -> dict[str, dict[Family, Rates]]:
         ValueError: The file cannot be read, or does not have that form.
     """
     path = folder / CALIBRATION_FILE
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[Family, Rates]])
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {error}") from error
+    found = read_kept(path, dict[str, dict[Family, Rates]]) or {}
     for card, families in found.items():
         for name, rates in families.items():
             if not (0 < rates.training <= 1 and 0 < rates.decode <= 1):

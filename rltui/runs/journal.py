@@ -9,13 +9,15 @@ import json
 import os
 import socket
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rltui.errors import RltuiError
+from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import processes
 from rltui.paths import ensure_private
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -57,6 +59,27 @@ class Journal:
         except OSError as error:
             hint = "Free some space, or set RLTUI_STATE_DIR to a directory you can write to. Nothing was done."
             raise RltuiError(f"Cannot write the journal {self.path}: {error.strerror}.", hint) from error
+
+    @contextmanager
+    def around(self, action: str, failed: str = "failed", **details: Any) -> Iterator[None]:
+        """Write an action's intent, let the block take it, and write what came of it.
+
+        Args:
+            action: As in ``write``.
+            failed: Phase of an error that is no :class:`ClusterError`; after one of these nobody knows.
+            **details: As in ``write``, in both entries.
+
+        Raises:
+            RltuiError: The block's own, or as ``write``.
+        """
+        self.write(action, "intent", **details)
+        try:
+            yield
+        except RltuiError as error:
+            phase = "unknown" if isinstance(error, ClusterError) else failed
+            self.write(action, phase, **details, reason=error.message[:500])
+            raise
+        self.write(action, "done", **details)
 
     def entries(self) -> list[dict[str, Any]]:
         """Every whole entry, oldest first; a torn line is left out. Only what is new is read from the disk."""

@@ -99,17 +99,12 @@ def archive(context: Context, run: RunSummary, folder: str, keep: Checkpoints) -
         others = [one.name for one in entries if one.name != f"step-{newest:06d}"]
         left_out = [f"--exclude={run.run_id}/{rundir.CHECKPOINTS}/{name}" for name in others]
     about = {"run": run.run_id, "cluster": context.name, "path": target}
-    context.journal.write("archive", "intent", **about)
-    try:
+    with context.journal.around("archive", "unknown", **about):
         packed = _run(context, PACK, run.path, target, *left_out)
         note = ArchivedNote(file=target, bytes=int(packed.split()[-1]), at=time.time(), checkpoints=keep)
         context.cluster.client.put(f"{run.path}/{rundir.ARCHIVED}", msgspec.json.encode(note))
         stays = [word for name in STAYS for word in ("!", "-name", name)]
         _run(context, STRIP, run.path, *stays)
-    except RltuiError as error:
-        context.journal.write("archive", "unknown", **about, reason=error.message[:500])
-        raise
-    context.journal.write("archive", "done", **about)
     return f"{run.run_id}: archived as {target} ({note.bytes / 2**30:.2f} GiB)"
 
 
@@ -141,13 +136,8 @@ def bring_back(context: Context, run: RunSummary) -> str:
     preview_back(context, run)
     assert run.archived is not None
     about = {"run": run.run_id, "cluster": context.name, "path": run.archived.file}
-    context.journal.write("archive-back", "intent", **about)
-    try:
+    with context.journal.around("archive-back", "unknown", **about):
         _run(context, UNPACK, context.cluster.run_root, run.archived.file, f"{run.path}/{rundir.ARCHIVED}")
-    except RltuiError as error:
-        context.journal.write("archive-back", "unknown", **about, reason=error.message[:500])
-        raise
-    context.journal.write("archive-back", "done", **about)
     return f"{run.run_id}: back from {run.archived.file}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rltui.errors import ClusterError, RltuiError, UsageError
+from rltui.errors import RltuiError, UsageError
 from rltui.layout.time_limit import time_limit_s
 from rltui.service.cockpit import ActionPreview
 
@@ -132,14 +132,8 @@ def _journalled(
 ) -> None:
     slurm = _slurm(context, run)
     about = {"run": run.run_id, "attempt": run.attempt, "cluster": context.name, "job": run.job_id, **details}
-    context.journal.write(action, "intent", **about)
-    try:
+    with context.journal.around(action, **about):
         act(slurm)
-    except RltuiError as error:
-        phase = "unknown" if isinstance(error, ClusterError) else "failed"
-        context.journal.write(action, phase, **about, reason=error.message[:500])
-        raise
-    context.journal.write(action, "done", **about)
 
 
 def _slurm(context: Context, run: RunSummary) -> SlurmClient:

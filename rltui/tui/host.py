@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from textual.app import App
+
     from rltui.tui.controller import Controller
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.messages import Ask
@@ -101,3 +103,15 @@ class Host(Protocol):
 
     def complete(self, text: str) -> str:
         """Complete what is typed behind ``:``."""
+
+
+class OnHost(Protocol):
+    """A screen, as the parts that act on it see it: where it stands."""
+
+    @property
+    def app(self) -> App[object]:
+        """The application, for dialogs."""
+
+    @property
+    def cockpit(self) -> Host:
+        """The application, as screens see it."""

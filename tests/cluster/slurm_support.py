@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rltui.cluster.local_transport import LocalStream
 from rltui.cluster.profile import Profile
@@ -167,12 +167,13 @@ def small_layout(*overrides: str) -> Layout:
     return load_layout(resolve("local/grpo-tiny"), ["hardware.cpus_per_node=4", *overrides]).layout
 
 
-def eventually(condition: Callable[[], object], what: str, deadline_s: float = 120.0) -> None:
-    """Wait until ``condition`` holds."""
+def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 120.0) -> Any:
+    """Wait until ``condition`` holds, and return what it gave."""
     deadline = time.monotonic() + deadline_s
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, f"{what} did not come about within {deadline_s:.0f} s"
         time.sleep(0.2)
+    return found
 
 
 def jobs_by_mark(lab: Lab) -> dict[str, list[str]]:

@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
-import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import slurm_support
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from lab import Lab
@@ -77,12 +78,7 @@ class User:
         return self.lab.exec("node1", argv, user=self.name).stdout
 
 
-def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 60.0) -> Any:
-    deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
-        time.sleep(0.1)
-    return found
+eventually = partial(slurm_support.eventually, deadline_s=60.0)
 
 
 @pytest.fixture
@@ -172,7 +168,7 @@ def test_users_who_launch_at_once_never_share_a_card(slurm_cluster: Lab, users: 
     def all_ended() -> bool:
         return all(run["state"] == "finished" for user in users for run in user.runs())
 
-    eventually(all_ended, "the end of all runs", 120)
+    eventually(all_ended, "the end of all runs", deadline_s=120)
     held = []
     for user in users:
         for run in user.runs():

@@ -51,6 +51,11 @@ def _in_doubt(subject: Subject, role: RoleEstimate) -> bool:
     return bool(subject.layout.unsure) and role.verdict == "no" and role.peak_gib * (1 - role.error) <= capacity
 
 
+def _is_over(subject: Subject, role: RoleEstimate) -> bool:
+    """Whether a role that could start is over its card, beyond doubt."""
+    return role.verdict == "no" and not role.blocked and not _in_doubt(subject, role)
+
+
 def _largest(role: RoleEstimate) -> str:
     name, size = max(role.peak.parts_gib.items(), key=lambda part: part[1])
     return f"{size:.1f} GiB are {name}"
@@ -66,18 +71,12 @@ def does_not_fit(subject: Subject) -> Iterator[Trouble]:
     `rltui mem` shows all moments and what they are made of.
     """
     for role in _estimate(subject).roles:
-        if (
-            role.verdict != "no"
-            or role.blocked
-            or _in_doubt(subject, role)
-            or (role.role in ENGINES and _shares(subject, role))
-        ):
-            continue
-        yield Trouble(
-            f"{role.role} needs {_room(role)}: {role.reason or _largest(role)}",
-            f"roles.{role.role}",
-            cure(subject.layout, role.role, ("fits", "tight")),
-        )
+        if _is_over(subject, role) and not (role.role in ENGINES and _shares(subject, role)):
+            yield Trouble(
+                f"{role.role} needs {_room(role)}: {role.reason or _largest(role)}",
+                f"roles.{role.role}",
+                cure(subject.layout, role.role, ("fits", "tight")),
+            )
 
 
 @rule("M302", "warning")
@@ -166,8 +165,7 @@ def wakes_up_on_a_full_card(subject: Subject) -> Iterator[Trouble]:
     and a KV cache fit it; else the optimizer can move to host memory.
     """
     for role in _estimate(subject).roles:
-        over = role.verdict == "no" and not role.blocked and not _in_doubt(subject, role)
-        if role.role in ENGINES and over and _shares(subject, role):
+        if role.role in ENGINES and _is_over(subject, role) and _shares(subject, role):
             yield Trouble(
                 f"{role.role} needs {_room(role)}: {role.reason}",
                 f"roles.{role.role}.memory_utilization",

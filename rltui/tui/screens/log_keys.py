@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rltui.errors import UsageError
 from rltui.onnode import rundir
+from rltui.tui.host import OnHost
 from rltui.tui.screens.run_tabs import NUMBERS
 from rltui.tui.views.log_choice import log_items
 from rltui.watch.log_search import read_query
@@ -14,9 +15,6 @@ from rltui.watch.log_search import read_query
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from textual.app import App
-
-    from rltui.tui.host import Host
     from rltui.tui.messages import FoundLine, LogSearched
     from rltui.tui.screens.prompting import Prompting
     from rltui.tui.widgets.log_pane import LogPane
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import LogFile, LogPart
 
 
-class HasLog(Protocol):
+class HasLog(OnHost, Protocol):
     """A screen with a log.
 
     Attributes:
@@ -36,14 +34,6 @@ class HasLog(Protocol):
     run_id: str
     log_name: str
     prompting: Prompting
-
-    @property
-    def app(self) -> App[object]:
-        """The application, for dialogs."""
-
-    @property
-    def cockpit(self) -> Host:
-        """The application, as screens see it."""
 
     @property
     def log_pane(self) -> LogPane | None:

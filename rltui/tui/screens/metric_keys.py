@@ -6,16 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from rltui.tui import commands
+from rltui.tui.host import OnHost
 from rltui.tui.picking import PickItem
 from rltui.tui.screens.run_actions import lend_terminal
 from rltui.tui.views import chart_view
 from rltui.tui.widgets.metrics_pane import MetricsPane
 
 if TYPE_CHECKING:
-    from textual.app import App
-
     from rltui.service.wandb_place import WandbPlace
-    from rltui.tui.host import Host
     from rltui.tui.messages import BesideFetched, WandbFound
     from rltui.tui.screens.prompting import Prompting
     from rltui.tui.widgets.list_pane import ListPane
@@ -40,7 +38,7 @@ def wandb_items(place: WandbPlace) -> list[PickItem]:
     return items
 
 
-class HasCharts(Protocol):
+class HasCharts(OnHost, Protocol):
     """A screen with charts.
 
     Attributes:
@@ -50,14 +48,6 @@ class HasCharts(Protocol):
 
     run_id: str
     prompting: Prompting
-
-    @property
-    def app(self) -> App[object]:
-        """The application, for dialogs."""
-
-    @property
-    def cockpit(self) -> Host:
-        """The application, as screens see it."""
 
     @property
     def on_top(self) -> bool:

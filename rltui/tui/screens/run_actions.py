@@ -9,6 +9,7 @@ from textual.app import SuspendNotSupported
 
 from rltui.service.signals import SIGNALS
 from rltui.tui import keys
+from rltui.tui.host import OnHost
 from rltui.tui.messages import Action, Ask, shell_phrase
 from rltui.tui.palette import action_items
 from rltui.tui.picking import PickItem
@@ -17,8 +18,6 @@ from rltui.watch.snapshots import LIVE_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from textual.app import App
 
     from rltui.service.cockpit import WhyReport
     from rltui.service.node_shell import NodeShell
@@ -74,7 +73,7 @@ ACT = keys.KeyGroup(
 )
 
 
-class HasRun(Protocol):
+class HasRun(OnHost, Protocol):
     """A screen on which a run is selected or open."""
 
     @property
@@ -88,14 +87,6 @@ class HasRun(Protocol):
     @property
     def marked(self) -> tuple[str, ...]:
         """Ids of the runs that are marked, for which actions are instead."""
-
-    @property
-    def app(self) -> App[object]:
-        """The application, for dialogs."""
-
-    @property
-    def cockpit(self) -> Host:
-        """The application, as screens see it."""
 
     @property
     def on_top(self) -> bool:

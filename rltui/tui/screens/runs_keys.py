@@ -10,12 +10,10 @@ from rltui.service.run_columns import DEFAULTS, GPUS, keep_columns, kept_columns
 from rltui.service.run_folds import LEAST
 from rltui.service.saved_filters import drop_filter, save_filter, saved_filters
 from rltui.tui import commands, keys
+from rltui.tui.host import OnHost
 from rltui.tui.screens.run_actions import ACT
 
 if TYPE_CHECKING:
-    from textual.app import App
-
-    from rltui.tui.host import Host
     from rltui.tui.widgets.runs_table import RunsTable
 
 BASELINE = "baseline"
@@ -102,7 +100,7 @@ KEYS = keys.KeyTable(
 )
 
 
-class ShowsRuns(Protocol):
+class ShowsRuns(OnHost, Protocol):
     """The screen with the list of runs."""
 
     table: RunsTable
@@ -110,14 +108,6 @@ class ShowsRuns(Protocol):
     @property
     def bound(self) -> keys.KeyTable:
         """The keys, with the user's own."""
-
-    @property
-    def app(self) -> App[object]:
-        """The application, for dialogs."""
-
-    @property
-    def cockpit(self) -> Host:
-        """The application, as screens see it."""
 
     def moved(self) -> None:
         """Another run is under the cursor."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import structs
 
 from rltui.errors import UsageError
+from rltui.tui.host import OnHost
 from rltui.watch.samples import SampleQuery, read_sample_query
 
 if TYPE_CHECKING:
-    from rltui.tui.host import Host
     from rltui.tui.messages import SampleRead, SamplesArrived
     from rltui.tui.screens.prompting import Prompting
     from rltui.tui.widgets.list_pane import ListPane
@@ -22,7 +22,7 @@ AGAIN_S = 5.0
 """Between two looks for new samples of a live run, which writes some every 10 s."""
 
 
-class HasSamples(Protocol):
+class HasSamples(OnHost, Protocol):
     """A screen with samples.
 
     Attributes:
@@ -32,10 +32,6 @@ class HasSamples(Protocol):
 
     run_id: str
     prompting: Prompting
-
-    @property
-    def cockpit(self) -> Host:
-        """The application, as screens see it."""
 
     @property
     def samples_pane(self) -> SamplesPane | None:
