@@ -12,7 +12,7 @@ import time
 import traceback
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from rltui.onnode import container, evidence, hands_off, pass_on, processes, progress, rundir
+from rltui.onnode import container, evidence, guard, hands_off, pass_on, processes, progress, rundir
 from rltui.onnode.environment import attempt_environment
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RayFailedError
@@ -207,8 +207,7 @@ class AttemptRunner:
 
     def start_guard(self, ray_folder: str) -> None:
         """Start the process that cleans up after this one if it is killed."""
-        argv = [sys.executable, "-m", "rltui.onnode.guard", self.attempt, self.uuid, ray_folder]
-        self.guard = subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
+        self.guard = guard.start(self.attempt, self.uuid, ray_folder)
 
     def start_sampler(self) -> None:
         """Start the sampler of this node."""
@@ -336,10 +335,8 @@ class AttemptRunner:
         processes.end_all(self.uuid, grace_s=3.0, exclude=(os.getpid(),))
         if self.ray is not None:
             self.ray.remove_folder()
-        if self.guard is not None and self.guard.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # the guard itself was killed; there is nothing left to guard
-                self.guard.stdin.write(b"done\n")
-                self.guard.stdin.close()
+        if self.guard is not None:
+            guard.dismiss(self.guard)
 
     def _end(self, verdict: Verdict) -> None:
         if self.superseded:

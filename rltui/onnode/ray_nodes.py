@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Sequence
 
-from rltui.onnode import processes, rundir
+from rltui.onnode import guard, processes, rundir
 from rltui.onnode.ask_http import ask
 from rltui.onnode.environment import attempt_environment
 from rltui.onnode.node_check import own_address, raise_open_files
@@ -88,16 +88,14 @@ class Agent:
             script=script_place(self.attempt, self.environment),
         )
         worker = RayWorker(spec, self.environment)
-        guard = start_guard(self.attempt, self.uuid, worker.folder)
+        watcher = guard.start(self.attempt, self.uuid, worker.folder, "--node")
         try:
             return self._serve(worker)
         finally:
             worker.stop()
             processes.end_all(self.uuid, grace_s=3.0, exclude=(os.getpid(),))
             worker.remove_folder()
-            if guard.stdin is not None:
-                guard.stdin.write(b"done\n")
-                guard.stdin.close()
+            guard.dismiss(watcher)
 
     def _serve(self, worker: RayWorker) -> int:
         self._say("starting", "")
@@ -134,12 +132,6 @@ class Agent:
         self._say("failed", reason)
         sys.stderr.write("rltui: %s: %s\n" % (host(), reason))
         return 1
-
-
-def start_guard(attempt: str, uuid: str, folder: str) -> "subprocess.Popen[bytes]":
-    """Start the process that cleans this node up after an agent that was killed."""
-    argv = [sys.executable, "-m", "rltui.onnode.guard", attempt, uuid, folder, "--node"]
-    return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def use_interface(environment: Dict[str, str], address: str) -> None:

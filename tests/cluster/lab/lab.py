@@ -29,6 +29,8 @@ RESET_DEADLINE_S = 120.0
 GPU_NAME, GPU_MIB = "NVIDIA H100 80GB HBM3", 81559
 
 CANCEL_ALL = "squeue -ha -o %A | sort -u | tee /dev/stderr | xargs -r scancel --quiet"  # says which on stderr
+EMPTY = "find /tmp /var/tmp /dev/shm -mindepth 1 -maxdepth 1 -uid +2000 -exec rm -rf {} +"
+"""A run that was killed with all it had leaves Ray's folder, which the next test would take for its own."""
 TAKE_BACK = """
 for name in $(scontrol -o show reservations | sed -n 's/^ReservationName=\\([^ ]*\\).*/\\1/p'); do
   scontrol delete reservation="$name"
@@ -250,12 +252,13 @@ class Lab:
         return Ssh("127.0.0.1", self.spec.port, user, ssh / "id_ed25519", ssh / "known_hosts", ssh / "config")
 
     def reset(self) -> None:
-        """Make the lab as new, for the next test: no jobs, idle nodes, empty homes, healthy GPUs, right clocks."""
+        """Make the lab as new for the next test: no jobs, idle nodes, empty homes and /tmp, sound GPUs, right clocks."""
         ask(self.folder, "repair")
         self._note_pids()
         self._end_jobs()
         self.exec("ctl", ["sh", "-c", TAKE_BACK], user="root", check=False)
         for node in self.spec.addresses:
+            self.exec(node, ["sh", "-c", EMPTY], user="root", check=False)
             if (self.spec.disk(node) / "lab/clock").exists():
                 self.clock(node, 0)
         for node in self.spec.compute:
