@@ -252,7 +252,7 @@ class Lab:
         return Ssh("127.0.0.1", self.spec.port, user, ssh / "id_ed25519", ssh / "known_hosts", ssh / "config")
 
     def reset(self) -> None:
-        """Make the lab as new for the next test: no jobs, idle nodes, empty homes and /tmp, sound GPUs, right clocks."""
+        """Make the lab as new for the next test: no jobs, idle nodes, empty homes and /tmp, sound GPUs, right time."""
         ask(self.folder, "repair")
         self._note_pids()
         self._end_jobs()
