@@ -204,6 +204,7 @@ CAUSES = (
         wordings=(
             *worded(
                 "runtimeenvsetuperror",
+                ("exceeds the maximum size", r"(?i)package.{0,40} size .{0,40}exceeds the maximum size"),
                 "failed to set up runtime environment",
                 (
                     "runtime env",
