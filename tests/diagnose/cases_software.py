@@ -11,7 +11,8 @@ CASES = {
         has=(
             "ValueError: Weight input_size_per_partition = 3696 is not divisible by min_thread_k = 128. Consider "
             "reducing tensor_parallel_size.",
-            "ValueError: The output_size of gate's and up's weight = 1376 is not divisible by weight quantization block_n = 128.",
+            "ValueError: The output_size of gate's and up's weight = 1376 is not divisible by weight "
+            "quantization block_n = 128.",
             "ValueError: Total number of attention heads (52) must be divisible by tensor parallel size (8).",
             "ValueError: The number of GPUs per node is not divisible by the number of tensor parallelism.",
         ),
@@ -120,7 +121,7 @@ CASES = {
     ),
     "abi_mismatch": Case(
         has=(
-            "CUDAMismatchException: Installed CUDA version 12.1 does not match the version torch was compiled with 11.8",
+            "CUDAMismatchException: Installed CUDA 12.1 does not match the version torch was compiled with 11.8",
             "ImportError: /x/flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationE",
             "RuntimeError: operator torchvision::nms does not exist",
         ),
@@ -132,6 +133,7 @@ CASES = {
             "RuntimeError: Distributed package doesn't have NCCL built in",
             "ValueError: Attempting to start raylet with 1 GPU, but CUDA_VISIBLE_DEVICES contains [].",
             "AssertionError: Torch not compiled with CUDA enabled",
+            'RuntimeError: INTERNAL ASSERT FAILED at "CUDAContext.cpp":49. device=\x01, num_gpus=\x01',
             "RuntimeError: No CUDA GPUs are available",
             "RuntimeError: CUDA error: invalid device ordinal",
             "torch.AcceleratorError: CUDA error: no CUDA-capable device is detected",
@@ -150,7 +152,8 @@ CASES = {
             "slurmstepd: error: execve(): torchrun: No such file or directory",
             "ValueError: The checkpoint has model type `new5` but Transformers does not recognize this architecture.",
             "ValueError: Model architectures ['NewForCausalLM'] are not supported for now.",
-            "RuntimeError: Failed to import models.new because of the following error (look up): No module named 'x.ops'",
+            "Value error, Model architectures ['NewForCausalLM'] failed to be inspected.",
+            "RuntimeError: Failed to import models.new because of the following error: No module named 'x.ops'",
             "    config_class = CONFIG_MAPPING[config_dict[\"model_type\"]]\nKeyError: 'new_moe'",
             "TypeError: LLM.__init__() got an unexpected keyword argument 'enable_sleep_mode'",
             "AttributeError: module 'torch.library' has no attribute 'wrap_triton'",
@@ -204,6 +207,7 @@ CASES = {
             "OSError: Error no file named model.safetensors, or pytorch_model.bin, found in directory /ckpt/step-20.",
             "/env/bin/python: can't open file '/w/train.py': [Errno 2] No such file or directory",
             "FileNotFoundError: Unable to find '/data/gsm8k/train.parquet'",
+            "slurmstepd: error: couldn't chdir to `/w/run': No such file or directory: going to /tmp instead",
             "ValueError: Invalid repository ID or local directory specified: '/models/Qwen3'.",
         ),
         looks_like=(

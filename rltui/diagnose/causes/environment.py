@@ -68,6 +68,7 @@ CAUSES = (
             ("torch not compiled with cuda enabled", ""),
             ("failed to initialize nvml", r"NVML: (?:Unknown Error|No supported GPUs|Insufficient Permissions)"),
             ("attempting to deserialize object on", r"deserialize object on (?:a )?CUDA device"),
+            ("device=", r"INTERNAL ASSERT FAILED.{0,200}\bdevice=.{0,8}\bnum_gpus="),
             ("exceeds available gpus in", r"local_rank \d+ exceeds available GPUs in \w+_VISIBLE_DEVICES"),
             ("have nccl built in", r"Distributed package doesn't have NCCL built in"),
             ("only supported with gpus", r"ProcessGroupNCCL is only supported with GPUs, no GPUs found"),
@@ -168,7 +169,10 @@ CAUSES = (
                 ("does not recognize this architecture", ""),
                 ("unrecognized configuration class", r"Error: Unrecognized configuration class"),
                 ("config_mapping", r"^\s*config_class = CONFIG_MAPPING\["),
-                ("supported for now", r"Model architectures? \[.{1,200}\] (?:is|are) not supported for now"),
+                (
+                    "model architectures",
+                    r"Model architectures \[.{1,200}\] (?:are not supported for|failed to be inspected)",
+                ),
                 ("normal functioning of this module", r"is required for a normal functioning of this module"),
                 (
                     "versionconflict",
@@ -240,6 +244,7 @@ CAUSES = (
                 r"Invalid repository ID or local directory specified: '(?P<path>[^']*)'",
             ),
             ("can't open file", r"python[\d.]*: can't open file '(?P<path>[^']+)': \[Errno 2\]"),
+            ("couldn't chdir to", r"couldn't chdir to [`'](?P<path>[^']+)'"),
             ("unable to find", r"FileNotFoundError: Unable to find '(?P<path>[^']+)'"),
             ("doesn't exist at", r"FileNotFoundError: Directory .{0,200} (?:not found|doesn't exist)"),
             (
