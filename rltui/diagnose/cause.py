@@ -129,4 +129,5 @@ def safe_word(name: str, fields: Fields) -> str:
     A word from a log may end up in a shell, so anything but a plain name stays a blank to fill in.
     """
     value = fields.get(name, "")
-    return value if _SAFE_WORD.fullmatch(value) else f"<{name}>"
+    is_safe = _SAFE_WORD.fullmatch(value.removeprefix("/") if name == "path" else value)
+    return value if is_safe else f"<{name}>"

@@ -72,6 +72,14 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
 }
 
 
+_SECTIONS = (
+    "actor_rollout_ref", "algorithm", "critic", "custom_reward_function", "data", "distillation", "global_profiler",
+    "hydra", "model_engine", "ray_kwargs", "reward", "reward_manager", "reward_model", "rollout", "trainer",
+    "transfer_queue",
+)  # fmt: skip
+"""Sections of verl's own configuration."""
+
+
 def is_entry(word: str) -> bool:
     """Whether a word of a command is one of verl's programs."""
     if word.startswith(("verl.", "recipe.")) and word.rsplit(".", 1)[-1] != "py":
@@ -285,6 +293,8 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
     if not _on_megatron(source, _ACTOR):
         in_bf16 = source.text(f"{_ACTOR}.fsdp_config.model_dtype") in _BF16
         found["system"] = "verl bf16" if in_bf16 else "verl"
+    if found.get("train.steps") == 0:
+        del found["train.steps"]  # it evaluates once and trains nothing, on purpose
     found.setdefault("roles.rollout.memory_utilization", 0.5)
     found.setdefault("train.samples_per_prompt", 1)
     found.setdefault("lengths.prompt", 512)
@@ -322,8 +332,10 @@ def _unsure(source: Settings) -> tuple[str, ...]:
     quantised = source.has(f"{_ROLLOUT}.quantization") or any(".qat." in name for name in source.values)
     if quantised or any(source.integer(f"{_ROLLOUT}.{cut}", default=1) != 1 for cut in _ENGINE_CUTS):
         keys.append("roles.rollout")
-    if source.text("algorithm.adv_estimator", default="gae") not in ("gae", "grpo"):
-        keys.append("train.samples_per_prompt")  # several baselines need no siblings
+    # several baselines need no siblings, and systems built on verl count them in settings of their own
+    built_on = any("." in name and name.split(".")[0].lstrip("+~") not in _SECTIONS for name in source.values)
+    if built_on or source.text("algorithm.adv_estimator", default="gae") not in ("gae", "grpo"):
+        keys.append("train.samples_per_prompt")
     return tuple(keys)
 
 

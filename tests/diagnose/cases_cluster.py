@@ -84,6 +84,13 @@ CASES = {
         ),
         looks_like=("_job_complete: JobId=127441 WEXITSTATUS 0", "prolog finished on 8 nodes"),
     ),
+    "output_folder_missing": Case(
+        has=(
+            "slurmstepd: error: Could not open stdout file /w/logs/88.out: No such file or directory\n"
+            "slurmstepd: error: IO setup failed: No such file or directory",
+        ),
+        looks_like=("stdout and stderr go to /w/logs/88.out",),
+    ),
     "slurm_controller_down": Case(
         has=(
             "squeue: error: slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
@@ -175,6 +182,7 @@ CASES = {
     ),
     "ray_runtime_env": Case(
         has=(
+            "RuntimeError: working_dir package x.zip size 1.2GiB exceeds the maximum size of 512.00MiB.",
             "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\nFailed to upload working_dir "
             "/w/train to the Ray cluster: Package size (900.10MiB) exceeds the maximum size of 512.00MiB.",
             '  File "/opt/ray/dashboard/modules/job/job_head.py", line 3, in upload_package\n'

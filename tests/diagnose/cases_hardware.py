@@ -82,6 +82,7 @@ CASES = {
     ),
     "gpu_diag_fail": Case(
         has=(
+            "A GPU reset is required for GPU 00000000:41:00.0",
             "| Error                     | GPU 3 has uncorrectable memory errors and row  |\n"
             "|                           |  remappings are pending                        |",
             "| Memory                    | Fail - GPU: 2                                  |",
@@ -97,6 +98,9 @@ CASES = {
     ),
     "gpu_arch_unsupported": Case(
         has=(
+            "RuntimeError: FlashAttention-3 only supports Hopper GPUs or newer.",
+            "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, "
+            "Hardware limit: 101376.",
             "RuntimeError: CUDA error: no kernel image is available for execution on the device",
             "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla V100 "
             "GPU has "
@@ -108,6 +112,8 @@ CASES = {
     ),
     "nccl_timeout": Case(
         has=(
+            "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent "
+            "operations might run on incomplete data. To avoid this inconsistency, we are taking the process down.",
             "\n".join(watchdog(rank, 1580) for rank in (0, 1, 3)),
             "[E ProcessGroupNCCL.cpp:821] [Rank 0] Watchdog caught collective operation timeout: "
             "WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1803515 milliseconds before timing out.",
@@ -171,6 +177,7 @@ CASES = {
     ),
     "gloo_timeout": Case(
         has=(
+            "RuntimeError: Broken pipe: sendBytes failed on SocketImpl(fd=67, addr=[n1]:41002, remote=[n0]:29500)",
             "RuntimeError: Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.h:301] Connect timeout [none]",
             "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer "
             "[10.0.0.2]:28048",

@@ -207,6 +207,7 @@ CASES = {
     ),
     "ray_shm_too_small": Case(
         has=(
+            "ray.exceptions.ObjectStoreFullError: Failed to put object 00ff in object store because it is full.",
             "ValueError: The configured object store size (30.0 GB) exceeds /dev/shm size (8.0 GB).",
             "plasma/store.cc:120: plasma store failed to allocate memory: no space left in /dev/shm",
         ),

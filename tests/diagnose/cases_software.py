@@ -9,6 +9,10 @@ STEP = "(TaskRunner pid=7) step:{step} - actor/entropy_loss:0.2 - actor/pg_loss:
 CASES = {
     "engine_tp_heads": Case(
         has=(
+            "ValueError: Weight input_size_per_partition = 3696 is not divisible by min_thread_k = 128. Consider "
+            "reducing tensor_parallel_size.",
+            "ValueError: The output_size of gate's and up's weight = 1376 is not divisible by weight "
+            "quantization block_n = 128.",
             "ValueError: Total number of attention heads (52) must be divisible by tensor parallel size (8).",
             "ValueError: The number of GPUs per node is not divisible by the number of tensor parallelism.",
         ),
@@ -55,6 +59,7 @@ CASES = {
     ),
     "sandbox_down": Case(
         has=(
+            "ClientConnectorError: Cannot connect to host reward-server:8000 ssl:default [Connect call failed]",
             "Sandbox API call failed. Last error: HTTPConnectionPool(host='127.0.0.1', port=8080): Read timed out.",
             "requests.exceptions.ConnectionError: Max retries exceeded with url: /run_code (Connection refused)",
             "scoring gave up: HTTPConnectionPool(host='10.2.0.5', port=7001): Max retries exceeded with url: "
@@ -116,6 +121,7 @@ CASES = {
     ),
     "abi_mismatch": Case(
         has=(
+            "CUDAMismatchException: Installed CUDA 12.1 does not match the version torch was compiled with 11.8",
             "ImportError: /x/flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationE",
             "RuntimeError: operator torchvision::nms does not exist",
         ),
@@ -123,9 +129,11 @@ CASES = {
     ),
     "no_gpu_visible": Case(
         has=(
+            "ValueError: Attempting to deserialize object on CUDA device 3 but torch.cuda.device_count() is 2.",
             "RuntimeError: Distributed package doesn't have NCCL built in",
             "ValueError: Attempting to start raylet with 1 GPU, but CUDA_VISIBLE_DEVICES contains [].",
             "AssertionError: Torch not compiled with CUDA enabled",
+            'RuntimeError: INTERNAL ASSERT FAILED at "CUDAContext.cpp":49. device=\x01, num_gpus=\x01',
             "RuntimeError: No CUDA GPUs are available",
             "RuntimeError: CUDA error: invalid device ordinal",
             "torch.AcceleratorError: CUDA error: no CUDA-capable device is detected",
@@ -138,12 +146,24 @@ CASES = {
     ),
     "env_import_broken": Case(
         has=(
+            "FileNotFoundError: [Errno 2] No such file or directory: 'ldconfig'",
+            "/usr/bin/env: ‘python’: No such file or directory",
+            "/usr/bin/ld: cannot find -lcuda: No such file or directory",
+            "slurmstepd: error: execve(): torchrun: No such file or directory",
+            "ValueError: The checkpoint has model type `new5` but Transformers does not recognize this architecture.",
+            "ValueError: Model architectures ['NewForCausalLM'] are not supported for now.",
+            "Value error, Model architectures ['NewForCausalLM'] failed to be inspected.",
+            "RuntimeError: Failed to import models.new because of the following error: No module named 'x.ops'",
+            "    config_class = CONFIG_MAPPING[config_dict[\"model_type\"]]\nKeyError: 'new_moe'",
+            "TypeError: LLM.__init__() got an unexpected keyword argument 'enable_sleep_mode'",
+            "AttributeError: module 'torch.library' has no attribute 'wrap_triton'",
             "ModuleNotFoundError: No module named 'pandas'",
             "ray.exceptions.RaySystemError: System error: No module named 'verl'",
             "ImportError: /lib64/libc.so.6: version `GLIBC_2.32' not found (required by x.so)",
             "/var/spool/slurm_script: line 12: conda: command not found",
         ),
         looks_like=(
+            "FileNotFoundError: [Errno 2] No such file or directory: 'results.txt'",
             "UserWarning: Failed to initialize NumPy: No module named 'numpy'",
             "INFO: No module named 'flash_attn', falling back to sdpa",
         ),
@@ -164,6 +184,8 @@ CASES = {
     ),
     "nan_or_loss_scale": Case(
         has=(
+            "ValueError: Expected parameter logits of distribution Categorical() to satisfy the constraint "
+            "IndependentConstraint(Real(), 1), but found invalid values: tensor([[nan]])",
             "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
             "\n".join(STEP.format(step=step, norm="nan") for step in (2, 3, 4)),
             STEP.format(step=2, norm="nan"),
@@ -178,8 +200,24 @@ CASES = {
             "total_grad_norm: N/A total_loss: 1.39",
         ),
     ),
+    "path_missing": Case(
+        has=(
+            "HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/models/Qwen3-8B'.",
+            "OSError: /models/Qwen3-8B does not appear to have a file named config.json.",
+            "OSError: Error no file named model.safetensors, or pytorch_model.bin, found in directory /ckpt/step-20.",
+            "/env/bin/python: can't open file '/w/train.py': [Errno 2] No such file or directory",
+            "FileNotFoundError: Unable to find '/data/gsm8k/train.parquet'",
+            "slurmstepd: error: couldn't chdir to `/w/run': No such file or directory: going to /tmp instead",
+            "ValueError: Invalid repository ID or local directory specified: '/models/Qwen3'.",
+        ),
+        looks_like=(
+            "OSError: We couldn't connect to 'https://huggingface.co' to load the files",
+            "FileNotFoundError: [Errno 2] No such file or directory: '/tmp/lock'",
+        ),
+    ),
     "ckpt_broken": Case(
         has=(
+            "ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
             "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
             "safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",
             "size mismatch for lm_head.weight: copying a param with shape torch.Size([2, 2]) from checkpoint",

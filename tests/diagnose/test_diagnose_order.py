@@ -8,6 +8,7 @@ from cases_memory import OOM, traceback
 
 from rltui.diagnose.cause import exclude_node
 from rltui.diagnose.diagnose import diagnose
+from rltui.diagnose.index import CAUSES
 from rltui.diagnose.sources import text_source
 
 NO_FRAMES = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
@@ -185,3 +186,17 @@ def test_slurm_is_told_to_leave_out_a_name_and_never_an_address(node: str, exclu
     assert [change.value for change in remedy.changes] == excluded
     assert remedy.commands[-1] == f"sbatch --exclude={node if excluded else '<node>'} …"
     assert (remedy.commands[0] == f"getent hosts {node}") == (not excluded)
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        ("/data/Qwen3-8B", "/data/Qwen3-8B"),
+        ("/data/$(reboot)", "<path>"),
+        ("/a b; rm -rf ~", "<path>"),
+        ("-la", "<path>"),
+    ],
+)
+def test_a_path_of_a_log_reaches_a_command_only_as_plain_words(path: str, command: str) -> None:
+    remedies = CAUSES["path_missing"].remedies_for({"path": path})
+    assert remedies[0].commands == (f"srun -N1 ls -l {command}",)

@@ -103,6 +103,25 @@ def test_a_baseline_without_siblings_needs_none() -> None:
     assert "B204" not in codes(verl(**alone, **{"algorithm.adv_estimator": "rloo"}))
 
 
+def test_a_system_built_on_verl_may_count_siblings_in_a_setting_of_its_own() -> None:
+    alone = {"algorithm.adv_estimator": "grpo", "actor_rollout_ref.rollout.n": "1"}
+    assert "B204" in codes(verl(**alone, **{"+data.shuffle": "True"}))
+    built_on = verl(**alone, **{"env.rollout.n": "8"})
+    assert "B204" not in codes(built_on)
+    assert "B204" in codes(built_on, "note")
+
+
+def test_no_steps_at_all_are_an_evaluation_and_no_mistake() -> None:
+    assert not codes(verl(**{"trainer.total_training_steps": "0"}))
+
+
+@pytest.mark.parametrize(("utilization", "wrong"), [("0.12", False), ("0.08", True)])
+def test_an_engine_whose_weights_fit_is_no_error_in_others_scripts(utilization: str, wrong: bool) -> None:
+    """The profile run's part depends on how many tokens the engine passes at once: 7.6 GiB of weights, 79.2 a card."""
+    share = {"actor_rollout_ref.rollout.gpu_memory_utilization": utilization}
+    assert ("M303" in codes(verl(**share))) == wrong
+
+
 @pytest.mark.parametrize(
     ("said", "rank", "reference"),
     [

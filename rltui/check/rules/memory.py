@@ -112,11 +112,12 @@ def weights_over_budget(subject: Subject) -> Iterator[Trouble]:
 
     The KV cache is what `memory_utilization` × card leaves after weights, activations and CUDA graphs; where nothing is
     left, vLLM stops at start. On GPUs of its own the engine may take 0.9; else divide it over more GPUs. Lowering the
-    share makes it worse.
+    share makes it worse. In another system's script it is no error where the weights fit: what the profile run takes
+    beside them depends on how many tokens its engine passes at once.
     """
     for role, engine in _engines(subject):
         budget, room = engine.budget_gib or 0.0, engine.kv_gib or 0.0
-        doubtful = subject.layout.unsure and room > -ENGINE_ERROR * budget
+        doubtful = subject.layout.unsure and engine.weights_gib < budget * (1 + ENGINE_ERROR)
         if room <= 0 and not doubtful:
             fix = cure_engine(subject.layout, role.role)
             yield Trouble(f"{role.role}: {role.blocked}", f"roles.{role.role}.memory_utilization", fix)

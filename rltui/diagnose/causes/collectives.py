@@ -150,7 +150,7 @@ CAUSES = (
                 confidence=0.8,
             ),
             *worded(
-                ("some nccl operations have failed or time", ""),
+                ("some nccl operations have failed or timed out", ""),
                 confidence=0.6,
             ),
         ),
@@ -247,6 +247,7 @@ CAUSES = (
                 ("wait timeout", r"(?i)wait timeout after \d+ms, keys:"),
                 ("distnetworkerror", r"(?i)DistNetworkError:.{0,120}(?:timed out|failed to connect|refused)"),
                 ("diststoreerror", ""),
+                ("on socketimpl", r"(?:Error|Exception): .{0,80}(?:send|recv)\w+ failed on SocketImpl"),
                 ("members to join", r"(?i)timed out waiting for all \d+ members to join"),
                 ("barrier", r"RuntimeError: Barrier (?:departure )?timed out after \d"),
                 ("waitforinput", r"waitForInput: .{0,300}(?:timed out after \d|likely a timeout)"),

@@ -261,6 +261,10 @@ CAUSES = (
                 r"(?i)max retries exceeded with url: /\S*?" + _SCORING_PATH,
             ),
             (
+                "cannot connect to host",
+                r"(?i)cannot connect to host [\w.-]*(?:reward|judge|sandbox|verif|grader|scor)[\w.-]*:\d",
+            ),
+            (
                 "code execution",
                 r"(?i)code execution (?:server|service|api|sandbox).{0,80}(?:refused|timed out|unreachable|unavailable|"
                 r"failed)",

@@ -229,6 +229,8 @@ CAUSES = (
                 "tp world size",
                 r"(?i)(?:multiple of|divisible by) TP world size",
             ),
+            ("weight quantization block", r"not divisible by weight quantization block"),
+            ("reducing tensor_parallel_size", r"not divisible by .{0,80}[Cc]onsider reducing tensor_parallel_size"),
             ("% tp_size", r"(?:assert|AssertionError).*% tp_size == 0"),
         ),
         explains=frozenset({"engine_core_died"}),

@@ -32,6 +32,7 @@ CAUSES = (
                 r"with",
             ),
             ("mismatches the version that was used to compile", ""),
+            ("does not match the version torch was compiled with", ""),
             ("compiled using numpy 1", ""),
             ("torchvision::nms does not exist", ""),
             ("does not exist", r"(?i)operator \w+::\w+ does not exist"),
@@ -66,6 +67,8 @@ CAUSES = (
             ("invalid device ordinal", r"(?i)CUDA.{0,80}invalid device ordinal"),
             ("torch not compiled with cuda enabled", ""),
             ("failed to initialize nvml", r"NVML: (?:Unknown Error|No supported GPUs|Insufficient Permissions)"),
+            ("attempting to deserialize object on", r"deserialize object on (?:a )?CUDA device"),
+            ("device=", r"INTERNAL ASSERT FAILED.{0,200}\bdevice=.{0,8}\bnum_gpus="),
             ("exceeds available gpus in", r"local_rank \d+ exceeds available GPUs in \w+_VISIBLE_DEVICES"),
             ("have nccl built in", r"Distributed package doesn't have NCCL built in"),
             ("only supported with gpus", r"ProcessGroupNCCL is only supported with GPUs, no GPUs found"),
@@ -95,10 +98,10 @@ CAUSES = (
     Cause(
         id="env_import_broken",
         tier="root",
-        title="The environment on this node lacks something",
+        title="The environment on this node lacks something, or has a version that does not fit",
         detail="no module {module}",
-        tell="A missing module, command or library, or a C library older than the wheel needs; often on some "
-        "nodes only.",
+        tell="A missing module, command or library, or one that is older or newer than the code which calls it; often "
+        "on some nodes only.",
         wordings=(
             *worded(
                 ("modulenotfounderror", r"ModuleNotFoundError: No module named ['\"](?P<module>[\w.]+)['\"]"),
@@ -155,7 +158,20 @@ CAUSES = (
                 (
                     "no such file or directory",
                     r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?:\S*/)?(?:nvcc|ninja|gcc|g\+\+|cc|"
-                    r"git)'$",
+                    r"git|make|cmake|ldconfig|ptxas|nvidia-smi|numactl|ray|ffmpeg)'$",
+                ),
+                ("no such file or directory", r"\benv: ['‘`]?[\w.+-]+['’]?: No such file or directory"),
+                ("execve()", r"execve\(\): [^\s/:]+: No such file"),
+                ("cannot find", r"\bld(?:\.\w+)?: cannot find -l\w+"),
+                ("because of the following error", r"Error: Failed to import .{1,200} because of the following error"),
+                ("error building extension", r"Error: Error building extension '"),
+                # a model that is newer than the library
+                ("does not recognize this architecture", ""),
+                ("unrecognized configuration class", r"Error: Unrecognized configuration class"),
+                ("config_mapping", r"^\s*config_class = CONFIG_MAPPING\["),
+                (
+                    "model architectures",
+                    r"Model architectures \[.{1,200}\] (?:are not supported for|failed to be inspected)",
                 ),
                 ("normal functioning of this module", r"is required for a normal functioning of this module"),
                 (
@@ -185,6 +201,13 @@ CAUSES = (
                 unless=_OPTIONAL,
                 confidence=0.8,
             ),
+            # called by code that was written for another version
+            *worded(
+                ("unexpected keyword argument", r"TypeError: [\w.]+\(\) got an unexpected keyword argument '\w+'"),
+                ("has no attribute", r"AttributeError: module '[\w.]+' has no attribute '\w+'"),
+                confidence=0.6,
+                unless=_OPTIONAL,
+            ),
             *worded(("install the trainers extra", r"cannot import .{1,200}; install the trainers extra")),
         ),
         remedies=(
@@ -198,5 +221,49 @@ CAUSES = (
         ),
         wrong=("pip install --user: it leaks into every other environment.",),
         sources=("vllm-project/vllm#6464",),
+    ),
+    Cause(
+        id="path_missing",
+        tier="root",
+        title="A model, data set or script that the run was told to use is not there",
+        detail="{path}",
+        tell="A path that does not exist on the node, or a folder without the file that makes it a model. The hub's "
+        "client takes such a path for a name and complains of its form.",
+        wordings=worded(
+            ("repo id must", r"Repo id must (?:be in the form|use).{0,200}: '(?P<path>[^']*)'"),
+            (
+                "does not appear to have a file named",
+                r"(?:^|[\s:])(?P<path>[/.~]\S*) does not appear to have (?:a file|files) named",
+            ),
+            (
+                "no file named",
+                r"Error no file named .{1,200} found in directory (?P<path>\S+?)\.?$",
+            ),
+            (
+                "local directory specified",
+                r"Invalid repository ID or local directory specified: '(?P<path>[^']*)'",
+            ),
+            ("can't open file", r"python[\d.]*: can't open file '(?P<path>[^']+)': \[Errno 2\]"),
+            ("couldn't chdir to", r"couldn't chdir to [`'](?P<path>[^']+)'"),
+            ("unable to find", r"FileNotFoundError: Unable to find '(?P<path>[^']+)'"),
+            ("doesn't exist at", r"FileNotFoundError: Directory .{0,200} (?:not found|doesn't exist)"),
+            (
+                "no such file or directory",
+                r"(?:FileNotFoundError|OSError): (?:\[Errno 2\] )?No such file or directory: "
+                r"'(?P<path>[^']+(?:\.(?:parquet|jsonl?|arrow|csv)|/config\.json|/tokenizer\.json))'",
+            ),
+            confidence=0.8,
+        ),
+        remedies=(
+            Remedy(
+                id="look-from-the-node",
+                summary="Look for the path from a compute node: it may be misspelt, on a disk of another machine, or "
+                "still to be made (converted, downloaded).",
+                commands=("srun -N1 ls -l {path}",),
+                safe="never",
+            ),
+        ),
+        wrong=("Logging in to the hub: nothing was asked of it.",),
+        sources=("verl-project/verl#3048", "huggingface/trl#3604"),
     ),
 )

@@ -270,6 +270,11 @@ CAUSES = (
                     "row",
                     r"(?i)uncorrectable memory errors and row|row remappings? (?:are|is) pending",
                 ),
+                (
+                    "",
+                    r"(?i)\bGPU reset is required|\bGPU requires (?:a )?reset|remapping pending: *yes",
+                    "reset pending",
+                ),
                 ("remapping failure occurred", r"(?i)remapping failure occurred\s*: *yes"),
                 (
                     "fail",
@@ -343,8 +348,9 @@ CAUSES = (
                 ),
                 ("supported for the current gpu", ""),
                 ("cuda capability sm_", r"(?i)CUDA capability sm_\w+ is not compatible"),
-                ("ampere gpus or newer", ""),
-                ("supports ampere", r"(?i)only supports Ampere"),
+                ("gpus or newer", r"(?i)(?:Turing|Ampere|Ada|Hopper|Blackwell) GPUs or newer"),
+                ("only supports", r"(?i)only supports (?:Turing|Ampere|Ada|Hopper|Blackwell)"),
+                ("out of resource: shared memory", r"(?i)shared memory, required: \d+, hardware limit: \d+"),
                 (
                     "not supported",
                     r"(?i)(?:bf16|bfloat16|fp8|fp8e4nv|sm_?\d+|architecture).{0,40}not supported (?:on|in|by|for) "

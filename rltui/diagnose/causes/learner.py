@@ -143,6 +143,7 @@ CAUSES = (
                 ),
                 ("returned nan values", r"returned nan values in its \d+th output"),
                 ("nan", r"probability tensor contains either `?inf`?, `?nan`?"),
+                ("found invalid values", r"to satisfy the constraint .{0,120}found invalid values"),
                 (
                     "symptom nan:",
                     r"^symptom NaN: (?P<metric>\w+) has been (?P<value>no number) for (?P<length>\d+) steps",
@@ -212,6 +213,7 @@ CAUSES = (
                 ("ran out of input", r"EOFError: Ran out of input"),
                 ("storage has wrong", r"storage has wrong (?:byte )?size"),
                 ("invalid magic number", ""),
+                ("parameter group that", r"contains a parameter group that doesn't match the size of"),
                 ("state_dict_metadata[fqn]", ""),
                 ("checkpointingexception", ""),
                 ("unable to load weights from pytorch checkpoint file", ""),

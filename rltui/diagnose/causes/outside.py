@@ -51,6 +51,7 @@ CAUSES = (
             ("client error", r"(?i)40[13] Client Error.{0,300}(?:huggingface\.co|hf\.co|Request ID: Root|hf-mirror)"),
             ("is restricted", r"(?i)access to (?:model|dataset) \S+ is restricted"),
             ("repositorynotfounderror", ""),
+            ("exist on the hub or cannot be accessed", ""),
             ("not a valid model identifier", ""),
             ("localtokennotfounderror", ""),
             ("is a gated repository", ""),

@@ -101,6 +101,7 @@ CAUSES = (
                     r"(?i)failed to connect to GCS(?:.{0,40}address "
                     r"(?P<address>[\w.:-]*\w))?",
                 ),
+                ("failed to connect to ray", r"(?i)failed to connect to Ray at address: (?P<address>\S*\w)"),
                 ("unable to connect to gcs", r"(?i)unable to connect to GCS(?: at (?P<address>[\w.:-]*\w))?"),
                 ("gcs", r"(?i)could not read .{0,60} from GCS|did GCS start successfully"),
                 ("reconnect to gcs", ""),
@@ -204,6 +205,7 @@ CAUSES = (
         wordings=(
             *worded(
                 "runtimeenvsetuperror",
+                ("exceeds the maximum size", r"(?i)package.{0,40} size .{0,40}exceeds the maximum size"),
                 "failed to set up runtime environment",
                 (
                     "runtime env",

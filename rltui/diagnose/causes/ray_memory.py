@@ -104,6 +104,7 @@ CAUSES = (
         wordings=worded(
             ("exceeds /dev/shm size", ""),
             ("exceeds the capacity of /dev/shm", ""),
+            ("in object store because it is full", ""),
             ("plasma", r"(?i)plasma.{0,80}(?:no space left|failed to (?:allocate|create|mmap|extend))"),
             confidence=0.75,
         ),

@@ -314,7 +314,7 @@ STATES = {
     "thread_limit": (
         Wording(
             anchor="resource temporarily unavailable",
-            pattern=r"(?i)(?:thread: |Thread creation failed: |pthread_create.{0,60}|fork.{0,40}|"
+            pattern=r"(?i)(?:thread: |Thread creation failed: |pthread_create.{0,60}|fork.{0,40}|what\(\): +|"
             r"BlockingIOError.{0,40})Resource temporarily unavailable",
         ),
         Wording(anchor="can't start new thread"),

@@ -110,7 +110,10 @@ CAUSES = (
         wordings=worded(
             ("launch failed requeued held", ""),
             ("launch_failed_requeued_held", ""),
-            ("execve()", r"execve\(\): .{0,200}(?:No such file|Permission denied|Exec format|Input/output)"),
+            (
+                "execve()",
+                r"execve\(\): (?![^\s/:]+: No such).{0,200}(?:No such file|Permission denied|Exec format|Input/output)",
+            ),
             ("not ending with signals", ""),
             ("prolog", r"(?i)\bprolog\b.{0,60}(?:fail|error|timed out)|(?:fail|error)\w*.{0,40}\bprolog\b"),
             ("spool", r"(?i)slurmd?.{0,80}spool.{0,120}(?:no space|no such file|full|error|failed)"),
@@ -133,6 +136,33 @@ CAUSES = (
         ),
         wrong=("Changing the script: it was never read.",),
         sources=("https://slurm.schedmd.com/faq.html",),
+    ),
+    Cause(
+        id="output_folder_missing",
+        tier="root",
+        recovery="person",
+        title="Slurm could not open the file for the job's output",
+        detail="{path}",
+        tell="slurmstepd names the file. Slurm makes no folders: that of --output must be there, on every node, before "
+        "the job starts, and be yours to write.",
+        wordings=worded(
+            (
+                "could not open",
+                r"(?i)could not open std(?:out|err) file:?(?: (?P<path>[^\s:]+))?",
+                "stdout stderr",
+            ),
+            confidence=0.95,
+        ),
+        explains=frozenset({"slurm_launch_failed", "slurm_step_create"}),
+        remedies=(
+            Remedy(
+                id="make-folder",
+                summary="Make the folder of --output and --error where compute nodes see it, then submit again.",
+                commands=("mkdir -p <folder of --output>",),
+            ),
+        ),
+        wrong=("mkdir in the job script: the file is opened before its first line runs.",),
+        sources=("https://slurm.schedmd.com/sbatch.html",),
     ),
     Cause(
         id="slurm_controller_down",
