@@ -60,7 +60,7 @@ def routed_widths(model: Architecture) -> tuple[int, int, int]:
     """Width that a token sees in a layer with experts, of a dense layer, and of the residual copies sent to experts."""
     experts = model.experts
     if experts is None:
-        return 0, model.ffn, 0
+        return 0, model.widest_ffn, 0
     sent = experts.top_k * (experts.latent or model.hidden)
     return experts.top_k * experts.ffn + experts.shared_ffn, model.ffn, sent
 

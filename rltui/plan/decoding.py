@@ -55,7 +55,7 @@ def _mean_context(request: Request) -> float:
 
 def _weight_bytes(model: Architecture, batch: float) -> float:
     count = count_parameters(model)
-    lookup = 0 if model.tied else count.embedding
+    lookup = count.embedding - (model.vocab * model.hidden if model.tied else 0)
     visited = 1.0
     if model.experts is not None:
         visited = 1 - (1 - model.experts.top_k / model.experts.count) ** batch
