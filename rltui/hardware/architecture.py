@@ -58,7 +58,7 @@ class LatentAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LinearAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Layers whose state does not grow with the sequence: gated delta nets (Qwen3-Next), Mamba-2 or convolutions (LFM2).
+    """Layers whose state does not grow with the sequence: delta nets (Qwen3-Next), Mamba-2, convolutions (LFM2).
 
     Attributes:
         layers: How many of the model's layers they are.

@@ -217,7 +217,7 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         latent=_latent(read),
         linear=_linear(read, layers, model_type),
         source=where,
-        caveat=_caveat(config, text, model_type),
+        caveat=_caveat(config, model_type),
     )
 
 
@@ -238,7 +238,7 @@ def _text_config(config: Config) -> Config:
     return config
 
 
-def _caveat(config: Config, text: Config, model_type: str) -> str:
+def _caveat(config: Config, model_type: str) -> str:
     doubts = [] if model_type in TRAITS else [f"type {model_type or 'unnamed'!r} is read as a Llama-like model"]
     if tower := unknown_tower(config):
         doubts.append(f"the tower of type {tower!r} is not counted")

@@ -79,7 +79,8 @@ CASES += [
     ("lfm2_moe", "Lfm2Moe", {**EXPERTS, "layer_types": ["conv", "full_attention"] * 4, "num_dense_layers": 2}),
 ]
 REUSED = {
-    **SMALL, "head_dim": 16, "global_head_dim": 512, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 128,
+    **SMALL, "head_dim": 16, "global_head_dim": 512,
+    "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 128,
     "layer_types": ["sliding_attention", "full_attention"] * 4, "num_kv_shared_layers": 5,
 }  # fmt: skip
 TOWERS = {
