@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rltui.check.run import Report, check_text
 from rltui.cli.output import columns
 from rltui.plan import measured
+from rltui.plan.cards import rates as rates_in_use
 from rltui.plan.rank import DEFAULT_COUNT
 from rltui.plan.rates import trust_in
 from rltui.plan.request import Request
-from rltui.plan.throughput import rates as rates_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -58,11 +58,11 @@ class LatentAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LinearAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Layers whose state does not grow with the sequence: gated delta nets (Qwen3-Next) or Mamba-2 (Nemotron-H).
+    """Layers whose state does not grow with the sequence: delta nets (Qwen3-Next), Mamba-2, convolutions (LFM2).
 
     Attributes:
         layers: How many of the model's layers they are.
-        kind: ``delta`` or ``mamba``.
+        kind: ``delta``, ``mamba`` or ``conv``: a gated short convolution of ``value_dim`` channels and nothing else.
         key_heads: Key heads; for Mamba-2 the groups.
         value_heads: Value heads; for Mamba-2 the heads.
         key_dim: Width of a key head; for Mamba-2 the state size.
@@ -71,7 +71,7 @@ class LinearAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     layers: int
-    kind: Literal["delta", "mamba"] = "delta"
+    kind: Literal["delta", "mamba", "conv"] = "delta"
     key_heads: int
     value_heads: int
     key_dim: int
@@ -110,6 +110,10 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         global_head_dim: Width of a head in softmax layers without a window, where it differs (Gemma 4); 0: it does not.
         global_kv_heads: Key and value heads of those layers; 0: as many as elsewhere.
         shared_kv: Whether keys and values of those layers come from one projection.
+        reused_kv_layers: The last layers, which attend to keys and values of an earlier one (Gemma 4 E2B and E4B).
+        reused_kv_whole: Of those, layers without a window.
+        reused_kv_wide: Whether their dense networks are twice as wide.
+        per_layer_dim: Width of a second embedding, with rows of its own for each layer; 0: there is none.
         max_position: Longest sequence of the published model, in tokens.
         vision_params: Parameters of towers and projectors beside the language model.
         experts: The experts, if there are any.
@@ -146,6 +150,10 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     global_head_dim: int = 0
     global_kv_heads: int = 0
     shared_kv: bool = False
+    reused_kv_layers: int = 0
+    reused_kv_whole: int = 0
+    reused_kv_wide: bool = False
+    per_layer_dim: int = 0
     max_position: int = 0
     vision_params: int = 0
     experts: Experts | None = None
@@ -165,8 +173,13 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.kv_heads * self.head_dim
 
     @property
+    def widest_ffn(self) -> int:
+        """Width of the widest dense feed-forward network."""
+        return self.ffn * (2 if self.reused_kv_wide else 1)
+
+    @property
     def softmax_layers(self) -> int:
-        """Layers that keep keys and values."""
+        """Layers with softmax attention."""
         return self.attention_layers or self.layers - (self.linear.layers if self.linear else 0)
 
     @property

@@ -35,6 +35,7 @@ class Traits(Struct, frozen=True, kw_only=True):
         shared_gate: As in Experts.
         routing_bias: As in Experts.
         biased_experts: As Experts.bias.
+        plain_mlp: Feed-forward networks have two matrices, not three.
     """
 
     tied: bool = False
@@ -48,6 +49,7 @@ class Traits(Struct, frozen=True, kw_only=True):
     shared_gate: bool = False
     routing_bias: bool = False
     biased_experts: bool = False
+    plain_mlp: bool = False
 
 
 _QWEN2 = Traits(qkv_bias=True, output_bias=False)
@@ -57,12 +59,17 @@ _GEMMA3 = Traits(tied=True, qk_norm="head", norms=4, window_pattern=6)
 _GEMMA4 = Traits(tied=True, qk_norm="head", norms=4, routing_bias=True)
 _OLMO2 = Traits(qk_norm="full")
 _DEEPSEEK = Traits(output_bias=True, routing_bias=True)
+_LFM2 = Traits(tied=True, qk_norm="head", routing_bias=True)
 _LLAMA = Traits()
 
 TRAITS: dict[str, Traits] = {
+    "apertus": Traits(qk_norm="head", plain_mlp=True),
+    "arcee": Traits(plain_mlp=True),
     "deepseek_v2": Traits(),
     "deepseek_v3": _DEEPSEEK,
     "deepseek_v32": _DEEPSEEK,
+    "ernie4_5": Traits(tied=True),
+    "ernie4_5_moe": Traits(tied=True, routing_bias=True),
     "gemma": Traits(tied=True),
     "gemma2": Traits(tied=True, norms=4, window_pattern=2),
     "gemma3": _GEMMA3,
@@ -77,9 +84,13 @@ TRAITS: dict[str, Traits] = {
     "glm_moe_dsa": _DEEPSEEK,
     "gpt_oss": Traits(biased_experts=True, window_pattern=2, qkv_bias=True),
     "granite": _LLAMA,
+    "granitemoe": Traits(experts_everywhere=True),
     "kimi_k2": _DEEPSEEK,
+    "lfm2": _LFM2,
+    "lfm2_moe": _LFM2,
     "llama": _LLAMA,
     "minimax_m2": Traits(qk_norm="full", routing_bias=True),
+    "ministral3": _LLAMA,
     "mistral": Traits(qkv_bias=False, output_bias=False, window_pattern=-1),
     "mixtral": Traits(qkv_bias=False, output_bias=False, experts_everywhere=True, window_pattern=-1),
     "nemotron_h": Traits(norms=1, routing_bias=True),
@@ -104,6 +115,7 @@ TRAITS: dict[str, Traits] = {
     "qwen3_vl_text": _QWEN3,
     "seed_oss": Traits(output_bias=False),
     "smollm3": _LLAMA,
+    "solar_open": Traits(output_bias=False, routing_bias=True),
 }
 
 
@@ -127,9 +139,12 @@ class _Reader:
         if value is None and default is not None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 10**12:
+            kind = self._config.get("model_type")
             raise UsageError(
                 f"{self._where} has no usable {' or '.join(keys)} (found {value!r}).",
-                "Check that this is the config.json of a language model.",
+                "Check that this is the config.json of a language model."
+                if kind in TRAITS or not kind
+                else f"Models of type {kind} are not understood; name a known model of like size instead.",
             )
         return value
 
@@ -166,7 +181,7 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
     experts = _experts(read, traits, layers)
     window, sliding_layers = _windows(read, traits, layers)
-    bias = read.flag("attention_bias")
+    bias, reused = read.flag("attention_bias"), read.count("num_kv_shared_layers", default=0)
     return Architecture(
         name=name,
         layers=layers,
@@ -182,7 +197,7 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         qk_norm=_qk_norm(read, traits),
         gated_query=traits.gated_query,
         sinks=model_type == "gpt_oss",
-        mlp_matrices=2 if read.get("mlp_hidden_act") == "relu2" else 3,
+        mlp_matrices=2 if traits.plain_mlp or read.get("mlp_hidden_act") == "relu2" else 3,
         mlp_bias=read.flag("mlp_bias"),
         norms=traits.norms + (4 if read.flag("enable_moe_block") else 0),  # three more, and the router's scales
         attention_layers=_attention_layers(read, model_type),
@@ -192,13 +207,17 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         global_head_dim=read.count("global_head_dim", default=512 if traits is _GEMMA4 else 0),
         global_kv_heads=read.count("num_global_key_value_heads", default=0) if read.flag("attention_k_eq_v") else 0,
         shared_kv=read.flag("attention_k_eq_v"),
+        reused_kv_layers=reused,
+        reused_kv_whole=read.kinds()[layers - reused :].count("full_attention") if reused else 0,
+        reused_kv_wide=read.flag("use_double_wide_mlp"),
+        per_layer_dim=read.count("hidden_size_per_layer_input", default=0),
         max_position=read.count("max_position_embeddings", default=0),
         vision_params=tower_parameters(config, hidden),
         experts=experts,
         latent=_latent(read),
         linear=_linear(read, layers, model_type),
         source=where,
-        caveat=_caveat(config, text, model_type),
+        caveat=_caveat(config, model_type),
     )
 
 
@@ -219,12 +238,10 @@ def _text_config(config: Config) -> Config:
     return config
 
 
-def _caveat(config: Config, text: Config, model_type: str) -> str:
+def _caveat(config: Config, model_type: str) -> str:
     doubts = [] if model_type in TRAITS else [f"type {model_type or 'unnamed'!r} is read as a Llama-like model"]
     if tower := unknown_tower(config):
         doubts.append(f"the tower of type {tower!r} is not counted")
-    if text.get("num_kv_shared_layers") or text.get("hidden_size_per_layer_input"):
-        doubts.append("per-layer embeddings and layers that share keys are not counted")
     return ", ".join(doubts)
 
 
@@ -238,11 +255,15 @@ def _dense_width(read: _Reader, traits: Traits, experts: Experts | None, layers:
         return 0
     if traits.norms == 1 and "mlp" not in read.kinds():
         return 0
-    return read.count("intermediate_size", "ffn_hidden_size")
+    width = read.count("block_ff_dim", "intermediate_size", "ffn_hidden_size")
+    if not read.flag("block_auto_adjust_ff_dim"):
+        return width
+    multiple = read.count("block_multiple_of", default=256, least=1)  # LFM2 states what a network of two would have
+    return -(-int((read.get("block_ffn_dim_multiplier") or 1) * int(2 * width / 3)) // multiple) * multiple
 
 
 def _experts(read: _Reader, traits: Traits, layers: int) -> Experts | None:
-    count = read.count("num_experts", "n_routed_experts", "num_local_experts", default=0)
+    count = read.count("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", default=0)
     if count < 2 or (traits.norms == 1 and "moe" not in read.kinds()):
         return None
     ffn = read.count("moe_intermediate_size", "intermediate_size")
@@ -255,7 +276,8 @@ def _experts(read: _Reader, traits: Traits, layers: int) -> Experts | None:
     elif isinstance(networks, list):
         with_experts = networks.count("sparse")
     else:
-        first, step = read.count("first_k_dense_replace", default=0), read.count("decoder_sparse_step", default=1)
+        first = read.count("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0)
+        step = read.count("decoder_sparse_step", "moe_layer_interval", default=1)
         only = read.get("mlp_only_layers")
         dense = only if isinstance(only, list) else []
         sparse = [
@@ -265,9 +287,9 @@ def _experts(read: _Reader, traits: Traits, layers: int) -> Experts | None:
     return Experts(
         layers=with_experts,
         count=count,
-        top_k=read.count("num_experts_per_tok", "num_experts_per_token", "top_k_experts", default=1),
+        top_k=read.count("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_k", default=1),
         ffn=ffn,
-        shared_ffn=shared or ffn * read.count("n_shared_experts", default=0),
+        shared_ffn=shared or ffn * read.count("n_shared_experts", "moe_num_shared_experts", default=0),
         shared_gate=traits.shared_gate,
         bias=traits.biased_experts,
         routing_bias=traits.routing_bias,
@@ -300,6 +322,11 @@ def _linear(read: _Reader, layers: int, model_type: str) -> LinearAttention | No
             key_dim=read.count("ssm_state_size"),
             value_dim=read.count("mamba_head_dim"),
             kernel=read.count("conv_kernel", default=4),
+        )
+    if (convolutions := read.kinds().count("conv")) > 0:
+        channels, kernel = read.count("hidden_size"), read.count("conv_L_cache", default=3)
+        return LinearAttention(
+            kind="conv", layers=convolutions, key_heads=0, value_heads=1, key_dim=0, value_dim=channels, kernel=kernel
         )
     if read.get("linear_num_value_heads") is None:
         return None

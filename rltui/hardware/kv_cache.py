@@ -67,8 +67,8 @@ def kv_layers(model: Architecture, tensor_parallel: int = 1, item_bytes: float =
         full_token_bytes = _heads_token_bytes(heads, width, tensor_parallel, item_bytes)
     sliding = min(model.sliding_layers, model.softmax_layers)
     return KvLayers(
-        full_layers=model.softmax_layers - sliding,
-        sliding_layers=sliding,
+        full_layers=model.softmax_layers - sliding - model.reused_kv_whole,
+        sliding_layers=sliding - (model.reused_kv_layers - model.reused_kv_whole),
         window=model.sliding_window,
         layer_token_bytes=int(layer_token_bytes),
         full_token_bytes=int(full_token_bytes),

@@ -64,6 +64,7 @@ def count_parameters(model: Architecture) -> ParameterCount:
     wide = global_attention_layer(model) if whole else 0
     attention = mixer * (model.softmax_layers - whole) + wide * whole
     attention += linear * model.linear.layers if model.linear else 0
+    attention -= reused_projections(model)
     expert, shared, router = (expert_parameters(model), shared_expert(model), router_parameters(model))
     expert_layers = model.experts.layers if model.experts else 0
     experts = model.experts.count if model.experts else 0
@@ -71,19 +72,24 @@ def count_parameters(model: Architecture) -> ParameterCount:
     norm = model.hidden * (2 if model.norm_bias else 1)
     routed = expert_layers * experts * expert
     norms = model.layers * model.norms * norm + norm + expert_layers * router
+    if model.per_layer_dim:
+        norms += model.per_layer_dim + model.layers * norm
     idle = expert_layers * (experts - (model.experts.top_k if model.experts else 0)) * expert
     head = (0 if model.tied else embedding) + (model.vocab if model.head_bias else 0)
     dense = model.dense_layers * dense_layer + expert_layers * shared
+    dense += model.reused_kv_layers * (feed_forward(model, model.widest_ffn) - dense_layer)
+    dense += 3 * model.layers * model.hidden * model.per_layer_dim  # a gate and a projection each, and one for all
+    by_layer = model.vocab * model.layers * model.per_layer_dim
     widest = max(mixer, wide, linear) + max(dense_layer, experts * expert + shared + router)
     return ParameterCount(
-        embedding=embedding,
+        embedding=embedding + by_layer,
         head=head,
         attention=attention,
         dense=dense,
         routed=routed,
         norms=norms,
         vision=model.vision_params,
-        active=embedding + head + attention + dense + routed + norms - idle,
+        active=embedding + by_layer + head + attention + dense + routed + norms - idle,
         largest_layer=widest + model.norms * norm,
     )
 
@@ -105,6 +111,14 @@ def attention_layer(model: Architecture) -> int:
     return matrices + biases + norms + (model.heads if model.sinks else 0)
 
 
+def reused_projections(model: Architecture) -> int:
+    """Parameters of the key and value projections that layers do without which attend to those of an earlier layer."""
+    whole = model.reused_kv_whole
+    width, heads = model.global_head_dim or model.head_dim, model.global_kv_heads or model.kv_heads
+    windowed = 2 * model.hidden * model.kv_dim + model.head_dim
+    return whole * (2 * model.hidden * width * heads + width) + (model.reused_kv_layers - whole) * windowed
+
+
 def global_attention_layer(model: Architecture) -> int:
     """Parameters of one attention without a window, where its heads have a width of their own."""
     same = structs.replace(
@@ -121,6 +135,8 @@ def indexer_parameters(hidden: int, latent: LatentAttention) -> int:
 
 def linear_layer(hidden: int, linear: LinearAttention) -> int:
     """Parameters of one linear-attention layer."""
+    if linear.kind == "conv":  # two gates and the input, the convolution, and the output
+        return 4 * hidden * hidden + hidden * linear.kernel
     keys, values = linear.key_heads * linear.key_dim, linear.value_heads * linear.value_dim
     if linear.kind == "mamba":  # keys and values are B and C of all groups, and x
         channels = values + 2 * keys

@@ -60,7 +60,7 @@ def routed_widths(model: Architecture) -> tuple[int, int, int]:
     """Width that a token sees in a layer with experts, of a dense layer, and of the residual copies sent to experts."""
     experts = model.experts
     if experts is None:
-        return 0, model.ffn, 0
+        return 0, model.widest_ffn, 0
     sent = experts.top_k * (experts.latent or model.hidden)
     return experts.top_k * experts.ffn + experts.shared_ffn, model.ffn, sent
 
@@ -75,10 +75,19 @@ def recomputed_layer_bytes(model: Architecture, *, trained: bool = True) -> floa
         model: The model.
         trained: Whether its own weights get gradients; frozen norms (LoRA) keep no float32 copies.
     """
-    query, kv = widths(model)
     expert, dense, routed = routed_widths(model)
+    return _recomputed_bytes(model, max(expert, dense), routed, trained=trained)
+
+
+def mean_layer_bytes(model: Architecture) -> float:
+    """The same in the mean of all layers, of which some may have no experts, or nothing else (Nemotron-H)."""
+    return _recomputed_bytes(model, *_mean_ffn(model), trained=True)
+
+
+def _recomputed_bytes(model: Architecture, ffn: float, sent: float, *, trained: bool) -> float:
+    query, kv = widths(model)
     attention = (6 + (QK_NORM_COPY if model.qk_norm and trained else 0)) * (query + kv)
-    return 12 * max(expert, dense) + attention + LAYER_RESIDUALS * model.hidden + ROUTED_TOKEN * routed
+    return 12 * ffn + attention + LAYER_RESIDUALS * model.hidden + ROUTED_TOKEN * sent
 
 
 def kept_layer_bytes(model: Architecture, workload: Workload, adapter: Adapter | None = None) -> float:

@@ -15,7 +15,8 @@ from rltui.memory.layouts import estimate_roles
 from rltui.plan.assemble import layout_of
 from rltui.plan.candidates import engine_choices, engines_beside, packed, role_of, training_ways
 from rltui.plan.setup import WHOLE, Setup, Training
-from rltui.plan.throughput import step_time, train_s
+from rltui.plan.throughput import step_time
+from rltui.plan.training import train_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -41,9 +41,9 @@ def behind_plan(
         request = request_of(layout, series)
     except RltuiError:
         return ()
-    own, trust = known.get(request.gpu.name, {}).get(family(request.model)), TRUST.get(family(request.model))
-    factor = OWN if own else trust.factor if trust else 0.0
-    if not factor or request.async_steps:
+    own = known.get(request.gpu.name, {}).get(family(request.model))
+    factor = OWN if own else TRUST[family(request.model)].factor
+    if request.async_steps:
         return ()
     request = structs.replace(request, rates=rates_of(request.model, request.gpu, known))
 

@@ -17,10 +17,11 @@ from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.memory.layouts import estimate_roles
 from rltui.plan.candidates import role_of
+from rltui.plan.decoding import generate_s
 from rltui.plan.rates import Family, Rates, family, rates_of
 from rltui.plan.request import Request
 from rltui.plan.setup import EngineChoice, Training
-from rltui.plan.throughput import generate_s, reference_s, train_s
+from rltui.plan.training import reference_s, train_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 LEAST_STEPS = 5
 """Steps that are needed beside the first, which compiles."""
 
-LEAST_EFFECT = 1.3
+LEAST_EFFECT = 1.2
 """A halved share must make a phase longer by this factor and a doubled one shorter, else something else bounds it."""
 
 MEASURED, MADE = ("time/update_actor", "time/train"), ("time/generate",)

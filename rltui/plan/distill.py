@@ -6,8 +6,8 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from rltui.plan.candidates import engine_choices, learner_counts, teacher_choices
+from rltui.plan.decoding import generate_s, teacher_s
 from rltui.plan.setup import Setup
-from rltui.plan.throughput import generate_s, teacher_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,8 @@ from rltui.plan import actor_critic, distill
 from rltui.plan.assemble import as_text, layout_of
 from rltui.plan.candidates import engine_choices, engines_beside, learner_choices, learner_counts
 from rltui.plan.setup import LearnerChoice, Setup
-from rltui.plan.throughput import StepTime, step_time, train_s
+from rltui.plan.throughput import StepTime, step_time
+from rltui.plan.training import train_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rltui.hardware.hf_config import TRAITS, architecture_from_config
+from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.models import known_model
 from rltui.hardware.parameters import count_parameters
 from rltui.hardware.vision_towers import tower_parameters, unknown_tower
@@ -63,6 +64,25 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("nemotron_h", "NemotronH", {**NEMOTRON, "moe_latent_size": 16}),
     ("nemotron_h", "NemotronH", {**NEMOTRON, "layers_block_type": ["mamba", "mlp", "attention", "mlp"]}),
 ]
+CASES += [
+    ("arcee", "Arcee", {}),
+    ("ministral3", "Ministral3", {"head_dim": 16}),
+    ("granitemoe", "GraniteMoe", {"num_local_experts": 8, "num_experts_per_tok": 2}),
+    ("solar_open", "SolarOpen", {**ROUTED, "head_dim": 16, "first_k_dense_replace": 0}),
+    ("ernie4_5", "Ernie4_5", {"head_dim": 16}),
+    (
+        "ernie4_5_moe",
+        "Ernie4_5_Moe",
+        {"moe_num_experts": 8, "moe_k": 2, "moe_num_shared_experts": 2, "moe_intermediate_size": 24},
+    ),
+    ("lfm2", "Lfm2", {"layer_types": ["conv", "full_attention"] * 4, "block_multiple_of": 16}),
+    ("lfm2_moe", "Lfm2Moe", {**EXPERTS, "layer_types": ["conv", "full_attention"] * 4, "num_dense_layers": 2}),
+]
+REUSED = {
+    **SMALL, "head_dim": 16, "global_head_dim": 512,
+    "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 4, "num_kv_shared_layers": 5,
+}  # fmt: skip
 TOWERS = {
     "Qwen2.5-VL-7B": (
         {
@@ -103,10 +123,26 @@ def test_count_is_that_of_the_model_transformers_builds(module: str, name: str, 
     with torch.device("meta"):
         built = getattr(modeling, f"{name}ForCausalLM")(config)
     stored = sum(p.numel() for p in built.parameters())
-    stored += sum(b.numel() for key, b in built.named_buffers() if key.endswith("e_score_correction_bias"))
+    biases = ("e_score_correction_bias", "expert_bias")
+    stored += sum(b.numel() for key, b in built.named_buffers() if key.endswith(biases))
     for use_diff in (False, True):
         described = json.loads(config.to_json_string(use_diff=use_diff))
         assert count_parameters(architecture_from_config(described, "small")).total == stored
+
+
+@pytest.mark.trainers
+@pytest.mark.parametrize("wide", [False, True])
+def test_gemma_4_with_an_embedding_a_layer_and_reused_keys(wide: bool) -> None:
+    torch = pytest.importorskip("torch")
+    gemma4 = importlib.import_module("transformers.models.gemma4.modeling_gemma4")
+    config = gemma4.Gemma4TextConfig(**REUSED, use_double_wide_mlp=wide)
+    with torch.device("meta"):
+        built = gemma4.Gemma4ForCausalLM(config)
+    found = architecture_from_config(json.loads(config.to_json_string(use_diff=False)), "small")
+    assert count_parameters(found).total == sum(p.numel() for p in built.parameters())
+    cached = kv_layers(found)
+    assert (cached.full_layers, cached.sliding_layers) == (1, 2)  # the last five attend to these three's
+    assert not found.caveat
 
 
 @pytest.mark.parametrize(("name", "tower"), TOWERS.items())

@@ -13,9 +13,10 @@ from rltui.errors import RltuiError
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.paths import ensure_private, state_dir
+from rltui.plan.cards import link_bytes_per_s
+from rltui.plan.decoding import decode_step_s
 from rltui.plan.measured import FILE, Measured, keep_measured, read_measured
 from rltui.plan.request import Request
-from rltui.plan.throughput import decode_step_s, link_bytes_per_s
 from rltui.service.selftest import Result, Row, keep
 
 if TYPE_CHECKING:

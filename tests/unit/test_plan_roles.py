@@ -17,10 +17,12 @@ from rltui.layout.load import load_layout, load_text
 from rltui.memory.layouts import estimate_layout
 from rltui.plan import rank, remedies
 from rltui.plan.actor_critic import divisions, with_memory
+from rltui.plan.decoding import teacher_s
 from rltui.plan.distill import engines_left, replica_counts
 from rltui.plan.rank import candidates
 from rltui.plan.request import Request
-from rltui.plan.throughput import step_time, teacher_s, train_s
+from rltui.plan.throughput import step_time
+from rltui.plan.training import train_s
 
 if TYPE_CHECKING:
     from rltui.plan.rank import Proposal

@@ -1,0 +1,71 @@
+"""What cards and their links give in a plan: shares of data sheets, and never more than they were measured to reach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.plan.rates import rates_of
+
+if TYPE_CHECKING:
+    from rltui.hardware.architecture import Architecture
+    from rltui.plan.rates import Rates
+    from rltui.plan.request import Request
+
+ITEM_BYTES = 2
+"""Weights, gradients and KV cache travel in 16 bits."""
+
+COPY_BANDWIDTH_SHARE = 0.6
+"""Share of a card's memory bandwidth that the optimizer's pass over its states reaches; assumed."""
+
+LINK_SHARE = 0.7
+"""Share of a link's bandwidth that a collective reaches; assumed."""
+
+NETWORK_BYTES_PER_S = 50e9
+"""Between nodes, for each GPU and direction: one 400 Gb/s adapter a GPU. Assumed; nothing in a layout says it."""
+
+PCIE_BYTES_PER_S = 25e9
+"""Between cards of a node without NVLink: PCIe 4.0 ×16 less its overhead."""
+
+NVLINK_BYTES_PER_S = {
+    "V100-SXM": 150e9,
+    "A100-SXM": 300e9,
+    "A800-SXM": 200e9,
+    "H100-SXM": 450e9,
+    "H800-SXM": 200e9,
+    "H200-SXM": 450e9,
+    "GH200": 450e9,
+    "H20-": 450e9,
+    "B200": 900e9,
+    "B300": 900e9,
+    "GB200": 900e9,
+    "GB300": 900e9,
+}
+"""One direction, by the first letters of a card's name: half of what NVIDIA's data sheets state for both."""
+
+
+def link_bytes_per_s(request: Request, gpus: tuple[int, ...]) -> float:
+    """Bandwidth of a collective over bundles of ``gpus``: NVLink or PCIe in one node, else the network if slower.
+
+    As a self-test measured it on this cluster, else as data sheets have it.
+    """
+    name, known = request.gpu.name, request.measured
+    sheet = next((rate for start, rate in NVLINK_BYTES_PER_S.items() if name.startswith(start)), PCIE_BYTES_PER_S)
+    inside = known.node_bytes_per_s or LINK_SHARE * sheet
+    if len(gpus) == 1:
+        return inside
+    return min(inside, known.network_bytes_per_s or LINK_SHARE * NETWORK_BYTES_PER_S)
+
+
+def of_bandwidth(request: Request, share: float) -> float:
+    """Bytes/s of the card's memory: ``share`` of its data sheet, and never more than it was measured to reach."""
+    return request.gpu.bandwidth * min(share, request.measured.bandwidth or 1.0)
+
+
+def of_peak(request: Request, share: float) -> float:
+    """FLOP/s of the card: ``share`` of its data sheet, and never more than it was measured to reach."""
+    return request.gpu.peak_flops * min(share, request.measured.matmul or 1.0)
+
+
+def rates(request: Request, model: Architecture) -> Rates:
+    """What the request says that cards reach, else what published runs of the model's family did."""
+    return request.rates or rates_of(model, request.gpu)

@@ -1,0 +1,110 @@
+"""How long engines take to generate: each decode step reads the weights once, and the cache of all in flight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.hardware.flops import forward_flops_per_token
+from rltui.hardware.kv_cache import kv_layers
+from rltui.hardware.parameters import count_parameters
+from rltui.memory.from_layout import ENGINE_SEQUENCES
+from rltui.plan.cards import ITEM_BYTES, of_bandwidth, of_peak, rates
+from rltui.plan.rates import PREFILL_FLOPS_SHARE
+
+if TYPE_CHECKING:
+    from rltui.hardware.architecture import Architecture
+    from rltui.plan.request import Request
+    from rltui.plan.setup import EngineChoice
+
+DECODE_OVERHEAD_S = 2e-3
+"""Scheduling of one decode step; assumed."""
+
+DECODE_LAYER_S = 50e-6
+"""Of each layer in a decode step, whatever it reads: kernels follow each other. Chosen on published times of one
+sequence in vLLM, where a 0.6B model takes 4.2 ms a token and reads its weights in 0.6 (``tests/truth/plan.py``)."""
+
+DECODE_SEQUENCE_S = 20e-6
+"""Of each sequence in a decode step: sampling, detokenising and bookkeeping. Assumed."""
+
+ALL_REDUCE_S = 15e-6
+"""Latency of one all-reduce of an engine's GPUs; each layer has two. Assumed."""
+
+
+def decode_step_s(request: Request, width: int, batch: float) -> tuple[float, str]:
+    """Seconds in which an engine gives ``batch`` sequences one more token, and what bounds it.
+
+    Each step reads the weights once for the whole batch and the KV cache of every sequence (Pope et al. 2022): bound by
+    bandwidth until the batch's FLOPs take longer. Of a mixture of experts the batch reads the experts that it visits.
+    """
+    model = request.model
+    context = _mean_context(request)
+    read = _weight_bytes(model, batch) / width + batch * kv_layers(model, width).sequence_bytes(int(context))
+    memory_s = read / of_bandwidth(request, rates(request, model).decode)
+    compute_s = batch * forward_flops_per_token(model, context) / (width * of_peak(request, PREFILL_FLOPS_SHARE))
+    fixed_s = DECODE_OVERHEAD_S + model.layers * DECODE_LAYER_S + batch * DECODE_SEQUENCE_S
+    fixed_s += 2 * model.layers * ALL_REDUCE_S if width > 1 else 0.0
+    bound = "memory bandwidth" if memory_s >= compute_s else "FLOPs"
+    return max(memory_s, compute_s) + fixed_s, bound if max(memory_s, compute_s) >= fixed_s else "kernel launches"
+
+
+def _mean_context(request: Request) -> float:
+    """Tokens behind a sequence in flight, in the mean over time: long responses are in flight for longer."""
+    mean = request.mean_tokens
+    return request.prompt_tokens + (mean**2 + request.spread_tokens**2) / (2 * mean)
+
+
+def _weight_bytes(model: Architecture, batch: float) -> float:
+    count = count_parameters(model)
+    lookup = count.embedding - (model.vocab * model.hidden if model.tied else 0)
+    visited = 1.0
+    if model.experts is not None:
+        visited = 1 - (1 - model.experts.top_k / model.experts.count) ** batch
+    return ITEM_BYTES * (count.text - lookup - count.routed * (1 - visited))
+
+
+def generate_s(request: Request, engine: EngineChoice, engines: int) -> tuple[float, str]:
+    """Seconds until the busiest engine has all its samples, and what bounds decoding.
+
+    While samples wait, as many as fit are in flight; after that the batch shrinks as they end, down to the longest.
+    Prompts are prefilled once: their samples share the cache.
+    """
+    width, mean = engine.tensor_parallel, request.mean_tokens
+    samples = _samples(request, engines)
+    flight = _in_flight(request, engine, samples)
+    full_s, bound = decode_step_s(request, width, flight)
+    longest = request.longest_of(samples * engines)
+    drain_s = longest * decode_step_s(request, width, max(1.0, flight * mean / longest))[0]
+    queued_s = (samples - flight) * mean / flight * full_s
+    return _prefill_s(request, width, engines) + queued_s + drain_s, bound
+
+
+def steady_s(request: Request, engine: EngineChoice, engines: int) -> float:
+    """Seconds of a step's samples where those of later steps fill the places of samples that have ended."""
+    samples = _samples(request, engines)
+    flight = _in_flight(request, engine, samples * (1 + request.async_steps))
+    full_s, _ = decode_step_s(request, engine.tensor_parallel, flight)
+    return _prefill_s(request, engine.tensor_parallel, engines) + samples * request.mean_tokens / flight * full_s
+
+
+def _samples(request: Request, engines: int) -> int:
+    return -(-request.prompts // engines) * request.samples
+
+
+def _in_flight(request: Request, engine: EngineChoice, samples: int) -> float:
+    held = (engine.engine.kv_tokens or 0) / (request.prompt_tokens + request.mean_tokens)
+    return max(1.0, min(samples, ENGINE_SEQUENCES, held))
+
+
+def _prefill_s(request: Request, width: int, engines: int) -> float:
+    tokens = -(-request.prompts // engines) * request.prompt_tokens
+    flops = tokens * forward_flops_per_token(request.model, request.prompt_tokens / 2)
+    return flops / (width * of_peak(request, PREFILL_FLOPS_SHARE))
+
+
+def teacher_s(request: Request, teacher: EngineChoice, teachers: int) -> float:
+    """Seconds in which ``teachers`` score all samples: a prefill of prompt and response, each sample on its own."""
+    assert request.teacher is not None, "distillation has a teacher"
+    samples = -(-request.samples_per_step // teachers)
+    length = request.prompt_tokens + request.mean_tokens
+    flops = samples * length * forward_flops_per_token(request.teacher, length / 2)
+    return flops / (teacher.tensor_parallel * of_peak(request, PREFILL_FLOPS_SHARE))

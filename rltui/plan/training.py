@@ -1,0 +1,104 @@
+"""How long learners take for a step.
+
+Matrix products and attention reach shares of the peak FLOP/s, the tensors between them move at a share of the
+bandwidth, ZeRO's traffic runs beside both, and the optimizer passes over its states in the end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.hardware.flops import BACKWARD_FACTOR, forward_flops_per_token
+from rltui.hardware.parameters import count_parameters
+from rltui.memory.activations import HEAD_BYTES, mean_layer_bytes
+from rltui.plan.cards import COPY_BANDWIDTH_SHARE, ITEM_BYTES, link_bytes_per_s, of_bandwidth, of_peak, rates
+from rltui.plan.rates import ATTENTION_FLOPS_SHARE, training_ease
+
+if TYPE_CHECKING:
+    from rltui.hardware.architecture import Architecture
+    from rltui.plan.request import Request
+    from rltui.plan.setup import Training
+
+LAUNCH_S = 150e-6
+"""In which Python launches the kernels of one layer's pass (about 25 of 6 µs): no pass of a layer takes less, however
+few tokens there are. Assumed."""
+
+OPTIMIZER_BYTES = 28
+"""Bytes that AdamW moves for each parameter: float32 gradient, master weight and two moments, read and written."""
+
+
+def train_s(request: Request, learner: Training, critic: Architecture | None = None) -> tuple[float, str]:
+    """Seconds of log-probs, forward, backward and optimizer on the fullest rank, and what bounds them.
+
+    A micro-batch is padded to its longest sample. ZeRO-3 gathers the weights in each pass and scatters gradients,
+    ZeRO-2 scatters gradients (Rajbhandari et al. 2020); that traffic runs beside the computation, so the longer of the
+    two counts.
+
+    Args:
+        request: What is planned for.
+        learner: How the model is trained.
+        critic: The critic's shape, whose values take the place of log-probs and whose head is one number; None: the
+            policy.
+    """
+    model = request.model if critic is None else critic
+    passes = 2 + BACKWARD_FACTOR + learner.gradient_checkpointing
+    compute_s = _passes_s(request, model, learner, passes, head=critic is None)
+    talk_s = _zero_bytes(model, learner) / link_bytes_per_s(request, learner.gpus)
+    states = OPTIMIZER_BYTES * count_parameters(model).total / learner.ranks
+    update_s = states / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
+    bound = "FLOPs" if compute_s >= talk_s else "ZeRO's traffic"
+    return _micro_batches(request, learner) * max(compute_s, talk_s) + update_s, bound
+
+
+def _rows(request: Request, learner: Training) -> int:
+    return -(-request.samples_per_step // learner.ranks)
+
+
+def _micro_batches(request: Request, learner: Training) -> int:
+    rows = _rows(request, learner)
+    return -(-rows // min(rows, learner.micro_batch))
+
+
+def _passes_s(request: Request, model: Architecture, learner: Training, passes: int, *, head: bool) -> float:
+    """Seconds in which one micro-batch passes ``passes`` times through ``model``."""
+    size = min(_rows(request, learner), learner.micro_batch)
+    length = request.prompt_tokens + request.longest_of(size)
+    return passes * _pass_s(request, model, size * length, length, head=head)
+
+
+def training_compute_s(request: Request, learner: Training, model: Architecture, passes: int) -> float:
+    """Seconds of ``passes`` through ``model`` with all samples packed and divided evenly: no padding, no links."""
+    length = request.prompt_tokens + request.mean_tokens
+    tokens = request.samples_per_step * length / learner.ranks
+    return passes * _pass_s(request, model, tokens, length, head=True)
+
+
+def _pass_s(request: Request, model: Architecture, tokens: float, length: float, *, head: bool) -> float:
+    """Seconds in which ``tokens`` in sequences of ``length`` pass once through ``model``.
+
+    Norms, activations and rotations wait for memory, not for FLOPs: each tensor of a layer at its backward peak is
+    moved once in a pass, in the mean over forward, recomputation and backward pass. That makes narrow models, and cards
+    with much bandwidth for their FLOP/s, as fast as they are: their size needs no share of its own.
+    """
+    matrices = forward_flops_per_token(model, 0, head)
+    attention = forward_flops_per_token(model, length / 2, head) - matrices
+    ease, share = training_ease(model, request.gpu), rates(request, model).training
+    compute_s = matrices / of_peak(request, share * ease)
+    compute_s += attention / of_peak(request, max(share, ATTENTION_FLOPS_SHARE) * ease)
+    moved = model.layers * mean_layer_bytes(model) + (HEAD_BYTES["full"] * model.vocab if head else 0)
+    moved_s = moved / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
+    return max(tokens * (compute_s + moved_s), model.layers * LAUNCH_S)
+
+
+def reference_s(request: Request, learner: Training) -> float:
+    """Seconds in which the reference, whose weights are divided over the learner's GPUs, passes all samples once."""
+    compute_s = _passes_s(request, request.model, learner, 1, head=True)
+    size = ITEM_BYTES * count_parameters(request.model).total * (learner.ranks - 1) / learner.ranks
+    return _micro_batches(request, learner) * max(compute_s, size / link_bytes_per_s(request, learner.gpus))
+
+
+def _zero_bytes(model: Architecture, learner: Training) -> float:
+    """Bytes that each rank sends for one micro-batch."""
+    passes = 1 if learner.zero_stage == 2 else 4 + learner.gradient_checkpointing
+    share = (learner.ranks - 1) / learner.ranks
+    return passes * ITEM_BYTES * count_parameters(model).total * share
