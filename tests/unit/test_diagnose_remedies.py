@@ -123,8 +123,11 @@ def test_a_hostile_node_name_never_reaches_a_command(node: str) -> None:
 
 
 def test_the_failed_node_is_offered_for_exclusion() -> None:
-    log = "slurmstepd: error: *** JOB 38 ON nid010869 CANCELLED AT 2026-08-19T16:30:21 DUE TO NODE FAILURE ***"
-    diagnosis = diagnose([text_source("log", log)])[0]
+    """Not the one whose daemon ends the job: that one is left."""
+    log = "slurmstepd: error: *** JOB 38 ON nid010868 CANCELLED AT 2026-08-19T16:30:21 DUE TO NODE FAILURE ***"
+    words = str(diagnose([text_source("log", log)])[0].remedies)
+    assert "nid010868" not in words
+    diagnosis = diagnose([text_source("log", f"{log}\nsrun: error: Node failure on nid010869")])[0]
     assert "nid010869" in diagnosis.summary
     assert any("--exclude=nid010869" in command for command in diagnosis.remedies[0].commands)
 

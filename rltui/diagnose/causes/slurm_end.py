@@ -53,8 +53,8 @@ CAUSES = (
         detail="{node}",
         tell="Slurm names the node, or the state is NODE_FAIL.",
         wordings=worded(
-            ("due to node failure", rf"(?:JOB|STEP) \S+{_ON}DUE TO NODE FAILURE|DUE TO NODE FAILURE"),
-            ("due to node failure", r"(?i)(?:requeued|cancell?ed|terminated|killed|ended).{0,40}due to node failure"),
+            # the node that says so is one that is left, not the one that failed
+            "due to node failure",
             ("node failure on", r"(?i)node failure on (?P<node>[\w.-]+)"),
             ("node_fail", r"^(?!\s*#).*(?:\b|\|)NODE_FAIL(?:\b|\|)"),
             ("_node_fail", r"\w_node_fail\b"),
@@ -70,7 +70,7 @@ CAUSES = (
                 id="follow-or-resubmit",
                 summary="If Slurm requeues it, follow the same id; else resubmit from the newest checkpoint "
                 "without that node.",
-                commands=("sbatch --exclude={node} …",),
+                commands=("sinfo -R", "sbatch --exclude={node} …"),
                 safe="auto",
             ),
         ),
