@@ -104,11 +104,13 @@ CASES = {
             "RuntimeError: CUDA Error: out of memory at /build/csrc/cumem_allocator.cpp:62",
             "POST /resume_memory_occupation 500: resume_memory_occupation failed with CUDA error: out of memory",
             traceback("verl/workers/sharding_manager/fsdp_vllm.py:__enter__:self.update_params(params)"),
+            traceback("slime/backends/megatron_utils/update_weight_utils.py:gather_param:dist.all_gather("),
         ),
         looks_like=(
             "INFO 10-25 13:08:43 [gpu_worker.py:121] Sleep mode freed 41.20 GiB memory, 2.10 GiB memory is still in "
             "use.",
             traceback("m.py:forward:x = self.up(x)"),
+            traceback("optim.py:update_weight_decay:p.mul_(", "torch/optim/adamw.py:step:adamw("),
             "wake_up took 0.7 s\n" + traceback("m.py:backward:loss.backward()"),
         ),
     ),

@@ -125,7 +125,7 @@ FRAMES = (
     FramesOf(
         "oom_weight_sync",
         r"wake_up|backload|onload_|cumem|create_and_map|resume_memory_occupation|memory_saver|"
-        r"update_weights?(?!_decay)\b|update_weights?_|sync_weights?|broadcast_to_vllm|sharding_manager|fsdp_vllm|megatron_vllm|rollout_mode|weight_sync|"
+        r"update_weights?(?:\b|_(?!decay))|sync_weights?|broadcast_to_vllm|sharding_manager|fsdp_vllm|megatron_vllm|rollout_mode|weight_sync|"
         r"_move_model_to_vllm|gather_whole_model|load_weights_from|update_named_param|ipc_engine|"
         r"get_per_tensor_param|per_tensor_generator",
     ),
