@@ -333,7 +333,7 @@ def _unsure(source: Settings) -> tuple[str, ...]:
     if quantised or any(source.integer(f"{_ROLLOUT}.{cut}", default=1) != 1 for cut in _ENGINE_CUTS):
         keys.append("roles.rollout")
     # several baselines need no siblings, and systems built on verl count them in settings of their own
-    built_on = any("." in name and name.split(".")[0].lstrip("+~") not in _SECTIONS for name in source.values)
+    built_on = any("." in name and name.split(".")[0] not in _SECTIONS for name in source.values)
     if built_on or source.text("algorithm.adv_estimator", default="gae") not in ("gae", "grpo"):
         keys.append("train.samples_per_prompt")
     return tuple(keys)

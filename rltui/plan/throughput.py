@@ -106,7 +106,7 @@ def model_step_s(request: Request, made_s: float, update_s: float, steady: float
         request: What is planned for.
         made_s: From the first prompt of a step to its last sample, by itself.
         update_s: Training.
-        steady: Seconds of a step's samples where engines are always full.
+        steady: Seconds of a step's samples where engines are always full; of no matter where nothing runs ahead.
     """
     step_s = made_s + update_s
     if request.async_steps:
@@ -126,7 +126,7 @@ def step_time(request: Request, setup: Setup) -> StepTime:
     split = setup.placement == "split"
     update = max(train, value) if split else train + value
     made = generate + score
-    steady = steady_s(request, setup.engine, setup.engines) + score
+    steady = steady_s(request, setup.engine, setup.engines) + score if request.async_steps else made
     step = model_step_s(request, made, update, steady) + sync
     busy = learner.ranks * (train + sync + (0.0 if split else value))
     busy += setup.engines * setup.engine.tensor_parallel * (generate + (0.0 if shared else sync))

@@ -246,7 +246,6 @@ CAUSES = (
             ("can't open file", r"python[\d.]*: can't open file '(?P<path>[^']+)': \[Errno 2\]"),
             ("couldn't chdir to", r"couldn't chdir to [`'](?P<path>[^']+)'"),
             ("unable to find", r"FileNotFoundError: Unable to find '(?P<path>[^']+)'"),
-            ("doesn't exist at", r"FileNotFoundError: Directory .{0,200} (?:not found|doesn't exist)"),
             (
                 "no such file or directory",
                 r"(?:FileNotFoundError|OSError): (?:\[Errno 2\] )?No such file or directory: "
