@@ -46,7 +46,7 @@ faults: setup
 
 # Runs that go on by themselves while faults happen to them; ends with 1 where anything went wrong.
 night: setup
-	@cd tests/cluster && PYTHONPATH=../.. ../../$(RUN) night.py --hours $(HOURS) --seed $(SEED) $(ARGS)
+	@cd tests/cluster && PYTHONPATH=../..:.. ../../$(RUN) night.py --hours $(HOURS) --seed $(SEED) $(ARGS)
 
 # What each predictor is worth on its cases; ARGS=--write renews docs/truth.md.
 truth: setup

@@ -28,10 +28,9 @@ from night_report import Outcome, report
 from slurm_support import profile_file
 
 from rltui.onnode import rundir
+from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lab import Lab
 
 ROOT = Path(__file__).parents[2]
@@ -240,7 +239,7 @@ class Night:
         decided, at, step = len(self.decisions()), time.time(), self.step()
         self._inject(fault)
         if fault in BY_SLURM:
-            fresh = eventually(lambda: self.attempt if self.attempt != before else None, f"{fault!r}: Slurm", 180)
+            fresh = eventually(lambda: self.attempt if self.attempt != before else None, f"{fault!r}: Slurm")
             began = eventually(lambda: self._first_step(fresh), f"a step after {fault!r}")
             self.outcomes.append(Outcome(fault, 0.0, (fresh / "job.json").stat().st_mtime - at, began[1] - at))
             self._check(before, fresh, fault)
@@ -315,14 +314,6 @@ class Night:
         self.place.rltui("cancel", self.run_id, "--yes")
         if len(self.attempts) != number or len(self.decisions()) != decided:
             self.wrong.append("something was started after hands-off mode had been switched off")
-
-
-def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 90.0) -> Any:
-    deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s:g} s"
-        time.sleep(0.05)
-    return found
 
 
 def spend(night: Night, faults: list[str]) -> None:

@@ -7,8 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rltui.cluster.local_transport import LocalStream
 from rltui.cluster.profile import Profile
@@ -22,7 +21,7 @@ from rltui.runs.journal import Journal
 from rltui.service.context import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from lab import Lab
@@ -165,15 +164,6 @@ def context_on(transport: Transport, state: Path, told: Profile | None = None) -
 def small_layout(*overrides: str) -> Layout:
     """A layout whose job is one node and no GPU."""
     return load_layout(resolve("local/grpo-tiny"), ["hardware.cpus_per_node=4", *overrides]).layout
-
-
-def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 120.0) -> Any:
-    """Wait until ``condition`` holds, and return what it gave."""
-    deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come about within {deadline_s:.0f} s"
-        time.sleep(0.2)
-    return found
 
 
 def jobs_by_mark(lab: Lab) -> dict[str, list[str]]:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from slurm_support import LabTransport, context_on, profile
-from test_script_runs import PROFILE, TALKERS, User, eventually
+from test_script_runs import PROFILE, TALKERS, User
 
 from rltui.onnode import processes
 from rltui.service.adopt import adopt_job, open_jobs, release_run
 from rltui.service.all_clusters import ClusterReader
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,14 @@ import pytest
 from msgspec import structs
 from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, small_layout
 from test_script_runs import PROFILE as OVER_SSH
-from test_script_runs import TALKERS, User, eventually
+from test_script_runs import TALKERS, User
 from test_submit_faults import Measured, look_again
 
 from rltui.errors import ClusterError
 from rltui.runs.submission import LOOK_UP_FOR_S
 from rltui.service.allocations import share_of
 from rltui.service.submit import submit_new
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -267,13 +267,11 @@ def test_an_allocation_is_a_place_over_ssh_too(alice: Alice, slurm_cluster: Lab,
 @pytest.mark.slow
 def test_a_layout_trains_in_an_allocation_and_saves_at_its_time_limit(alice: Alice) -> None:
     job = alice.salloc()
-    alice.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=3"])
-    settings = ["train.steps=100000", "checkpoint.every=10", "hardware.cpus_per_node=4", "slurm.signal_lead_s=120"]
-    began = time.monotonic()
+    alice.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=2"])
+    settings = ["train.steps=100000", "checkpoint.every=10", "hardware.cpus_per_node=4", "slurm.signal_lead_s=60"]
     alice.rltui("launch", "local/grpo-tiny", *settings, "--jobid", job)
     alice.at_step("grpo-tiny", 11)
     run = alice.ended("grpo-tiny")
     assert run["end"]["outcome"] == "time-limit", run["end"]
     assert "saved at step" in run["end"]["reason"]
-    assert time.monotonic() - began < 170
     assert alice.squeue("-h", "-o", "%A %T") == f"{job} RUNNING"

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from slurm_attempts import FIND
-from slurm_support import eventually, profile_file
+from slurm_support import profile_file
 
 from rltui.onnode import rundir
+from waiting import eventually
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -126,8 +127,8 @@ def test_a_run_on_two_nodes_trains_in_the_container_and_leaves_nothing(workstati
     end = workstation.read(rundir.END)
     assert (end["outcome"], end.get("bad_nodes")) == ("cancelled", None), workstation.told()
     assert "SIGTERM: saving, then ending" in (workstation.attempt() / rundir.OUT_LOG).read_text()
-    eventually(lambda: not workstation.processes(uuid), "that nothing runs", 60)
-    eventually(lambda: not workstation.left_in_tmp(), "that Ray's folders are gone", 60)
+    eventually(lambda: not workstation.processes(uuid), "that nothing runs")
+    eventually(lambda: not workstation.left_in_tmp(), "that Ray's folders are gone")
     assert list(workstation.attempt().parents[1].glob("checkpoints/step-*/COMPLETE"))
 
 
@@ -144,7 +145,7 @@ def test_a_script_runs_inside_and_is_told_to_end(workstation: Workstation, tmp_p
     workstation.lab.exec("login", ["scancel", "--batch", "--signal=TERM", job])
     eventually(lambda: workstation.read(rundir.END), "end.json")
     assert (workstation.read(rundir.END)["outcome"], "was told\n" in log.read_text()) == ("cancelled", True)
-    eventually(lambda: not workstation.processes(uuid), "that nothing runs", 60)
+    eventually(lambda: not workstation.processes(uuid), "that nothing runs")
 
 
 def test_a_script_on_each_node_is_inside_on_each(workstation: Workstation, tmp_path: Path) -> None:

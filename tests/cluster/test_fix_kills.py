@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import seen_processes as seen
-from night import Here, Night, eventually
+from night import Here, Night
+
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +78,8 @@ def test_a_fix_killed_at_any_moment_is_finished_by_the_next_one(tmp_path: Path) 
     try:
         for number in range(1, KILLS + 1):
             before, word = night.attempt, f"talker.note={number}"
-            eventually(lambda: night.step() > 1, "steps")
+            eventually(lambda: night.step() > 1 or night.read("end.json"), "steps")
+            assert not night.read("end.json"), (night.attempt / "out.log").read_text()[-2000:]
             code = night.fix(word, kill_after_s=chance.uniform(0.3, 1.0) * length_s)
             state = night.settled()
             if state in ("unknown", "failed") or (state == "cancelled" and night.attempt == before):

@@ -7,11 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import slurm_support
+
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,9 +76,6 @@ class User:
 
     def at_box(self, *argv: str) -> str:
         return self.lab.exec("node1", argv, user=self.name).stdout
-
-
-eventually = partial(slurm_support.eventually, deadline_s=60.0)
 
 
 @pytest.fixture
@@ -168,7 +165,7 @@ def test_users_who_launch_at_once_never_share_a_card(slurm_cluster: Lab, users: 
     def all_ended() -> bool:
         return all(run["state"] == "finished" for user in users for run in user.runs())
 
-    eventually(all_ended, "the end of all runs", deadline_s=120)
+    eventually(all_ended, "the end of all runs")
     held = []
     for user in users:
         for run in user.runs():

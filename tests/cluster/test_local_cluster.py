@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 from rltui.onnode import processes
 from rltui.service.recording import read_recording
+from waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -72,14 +72,6 @@ class Shell:
         return [json.loads(path.read_text())["uuid"] for path in self.runs.glob("*/attempts/*/job.json")]
 
 
-def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 400.0) -> Any:
-    deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
-        time.sleep(0.2)
-    return found
-
-
 @pytest.fixture(scope="module")
 def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
@@ -116,7 +108,7 @@ def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell)
     shell.run("resubmit", run["run_id"], expect=1)  # it is alive
     assert shell.json("cancel", run["run_id"], "--yes")["state"] == "cancelled"
     shell.run("cancel", run["run_id"], "--yes", expect=1)  # it has ended
-    eventually(lambda: not processes.by_attempt(shell.uuids()[0]), "the end of all processes", 60)
+    eventually(lambda: not processes.by_attempt(shell.uuids()[0]), "the end of all processes")
     recorder.communicate(timeout=60)
     see_again(shell, run)
 

@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +17,10 @@ from slurm_support import profile_file
 
 from rltui.onnode import processes
 from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model
+from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from lab import Lab
 
@@ -130,14 +130,6 @@ class User:
             argv, capture_output=True, text=True, check=False, cwd=self.folder, env=self.environment, timeout=60
         )
         return list(json.loads(done.stdout)["diagnoses"])
-
-
-def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 120) -> Any:
-    deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s:g} s"
-        time.sleep(0.3)
-    return found
 
 
 def end_attempts(folder: Path) -> None:
@@ -258,7 +250,7 @@ def test_engines_and_actors_of_a_script_s_own_servers_are_shown(user: User) -> N
         opener.open(urllib.request.Request(url, body, kind), timeout=60).close()
         return ((engine() or {}).get("tokens_per_second") or 0) > 0
 
-    eventually(busy, "tokens of it", 60)
+    eventually(busy, "tokens of it")
     actors = json.loads(user.rltui("actors", run_id, "--json"))["actors"]
     assert [(one["class_name"], one["name"], one["state"]) for one in actors] == [("WorkerDict", "worker_0", "ALIVE")]
 

@@ -23,9 +23,10 @@ from rltui.cluster.slurm.errors import SlurmRefusedError, SlurmUnansweredError
 from rltui.cluster.slurm.marks import comment_of, job_name_of
 from rltui.cluster.slurm.poller import JobPoller
 from rltui.errors import ClusterError
+from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from rltui.cluster.jobs import JobSnapshot
@@ -87,13 +88,6 @@ def submit(client: SlurmClient, *extra: str, script: str = "sleeps", uuid: str =
         chdir="/home/alice",
         extra=extra,
     )
-
-
-def eventually(state: Callable[[], object], deadline_s: float = 60) -> None:
-    end = time.monotonic() + deadline_s
-    while not state():
-        assert time.monotonic() < end, "did not come about"
-        time.sleep(0.1)
 
 
 def the_job(client: SlurmClient, job_id: str) -> JobSnapshot:
@@ -233,7 +227,7 @@ def test_a_lost_node_is_never_a_false_end(slurm_cluster: Lab, client: SlurmClien
         seen.append(job.state)
         return job.restarts == 1 and job.state == "running"
 
-    eventually(came_back, 120)
+    eventually(came_back)
     assert not {"completed", "failed", "cancelled", "unknown"} & set(seen), seen
     assert the_job(client, job_id).nodes != (bad,)
     eventually(lambda: client.attempts(job_id, time.time() - 60)[0].word == "NODE_FAIL")

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,10 @@ import pytest
 from lab import Lab, why_not
 from slurm_support import profile_file
 
+from waiting import eventually
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 # Two learner bundles, each on a host of its own, and the engine on the third.
@@ -95,14 +96,6 @@ def workstation(four_nodes: Lab, tmp_path: Path) -> Workstation:
     return Workstation(four_nodes, tmp_path)
 
 
-def eventually(condition: Callable[[], Any], what: str, deadline_s: float) -> Any:
-    deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s:g} s"
-        time.sleep(1)
-    return found
-
-
 def test_a_run_on_three_hosts_is_watched_dies_with_one_and_goes_on_elsewhere(workstation: Workstation) -> None:
     lab = workstation.lab
     workstation.rltui("launch", *LAYOUT, *SETTINGS, "--cluster", "lab")
@@ -121,7 +114,7 @@ def test_a_run_on_three_hosts_is_watched_dies_with_one_and_goes_on_elsewhere(wor
     lab.crash("node2")
     eventually(lambda: workstation.only_run()["state"] == "failed", "the end of the run", 240)
     # the run says that it failed before Slurm has done with the job
-    eventually(lambda: workstation.only_run()["job"]["word"] == "NODE_FAIL", "the end of the job", 120)
+    eventually(lambda: workstation.only_run()["job"]["word"] == "NODE_FAIL", "the end of the job")
     dead = workstation.only_run()
     assert "node" in dead["scheduler_says"]
     saved = workstation.newest_checkpoint(run["path"])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from slurm_support import LabTransport, eventually, profile
+from slurm_support import LabTransport, profile
 from terminal import Terminal
 
 from rltui.cluster.relay_client import RelayClient
@@ -20,6 +20,7 @@ from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.service.live_facts import facts_through
 from rltui.service.login_facts import with_login_facts
+from waiting import eventually
 
 if TYPE_CHECKING:
     from lab import Lab

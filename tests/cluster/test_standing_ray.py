@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from slurm_support import eventually
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import Profile
@@ -22,6 +21,7 @@ from rltui.service.context import Context
 from rltui.service.describe import newest_checkpoint_step
 from rltui.service.launch import launch
 from rltui.service.resubmit import resubmit
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ def test_a_run_is_launched_cancelled_and_resubmitted_on_a_standing_ray(dashboard
     assert run.job is not None
     assert run.job.state == "running"
     cancel(context, run)
-    eventually(lambda: (seen := look(context, run_id)) and seen.state == "cancelled", "the end", 120)
+    eventually(lambda: (seen := look(context, run_id)) and seen.state == "cancelled", "the end")
     run = context.find(run_id)
     saved = newest_checkpoint_step(context, run) or 0
     assert resubmit(context, run, [f"train.steps={saved + 2}"]).attempt == 2

@@ -9,10 +9,11 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_local_cluster import Shell, eventually
+from test_local_cluster import Shell
 
 from rltui.diagnose.slow_rules import RULES
 from rltui.onnode import processes, progress
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,7 +70,7 @@ class Hanging:
             look()
             return self.causes().get("process_awaited", "")
 
-        summary: str = eventually(said, "a verdict", 200.0)
+        summary: str = eventually(said, "a verdict")
         assert f"{role} (pid {pid} on " in summary
         step = self.shell.step()
         os.kill(pid, signal.SIGCONT)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, eventually, jobs_by_mark, small_layout
+from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, jobs_by_mark, small_layout
 
 from rltui.errors import RltuiError
 from rltui.runs.directory import new_run_id
@@ -21,6 +21,7 @@ from rltui.service.one_fix import compose_fix
 from rltui.service.recover import Recoverer
 from rltui.service.resubmit import resubmit
 from rltui.service.submit import submit_attempt
+from waiting import eventually
 
 if TYPE_CHECKING:
     from lab import Lab

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, eventually, profile, small_layout
+from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, profile, small_layout
 
 from rltui.cluster.cluster import SubmitUnknownError
 from rltui.errors import RltuiError
@@ -20,6 +20,7 @@ from rltui.service.launch import launch
 from rltui.service.recover import Recoverer
 from rltui.service.resubmit import resubmit
 from rltui.service.submit import submit_attempt
+from waiting import eventually
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -198,7 +199,7 @@ def test_hostile_values_execute_nothing(slurm_cluster: Lab, tmp_path: Path) -> N
     words = [f"{field}={json.dumps(value)}" for field in TEXT_FIELDS for value in HOSTILE]
     # some are harmless as data, and travel as such
     assert 0 < sum(is_taken(context, word) for word in words) < len(words)
-    eventually(lambda: not queued(slurm_cluster), "the end of all jobs", 120)
+    eventually(lambda: not queued(slurm_cluster), "the end of all jobs")
     assert not list(Path(slurm_cluster.folder, "home").rglob("*pwned*"))
     context.close()
 

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -16,18 +15,12 @@ import pytest
 
 from rltui.onnode import processes, ray_head, ray_process, rundir
 from rltui.onnode.environment import read_environment
+from waiting import eventually
 
 pytestmark = [pytest.mark.trainers]
 
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).parent / "ray_job.py"
-
-
-def eventually(condition: Callable[[], object], what: str, deadline_s: float = 180.0) -> None:
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
-        time.sleep(0.05)
 
 
 class Attempt:
@@ -84,8 +77,8 @@ class Attempt:
         return Path(ray_process.ray_folder(self.uuid))
 
     def assert_nothing_left(self) -> None:
-        eventually(lambda: not self.left(), f"the end of {self.left()}", 60)
-        eventually(lambda: not self.ray_folder().exists(), "the removal of Ray's folder", 60)
+        eventually(lambda: not self.left(), f"the end of {self.left()}")
+        eventually(lambda: not self.ray_folder().exists(), "the removal of Ray's folder")
 
 
 @pytest.fixture

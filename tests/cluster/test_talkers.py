@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import Struct
-from test_script_runs import PROFILE, TALKERS, User, eventually
+from test_script_runs import PROFILE, TALKERS, User
 
 from rltui.dialects.load import load_dialects
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,7 +178,7 @@ class Talks(User):
 
     def await_all(self, what: str, condition: Callable[[dict[str, Any]], object]) -> None:
         """Wait until a condition holds for every run."""
-        eventually(lambda: all(map(condition, self.runs(*WHERE))), f"{what} of all", 180)
+        eventually(lambda: all(map(condition, self.runs(*WHERE))), f"{what} of all")
 
     def plant(self, name: str, text: str) -> None:
         """Write a file into the folder of every run."""

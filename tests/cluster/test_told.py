@@ -8,19 +8,19 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rltui.onnode import processes
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.run_events import Event
+from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from rltui.watch.snapshots import RunSummary
 
@@ -34,14 +34,6 @@ echo "step 2/2 loss: 0.4"
 PROFILE = "local: {env_file: %s, notify: {webhook: HOOK, events: [started, ended, stalled]}}\n"
 
 pytestmark = pytest.mark.timeout(300)
-
-
-def eventually(condition: Callable[[], Any], what: str, deadline_s: float = 60.0) -> Any:
-    deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s:g} s"
-        time.sleep(0.05)
-    return found
 
 
 class Place:

@@ -7,7 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from test_script_runs import PROFILE, TRL, User, eventually
+from test_script_runs import PROFILE, TRL, User
+
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

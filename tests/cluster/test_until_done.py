@@ -6,7 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from night import SCRIPT, Night, There, eventually
+from night import SCRIPT, Night, There
+
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +48,7 @@ def test_the_next_job_waits_while_one_trains_and_goes_on_from_its_end(slurm_clus
     eventually(lambda: "is queued behind this one" in events.read_text(), "word of it")
 
     eventually(lambda: night.saved() > 0, "a checkpoint")
-    first = eventually(lambda: night._first_step(night.attempts[1]), "a step of the second attempt", 180)
+    first = eventually(lambda: night._first_step(night.attempts[1]), "a step of the second attempt")
     ended = night.read("end.json", night.attempts[0])
     assert ended["outcome"] == "time-limit"
     assert 1 < first[0] <= night.step(night.attempts[0]) + 1
@@ -56,7 +58,7 @@ def test_the_next_job_waits_while_one_trains_and_goes_on_from_its_end(slurm_clus
     eventually(lambda: len(night.attempts) == 3, "a third attempt")
     eventually(lambda: "PENDING Dependency" in place.queue(), "its job behind the second")
     night.plant("module missing")
-    eventually(lambda: not place.queue(), "the end of all jobs", 120)
+    eventually(lambda: not place.queue(), "the end of all jobs")
     assert (place.state(), night.is_on()) == (("failed", 2), False)
     assert night.read("end.json")["unneeded"]
     assert len(night.attempts) == 3

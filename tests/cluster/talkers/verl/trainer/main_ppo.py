@@ -45,7 +45,9 @@ for step in range(first, int(words["trainer.total_training_steps"]) + 1):
     print(f"\x1b[36m(TaskRunnerV1 pid={os.getpid()})\x1b[0m step:{step} - {pairs}", flush=True)
     if step % 5 == 0:
         (folder / f"global_step_{step}/actor").mkdir(parents=True, exist_ok=True)
-        newest.write_text(str(step))
+        written = newest.with_suffix(".new")
+        written.write_text(str(step))
+        written.replace(newest)  # a torn one is a fault that tests plant; a kill is not to leave one by chance
     pause(float(words.get("talker.step_s", "0.1")))
     if (last_words := folder / "last-words").exists():  # a fault that a test plants
         print(last_words.read_text(), flush=True)
