@@ -17,6 +17,7 @@ from rltui.diagnose.causes import (
     nccl,
     outside,
     own,
+    program,
     ray_cluster,
     ray_memory,
     ray_tasks,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 _FAMILIES = (
     slurm_end, slurm_start, gpu_health, host, ray_memory, ray_tasks, ray_cluster, cuda_memory, engine_start,
-    engine_serving, collectives, nccl, learner, outside, environment, own, silent, slow,
+    engine_serving, collectives, nccl, learner, outside, environment, program, own, silent, slow,
 )  # fmt: skip
 _WITH_STATES = (slurm_start, ray_tasks, ray_cluster, engine_serving, collectives, nccl, outside, states)
 

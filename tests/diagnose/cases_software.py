@@ -232,4 +232,54 @@ CASES = {
         ),
         looks_like=("grpo.ratio a.b:c is used", "VariantError: unknown variant"),
     ),
+    "settings_rejected": Case(
+        has=(
+            "omegaconf.errors.ConfigAttributeError: Key 'actor' is not in struct\n    full_key: actor",
+            "Could not override 'actor_rollout_ref.rollout.nam'.\nTo append to your config use +actor_rollout_ref",
+            "LexerNoViableAltException: data.files=[a,\nhydra.errors.OverrideParseException: mismatched input '<EOF>'",
+            "grpo.py: error: unrecognized arguments: --num_generation 8",
+            "train.py: error: argument --zero_stage: invalid int value: 'three'",
+            "grpo.py: error: the following arguments are required: --model_name_or_path",
+            "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--use_vlm']",
+            "pydantic_core._pydantic_core.ValidationError: 1 validation error for OrchestratorConfig\nbatch_size",
+            "tomllib.TOMLDecodeError: Expected '=' after a key in a key/value pair (at line 3, column 7)",
+        ),
+        looks_like=(
+            "INFO overriding 'batch_size' of the config with 8",
+            "UserWarning: argument --max_steps is deprecated",
+        ),
+    ),
+    "process_crashed": Case(
+        has=(
+            "*** SIGSEGV received at time=1741149596 on cpu 63 ***",
+            "Fatal Python error: Segmentation fault",
+            "E1119 08:26:02 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: -11) local_rank: 0 "
+            "(pid: 7) of binary: /env/bin/python",
+            "srun: error: n1: task 3: Segmentation fault (core dumped)",
+            "run.sh: line 9: 4711 Illegal instruction     (core dumped) python train.py",
+            "double free or corruption (!prev)",
+            "[n1:4711] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x8)",
+        ),
+        looks_like=(
+            "some causes: (2) ray stop was called, or (3) the worker crashed due to SIGSEGV or another error",
+            "Training completed after 100 steps\n*** SIGSEGV received at time=1741149596 on cpu 63 ***",
+        ),
+    ),
+    "engine_unreachable": Case(
+        has=(
+            "httpx.HTTPStatusError: Server error '503 Service Unavailable' for url 'http://10.0.0.1:3938/generate'",
+            "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: http://n1:8000/health_generate",
+            "[11:02:33] Health check failed. Server couldn't get a response from detokenizer for last 20 seconds.",
+            "(RolloutManager pid=9) Health check failed for rollout engine 0. Killing actor.",
+            "TimeoutError: Inference server is not ready after 600 (>600) seconds. Aborting...",
+            '  File "/env/trl/extras/vllm_client.py", line 331, in update_named_param\n'
+            "requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('Remote end closed'))",
+            "ConnectionError: The vLLM server can't be reached at http://n1:8000 after 240 seconds.",
+        ),
+        looks_like=(
+            "16:41:43 WARNING Inference server was not reached after 10 seconds on http://localhost:8000",
+            "wandb: Network error (ConnectionError), RemoteDisconnected('Remote end closed'), entering retry loop",
+            "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://hub/api/models/q/w",
+        ),
+    ),
 }

@@ -18,13 +18,25 @@ if TYPE_CHECKING:
 # Servers and clients have the word in their names.
 _SANDBOXES = "sandbox sandboxes sandboxfusion microsandbox opensandbox sandboxserver sandboxclient"
 _SCORING_PATH = r"\b(?:run_?code|code[/_](?:run|exec\w*)|exec(?:ute)?(?:_code)?|(?:get_|compute_)?(?:rewards?|score))\b"
+_ENGINE_PATH = (
+    r"/(?:generate|v1/(?:chat/)?completions|health(?:_generate)?|(?:update|init)_\w*(?:weights?|param|communicator)\w*|"
+    r"(?:pause|resume|release|flush|abort)_\w+|sleep|wake_up|reset_prefix_cache)\b"
+)
+_ENGINE_FRAME = ("vllm", "sglang", "rollout", "engine")
 _LINES_TO_TRACEBACK = 4
+_FRAMES_ABOVE = 30
 
 
 def read_missed_engine(hit: Hit) -> Reading | None:
     """Who still wanted something of the engine runs into an exception right after; who was done does not."""
     after = (line.text for line in hit.context.after(_LINES_TO_TRACEBACK))
     return Reading(0.65) if any(text.startswith("Traceback (most recent call last)") for text in after) else None
+
+
+def read_lost_engine(hit: Hit) -> Reading | None:
+    """A connection that broke off: only the frames above say to whom it was."""
+    above = " ".join(line.text.lower() for line in hit.context.before(_FRAMES_ABOVE) if 'file "' in line.text.lower())
+    return Reading(0.7) if any(name in above for name in _ENGINE_FRAME) else None
 
 
 def engine_core_died(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
@@ -187,6 +199,44 @@ CAUSES = (
             "the exit code or signal of the engine process",
         ),
         sources=("vllm-project/vllm#23176", "vllm-project/vllm#32468"),
+    ),
+    Cause(
+        id="engine_unreachable",
+        tier="wrapper",
+        recovery="restart",
+        title="The engine's server does not answer",
+        tell="Whoever asks it says so: connection refused, 503, no answer to a health check. Its own log has the "
+        "cause: it died, it hangs, or it is still loading.",
+        wordings=(
+            *worded(
+                (
+                    "for url",
+                    r"(?:50[234] Server Error|Server error '50[234]).{0,40} for url:? '?https?://\S+?" + _ENGINE_PATH,
+                    "url",
+                ),
+                ("max retries exceeded with url", r"(?i)max retries exceeded with url: \S*?" + _ENGINE_PATH),
+                ("server can't be reached", r"(?i)vllm server can't be reached at"),
+                ("get a response from detokenizer", r"Server couldn't get a response from detokenizer"),
+                ("health check failed", r"(?i)health check failed for (?:rollout )?engine"),
+                ("inference server is not ready", r"(?i)inference server is not ready after"),
+                ("cannot connect to host", r"(?i)(?:rollout|engine|sglang|vllm|router).{0,200}cannot connect to host"),
+                ("apiconnectionerror", r"(?:openai|litellm)\.\S*APIConnectionError"),
+                confidence=0.75,
+            ),
+            Wording(anchor="remotedisconnected(", check=read_lost_engine, words=("remotedisconnected",)),
+        ),
+        remedies=(
+            Remedy(
+                id="engine-log",
+                summary="Read the server's own log at that time; restart it with the run, and give it longer where it "
+                "was still loading.",
+                commands=("rltui logs <run> --role engine",),
+                safe="auto",
+            ),
+        ),
+        wrong=("A longer time limit for each request: a server that is gone does not answer later.",),
+        collect=("the server's own log", "whether its process lives and its port answers from the node that asks"),
+        sources=("THUDM/slime#1391", "huggingface/trl#3622"),
     ),
     Cause(
         id="chat_template_missing",

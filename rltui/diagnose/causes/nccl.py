@@ -214,7 +214,9 @@ CAUSES = (
             ("duplicate gpu detected", r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<other>\d+)"),
             "duplicate gpu detected",
             confidence=0.95,
-        ),
+        )
+        # vLLM's own wrapper of NCCL keeps its words short; what it refuses at the start is the trainer on its card
+        + worded(("nccl error: invalid usage", ""), confidence=0.65),
         explains=frozenset({"nccl_system_error", "nccl_timeout", "gloo_timeout", "ray_actor_died"}),
         remedies=(
             Remedy(

@@ -1,0 +1,143 @@
+"""What a program is started with, and native code that ends it: settings that it refuses, crashes by a signal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rltui.diagnose.cause import Cause
+from rltui.diagnose.matches import Verdict, surest
+from rltui.diagnose.verdicts import Remedy
+from rltui.diagnose.wording import Wording, worded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.diagnose.matches import Match, Matches
+
+_CRASHES = r"(?:SEGV|ILL|FPE|BUS)"
+
+
+def crashed(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
+    """A crash while the interpreter goes down, after the last step, takes nothing along."""
+    done = all_matches.of("training_done")
+    return None if done and matches and done[0].order < matches[0].order else surest(matches)
+
+
+CAUSES = (
+    Cause(
+        id="settings_rejected",
+        tier="root",
+        title="The program refuses its own settings",
+        detail="{setting}",
+        tell="The error comes before anything is loaded, from Hydra, OmegaConf, argparse or a parser of YAML or TOML, "
+        "and names the key or the place. Often the script is of another version than the program.",
+        wordings=(
+            *worded(
+                ("is not in struct", r"Key '(?P<setting>[^']+)' is not in struct"),
+                (
+                    "could not override",
+                    r"Could not (?:override|append to config|delete from config)\W.{0,3}'?(?P<setting>[\w.@/+-]+)",
+                ),
+                ("missing mandatory value", r"(?i)MissingMandatoryValue|missing mandatory value:? (?P<setting>\S+)"),
+                ("omegaconf.errors", r"omegaconf\.errors\.\w+: (?P<setting>.{1,80})", "omegaconf"),
+                ("hydra.errors", r"hydra\.errors\.\w+: (?P<setting>.{1,80})", "hydra"),
+                ("interpolation key", r"Interpolation key '(?P<setting>[^']+)' not found"),
+                ("mismatched input", r"(?:mismatched|extraneous) input '.{1,20}' expecting"),
+                ("cannot find primary config", r"Cannot find primary config '(?P<setting>[^']+)'"),
+                ("unrecognized arguments", r"\berror: unrecognized arguments: (?P<setting>\S+)"),
+                ("unrecognized options", r"(?i)(?:unrecognized|unknown|unparsed) options?:? (?P<setting>-\S+)"),
+                ("following arguments are required", r"error: the following arguments are required: (?P<setting>.+)"),
+                (
+                    "error: argument",
+                    r"error: argument (?P<setting>[\w/, -]+): (?:invalid|expected|ignored|not allowed|conflicting)",
+                ),
+                (
+                    "are not used by the hfargumentparser",
+                    r"Some specified arguments are not used by the HfArgumentParser",
+                ),
+                ("required options", r"(?i)required options?:? (?P<setting>-\S+)"),
+                confidence=0.9,
+            ),
+            *worded(
+                ("yaml", r"yaml\.(?:scanner|parser|constructor|composer)\.\w*Error", "yaml"),
+                ("tomldecodeerror", ""),
+                (
+                    "validation error",
+                    r"\d+ validation errors? for "
+                    r"(?P<setting>(?:RL|Trainer|Orchestrator|Inference)\w*|\w+Arg(?:ument)?s\b)",
+                ),
+                confidence=0.7,
+            ),
+        ),
+        remedies=(
+            Remedy(
+                id="mend-setting",
+                summary="Correct the key that the error names, by the documentation of the installed version; rltui "
+                "check reads the script before it is queued.",
+                commands=("rltui check <script>",),
+                safe="never",
+            ),
+        ),
+        wrong=("Adding + before a key that the program does not know: it is accepted then, and nobody reads it.",),
+        collect=("the version that is installed, and the one that the script was written for",),
+        sources=("verl-project/verl#331", "https://hydra.cc/docs/advanced/override_grammar/basic/"),
+    ),
+    Cause(
+        id="process_crashed",
+        tier="effect",
+        recovery="restart",
+        title="Native code crashed a process",
+        detail="by {signal}",
+        tell="SIGSEGV, SIGILL, SIGFPE or a broken heap, with a native stack but no Python exception: a library, a "
+        "driver or the memory of the node. -9 is no crash: somebody killed it.",
+        weigh=crashed,
+        wordings=(
+            *worded(
+                ("segmentation fault", r"(?P<signal>Segmentation fault)(?! or )"),
+                ("segfault encountered", r"(?P<signal>Segfault) encountered"),
+                ("received at time", r"\*\*\* (?P<signal>SIG" + _CRASHES + r") received at time", "received"),
+                ("received by pid", r"Signal \d+ \((?P<signal>SIG" + _CRASHES + r")\) received by PID", "received"),
+                ("exitcode", r"\(exitcode: (?P<signal>-(?:11|4|8))\)", "exitcode"),
+                ("fatal python error", r"Fatal Python error: (?P<signal>Illegal instruction|Floating point exception)"),
+                ("core dumped", r"(?P<signal>Illegal instruction|Floating point exception)\s+\(core dumped\)"),
+                ("caught signal", r"Caught signal (?:11|4|8) \((?P<signal>[^:)]+)"),
+                ("task", r"^srun: error: .{0,80}: Exited with exit code (?P<signal>139|132|136)\b", "exited"),
+                confidence=0.8,
+            ),
+            *worded(
+                ("double free or corruption", r"(?P<signal>double free or corruption)"),
+                ("invalid pointer", r"(?:free|munmap_chunk|realloc)\(\): (?P<signal>invalid pointer)"),
+                ("corrupted size vs", r"(?P<signal>corrupted size vs\. prev_size)"),
+                (
+                    "malloc(): ",
+                    r"malloc\(\): (?P<signal>(?:corrupted|invalid|unaligned|memory corruption)[\w ()]*)",
+                    "malloc",
+                ),
+                ("stack smashing detected", r"(?P<signal>stack smashing detected)"),
+                confidence=0.8,
+            ),
+            # an abort is mostly somebody's answer to an error that stands above it
+            Wording(anchor="exitcode", pattern=r"\(exitcode: (?P<signal>-6)\)", confidence=0.45),
+            Wording(anchor="fatal python error", pattern=r"Fatal Python error: (?P<signal>Aborted)", confidence=0.45),
+        ),
+        remedies=(
+            Remedy(
+                id="resubmit-once",
+                summary="Go on from the checkpoint once; the same place twice is a library, not chance.",
+                commands=("rltui resubmit <run>",),
+                safe="confirm",
+            ),
+            Remedy(
+                id="native-stack",
+                summary="Have the stack written where it happens, and hold the versions of torch, CUDA, NCCL and the "
+                "engine against those that its makers tested.",
+                commands=("export PYTHONFAULTHANDLER=1", "ulimit -c unlimited"),
+                safe="never",
+            ),
+        ),
+        wrong=("More memory: a process that runs out of it is killed by -9, not by a segmentation fault.",),
+        collect=("the native stack above the line", "dmesg of that node: segfault at, Xid, machine check"),
+        explains=frozenset({"ray_actor_died", "engine_core_died"}),
+        sources=("ray-project/ray#51527", "https://docs.python.org/3/library/faulthandler.html"),
+    ),
+)
