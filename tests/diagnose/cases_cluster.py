@@ -64,6 +64,7 @@ CASES = {
     "slurm_step_create": Case(
         has=(
             "srun: error: Unable to create step for job 1930: Invalid generic resource (gres) specification",
+            "srun: error: Unable to confirm allocation for job 1234: Invalid job id specified",
             "srun: Job 94 step creation temporarily disabled, retrying (Requested nodes are busy)\n"
             "srun: Job 94 step creation still disabled, retrying (Requested nodes are busy)",
             "srun: error: Task launch for StepId=47.4 failed on node u20: Job credential expired",

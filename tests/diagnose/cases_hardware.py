@@ -162,7 +162,10 @@ CASES = {
         looks_like=("NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eno1:10.0.0.9<0>",),
     ),
     "nccl_duplicate_gpu": Case(
-        has=("NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000",),
+        has=(
+            "NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000",
+            "RuntimeError: NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)",
+        ),
         looks_like=("rank 1 and rank 0 on CUDA devices 1 and 0",),
     ),
     "nccl_lib_mismatch": Case(

@@ -104,9 +104,12 @@ CASES = {
             "RuntimeError: CUDA Error: out of memory at /build/csrc/cumem_allocator.cpp:62",
             "POST /resume_memory_occupation 500: resume_memory_occupation failed with CUDA error: out of memory",
             traceback("verl/workers/sharding_manager/fsdp_vllm.py:__enter__:self.update_params(params)"),
+            "[torch_memory_saver.cpp] cudaError error: 2 (out of memory)  file=csrc/core.cpp func=resume line=172",
             traceback("slime/backends/megatron_utils/update_weight_utils.py:gather_param:dist.all_gather("),
         ),
         looks_like=(
+            "[torch_memory_saver.cpp] cuMemCreate CUDA_ERROR_OUT_OF_MEMORY (may not be an issue e.g. torch allocator "
+            "will free cache and retry)",
             "INFO 10-25 13:08:43 [gpu_worker.py:121] Sleep mode freed 41.20 GiB memory, 2.10 GiB memory is still in "
             "use.",
             traceback("m.py:forward:x = self.up(x)"),
@@ -169,6 +172,7 @@ CASES = {
             "slurmstepd: error: Detected 3 oom_kill events in StepId=71.0. Some of the step tasks have been OOM "
             "Killed.",
             "srun: error: node07: task 4: Out Of Memory",
+            "run.sh: line 12: 23156 Killed                  python -m verl.trainer.main_ppo data.x=1",
             "Out of memory: Killed process 4711 (python3) total-vm:812345kB, anon-rss:712345kB",
             "4242|train|OUT_OF_MEMORY|0:125|node07",
             "RuntimeError: [enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you "

@@ -39,6 +39,7 @@ CASES = {
         has=(
             "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
             "ERROR 06-13 02:36:52 async_llm_engine.py:52] Engine background task failed",
+            "CRITICAL 12-01 13:05:02 launcher.py:99] MQLLMEngine is already dead, terminating server process",
             "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above).",
             "ERROR [core_client.py:605] Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.\n"
             "srun: error: n1: task 0: Exited with exit code 1",
@@ -92,7 +93,10 @@ CASES = {
         ),
     ),
     "hf_rate_limit": Case(
-        has=("HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api/datasets/glue",),
+        has=(
+            "HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api/datasets/glue",
+            "huggingface_hub.utils._errors.HfHubHTTPError: 504 Server Error: Gateway Time-out for url: https://hub/x",
+        ),
         looks_like=(
             "HTTP Error 429 thrown while requesting GET https://huggingface.co/api/x\n"
             "Rate limited. Waiting 207.0s before retry [Retry 1/5].",
@@ -172,6 +176,9 @@ CASES = {
         has=(
             "    assert args.batch_size % len(devices) == 0\nAssertionError",
             "AssertionError: batch-size 64 not multiple of GPU count 3",
+            "AssertionError: number of items:[2] < k_partitions:[4]",
+            "AssertionError: key task_suite_name length 10 is not equal to batch size 11",
+            "AssertionError: len(batch_lst) (14) != chunks (15)",
             "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
             "gradient_acc_step * world_size 7 != 2 * 2 * 1",
             "AssertionError: Micro batch size per gpu: 0 has to be greater than 0",
@@ -275,6 +282,8 @@ CASES = {
             '  File "/env/trl/extras/vllm_client.py", line 331, in update_named_param\n'
             "requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('Remote end closed'))",
             "ConnectionError: The vLLM server can't be reached at http://n1:8000 after 240 seconds.",
+            "RuntimeError: server launch failed",
+            "RuntimeError: Failed after 3 retries each. Payload: {'input_ids': [1]}. Endpoint: /generate",
         ),
         looks_like=(
             "16:41:43 WARNING Inference server was not reached after 10 seconds on http://localhost:8000",

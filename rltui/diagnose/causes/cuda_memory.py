@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Advice ("to avoid …"), source lines of handlers, and errors that the program says it got over.
 _NO_OOM = (
-    r"(?i)^\s*except |(?:avoid|prevent|in case of|if you (?:see|get|hit|encounter|run into)|"
+    r"(?i)may not be an issue|^\s*except |(?:avoid|prevent|in case of|if you (?:see|get|hit|encounter|run into)|"
     r"(?:may|might|could|can) (?:cause|lead|result|run)).{0,60}(?:out of memory|OOM)|"
     r"skipping (?:this )?batch|\btry(?:ing)? batch[ _]size|out of memory (?:events?|errors?|retries|count)\W{0,3}0\b|"
     r"retry(?:ing)? with|\bis(?: not|n't) an? (?:failure|error)\b|out of memory: kill|ray\.exceptions\.OutOfMem|"
@@ -358,8 +358,8 @@ CAUSES = (
         wordings=worded(
             (
                 "torch_memory_saver.cpp",
-                r"torch_memory_saver\.cpp\] CU(?:result|DA) error:? +(?:result=)?2\b",
-                "curesult cuda",
+                r"torch_memory_saver\.cpp\] (?:CUresult|CUDA|cudaError) error:? +(?:result=)?2\b",
+                "curesult cuda cudaerror",
             ),
             confidence=0.9,
         ),

@@ -97,6 +97,7 @@ CAUSES = (
                 pattern=r"slurm_script: line \d+: +\d+ Killed\b",
                 confidence=0.65,
             ),
+            Wording(anchor="killed", pattern=r"\bline \d+: +\d+ Killed +\S", confidence=0.5),
             Wording(
                 anchor="sigkill",
                 pattern=r"(?i)(?:trainer|process|worker|child).{0,80}\bSIGKILL\b|Signal 9 \(SIGKILL\)",

@@ -112,6 +112,11 @@ CAUSES = (
                     "divide divisible multiple",
                 ),
                 ("divisible", r"(?i)(?:Assertion|Value)Error: .{0,100}\bdivisible by .{0,40}\bbatch[ _-]?size"),
+                # fewer rows than ranks or micro-batches to share them
+                ("k_partitions", r"number of items:\[\d+\] ?< ?k_partitions:\[\d+\]"),
+                ("is empty", r"AssertionError: partition \d+ is empty"),
+                ("is not equal to batch size", r"AssertionError: key \S+ length \d+ is not equal to batch size \d+"),
+                ("len(batch_lst)", r"len\(batch_lst\) \(\d+\) != chunks \(\d+\)"),
                 confidence=0.9,
                 unless=r"^\s*(?:assert|f['\"]|if) ",
             ),

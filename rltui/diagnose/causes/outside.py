@@ -169,8 +169,9 @@ CAUSES = (
         id="hf_rate_limit",
         tier="root",
         recovery="restart",
-        title="The Hugging Face hub limits how often you may ask",
-        tell="429. Usually all ranks ask for the same files at once. A wait and a retry by the library is no failure.",
+        title="The Hugging Face hub refuses for now: asked too often, or it is down",
+        tell="429, or 500 to 504. Usually all ranks ask for the same files at once. A wait and a retry by the library "
+        "is no failure.",
         wordings=(
             *worded(
                 (
@@ -180,6 +181,7 @@ CAUSES = (
                     "client requests error",
                 ),
                 ("429", r"(?i)(?:HfHubHTTPError|huggingface_hub).{0,200}\b429\b", "hfhubhttperror huggingface"),
+                ("server error", r"HfHubHTTPError: 50[0234] Server Error", "hfhubhttperror"),
                 (
                     "429",
                     r"429 (?:Client Error: )?Too Many Requests\)? for url:? \(?https://(?:\S+\.)?(?:huggingface|"

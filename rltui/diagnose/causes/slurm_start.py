@@ -161,6 +161,10 @@ CAUSES = (
                 unless=r"(?i)temporarily disabled|retrying",
                 confidence=0.95,
             ),
+            Wording(
+                anchor="unable to confirm allocation",
+                pattern=r"srun: error: Unable to confirm allocation for job \S+: (?P<reason>(?!Unable to contact).+)",
+            ),
             # NeMo RL's ray.sub, of the step of a worker
             Wording(
                 anchor="background srun",
