@@ -135,6 +135,7 @@ CASES = {
     ),
     "nccl_system_error": Case(
         has=(
+            "ncclInternalError: Internal check failed.\nLast error:\nBootstrap : no socket interface found",
             "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:784, unhandled system error, NCCL version 2.18.1",
             "n1:7:9 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.0.0.7<45541> failed : No "
             "route to host",

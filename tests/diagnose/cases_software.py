@@ -150,6 +150,8 @@ CASES = {
     ),
     "env_import_broken": Case(
         has=(
+            "ERROR: Cannot install vllm==0.8.5 and torch==2.8.0 because these package versions "
+            "have conflicting dependencies.",
             "FileNotFoundError: [Errno 2] No such file or directory: 'ldconfig'",
             "/usr/bin/env: ‘python’: No such file or directory",
             "/usr/bin/ld: cannot find -lcuda: No such file or directory",

@@ -165,6 +165,9 @@ CAUSES = (
                 ("cannot find", r"\bld(?:\.\w+)?: cannot find -l\w+"),
                 ("because of the following error", r"Error: Failed to import .{1,200} because of the following error"),
                 ("error building extension", r"Error: Error building extension '"),
+                # the installer that a script starts with
+                ("conflicting dependencies", r"^ERROR: Cannot install .{1,200} have conflicting dependencies"),
+                ("no solution found when resolving", ""),
                 # a model that is newer than the library
                 ("does not recognize this architecture", ""),
                 ("unrecognized configuration class", r"Error: Unrecognized configuration class"),

@@ -83,6 +83,7 @@ CAUSES = (
             *worded(
                 ("ncclsystemerror", ""),
                 ("unhandled system error", ""),
+                ("no socket interface found", r"Bootstrap ?: no socket interface found"),
                 (
                     "nccl warn",
                     r"NCCL WARN.{0,200}(?:Connection refused|No route to host|timed out|Network is unreachable|"

@@ -207,6 +207,7 @@ CAUSES = (
                 "runtimeenvsetuperror",
                 ("exceeds the maximum size", r"(?i)package.{0,40} size .{0,40}exceeds the maximum size"),
                 "failed to set up runtime environment",
+                ("while installing the runtime_env", ""),
                 (
                     "runtime env",
                     r"(?i)(?:fail(?:ed|s) to (?:create|set ?up)|fails to create or get) (?:the )?runtime env",
