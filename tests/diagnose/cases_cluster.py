@@ -183,8 +183,8 @@ CASES = {
     ),
     "ray_runtime_env": Case(
         has=(
-            "ValueError: Local directory /tmp/ray/s/pip/49 for URI pip://49 does not exist on the cluster. Something may "
-            "have gone wrong while installing the runtime_env `pip` packages.",
+            "ValueError: Local directory /tmp/ray/s/pip/49 for URI pip://49 does not exist on the cluster. Something "
+            "may have gone wrong while installing the runtime_env `pip` packages.",
             "RuntimeError: working_dir package x.zip size 1.2GiB exceeds the maximum size of 512.00MiB.",
             "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\nFailed to upload working_dir "
             "/w/train to the Ray cluster: Package size (900.10MiB) exceeds the maximum size of 512.00MiB.",
