@@ -93,6 +93,9 @@ def from_script(script: Script) -> list[Facts]:
     found = []
     for command, entry, behind in _trainings(script):
         source = from_overrides(behind)
+        for name in [name for name in source.values if name.endswith(".algorithm.adv_estimator")]:
+            # a system built on verl that says it in a section of its own, and tells verl
+            source.values.setdefault("algorithm.adv_estimator", source.values[name])
         words = list(command.words)
         if not any(name.startswith(("actor_rollout_ref.", "trainer.", "data.", "model.")) for name in source.values):
             continue

@@ -86,6 +86,15 @@ def test_the_gpus_of_toml_files(name: str) -> None:
     assert numbers(import_file(FIXTURES / name)) == TOML[name]
 
 
+def test_a_system_built_on_verl_may_say_its_algorithm_in_a_section_of_its_own(tmp_path: Path) -> None:
+    script = (FIXTURES / "verl_built_on.sh").read_text()
+    path = tmp_path / "run.sh"
+    path.write_text(script.replace("algorithm.adv_estimator=grpo", "rooms.algorithm.adv_estimator=grpo"))
+    built_on, verls = import_file(path).layout, import_file(FIXTURES / "verl_built_on.sh").layout
+    assert built_on is not None and verls is not None
+    assert built_on == {**verls, "name": "run", "summary": "Imported from run.sh (verl)"}
+
+
 def test_every_fixture_is_expected_to_be_something() -> None:
     # the tables of gate/ are scripts in the making, which tests/truth/import_scripts.py judges
     files = {str(path.relative_to(FIXTURES)) for path in FIXTURES.rglob("*.*") if path.parent.name != "gate"}
