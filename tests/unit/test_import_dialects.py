@@ -91,7 +91,8 @@ def test_a_system_built_on_verl_may_say_its_algorithm_in_a_section_of_its_own(tm
     path = tmp_path / "run.sh"
     path.write_text(script.replace("algorithm.adv_estimator=grpo", "rooms.algorithm.adv_estimator=grpo"))
     built_on, verls = import_file(path).layout, import_file(FIXTURES / "verl_built_on.sh").layout
-    assert built_on is not None and verls is not None
+    assert built_on is not None
+    assert verls is not None
     assert built_on == {**verls, "name": "run", "summary": "Imported from run.sh (verl)"}
 
 
