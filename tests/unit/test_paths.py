@@ -1,0 +1,35 @@
+"""Where the user's own files lie, and who may enter."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from rltui import paths
+from rltui.errors import RltuiError
+
+
+def test_without_a_word_files_lie_below_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("RLTUI_CONFIG_DIR", "XDG_CONFIG_HOME", "RLTUI_STATE_DIR", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert paths.config_dir() == tmp_path / ".config/rltui"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "not/absolute")  # the XDG specification has it ignored
+    assert paths.config_dir() == tmp_path / ".config/rltui"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/somewhere")
+    assert paths.config_dir() == Path("/somewhere/rltui")
+    monkeypatch.setenv("RLTUI_CONFIG_DIR", "~/mine")
+    assert paths.config_dir() == tmp_path / "mine"
+
+
+def test_a_private_folder_is_its_owners_alone(tmp_path: Path) -> None:
+    made = paths.ensure_private(tmp_path / "state")
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    made.chmod(0o770)
+    with pytest.raises(RltuiError, match="can be written by others"):
+        paths.ensure_private(made)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RltuiError, match="Cannot make"):
+        paths.ensure_private(tmp_path / "file" / "state")
