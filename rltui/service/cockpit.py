@@ -248,6 +248,13 @@ class Cockpit(Protocol):
             RltuiError: The run is not there, or its settings cannot be read.
         """
 
+    def layout_file(self, run_id: str) -> str:
+        """Path of a file on this machine with the layout of the run's newest attempt, every key of it.
+
+        Raises:
+            RltuiError: The run is not there, or is of another system's script.
+        """
+
     def wandb(self, run_id: str) -> WandbPlace:
         """Where W&B has a run.
 

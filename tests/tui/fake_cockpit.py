@@ -238,6 +238,10 @@ class FakeCockpit:
         known = next((each for each in PRESETS if each.name == preset), None)
         return review(known, overrides, cluster) if known else script_review(preset, overrides, cluster)
 
+    def layout_file(self, run_id: str) -> str:
+        self._called("layout_file", run_id)
+        return str(resolve("local/grpo-tiny"))
+
     def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
         self._called("fields", preset, *overrides)
         return read_fields(resolve(preset), overrides)
