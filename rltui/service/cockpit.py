@@ -72,6 +72,8 @@ class LaunchReview(Struct, frozen=True, kw_only=True):
     """The job script exactly as it would be submitted; where the cluster needs none, a script of the user's own."""
     notes: tuple[str, ...] = ()
     """What was read of a script, a line each."""
+    memory: tuple[str, ...] = ()
+    """What each role takes of its cards, a bar a moment; none on CPU slots."""
 
     @property
     def can_launch(self) -> bool:

@@ -156,6 +156,13 @@ def test_a_review_has_the_script_of_its_cluster() -> None:
         live.close()
 
 
+def test_a_review_has_the_memory_of_each_role_and_moment(cockpit: LiveCockpit) -> None:
+    memory = "\n".join(cockpit.review("opd/text-8").memory)
+    assert all(role in memory for role in ("learner", "rollout", "teacher"))
+    assert "backward" in memory
+    assert cockpit.review("local/grpo-tiny").memory == (), "CPU slots have no card"
+
+
 def test_a_review_knows_what_the_profile_of_its_cluster_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLTUI_LOCAL_GPUS", "8")  # what stands in the way is not this machine's lack of a card
     config_dir().mkdir(parents=True)
