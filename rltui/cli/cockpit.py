@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from rltui.cli.verbs import importing
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
+    from rltui.service.cockpit import Cockpit
     from rltui.service.replay import ReplayCockpit
     from rltui.tui.first_frame import FirstFrame
 
@@ -40,12 +42,13 @@ def open_cockpit(run_id: str | None = None, *, readonly: bool = False, ascii_onl
 
 
 def _run_cockpit(first: FirstFrame | None, **options: Any) -> int:
-    from rltui.service.live_cockpit import LiveCockpit
-    from rltui.tui.app import run_cockpit
+    with importing():
+        from rltui.service.opened_later import OpenedLater
+        from rltui.tui.app import run_cockpit
 
-    cockpit = LiveCockpit()
+    cockpit = OpenedLater()
     try:
-        return run_cockpit(cockpit, first=first, **options)
+        return run_cockpit(cast("Cockpit", cockpit), first=first, **options)
     finally:
         cockpit.close()
 

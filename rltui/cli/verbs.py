@@ -7,13 +7,14 @@ import gc
 import importlib
 import os
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from rltui.errors import RltuiError
 from rltui.service.verb_table import VERBS, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rltui.plugins import Plugin
 
@@ -73,11 +74,18 @@ def _columns() -> int:
 
 
 def load(verb: Verb) -> VerbModule:
-    """Import the module of ``verb``; nothing that it imports is garbage, so the collector rests meanwhile."""
+    """Import the module of ``verb``."""
+    with importing():
+        return importlib.import_module(f"rltui.cli.{verb.module}")
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Nothing that is imported is garbage, so the collector rests meanwhile, and never looks at it again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return importlib.import_module(f"rltui.cli.{verb.module}")
+        yield
     finally:
         gc.freeze()
         if was_enabled:

@@ -72,6 +72,8 @@ class LaunchReview(Struct, frozen=True, kw_only=True):
     """The job script exactly as it would be submitted; where the cluster needs none, a script of the user's own."""
     notes: tuple[str, ...] = ()
     """What was read of a script, a line each."""
+    memory: tuple[str, ...] = ()
+    """What each role takes of its cards, a bar a moment; none on CPU slots."""
 
     @property
     def can_launch(self) -> bool:
@@ -246,6 +248,13 @@ class Cockpit(Protocol):
 
         Raises:
             RltuiError: The run is not there, or its settings cannot be read.
+        """
+
+    def layout_file(self, run_id: str) -> str:
+        """Path of a file on this machine with the layout of the run's newest attempt, every key of it.
+
+        Raises:
+            RltuiError: The run is not there, or is of another system's script.
         """
 
     def wandb(self, run_id: str) -> WandbPlace:

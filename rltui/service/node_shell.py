@@ -35,6 +35,7 @@ class NodeShell:
         argv: Its command.
         folder: Folder that the command is started in; empty: where rltui is.
         what: What it is and how it is left, in words.
+        action: What the journal calls it.
 
     Attributes:
         argv: The same.
@@ -49,6 +50,7 @@ class NodeShell:
         argv: list[str],
         folder: str = "",
         what: str = "a shell; exit or ctrl+d leaves it",
+        action: str = "shell",
     ) -> None:
         self.argv = argv
         self.where = f"{run.run_id} on {node}"
@@ -57,28 +59,34 @@ class NodeShell:
         self._journal = journal
         self._folder = folder
         self._what = what
+        self._action = action
 
-    def run(self) -> int:
+    def run(self, stdout: int | None = None) -> int:
         """Show the command, and wait until the shell has ended; returns its exit code.
+
+        Args:
+            stdout: Descriptor that it prints on; None: where rltui prints.
 
         Raises:
             RltuiError: The journal cannot be written, or the command is not there.
         """
         about = {**self._about, "command": self._command}
-        self._journal.write("shell", "intent", **about)
+        self._journal.write(self._action, "intent", **about)
         sys.stderr.write(f"rltui: {self.where}: {self._what}\n$ {self._command}\n")
         sys.stderr.flush()
         # what is typed is for the shell; one that ignores a signal would hand that on to it, a handler does not
         before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
         try:
-            code = subprocess.call(self.argv, cwd=self._folder or None, env=_environment())
+            code = subprocess.call(self.argv, cwd=self._folder or None, env=_environment(), stdout=stdout)
         except OSError as error:
-            self._journal.write("shell", "failed", **self._about, reason=str(error))
+            self._journal.write(self._action, "failed", **self._about, reason=str(error))
             raise RltuiError(f"{self.argv[0]} cannot be started: {error.strerror}.", self._command) from error
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        self._journal.write("shell", "done", **self._about)
+        # how a shell ends is its user's affair
+        outcome = {"reason": f"exit code {code}"} if code and self._action != "shell" else {}
+        self._journal.write(self._action, "failed" if outcome else "done", **self._about, **outcome)
         return code
 
     def run_beside(self) -> str:
@@ -91,7 +99,7 @@ class NodeShell:
             code = self.run()
         except RltuiError as error:
             return f"{error.message}\n{error.hint}"
-        if code and time.monotonic() - began < EARLY_S:
+        if code and (self._action != "shell" or time.monotonic() - began < EARLY_S):
             sys.stderr.write(f"rltui: it ended with code {code}; enter goes back\n")
             sys.stderr.flush()
             sys.stdin.readline()

@@ -9,7 +9,9 @@ from msgspec import structs
 
 from rltui.check.findings import Finding
 from rltui.cluster.profile import LOCAL
-from rltui.errors import RltuiError
+from rltui.errors import RltuiError, tried
+from rltui.memory.bars import lines
+from rltui.memory.layouts import estimate_layout
 from rltui.runs.script_job import is_script
 from rltui.service.cockpit import LaunchReview
 from rltui.service.launch import review
@@ -59,7 +61,16 @@ def review_launch(
         commands=(shlex.join(words),),
         cluster=profile.name,
         script=_script(report, profile),
+        memory=_memory(layout),
     )
+
+
+def _memory(layout: Layout | None) -> tuple[str, ...]:
+    """What ``rltui mem`` prints; nothing of a layout that cannot be estimated, of which a finding tells."""
+    if layout is None or layout.hardware.on_cpu:
+        return ()
+    estimate, _ = tried(lambda: estimate_layout(layout))
+    return tuple(lines(estimate)) if estimate is not None else ()
 
 
 def _review_script(profile: Profile, source: str, words: Sequence[str], context: Context | None) -> LaunchReview:

@@ -68,6 +68,13 @@ class RunReading:
         row = self._row(run_id)
         return read_config(self._context(row), row)
 
+    def layout_file(self, run_id: str) -> str:
+        """A copy of the run's layout on this machine."""
+        from rltui.service.layout_copy import layout_copy
+
+        row = self._row(run_id)
+        return layout_copy(self._context(row), row)
+
     def wandb(self, run_id: str) -> WandbPlace:
         """Where W&B has a run."""
         from rltui.service.wandb_place import wandb_place

@@ -65,6 +65,13 @@ VERBS = (
     ),
     Verb("auto", "auto", "let a run go on by itself after faults that a new attempt mends", takes="run", use="changes"),
     Verb("export", "export", "write a run's checkpoint as a Hugging Face folder", takes="run", use="changes"),
+    Verb(
+        "wandb-sync",
+        "wandb_sync",
+        "upload what W&B kept offline of a run, by W&B's own sync",
+        takes="run",
+        use="terminal",
+    ),
     Verb("attach", "attach", "open the cockpit on one run", takes="run", use="terminal"),
     Verb("shell", "shell", "a shell on a node of a run, inside its job", takes="run", use="terminal"),
     Verb("adopt", "adopt", "make a run of a job or process that rltui did not start", use="changes"),

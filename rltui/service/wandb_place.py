@@ -28,6 +28,8 @@ LOOKED_AT_BYTES = 1 << 20
 
 LEET = "W&B's own view of its files; q leaves it"
 
+SYNC = "W&B uploads what it kept offline, and asks for your key if it has none; ctrl+c stops it"
+
 PAGE = re.compile(rb"https?://[\w.:-]+/[\w.%-]+/[\w.%-]+/runs/[\w-]+")
 
 
@@ -39,14 +41,18 @@ class WandbPlace(NamedTuple):
         page: Address of its page; empty where the run has not said one.
         look: Opens W&B's own terminal view of its files where they lie; None where there are none, or no W&B here.
         look_command: The same as a line for a shell; empty where there are no files.
-        send_command: What uploads runs that were made offline, as a line for a shell; empty where there are none.
+        send: Uploads runs that were made offline, from where they lie; None where none waits, or no W&B is here.
+        send_command: The same as a line for a shell; empty where none waits.
+        unsent: Folders that ``send`` uploads, relative to the run's: those that W&B's own mark does not call synced.
     """
 
     run_id: str
     page: str
     look: NodeShell | None = None
     look_command: str = ""
+    send: NodeShell | None = None
     send_command: str = ""
+    unsent: tuple[str, ...] = ()
 
 
 def wandb_place(context: Context, run: RunSummary) -> WandbPlace:
@@ -67,20 +73,37 @@ def wandb_place(context: Context, run: RunSummary) -> WandbPlace:
             hint = "tracking.wandb=offline keeps them; another system's own folder: rltui metrics --wandb FOLDER"
             raise RltuiError(f"{run.run_id} has no files of W&B in its folder, and its log names no page.", hint)
         return WandbPlace(run.run_id, page)
-    there = f"cd {shlex.quote(run.path)} && wandb"
-    offline = [f"{FOLDER}/{name}" for name in folders if name.startswith("offline-")]
-    look, send = f"{there} leet {FOLDER}", f"{there} sync {shlex.join(offline)}" if offline else ""
-    profile = context.cluster.profile
+    unsent = _unsent(client, run)
+    look, look_command = _command(context, run, ["leet", FOLDER], LEET, "shell")
+    send, send_command = None, ""
+    if unsent:
+        # its mark may be older than the file, which a run that goes on still writes
+        send, send_command = _command(context, run, ["sync", "--include-synced", *unsent], SYNC, "wandb-sync")
+    return WandbPlace(run.run_id, page, look, look_command, send, send_command, unsent)
+
+
+def _command(
+    context: Context, run: RunSummary, words: list[str], what: str, action: str
+) -> tuple[NodeShell | None, str]:
+    """A command of W&B's in the run's folder, and as a line for a shell; None where this machine has no W&B for it."""
+    there, profile = f"cd {shlex.quote(run.path)} && wandb {shlex.join(words)}", context.cluster.profile
     if isinstance(context.cluster, LocalCluster) or profile.transport == "local" or not profile.host:
-        argv = [sys.executable, "-m", "wandb", "leet", FOLDER]
-        shell = NodeShell(run, context.journal, "this machine", argv, run.path, what=LEET)
-        return WandbPlace(run.run_id, page, shell if find_spec("wandb") else None, look, send)
+        argv = [sys.executable, "-m", "wandb", *words]
+        shell = NodeShell(run, context.journal, "this machine", argv, run.path, what=what, action=action)
+        return shell if find_spec("wandb") else None, there
     from rltui.cluster.openssh_transport import terminal_argv
 
-    argv = terminal_argv(profile, look)
-    shell = NodeShell(run, context.journal, profile.host, argv, what=LEET)
-    sending = shlex.join(terminal_argv(profile, send)) if send else ""
-    return WandbPlace(run.run_id, page, shell, shlex.join(argv), sending)
+    argv = terminal_argv(profile, there)
+    return NodeShell(run, context.journal, profile.host, argv, what=what, action=action), shlex.join(argv)
+
+
+def _unsent(client: RelayClient, run: RunSummary) -> tuple[str, ...]:
+    """Folders of runs that were made offline and have grown since W&B marked them as synced, the oldest first."""
+    patterns = ["offline-run-*/*.wandb", "offline-run-*/*.wandb.synced"]
+    written_at = {file.path: file.mtime for file in client.collect(f"{run.path}/{FOLDER}", patterns, limit=1)}
+    files = (path for path in written_at if path.endswith(".wandb"))
+    waiting = {path.partition("/")[0] for path in files if written_at[path] > written_at.get(f"{path}.synced", 0.0)}
+    return tuple(f"{FOLDER}/{name}" for name in sorted(waiting))
 
 
 def _page(client: RelayClient, run: RunSummary) -> str:

@@ -14,7 +14,7 @@ from textual import events, on
 from textual.app import App
 from textual.binding import Binding, BindingType
 
-from rltui.tui import commands, messages, terminal, theme, verbs
+from rltui.tui import commands, messages, terminal, theme
 from rltui.tui.controller import Controller
 from rltui.tui.glyphs import alphabet
 from rltui.tui.notices import Notices
@@ -102,8 +102,8 @@ class CockpitApp(App[int], inherit_bindings=False):
             self.first.hand_over()
 
     def on_mount(self) -> None:
-        """Begin to read."""
-        self.controller.start()
+        """Begin to read once the first frame stands: what reads takes as long to import as that takes to draw."""
+        self.call_after_refresh(self.controller.start)
         self.call_after_refresh(self._notices.tell_of_keys)
         self.set_timer(TICK_S, self._tick)
 
@@ -261,26 +261,18 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.go_home()
         self.open("run", run_id, self.pictures.summary(run_id), self.pictures.run(run_id), tab)
 
-    def open_evidence(self, run_id: str, name: str, line: int) -> None:
-        """Open the log of a run at a line, in the run's own screen if that is below."""
-        from rltui.tui.screens.run import RunScreen
-
-        below = self.screen_stack[-2] if len(self.screen_stack) > 1 else None
-        if isinstance(below, RunScreen) and below.run_id == run_id:
-            self.pop_screen()
-        else:
-            below = RunScreen(run_id, self.pictures.summary(run_id), self.pictures.run(run_id))
-            self.push_screen(below)
-        below.open_evidence(name, line)
-
     def obey(self, text: str) -> None:
         """Do what was typed behind ``:``."""
+        from rltui.tui import verbs
+
         # what a dialog answers goes to whoever opened it, and the prompt, in whose name this is, is gone by then
         with self._context():
             verbs.obey(self, text)
 
     def complete(self, text: str) -> str:
         """Complete what is typed behind ``:``."""
+        from rltui.tui import verbs
+
         return verbs.complete(self, text)
 
     def ask(self, ask: Ask) -> None:

@@ -33,6 +33,7 @@ OWN: dict[str, str] = {
     "metrics": "run",
     "logs": "run",
     "events": "run",
+    "wandb-sync": "run",
     "history": "run",
     "filter": "filter",
     "columns": "",

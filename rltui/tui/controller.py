@@ -52,6 +52,7 @@ class Controller:
         self._post_message = post
         self._open = False
         self._log = ""
+        self._with_gpus = False
         self._attention: Attention = "here"
         self._clusters: tuple[ClusterSummary, ...] = ()
         self._failures: dict[Source, int] = {"runs": 0, "peek": 0, "run": 0}
@@ -108,8 +109,10 @@ class Controller:
         self._run.hurry()
 
     def want_gpus(self, on: bool) -> None:
-        """Let the list tell how busy GPUs are from now on, or no more; asks nobody itself."""
-        self._cockpit.want_gpus(on=on)
+        """Let the list tell how busy GPUs are from its next reading on, which begins at once, or no more."""
+        if on != self._with_gpus:
+            self._with_gpus = on
+            self._runs.hurry()
 
     @property
     def acting(self) -> bool:
@@ -124,11 +127,14 @@ class Controller:
         """Ask what a launch would do: :class:`~rltui.tui.messages.ReviewFetched`."""
         self._ask(f"check {preset}", lambda: messages.ReviewFetched(self._cockpit.review(preset, overrides, cluster)))
 
-    def ask_fields(self, preset: str, overrides: tuple[str, ...]) -> None:
-        """Ask for a layout as a form: :class:`~rltui.tui.messages.FieldsRead`."""
-        self._ask(
-            f"read {preset}", lambda: messages.FieldsRead(preset, overrides, self._cockpit.fields(preset, overrides))
-        )
+    def ask_fields(self, preset: str, overrides: tuple[str, ...], run_id: str = "") -> None:
+        """Ask for a layout, or if ``preset`` is empty for that of a run, as a form: ``messages.FieldsRead``."""
+
+        def read() -> messages.FieldsRead:
+            path = preset or self._cockpit.layout_file(run_id)
+            return messages.FieldsRead(path, overrides, self._cockpit.fields(path, overrides))
+
+        self._ask(f"read {preset or run_id}", read)
 
     def ask_preview(self, ask: Ask) -> None:
         """Ask what an action would do: :class:`~rltui.tui.messages.PreviewFetched`."""
@@ -281,6 +287,7 @@ class Controller:
     def _read_runs(self, _: str) -> float:
         took = timed()
         try:
+            self._cockpit.want_gpus(on=self._with_gpus)
             snapshot, clusters = self._cockpit.runs(), self._cockpit.clusters()
         except Exception as error:  # noqa: BLE001 the edge of a thread: polling must go on
             return self._failed("runs", "", error, took())

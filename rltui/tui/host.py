@@ -95,9 +95,6 @@ class Host(Protocol):
     def open_run(self, name: str, tab: int = 0) -> None:
         """Open a run by id or the beginning of one, at a tab."""
 
-    def open_evidence(self, run_id: str, name: str, line: int) -> None:
-        """Open the log of a run at a line."""
-
     def obey(self, text: str) -> None:
         """Do what was typed behind ``:``."""
 

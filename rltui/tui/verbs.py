@@ -54,6 +54,8 @@ def obey(app: Host, text: str) -> None:
         _DIRECT[verb](app, argument)
     elif verb == "launch":
         app.open("launch", argument)
+    elif verb == "wandb-sync":
+        _wandb(app, argument)
     elif verb:
         _press(app, commands.KEY_OF.get(verb, verb))
 
@@ -115,6 +117,16 @@ def _tab(app: Host, tab: str, name: str) -> None:
         app.open_run(run_id, NUMBERS[tab])
     else:
         app.say(commands.no_run(name), "warning")
+
+
+def _wandb(app: Host, name: str) -> None:
+    """Open the metrics of a run, where its key for W&B is, and press that."""
+    from rltui.tui.screens.run import RunScreen
+
+    _tab(app, "metrics", name)
+    if isinstance(app.screen, RunScreen):
+        # a screen that is new opens its tab first
+        app.screen.call_after_refresh(app.screen.act, "wandb")
 
 
 def _current(app: Host) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from rltui.cluster.jobs import AllocationShare, JobSnapshot  # noqa: TC001 (rows are read back from the disk by their types)
-from rltui.watch.owners import patterns_of
+from rltui.watch.owners import OUR_PATTERNS, patterns_of
 
 if TYPE_CHECKING:
     from rltui.watch.owners import Patterns
@@ -394,5 +394,5 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
 
     @property
     def role_patterns(self) -> Patterns:
-        """What the run's system calls its roles."""
-        return patterns_of(self.summary.algorithm)
+        """What the run's system calls its roles; nobody's words are read where there is no process to know by them."""
+        return patterns_of(self.summary.algorithm) if self.actors or self.hosts else OUR_PATTERNS

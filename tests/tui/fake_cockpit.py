@@ -126,7 +126,9 @@ class FakeCockpit:
         argv = ["sh", "-c", "echo this is leet; exec cat"]
         look = NodeShell(self._find(run_id), Journal(state_dir()), "this machine", argv)
         page = "https://wandb.ai/ada/tiny/runs/0c0ffee0"
-        return WandbPlace(run_id, page, look, "wandb leet wandb", "wandb sync wandb/offline-run-1")
+        sync = "wandb sync wandb/offline-run-1"
+        send = NodeShell(self._find(run_id), Journal(state_dir()), "this machine", ["sh", "-c", "exec cat"])
+        return WandbPlace(run_id, page, look, "wandb leet wandb", send, sync, ("wandb/offline-run-1",))
 
     def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
         self._called("log_part", run_id, name, str(line), *([] if offset is None else [str(offset)]))
@@ -235,6 +237,10 @@ class FakeCockpit:
             raise UsageError(f"there is no preset or file {preset!r}")
         known = next((each for each in PRESETS if each.name == preset), None)
         return review(known, overrides, cluster) if known else script_review(preset, overrides, cluster)
+
+    def layout_file(self, run_id: str) -> str:
+        self._called("layout_file", run_id)
+        return str(resolve("local/grpo-tiny"))
 
     def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
         self._called("fields", preset, *overrides)

@@ -222,6 +222,15 @@ async def test_what_wandb_has_is_offered_and_copied() -> None:
         await until_text(pilot, "open its files")
         await enter(pilot, "j\n")
         await until(pilot, lambda: "terminal cannot be lent: wandb leet wandb" in notices(pilot), "the command")
+    async with cockpit(fake) as pilot:
+        await enter(pilot, ":wandb-sync grpo-tiny-4f2a\n")
+        await until_text(pilot, "upload them (wandb sync)")
+        await enter(pilot, "jj\n")
+        await until(pilot, lambda: "terminal cannot be lent: wandb sync wandb/" in notices(pilot), "the command")
+    async with cockpit(fake, readonly=True) as pilot:
+        await opened(pilot, tab="5")
+        await enter(pilot, "W")
+        await until_text(pilot, "copy what uploads them")
     fake = FakeCockpit(failing={"wandb"})
     async with cockpit(fake) as pilot:
         await opened(pilot, tab="5")

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from canned_runs import NOW, RUNS, job, summary
 from fake_cockpit import FakeCockpit
-from pictures import cockpit, confirmation, enter, notices, press, resize, screen_lines, screen_text, until_text
+from pictures import cockpit, confirmation, enter, notices, press, resize, screen_lines, screen_text, until, until_text
 
 from rltui.cli import words
 from rltui.service.run_columns import COLUMNS, DEFAULTS, kept_columns, read_columns
@@ -36,16 +36,16 @@ async def test_a_column_is_chosen_moved_and_kept() -> None:
         assert head(pilot) != usual
         assert head(pilot)[1:3] == ["GPU%", "ALGO"]
         assert "87%" in screen_text(pilot)
-        assert fake.wants_gpus, "the samples are read from now on"
+        await until(pilot, lambda: fake.wants_gpus, "samples to be read")
     assert kept_columns()[0] == "gpu%"
     again = FakeCockpit(all_runs=BUSY)
     async with cockpit(again) as pilot:
         await until_text(pilot, "87%")
         assert head(pilot)[1] == "GPU%"
-        assert again.wants_gpus
+        await until(pilot, lambda: again.wants_gpus, "samples to be read from the start")
         await enter(pilot, ":columns\nd\n")
         assert head(pilot) == usual
-        assert not again.wants_gpus
+        await until(pilot, lambda: not again.wants_gpus, "samples to be read no more")
     assert kept_columns() == ()
 
 

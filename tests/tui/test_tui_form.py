@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fake_cockpit import FakeCockpit
-from pictures import cockpit, enter, press, screen_text, until_text
+from pictures import cockpit, enter, notices, press, screen_text, until, until_text
 
 from rltui.tui.screens.form import FormScreen
 
@@ -53,3 +53,21 @@ async def test_the_form_fits_a_small_terminal() -> None:
         await press(pilot, *["j"] * 3)
         await until_text(pilot, "whole number, 1 to 10000")
         assert all(len(row) <= 80 for row in screen_text(pilot).splitlines())
+
+
+async def test_a_run_is_resubmitted_with_what_the_form_sets() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await press(pilot, "M")
+        await until_text(pilot, "hardware.nodes")
+        await press(pilot, "r")
+        await until(pilot, lambda: "nothing is set yet" in notices(pilot), "why there is nothing to preview")
+        await press(pilot, "/")
+        await enter(pilot, "train.steps\n")
+        await press(pilot, "enter")
+        await pilot.press("ctrl+u")
+        await enter(pilot, "7\n")
+        await until_text(pilot, "1 set")
+        await press(pilot, "r")
+        await until_text(pilot, "Resubmit grpo-tiny-4f2a")
+        assert pilot.app.screen.preview.overrides == ("train.steps=7",)

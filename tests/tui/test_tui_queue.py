@@ -109,6 +109,7 @@ async def test_it_is_asked_for_only_while_it_is_open(monkeypatch: pytest.MonkeyP
         await press(pilot, "escape", "u", "q", "q")
         assert isinstance(pilot.app.screen, RunsScreen)
         await until(pilot, lambda: any("again" in call for call in fake.calls), "the look at once")
+        await until(pilot, lambda: not pilot.app.controller._queues.busy, "the end of the last look")
         before = asked()
         await ten_refreshes(pilot, fake)
         assert asked() == before

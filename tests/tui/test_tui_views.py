@@ -304,6 +304,11 @@ def test_the_review_says_everything(width: int) -> None:
 
 def test_errors_stand_first() -> None:
     preset = PRESETS[3]
+    shown = msgspec.structs.replace(review(preset, ()), memory=("learner   4 GPUs", "  backward  ████ " + "x" * 90))
+    assert [line.plain for line in launch.review_lines(preset, shown, (), 80, UNICODE)][-2:] == [
+        "  learner   4 GPUs",
+        "  " + ("  backward  ████ " + "x" * 90)[:77] + "…",
+    ]
     text = [line.plain for line in launch.review_lines(preset, review(preset, ()), (), 80, UNICODE)]
     assert next(i for i, row in enumerate(text) if "P101" in row) < next(
         i for i, row in enumerate(text) if "layout" in row

@@ -115,6 +115,16 @@ def test_a_shared_engine_is_not_told_to_take_less_than_its_weights() -> None:
     assert fix_of("E305", "gpu", [*greedy, "hardware.gpu=V100-SXM-32GB"]) == ()
 
 
+def test_an_imported_engine_that_is_short_by_less_than_the_estimate_may_be_off_is_warned_of() -> None:
+    words = ["lengths.response=400000"]
+    assert "M304" in codes("gpu", words)
+    unsure = [*words, 'unsure=["data.train"]']
+    found = {finding.code: finding.severity for finding in report("gpu", unsure).findings}
+    assert found["M302"] == "warning"
+    assert "M304" not in found
+    assert "M304" in codes("gpu", ["lengths.response=500000", *unsure[1:]])
+
+
 def test_an_engine_is_not_made_wider_than_any_node_has_room_for() -> None:
     long = ["roles.learner.model=Qwen/Qwen3-32B", "lengths.response=400000"]
     assert fix_of("M304", "gpu", [*long, "roles.learner.gpus=[2, 2]"]) == ()

@@ -55,6 +55,17 @@ def test_headless_verbs_import_nothing_heavy(arguments: list[str], tmp_path: Pat
     assert not set(HEAVY) & set(report["modules"])
 
 
+def test_the_cockpit_paints_without_its_services() -> None:
+    """Each of these takes as long to import as a tenth of the first paint, which needs none of them."""
+    late = ("rltui.service.live_cockpit", "rltui.dialects.load", "yaml", "urllib.request", "paramiko")
+    code = (
+        "import sys; from rltui.service.opened_later import OpenedLater; from rltui.tui.app import CockpitApp; "
+        f"CockpitApp(OpenedLater()); print([name for name in {late} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
 def imported_modules(path: Path) -> set[str]:
     """Return the full names of all modules that the file at ``path`` imports, wherever in it."""
     names: set[str] = set()

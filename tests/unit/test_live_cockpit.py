@@ -21,6 +21,7 @@ from rltui.paths import config_dir, ensure_private, run_root
 from rltui.service.doors import Door, PendingQuestion
 from rltui.service.launch import RefusedError
 from rltui.service.live_cockpit import LiveCockpit
+from rltui.service.opened_later import OpenedLater
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,6 +123,24 @@ def test_a_resubmission_is_previewed_with_its_difference_and_findings(cockpit: L
     assert shlex.split(command) == ["rltui", "resubmit", RUN, "slurm.exclude=[n1, n2]"]
 
 
+def test_the_form_of_a_run_is_of_its_newest_attempt(cockpit: LiveCockpit, attempt: Path) -> None:
+    fields = {one.key: one for one in cockpit.fields(cockpit.layout_file(RUN), ("train.steps=7",))}
+    assert (fields["train.steps"].value, fields["train.steps"].is_set) == (7, True)
+    before = load_layout(resolve("local/grpo-tiny")).layout
+    assert fields["train.steps"].before == before.train.steps
+    assert fields["hardware.nodes"].value == before.hardware.nodes
+    attempt.joinpath("layout.yaml").unlink()
+    with pytest.raises(RltuiError, match="it runs a script"):
+        cockpit.layout_file(RUN)
+
+
+def test_a_cockpit_that_is_opened_later_is_the_live_one(attempt: Path) -> None:
+    later = OpenedLater()
+    later.close()
+    assert [run.run_id for run in later.runs().runs] == [RUN]
+    later.close()
+
+
 def test_a_review_has_the_script_of_its_cluster() -> None:
     config_dir().mkdir(parents=True)
     config_dir().joinpath("clusters.yaml").write_text("hpc:\n  host: login.example.org\n  scheduler: slurm\n")
@@ -135,6 +154,13 @@ def test_a_review_has_the_script_of_its_cluster() -> None:
         assert live.review("local/grpo-tiny").script == ""
     finally:
         live.close()
+
+
+def test_a_review_has_the_memory_of_each_role_and_moment(cockpit: LiveCockpit) -> None:
+    memory = "\n".join(cockpit.review("opd/text-8").memory)
+    assert all(role in memory for role in ("learner", "rollout", "teacher"))
+    assert "backward" in memory
+    assert cockpit.review("local/grpo-tiny").memory == (), "CPU slots have no card"
 
 
 def test_a_review_knows_what_the_profile_of_its_cluster_accepts(monkeypatch: pytest.MonkeyPatch) -> None:

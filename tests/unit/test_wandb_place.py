@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rltui.cluster.profile import Profile
-from rltui.cluster.relay_types import Entry, RelayError
+from rltui.cluster.relay_types import Entry, RelayError, SmallFile
 from rltui.errors import RltuiError
 from rltui.paths import ensure_private, run_root
 from rltui.runs.journal import Journal
@@ -40,15 +40,16 @@ def test_files_and_page_of_a_run_on_this_machine(tmp_path: Path, monkeypatch: py
         with pytest.raises(RltuiError, match="no files of W&B"):
             live.wandb(RUN)
         attempt.joinpath("out.log").write_text(f"wandb: View run at \x1b[34m{PAGE}\x1b[0m\nstep 1\n")
-        assert live.wandb(RUN)[1:] == (PAGE, None, "", "")
+        assert live.wandb(RUN)[1:] == (PAGE, None, "", None, "", ())
         for name in ("offline-run-20261124_1-a", "run-20261124_2-a", "latest-run.txt"):
             folder.joinpath("wandb", name).mkdir(parents=True)
+            folder.joinpath("wandb", name, "run-a.wandb").touch()
         place = live.wandb(RUN)
     finally:
         live.close()
     assert place.page == PAGE
     assert place.look_command == f"cd {folder} && wandb leet wandb"
-    assert place.send_command == f"cd {folder} && wandb sync wandb/offline-run-20261124_1-a"
+    assert place.send_command == f"cd {folder} && wandb sync --include-synced wandb/offline-run-20261124_1-a"
     if place.look is not None:
         assert place.look.argv == [sys.executable, "-m", "wandb", "leet", "wandb"]
 
@@ -61,6 +62,9 @@ class Elsewhere:
 
     def list(self, path: str) -> tuple[Entry, ...]:
         return (Entry("offline-run-1-a;x", "dir", 0, 0.0), Entry("debug.log", "file", 1, 0.0))
+
+    def collect(self, root: str, names: list[str], limit: int) -> tuple[SmallFile, ...]:
+        return (SmallFile("offline-run-1-a;x/run-a.wandb", "", 5.0, 9),)
 
 
 def test_elsewhere_they_are_opened_where_they_lie(tmp_path: Path) -> None:

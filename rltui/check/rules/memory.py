@@ -85,7 +85,7 @@ def tight(subject: Subject) -> Iterator[Trouble]:
 
     The estimate is off by as much as that, and a fragmented allocator takes more. An engine on GPUs of its own is
     exempt: it fills its share of the card with KV cache on purpose. In another system's script a role counts as tight
-    until it is over its card by more than the estimate may be off.
+    until it is over its card, or an engine short of its start, by more than the estimate may be off.
     """
     for role in _estimate(subject).roles:
         tight = role.verdict == "tight" or (_in_doubt(subject, role) and not role.blocked)
@@ -95,6 +95,10 @@ def tight(subject: Subject) -> Iterator[Trouble]:
                 f"roles.{role.role}",
                 cure(subject.layout, role.role, ("fits",)),
             )
+    for role, engine in _engines(subject):
+        if role.blocked and _may_start(subject, engine):
+            path = f"roles.{role.role}.memory_utilization"
+            yield Trouble(f"{role.role}: {role.blocked}", path, cure_engine(subject.layout, role.role))
 
 
 def _engines(subject: Subject) -> Iterator[tuple[RoleEstimate, EngineEstimate]]:
@@ -106,19 +110,26 @@ def _engines(subject: Subject) -> Iterator[tuple[RoleEstimate, EngineEstimate]]:
             yield role, engine
 
 
+def _may_start(subject: Subject, engine: EngineEstimate) -> bool:
+    """Whether another system's engine lacks no more for its weights, or for a first sequence, than is uncertain."""
+    budget, room = engine.budget_gib or 0.0, engine.kv_gib or 0.0
+    if room <= 0:
+        return bool(subject.layout.unsure) and engine.weights_gib < budget * (1 + ENGINE_ERROR)
+    wanted = room / engine.max_concurrency if engine.max_concurrency else math.inf
+    return bool(subject.layout.unsure) and wanted - room <= budget * ENGINE_ERROR
+
+
 @rule("M303", "error")
 def weights_over_budget(subject: Subject) -> Iterator[Trouble]:
     """An engine's weights and activations do not fit the share of the card that it may take.
 
     The KV cache is what `memory_utilization` × card leaves after weights, activations and CUDA graphs; where nothing is
     left, vLLM stops at start. On GPUs of its own the engine may take 0.9; else divide it over more GPUs. Lowering the
-    share makes it worse. In another system's script it is no error where the weights fit: what the profile run takes
-    beside them depends on how many tokens its engine passes at once.
+    share makes it worse. In another system's script it is no error where the weights fit (M302): what the profile run
+    takes beside them depends on how many tokens its engine passes at once.
     """
     for role, engine in _engines(subject):
-        budget, room = engine.budget_gib or 0.0, engine.kv_gib or 0.0
-        doubtful = subject.layout.unsure and engine.weights_gib < budget * (1 + ENGINE_ERROR)
-        if room <= 0 and not doubtful:
+        if (engine.kv_gib or 0.0) <= 0 and not _may_start(subject, engine):
             fix = cure_engine(subject.layout, role.role)
             yield Trouble(f"{role.role}: {role.blocked}", f"roles.{role.role}.memory_utilization", fix)
 
@@ -128,10 +139,11 @@ def no_room_for_one_sequence(subject: Subject) -> Iterator[Trouble]:
     """The KV cache does not hold one sequence of full length.
 
     vLLM refuses to start when prompt and response together are longer than the cache. More GPUs an engine, or a larger
-    share of a card that nobody else uses, make room.
+    share of a card that nobody else uses, make room. In another system's script it is no error where what lacks is
+    less than the estimate may be off (M302).
     """
     for role, engine in _engines(subject):
-        if role.blocked and engine.kv_gib is not None and engine.kv_gib > 0:
+        if role.blocked and (engine.kv_gib or 0.0) > 0 and not _may_start(subject, engine):
             fix = cure_engine(subject.layout, role.role)
             yield Trouble(f"{role.role}: {role.blocked}", "lengths.response", fix)
 

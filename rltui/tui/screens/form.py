@@ -1,4 +1,4 @@
-"""Every key of a layout as a form, opened from Launch: what is set here are the same overrides."""
+"""Every key of a layout as a form, for Launch and for resubmitting: what is set here are the same overrides."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ def _needs_set(context: KeyContext) -> str:
     return "" if context.has_overrides else "this key is as the file has it"
 
 
+def _needs_changes(context: KeyContext) -> str:
+    return context.problem or keys.may_change(context)
+
+
 KEYS = keys.KeyTable(
     (
         keys.KeyGroup(
@@ -34,12 +38,21 @@ KEYS = keys.KeyTable(
                 keys.Key("drop", ("d",), "take back", "Take back what was set.", 2, _needs_set),
                 keys.Key("filter", ("/",), "filter", "Show only keys with these words; set: those that are set.", 3),
                 keys.Key("copy", ("y",), "copy", "Copy all that is set, as words of a command."),
+                keys.Key(
+                    "resubmit",
+                    ("r",),
+                    "resubmit",
+                    "Of a run: preview its resubmission with what is set.",
+                    1,
+                    _needs_changes,
+                    quiet=True,
+                ),
             ),
         ),
         keys.LIST,
         keys.EVERYWHERE,
     ),
-    back="to launch",
+    back="back",
 )
 
 
@@ -47,19 +60,27 @@ class FormScreen(CockpitScreen):
     """The keys of one layout.
 
     Args:
-        preset: The layout, by name or path.
+        preset: The layout, by name or path; of a run, nothing.
         overrides: What is set already.
         changed: Is told all that is set whenever that changes.
+        run_id: The run that is to be resubmitted; empty: a launch.
     """
 
     KEYS: ClassVar[keys.KeyTable] = KEYS
 
-    def __init__(self, preset: str, overrides: tuple[str, ...], changed: Callable[[tuple[str, ...]], None]) -> None:
+    def __init__(
+        self,
+        preset: str,
+        overrides: tuple[str, ...],
+        changed: Callable[[tuple[str, ...]], None] = lambda _: None,
+        run_id: str = "",
+    ) -> None:
         super().__init__()
         self.pane = FormPane(id="form")
         self.overrides = overrides
         self._preset = preset
         self._changed = changed
+        self._run_id = run_id
         self._key = ""
         """The key whose value is being typed."""
 
@@ -73,22 +94,25 @@ class FormScreen(CockpitScreen):
         self._read()
 
     def _read(self) -> None:
-        self.cockpit.controller.ask_fields(self._preset, self.overrides)
+        self.cockpit.controller.ask_fields(self._preset, self.overrides, self._run_id)
 
     def receive(self, message: CockpitMessage) -> None:
         """Take the keys as they are with what is set now."""
         if isinstance(message, messages.FieldsRead) and message.overrides == self.overrides:
+            self._preset = message.preset  # of a run: the file in which its layout is here
             self.pane.show(message.fields)
             self.tick()
 
     def crumbs(self) -> Sequence[str]:
         """Where you are."""
-        return ["launch", self._preset]
+        return [self._run_id, "resubmit with"] if self._run_id else ["launch", self._preset]
 
     def key_context(self) -> KeyContext:
-        """Whether the key under the cursor is set."""
-        one = self.pane.selected
-        return keys.KeyContext(readonly=self.cockpit.readonly, has_overrides=one is not None and one.is_set)
+        """Whether the key under the cursor is set, and whether there is a resubmission to preview."""
+        one, is_run = self.pane.selected, bool(self._run_id)
+        problem = "" if is_run and self.overrides else "nothing is set yet" if is_run else "this is for a launch: q"
+        is_set = one is not None and one.is_set
+        return keys.KeyContext(readonly=self.cockpit.readonly, has_overrides=is_set, problem=problem)
 
     def mover(self) -> FormPane:
         """The keys."""
@@ -116,6 +140,11 @@ class FormScreen(CockpitScreen):
         if one is not None:
             kept = tuple(word for word in self.overrides if not _is_of(word, one.key))
             self._set(kept)
+
+    def do_resubmit(self) -> None:
+        """Go back, and preview the resubmission with what is set."""
+        self.do_back()
+        self.cockpit.ask(messages.Ask("edit", self._run_id, self.overrides))
 
     def do_filter(self) -> None:
         """Type a filter."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from rltui.tui import commands
+from rltui.tui import commands, keys
 from rltui.tui.host import OnHost
 from rltui.tui.picking import PickItem
 from rltui.tui.screens.run_actions import lend_terminal
@@ -27,14 +27,15 @@ PAGE, LOOK, SEND = "page's address", "command that opens its files", "command th
 """What is offered of W&B, and what it is called when it was copied."""
 
 
-def wandb_items(place: WandbPlace) -> list[PickItem]:
-    """What can be done with what W&B has of a run."""
+def wandb_items(place: WandbPlace, problem: str = "") -> list[PickItem]:
+    """What can be done with what W&B has of a run; a ``problem`` is why nothing can be sent from here."""
     items = [PickItem(PAGE, "copy its page", place.page)] if place.page else []
     if place.look_command:
         label = "open its files (wandb leet)" if place.look else "copy what opens its files"
         items.append(PickItem(LOOK, label, place.look_command))
     if place.send_command:
-        items.append(PickItem(SEND, "copy what uploads them", place.send_command))
+        label = "upload them (wandb sync)" if place.send and not problem else "copy what uploads them"
+        items.append(PickItem(SEND, label, place.send_command))
     return items
 
 
@@ -55,6 +56,9 @@ class HasCharts(OnHost, Protocol):
 
     def mover(self) -> ListPane | None:
         """The list in sight."""
+
+    def key_context(self) -> keys.KeyContext:
+        """What decides which keys can act."""
 
 
 class MetricKeys:
@@ -177,13 +181,16 @@ class MetricKeys:
         if not wanted or not self._screen.on_top or self._pane is None:
             return
         host.hush()
+        problem = keys.may_change(self._screen.key_context())
 
         def chosen(ids: tuple[str, ...] | None) -> None:
             if not ids:
                 return
-            if ids[0] == LOOK and place.look is not None:
-                lend_terminal(host, place.look, f"this terminal cannot be lent: {place.look_command}")
+            shell = {LOOK: place.look, SEND: None if problem else place.send}.get(ids[0])
+            words = {PAGE: place.page, LOOK: place.look_command, SEND: place.send_command}[ids[0]]
+            if shell is not None:
+                lend_terminal(host, shell, f"this terminal cannot be lent: {words}")
             else:
-                host.copy({PAGE: place.page, LOOK: place.look_command, SEND: place.send_command}[ids[0]], ids[0])
+                host.copy(words, ids[0])
 
-        self._screen.app.push_screen(PickScreen("W&B", wandb_items(place)), chosen)
+        self._screen.app.push_screen(PickScreen("W&B", wandb_items(place, problem)), chosen)

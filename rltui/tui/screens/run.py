@@ -67,6 +67,12 @@ class TabKeys:
         own, after = len(TABS), self._screen.tab_bar.current + 1
         self._screen.open_tab(after if own <= after < len(self._screen.tabs) else own)
 
+    def do_worst_first(self) -> None:
+        """GPUs: nodes with something wrong first, or by name."""
+        pane = self._screen.mover()
+        if isinstance(pane, GpusPane):
+            pane.toggle_order()
+
     def do_pan_left(self) -> None:
         """Metrics: the cursor to the left; the log: long lines."""
         self._sideways(-1)

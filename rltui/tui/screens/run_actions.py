@@ -67,6 +67,14 @@ ACT = keys.KeyGroup(
         keys.Key("lower_memory", ("m",), "less memory", "Resubmit with a lower memory peak.", 0, _can_act_on_one),
         keys.Key("auto", ("H",), "hands-off", "Let it go on by itself after faults, or stop that.", 0, _can_act_on_one),
         keys.Key("edit", ("s",), "edit", "Resubmit with changes: key.path=value.", 0, _can_act_on_one),
+        keys.Key(
+            "form",
+            ("M",),
+            "form",
+            "Resubmit with changes made in a form of all keys.",
+            0,
+            _can_act_on_one,
+        ),
         keys.Key("shell", ("$",), "shell", "Open a shell on one of its nodes, inside its job.", 0, _can_act_on_one),
         keys.Key("signal", ("K",), "signal", "Send a signal, and say first what it would do.", 0, _can_signal),
     ),
@@ -170,6 +178,11 @@ class RunActions:
         """Type what a resubmission is to change."""
         if self._screen.target is not None:
             self._screen.ask_changes(Ask("edit", self._screen.target.run_id))
+
+    def do_form(self) -> None:
+        """Make the changes of a resubmission in a form."""
+        if self._screen.target is not None:
+            self._screen.cockpit.open("form", "", (), lambda _: None, self._screen.target.run_id)
 
     def do_why(self) -> None:
         """Say why it died or stands still."""

@@ -69,6 +69,7 @@ KEYS = keys.KeyTable(
                 keys.Key(
                     "wall", ("v",), "view", "GPUs: one line a node, or every GPU and process.", 2, _in_gpus, quiet=True
                 ),
+                keys.Key("worst_first", ("O",), "worst first", "GPUs: nodes with something wrong first.", 0, _in_gpus),
                 keys.Key(
                     "choose_log", ("o",), "which log", "Choose a log, or all of them together.", 2, _in_log, quiet=True
                 ),

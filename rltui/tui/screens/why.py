@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rltui.service.cockpit import WhyRemedy
     from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
+    from rltui.tui.screens.run import RunScreen
     from rltui.tui.spans import Span
 
 END_FILE = "end.json"
@@ -121,7 +122,20 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         if name == END_FILE:
             self.cockpit.say("this is how the attempt ended, and all that it says")
         else:
-            self.cockpit.open_evidence(self.run_id, name, at)
+            self._run_screen().open_evidence(name, at)
+
+    def _run_screen(self) -> RunScreen:
+        """The run's own screen instead of this one, or over it if it is not the one below."""
+        from rltui.tui.screens.run import RunScreen
+
+        below = self.app.screen_stack[-2] if len(self.app.screen_stack) > 1 else None
+        if isinstance(below, RunScreen) and below.run_id == self.run_id:
+            self.app.pop_screen()
+            return below
+        pictures = self.cockpit.pictures
+        opened = RunScreen(self.run_id, pictures.summary(self.run_id), pictures.run(self.run_id))
+        self.app.push_screen(opened)
+        return opened
 
     def _apply(self, fix: WhyRemedy) -> None:
         if self.cockpit.readonly:

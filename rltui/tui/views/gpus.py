@@ -10,11 +10,43 @@ from rltui.tui import braille, formats, progress
 from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, width_of
 from rltui.tui.views import hosts as host_views
 from rltui.watch.owners import owners_of
+from rltui.watch.silence import silent_nodes
 
 if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
     from rltui.watch.snapshots import GpuSample, HostSnapshot, ProcessSample, RunSnapshot
+
+
+RECENT_SAMPLES = 12
+"""Samples of a card that say how busy it is: one moment of a step says little."""
+
+IDLE_PERCENT = 5.0
+
+
+def worst_first(snapshot: RunSnapshot) -> tuple[HostSnapshot, ...]:
+    """Nodes that are silent, then those with a halted process, a card that is held back, the least busy card."""
+    silent = silent_nodes(snapshot)
+
+    def rank(host: HostSnapshot) -> tuple[bool, bool, bool, float]:
+        used = [recent_percent(host, place) for place, gpu in enumerate(host.gpus) if gpu.pids]
+        halted = any(one.state for one in host.processes)
+        held = any(gpu.held_back for gpu in host.gpus)
+        return host.host not in silent, not halted, not held, min(used, default=100.0)
+
+    return tuple(sorted(snapshot.hosts, key=rank))
+
+
+def recent_percent(host: HostSnapshot, place: int) -> float:
+    """Mean utilization of a card over its last samples, in percent."""
+    recent = host.gpu_history[place][-RECENT_SAMPLES:] if place < len(host.gpu_history) else ()
+    return sum(recent) / len(recent) if recent else host.gpus[place].utilization_percent
+
+
+def is_idle(host: HostSnapshot, place: int) -> bool:
+    """Whether a process holds memory of a card that has computed nothing for as long as ``RECENT_SAMPLES``."""
+    known = place < len(host.gpu_history) and len(host.gpu_history[place]) >= RECENT_SAMPLES
+    return known and bool(host.gpus[place].pids) and recent_percent(host, place) < IDLE_PERCENT
 
 
 class GpuTable:
@@ -83,6 +115,8 @@ class GpuTable:
         heat = f"  {gpu.temperature_c:3.0f} °C" if gpu.temperature_c is not None else "        "
         spans.append((heat, "attention" if gpu.held_back else "dim"))
         history = host.gpu_history[index] if width >= 120 and index < len(host.gpu_history) else ()
+        idle = "  idle" if is_idle(host, index) else ""
+        spans.append((idle, "attention"))
         room = width - width_of(spans) - (27 if history else 0)
         spans.append(
             (pad(f"  {clip(self._process(host, gpu), max(0, room - 2), glyphs.ellipsis)}", max(0, room)), "text")
@@ -111,8 +145,8 @@ def _others(host: HostSnapshot) -> tuple[ProcessSample, ...]:
     return tuple(one for one in host.processes if one.pid not in on_gpus) if on_gpus else host.processes
 
 
-def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, wall: bool) -> Line:
-    """How many GPUs and nodes there are, and how busy."""
+def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, wall: bool, worst: bool = False) -> Line:
+    """How many GPUs and nodes there are, how busy, and in which order where that is not their names'."""
     cards = [gpu for host in snapshot.hosts for gpu in host.gpus]
     busy = [gpu.utilization_percent for gpu in cards if gpu.pids]
     nodes = len(snapshot.hosts)
@@ -124,5 +158,6 @@ def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, wall: bool) -> Line:
     quiet = host_views.silence(snapshot)
     if busy and not quiet:
         words += [f"median {progress.middle(busy):.0f}%", f"least {min(busy):.0f}%"]
+    words += ["worst first"] if worst else []
     words.append("v opens nodes" if wall else "v wall")
     return rule(left, [(quiet, "attention"), ("  ".join(words), "dim")], width, glyphs)

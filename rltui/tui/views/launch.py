@@ -76,7 +76,8 @@ def review_lines(
     if others or not errors:
         lines += _part("findings", finding_lines(others, width, glyphs), width, glyphs)
     lines += _part("what will run", _texts(review.commands, width, "accent"), width, glyphs, review.cluster)
-    return lines
+    memory = [line("  ", (clip(text, max(0, width - 2), glyphs.ellipsis), "text")) for text in review.memory]
+    return lines + _part("memory", memory, width, glyphs, "estimate")
 
 
 def _set(preset: PresetSummary | None, overrides: Sequence[str], width: int, glyphs: Glyphs) -> list[Line]:

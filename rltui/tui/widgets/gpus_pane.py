@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from rltui.tui.spans import wrapped
 from rltui.tui.views import gpus as view
 from rltui.tui.widgets.list_pane import ListPane
@@ -27,6 +29,8 @@ class GpusPane(ListPane):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.wall: bool | None = None
+        self.worst = False
+        """Whether nodes with something wrong come first."""
         self._snapshot: RunSnapshot | None = None
         self._table: tuple[int, view.GpuTable] | None = None
 
@@ -59,17 +63,25 @@ class GpusPane(ListPane):
         self.top = 0
         self.repaint()
 
+    def toggle_order(self) -> None:
+        """The worst nodes first, or by name."""
+        self.worst = not self.worst
+        self._table = None
+        self.top = 0
+        self.repaint()
+
     def _rows(self) -> view.GpuTable | None:
         width = self.size.width
         if self._snapshot is not None and (self._table is None or self._table[0] != width):
-            self._table = (width, view.GpuTable(self._snapshot, width, self.glyphs, self.is_wall))
+            shown = structs.replace(self._snapshot, hosts=view.worst_first(self._snapshot)) if self.worst else None
+            self._table = (width, view.GpuTable(shown or self._snapshot, width, self.glyphs, self.is_wall))
         return self._table[1] if self._table is not None else None
 
     def head(self) -> Sequence[Line]:
         """How many there are."""
         if self._snapshot is None:
             return ()
-        return [view.head(self._snapshot, self.size.width, self.glyphs, self.is_wall)]
+        return [view.head(self._snapshot, self.size.width, self.glyphs, self.is_wall, self.worst)]
 
     @property
     def room(self) -> int:
