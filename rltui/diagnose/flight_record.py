@@ -158,8 +158,9 @@ def _wait(group: str, by_rank: Mapping[int, FlightRecord]) -> _Wait | None:
     if not under_way:
         return None
     call = min(under_way, key=lambda one: one.seq)
-    known = next((one.members[group] for one in by_rank.values() if group in one.members), ())
-    members = known or tuple(sorted(rank for rank, of_it in calls.items() if of_it))
+    # gloo calls all groups by one name there, so each record may have the ranks of another
+    known = {rank for one in by_rank.values() for rank in one.members.get(group, ())}
+    members = tuple(sorted(known or {rank for rank, of_it in calls.items() if of_it}))
     farthest = {rank: max((one.seq for one in calls[rank]), default=-1) for rank in members if rank in by_rank}
     waiting = tuple(rank for rank in members for one in calls.get(rank, ()) if one.seq == call.seq and not one.is_over)
     missing = tuple(rank for rank, seq in farthest.items() if seq < call.seq)

@@ -62,7 +62,7 @@ def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None =
     excluded, known, spare = _nodes(context, run)
     remembered = remembered_nodes(context.cluster.client, context.cluster.run_root)
     if context.cluster.profile.scheduler == "ray":
-        causes, remembered = tuple(map(_where_ray_decides, causes)), ()
+        causes, remembered = tuple(map(where_ray_decides, causes)), ()
     return Situation(
         now=time.time(),
         attempt=run.attempt,
@@ -105,7 +105,7 @@ def causes_of(context: Context, run: RunSummary, end: dict[str, Any]) -> tuple[t
     return causes, all(one.recovery != "change" or one.is_proven for one in causes)
 
 
-def _where_ray_decides(one: CauseFix) -> CauseFix:
+def where_ray_decides(one: CauseFix) -> CauseFix:
     """What helps on a standing Ray: nothing keeps a run of it away from one of its nodes."""
     if not one.exclude:
         return one
