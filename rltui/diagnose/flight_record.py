@@ -65,6 +65,8 @@ class _Wait(Struct, frozen=True):
     waiting: tuple[int, ...]
     missing: tuple[int, ...]
     unseen: tuple[int, ...]
+    is_whole: bool
+    """Whether a record says which ranks are in the group; gloo's do not for groups of some."""
 
 
 def record_of(rank: int, found: Mapping[str, Any]) -> FlightRecord:
@@ -117,7 +119,8 @@ def flight_lines(records: Sequence[FlightRecord]) -> list[str]:
 
 
 def _absences(waits: Sequence[_Wait], by_rank: Mapping[int, FlightRecord]) -> Iterator[str]:
-    blocked = {rank for wait in waits for rank in wait.waiting}
+    held_up = (wait for wait in waits if wait.missing or wait.unseen or not wait.is_whole)
+    blocked = {rank for wait in held_up for rank in wait.waiting}
     free = {rank for wait in waits for rank in wait.missing} - blocked
     unseen = {rank for wait in waits for rank in wait.unseen}
     told: set[int] = set()
@@ -152,22 +155,31 @@ def _group_words(group: str, by_rank: Mapping[int, FlightRecord]) -> str:
 
 
 def _wait(group: str, by_rank: Mapping[int, FlightRecord]) -> _Wait | None:
-    """What the group waits for; None where nobody is in a collective."""
+    """What the group waits for; None where nobody is in a collective.
+
+    That is the first number which some have not come to: of one that all have joined, a rank may note the end late.
+    """
     calls = {rank: one.calls.get(group, ()) for rank, one in by_rank.items()}
-    under_way = [one for of_it in calls.values() for one in of_it if not one.is_over]
-    if not under_way:
-        return None
-    call = min(under_way, key=lambda one: one.seq)
+    under_way: dict[int, Call] = {}
+    for call in (one for of_it in calls.values() for one in of_it if not one.is_over):
+        under_way.setdefault(call.seq, call)
     # gloo calls all groups by one name there, so each record may have the ranks of another
     known = {rank for one in by_rank.values() for rank in one.members.get(group, ())}
     members = tuple(sorted(known or {rank for rank, of_it in calls.items() if of_it}))
-    farthest = {rank: max((one.seq for one in calls[rank]), default=-1) for rank in members if rank in by_rank}
-    waiting = tuple(rank for rank in members for one in calls.get(rank, ()) if one.seq == call.seq and not one.is_over)
+    waits = [_wait_in(group, call, members, calls, is_whole=bool(known)) for _, call in sorted(under_way.items())]
+    return next((one for one in waits if one.missing or one.unseen), waits[0] if waits else None)
+
+
+def _wait_in(
+    group: str, call: Call, members: Sequence[int], calls: Mapping[int, Sequence[Call]], *, is_whole: bool
+) -> _Wait:
+    farthest = {rank: max((one.seq for one in calls[rank]), default=-1) for rank in members if rank in calls}
+    inside = {rank for rank, of_it in calls.items() for one in of_it if one.seq == call.seq and not one.is_over}
     missing = tuple(rank for rank, seq in farthest.items() if seq < call.seq)
-    unseen = tuple(rank for rank in members if rank not in by_rank)
+    unseen = tuple(rank for rank in members if rank not in calls)
     # files of a few ranks say nothing of the many that were not given
-    shown = unseen if not missing and len(unseen) < len(farthest) + 1 else ()
-    return _Wait(group, call, len(members), waiting, missing, shown)
+    shown = unseen if len(unseen) <= len(farthest) else ()
+    return _Wait(group, call, len(members), tuple(sorted(inside)), missing, shown, is_whole)
 
 
 def _difference(wait: _Wait, by_rank: Mapping[int, FlightRecord]) -> str:
@@ -178,8 +190,8 @@ def _difference(wait: _Wait, by_rank: Mapping[int, FlightRecord]) -> str:
         for one in record.calls.get(wait.group, ())
         if one.seq == wait.call.seq
     ]
-    first, one = min(found)
-    for rank, other in sorted(found):
+    first, one = min(found, key=lambda pair: pair[0])
+    for rank, other in sorted(found, key=lambda pair: pair[0]):
         differs = other.op != one.op or (one.op in SAME_SIZES and other.sizes != one.sizes)
         if differs:
             where = _group_words(wait.group, by_rank)

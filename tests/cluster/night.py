@@ -83,6 +83,8 @@ class Here:
             **{name: str(folder / value) for name, value in own.items()},
             "PYTHONPATH": str(ROOT),
             "RLTUI_DEADLINE_SCALE": str(scale),
+            # nights side by side would otherwise wait for each other's slots
+            "RLTUI_QUEUE": str(folder),
         }
         (folder / "night.sh").write_text(SCRIPT)
         (folder / "config").mkdir()

@@ -63,6 +63,13 @@ def test_a_rank_that_waits_in_another_group_is_not_at_fault() -> None:
     assert [line.partition(" has")[0] for line in lines] == ["stuck: rank 2 of 3"]
 
 
+def test_an_end_that_is_noted_late_makes_nobody_wait() -> None:
+    groups = {"0": "[0, 1, 2]", "1": "[]"}
+    waits = dump(call(1, group="1", over=True), call(2, group="1"), groups=groups)
+    (line,) = said(waits, dump(call(4), groups=groups), dump(call(3, over=True), call(1, group="1"), groups=groups))
+    assert line.startswith("stuck: rank 2 of ")
+
+
 def test_a_rank_without_a_record_is_named_only_where_the_others_gave_theirs() -> None:
     (line,) = said(dump(call(4)), dump(call(4)))
     assert line.startswith("flight: rank 2 of 3 left no record")
