@@ -31,7 +31,7 @@ def judge(prompt, response, answer, row):
 WORDS = (
     "train.steps=100000", "checkpoint.every=0", "tracking.wandb=disabled", "roles.learner.gpus=[1]",
     "train.prompts_per_step=4", "train.samples_per_prompt=4", "grpo.filter_zero_std=false", "lengths.prompt=8",
-    "data.train=rows.jsonl", "data.reward=strict:judge", "data.reward_timeout_s=0.3",
+    "data.reward=strict:judge", "data.reward_timeout_s=0.3",
 )  # fmt: skip
 """Sixteen answers a step, each judged for less than a third of a second."""
 
@@ -53,7 +53,7 @@ def test_a_judge_that_hangs_is_named_as_what_holds_up_the_run(tmp_path: Path) ->
     rows = [{"prompt": f"{number:03}", "answer": "".join(sorted(f"{number:03}"))} for number in range(100, 1000)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     try:
-        shell.run("launch", "local/grpo-tiny", *WORDS)
+        shell.run("launch", "local/grpo-tiny", *WORDS, f"data.train={tmp_path}/rows.jsonl")
         eventually(lambda: shell.step() > 5, "steps with a judge that is well")
         run = shell.only_run()["run_id"]
         assert "reward_bound" not in causes(shell, run)
