@@ -11,6 +11,8 @@ PROCESSES ?= 2
 TRIALS ?= 1000
 HOURS ?= 0.1
 SEED ?= 1
+AT_ONCE ?= 1
+LAB ?=
 
 .PHONY: help demo test faults night truth pictures check bench gpu setup lock hooks clean
 .DEFAULT_GOAL := help
@@ -21,7 +23,7 @@ help:
 	@echo 'make test               set up everything, check, run all tests'
 	@echo 'make test TESTS=tests/unit/test_errors.py ARGS=-x'
 	@echo 'make faults [TRIALS=1000]     submissions under faults, in numbers'
-	@echo 'make night [HOURS=0.1]  hands-off mode against random faults, in numbers'
+	@echo 'make night [HOURS=0.1] [AT_ONCE=1] [LAB=1]   hands-off mode against random faults, in numbers'
 	@echo 'make truth              what import, memory, plan and why are worth on known cases'
 	@echo 'make pictures           the pictures of README and docs, from a recording and canned data'
 	@echo 'make check              lint, format, types, import contracts, spelling'
@@ -46,7 +48,7 @@ faults: setup
 
 # Runs that go on by themselves while faults happen to them; ends with 1 where anything went wrong.
 night: setup
-	@cd tests/cluster && PYTHONPATH=../..:.. ../../$(RUN) night.py --hours $(HOURS) --seed $(SEED) $(ARGS)
+	@cd tests/cluster && PYTHONPATH=../..:.. ../../$(RUN) nights.py --hours $(HOURS) --seed $(SEED) $(if $(LAB),--lab,--at-once $(AT_ONCE)) $(ARGS)
 
 # What each predictor is worth on its cases; ARGS=--write renews docs/truth.md.
 truth: setup

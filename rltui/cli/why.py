@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,33 @@ def _of_logs(names: Sequence[str]) -> Said:
     for name in names:
         if name != "-":
             _require_readable(name)
-    return Said(examine(_sources(names)))
+    records = [name for name in names if name != "-" and _is_record(name)]
+    return Said(examine(chain(_sources([name for name in names if name not in records]), _compared(records))))
+
+
+def _is_record(name: str) -> bool:
+    """Whether a file is torch's record of a rank's collectives."""
+    from rltui.onnode.flight_recorder import is_record
+
+    with Path(name).open("rb") as stream:
+        return is_record(name, stream.read(64))
+
+
+def _compared(names: Sequence[str]) -> Iterator[Source]:
+    """What the flight records say, compared with each other; says which of them cannot be used."""
+    from rltui.diagnose.flight_record import lines_of
+    from rltui.diagnose.sources import Source
+    from rltui.onnode.flight_recorder import MOST_BYTES
+
+    files: dict[str, bytes] = {}
+    for name in names:
+        with Path(name).open("rb") as stream:
+            files[name] = stream.read(MOST_BYTES + 1)
+    lines, unusable = lines_of(files)
+    for sentence in unusable:
+        talk(sentence)
+    if lines:
+        yield Source("flight records", ("\n".join(lines).encode(),), has_lines=False)
 
 
 def _require_readable(name: str) -> None:

@@ -20,15 +20,15 @@ class Reply(NamedTuple):
     problem: str
 
 
-def ask(url: str, token: str, timeout_s: float) -> Reply:
-    """Ask for ``url``; whatever goes wrong is the reply's ``problem``."""
+def ask(url: str, token: str, timeout_s: float, most_bytes: int = -1) -> Reply:
+    """Ask for ``url``; whatever goes wrong is the reply's ``problem``, an answer over ``most_bytes`` too."""
     request = urllib.request.Request(url, headers={"Authorization": "Bearer " + token} if token else {})
     # a proxy that the user's environment names has no business with loopback
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     place = url.split("/api/")[0]
     try:
         with opener.open(request, timeout=timeout_s) as answer:
-            return Reply(json.loads(answer.read()), answer.status, "")
+            return Reply(json.loads(answer.read(most_bytes)), answer.status, "")
     except urllib.error.HTTPError as error:
         error.close()
         return Reply(None, error.code, "%s answered %d." % (place, error.code))

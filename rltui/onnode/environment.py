@@ -5,7 +5,7 @@ import re
 import stat
 from typing import Any, Dict, Set
 
-from rltui.onnode import evidence, rundir
+from rltui.onnode import evidence, flight_recorder, rundir
 
 ENV_FILE_VARIABLE = "RLTUI_ENV_FILE"
 """Where the path of the user's own file of secrets stands; the values are never in a script or an argument."""
@@ -38,7 +38,7 @@ def attempt_environment(attempt: str, job: Dict[str, Any]) -> Dict[str, str]:
     # setproctitle would overwrite the environment that the kernel shows, and with it the mark above
     environment["SPT_NOENV"] = "1"
     environment.pop("RAY_ADDRESS", None)
-    for name, value in evidence.flight_recorder(os.path.abspath(attempt)).items():
+    for name, value in flight_recorder.variables(evidence.folder(os.path.abspath(attempt))).items():
         environment.setdefault(name, value)  # a user's own wins
     return environment
 

@@ -19,7 +19,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, Optional, Tuple
 
-from rltui.onnode import processes, rundir
+from rltui.onnode import processes, ray_states, rundir
 
 MOST_PROCESSES = 200
 MOST_STACKS = 48
@@ -130,11 +130,14 @@ def take(attempt: str, mark: str, host: str, name: str) -> None:
     # roles before Ray's own helpers, should there be more than anybody waits for
     told = sorted((_told(pid, stat) for pid, stat in found[:MOST_PROCESSES]), key=lambda one: -one["weight"])
     wanted = [one for one in told if one["weight"]][:MOST_STACKS]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(AT_ONCE + 1) as pool:
+        asked = pool.submit(ray_states.states, attempt, host)
         stacks = list(pool.map(_stack, [one["pid"] for one in wanted]))
     for number, one in enumerate(wanted):
         one["stack_by"], one["stack"] = stacks[number]
     answer = {"schema": rundir.SCHEMA, "id": name, "host": host, "at": time.time(), "versions": _versions()}
+    if asked.result():
+        answer["ray"] = asked.result()
     rundir.write_json(_answer(attempt, name, host), {**answer, "processes": told})
 
 
@@ -236,15 +239,6 @@ def _own_stack(pid: int) -> str:
         size = len(text)
         time.sleep(POLL_S)
     return ""
-
-
-def flight_recorder(attempt: str) -> Dict[str, str]:
-    """Variables that make torch write its record of NCCL collectives beside the evidence when one of them times out.
-
-    Only these names: torch that is too old for them warns of nothing, and newer torch warns of the older names. Its
-    pipes for a dump at any time are left out: torch ends a process whose pipe it cannot make, or makes twice.
-    """
-    return {"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_FR_DUMP_TEMP_FILE": os.path.join(folder(attempt), "nccl-rank-")}
 
 
 def _versions() -> Dict[str, str]:

@@ -113,6 +113,12 @@ STACKS_MEMORY = "rltui-stacks"
 STACKS_SIGNAL = getattr(signal, "SIGRTMIN", 0) + 7
 """Not one of the two for users: NCCL, Ray and schedulers have taken those."""
 
+FLIGHT_RECORD = "nccl_trace_rank_"
+"""What torch and its tools call a rank's record of its collectives, before the rank; in the folder of evidence."""
+
+FLIGHT_RECORD_VARIABLE = "TORCH_FR_DUMP_TEMP_FILE"
+"""Where torch reads the beginning of that file's path."""
+
 SECRET = frozenset({ENVIRONMENT, RAY_ENDPOINT, STATUS_ENDPOINT, OWN_CODE})
 """Files that hold tokens or the user's own code: nobody else's in any run."""
 

@@ -4,9 +4,9 @@ import argparse
 import json
 import os
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
-from rltui.onnode import preflight, rundir
+from rltui.onnode import hands_off, preflight, rundir
 from rltui.onnode.attempt_runner import AttemptRunner, EndedError
 from rltui.onnode.ray_head import RayHead
 
@@ -15,6 +15,9 @@ JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 DASHBOARD_VARIABLE = "RLTUI_RAY_DASHBOARD"
 """Where rltui says which address the cluster's dashboard has."""
+
+LONGEST_HOLD_S = 86400.0
+"""Until quiet hours are over; a pause after attempts in vain is shorter."""
 
 ACTORS_INHERIT = ("PYTHONPATH", "PYTHONUNBUFFERED", "SPT_NOENV", rundir.ATTEMPT_VARIABLE)
 
@@ -76,10 +79,19 @@ class StandingJob(AttemptRunner):
         endpoint = {"schema": rundir.SCHEMA, "address": address, "dashboard": dashboard, "pid": 0}
         rundir.write_json(os.path.join(self.attempt, rundir.RAY_ENDPOINT), endpoint)
         rundir.write_stage(self.attempt, "ray-up", "the cluster's own Ray")
+        self.start_guard("")
 
     def in_a_hurry(self) -> bool:
         """Ray kills a stopped job after three seconds."""
         return self.requested()
+
+    @property
+    def decision_s(self) -> Optional[float]:
+        """Ray may end what a job leaves behind, so the decision is waited for, also where it waits for quiet hours.
+
+        Meanwhile the job holds nothing of the cluster's.
+        """
+        return hands_off.DECISION_S + LONGEST_HOLD_S
 
 
 def with_variables(config: str, environment: Dict[str, str]) -> Dict[str, Any]:

@@ -8,13 +8,14 @@ from msgspec import Struct
 
 from rltui.cluster.relay_types import RelayError
 from rltui.onnode import evidence, rundir
+from rltui.service.flight_records import in_json, read_records
 from rltui.service.last_lines import last_lines
 from rltui.service.read_evidence import ask_nodes
 from rltui.service.recording import SMALL_BYTES, Packer
 from rltui.watch.lines import parse_object
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rltui.cluster.relay_client import RelayClient
@@ -65,6 +66,8 @@ def make_bundle(context: Context, run: RunSummary, target: Path, deadline_s: flo
     for name in names:
         text = packer.add(f"{folder}/{rundir.EVIDENCE}/{name}", SMALL_BYTES)
         packer.put(f"{folder}/{rundir.EVIDENCE}/{name.removesuffix('.json')}-stacks.txt", _stacks(text))
+    for name, data in read_records(client, attempt).items():
+        packer.put(f"{folder}/{rundir.EVIDENCE}/{name.removesuffix('.json')}.json", in_json(data))
     saved = packer.save(target)
     answers = (name.partition("-") for name in names)
     answered = sorted({host.removesuffix(".json") for number, _, host in answers if number.isdigit()})
@@ -83,10 +86,20 @@ def _stacks(text: str) -> str:
     """The stacks of one node's answer once more, to be read by people."""
     answer = parse_object(text) or {}
     told = [one for one in answer.get("processes", ()) if isinstance(one, dict)]
-    return "\n".join(
+    ray = answer.get("ray") or {}
+    of_ray = [f"Ray: {kind[:-1]} {_of_ray(one)}" for kind in ("tasks", "actors") for one in ray.get(kind, ())]
+    of_processes = [
         f"pid {one.get('pid')} {one.get('title')} state {one.get('state')} {one.get('wchan')}\n{one.get('stack', '')}\n"
         for one in told
-    )
+    ]
+    return "\n".join([*of_ray, *of_processes])
+
+
+def _of_ray(row: Mapping[str, object]) -> str:
+    """A task or an actor in a line."""
+    name = row.get("name") or row.get("repr_name") or row.get("class_name")
+    why = row.get("error_message") or row.get("death_cause")
+    return f"{name} is {row.get('state')} on {row.get('node_id')}{f': {why}' if why else ''}"
 
 
 def default_name(run_id: str) -> str:

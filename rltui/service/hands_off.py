@@ -61,6 +61,8 @@ def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None =
     causes, proven = causes_of(context, run, end)
     excluded, known, spare = _nodes(context, run)
     remembered = remembered_nodes(context.cluster.client, context.cluster.run_root)
+    if context.cluster.profile.scheduler == "ray":
+        causes, remembered = tuple(map(where_ray_decides, causes)), ()
     return Situation(
         now=time.time(),
         attempt=run.attempt,
@@ -103,12 +105,20 @@ def causes_of(context: Context, run: RunSummary, end: dict[str, Any]) -> tuple[t
     return causes, all(one.recovery != "change" or one.is_proven for one in causes)
 
 
+def where_ray_decides(one: CauseFix) -> CauseFix:
+    """What helps on a standing Ray: nothing keeps a run of it away from one of its nodes."""
+    if not one.exclude:
+        return one
+    words = f"{one.sentence}: but Ray, not rltui, chooses the nodes; take {', '.join(one.exclude)} out of it"
+    return structs.replace(one, recovery="person", exclude=(), sentence=words)
+
+
 def _nodes(context: Context, run: RunSummary) -> tuple[tuple[str, ...], int, int | None]:
     """Which nodes are left out, how many the partition has, and how many it could lose."""
     from rltui.service.resubmit import changed
 
     layout = changed(context, run, (), ()).layout
-    if layout is None or context.cluster.profile.scheduler in ("local", "hosts"):
+    if layout is None or context.cluster.profile.scheduler != "slurm":
         return (), 0, None
     from rltui.service.eligible import eligible_nodes
 
@@ -153,8 +163,8 @@ def take(context: Context, attempt: Path) -> Record | None:
             rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
         _note(run_path, str(attempt), record, situation.outcome)
         return record
-    if record.next_attempt not in ahead:
-        _submit(context, run, record)
+    if record.next_attempt not in ahead and not _submit(context, run, record):
+        return None
     _note(run_path, str(attempt), record, situation.outcome)
     return record
 
@@ -209,13 +219,16 @@ def _once_ended(context: Context, attempt: Path) -> RunSummary | None:
         time.sleep(0.5)
 
 
-def _submit(context: Context, run: RunSummary, record: Record) -> None:
+def _submit(context: Context, run: RunSummary, record: Record) -> bool:
+    """Submit the next attempt; False where hands-off mode was switched off while that had to wait."""
     from rltui.cluster.cluster import SubmitUnknownError
     from rltui.service.resubmit import resubmit
 
     hold_s = record.hold_s * progress.scale()
     if context.cluster.profile.scheduler != "slurm" and hold_s:
         time.sleep(hold_s)
+        if not (rundir.read_json(f"{run.path}/{rundir.HANDS_OFF}") or {}).get("on"):
+            return False
     for number, pause_s in enumerate(SUBMIT_TRIES_S, start=1):
         time.sleep(pause_s)
         try:
@@ -230,6 +243,7 @@ def _submit(context: Context, run: RunSummary, record: Record) -> None:
         context.cluster.client.run(
             ["scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{hold_s:.0f}"], timeout_s=30
         )
+    return True
 
 
 def _note(run_path: Path, attempt: str, record: Record, outcome: str) -> None:

@@ -34,8 +34,6 @@ def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
     if run.share is not None:
         words = f"{run.run_id} runs in the allocation {run.share.job_id}, which ends with you"
         raise RltuiError(f"{words}: it cannot go on by itself.", "Launch it as a job of its own for that.")
-    if profile.scheduler == "ray":
-        raise RltuiError("Runs on a standing Ray cluster cannot go on by themselves yet.", "rltui fix does it by hand.")
     if run.state == "finished":
         raise RltuiError(f"{run.run_id} is finished.")
     require_sound(context, policy)

@@ -21,6 +21,7 @@ from rltui.runs.directory import read_layout
 from rltui.runs.script_job import LARGEST, read_script_job
 from rltui.service.bad_nodes import record_slow
 from rltui.service.describe import steps_done
+from rltui.service.flight_records import record_lines
 from rltui.service.read_evidence import stuck_lines
 from rltui.service.run_picture import read_picture
 from rltui.service.why_advice import advised, without_tuning
@@ -74,7 +75,7 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     picture = read_picture(client, run, names)
     logs = _logs(client, attempt, names, quick=quick)
     is_left_alone = run.is_adopted and run.is_live
-    stuck = [] if quick else stuck_lines(client, attempt, picture, asks=is_left_alone)
+    stuck = [] if quick else _stuck(client, attempt, picture, asks=is_left_alone)
     findings = examine([*(_log(client, attempt, name, quick) for name in logs), *_said_besides(picture, stuck)])
     found, first = findings.diagnoses, findings.first_exception
     if picture.was_wanted:
@@ -128,6 +129,11 @@ def nothing_found(run: RunSummary) -> str:
         f"{run.run_id} is {run.state}{steps}{said}, but no known cause is in its logs, stages, metrics, samples, job "
         f"and end."
     )
+
+
+def _stuck(client: RelayClient, attempt: str, picture: RunPicture, *, asks: bool) -> list[str]:
+    """Who holds up the others: what the nodes saw of the processes, else what torch noted of their collectives."""
+    return stuck_lines(client, attempt, picture, asks=asks) or record_lines(client, attempt)
 
 
 def _said_besides(picture: RunPicture, stuck: Sequence[str]) -> list[Source]:

@@ -1,30 +1,27 @@
 """A night that nobody watches: runs in hands-off mode, random faults, and what became of them.
 
-``make night [HOURS=0.1] [SEED=1]`` runs it on this machine, tests/cluster/test_night.py also on the lab's real Slurm.
+``make night`` (nights.py) runs as many as its time allows; tests/cluster/test_night.py is the short form.
 The trainer is a talker (a small program that speaks as verl does), so that an attempt takes seconds, and the deadlines
 are scaled to them; rltui, the job scripts, the driver, the guard and Slurm are the real ones.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import seen_processes as seen
-from night_faults import BY_SLURM, FOR_A_PERSON, FOR_A_PERSON_HERE, LAST_WORDS, RECOVERABLE, TRACKER
-from night_report import Outcome, report
+from night_faults import BY_SLURM, FOR_A_PERSON, LAST_WORDS, TRACKER
+from night_report import Outcome
 from slurm_support import profile_file
 
 from rltui.onnode import rundir
@@ -35,8 +32,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 TALKERS = Path(__file__).parent / "talkers"
-SCALE = 0.005
-"""Of all deadlines: a standstill of ten minutes becomes three seconds."""
+SCALE = 0.01
+"""Of all deadlines: a standstill of ten minutes becomes six seconds."""
 STEP_S = 0.02
 SEEN_LATE = 60
 """Steps between two looks at what the talker prints: a node that dies takes the last ones along."""
@@ -73,18 +70,21 @@ class Here:
     Args:
         folder: For all that belongs to it.
         hands_off: Whether its runs go on by themselves.
+        scale: Of all deadlines.
     """
 
     faults: tuple[str, ...] = ()
 
-    def __init__(self, folder: Path, *, hands_off: bool = True) -> None:
+    def __init__(self, folder: Path, *, hands_off: bool = True, scale: float = SCALE) -> None:
         self.home, self._auto = folder, ("--auto",) * hands_off
         own = {"RLTUI_RUN_ROOT": "runs", "RLTUI_STATE_DIR": "state", "RLTUI_CONFIG_DIR": "config"}
         self.environment = {
             **os.environ,
             **{name: str(folder / value) for name, value in own.items()},
             "PYTHONPATH": str(ROOT),
-            "RLTUI_DEADLINE_SCALE": str(SCALE),
+            "RLTUI_DEADLINE_SCALE": str(scale),
+            # nights side by side would otherwise wait for each other's slots
+            "RLTUI_QUEUE": str(folder),
         }
         (folder / "night.sh").write_text(SCRIPT)
         (folder / "config").mkdir()
@@ -328,32 +328,3 @@ def spend(night: Night, faults: list[str]) -> None:
             for pid in night.pids(attempt):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-
-
-def main() -> int:
-    """Entry point of ``make night``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hours", type=float, default=0.1)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", nargs="+", metavar="FAULT", help="of the faults these")
-    options = parser.parse_args()
-    until = time.monotonic() + options.hours * 3600
-    nights: list[Night] = []
-    chance = random.Random(options.seed)
-    while time.monotonic() < until or not nights:
-        folder = Path(tempfile.mkdtemp(prefix="night-"))
-        nights.append(Night(Here(folder), seed=len(nights)))
-        try:
-            spend(nights[-1], chance.choices(options.only or (*RECOVERABLE * 3, *FOR_A_PERSON_HERE), k=10))
-        except AssertionError as error:
-            nights[-1].wrong.append(f"{error}; its files: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-        outcomes = [one for night in nights for one in night.outcomes]
-        wrong = [line for night in nights for line in night.wrong]
-        print("\n".join(report(outcomes, wrong, FOR_A_PERSON)), end="\n\n", flush=True)
-    return 1 if any(night.wrong for night in nights) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -31,5 +31,8 @@ RECOVERABLE = (
 BY_SLURM = ("requeued by an admin", "node crashed", "slurmd dead", "node cut off")
 """Faults after which Slurm itself starts the job again, so that nothing is to be decided."""
 
+ON_THE_LAB = ("time limit", "cancelled by an admin", "GPU lost")
+"""What else only a cluster can do."""
+
 FOR_A_PERSON_HERE = ("module missing", "out of GPU memory", "disk full", "nobody knows", "cancelled")
 FOR_A_PERSON = (*FOR_A_PERSON_HERE, "cancelled by an admin")

@@ -93,7 +93,9 @@ def test_stopped_roles_are_named_and_healthy_ones_are_not(shell: Shell, tmp_path
         stacks = next(one for one in archive if one.name.endswith("-stacks.txt"))
         stream = archive.extractfile(stacks)
         assert stream is not None
-        assert b"ray::Learner" in stream.read()
+        stacks_text = stream.read()
+    assert b"ray::Learner" in stacks_text
+    assert b"Ray: actor learner 0 is ALIVE on " in stacks_text
     assert not hanging.accused()
 
     evidence = "the evidence of the standstill"

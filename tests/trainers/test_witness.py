@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 from trainer_support import ROOT, free_ports, wait_for
 
+from rltui.cli.main import main
+from rltui.diagnose.flight_record import lines_of
 from rltui.diagnose.run_words import RunPicture, Step
 from rltui.diagnose.stuck import Evidence, stuck_words
-from rltui.onnode import evidence, rundir
+from rltui.onnode import evidence, flight_recorder, rundir
 from rltui.service.read_evidence import joined, parse_answer
 
 if TYPE_CHECKING:
@@ -88,3 +90,54 @@ def test_the_rank_that_does_not_come_is_named_with_what_it_does(
     assert "away_for_long" in line
     assert f"; learner 0 (pid {ranks[0].pid} on n1) waits for it in all_reduce 4 of all learners (4096 bytes)" in line
     assert json.loads((tmp_path / "evidence" / "1-n1.json").read_text())["versions"]["torch"]
+
+
+THREE = """
+import datetime, sys, time
+import torch
+import torch.distributed as dist
+from trainers.roles.witness import leave_flight_record, record_torch
+
+record_torch()
+rank = int(sys.argv[1])
+patience = datetime.timedelta(seconds=45)
+dist.init_process_group("gloo", rank=rank, world_size=3, timeout=patience)
+pair = dist.new_group([0, 2], timeout=patience)
+for step in range(3):
+    dist.all_reduce(torch.ones(8))
+dist.all_reduce(torch.ones(8), group=pair) if rank != 1 else None
+
+def away_for_long():
+    leave_flight_record(rank, failed=False)
+    time.sleep(600)
+
+if rank == 2:
+    away_for_long()
+dist.all_reduce(torch.ones(7, 5), group=pair) if rank == 0 else dist.all_reduce(torch.ones(1024))
+"""
+
+
+def test_a_collective_that_times_out_leaves_records_that_name_who_did_not_join(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 0 waits in a group of two, rank 1 in that of all, and both for rank 2."""
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0]), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, **where, "OMP_NUM_THREADS": "1", **flight_recorder.variables(str(tmp_path))}
+    ranks = [subprocess.Popen([sys.executable, "-c", THREE, str(rank)], env=environment) for rank in range(3)]
+    try:
+        assert [ranks[rank].wait(250) for rank in (0, 1)] == [1, 1]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait(60)
+    files = {str(path): path.read_bytes() for path in sorted(tmp_path.glob(f"{rundir.FLIGHT_RECORD}*"))}
+    assert len(files) == 3
+    lines, unusable = lines_of(files)
+    assert unusable == []
+    assert {line.split(" of ")[0] for line in lines} == {"stuck: rank 2"}
+    assert main(["why", "--log", *files]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "rank 2 of " in told
+    assert "[[7, 5]] Float" in told or "[[1024]] Float" in told
+    absent = {name: data for name, data in files.items() if not name.endswith("2")}
+    assert {line.split(" of ")[0] for line in lines_of(absent)[0]} == {"flight: rank 2"}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import tarfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -40,11 +41,25 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "events.jsonl": json.dumps({"time": 1.0, "kind": "error", "text": f"token {HUB} was refused"}) + "\n",
         "gpu-n1.jsonl": '{"t": 1, "host": "n1"}\n',
         "evidence/5-n1.json": json.dumps({"host": "n1", "processes": [{"pid": 7, "title": "ray::L", "stack": "at f"}]}),
-        "evidence/nccl-rank-0": "not text",
+        "evidence/nccl_trace_engine_0_rank_0": "not a record",
     }
     for name, text in files.items():
         (attempt / name).write_text(text)
+    for rank, sequence in enumerate((4, 3)):
+        (attempt / f"evidence/nccl_trace_learner_rank_{rank}").write_bytes(pickle.dumps(flight_record(sequence), 2))
     return attempt
+
+
+def flight_record(sequence: int) -> dict[str, Any]:
+    """A rank's own record, of torch's form: it is in the collective of that number."""
+    entry = {"collective_seq_id": sequence, "profiling_name": "nccl:all_reduce", "process_group": ("0", "default_pg")}
+    state = {"state": "started", "retired": sequence < 4, "input_sizes": [[8]], "input_dtypes": ["Float"]}
+    frames = [{"name": "step", "filename": f"/w/{OWN}/actor.py", "line": 7}]
+    return {
+        "version": "2.10",
+        "pg_config": {"0": {"ranks": "[0, 1]"}},
+        "entries": [{**entry, **state, "frames": frames}],
+    }
 
 
 def test_a_bundle_has_what_tells_and_no_secret(
@@ -69,9 +84,20 @@ def test_a_bundle_has_what_tells_and_no_secret(
         "the program itself: step 3",
     ]
     assert "pid 7 ray::L" in texts["evidence/5-n1-stacks.txt"]
+    records = {name for name in texts if "nccl_trace" in name}
+    assert records == {f"evidence/nccl_trace_learner_rank_{rank}.json" for rank in range(2)}
+    entry = json.loads(texts["evidence/nccl_trace_learner_rank_1.json"])["entries"][0]
+    assert (entry["collective_seq_id"], entry["frames"][0]["filename"]) == (3, f"/w/{MASK}/actor.py")
     assert main(["replay", str(path), "--json", "--at", "end"]) == 0  # a bundle is a recording of one attempt
     assert json.loads(capsys.readouterr().out)["run"]["summary"]["state"] == "failed"
     assert {"end.json", "metrics.jsonl", "events.jsonl", "gpu-n1.jsonl", "evidence/5-n1.json"} <= set(texts)
+
+
+def test_why_compares_what_torch_noted_of_the_ranks(attempt: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert attempt.is_dir()
+    assert main(["why", RUN, "--json"]) == 1
+    causes = {one["id"]: one["summary"] for one in json.loads(capsys.readouterr().out)["diagnoses"]}
+    assert "rank 1 of 2 has not joined all_reduce 4 of default_pg" in causes["process_awaited"]
 
 
 def test_a_place_that_cannot_be_written_is_said(attempt: Path, capsys: pytest.CaptureFixture[str]) -> None:

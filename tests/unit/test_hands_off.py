@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from rltui.service.hands_off import where_ray_decides
 from rltui.service.hands_off_rules import HOLDS_S, Policy, Record, Situation, decide, quiet_s
 from rltui.service.one_fix import CauseFix
 
@@ -73,6 +74,13 @@ def test_nodes_that_others_found_bad_are_avoided_as_far_as_allowed() -> None:
     assert decide(POLICY, (), ended(NODE, **known)).exclude == ("n7", "n1", "n2")
     assert decide(POLICY, (), ended(STALL, **known, spare_nodes=1)).exclude == ("n1",)
     assert decide(POLICY, (), ended(STALL, **known, excluded=3)).exclude == ()
+
+
+def test_on_a_standing_ray_a_bad_node_is_for_a_person_as_nothing_keeps_a_run_away_from_it() -> None:
+    assert decide(POLICY, (), ended(where_ray_decides(STALL))).decision == "restart"
+    record = decide(POLICY, (), ended(where_ray_decides(NODE)))
+    assert (record.decision, record.exclude) == ("stop", ())
+    assert "take n7 out of it" in record.why
 
 
 def test_memory_is_changed_once_only() -> None:

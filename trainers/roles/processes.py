@@ -7,6 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from rltui.onnode import rundir
 from trainers.placement import (
     actor_resources,
     bundle_nodes,
@@ -127,6 +128,7 @@ class RoleProcesses:
         environment = {**_code_path(), **role_environment(self._layout, seat.role)}
         # Processes that vLLM starts for itself carry the engine's or teacher's name in their titles.
         environment["VLLM_PROCESS_NAME_PREFIX"] = f"VLLM::{seat.name}"
+        environment |= _flight_record(seat)
         if not on_cpu:
             environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML and nvidia-smi number cards
         if cards:
@@ -201,6 +203,17 @@ def learner_environment(on_cpu: bool) -> dict[str, str]:
         # Each slot is one CPU process: more threads than cores make every rank wait for the slowest.
         variables |= {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     return variables
+
+
+def _flight_record(seat: Seat) -> dict[str, str]:
+    """Where torch writes the record of the role's collectives: roles count their ranks each from zero."""
+    path = os.environ.get(rundir.FLIGHT_RECORD_VARIABLE, "")
+    if not path.endswith(rundir.FLIGHT_RECORD):  # there is none, or it is the user's own
+        return {}
+    # learners are one group, and so are critics; an engine's ranks are its own
+    whose = seat.role if seat.role in ("learner", "critic") else seat.name.replace(" ", "_")
+    prefix = path.removesuffix(rundir.FLIGHT_RECORD)
+    return {rundir.FLIGHT_RECORD_VARIABLE: prefix + rundir.FLIGHT_RECORD.replace("rank", f"{whose}_rank")}
 
 
 def _code_path() -> dict[str, str]:

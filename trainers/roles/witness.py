@@ -6,14 +6,17 @@ process finds them in /proc, also when it is stopped. ``rltui/onnode/evidence.py
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import functools
 import json
 import mmap
 import os
+import pickle
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltui.onnode import rundir
@@ -105,10 +108,32 @@ def _recorded(function: Callable[..., Any], name: str, dist: Any) -> Callable[..
         called = "all learners" if group is None or group is dist.group.WORLD else f"group {group.group_name}"
         size = next((_bytes(one) for one in (*arguments, *named.values()) if hasattr(one, "element_size")), 0)
         with RECORD.during(called, name, dist.get_rank(group), dist.get_world_size(group), size):
-            return function(*arguments, **named)
+            try:
+                return function(*arguments, **named)
+            except RuntimeError:
+                leave_flight_record(dist.get_rank())
+                raise
 
     call.rltui_recorded = True  # type: ignore[attr-defined]
     return call
+
+
+def leave_flight_record(rank: int, *, failed: bool = True) -> None:
+    """Write torch's own record of this process's collectives, as it does by itself for NCCL, but not for gloo.
+
+    Args:
+        rank: Of this process among all.
+        failed: Whether the newest collective failed: torch counts it as over, as any other.
+    """
+    prefix = os.environ.get(rundir.FLIGHT_RECORD_VARIABLE, "")
+    with contextlib.suppress(ImportError, OSError):  # torch before 2.7, or a full disk: the error itself is told
+        from torch._C._distributed_c10d import _dump_fr_trace  # type: ignore[attr-defined]
+
+        found = pickle.loads(_dump_fr_trace())
+        if failed and found.get("entries"):
+            found["entries"][-1].update(retired=False, state="failed")
+        if prefix:
+            Path(f"{prefix}{rank}").write_bytes(pickle.dumps(found, 2))
 
 
 def _bytes(tensor: Any) -> int:

@@ -22,7 +22,7 @@ _WORK = (
 )
 _RANKS = (
     "the log of the rank that is missing from the watchdog's lines, and dmesg of its node",
-    "a flight recorder dump (TORCH_NCCL_TRACE_BUFFER_SIZE=2000) or py-spy dump of every rank",
+    "torch's flight record (TORCH_FR_BUFFER_SIZE=2000) or py-spy dump of every rank",
 )
 _NCCL_DOC = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 
@@ -192,6 +192,7 @@ CAUSES = (
             ),
             ("detected a disagreement on", r"a disagreement on list \w+ between rank0 and rank\d"),
             ("message truncated", r"NCCL WARN.*Message truncated ?:"),
+            ("desync:", r"^desync: (?P<difference>at number .+)"),
             confidence=0.9,
             unless=r"(?i)DESYNC_DEBUG\b.{0,20}[=:]|set to|enabled",
         ),

@@ -143,11 +143,12 @@ CAUSES = (
         detail="{who} {what}",
         tell="The evidence that was taken of every process: one is stopped or gone, has begun fewer of a group's "
         "collectives than the ranks that wait for it, or is elsewhere, by its Python stack, than most of those that "
-        "run the same program.",
+        "run the same program. Or torch's flight records, which rltui why --log nccl_trace_rank_* reads too.",
         wordings=worded(
             ("stuck:", r"^stuck: (?P<who>.{1,200}? \(pid \d+ on (?P<node>[\w.-]+)\)|rank \d+ of \d+):? (?P<what>.+)"),
             confidence=0.9,
-        ),
+        )
+        + worded(("flight:", r"^flight: (?P<who>rank \d+ of \d+) (?P<what>.+)"), confidence=0.55),
         remedies=(
             Remedy(
                 id="read-stacks",
