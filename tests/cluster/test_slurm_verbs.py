@@ -191,6 +191,7 @@ def test_files_are_read_while_the_controller_is_away(laptop: Laptop, slurm_clust
     [row] = listed["runs"]
     assert (row["state"], row["job"]["reason"], row["as_of"]) == ("queued", "BeginTime", 0)
     assert row["job_as_of"] > 0
+    assert row["job"]["expected_start_at"] > row["created_at"] + 3000, "BeginTime has its time"
     assert "last heard 0 min ago" in listed["scheduler_problem"]
     refused = laptop.run("launch", "local/grpo-tiny", "--cluster", "lab", expect=1).stderr
     assert "by itself" not in refused
