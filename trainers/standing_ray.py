@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 LOOK_EVERY_S = 2.0
+MOST_STARTS = 3
+"""Samplers that a host gets one after the other."""
 
 
 def jobs_of(table: Iterable[Mapping[str, Any]], pids: Iterable[int], here: str) -> list[str]:
@@ -78,6 +81,7 @@ class Samplers:
         self._known: list[str] = []
         self._scanner = processes.AttemptScanner(mark)
         self._tasks: dict[str, Any] = {}
+        self._starts: Counter[str] = Counter()
 
     def look(self) -> None:
         """Note new drivers of the attempt, and start samplers where its actors have come to."""
@@ -93,7 +97,9 @@ class Samplers:
         actors = [actor for job in self._known for actor in state.actors(job_id=ray.JobID.from_hex(job)).values()]
         sampled = {short_name(os.uname().nodename), *self._tasks}
         for host, node in nodes_without_sampler(actors, ray.nodes(), sampled).items():
-            self._tasks[host] = self._start(node)
+            self._starts[host] += 1
+            if self._starts[host] <= MOST_STARTS:  # where the run's folder is not there, each ends at once
+                self._tasks[host] = self._start(node)
 
     def _note(self, jobs: list[str]) -> None:
         fresh = [job for job in jobs if job not in self._known]
