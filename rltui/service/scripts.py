@@ -123,18 +123,11 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
             *_checkpoint_notes(job),
             *([f"what it asks for is not known: {problem}"] if problem else ()),
         ),
-        problems=tuple(filter(None, (*problems_of(job), _no_place(job, profile)))),
+        problems=tuple(problems_of(job)),
         findings=tuple(one for one in report.findings if one.severity in ("error", "warning")) if report else (),
         drawing=report.drawing if report else (),
         arithmetic=report.arithmetic_lines if report else (),
     )
-
-
-def _no_place(job: ScriptJob, profile: Profile) -> str:
-    from rltui.check.live_rules.cluster_rules import more_than_one_machine
-
-    problem = more_than_one_machine(profile, job.hardware.nodes)
-    return f"S612 {problem}" if problem else ""
 
 
 def launch_script(

@@ -114,13 +114,6 @@ def test_gpus_of_a_node_come_with_their_share_of_its_cores(tmp_path: Path) -> No
     assert "cpus-per-task" not in whole
 
 
-def test_a_script_for_several_nodes_needs_more_than_one_machine(tmp_path: Path) -> None:
-    boxes = Profile(name="boxes", scheduler="hosts", hosts=["gpu1", "gpu2"])
-    problems = prepared(tmp_path, "#!/bin/sh\npython train.py\n", boxes, nodes=2, gpus_per_node=1).problems
-    assert problems == ("S612 2 nodes; boxes runs each on one of its machines",)
-    assert not prepared(tmp_path, "#!/bin/sh\npython train.py\n", nodes=2, gpus_per_node=1).problems
-
-
 def test_a_placement_that_cannot_work_is_a_problem_and_an_unknown_one_is_not(tmp_path: Path) -> None:
     assert "its roles need 16 GPUs, and 8 are asked for" in prepared(tmp_path, nodes=1).problems[0]
     assert not prepared(tmp_path, "#!/bin/sh\npython train.py\n", nodes=1, gpus_per_node=1).problems
