@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
@@ -10,6 +9,7 @@ from rltui.cli.run_picture import nothing_yet, read_run
 from rltui.errors import UsageError
 from rltui.service.all_clusters import open_clusters
 from rltui.service.sampling import start_sampling
+from rltui.watch.card_faults import unused_words, xids_by_card
 from rltui.watch.owners import Owners
 from rltui.watch.silence import silent_nodes
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 MOST_MINUTES = 24 * 60
 HEADER = ("NODE", "GPU", "ROLE", "UTIL %", "MEM GIB", "W", "°C", "PROCESS")
-_XID = re.compile(r"\): (?P<xid>\d+), GPU (?P<gpu>\d+) of ")
 CPU_HEADER = ("NODE", "CPU %", "MEM GIB", "PROCESSES")
 
 
@@ -68,13 +67,14 @@ def _sample(options: argparse.Namespace) -> None:
 
 
 def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:
-    owners, broken = Owners(picture.actors, picture.role_patterns), _xids(picture)
+    owners, broken = Owners(picture.actors, picture.role_patterns), xids_by_card(picture)
     for host in picture.hosts:
         for gpu in host.gpus:
             owner = owners.of(host, gpu.pids)
-            process = f"{owner.name} {gpu.pids[0]}".strip() if gpu.pids else "free"
-            if xid := broken.get((host.host, gpu.index)):
-                process = f"{process}, Xid {xid}" if gpu.pids else f"Xid {xid}"
+            xid = broken.get((host.host, gpu.index), "")
+            process = f"{owner.name} {gpu.pids[0]}".strip() if gpu.pids else unused_words(gpu, xid)
+            if xid and gpu.pids:
+                process = f"{process}, Xid {xid}"
             if gpu.held_back:
                 process = f"{process}, held back: {', '.join(gpu.held_back)}"
             yield (
@@ -87,13 +87,6 @@ def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:
                 "–" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}",
                 process,
             )
-
-
-def _xids(picture: RunSnapshot) -> dict[tuple[str, int], str]:
-    """The last Xid of each GPU in this attempt, by host and index: a card that fell off the bus is not free."""
-    told = [event for event in picture.events if event["kind"] == "xid"]
-    found = [(event, _XID.search(event["text"])) for event in told if event["attempt"] == picture.summary.attempt]
-    return {(str(event.get("host", "")), int(match["gpu"])): match["xid"] for event, match in found if match}
 
 
 def _host_row(host: HostSnapshot) -> tuple[str, ...]:

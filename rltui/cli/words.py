@@ -111,7 +111,7 @@ def _about(run: RunSummary) -> str:
     if run.failure:
         return run.failure
     if run.no_step_s:
-        return f"{run.stage.stage}: {no_step_words(run)}"
+        return f"{run.stage.stage}: {', '.join(filter(None, (run.symptom, no_step_words(run))))}"
     if run.through and run.state == "unknown":
         return f"cluster {run.cluster} knows whether it waits or runs"
     said = ", ".join(filter(None, (run.stage.detail, run.symptom)))

@@ -83,10 +83,11 @@ class HostsCluster:
             raise SubmitRefusedError(
                 f"{self.name} has no job chains.", "Without a scheduler there is no time limit: launch once."
             )
-        argv = [self.python, "-m", "rltui.onnode.supervise", "--attempt", attempt.path, "--detach"]
+        supervise = [self.python, "-m", "rltui.onnode.supervise", "--attempt", attempt.path, "--detach"]
+        argv = self._set_up(supervise, "set -eo pipefail")
         relay = self._chosen(attempt)
         try:
-            answer = relay.run(self._set_up(argv), env=self.environment(attempt.code), timeout_s=START_S)
+            answer = relay.run(argv, env=self.environment(attempt.code), timeout_s=START_S)
             if answer.rc == 0:
                 return str(self.supervisor(attempt.path).pid)
         except RelayError as error:
@@ -124,12 +125,17 @@ class HostsCluster:
     def _relay_of(self, who: SupervisorIdentity) -> RelayClient:
         return self.client.of_host(who.host) if isinstance(self.client, Machines) else self.client
 
-    def _set_up(self, argv: list[str]) -> list[str]:
-        """``argv`` after the profile's lines, which want a login shell: only that has the command for modules."""
+    def _set_up(self, argv: list[str], options: str = "") -> list[str]:
+        """``argv`` after the profile's lines, which want a login shell: only that has the command for modules.
+
+        Args:
+            argv: The command.
+            options: Of the shell: whether a line that fails ends it.
+        """
         if not self.profile.setup_lines:
             return argv
         lines = "".join(f"{line}\n" for line in self.profile.setup_lines)
-        return ["bash", "-l", "-c", f'argv=("$0" "$@"); set --\n{lines}exec "${{argv[@]}}"\n', *argv]
+        return ["bash", "-l", "-c", f'argv=("$0" "$@"); set --\n{options}\n{lines}exec "${{argv[@]}}"\n', *argv]
 
     def find_submission(self, uuid: str, since: float) -> str | None:
         """The pid of the supervisor with this mark, running or not; see ``Cluster``."""

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import subprocess
 import sys
 from typing import Any, Dict, Optional
 
@@ -76,10 +77,19 @@ class StandingJob(AttemptRunner):
         dashboard = self._given.get(DASHBOARD_VARIABLE, "")
         self.ray = StandingRay(address, dashboard)
         self.environment[JOB_CONFIG] = json.dumps(with_variables(self._given.get(JOB_CONFIG, ""), self.environment))
-        endpoint = {"schema": rundir.SCHEMA, "address": address, "dashboard": dashboard, "pid": 0}
+        endpoint = {"schema": rundir.SCHEMA, "address": address, "dashboard": dashboard, "pid": 0, "jobs": []}
         rundir.write_json(os.path.join(self.attempt, rundir.RAY_ENDPOINT), endpoint)
         rundir.write_stage(self.attempt, "ray-up", "the cluster's own Ray")
         self.start_guard("")
+
+    def start_sampler(self) -> None:
+        """Start the sampler of this node, and what starts those of the others, as only Ray reaches them."""
+        super().start_sampler()
+        argv = [sys.executable, "-m", "trainers.standing_ray", "--attempt", self.attempt, "--mark", self.uuid]
+        argv += ["--parent", str(os.getpid())]
+        environment = {**self.environment, "RAY_ADDRESS": self._given["RAY_ADDRESS"]}
+        quiet = subprocess.DEVNULL  # it tells its troubles as an event; Ray's chatter is none of the run's log
+        subprocess.Popen(argv, stdin=quiet, stdout=quiet, stderr=quiet, env=environment, start_new_session=True)
 
     def in_a_hurry(self) -> bool:
         """Ray kills a stopped job after three seconds."""

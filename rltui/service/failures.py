@@ -55,7 +55,7 @@ class FailureWords:
         return tuple(self._filled(run) for run in runs)
 
     def _filled(self, run: RunSummary) -> RunSummary:
-        if run.state == "running" and not run.no_step_s:  # where no step comes, nothing is said of how steps are
+        if run.state == "running" and not run.symptom and not run.no_step_s:  # without steps, nothing is said of them
             return structs.replace(run, symptom=self._symptoms.get(_key(run), (None, ""))[1])
         word = self._known.get(_key(run), "") if run.state in DIED and not run.failure else ""
         return structs.replace(run, failure=word) if word else run

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from rltui.check.live_rules.cluster_rules import more_than_one_machine
 from rltui.check.live_subject import duration
 from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.plain_text import plain
@@ -166,7 +167,7 @@ def valid_values(said: str, facts: ClusterFacts, ask: Callable[[Sequence[str]], 
 
 
 def ask_cluster(context: Context, job: ScriptJob) -> None:
-    """Ask a Slurm cluster whether it could run the job of a script.
+    """Ask a cluster whether it could run the job of a script.
 
     Raises:
         RltuiError: It could not, as far as it can tell in a moment.
@@ -178,14 +179,15 @@ def ask_cluster(context: Context, job: ScriptJob) -> None:
 
 
 def cluster_problems(context: Context, job: ScriptJob) -> list[str]:
-    """Why the job of a script would not start on a Slurm cluster, a line each; what cannot be told is left out.
+    """Why the job of a script would not start on a cluster, a line each; what cannot be told is left out.
 
     Raises:
         ClusterError: The cluster cannot be reached.
     """
     relay, profile = context.cluster.client, context.cluster.profile
     if profile.scheduler != "slurm":
-        return []
+        problem = more_than_one_machine(profile, job.hardware.nodes)
+        return [f"S612 {problem}"] if problem else []
     try:
         facts = gather_facts(relay)
     except SlurmUnansweredError:  # then it takes no job either, and says why

@@ -16,7 +16,6 @@ from rltui.onnode import rundir
 from rltui.onnode.progress import in_order
 from rltui.paths import state_dir
 from rltui.watch.actors import ActorsReader
-from rltui.watch.endpoint import Endpoint
 from rltui.watch.hosts import HostState, SamplerLine
 from rltui.watch.lines import decode
 from rltui.watch.metrics import parse_metrics
@@ -97,7 +96,7 @@ def _waiting_actors(client: RelayClient, attempt: str, names: Sequence[str]) -> 
     elif rundir.RAY_ENDPOINT in names:
         known = decode(_tail(client, f"{attempt}/{rundir.RAY_ENDPOINT}", ACTORS_BYTES), RayFile)
         reader = ActorsReader(client)
-        endpoint = Endpoint(known.dashboard, known.token, known.host) if known is not None else None
+        endpoint = known.endpoint if known is not None else None
         if endpoint is not None and endpoint.is_on(client.hello().host):  # its token is for nobody else's loopback
             reader.read(endpoint)
         actors = reader.actors

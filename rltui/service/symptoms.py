@@ -17,11 +17,11 @@ def symptom_word(run: RunSummary, lines: Sequence[Mapping[str, float]], now: flo
     """One word for ``run``; empty where it is well, does not train, or nobody can tell.
 
     Args:
-        run: A live run.
+        run: A live run; a fault of its cards stands in it already, and comes before what its numbers say.
         lines: The numbers of its newest steps by canonical name, oldest first.
         now: The time by the clock of its cluster, epoch seconds.
     """
-    if run.state != "running" or run.no_step_s:
-        return ""
+    if run.symptom or run.state != "running" or run.no_step_s:
+        return run.symptom
     found = symptoms_of(RunPicture(now=now, stage=run.stage, steps=steps_of(lines)))
     return found[0].word if found else ""

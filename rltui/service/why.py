@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ from rltui.service.describe import steps_done
 from rltui.service.flight_records import record_lines
 from rltui.service.read_evidence import stuck_lines
 from rltui.service.run_picture import read_picture
-from rltui.service.why_advice import advised, without_tuning
+from rltui.service.why_advice import advised, with_pending_command, without_tuning
+from rltui.watch.pending import pending_words, waiting_job
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     if run.is_live:
         if not quick:
             record_slow(context, run, symptoms_of(picture))
-        found = advised(without_tuning(found), picture.recent, loaded)
+        found = with_pending_command(advised(without_tuning(found), picture.recent, loaded), run)
     else:
         found = tuple(_beside(one) for one in found)
     return Findings(found, first)
@@ -121,7 +123,9 @@ def nothing_found(run: RunSummary) -> str:
     if run.state == "finished":
         return f"{run.run_id} finished{steps}. Nothing is known to be wrong with it."
     if run.is_live:
-        return f"{run.run_id} is {run.state}{steps}. Nothing is known to be wrong with it."
+        job = waiting_job(run)
+        why = f": {waits}" if job is not None and (waits := pending_words(job, time.time())) else steps
+        return f"{run.run_id} is {run.state}{why}. Nothing is known to be wrong with it."
     if run.end is not None and run.end.outcome in ("cancelled", "time-limit"):
         return f"{run.run_id} was ended{steps}: {run.end.reason or run.end.outcome}. Nothing else is known to be wrong."
     said = f" ({run.end.reason})" if run.end is not None and run.end.reason else ""

@@ -9,11 +9,13 @@ one that runs.
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from rltui.check.run import check_text
+from rltui.cluster.slurm.reasons import explain_reason
 from rltui.diagnose.causes import slow
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.recent import GENERATION, LEARNER_WORK
@@ -21,6 +23,7 @@ from rltui.diagnose.verdicts import SURE_ENOUGH, Change, Remedy
 from rltui.layout.load import dump_layout
 from rltui.layout.overrides import parse_override
 from rltui.service.launch import launchable
+from rltui.watch.pending import waiting_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from rltui.diagnose.verdicts import Diagnosis
     from rltui.layout.load import LoadedLayout
     from rltui.layout.schema import Layout
+    from rltui.watch.snapshots import RunSummary
 
 TUNING = frozenset(cause.id for cause in slow.CAUSES)
 
@@ -95,6 +99,19 @@ def without_tuning(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     """``found`` without advice on speed where there is an alarm: what looks like head-room may be its symptom."""
     alarm = any(CAUSES[one.id].tier != "aside" and not one.secondary and one.confidence >= SURE_ENOUGH for one in found)
     return tuple(one for one in found if not (alarm and one.id in TUNING))
+
+
+def with_pending_command(found: Sequence[Diagnosis], run: RunSummary) -> tuple[Diagnosis, ...]:
+    """``found`` with the very commands for the reason why the job of ``run`` waits, before what else there is to do."""
+    job = waiting_job(run)
+    reason = explain_reason(job.reason, run.run_id) if job is not None and job.reason else None
+    commands = tuple(re.findall(r"`(rltui [^`]+)`", reason.next_step)) if reason is not None else ()
+    if reason is None or not commands:
+        return tuple(found)
+    remedy = Remedy(id="change-pending", summary=f"{reason.sentence} {reason.next_step}", commands=commands)
+    return tuple(
+        structs.replace(one, remedies=(remedy, *one.remedies)) if one.id == "slurm_pending" else one for one in found
+    )
 
 
 def advised(found: Sequence[Diagnosis], recent: Recent, loaded: LoadedLayout | None) -> tuple[Diagnosis, ...]:

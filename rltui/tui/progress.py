@@ -104,7 +104,7 @@ def state_detail(summary: RunSummary, now: float = 0.0) -> str:
         return pending_words(job, now or summary.stage.updated)
     if summary.state == "failed" or summary.state == "lost":
         return summary.failure
-    return no_step_words(summary) or "  ".join(filter(None, (summary.symptom, summary.stage.detail)))
+    return "  ".join(filter(None, (summary.symptom, no_step_words(summary) or summary.stage.detail)))
 
 
 def end_words(summary: RunSummary) -> str:

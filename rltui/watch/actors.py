@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rltui.watch.endpoint import Endpoint
 
 STATE_API, LOGICAL, NODES = server_notes.STATE_API, server_notes.LOGICAL, server_notes.NODES
+OF_JOB = "&filter_keys=job_id&filter_predicates=%3D&filter_values="
 NODES_EVERY_S = 30.0
 CAUSE_LIMIT = 300
 
@@ -65,6 +67,7 @@ class _LogicalActor(Struct, frozen=True, rename="camel"):
     pid: int | None = None
     num_restarts: int | None = None
     exit_detail: str | None = None
+    job_id: str | None = None
     address: _Address = _Address()
 
 
@@ -103,14 +106,20 @@ def parse_state_api(body: bytes) -> tuple[ActorSnapshot, ...] | None:
     )
 
 
-def parse_logical(body: bytes) -> tuple[ActorSnapshot, ...] | None:
-    """Return the actors in an answer of ``/logical/actors`` (node: its id), or None where it is none."""
+def parse_logical(body: bytes, job: str = "") -> tuple[ActorSnapshot, ...] | None:
+    """Return the actors in an answer of ``/logical/actors`` (node: its id), or None where it is none.
+
+    Args:
+        body: The answer.
+        job: Only those of this job; empty: all.
+    """
     answer = decode(body, _LogicalAnswer, strict=False, as_it_is=True)
     if answer is None:
         return None
     return tuple(
         _snapshot(actor, actor.address.node_id, _cause(actor.exit_detail or "") if actor.state == "DEAD" else "")
         for actor in answer.data.actors.values()
+        if not job or actor.job_id == job
     )
 
 
@@ -178,17 +187,24 @@ class ActorsReader:
 
     def read(self, endpoint: Endpoint) -> None:
         """Ask the dashboard; where it does not answer well, what it said before stays, with the problem."""
-        reply = get(self._client, endpoint, STATE_API)
-        actors = parse_state_api(reply.body) if not reply.problem else None
-        if reply.status in (404, 500, 503):  # the State API can be switched off, or overloaded
-            reply = get(self._client, endpoint, LOGICAL)
-            actors = parse_logical(reply.body) if not reply.problem else None
-        if actors is None:
-            self.problem = reply.problem or "The dashboard's answer cannot be understood."
-            return
+        actors: list[ActorSnapshot] = []
+        for job in [""] if endpoint.jobs is None else endpoint.jobs:
+            found, problem = self._of_job(endpoint, job)
+            if found is None:
+                self.problem = problem or "The dashboard's answer cannot be understood."
+                return
+            actors += found
         self.problem = ""
         self._learn_hosts(endpoint, {actor.node for actor in actors})
         self.actors = with_hosts(actors, self._hosts)
+
+    def _of_job(self, endpoint: Endpoint, job: str) -> tuple[tuple[ActorSnapshot, ...] | None, str]:
+        """The actors of one of Ray's jobs, with no id all of them; None with the reason where it does not say them."""
+        reply = get(self._client, endpoint, STATE_API + (OF_JOB + quote(job, safe="") if job else ""))
+        if reply.status not in (404, 500, 503):
+            return (parse_state_api(reply.body) if not reply.problem else None), reply.problem
+        reply = get(self._client, endpoint, LOGICAL)  # the State API can be switched off, or overloaded
+        return (parse_logical(reply.body, job) if not reply.problem else None), reply.problem
 
     def _learn_hosts(self, endpoint: Endpoint, nodes: set[str]) -> None:
         now = self._clock()

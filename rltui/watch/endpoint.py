@@ -23,6 +23,8 @@ class Endpoint(Struct, frozen=True):
     token: str = ""
     host: str = ""
     """The node on whose loopback it listens; empty: the relay's."""
+    jobs: tuple[str, ...] | None = None
+    """Ray's ids of the run's jobs, on a Ray that has others' too; None: all that is there is the run's."""
 
     def is_on(self, host: str) -> bool:
         """Whether a relay on ``host`` can ask it."""

@@ -141,6 +141,7 @@ def merge_gpu(before: GpuSample | None, line: GpuLine) -> GpuSample:
         temperature_c=before.temperature_c if line.c is None else line.c,
         held_back=before.held_back if line.held is None else line.held,
         pids=before.pids if line.pids is None else line.pids,
+        answers=any(told is not None for told in (line.util, line.mem, line.w)),
     )
 
 

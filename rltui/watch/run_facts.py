@@ -118,6 +118,12 @@ class RayFile(Struct, frozen=True):
     dashboard: str
     token: str = ""
     host: str = ""
+    jobs: tuple[str, ...] | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Its dashboard."""
+        return Endpoint(self.dashboard, self.token, self.host, self.jobs)
 
 
 class AttemptFacts(Struct, frozen=True, kw_only=True):
@@ -224,7 +230,7 @@ def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
         restart=note.restart if note is not None else None,
         is_adopted=rundir.ADOPTED in files,
         failure=_failure(files),
-        dashboard=Endpoint(ray.dashboard, ray.token, ray.host) if ray is not None else None,
+        dashboard=ray.endpoint if ray is not None else None,
         status=decode(files.get(rundir.STATUS_ENDPOINT, ""), Endpoint),
         submitted_at=submitted_at,
         is_requeued=job.requeue_of is not None,

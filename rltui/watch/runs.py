@@ -14,6 +14,7 @@ from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.onnode.progress import in_order
+from rltui.watch.card_faults import events_range, newest_fault
 from rltui.watch.gpu_load import load_percent, sample_ranges
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts, summarise
@@ -76,6 +77,7 @@ class RunsReader:
         self.with_gpus = False
         self._hosts: dict[str, tuple[str, ...]] = {}
         self._loads: dict[tuple[str, int], float | None] = {}
+        self._faults: dict[tuple[str, int], str] = {}
 
     def read(self) -> RunsSnapshot:
         """Return all runs, newest first; where the cluster is away, those last seen, with the problem."""
@@ -142,8 +144,17 @@ class RunsReader:
         # the last lines of a run come with its end, so it is read once more after that, and then no more
         self._settled.difference_update(_key(run) for run in live)
         self._read_metrics(live + self._unread(runs)[:ENDED_PER_REFRESH])
+        self._faults = self._read_faults([run for run in live if run.gpu != "cpu"])
         self._loads = self._read_loads(live) if self.with_gpus else {}
         return [self._numbered(run) for run in runs]
+
+    def _read_faults(self, runs: list[RunSummary]) -> dict[tuple[str, int], str]:
+        answers = self._client.read_many([events_range(run) for run in runs]) if runs else ()
+        return {
+            _key(run): newest_fault(answer.data)
+            for run, answer in zip(runs, answers, strict=True)
+            if not isinstance(answer, RelayError)
+        }
 
     def _read_loads(self, runs: list[RunSummary]) -> dict[tuple[str, int], float | None]:
         asked = [(run, one) for run in runs for one in sample_ranges(run, self._hosts.get(run.run_id, ()))]
@@ -169,6 +180,7 @@ class RunsReader:
     def _numbered(self, run: RunSummary) -> RunSummary:
         metrics = self._metrics.get(_key(run), LastMetrics())
         told = aged(with_metrics(run, metrics), metrics, self._files.taken_at)
+        told = msgspec.structs.replace(told, symptom=self._faults.get(_key(run), ""))
         load = self._loads.get(_key(run))
         return told if load is None else msgspec.structs.replace(told, gpu_percent=load)
 

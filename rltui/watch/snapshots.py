@@ -97,7 +97,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     failure_known: bool = False
     """Whether somebody has looked for that word, so that an empty one means that no cause is known."""
     symptom: str = ""
-    """What a live run suffers from, one word such as ``reward-bound``; empty: nothing, or not looked at yet."""
+    """What a live run suffers from: a card's fault, or a word such as ``reward-bound``; empty: nothing is known."""
     job_id: str = ""
     """The scheduler's id of that attempt, from its directory; empty where it has none or nobody knows it."""
     job_restart: int | None = None
@@ -162,6 +162,8 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     held_back: tuple[str, ...] = ()
     """Why the hardware lowers its clocks, in words of the sampler."""
     pids: tuple[int, ...] = ()
+    answers: bool = True
+    """Whether the driver says anything of it; of a card that fell off the bus it does not."""
 
 
 class ProcessSample(Struct, frozen=True, kw_only=True):

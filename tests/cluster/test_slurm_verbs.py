@@ -191,6 +191,7 @@ def test_files_are_read_while_the_controller_is_away(laptop: Laptop, slurm_clust
     [row] = listed["runs"]
     assert (row["state"], row["job"]["reason"], row["as_of"]) == ("queued", "BeginTime", 0)
     assert row["job_as_of"] > 0
+    assert row["job"]["expected_start_at"] > row["created_at"] + 3000, "BeginTime has its time"
     assert "last heard 0 min ago" in listed["scheduler_problem"]
     refused = laptop.run("launch", "local/grpo-tiny", "--cluster", "lab", expect=1).stderr
     assert "by itself" not in refused
@@ -266,3 +267,27 @@ def test_reservations_are_listed_and_taken_and_licences_held(laptop: Laptop, slu
     assert "Reservation=rl" in job
     assert "Licenses=data:2" in job
     assert "NodeList=node2" in job
+
+
+def test_what_a_job_cannot_use_is_the_cause_of_its_end(laptop: Laptop, slurm_cluster: Lab) -> None:
+    profiles = laptop.folder / "config" / "clusters.yaml"
+    slurm_cluster.exec("login", ["sh", "-c", "echo A=b > secrets; chmod 644 secrets"])
+    expected = {}
+    for keys, cause, says in (
+        ("python: /bin/true, setup_lines: [module load nosuch]", "setup_line_failed", "module: command not found"),
+        ("python: /opt/none/python", "profile_unusable", "the python of the cluster's profile was not found on node"),
+        (f"python: {sys.executable}, env_file: ~/secrets", "profile_unusable", "secrets can be read by others"),
+    ):
+        body = f"host: lab, scheduler: slurm, partition: gpu, run_root: ~/runs, {keys}"
+        profiles.write_text("lab: {" + body + "}\n")
+        words = ("hardware.cpus_per_node=4", "--cluster", "lab", "--unchecked")
+        expected[laptop.json("launch", "local/grpo-tiny", *words)["run_id"]] = cause, says
+
+    def is_over() -> bool:
+        return {run["state"] for run in laptop.json("ps")["runs"]} == {"failed"}
+
+    eventually(is_over, "the end of all three", poll_s=1.0)
+    for run_id, (cause, says) in expected.items():
+        found = json.loads(laptop.run("why", run_id, "--json", expect=1).stdout)["diagnoses"]
+        assert [one["id"] for one in found] == [cause]
+        assert says in found[0]["summary"]

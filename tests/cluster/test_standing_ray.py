@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -14,13 +15,17 @@ from rltui.cluster.profile import Profile
 from rltui.cluster.ray_cluster import RayCluster
 from rltui.cluster.trusted_server import TOKEN_FILE
 from rltui.errors import ClusterError
-from rltui.onnode import ray_head, ray_process, rundir
+from rltui.onnode import processes, ray_head, ray_process, rundir
+from rltui.onnode.ask_http import ask
+from rltui.onnode.sampler import host_name
+from rltui.onnode.server_notes import NODES
 from rltui.runs.journal import Journal
 from rltui.service.actions import cancel
 from rltui.service.context import Context
 from rltui.service.describe import newest_checkpoint_step
 from rltui.service.launch import launch
 from rltui.service.resubmit import resubmit
+from rltui.watch.run_watcher import RunWatcher
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -32,20 +37,65 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
+ELSEWHERE = """#!/bin/sh
+exec unshare --uts sh -c 'hostname second && exec "$0" "$@"' {python} "$@"
+"""
+"""Another host as far as its name goes; changing that takes root."""
+
+TWO_NODES = ["hardware.nodes=2", "hardware.gpus_per_node=1", "roles.learner.gpus=[1]"]
+"""One learner, and one engine on another node."""
+
+STRANGER = """
+import ray
+ray.init(log_to_driver=False)
+@ray.remote(num_cpus=0)
+class Stranger:
+    def here(self): return 1
+one = Stranger.remote()
+ray.get(one.here.remote())
+print("up", flush=True)
+input()
+"""
+
+
 @pytest.fixture
-def dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A standing Ray of four CPUs whose token lies where Ray looks for it."""
+def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ray_head.RayHead]:
+    """A standing Ray of two nodes with three CPUs each, whose token lies where Ray looks for it."""
     uuid = uuid4().hex
     monkeypatch.setenv("HOME", str(tmp_path))
-    spec = ray_process.RaySpec(sys.executable, str(tmp_path), uuid, 4, 0)
-    head = ray_head.RayHead(spec, {**os.environ, rundir.ATTEMPT_VARIABLE: uuid})
+    spec = ray_process.RaySpec(sys.executable, str(tmp_path), uuid, 3, 0)
+    environment = {**os.environ, rundir.ATTEMPT_VARIABLE: uuid}
+    head = ray_head.RayHead(spec, environment)
     head.start(180, lambda: False)
+    python = tmp_path / "python"
+    python.write_text(ELSEWHERE.format(python=sys.executable))
+    python.chmod(0o700)
+    spec = spec._replace(python=str(python), address="127.0.0.3", folder=f"{head.folder}-2", log="ray-second.log")
+    second = ray_process.RayProcess(spec, environment)
+    agent, metrics = ray_head.free_ports(2)
+    ports = [f"--dashboard-agent-listen-port={agent}", f"--metrics-export-port={metrics}"]
+    second.launch([f"--address={head.address}", *ports])
+    eventually(lambda: "second" in str(ask(head.dashboard + NODES, head.token, 10).value), "the second node")
     token = tmp_path / TOKEN_FILE
     token.parent.mkdir(mode=0o700)
     token.write_text(head.token)
-    yield head.dashboard
-    head.stop()
-    head.remove_folder()
+    yield head
+    for one in (second, head):
+        one.stop()
+        one.remove_folder()
+
+
+@pytest.fixture
+def stranger(head: ray_head.RayHead) -> Iterator[None]:
+    """Somebody else's program with an actor on the same Ray."""
+    environment = {**os.environ, **head.client_environment(), "RAY_ADDRESS": head.address}
+    with subprocess.Popen(
+        [sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"up\n"
+        yield
+        program.kill()
 
 
 def look(context: Context, run_id: str) -> RunSummary | None:
@@ -56,20 +106,29 @@ def look(context: Context, run_id: str) -> RunSummary | None:
         return None
 
 
-def test_a_run_is_launched_cancelled_and_resubmitted_on_a_standing_ray(dashboard: str, tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="a second host needs root")
+@pytest.mark.usefixtures("stranger")
+def test_a_run_is_launched_cancelled_and_resubmitted_on_a_standing_ray(head: ray_head.RayHead, tmp_path: Path) -> None:
     profile = Profile(
-        name="standing", scheduler="ray", ray_address=dashboard, python=sys.executable, run_root=f"{tmp_path}/runs"
+        name="standing", scheduler="ray", ray_address=head.dashboard, python=sys.executable, run_root=f"{tmp_path}/runs"
     )
     context = Context(cluster=RayCluster(profile, LocalTransport()))
     context.journal = Journal(tmp_path / "state")
-    run_id = launch(context, "local/grpo-tiny", ["train.steps=100000", "roles.learner.gpus=[1]"]).run_id
+    run_id = launch(context, "local/grpo-tiny", ["train.steps=100000", *TWO_NODES]).run_id
     eventually(lambda: (seen := look(context, run_id)) and ((seen.stage.step or 0) > 1 or seen.end), "a step", 400)
     run = context.find(run_id)
     assert (run.state, run.cluster) == ("running", "standing")
     assert run.job is not None
     assert run.job.state == "running"
+    mark = run.job.job_id
+    watcher = RunWatcher(context.cluster.client, run.path)
+    here = host_name()
+    eventually(lambda: {host.host for host in watcher.snapshot().hosts} == {here, "second"}, "samples of both nodes")
+    eventually(lambda: {actor.node for actor in watcher.snapshot().actors} == {here, "second"}, "actors on both nodes")
+    assert not any(actor.class_name == "Stranger" for actor in watcher.snapshot().actors)
     cancel(context, run)
     eventually(lambda: (seen := look(context, run_id)) and seen.state == "cancelled", "the end")
+    eventually(lambda: not processes.by_attempt(mark), "the end of its processes, samplers too")
     run = context.find(run_id)
     saved = newest_checkpoint_step(context, run) or 0
     assert resubmit(context, run, [f"train.steps={saved + 2}"]).attempt == 2

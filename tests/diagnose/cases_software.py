@@ -174,6 +174,35 @@ CASES = {
             "INFO: No module named 'flash_attn', falling back to sdpa",
         ),
     ),
+    "setup_line_failed": Case(
+        has=(
+            'Lmod has detected the following error:  The following module(s) are unknown: "cuda/99"',
+            'These module(s) or extension(s) exist but cannot be loaded as requested: "nccl/2.20"',
+            "ERROR: Unable to locate a modulefile for 'cuda/99'",
+            "/var/spool/slurmd/job00012/slurm_script: line 61: module: command not found",
+            "EnvironmentNameNotFound: Could not find conda environment: rl",
+            "EnvironmentLocationNotFound: Not a conda environment: /opt/envs/rl",
+            "CondaError: Run 'conda init' before 'conda activate'",
+            "/var/spool/slurmd/job00012/slurm_script: line 61: /opt/rl/bin/activate: No such file or directory",
+            "slurm_script: line 61: conda: command not found\n"
+            "rltui: the set-up in the job script ended with code 127; see slurm-12.out",
+            "reason: the set-up in the job script ended with code 1; see slurm-12.out",
+        ),
+        looks_like=(
+            "bash: module: command not found? skipping",
+            'The following module(s) were reloaded: "cuda/12"',
+            "conda activate rl",
+        ),
+    ),
+    "profile_unusable": Case(
+        has=(
+            "rltui: the python of the cluster's profile was not found on node1",
+            "rltui: the python outside the container was not found on node1",
+            "reason: env_file /home/alice/.secrets can be read by others; run: chmod 600 /home/alice/.secrets",
+            "reason: env_file /home/alice/.secrets cannot be read: No such file or directory",
+        ),
+        looks_like=("env_file: /home/alice/.secrets", "the config was not found on node1; the defaults are used"),
+    ),
     "ds_batch_assert": Case(
         has=(
             "    assert args.batch_size % len(devices) == 0\nAssertionError",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
+from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
 from rltui.layout.load import dump_layout, load_layout
@@ -158,3 +159,26 @@ def test_the_word_for_a_list_is_read_from_the_ends_of_logs(context: Any, attempt
     assert "no known cause" in nothing_found(run)
     end = EndSnapshot(outcome="failed", reason="the disk is full")
     assert " (the disk is full), but" in nothing_found(structs.replace(run, state="failed", end=end))
+
+
+@pytest.mark.parametrize(
+    ("reason", "command"),
+    [
+        ("PartitionTimeLimit", "rltui update run-1a2b --time HH:MM:SS"),
+        ("PartitionNodeLimit", "rltui resubmit run-1a2b --cancel hardware.nodes=N"),
+        ("ReqNodeNotAvail, Reserved for maintenance", "rltui update run-1a2b --time HH:MM:SS"),
+        ("QOSMaxWallDurationPerJobLimit", "rltui resubmit run-1a2b --cancel KEY=VALUE"),
+    ],
+)
+def test_a_run_that_waits_in_vain_gets_the_very_command(context: Any, attempt: Path, reason: str, command: str) -> None:
+    job = JobSnapshot(job_id="7", state="pending", word="PENDING", reason=reason)
+    run = structs.replace(failed_run(attempt, None, job=job), state="queued")
+    [pending] = diagnose_run(context, run)
+    assert pending.id == "slurm_pending"
+    assert pending.remedies[0].commands[0] == command
+
+
+def test_a_run_that_waits_says_for_what(attempt: Path) -> None:
+    job = JobSnapshot(job_id="7", state="pending", word="PENDING", reason="JobHeldUser", run_id="run-1a2b")
+    run = structs.replace(failed_run(attempt, None, job=job), state="queued")
+    assert nothing_found(run).startswith("run-1a2b is queued: You hold it. `rltui release run-1a2b` lets it start.")

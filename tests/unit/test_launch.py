@@ -1,14 +1,28 @@
 """What launching says where something is missing."""
 
+from __future__ import annotations
+
 import importlib.util
+import json
+import sys
+from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
-from rltui.errors import MissingExtraError
+from rltui.cli.main import main
+from rltui.errors import MissingExtraError, RltuiError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.service import launch
+from rltui.service.context import open_context
 from rltui.service.launch import require_modules
+from rltui.service.login_facts import ask_cluster, cluster_problems
+from rltui.service.scripts import prepare
+from rltui.service.wishes import read_wishes
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -36,3 +50,44 @@ def test_hf_layouts_do_not_need_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None if name == "vllm" else real("json"))
     require_modules(load_layout(resolve("local/grpo-tiny")).layout)
+
+
+@pytest.fixture
+def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's list of clusters, to be written."""
+    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+    (tmp_path / "config_dir").mkdir()
+    return tmp_path / "config_dir" / "clusters.yaml"
+
+
+def test_on_a_machine_a_set_up_line_that_fails_starts_no_run(
+    profiles: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiles.write_text(f"box: {{scheduler: hosts, python: {sys.executable}, setup_lines: [no-such-module load x]}}\n")
+    assert main(["launch", "local/grpo-tiny", "--cluster", "box", "--unchecked", "--yes"]) == 1
+    assert "The run could not be started: " in (said := capsys.readouterr().err)
+    assert "no-such-module: command not found" in said
+    assert main(["ps", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"] == []
+
+
+@pytest.mark.parametrize(("cluster", "says"), [("box", "box is one machine"), ("boxes", "boxes runs each on one of")])
+def test_a_script_for_several_nodes_is_refused_where_a_run_has_one_machine(
+    profiles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], cluster: str, says: str
+) -> None:
+    profiles.write_text("box: {scheduler: hosts}\nboxes: {scheduler: hosts, hosts: [gpu1, gpu2], run_root: /tmp}\n")
+    script = tmp_path / "two.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --nodes=2 --gpus-per-node=1\npython train.py\n")
+    with open_context(cluster) as context:
+        job = prepare(str(script), read_wishes(()), context.cluster.profile).job
+        [problem] = cluster_problems(context, job)
+        assert problem.startswith(f"S612 2 nodes; {says}")
+        with pytest.raises(RltuiError, match="Not launched: S612"):
+            ask_cluster(context, job)
+        hardware = structs.replace(job.hardware, nodes=1)
+        assert cluster_problems(context, structs.replace(job, hardware=hardware)) == []
+    if cluster == "box":
+        assert main(["launch", "--script", str(script), "--cluster", "box", "--yes"]) == 1
+        assert main(["ps", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["runs"] == []

@@ -21,6 +21,7 @@ from rltui.paths import ensure_private, run_root
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.run_filter import matches
 from rltui.tui.glyphs import UNICODE
+from rltui.tui.views import gpus
 from rltui.tui.views import runs as rows
 from rltui.tui.views.stage import section
 
@@ -127,6 +128,49 @@ def test_why_tells_of_a_live_run(attempt: Path, capsys: pytest.CaptureFixture[st
     assert "training: reward-bound" in capsys.readouterr().out
     assert main(["ps", "--json"]) == 0
     assert [run["symptom"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["reward-bound"]
+
+
+XIDS = (
+    {"kind": "xid", "host": "n1", "text": "Xid (PCI:0000:0A:00): 31, GPU 0 of n1"},  # the program's own
+    {"kind": "xid", "host": "n2", "text": "Xid (PCI:0000:0B:00): 79, GPU 3 of n2"},
+    {"kind": "xid", "host": "n2", "text": "Xid (PCI:0000:0B:00): 154, GPU 3 of n2"},  # what the driver wants done
+    {"kind": "roles", "text": "learner 0 on n1"},
+)
+
+
+def test_a_lost_card_is_named_where_the_run_is_listed_and_is_not_free(
+    attempt: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    about = attempt.parents[1] / "run.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"gpu": "h100-80"}))
+    lines = [json.dumps({"schema": 1, "time": time.time(), **event}) + "\n" for event in XIDS]
+    attempt.joinpath("events.jsonl").write_text("".join(lines))
+    told = {"t": time.time(), "host": "n2", "cpus": 8, "cpu": 1.0, "mem": [1, 64]}
+    cards = [{"i": 2, "util": 0, "mem": [0, 80], "pids": []}, {"i": 3}, {"i": 4}]
+    attempt.joinpath("gpu-n2.jsonl").write_text(json.dumps({**told, "gpus": cards}) + "\n")
+    assert main(["ps"]) == 0
+    assert "training: Xid 79: GPU 3 of n2 is lost" in capsys.readouterr().out
+    write_steps(attempt, 12, STEP, until=time.time() - 7200)
+    os.utime(attempt / "metrics.jsonl", (time.time() - 7200,) * 2)
+    assert main(["ps"]) == 0
+    assert "training: Xid 79: GPU 3 of n2 is lost, no step" in capsys.readouterr().out
+    assert main(["gpus", RUN]) == 0
+    rows_of = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("n2")}
+    assert rows_of["2"].endswith("free")
+    assert rows_of["3"].endswith("does not answer, Xid 79")
+    assert rows_of["4"].endswith("does not answer")
+
+
+def test_a_lost_card_is_named_in_the_cockpit(attempt: Path, cockpit: LiveCockpit) -> None:
+    about = attempt.parents[1] / "run.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"gpu": "h100-80"}))
+    events = "".join(json.dumps({"schema": 1, "time": time.time(), **event}) + "\n" for event in XIDS)
+    attempt.joinpath("events.jsonl").write_text(events)
+    told = {"t": time.time(), "host": "n2", "cpus": 8, "cpu": 1.0, "mem": [1, 64], "gpus": [{"i": 3}]}
+    attempt.joinpath("gpu-n2.jsonl").write_text(json.dumps(told) + "\n")
+    wait_for(lambda: cockpit.runs().runs[0].symptom == "Xid 79: GPU 3 of n2 is lost", "the fault")
+    page = gpus.GpuTable(cockpit.watch(RUN), 120, UNICODE, wall=False)
+    assert "does not answer, Xid 79" in text_of(page.row(index) for index in range(page.count))
 
 
 def test_a_run_that_stands_still_is_not_tuned(attempt: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from rltui.cluster.slurm.reasons import FAMILIES, TABLE, explain_reason
 from rltui.cluster.slurm.states import LONG, SHORT, read_state
 from rltui.cluster.slurm.times import read_duration_s, read_time, write_duration
 from rltui.errors import UsageError
+from rltui.service.verb_table import VERBS
 
 UUID = "0f3e9a2b5c7d4e6f8a9b0c1d2e3f4a5b"
 
@@ -135,11 +138,13 @@ def test_an_unknown_reason_is_shown_whole() -> None:
     assert "signal_19)" in explain_reason("NewWord:53(Real-time_signal_19)").sentence
 
 
-def test_whoever_must_act_is_told_what_to_do() -> None:
-    helpless = [
-        one for one in (*TABLE, *(one for _, one in FAMILIES)) if not one.starts_by_itself and not one.next_step
-    ]
-    assert not helpless
+def test_whoever_must_act_is_told_the_command() -> None:
+    stuck = [one for one in (*TABLE, *(one for _, one in FAMILIES)) if not one.starts_by_itself]
+    helpless = [one.word or one.sentence for one in stuck if not re.search(r"`rltui \w+ \{run\}", one.next_step)]
+    assert helpless == ["JobHeldAdmin"]
+    for one in stuck:
+        for verb in re.findall(r"`rltui ([\w-]+)", one.next_step):
+            assert verb in {known.name for known in VERBS}
 
 
 @given(st.text(max_size=60))

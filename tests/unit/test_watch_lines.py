@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -16,6 +19,7 @@ from rltui.cluster.relay_types import FileChunk
 from rltui.watch import lines
 from rltui.watch.attempt_logs import AttemptLogs
 from rltui.watch.lines import AttemptLines, LineFollower, follow, parse_object
+from rltui.watch.runs import last_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -208,3 +212,17 @@ def test_a_progress_bar_of_hours_is_its_last_state(client: RelayClient, tmp_path
     assert tail_of(client, logs) == ("start",)
     append(path, b"all done\n")
     assert tail_of(client, logs)[-1] == " 49999/1000000 |####      | all done"  # nothing that is no bar is covered
+
+
+def test_no_truncation_and_no_hole_of_a_network_disk_costs_a_whole_line() -> None:
+    steps = [{"step": n, "time": float(n), "reward": 0.5, "note": "größer – ✓"} for n in range(1, 41)]
+    written = [json.dumps(step, ensure_ascii=False).encode() + b"\n" for step in steps]
+    data, ends = b"".join(written), list(itertools.accumulate(len(line) for line in written))
+    for size in range(len(data) + 1):
+        whole = bisect.bisect_right(ends, size)
+        hole = b"\0" * (size % 7)
+        for torn in (data[:size], data[:size] + hole, data[:size] + hole + b"\n" + written[-1]):
+            told = last_metrics(torn).lines
+            known = [int(values["time"]) for values in told]
+            assert known[:whole] == list(range(1, whole + 1))
+            assert len(known) <= whole + 2

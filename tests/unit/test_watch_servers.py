@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 from watch_support import NODE, STATUS, TOKEN, Server, actor, state_answer
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
-from rltui.watch.actors import LOGICAL, NODES, NODES_EVERY_S, STATE_API, ActorsReader, parse_state_api
+from rltui.watch.actors import LOGICAL, NODES, NODES_EVERY_S, OF_JOB, STATE_API, ActorsReader, parse_state_api
 from rltui.watch.endpoint import Endpoint, Throttle, pause_s
 from rltui.watch.snapshots import StatusSnapshot
 from rltui.watch.status import PATH, parse_status, read_status
@@ -96,6 +97,25 @@ def test_why_actors_died() -> None:
     assert actors[0].death_cause == "ValueError: cannot load the model"
     assert actors[1].death_cause.startswith("The actor is dead because its worker process has died.")
     assert len(actors[1].death_cause) == 300
+
+
+def test_of_a_ray_that_has_others_actors_too_only_the_run_s_are_shown(client: RelayClient, server: Server) -> None:
+    mine = json.dumps(LOGICAL_ANSWER).replace('"className"', '"jobId": "0b000000", "className"').encode()
+    reader, endpoint = ActorsReader(client), Endpoint(server.url, TOKEN, jobs=("0a000000", "0b000000"))
+    server.pages = {
+        STATE_API + OF_JOB + "0a000000": (200, state_answer(actor(name="first"))),
+        STATE_API + OF_JOB + "0b000000": (200, state_answer(actor(name="second"))),
+    }
+    reader.read(endpoint)
+    assert [one.name for one in reader.actors] == ["first", "second"]
+    server.pages = {LOGICAL: (200, mine)}
+    reader.read(endpoint)
+    assert [one.name for one in reader.actors] == ["learner 0"]
+    reader.read(structs.replace(endpoint, jobs=("0c000000",)))
+    assert reader.actors == ()
+    asked = len(server.asked)
+    reader.read(structs.replace(endpoint, jobs=()))
+    assert (reader.actors, reader.problem, len(server.asked)) == ((), "", asked)
 
 
 def test_a_node_that_nobody_knows_is_not_asked_for_all_the_time(client: RelayClient, server: Server) -> None:

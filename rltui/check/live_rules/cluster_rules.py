@@ -12,6 +12,8 @@ from rltui.layout.time_limit import time_limit_s
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rltui.cluster.profile import Profile
+
 
 @live_rule("S611", "error")
 def longer_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
@@ -30,12 +32,18 @@ def longer_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
 def more_nodes_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
     """The layout asks for more nodes than the cluster's profile says one job may have; without Slurm or Ray, one."""
     nodes, most = subject.layout.hardware.nodes, subject.profile.max_nodes
-    if subject.profile.scheduler in ("local", "hosts") and nodes > 1:
-        several = len(subject.profile.hosts) > 1
-        what = "runs each on one of its machines" if several else "is one machine"
-        yield Trouble(f"{nodes} nodes; {subject.profile.name} {what}", "hardware.nodes")
+    if problem := more_than_one_machine(subject.profile, nodes):
+        yield Trouble(problem, "hardware.nodes")
     elif most and nodes > most:
         yield Trouble(f"{nodes} nodes; a job on {subject.profile.name} may have {most}", "hardware.nodes")
+
+
+def more_than_one_machine(profile: Profile, nodes: int) -> str:
+    """Why a run of so many nodes has no place where there is neither Slurm nor Ray; empty where it has one."""
+    if profile.scheduler not in ("local", "hosts") or nodes <= 1:
+        return ""
+    what = "runs each on one of its machines" if len(profile.hosts) > 1 else "is one machine"
+    return f"{nodes} nodes; {profile.name} {what}"
 
 
 @live_rule("S613", "error")

@@ -48,8 +48,14 @@ def _dead(word: str, sentence: str, next_step: str) -> PendingReason:
     return PendingReason(word, sentence, "dead", next_step, False)
 
 
-_SMALLER = "Ask for less, or for another partition or QOS, and submit it anew."
-_RELEASE = "Release it once the cause is gone."
+_SMALLER = "`rltui resubmit {run} --cancel KEY=VALUE` asks for less, or for another slurm.partition or slurm.qos."
+_LARGER = "`rltui resubmit {run} --cancel KEY=VALUE` asks for more, or for another slurm.qos."
+_RELEASE = "`rltui release {run}` lets it start, once the cause is gone."
+_ANEW = "`rltui resubmit {run} --cancel` submits it anew."
+_WHY_FIRST = "`rltui why {run}` says why it failed; `rltui release {run}` lets it start then."
+_WITHOUT_THE_NODE = "`rltui update {run} --exclude NODE` keeps it away; `rltui release {run}` lets it start then."
+_OTHERS = "`rltui resubmit {run} --cancel slurm.account=A slurm.qos=Q slurm.partition=P` asks for others."
+_NO_RESERVATION = "`rltui resubmit {run} --cancel slurm.reservation=` submits it without."
 _ASK = "Ask the site."
 
 TABLE = (
@@ -74,35 +80,39 @@ TABLE = (
     _own("BeginTime", "It may not start yet: after a requeue Slurm waits a little, or a begin time was asked for."),
     _own("Dependency", "It waits for another job to end."),
     _own("JobArrayTaskLimit", "As many tasks of its array run as were allowed at once."),
-    _own("JobHeldUser", "You hold it.", "Release it to let it start.", starts=False),
-    _dead("DependencyNeverSatisfied", "The job that it waits for did not end as it should have.", "Cancel it."),
-    _dead("DeadLine", "It can no longer end before the deadline it was given.", "Submit it anew."),
+    _own("JobHeldUser", "You hold it.", "`rltui release {run}` lets it start.", starts=False),
+    _dead("DependencyNeverSatisfied", "The job that it waits for did not end as it should have.", _ANEW),
+    _dead("DeadLine", "It can no longer end before the deadline it was given.", _ANEW),
     _dead("JobHeldAdmin", "An administrator holds it.", _ASK),
-    _dead("JobHoldMaxRequeue", "It was requeued too often and is held.", "Find out why it fails, then release it."),
-    _dead(
-        "JobLaunchFailure", "It could not be launched on its node.", "Exclude the node, then release or resubmit it."
-    ),
-    _dead(
-        "launch failed requeued held", "Its launch failed, and Slurm holds it.", "Exclude the node, then release it."
-    ),
+    _dead("JobHoldMaxRequeue", "It was requeued too often and is held.", _WHY_FIRST),
+    _dead("JobLaunchFailure", "It could not be launched on its node.", _WITHOUT_THE_NODE),
+    _dead("launch failed requeued held", "Its launch failed, and Slurm holds it.", _WITHOUT_THE_NODE),
     _dead("job requeued in held state", "It was requeued and is held.", _RELEASE),
-    _dead("ReservationDeleted", "Its reservation was deleted.", "Submit it without the reservation."),
-    _dead("ReservationInvalid", "Its reservation cannot be used.", "Submit it without the reservation."),
-    _dead("AccountNotAllowed", "Its account may not use this partition.", "Use another account or partition."),
+    _dead("ReservationDeleted", "Its reservation was deleted.", _NO_RESERVATION),
+    _dead("ReservationInvalid", "Its reservation cannot be used.", _NO_RESERVATION),
+    _dead("AccountNotAllowed", "Its account may not use this partition.", _OTHERS),
     _dead(
         "Job's account not permitted to use this partition",
         "Its account may not use this partition.",
-        "Use another account or partition.",
+        _OTHERS,
     ),
-    _dead("Job's QOS not permitted to use this partition", "Its QOS may not use this partition.", "Use another QOS."),
-    _dead("InvalidAccount", "Its account does not exist (any more).", "Submit it with another account."),
-    _dead("InvalidQOS", "Its QOS does not exist (any more).", "Submit it with another QOS."),
-    _dead("QOSNotAllowed", "Its account or partition may not use its QOS.", "Submit it with another QOS."),
-    _dead("SystemFailure", "Slurm, the file system or the network failed under it.", "Release or resubmit it."),
-    _dead("NonZeroExitCode", "It ended with an error and was requeued on hold.", "Find out why it fails first."),
-    _dead("RaisedSignal", "It died of a signal and was requeued on hold.", "Find out why it fails first."),
-    _dead("TimeLimit", "It reached its time limit and was requeued on hold.", "Give it more time first."),
-    _dead("OutOfMemory", "It ran out of memory and was requeued on hold.", "Give it more memory first."),
+    _dead("Job's QOS not permitted to use this partition", "Its QOS may not use this partition.", _OTHERS),
+    _dead("InvalidAccount", "Its account does not exist (any more).", _OTHERS),
+    _dead("InvalidQOS", "Its QOS does not exist (any more).", _OTHERS),
+    _dead("QOSNotAllowed", "Its account or partition may not use its QOS.", _OTHERS),
+    _dead("SystemFailure", "Slurm, the file system or the network failed under it.", _RELEASE),
+    _dead("NonZeroExitCode", "It ended with an error and was requeued on hold.", _WHY_FIRST),
+    _dead("RaisedSignal", "It died of a signal and was requeued on hold.", _WHY_FIRST),
+    _dead(
+        "TimeLimit",
+        "It reached its time limit and was requeued on hold.",
+        "`rltui update {run} --time D-HH:MM:SS` gives it more; `rltui release {run}` lets it start then.",
+    ),
+    _dead(
+        "OutOfMemory",
+        "It ran out of memory and was requeued on hold.",
+        "`rltui resubmit {run} --cancel slurm.mem_gib=N` gives it more.",
+    ),
     _never(
         "PartitionNodeLimit",
         "It asks for more or fewer nodes than its partition allows.",
@@ -116,12 +126,13 @@ TABLE = (
     _never("MaxMemPerLimit", "It asks for more memory than its partition allows per CPU or node.", _SMALLER),
     _never("PartitionConfig", "Its partition does not fit what it asks for.", _SMALLER),
     _never("Constraints", "No nodes fit what it asks for any more.", _SMALLER),
-    _never("InactiveLimit", "It was idle for too long.", "Submit it anew."),
+    _never("InactiveLimit", "It was idle for too long.", _ANEW),
     PendingReason(
         "BadConstraints",
         "No nodes fit what it asks for.",
         "never",
-        "Look at features, GPUs per node and excluded nodes; with several partitions this can pass by itself.",
+        "`rltui nodes` shows features and GPUs; `rltui resubmit {run} --cancel KEY=VALUE` asks for others. With "
+        "several partitions this can pass.",
         False,
     ),
     PendingReason(
@@ -150,9 +161,7 @@ FAMILIES: tuple[tuple[str, PendingReason], ...] = (
     ),
     (
         r"(?:QOS|Assoc)Min\w+",
-        PendingReason(
-            "", "It asks for less than {whose} wants of a job.", "never", "Ask for more, or another QOS.", False
-        ),
+        PendingReason("", "It asks for less than {whose} wants of a job.", "never", _LARGER, False),
     ),
     (
         r"(?:QOS|Assoc)Max\w*(?:PerUser|Jobs|SubmitJob)\w*|Max\w+RunMinsPerUser|QOSJobLimit|AssociationJobLimit",

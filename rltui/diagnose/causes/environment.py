@@ -184,7 +184,7 @@ CAUSES = (
                 ),
                 (
                     "command not found",
-                    r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|module|uv|enroot|singularity|"
+                    r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|uv|enroot|singularity|"
                     r"apptainer): "
                     r"command not found",
                 ),

@@ -57,7 +57,88 @@ def slurm_step_create(matches: Sequence[Match], all_matches: Matches) -> Verdict
     return None
 
 
+def setup_line_failed(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
+    """The job script's word makes sure, and the line says what failed; a script that got to its Ray went on without.
+
+    The two are in different files, so what each of them names is put together.
+    """
+    verdict = surest(unless_followed_by(matches, all_matches.of("ray_up")))
+    if verdict is None:
+        return None
+    named = {name: text for match in reversed(verdict.matches) for name, text in match.fields.items()}
+    return Verdict(confidence=verdict.confidence, matches=verdict.matches, fields=named)
+
+
 CAUSES = (
+    Cause(
+        id="setup_line_failed",
+        tier="root",
+        title="A line that prepares the environment failed",
+        detail="{what}",
+        tell="A module that is unknown or no module command, a conda environment or a virtual environment that is not "
+        "there: in the set-up lines of the cluster's profile, or in the script before the program.",
+        wordings=(
+            *worded(
+                ("module(s) are unknown", r"module\(s\) are unknown: \"?(?P<what>[^\"]+)"),
+                ("cannot be loaded as requested", r"cannot be loaded as requested: \"?(?P<what>[^\"]+)"),
+                ("unable to locate a modulefile for", r"Unable to locate a modulefile for ['\"](?P<what>[^'\"]+)"),
+                ("command not found", r"(?P<what>\b(?:module|ml): command not found)$"),
+                ("could not find conda environment", r"Could not find conda environment: (?P<what>\S+)"),
+                ("not a conda environment", r"EnvironmentLocationNotFound: Not a conda environment: (?P<what>\S+)"),
+                ("'conda activate'", r"CondaError: Run 'conda init' before 'conda activate'"),
+                ("to use 'conda activate'", r"Your shell has not been properly configured to use 'conda activate'"),
+                ("activate", r"line \d+: (?P<what>\S+/bin/activate: No such file or directory)$"),
+                confidence=0.8,
+            ),
+            *worded(
+                ("the set-up in the job script", r"the set-up in the job script ended with code (?P<code>\d+)"),
+                confidence=0.95,
+            ),
+        ),
+        weigh=setup_line_failed,
+        explains=frozenset({"env_import_broken", "path_missing"}),
+        remedies=(
+            Remedy(
+                id="mend-setup-lines",
+                summary="Put the line right in the profile's setup_lines (or in the script), as a login shell of a "
+                "compute node takes it; the checks of a cluster try these lines.",
+                commands=("module avail; conda env list", "rltui doctor"),
+                safe="never",
+            ),
+        ),
+        wrong=("Installing what the program then misses: it is in the environment that was not activated.",),
+        sources=(
+            "https://lmod.readthedocs.io/en/latest/",
+            "https://docs.conda.io/projects/conda/en/latest/user-guide/tasks/manage-environments.html",
+        ),
+    ),
+    Cause(
+        id="profile_unusable",
+        tier="root",
+        title="The cluster's profile names something that a job there cannot use",
+        detail="{what}",
+        tell="The job ended before anything was started: its python is not on the node, or its env_file is missing, "
+        "somebody else's, or open to others.",
+        wordings=worded(
+            ("was not found on", r"(?P<what>the python (?:of the cluster's profile|outside the container) was not .+)"),
+            (
+                "env_file",
+                r"\b(?P<what>env_file \S+ (?:cannot be read: .+|belongs to somebody else|can be read by others))",
+            ),
+            confidence=0.95,
+        ),
+        remedies=(
+            Remedy(
+                id="mend-profile",
+                summary="Set python: and env_file: of the profile to what nodes see (chmod 600 for env_file), and see "
+                "what a job would get.",
+                commands=("rltui doctor", "chmod 600 <env_file>"),
+                safe="never",
+            ),
+        ),
+        wrong=("Resubmitting as it is: it ends the same way.",),
+        sources=("onnode/environment.py and the job script of rltui",),
+    ),
     Cause(
         id="slurm_submit_reject",
         tier="root",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rltui.tui import braille, formats, progress
 from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, width_of
 from rltui.tui.views import hosts as host_views
+from rltui.watch.card_faults import unused_words, xids_by_card
 from rltui.watch.owners import owners_of
 from rltui.watch.silence import silent_nodes
 
@@ -62,6 +63,7 @@ class GpuTable:
     def __init__(self, snapshot: RunSnapshot, width: int, glyphs: Glyphs, wall: bool) -> None:
         self._hosts = snapshot.hosts
         self._known = owners_of(snapshot.actors, snapshot.role_patterns)
+        self._xids = xids_by_card(snapshot)
         self._width = width
         self._glyphs = glyphs
         self._wall = wall
@@ -128,11 +130,12 @@ class GpuTable:
     def _process(self, host: HostSnapshot, gpu: GpuSample) -> str:
         """What runs on a GPU: the actor's name with its process id, or the process's title; first what slows it."""
         held = f"held back: {', '.join(gpu.held_back)}  " if gpu.held_back else ""
-        return held + self._runs(host, gpu)
+        xid = self._xids.get((host.host, gpu.index), "")
+        if not gpu.pids:
+            return held + unused_words(gpu, xid)
+        return held + (f"Xid {xid}  " if xid else "") + self._runs(host, gpu)
 
     def _runs(self, host: HostSnapshot, gpu: GpuSample) -> str:
-        if not gpu.pids:
-            return "free"
         name = self._known.of(host, gpu.pids).name
         title = name or next((one.title for one in host.processes if one.pid in gpu.pids), "")
         more = f" +{len(gpu.pids) - 1}" if len(gpu.pids) > 1 else ""

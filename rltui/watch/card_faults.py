@@ -1,0 +1,70 @@
+"""What the driver reported of a run's cards: the Xids that its samplers noted as events."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rltui.cluster.relay_types import FileRange
+from rltui.onnode import rundir
+from rltui.onnode.xids import hardware_reason
+from rltui.watch.lines import decode
+from rltui.watch.text import plain
+
+if TYPE_CHECKING:
+    from rltui.watch.snapshots import GpuSample, RunSnapshot, RunSummary
+
+EVENTS_BYTES = 16 << 10
+"""End of an attempt's events that is looked at for a row of the list: some hundred of them."""
+
+LOST = "gpu-lost"
+
+_XID = re.compile(r"\): (?P<xid>\d+), GPU (?P<gpu>-?\d+) of (?P<host>[\w.-]+)")
+
+
+class _Event(Struct, frozen=True):
+    kind: str = ""
+    text: str = ""
+
+
+def events_range(run: RunSummary) -> FileRange:
+    """The end of the newest attempt's events."""
+    return FileRange(f"{rundir.attempt_folder(run.path, run.attempt)}/{rundir.EVENTS}", None, EVENTS_BYTES)
+
+
+def newest_fault(data: bytes) -> str:
+    """The newest fault of a card in the end of an ``events.jsonl``, in a few words; empty where there is none.
+
+    Xids that tell of the program, of a repair, or of what followed another one, are no fault of a card.
+    """
+    for raw in reversed(data.split(b"\n")):
+        event = decode(raw, _Event) if b'"xid"' in raw else None
+        if event is not None and event.kind == "xid" and (words := fault_words(event.text)):
+            return words
+    return ""
+
+
+def fault_words(text: str) -> str:
+    """An event of kind ``xid`` in a few words; empty where it is no fault of a card."""
+    reason, match = hardware_reason(text), _XID.search(text)
+    if not reason or match is None:
+        return ""
+    card = f"GPU {match['gpu']} of {plain(match['host'])}" if int(match["gpu"]) >= 0 else plain(match["host"])
+    return f"Xid {match['xid']}: {card}{' is lost' if reason == LOST else ''}"
+
+
+def unused_words(gpu: GpuSample, xid: str) -> str:
+    """What a card that nobody computes on is: free, unless it fell off the bus or reported an Xid."""
+    state = "" if gpu.answers else "does not answer"
+    return ", ".join(filter(None, (state, f"Xid {xid}" if xid else ""))) or "free"
+
+
+def xids_by_card(picture: RunSnapshot) -> dict[tuple[str, int], str]:
+    """The last Xid of each GPU in this attempt, by host and index; a fault of the card before what followed it."""
+    attempt = picture.summary.attempt
+    told = [one for one in picture.events if one["kind"] == "xid" and one["attempt"] == attempt]
+    told.sort(key=lambda event: bool(hardware_reason(event["text"])))
+    found = [(event, _XID.search(event["text"])) for event in told]
+    return {(str(event.get("host", "")), int(match["gpu"])): match["xid"] for event, match in found if match}
