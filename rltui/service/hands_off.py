@@ -115,7 +115,7 @@ def _nodes(context: Context, run: RunSummary) -> tuple[tuple[str, ...], int, int
     left = eligible_nodes(context, layout)
     if left is None:
         return tuple(layout.slurm.exclude), 0, None
-    return tuple(layout.slurm.exclude), left.known, left.eligible - layout.hardware.nodes
+    return tuple(layout.slurm.exclude), left.known, left.eligible - left.needed
 
 
 def gpu_hours_of(run: Path, gpus: int) -> float:

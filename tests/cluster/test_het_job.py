@@ -1,0 +1,70 @@
+"""A run on two kinds of node over SSH, as one het job of a real Slurm: placed as drawn, killed, gone on elsewhere."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from lab import Lab, why_not
+from workstation import Workstation
+
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# The learner on a host of one partition, and an engine on each of two hosts of another.
+KINDS = "hardware.more={rollouts: {roles: [rollout], nodes: 2, gpus_per_node: 1, partition: low}}"
+LAYOUT = ("local/grpo-tiny", "hardware.gpus_per_node=2", "roles.learner.gpus=[2]", "roles.rollout.engines=2", KINDS)
+SETTINGS = ("train.steps=100000", "checkpoint.every=5", "slurm.time=00:30:00", "slurm.requeue=false",
+            "slurm.exclusive=true", "tracking.wandb=disabled")  # fmt: skip
+pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+
+@pytest.fixture
+def workstation(tmp_path: Path) -> Iterator[Workstation]:
+    """Beside a lab with one node more than the run needs."""
+    if reason := why_not():
+        pytest.skip(reason)
+    lab = Lab(compute_nodes=4).start()
+    yield Workstation(lab, tmp_path)
+    lab.stop()
+
+
+def drawn(workstation: Workstation) -> dict[str, int]:
+    """The number of each role's node in the picture."""
+    seats = json.loads(workstation.rltui("draw", *LAYOUT, "--json"))["placement"]["seats"]
+    return {f"{seat['role']} {seat['index']}": seat["node"] for seat in seats}
+
+
+def test_a_run_on_two_kinds_of_node_dies_with_one_node_and_goes_on_elsewhere(workstation: Workstation) -> None:
+    lab = workstation.lab
+    assert drawn(workstation) == {"learner 0": 0, "engine 0": 1, "engine 1": 2}
+    workstation.rltui("launch", *LAYOUT, *SETTINGS, "--cluster", "lab")
+    eventually(lambda: workstation.step() > 8, "the eighth step")
+    run = workstation.only_run()
+    assert (run["state"], sorted(run["job"]["nodes"])) == ("running", ["node1", "node2", "node3"])
+    parts = lab.exec("login", ["squeue", "--me", "-h", "-o", "%i %P %D"]).stdout.split("\n")
+    assert [part.partition("+")[2] for part in sorted(parts) if part] == ["0 gpu 1", "1 low 2"]
+    placed = workstation.hosts_of_roles(run["path"], 1)
+    assert placed["learner 0"] == placed["learner 1"] == "node1"
+    assert {placed["engine 0"], placed["engine 1"]} == {"node2", "node3"}
+
+    lab.crash("node3")
+    eventually(lambda: workstation.only_run()["state"] == "failed", "the end of the run")
+    eventually(lambda: workstation.only_run()["job"]["word"] == "NODE_FAIL", "the end of the job")
+    assert workstation.only_run()["end"]["bad_nodes"].keys() == {"node3"}
+    saved = workstation.newest_checkpoint(run["path"])
+
+    lab.boot("node3")  # back, and to be kept away from all the same
+    steps = saved + 5
+    workstation.rltui("resubmit", run["run_id"], "--exclude", "node3", f"train.steps={steps}", "-y")
+    eventually(lambda: workstation.only_run()["end"], "the end of the second attempt")
+    again = workstation.only_run()
+    assert (again["run_id"], again["attempt"], again["state"]) == (run["run_id"], 2, "finished")
+    placed = workstation.hosts_of_roles(run["path"], 2)
+    assert {placed["engine 0"], placed["engine 1"]} == {"node1", "node2", "node4"} - {placed["learner 0"]}
+    for node in lab.spec.compute:
+        assert lab.exec(node, ["pgrep", "-u", "alice", "-f", "ray|rltui"], check=False).stdout == ""
