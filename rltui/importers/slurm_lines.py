@@ -104,6 +104,8 @@ def _tasks(options: dict[str, str], nodes: int | None) -> int | None:
 def _gpu_count(text: str) -> tuple[str, int | None]:
     """Kind and count in ``8``, ``h100:8``, ``gpu:h100:8`` or ``gres/gpu:h100=8``; of a list only the part for GPUs."""
     for part in (re.sub(r"^gres[/:]", "", one).replace("=", ":") for one in text.split(",")):
+        if part.partition(":")[0] in ("cpu", "mem", "node", "billing", "energy") or "/" in part:
+            continue
         if part.isdigit():
             return "", int(part)
         match = _GRES.match(part if part.startswith("gpu") else f"gpu:{part}")

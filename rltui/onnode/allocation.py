@@ -22,9 +22,12 @@ OF_OTHER_STEPS = (
     *("SLURM_NTASKS_PER_CORE", "SLURM_NTASKS_PER_SOCKET", "SLURM_EXACT", "SLURM_EXCLUSIVE", "SLURM_HOSTFILE"),
     *("SLURM_HET_SIZE", "SLURM_PACK_SIZE", "SLURM_CONSTRAINT", "SLURM_DEPENDENCY", "SLURM_TIMELIMIT", "SLURM_SIGNAL"),
     *("SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_STDERRMODE", "SLURM_LABELIO"),
-    *("SLURM_WORKING_DIR", "SLURM_REMOTE_CWD"),
+    *("SLURM_WORKING_DIR", "SLURM_REMOTE_CWD", "SLURM_CLUSTERS"),
 )
 """Variables that srun would take for options of our own steps, which are told all they need in words."""
+
+OF_HET_STEPS = ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
+"""Of these what tells srun that components are the job's own, not pieces of one allocation."""
 
 _NODELIST = "SLURM_JOB_NODELIST"
 _CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
@@ -163,6 +166,7 @@ def kill_wait_s() -> float:
 
 def _ask(argv: List[str]) -> Optional[str]:
     environment = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
+    environment.pop("SLURM_CLUSTERS", None)  # a user's default, and this job is where it is
     try:
         answer = subprocess.run(
             argv,
@@ -223,7 +227,7 @@ def start_step_on(
     Raises:
         NoAllocationError: There is no srun here.
     """
-    return _start(command_on(allocation, nodes, argv), stdin, out, err)
+    return _start(command_on(allocation, nodes, argv), stdin, out, err, OF_HET_STEPS if allocation.parts else ())
 
 
 def command_on(allocation: Allocation, nodes: Sequence[str], argv: Callable[[int], Sequence[str]]) -> List[str]:
@@ -239,8 +243,10 @@ def command_on(allocation: Allocation, nodes: Sequence[str], argv: Callable[[int
     return words
 
 
-def _start(command: List[str], stdin: int, out: IO[bytes], err: IO[bytes]) -> "subprocess.Popen[bytes]":
-    environment = {name: value for name, value in os.environ.items() if name not in OF_OTHER_STEPS}
+def _start(
+    command: List[str], stdin: int, out: IO[bytes], err: IO[bytes], kept: Sequence[str] = ()
+) -> "subprocess.Popen[bytes]":
+    environment = {name: value for name, value in os.environ.items() if name in kept or name not in OF_OTHER_STEPS}
     try:
         return subprocess.Popen(command, stdin=stdin, stdout=out, stderr=err, env=environment, start_new_session=True)
     except FileNotFoundError as error:

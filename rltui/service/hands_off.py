@@ -211,6 +211,7 @@ def _once_ended(context: Context, attempt: Path) -> RunSummary | None:
 
 def _submit(context: Context, run: RunSummary, record: Record) -> None:
     from rltui.cluster.cluster import SubmitUnknownError
+    from rltui.cluster.slurm.runner import NO_OTHER_CLUSTER
     from rltui.service.resubmit import resubmit
 
     hold_s = record.hold_s * progress.scale()
@@ -228,7 +229,8 @@ def _submit(context: Context, run: RunSummary, record: Record) -> None:
                 raise
     if context.cluster.profile.scheduler == "slurm" and hold_s:
         context.cluster.client.run(
-            ["scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{hold_s:.0f}"], timeout_s=30
+            [*NO_OTHER_CLUSTER, "scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{hold_s:.0f}"],
+            timeout_s=30,
         )
 
 

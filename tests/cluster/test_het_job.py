@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from lab import Lab, why_not
+from slurm_support import LabTransport, profile
 from workstation import Workstation
 
+from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.slurm.client import SlurmClient
+from rltui.cluster.slurm.folding import by_id
+from rltui.cluster.slurm.marks import comment_of, job_name_of
+from rltui.cluster.slurm.poller import JobPoller
+from rltui.layout.load import load_layout
+from rltui.layout.presets import resolve
+from rltui.runs.script import preview_script
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -23,14 +33,52 @@ SETTINGS = ("train.steps=100000", "checkpoint.every=5", "slurm.time=00:30:00", "
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
-@pytest.fixture
-def workstation(tmp_path: Path) -> Iterator[Workstation]:
-    """Beside a lab with one node more than the run needs."""
+@pytest.fixture(scope="module")
+def four_nodes() -> Iterator[Lab]:
+    """A lab with one node more than the run needs."""
     if reason := why_not():
         pytest.skip(reason)
     lab = Lab(compute_nodes=4).start()
-    yield Workstation(lab, tmp_path)
+    yield lab
     lab.stop()
+
+
+@pytest.fixture
+def workstation(four_nodes: Lab, tmp_path: Path) -> Iterator[Workstation]:
+    yield Workstation(four_nodes, tmp_path)
+    four_nodes.reset()
+
+
+def sleeping(uuid: str) -> str:
+    """The job script of the layout, which only sleeps."""
+    words = [*LAYOUT[1:], *SETTINGS, "slurm.requeue=true"]
+    script = preview_script(load_layout(resolve(LAYOUT[0]), words).layout, profile()).replace("UUID", uuid)
+    return script.partition("# Attempt 1")[0].replace("#SBATCH --output", "##") + "sleep 600 &\nwait\n"
+
+
+def test_a_het_job_is_found_requeued_and_cancelled_as_one(workstation: Workstation) -> None:
+    lab, uuid = workstation.lab, uuid4().hex
+    lab.exec("login", ["tee", "sleeps"], input=sleeping(uuid))
+    client = SlurmClient(RelayClient(LabTransport(lab)), settle_s=0)
+    assert client.test_only("/home/alice/sleeps").accepted
+    words = {"job_name": job_name_of("run", uuid), "comment": comment_of(uuid), "chdir": "/home/alice"}
+    job_id = client.submit("/home/alice/sleeps", **words)
+    poller = JobPoller(client)
+
+    def nodes() -> set[str]:
+        job = by_id([one for _, one in client.queue([job_id])])[job_id]
+        return set(job.nodes) if job.state == "running" and len(job.nodes) == 3 else set()
+
+    before = eventually(nodes, "all components")
+    assert client.find_by_comment(uuid, client.now()) == job_id
+    client.requeue_without(job_id, ["node3"])
+    after = eventually(lambda: nodes() - {"node3"} == {"node1", "node2", "node4"}, "the job on other nodes")
+    assert after
+    assert "node3" in before
+    assert poller.jobs([job_id]).jobs[job_id].state == "running"
+    assert client.cancel(job_id, uuid=uuid)
+    eventually(lambda: not client.living(job_id, uuid=uuid), "the end of all components")
+    client.runner.relay.close()
 
 
 def drawn(workstation: Workstation) -> dict[str, int]:

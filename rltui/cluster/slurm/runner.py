@@ -44,6 +44,10 @@ DEFAULTS_OF_USERS = (
 """Variables by which a user's own defaults would change what is asked, and so the answer."""
 
 
+NO_OTHER_CLUSTER = ("env", "-u", "SLURM_CLUSTERS")
+"""The words before a tool of Slurm that is run otherwise: a profile is one cluster, whatever a user's default is."""
+
+
 def rpcs_of(argv: Sequence[str]) -> int:
     """Calls to slurmctld that one run of a tool makes, as counted with sdiag on 22.05.
 
