@@ -16,6 +16,7 @@ from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.folding import by_id
 from rltui.cluster.slurm.marks import comment_of, job_name_of
 from rltui.cluster.slurm.poller import JobPoller
+from rltui.cluster.slurm.steps import shell_argv
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.runs.script import preview_script
@@ -75,6 +76,9 @@ def test_a_het_job_is_found_requeued_and_cancelled_as_one(workstation: Workstati
     after = eventually(lambda: nodes() - {"node3"} == {"node1", "node2", "node4"}, "the job on other nodes")
     assert after
     assert "node3" in before
+    for part, node in ((0, sorted(nodes())[0]), (1, sorted(nodes())[-1])):
+        shell = [word for word in shell_argv(job_id, node, "/", part) if word != "--pty"]
+        assert lab.exec("login", shell, input="hostname\n").stdout.split()[-1] == node
     assert poller.jobs([job_id]).jobs[job_id].state == "running"
     assert client.cancel(job_id, uuid=uuid)
     eventually(lambda: not client.living(job_id, uuid=uuid), "the end of all components")
