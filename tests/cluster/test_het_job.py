@@ -14,6 +14,7 @@ from workstation import Workstation
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.folding import by_id
+from rltui.cluster.slurm.ids import read_id
 from rltui.cluster.slurm.marks import comment_of, job_name_of
 from rltui.cluster.slurm.poller import JobPoller
 from rltui.cluster.slurm.steps import shell_argv
@@ -70,14 +71,14 @@ def test_a_het_job_is_found_requeued_and_cancelled_as_one(workstation: Workstati
         job = by_id([one for _, one in client.queue([job_id])])[job_id]
         return set(job.nodes) if job.state == "running" and len(job.nodes) == 3 else set()
 
-    before = eventually(nodes, "all components")
+    assert "node3" in eventually(nodes, "all components")
     assert client.find_by_comment(uuid, client.now()) == job_id
     client.requeue_without(job_id, ["node3"])
-    after = eventually(lambda: nodes() - {"node3"} == {"node1", "node2", "node4"}, "the job on other nodes")
-    assert after
-    assert "node3" in before
-    for part, node in ((0, sorted(nodes())[0]), (1, sorted(nodes())[-1])):
-        shell = [word for word in shell_argv(job_id, node, "/", part) if word != "--pty"]
+    eventually(lambda: nodes() == {"node1", "node2", "node4"}, "the job on other nodes")
+    for _, component in client.queue([job_id]):
+        identity, node = read_id(component.job_id), component.nodes[-1]
+        assert identity is not None
+        shell = [word for word in shell_argv(job_id, node, "/", identity.part) if word != "--pty"]
         assert lab.exec("login", shell, input="hostname\n").stdout.split()[-1] == node
     assert poller.jobs([job_id]).jobs[job_id].state == "running"
     assert client.cancel(job_id, uuid=uuid)

@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from rltui.onnode import node_check, node_network, node_report, ray_nodes, ray_process, rundir
-from rltui.onnode.allocation import Allocation, cause_of_signal, start_step, step_command
+from rltui.onnode.allocation import (
+    Allocation,
+    Part,
+    cause_of_signal,
+    start_step,
+    start_step_on,
+    step_command,
+)
 from rltui.onnode.attempt_runner import Verdict
 from rltui.onnode.environment import EnvironmentFileError, attempt_environment, read_private_file
 from rltui.onnode.ray_agents import progress, rendezvous_s
@@ -226,6 +233,20 @@ def test_a_step_takes_nothing_from_variables_meant_for_other_steps(
     assert "SLURM_JOB_ID=1" in seen
     assert "SLURM_GPUS_ON_NODE=1" in seen
     assert not [name for name in others if f"{name}=" in seen]
+
+
+def test_only_a_step_on_components_hears_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\nenv\n")
+    srun.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("SLURM_HET_SIZE", "2")
+    plain = Allocation(7, 0, ["nid1"], 4, None)
+    for allocation in (plain, plain._replace(parts=(Part(["nid1"], 4), Part(["nid2"], 4)))):
+        with (tmp_path / "out").open("wb") as out:
+            step = start_step_on(allocation, ["nid1"], lambda part: ["true"], subprocess.DEVNULL, out, out)
+            assert step.wait() == 0
+        assert ("SLURM_HET_SIZE=2" in (tmp_path / "out").read_text()) is bool(allocation.parts)
 
 
 def submitted(run: Path) -> Path:
