@@ -51,41 +51,6 @@ def workstation(four_nodes: Lab, tmp_path: Path) -> Iterator[Workstation]:
     four_nodes.reset()
 
 
-def sleeping(uuid: str) -> str:
-    """The job script of the layout, which only sleeps."""
-    words = [*LAYOUT[1:], *SETTINGS, "slurm.requeue=true"]
-    script = preview_script(load_layout(resolve(LAYOUT[0]), words).layout, profile()).replace("UUID", uuid)
-    return script.partition("# Attempt 1")[0].replace("#SBATCH --output", "##") + "sleep 600 &\nwait\n"
-
-
-def test_a_het_job_is_found_requeued_and_cancelled_as_one(workstation: Workstation) -> None:
-    lab, uuid = workstation.lab, uuid4().hex
-    lab.exec("login", ["tee", "sleeps"], input=sleeping(uuid))
-    client = SlurmClient(RelayClient(LabTransport(lab)), settle_s=0)
-    assert client.test_only("/home/alice/sleeps").accepted
-    words = {"job_name": job_name_of("run", uuid), "comment": comment_of(uuid), "chdir": "/home/alice"}
-    job_id = client.submit("/home/alice/sleeps", **words)
-    poller = JobPoller(client)
-
-    def nodes() -> set[str]:
-        job = by_id([one for _, one in client.queue([job_id])])[job_id]
-        return set(job.nodes) if job.state == "running" and len(job.nodes) == 3 else set()
-
-    assert "node3" in eventually(nodes, "all components")
-    assert client.find_by_comment(uuid, client.now()) == job_id
-    client.requeue_without(job_id, ["node3"])
-    eventually(lambda: nodes() == {"node1", "node2", "node4"}, "the job on other nodes")
-    for _, component in client.queue([job_id]):
-        identity, node = read_id(component.job_id), component.nodes[-1]
-        assert identity is not None
-        shell = [word for word in shell_argv(job_id, node, "/", identity.part) if word != "--pty"]
-        assert lab.exec("login", shell, input="hostname\n").stdout.split()[-1] == node
-    assert poller.jobs([job_id]).jobs[job_id].state == "running"
-    assert client.cancel(job_id, uuid=uuid)
-    eventually(lambda: not client.living(job_id, uuid=uuid), "the end of all components")
-    client.runner.relay.close()
-
-
 def drawn(workstation: Workstation) -> dict[str, int]:
     """The number of each role's node in the picture."""
     seats = json.loads(workstation.rltui("draw", *LAYOUT, "--json"))["placement"]["seats"]
@@ -121,3 +86,38 @@ def test_a_run_on_two_kinds_of_node_dies_with_one_node_and_goes_on_elsewhere(wor
     assert {placed["engine 0"], placed["engine 1"]} == {"node1", "node2", "node4"} - {placed["learner 0"]}
     for node in lab.spec.compute:
         assert lab.exec(node, ["pgrep", "-u", "alice", "-f", "ray|rltui"], check=False).stdout == ""
+
+
+def sleeping(uuid: str) -> str:
+    """The job script of the layout, which only sleeps."""
+    words = [*LAYOUT[1:], *SETTINGS, "slurm.requeue=true"]
+    script = preview_script(load_layout(resolve(LAYOUT[0]), words).layout, profile()).replace("UUID", uuid)
+    return script.partition("# Attempt 1")[0].replace("#SBATCH --output", "##") + "sleep 600 &\nwait\n"
+
+
+def test_a_het_job_is_found_requeued_and_cancelled_as_one(workstation: Workstation) -> None:
+    lab, uuid = workstation.lab, uuid4().hex
+    lab.exec("login", ["tee", "sleeps"], input=sleeping(uuid))
+    client = SlurmClient(RelayClient(LabTransport(lab)), settle_s=0)
+    assert client.test_only("/home/alice/sleeps").accepted
+    words = {"job_name": job_name_of("run", uuid), "comment": comment_of(uuid), "chdir": "/home/alice"}
+    job_id = client.submit("/home/alice/sleeps", **words)
+    poller = JobPoller(client)
+
+    def nodes() -> set[str]:
+        job = by_id([one for _, one in client.queue([job_id])])[job_id]
+        return set(job.nodes) if job.state == "running" and len(job.nodes) == 3 else set()
+
+    assert "node3" in eventually(nodes, "all components")
+    assert client.find_by_comment(uuid, client.now()) == job_id
+    client.requeue_without(job_id, ["node3"])
+    eventually(lambda: nodes() == {"node1", "node2", "node4"}, "the job on other nodes")
+    for _, component in client.queue([job_id]):
+        identity, node = read_id(component.job_id), component.nodes[-1]
+        assert identity is not None
+        shell = [word for word in shell_argv(job_id, node, "/", identity.part) if word != "--pty"]
+        assert lab.exec("login", shell, input="hostname\n").stdout.split()[-1] == node
+    assert poller.jobs([job_id]).jobs[job_id].state == "running"
+    assert client.cancel(job_id, uuid=uuid)
+    eventually(lambda: not client.living(job_id, uuid=uuid), "the end of all components")
+    client.runner.relay.close()
