@@ -233,9 +233,11 @@ class SlurmJob(AttemptRunner):
         if self.agents is None:
             return ""
         problem = self.agents.problem()
-        if not self._slurm_kills or self._slurm_cause == "NODE FAILURE":
-            # else Ray may have ended there by the signal that Slurm sends to all of a job: no node is to blame
+        if not self._slurm_kills:
             self.bad_nodes = self.agents.failed
+        elif self._slurm_cause == "NODE FAILURE":
+            # what was named stays so. For other causes no node is to blame: Ray ends by the signal that all of a job get
+            self.bad_nodes = self.bad_nodes or self.agents.failed
         return problem
 
     # Slurm's signals

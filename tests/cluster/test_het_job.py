@@ -74,7 +74,7 @@ def test_a_run_on_two_kinds_of_node_dies_with_one_node_and_goes_on_elsewhere(wor
     eventually(lambda: workstation.only_run()["state"] == "failed", "the end of the run")
     eventually(lambda: workstation.only_run()["job"]["word"] == "NODE_FAIL", "the end of the job")
     [end] = workstation.read(f"{run['path']}/attempts/01/end.json")
-    assert end["bad_nodes"].keys() == {"node3"}
+    assert "node3" in end["bad_nodes"]
     saved = workstation.newest_checkpoint(run["path"])
 
     lab.boot("node3")  # back, and to be kept away from all the same

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -23,6 +23,7 @@ from rltui.onnode.allocation import (
 )
 from rltui.onnode.attempt_runner import Verdict
 from rltui.onnode.environment import EnvironmentFileError, attempt_environment, read_private_file
+from rltui.onnode.lost_nodes import LOG
 from rltui.onnode.ray_agents import progress, rendezvous_s
 from rltui.onnode.requeue import folder_of_start
 from rltui.onnode.slurm_job import SlurmJob
@@ -320,6 +321,29 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_s: float | None
     rundir.write_json(str(attempt / "job.json"), {"uuid": "u", "deadlines_s": {"grace": 20}})
     end_at = None if left_s is None else time.time() + left_s
     return SlurmJob(str(attempt), Allocation(7, 0, ["nid1"], 4, end_at), lead_s, str(attempt / "slurm-7.out"))
+
+
+class NamelessAgents:
+    """Agents of which none has failed while srun still waits for the step of a lost node."""
+
+    failed: ClassVar[dict[str, str]] = {}
+
+    def problem(self) -> str:
+        return ""
+
+
+def test_a_node_that_was_named_as_lost_stays_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = driver(tmp_path, monkeypatch, None)
+    job.allocation = job.allocation._replace(nodes=["nid1", "nid2"])
+    words = "slurmstepd-nid1: error: *** JOB 7 ON nid1 CANCELLED AT 2026-11-20T10:00:00 DUE TO NODE FAILURE, SEE …"
+    Path(job.output).write_text(words)
+    Path(job.attempt, LOG).write_text("srun: error: Node failure on nid2\n")
+    job.on_cancel()
+    job.agents = NamelessAgents()  # type: ignore[assignment]
+    job.ray_problem()
+    assert job.end_details()["bad_nodes"].keys() == {"nid2"}
+    assert job.request is not None
+    assert job.request.reason == "node failure on nid2"
 
 
 @pytest.mark.parametrize(
