@@ -236,7 +236,7 @@ class SlurmJob(AttemptRunner):
         if not self._slurm_kills:
             self.bad_nodes = self.agents.failed
         elif self._slurm_cause == "NODE FAILURE":
-            # what was named stays so. For other causes no node is to blame: Ray ends by the signal that all of a job get
+            # what was named stays so; for other causes none is to blame: Ray ends by the signal that all of a job get
             self.bad_nodes = self.bad_nodes or self.agents.failed
         return problem
 

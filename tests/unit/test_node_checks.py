@@ -8,22 +8,14 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from rltui.onnode import node_check, node_network, node_report, ray_nodes, ray_process, rundir
-from rltui.onnode.allocation import (
-    Allocation,
-    Part,
-    cause_of_signal,
-    start_step,
-    start_step_on,
-    step_command,
-)
+from rltui.onnode.allocation import Allocation, cause_of_signal, start_step, step_command
 from rltui.onnode.attempt_runner import Verdict
 from rltui.onnode.environment import EnvironmentFileError, attempt_environment, read_private_file
-from rltui.onnode.lost_nodes import LOG
 from rltui.onnode.ray_agents import progress, rendezvous_s
 from rltui.onnode.requeue import folder_of_start
 from rltui.onnode.slurm_job import SlurmJob
@@ -236,20 +228,6 @@ def test_a_step_takes_nothing_from_variables_meant_for_other_steps(
     assert not [name for name in others if f"{name}=" in seen]
 
 
-def test_only_a_step_on_components_hears_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    srun = tmp_path / "srun"
-    srun.write_text("#!/bin/sh\nenv\n")
-    srun.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setenv("SLURM_HET_SIZE", "2")
-    plain = Allocation(7, 0, ["nid1"], 4, None)
-    for allocation in (plain, plain._replace(parts=(Part(["nid1"], 4), Part(["nid2"], 4)))):
-        with (tmp_path / "out").open("wb") as out:
-            step = start_step_on(allocation, ["nid1"], lambda part: ["true"], subprocess.DEVNULL, out, out)
-            assert step.wait() == 0
-        assert ("SLURM_HET_SIZE=2" in (tmp_path / "out").read_text()) is bool(allocation.parts)
-
-
 def submitted(run: Path) -> Path:
     attempt = run / "attempts" / "01"
     attempt.mkdir(parents=True)
@@ -321,29 +299,6 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_s: float | None
     rundir.write_json(str(attempt / "job.json"), {"uuid": "u", "deadlines_s": {"grace": 20}})
     end_at = None if left_s is None else time.time() + left_s
     return SlurmJob(str(attempt), Allocation(7, 0, ["nid1"], 4, end_at), lead_s, str(attempt / "slurm-7.out"))
-
-
-class NamelessAgents:
-    """Agents of which none has failed while srun still waits for the step of a lost node."""
-
-    failed: ClassVar[dict[str, str]] = {}
-
-    def problem(self) -> str:
-        return ""
-
-
-def test_a_node_that_was_named_as_lost_stays_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = driver(tmp_path, monkeypatch, None)
-    job.allocation = job.allocation._replace(nodes=["nid1", "nid2"])
-    words = "slurmstepd-nid1: error: *** JOB 7 ON nid1 CANCELLED AT 2026-11-20T10:00:00 DUE TO NODE FAILURE, SEE …"
-    Path(job.output).write_text(words)
-    Path(job.attempt, LOG).write_text("srun: error: Node failure on nid2\n")
-    job.on_cancel()
-    job.agents = NamelessAgents()  # type: ignore[assignment]
-    job.ray_problem()
-    assert job.end_details()["bad_nodes"].keys() == {"nid2"}
-    assert job.request is not None
-    assert job.request.reason == "node failure on nid2"
 
 
 @pytest.mark.parametrize(

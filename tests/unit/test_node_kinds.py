@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from check_cases import APART, BASES
@@ -14,7 +16,17 @@ from rltui.cli.main import main
 from rltui.cluster.profile import PartitionProfile, Profile
 from rltui.layout.load import LoadedLayout, dump_layout, load_text
 from rltui.memory.layouts import estimate_roles
-from rltui.onnode.allocation import Allocation, NoAllocationError, Part, command_on, read_allocation
+from rltui.onnode import rundir
+from rltui.onnode.allocation import (
+    Allocation,
+    NoAllocationError,
+    Part,
+    command_on,
+    read_allocation,
+    start_step_on,
+)
+from rltui.onnode.lost_nodes import LOG
+from rltui.onnode.slurm_job import SlurmJob
 from rltui.placement.draw import draw
 from rltui.placement.result import as_json
 from rltui.placement.simulate import place, place_bundles
@@ -22,8 +34,6 @@ from rltui.runs.directory import Attempt, job
 from rltui.runs.script import preview_script
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rltui.layout.schema import Layout
 
 LAB = Profile(name="lab", partition="gpu", gpus_per_node=4, gres="gpu:h100", gpu="H100-SXM-80GB")
@@ -160,3 +170,43 @@ def test_one_step_runs_on_the_nodes_of_several_components() -> None:
     assert apart[-1] == "1"
     alike = command_on(allocation._replace(parts=()), ["a1"], lambda part: ["do"])
     assert not [word for word in alike if word.startswith("--het-group")]
+
+
+def test_only_a_step_on_components_hears_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\nenv\n")
+    srun.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("SLURM_HET_SIZE", "2")
+    plain = Allocation(7, 0, ["nid1"], 4, None)
+    for allocation in (plain, plain._replace(parts=(Part(["nid1"], 4), Part(["nid2"], 4)))):
+        with (tmp_path / "out").open("wb") as out:
+            step = start_step_on(allocation, ["nid1"], lambda part: ["true"], subprocess.DEVNULL, out, out)
+            assert step.wait() == 0
+        assert ("SLURM_HET_SIZE=2" in (tmp_path / "out").read_text()) is bool(allocation.parts)
+
+
+class NamelessAgents:
+    """Agents of which none has failed while srun still waits for the step of a lost node."""
+
+    failed: ClassVar[dict[str, str]] = {}
+
+    def problem(self) -> str:
+        return ""
+
+
+def test_a_node_that_was_named_as_lost_stays_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol
+    attempt = tmp_path / "attempts" / "01"
+    attempt.mkdir(parents=True)
+    rundir.write_json(str(attempt / "job.json"), {"uuid": "u", "deadlines_s": {"grace": 20}})
+    job = SlurmJob(str(attempt), Allocation(7, 0, ["nid1", "nid2"], 4, None), 600.0, str(attempt / "slurm-7.out"))
+    words = "slurmstepd-nid1: error: *** JOB 7 ON nid1 CANCELLED AT 2026-11-20T10:00:00 DUE TO NODE FAILURE, SEE …"
+    Path(job.output).write_text(words)
+    Path(job.attempt, LOG).write_text("srun: error: Node failure on nid2\n")
+    job.on_cancel()
+    job.agents = NamelessAgents()  # type: ignore[assignment]
+    job.ray_problem()
+    assert job.end_details()["bad_nodes"].keys() == {"nid2"}
+    assert job.request is not None
+    assert job.request.reason == "node failure on nid2"
