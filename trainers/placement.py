@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rltui.placement.bundles import CPUS_PER_GPU, Group, groups, ray_resources, reward_groups
+from rltui.onnode.rundir import PART_LABEL
+from rltui.placement.bundles import CPUS_PER_GPU, Group, groups, part_of, ray_resources, reward_groups
 from rltui.placement.seating import shares
 from rltui.placement.simulate import place_bundles
 
@@ -201,11 +202,19 @@ def _resources(resources: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True)
 class FreeNode:
-    """A live node of Ray: its id, its host name with the address, and what is free there by Ray's word for it."""
+    """A live node of Ray.
+
+    Attributes:
+        node_id: Ray's id of it.
+        host: Its host name with the address.
+        free: What is free there by Ray's word for it.
+        part: The number of its kind, as in ``Hardware.parts``.
+    """
 
     node_id: str
     host: str
     free: Mapping[str, float]
+    part: int = 0
 
 
 def free_nodes() -> list[FreeNode]:
@@ -219,6 +228,7 @@ def free_nodes() -> list[FreeNode]:
             node["NodeID"],
             f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})",
             dict(free.get(node["NodeID"], {})),
+            int(node.get("Labels", {}).get(PART_LABEL, "0")),
         )
         for node in ray.nodes()
         if node["Alive"]
@@ -228,7 +238,8 @@ def free_nodes() -> list[FreeNode]:
 def drawn_nodes(layout: Layout, nodes: Sequence[FreeNode]) -> dict[tuple[str, int], str]:
     """The node id of each (group, bundle) as drawn, on those of ``nodes`` that have the room.
 
-    A drawing's nodes are alike, so the fullest of them takes the first that it fits on, in the order of ``nodes``.
+    A drawing's nodes of one kind are alike, so the fullest of them takes the first of its kind that it fits on, in the
+    order of ``nodes``.
 
     Returns:
         Empty where the drawing does not fit: a bundle has no place in it, or a drawn node none on ``nodes``.
@@ -238,13 +249,16 @@ def drawn_nodes(layout: Layout, nodes: Sequence[FreeNode]) -> dict[tuple[str, in
     if len(homes) != sum(len(group.slots) for group in wanted):
         return {}
     slots = {(group.role, bundle): size for group in wanted for bundle, size in enumerate(group.slots)}
+    kinds = {group.role: part_of(layout, group) for group in wanted}
+    part = {drawn: kinds[role] for (role, _), drawn in homes.items()}
     needs: dict[int, int] = {}
     for key, drawn in homes.items():
         needs[drawn] = needs.get(drawn, 0) + slots[key]
     left, chosen = list(nodes), {}
     for drawn in sorted(needs, key=lambda drawn: (-needs[drawn], drawn)):
         resources = ray_resources(needs[drawn], layout.hardware.on_cpu)
-        fits = (node for node in left if all(node.free.get(name, 0.0) >= much for name, much in resources.items()))
+        alike = (node for node in left if node.part == part[drawn])
+        fits = (node for node in alike if all(node.free.get(name, 0.0) >= much for name, much in resources.items()))
         node = next(fits, None)
         if node is None:
             return {}

@@ -31,13 +31,15 @@ class MfuMeter:
 
     Attributes:
         model: The policy's architecture.
-        gpu: The card.
-        learner_cards: Cards that train.
-        engine_cards: Cards that generate.
+        learner_gpu: The card that trains.
+        engine_gpu: The card that generates.
+        learner_cards: How many train.
+        engine_cards: How many generate.
     """
 
     model: Architecture
-    gpu: Gpu
+    learner_gpu: Gpu
+    engine_gpu: Gpu
     learner_cards: int
     engine_cards: int
 
@@ -53,8 +55,8 @@ class MfuMeter:
             for one in samples
         )
         return {
-            "actor_mfu": self._percent(generated, generate_s, self.engine_cards),
-            "learner_mfu": self._percent(trained, train_s, self.learner_cards),
+            "actor_mfu": self._percent(generated, generate_s, self.engine_gpu, self.engine_cards),
+            "learner_mfu": self._percent(trained, train_s, self.learner_gpu, self.learner_cards),
         }
 
     def _prefill(self, one: Lengths) -> float:
@@ -63,8 +65,9 @@ class MfuMeter:
     def _decode(self, one: Lengths) -> float:
         return one.response * forward_flops_per_token(self.model, one.prompt + one.response / 2)
 
-    def _percent(self, flops: float, seconds: float, cards: int) -> float:
-        return 100.0 * flops / (seconds * self.gpu.peak_flops * cards) if seconds > 0 and cards else 0.0
+    @staticmethod
+    def _percent(flops: float, seconds: float, gpu: Gpu, cards: int) -> float:
+        return 100.0 * flops / (seconds * gpu.peak_flops * cards) if seconds > 0 and cards else 0.0
 
 
 def mfu_meter(layout: Layout, model_path: str) -> MfuMeter | None:
@@ -74,11 +77,13 @@ def mfu_meter(layout: Layout, model_path: str) -> MfuMeter | None:
         layout: The layout.
         model_path: Folder of the policy, whose ``config.json`` is read.
     """
-    gpu = None if layout.hardware.on_cpu else find_gpu(layout.hardware.gpu)
-    if gpu is None:
+    if layout.hardware.on_cpu:
+        return None
+    learner_gpu, engine_gpu = (find_gpu(layout.hardware_of(role).gpu) for role in ("learner", "rollout"))
+    if learner_gpu is None or engine_gpu is None:
         return None
     model = model_if_understood(layout.roles.learner.model) or model_if_understood(model_path)
     if model is None:
         return None
     rollout = layout.roles.rollout
-    return MfuMeter(model, gpu, layout.num_ranks, layout.num_engines * rollout.tensor_parallel)
+    return MfuMeter(model, learner_gpu, engine_gpu, layout.num_ranks, layout.num_engines * rollout.tensor_parallel)

@@ -97,7 +97,7 @@ def _gpu_hours(layout: Layout) -> float | None:
     seconds = time_limit_s(layout.slurm.time)
     if layout.hardware.on_cpu or seconds is None:
         return None
-    return layout.hardware.nodes * layout.hardware.gpus_per_node * seconds / 3600
+    return layout.hardware.all_gpus * seconds / 3600
 
 
 def _each(numbers: Arithmetic) -> str:

@@ -5,6 +5,7 @@ They are pure: the facts are gathered elsewhere. What nobody could tell (None, 0
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -12,11 +13,13 @@ from msgspec.structs import replace
 from rltui.check.live_rules import cluster_rules, login_rules, node_rules, storage_rules
 from rltui.check.live_subject import LIVE_REGISTRY, LiveSubject
 from rltui.check.run import SEVERITIES, Report
-from rltui.cluster.profile import in_partition
+from rltui.runs.components import components, profiles
 
 if TYPE_CHECKING:
+    from rltui.check.findings import Finding
     from rltui.cluster.facts import ClusterFacts
     from rltui.cluster.profile import Profile
+    from rltui.layout.load import LoadedLayout
 
 __all__ = ["LIVE_REGISTRY", "check_on"]
 
@@ -36,10 +39,29 @@ def check_on(report: Report, profile: Profile, facts: ClusterFacts | None = None
     """
     if report.loaded is None or report.placement is None:
         return report
-    profile = in_partition(profile, report.loaded.layout.slurm.partition)
-    subject = LiveSubject(report.loaded, report.placement, profile, facts)
-    found = [finding for rule in LIVE_REGISTRY.values() for finding in rule.findings(subject)]
+    layout = report.loaded.layout
+    found: list[Finding] = []
+    for name, part, there in zip(
+        ("", *layout.hardware.more), components(layout), profiles(layout, profile), strict=True
+    ):
+        subject = LiveSubject(replace(report.loaded, layout=part), report.placement, there, facts)
+        said = [finding for rule in LIVE_REGISTRY.values() for finding in rule.findings(subject)]
+        found += [_of_kind(finding, name, report.loaded) for finding in said] if name else said
     findings = sorted(
-        (*report.findings, *found), key=lambda finding: (SEVERITIES.index(finding.severity), finding.code)
+        (*report.findings, *dict.fromkeys(found)),
+        key=lambda finding: (SEVERITIES.index(finding.severity), finding.code),
     )
     return replace(report, findings=tuple(findings))
+
+
+def _of_kind(finding: Finding, name: str, loaded: LoadedLayout) -> Finding:
+    """``finding`` with the keys of the further kind of node that it is about, in place of the first kind's."""
+
+    def own(word: str) -> str:
+        for key in ("slurm.partition", "slurm.mem_gib"):
+            word = re.sub(rf"^{re.escape(key)}(?=\b)", f"hardware.{key.partition('.')[2]}", word)
+        return re.sub(r"^hardware\.", f"hardware.more.{name}.", word)
+
+    key = own(finding.key)
+    file, line = loaded.place(key)
+    return replace(finding, key=key, file=file, line=line, fix=tuple(map(own, finding.fix)))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rltui.placement.result import as_json as placement_json
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -52,6 +54,6 @@ def _file(report: Report) -> dict[str, Any]:
         "file": report.file,
         "ok": report.ok,
         "findings": [msgspec.to_builtins(finding) for finding in report.findings],
-        "placement": msgspec.to_builtins(report.placement),
+        "placement": placement_json(report.placement),
         "arithmetic": msgspec.to_builtins(report.arithmetic),
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rltui.cli.output import add_json, print_json, print_lines
 from rltui.cli.sources import add_source, load, said
 from rltui.placement.draw import draw
+from rltui.placement.result import as_json
 from rltui.placement.simulate import place
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     placement = place(layout)
     lines = draw(layout, placement)
     if options.json:
-        print_json({"schema": 1, "layout": layout.name, "placement": placement, "drawing": lines})
+        print_json({"schema": 1, "layout": layout.name, "placement": as_json(placement), "drawing": lines})
     else:
         print_lines(lines)
     return 1 if placement.homeless else 0

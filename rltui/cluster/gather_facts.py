@@ -9,7 +9,7 @@ from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes, read_partitions
-from rltui.cluster.slurm.runner import SlurmRunner
+from rltui.cluster.slurm.runner import NO_OTHER_CLUSTER, SlurmRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def gather_facts(relay: RelayClient, clock: Callable[[], float] = time.time) -> 
 
 def cluster_name(relay: RelayClient) -> str:
     """What Slurm calls the cluster; empty where it does not say."""
-    done = relay.run(["scontrol", "show", "config"], timeout_s=30, idempotent=True)
+    done = relay.run([*NO_OTHER_CLUSTER, "scontrol", "show", "config"], timeout_s=30, idempotent=True)
     for line in done.out.splitlines():
         key, _, value = line.partition("=")
         if key.strip() == "ClusterName":

@@ -16,6 +16,7 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.slurm.client import SlurmClient
+from rltui.cluster.slurm.ids import read_id
 from rltui.cluster.slurm.marks import comment_of, job_name_of
 from rltui.cluster.slurm.poller import JobPoller
 from rltui.cluster.slurm.steps import start_argv
@@ -153,8 +154,10 @@ class SlurmCluster:
         reach = ["--full"] if name == "KILL" else [] if known is not None else ["--batch"]
         return self.slurm.signal(job_id, [*reach, f"--signal={name}"], uuid=uuid, known=known)
 
-    def nodes_of(self, attempt_path: str, job_id: str) -> tuple[str, ...]:
-        """The nodes that the attempt's job has now; none where it has ended, or its id is another job's by now.
+    def nodes_of(self, attempt_path: str, job_id: str) -> dict[str, int | None]:
+        """The nodes that the attempt's job has now, each with its component where it is a het job.
+
+        None where it has ended, or its id is another job's by now.
 
         Raises:
             RltuiError: The job is not the user's.
@@ -162,7 +165,8 @@ class SlurmCluster:
         """
         uuid, known, is_step = self._identity(attempt_path)
         jobs = self.slurm.living(job_id, uuid="" if is_step else uuid, known=known)
-        return tuple(dict.fromkeys(node for job in jobs for node in job.nodes))
+        parts = {job.job_id: read_id(job.job_id) for job in jobs}
+        return {node: part.part if (part := parts[job.job_id]) else None for job in jobs for node in job.nodes}
 
     def _identity(self, attempt_path: str) -> tuple[str, JobSnapshot | None, bool]:
         """What an attempt's job is known by: mark, or the job itself where it was adopted; and whether it is a step."""

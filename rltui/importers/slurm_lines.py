@@ -17,7 +17,8 @@ _SHORT = {
     "-x": "exclude", "-J": "job-name", "-c": "cpus-per-task", "-C": "constraint", "-D": "chdir", "-L": "licenses",
     "-w": "nodelist", "-d": "dependency", "-b": "begin", "-o": "output", "-e": "error", "-s": "oversubscribe",
     "-m": "distribution", "-M": "clusters", "-a": "array", "-H": "hold", "-k": "no-kill", "-S": "core-spec",
-    "-Q": "quiet", "-v": "verbose", "-W": "wait", "-O": "overcommit", "--tasks-per-node": "ntasks-per-node",
+    "-B": "extra-node-info", "-Q": "quiet", "-v": "verbose", "-W": "wait", "-O": "overcommit",
+    "--tasks-per-node": "ntasks-per-node",
 }  # fmt: skip
 _TIME = re.compile(r"(?:\d+-)?\d{1,3}(?::\d{2}){0,2}\Z")
 _GRES = re.compile(r"gpu(?::(?P<kind>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?(?:\(.*\))?\Z")
@@ -73,21 +74,38 @@ def read_slurm(text: str) -> SlurmJob:
 
 
 def _per_node(options: dict[str, str], nodes: int | None) -> tuple[str, int | None]:
-    for name in ("gpus-per-node", "gres"):
-        kind, count = _gpu_count(options.get(name, ""))
-        if count is not None:
-            return kind, count
-    kind, count = _gpu_count(options.get("gpus", ""))
-    if count is not None:
-        return kind, quotient(count, nodes)
-    kind, count = _gpu_count(options.get("gpus-per-task", ""))
-    tasks = options.get("ntasks-per-node") or ("1" if options.get("ntasks") == options.get("nodes", "1") else "")
-    return kind, product(count, to_int(tasks)) if count is not None else None
+    """Kind and number of the GPUs of each node, by the first option that tells."""
+    for names, of_node in (
+        (("gpus-per-node", "gres", "tres-per-node"), lambda count: count),
+        (("gpus", "tres-per-job"), lambda count: quotient(count, nodes)),
+        (("gpus-per-socket", "tres-per-socket"), lambda count: product(count, _sockets(options))),
+        (("gpus-per-task", "tres-per-task"), lambda count: product(count, _tasks(options, nodes))),
+    ):
+        for name in names:
+            kind, count = _gpu_count(options.get(name, ""))
+            if count is not None:
+                return kind, of_node(count)
+    return "", None
+
+
+def _sockets(options: dict[str, str]) -> int | None:
+    """Sockets of each node: Slurm wants them said beside GPUs for each socket (``--extra-node-info`` begins so)."""
+    said = options.get("sockets-per-node") or options.get("extra-node-info", "").partition(":")[0]
+    return to_int(said) if said else None
+
+
+def _tasks(options: dict[str, str], nodes: int | None) -> int | None:
+    """Tasks of each node; Slurm wants them said beside GPUs for each task."""
+    if per_node := options.get("ntasks-per-node"):
+        return to_int(per_node)
+    return quotient(to_int(options["ntasks"]), nodes) if "ntasks" in options else None
 
 
 def _gpu_count(text: str) -> tuple[str, int | None]:
-    """Kind and count in ``8``, ``h100:8`` or ``gpu:h100:8``; only the part for GPUs of a list counts."""
-    for part in text.split(","):
+    """Kind and count in ``8``, ``h100:8``, ``gpu:h100:8`` or ``gres/gpu:h100=8``; of a list only the part for GPUs."""
+    for part in (re.sub(r"^gres[/:]", "", one).replace("=", ":") for one in text.split(",")):
+        if part.partition(":")[0] in ("cpu", "mem", "node", "billing", "energy") or "/" in part:
+            continue
         if part.isdigit():
             return "", int(part)
         match = _GRES.match(part if part.startswith("gpu") else f"gpu:{part}")

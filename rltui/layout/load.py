@@ -75,7 +75,7 @@ def _refuse_enormous(layout: Layout, document: Document) -> None:
     """Each number may be within its bounds and their product beyond all reason: nothing later has to fear that."""
     hardware, roles = layout.hardware, layout.roles
     totals: dict[Path_, int] = {
-        ("hardware", "nodes"): hardware.nodes * hardware.gpus_per_node,
+        ("hardware", "nodes"): hardware.all_gpus,
         ("roles", "learner", "gpus"): roles.learner.num_learners,
         ("roles", "rollout", "engines"): roles.rollout.engines * roles.rollout.tensor_parallel,
         **{("pools", name, "gpus"): pool.total for name, pool in layout.pools.items()},

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from rltui.layout.scalars import (
     CPU,
@@ -17,7 +18,31 @@ from rltui.layout.scalars import (
     PositiveFloat,
     Precision,
     Slots,
+    Text,
 )
+
+
+class NodeKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A further kind of node, which holds the roles that it names; on Slurm it is a component of a het job."""
+
+    roles: Annotated[
+        list[Name], Meta(description="Roles on these nodes: learner, rollout, reference, critic or teacher.")
+    ]
+    nodes: Annotated[int, Meta(ge=1, le=10_000, description="Number of nodes of this kind.")]
+    gpus_per_node: Annotated[Slots, Meta(description="GPUs of each node, or CPU slots where gpu is 'cpu'.")]
+    gpu: Annotated[str, Meta(description="GPU name; empty: the first kind's.", max_length=200)] = ""
+    cpus_per_node: Annotated[
+        CountOrZero, Meta(description="CPU cores that Ray may hand out on each node; 0: one per slot plus one.")
+    ] = 0
+    memory_gib_per_node: Annotated[
+        NonNegativeFloat, Meta(description="Host memory of each node in GiB; 0: not known, so not checked.")
+    ] = 0.0
+    partition: Annotated[Text, Meta(description="Slurm partition; empty: the job's.")] = ""
+    constraint: Annotated[Text, Meta(description="Node features; empty: those of the cluster's profile.")] = ""
+    gres: Annotated[Text, Meta(description="What the GPUs are called, such as 'gpu:l40s'; empty: the cluster's.")] = ""
+    mem_gib: Annotated[
+        CountOrZero, Meta(description="Memory of each node, GiB; 0: all of a whole node, else the partition's default.")
+    ] = 0
 
 
 class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +61,38 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpus_outside_ray: Annotated[
         int, Meta(ge=0, le=1024, description="GPUs of each node that a server outside Ray holds, such as a teacher's.")
     ] = 0
+    more: Annotated[
+        dict[Name, NodeKind], Meta(description="Further kinds of node, by a name; other roles stay on the first.")
+    ] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> "tuple[Hardware, ...]":
+        """Each kind of node by itself, the first one first; nodes are numbered in this order."""
+        further = (
+            Hardware(
+                nodes=kind.nodes,
+                gpus_per_node=kind.gpus_per_node,
+                gpu=kind.gpu or self.gpu,
+                cpus_per_node=kind.cpus_per_node,
+                memory_gib_per_node=kind.memory_gib_per_node,
+            )
+            for kind in self.more.values()
+        )
+        return (replace(self, more={}) if self.more else self, *further)
+
+    @property
+    def all_nodes(self) -> int:
+        """Nodes of all kinds together."""
+        return self.nodes + sum(kind.nodes for kind in self.more.values())
+
+    @property
+    def all_gpus(self) -> int:
+        """GPUs (or CPU slots) of all nodes together."""
+        return sum(part.nodes * part.gpus_per_node for part in self.parts)
+
+    def part_of(self, role: str) -> int:
+        """The number of the kind of node, as in ``parts``, that holds ``role``, a key under ``roles``."""
+        return next((number for number, kind in enumerate(self.more.values(), 1) if role in kind.roles), 0)
 
     @property
     def ray_gpus_per_node(self) -> int:

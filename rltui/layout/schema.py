@@ -91,6 +91,12 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return sum(found.gpus)
         return found.engines * found.tensor_parallel if role in ("rollout", "teacher") else 0
 
+    def hardware_of(self, role: str) -> Hardware:
+        """The kind of node that ``role`` sits on; reference and critic without a pool sit with the learner."""
+        found = getattr(self.roles, role)
+        is_guest = role in ("reference", "critic") and not (found and found.pool)
+        return self.hardware.parts[self.hardware.part_of("learner" if is_guest else role)]
+
     @property
     def num_engines(self) -> int:
         """Rollout engines, counted out of their pool where the layout does not say."""

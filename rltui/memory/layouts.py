@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rltui.hardware.architecture import Architecture
-    from rltui.hardware.gpus import Gpu
     from rltui.layout.schema import Layout, Rollout, Teacher
     from rltui.memory.estimate import HostEstimate
     from rltui.placement.result import Placement
@@ -64,16 +63,16 @@ def estimate_roles(layout: Layout) -> LayoutEstimate:
         note = "This layout runs on CPU slots: there is no card to fill."
         unknown = () if model else (_unknown_model(layout.roles.learner.model),)
         return LayoutEstimate(checkpoint_gib=checkpoint, notes=(note, *unknown))
-    gpu, models = find_gpu(layout.hardware.gpu), {"learner": model, "rollout": model, **_other_models(layout, model)}
+    models = {"learner": model, "rollout": model, **_other_models(layout, model)}
     known = {name: found for name, found in models.items() if found is not None}
     doubtful = {_site(layout, name) for name, found in models.items() if found is None}
-    tenants = list(_tenants(layout, known, gpu))
+    tenants = list(_tenants(layout, known))
     shared = zip(tenants, share(tenants, SYNC_BUCKET_GIB), strict=True)
     return LayoutEstimate(
         roles=tuple(_unjudged(role) if tenant.site in doubtful else role for tenant, role in shared),
         engines=tuple(tenant.engine for tenant in tenants if tenant.engine is not None),
         checkpoint_gib=checkpoint,
-        notes=tuple(_notes(layout, models, gpu)),
+        notes=tuple(_notes(layout, models)),
     )
 
 
@@ -98,8 +97,8 @@ def _checkpoint_gib(layout: Layout, model: Architecture | None) -> float | None:
     return None if value is None else size + checkpoint_gib(value, states_of(critic, layout.system))
 
 
-def host_of(layout: Layout, placement: Placement) -> HostEstimate | None:
-    """Host memory of the fullest node; None where the learner's model is not known.
+def host_of(layout: Layout, placement: Placement, nodes: range | None = None) -> HostEstimate | None:
+    """Host memory of the fullest node, of all or of ``nodes``; None where the learner's model is not known.
 
     Raises:
         UsageError: A model is a local folder whose config.json cannot be read.
@@ -107,7 +106,8 @@ def host_of(layout: Layout, placement: Placement) -> HostEstimate | None:
     model = find_model(layout.roles.learner.model)
     if model is None:
         return None
-    return fullest_node(layout, model, _other_models(layout, model).get("critic"), placement.seats)
+    seats = [seat for seat in placement.seats if nodes is None or seat.node in nodes]
+    return fullest_node(layout, model, _other_models(layout, model).get("critic"), seats)
 
 
 def _other_models(layout: Layout, learner: Architecture | None) -> dict[str, Architecture | None]:
@@ -115,9 +115,10 @@ def _other_models(layout: Layout, learner: Architecture | None) -> dict[str, Arc
     return {name: find_model(role.model) if role.model else learner for name, role in roles.items() if role is not None}
 
 
-def _notes(layout: Layout, models: dict[str, Architecture | None], gpu: Gpu | None) -> Iterator[str]:
-    if gpu is None:
-        yield _unknown_gpu(layout.hardware.gpu)
+def _notes(layout: Layout, models: dict[str, Architecture | None]) -> Iterator[str]:
+    for card in dict.fromkeys(part.gpu for part in layout.hardware.parts):
+        if find_gpu(card) is None:
+            yield _unknown_gpu(card)
     missing: dict[str, list[str]] = {}
     for name, model in models.items():
         if model is None:
@@ -137,23 +138,27 @@ def _notes(layout: Layout, models: dict[str, Architecture | None], gpu: Gpu | No
         yield "The learner has no GPUs: it is estimated as if it had one."
 
 
-def _tenants(layout: Layout, models: dict[str, Architecture], gpu: Gpu | None) -> Iterator[Tenant]:
-    """Every role as if it were alone, in the order of the table."""
-    roles, capacity = layout.roles, gpu.usable_gib if gpu else None
+def _tenants(layout: Layout, models: dict[str, Architecture]) -> Iterator[Tenant]:
+    """Every role as if it were alone on the card of its kind of node, in the order of the table."""
+    roles = layout.roles
+    cards = {name: find_gpu(layout.hardware_of(name).gpu) for name in models}
+    capacities = {name: gpu.usable_gib if gpu else None for name, gpu in cards.items()}
     if "learner" in models:
-        alone = _train(models["learner"], learner_training(layout), "learner", capacity)
+        alone = _train(models["learner"], learner_training(layout), "learner", capacities["learner"])
         yield Tenant(site=_site(layout, "learner"), estimate=alone)
-        engine = rollout_engine(layout, models["rollout"], gpu)
-        yield _engine(layout, models["rollout"], roles.rollout, engine, capacity)
+        engine = rollout_engine(layout, models["rollout"], cards["rollout"])
+        yield _engine(layout, models["rollout"], roles.rollout, engine, capacities["rollout"])
     if roles.reference is not None and "reference" in models:
         told = reference_training(layout, roles.reference.precision)
-        yield Tenant(site=_site(layout, "reference"), estimate=_frozen(models["reference"], told, capacity))
+        alone = _frozen(models["reference"], told, capacities["reference"])
+        yield Tenant(site=_site(layout, "reference"), estimate=alone)
     if roles.critic is not None and "critic" in models:
         told = critic_training(layout, roles.critic)
-        yield Tenant(site=_site(layout, "critic"), estimate=_train(models["critic"], told, "critic", capacity))
+        alone = _train(models["critic"], told, "critic", capacities["critic"])
+        yield Tenant(site=_site(layout, "critic"), estimate=alone)
     if roles.teacher is not None and "teacher" in models:
-        engine = teacher_engine(layout, roles.teacher, models["teacher"], gpu)
-        yield _engine(layout, models["teacher"], roles.teacher, engine, capacity)
+        engine = teacher_engine(layout, roles.teacher, models["teacher"], cards["teacher"])
+        yield _engine(layout, models["teacher"], roles.teacher, engine, capacities["teacher"])
 
 
 def _unjudged(role: RoleEstimate) -> RoleEstimate:
@@ -247,9 +252,8 @@ def _engine_knob(layout: Layout, model: Architecture, role: Rollout | Teacher, *
         return f"roles.rollout.engines={2 * layout.num_engines}"
     if not blocked:
         return f"roles.{name}.memory_utilization=0.9"
-    knob = engine_knob(
-        model, role.tensor_parallel, layout.hardware.gpus_per_node, role.memory_utilization, shared=bool(role.pool)
-    )
+    gpus = layout.hardware_of(name).gpus_per_node
+    knob = engine_knob(model, role.tensor_parallel, gpus, role.memory_utilization, shared=bool(role.pool))
     return knob.replace("roles.rollout.", f"roles.{name}.")
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from rltui.placement.bundles import ROLES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -65,8 +67,10 @@ class Correction(Struct, frozen=True, kw_only=True):
 
 
 def same_family(one: Layout, other: Layout) -> bool:
-    """Whether memory of both layouts is made of the same things, on the same card."""
-    return one.hardware.gpu == other.hardware.gpu and _family(one) == _family(other)
+    """Whether memory of both layouts is made of the same things, on the same cards."""
+    return all(one.hardware_of(role).gpu == other.hardware_of(role).gpu for role in ROLES) and _family(one) == _family(
+        other
+    )
 
 
 def _family(layout: Layout) -> list[tuple[str, list[Any]]]:

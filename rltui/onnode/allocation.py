@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import time
-from typing import IO, Dict, List, NamedTuple, Optional, Sequence
+from typing import IO, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from rltui.onnode.attempt_runner import EndedError
 
@@ -22,14 +22,25 @@ OF_OTHER_STEPS = (
     *("SLURM_NTASKS_PER_CORE", "SLURM_NTASKS_PER_SOCKET", "SLURM_EXACT", "SLURM_EXCLUSIVE", "SLURM_HOSTFILE"),
     *("SLURM_HET_SIZE", "SLURM_PACK_SIZE", "SLURM_CONSTRAINT", "SLURM_DEPENDENCY", "SLURM_TIMELIMIT", "SLURM_SIGNAL"),
     *("SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_STDERRMODE", "SLURM_LABELIO"),
-    *("SLURM_WORKING_DIR", "SLURM_REMOTE_CWD"),
+    *("SLURM_WORKING_DIR", "SLURM_REMOTE_CWD", "SLURM_CLUSTERS"),
 )
 """Variables that srun would take for options of our own steps, which are told all they need in words."""
 
+OF_HET_STEPS = ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
+"""Of these what tells srun that components are the job's own, not pieces of one allocation."""
+
+_NODELIST = "SLURM_JOB_NODELIST"
 _CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
 _CANCELLED = re.compile(
     r"\*\*\* (?:JOB|STEP) (?P<job>\d+)(?:\.\d+)? ON \S+ CANCELLED AT \S+(?: DUE TO (?P<cause>[A-Z ]+))?"
 )
+
+
+class Part(NamedTuple):
+    """A component of a het job: its nodes, and the CPU cores on the one that has fewest."""
+
+    nodes: List[str]
+    cpus: int
 
 
 class Allocation(NamedTuple):
@@ -39,8 +50,9 @@ class Allocation(NamedTuple):
         job_id: Slurm's number, the same for all starts of a requeued job.
         restart: How often Slurm has started it again.
         nodes: Names, the head (the node this runs on) first.
-        cpus: CPU cores on the node that has fewest.
+        cpus: CPU cores on the node that has fewest; in a het job, of the first component.
         end_at: When the time limit ends it, epoch seconds; None where nobody can tell.
+        parts: The components of a het job, in the order of the layout's kinds of node; empty: it is none.
     """
 
     job_id: int
@@ -48,6 +60,11 @@ class Allocation(NamedTuple):
     nodes: List[str]
     cpus: int
     end_at: Optional[float]
+    parts: Tuple[Part, ...] = ()
+
+    def part_of(self, node: str) -> int:
+        """The number of the component that ``node`` is in; 0 where the job is no het job."""
+        return next((number for number, part in enumerate(self.parts) if node in part.nodes), 0)
 
 
 class NoAllocationError(EndedError):
@@ -63,17 +80,31 @@ def read_allocation(environment: Dict[str, str], host: str) -> Allocation:
     number, folded = environment.get("SLURM_JOB_ID", ""), environment.get("SLURM_JOB_NODELIST", "")
     if not number.isdigit() or not folded:
         raise NoAllocationError("this is no Slurm job: SLURM_JOB_ID is not set; submit the script with sbatch")
-    nodes = hostnames(folded)
-    others = [node for node in nodes if node != host]
-    cpus = [int(count) for count in _CPUS.findall(environment.get("SLURM_JOB_CPUS_PER_NODE", ""))]
-    restart = environment.get("SLURM_RESTART_COUNT", "")
+    first = _part(folded, environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    first = first._replace(nodes=[host, *(node for node in first.nodes if node != host)])
+    size, restart = environment.get("SLURM_HET_SIZE", ""), environment.get("SLURM_RESTART_COUNT", "")
+    names = ["_HET_GROUP_%d" % number for number in range(1, int(size) if size.isdigit() else 1)]
+    further = [
+        _part(environment[_NODELIST + name], environment.get("SLURM_JOB_CPUS_PER_NODE" + name, ""))
+        for name in names
+        if _NODELIST + name in environment
+    ]
+    nodes = [node for part in (first, *further) for node in part.nodes]
+    for node in nodes:
+        if nodes.count(node) > 1:
+            raise NoAllocationError("two kinds of node are both %s; slurm.exclusive: true keeps them apart" % node)
     return Allocation(
         int(number),
         int(restart) if restart.isdigit() else 0,
-        [host, *others],
-        min(cpus, default=1),
+        nodes,
+        first.cpus,
         end_time(number),
+        (first, *further) if further else (),
     )
+
+
+def _part(folded: str, cpus_per_node: str) -> Part:
+    return Part(hostnames(folded), min((int(count) for count in _CPUS.findall(cpus_per_node)), default=1))
 
 
 def hostnames(folded: str) -> List[str]:
@@ -135,6 +166,7 @@ def kill_wait_s() -> float:
 
 def _ask(argv: List[str]) -> Optional[str]:
     environment = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
+    environment.pop("SLURM_CLUSTERS", None)  # a user's default, and this job is where it is
     try:
         answer = subprocess.run(
             argv,
@@ -150,8 +182,8 @@ def _ask(argv: List[str]) -> Optional[str]:
     return answer.stdout.decode("utf-8", "replace")
 
 
-def step_command(nodes: Sequence[str], cpus: int) -> List[str]:
-    """The words before a command that is to run once on each of ``nodes``.
+def step_command(nodes: Sequence[str], cpus: int, part: Optional[int] = None) -> List[str]:
+    """The words before a command that is to run once on each of ``nodes``, in a het job of its component ``part``.
 
     ``--overlap``: the step shares CPUs, memory and GPUs with every other step; without it, it waits for ever. The
     other nodes' tasks live on when one of them ends: whose fault it was is for the driver to say.
@@ -159,6 +191,7 @@ def step_command(nodes: Sequence[str], cpus: int) -> List[str]:
     command = ["srun", "--overlap", "--nodes=%d" % len(nodes), "--ntasks=%d" % len(nodes), "--ntasks-per-node=1"]
     command += ["--nodelist=%s" % ",".join(nodes), "--cpus-per-task=%d" % cpus, "--cpu-bind=none", "--mem=0"]
     command.append("--mpi=none")
+    command += [] if part is None else ["--het-group=%d" % part]
     return [*command, "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--unbuffered"]
 
 
@@ -170,8 +203,50 @@ def start_step(
     Raises:
         NoAllocationError: There is no srun here.
     """
-    command = [*step_command(nodes, cpus), *argv]
-    environment = {name: value for name, value in os.environ.items() if name not in OF_OTHER_STEPS}
+    return _start([*step_command(nodes, cpus), *argv], stdin, out, err)
+
+
+def start_step_on(
+    allocation: Allocation,
+    nodes: Sequence[str],
+    argv: Callable[[int], Sequence[str]],
+    stdin: int,
+    out: IO[bytes],
+    err: IO[bytes],
+) -> "subprocess.Popen[bytes]":
+    """Start a command once on each of ``nodes``, of whichever components of the job, as one step.
+
+    Args:
+        allocation: The job.
+        nodes: Some of its nodes.
+        argv: The command by the number of the component.
+        stdin: Its standard input.
+        out: Where its output goes.
+        err: Where its errors go.
+
+    Raises:
+        NoAllocationError: There is no srun here.
+    """
+    return _start(command_on(allocation, nodes, argv), stdin, out, err, OF_HET_STEPS if allocation.parts else ())
+
+
+def command_on(allocation: Allocation, nodes: Sequence[str], argv: Callable[[int], Sequence[str]]) -> List[str]:
+    """The command of ``start_step_on``: srun takes the components' options and commands with a colon between them."""
+    if not allocation.parts:
+        return [*step_command(nodes, allocation.cpus), *argv(0)]
+    words: List[str] = []
+    for number, part in enumerate(allocation.parts):
+        mine = [node for node in nodes if node in part.nodes]
+        if mine:
+            step = [*step_command(mine, part.cpus, number), *argv(number)]
+            words += [":", *step[1:]] if words else step
+    return words
+
+
+def _start(
+    command: List[str], stdin: int, out: IO[bytes], err: IO[bytes], kept: Sequence[str] = ()
+) -> "subprocess.Popen[bytes]":
+    environment = {name: value for name, value in os.environ.items() if name in kept or name not in OF_OTHER_STEPS}
     try:
         return subprocess.Popen(command, stdin=stdin, stdout=out, stderr=err, env=environment, start_new_session=True)
     except FileNotFoundError as error:

@@ -41,7 +41,7 @@ def look(options: argparse.Namespace) -> Dict[str, Any]:
     job = rundir.read_json(os.path.join(options.attempt, rundir.JOB)) or {}
     found: Dict[str, Any] = {MARK: 1, "node": host(), "time": time.time(), "problems": [], "warnings": []}
     problems, warnings = found["problems"], found["warnings"]
-    _look_at_gpus(found, int(job.get("gpus_per_node", (job.get("ray") or {}).get("gpus", 0))))
+    _look_at_gpus(found, int(job.get("gpus_per_node", rundir.ray_share(job, options.part).get("gpus", 0))))
     _look_at_disk(found, options.attempt)
     _look_at_network(found, options)
     inside = container.read()
@@ -231,6 +231,7 @@ def main() -> int:
     parser.add_argument("--job", type=int, required=True, help="number from which the ports follow")
     parser.add_argument("--interface", default="", help="network interface; empty: the one on the way to the peers")
     parser.add_argument("--peers", default="", help="names of the other nodes, with commas")
+    parser.add_argument("--part", type=int, default=0, help="number of the job's component that the node is in")
     parser.add_argument("--inside", action="store_true", help="say only what this python, in a container, has")
     options = parser.parse_args()
     if options.inside:

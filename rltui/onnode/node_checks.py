@@ -8,7 +8,7 @@ import time
 from typing import Any, Callable, Dict, Tuple
 
 from rltui.onnode import node_report, rundir
-from rltui.onnode.allocation import Allocation, end_step, start_step
+from rltui.onnode.allocation import Allocation, end_step, start_step_on
 from rltui.onnode.ray_process import host
 
 CHECK_S = 100.0
@@ -55,7 +55,7 @@ def _ask(attempt: str, allocation: Allocation, deadline_s: float, requested: Cal
     argv += ["--interface", os.environ.get("RLTUI_NETWORK_INTERFACE", "")]
     names = [os.path.join(attempt, "preflight", name) for name in ("step.out", "step.err")]
     with open(names[0], "wb") as out, open(names[1], "wb") as err:
-        step = start_step(nodes, allocation.cpus, argv, subprocess.DEVNULL, out, err)
+        step = start_step_on(allocation, nodes, lambda part: [*argv, "--part", str(part)], subprocess.DEVNULL, out, err)
     deadline, answered = time.monotonic() + deadline_s, -1
     while step.poll() is None and time.monotonic() < deadline and not requested():
         before, answered = answered, len(node_report.parse(rundir.read_tail(names[0])))

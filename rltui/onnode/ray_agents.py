@@ -7,7 +7,7 @@ import time
 from typing import Callable, Dict, List, Optional
 
 from rltui.onnode import ray_nodes, rundir
-from rltui.onnode.allocation import Allocation, end_step, nodes_not_answering, start_step
+from rltui.onnode.allocation import Allocation, end_step, nodes_not_answering, start_step_on
 from rltui.onnode.lost_nodes import LOG, named_by_srun
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RayFailedError
@@ -33,40 +33,40 @@ class Agents:
         attempt: The attempt's directory.
         allocation: The job.
         head: The running head.
+        cpus: CPU cores that Ray is told of on the nodes of each component.
 
     Attributes:
         failed: Nodes that gave up or never came, with the reason.
         lost: Those of them that Slurm lost: it ends the job, or starts it again.
     """
 
-    def __init__(self, attempt: str, allocation: Allocation, head: RayHead) -> None:
+    def __init__(self, attempt: str, allocation: Allocation, head: RayHead, cpus: List[int]) -> None:
         self._attempt, self._nodes, self._head = attempt, allocation.nodes[1:], head
         self.failed: Dict[str, str] = {}
         self.lost: List[str] = []
         os.makedirs(os.path.join(attempt, ray_nodes.FOLDER), mode=0o700, exist_ok=True)
         argv = [sys.executable, "-m", "rltui.onnode.ray_nodes", "--attempt", attempt]
-        argv += [
-            "--cpus",
-            str(head.spec.cpus),
-            "--head",
-            head.address,
-            "--folder",
-            head.folder,
-            "--job",
-            str(allocation.job_id),
-        ]
+        argv += ["--head", head.address, "--folder", head.folder, "--job", str(allocation.job_id)]
         argv += ["--interface", os.environ.get("RLTUI_NETWORK_INTERFACE", "")]
+
+        def of_part(part: int) -> List[str]:
+            return [*argv, "--part", str(part), "--cpus", str(cpus[part])]
+
         with open(os.path.join(attempt, LOG), "ab") as log:
-            self._step = start_step(self._nodes, allocation.cpus, argv, subprocess.PIPE, log, log)
+            self._step = start_step_on(allocation, self._nodes, of_part, subprocess.PIPE, log, log)
 
     def await_all(
-        self, addresses: Dict[str, str], wanted: Dict[str, float], deadline_s: float, requested: Callable[[], bool]
+        self,
+        addresses: Dict[str, str],
+        wanted: Dict[str, Dict[str, float]],
+        deadline_s: float,
+        requested: Callable[[], bool],
     ) -> None:
         """Wait until Ray counts every slot of every node, or the attempt is to end.
 
         Args:
             addresses: Of all nodes, by name.
-            wanted: What Ray must have of ``CPU`` and ``GPU`` on each node.
+            wanted: What Ray must have of ``CPU`` and ``GPU`` on each node, by its name.
             deadline_s: For all of them together.
             requested: Whether the attempt is to end.
 

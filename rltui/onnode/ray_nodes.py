@@ -80,12 +80,13 @@ class Agent:
             self.attempt,
             self.uuid,
             self.options.cpus,
-            self.job["ray"]["gpus"],
+            rundir.ray_share(self.job, self.options.part)["gpus"],
             address=address,
             folder=self.options.folder,
             job=self.options.job,
             log="ray-%s.log" % host(),
             script=script_place(self.attempt, self.environment),
+            part=self.options.part,
         )
         worker = RayWorker(spec, self.environment)
         watcher = guard.start(self.attempt, self.uuid, worker.folder, "--node")
@@ -147,19 +148,19 @@ def use_interface(environment: Dict[str, str], address: str) -> None:
     environment.setdefault("VLLM_HOST_IP", address)
 
 
-def missing_nodes(head: RayHead, addresses: Dict[str, str], wanted: Dict[str, float]) -> List[str]:
+def missing_nodes(head: RayHead, addresses: Dict[str, str], wanted: Dict[str, Dict[str, float]]) -> List[str]:
     """Nodes that Ray does not count yet, or not with everything.
 
     Args:
         head: Whose dashboard is asked; while that does not answer, all are missing.
         addresses: Address of each node by its name.
-        wanted: What Ray must have of ``CPU`` and ``GPU`` on each.
+        wanted: What Ray must have of ``CPU`` and ``GPU`` on each, by its name.
     """
     there = _joined(head)
     return [
         node
         for node, address in addresses.items()
-        if any(there.get(address, {}).get(name, 0.0) < amount for name, amount in wanted.items())
+        if any(there.get(address, {}).get(name, 0.0) < amount for name, amount in wanted[node].items())
     ]
 
 
@@ -195,6 +196,7 @@ def main() -> int:
     parser.add_argument("--folder", required=True, help="Ray's folder, the same on all nodes")
     parser.add_argument("--job", type=int, required=True, help="number from which the ports follow")
     parser.add_argument("--cpus", type=int, required=True, help="CPU cores that Ray is told of")
+    parser.add_argument("--part", type=int, default=0, help="number of the job's component that the node is in")
     parser.add_argument("--interface", default="", help="network interface; empty: the one on the way to the head")
     options = parser.parse_args()
     rundir.keep_private(options.attempt)

@@ -57,6 +57,7 @@ class RaySpec(NamedTuple):
         job: Number from which the ports follow; 0: any free ones (loopback only).
         log: Name of the file for Ray's words, in the attempt's directory.
         script: Where the script of another system runs, which counts on what ``ray start`` by hand gives.
+        part: Number of the job's component that the node is in, by which the trainer tells kinds of node apart.
     """
 
     python: str
@@ -69,6 +70,7 @@ class RaySpec(NamedTuple):
     job: int = 0
     log: str = "ray.log"
     script: Optional[ScriptPlace] = None
+    part: int = 0
 
 
 class RayProcess:
@@ -192,6 +194,7 @@ def node_options(spec: RaySpec, folder: str) -> List[str]:
     """What ``ray start`` is told of this node, be it head or worker."""
     options = ["--block", "--disable-usage-stats", "--node-ip-address=%s" % spec.address]
     options += ["--num-cpus=%d" % spec.cpus, "--num-gpus=%d" % spec.gpus]
+    options += ["--labels=%s=%d" % (rundir.PART_LABEL, spec.part)] if spec.part else []
     if spec.script is None:
         options.append("--object-store-memory=%d" % object_store_bytes(spec.address))
     if not shared_memory_works():

@@ -104,6 +104,9 @@ TOLD_BY_DEFAULT = ("ended", "stalled", "needs you", "fixed")
 ATTEMPT_VARIABLE = "RLTUI_ATTEMPT"
 """Environment variable that every process of an attempt carries; its value is the attempt's uuid."""
 
+PART_LABEL = "rltui-part"
+"""Label of a Ray node: the number of its kind, which is its component of a het job; the first kind's have none."""
+
 COLLECTIVES_MEMORY = "rltui-collectives"
 """Name of the memory file (memfd_create(2)) in which a role keeps its newest collectives, a JSON object a line."""
 
@@ -147,6 +150,12 @@ def file_mode(path: str) -> int:
 def folder_mode(parent: str) -> int:
     """The mode of a folder that is made in ``parent``, whose group it gets where a group shares it."""
     return 0o750 if is_shared(parent) else 0o700
+
+
+def ray_share(job: Dict[str, Any], part: int) -> Dict[str, int]:
+    """What Ray is told that each node of a component has (``cpus``, ``gpus``), by an attempt's ``job.json``."""
+    shares = job.get("parts")
+    return dict(shares[part] if shares else job.get("ray") or {})
 
 
 def keep_private(attempt: str) -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from rltui.onnode import (
     chain,
@@ -153,7 +153,8 @@ class SlurmJob(AttemptRunner):
         Raises:
             RayFailedError: A node is missing at the deadline, or gave up; the text names it.
         """
-        nodes, resources = self.allocation.nodes, self.job["ray"]
+        nodes = self.allocation.nodes
+        shares = self._shares()
         alone = len(nodes) == 1
         rundir.write_stage(self.attempt, "ray-up", "0/%d nodes" % len(nodes))
         if not alone:
@@ -166,8 +167,8 @@ class SlurmJob(AttemptRunner):
             self.job["argv"][0],
             self.attempt,
             self.uuid,
-            resources["cpus"] or min(self.allocation.cpus, MOST_CPUS),
-            resources["gpus"],
+            shares[0]["cpus"],
+            shares[0]["gpus"],
             address=LOOPBACK if alone else self.addresses[host()],
             folder=ray_folder(self.uuid),
             job=0 if alone else self.allocation.job_id,
@@ -178,12 +179,22 @@ class SlurmJob(AttemptRunner):
         self.ray.start(self.job["deadlines_s"]["ray_up"], self.requested)
         self.raise_if_requested()
         if not alone:
-            self._join_nodes(self.ray)
+            self._join_nodes(self.ray, shares)
         rundir.write_stage(self.attempt, "ray-up", "%d/%d nodes" % (len(nodes), len(nodes)))
 
-    def _join_nodes(self, head: RayHead) -> None:
-        self.agents = Agents(self.attempt, self.allocation, head)
-        wanted = {"CPU": float(head.spec.cpus), "GPU": float(self.job["ray"]["gpus"])}
+    def _shares(self) -> List[Dict[str, int]]:
+        """What Ray is told that each node has, by the component of the job."""
+        cpus = [part.cpus for part in self.allocation.parts] or [self.allocation.cpus]
+        shares = []
+        for number, there in enumerate(cpus):
+            share = rundir.ray_share(self.job, number)
+            shares.append({**share, "cpus": share["cpus"] or min(there, MOST_CPUS)})
+        return shares
+
+    def _join_nodes(self, head: RayHead, shares: List[Dict[str, int]]) -> None:
+        self.agents = Agents(self.attempt, self.allocation, head, [share["cpus"] for share in shares])
+        of_part = [{"CPU": float(share["cpus"]), "GPU": float(share["gpus"])} for share in shares]
+        wanted = {node: of_part[self.allocation.part_of(node)] for node in self.addresses}
         deadlines_s = self.job["deadlines_s"]
         deadline_s = deadlines_s.get("rendezvous", rendezvous_s(len(self.addresses), deadlines_s["ray_up"]))
         try:
@@ -222,9 +233,11 @@ class SlurmJob(AttemptRunner):
         if self.agents is None:
             return ""
         problem = self.agents.problem()
-        if not self._slurm_kills or self._slurm_cause == "NODE FAILURE":
-            # else Ray may have ended there by the signal that Slurm sends to all of a job: no node is to blame
+        if not self._slurm_kills:
             self.bad_nodes = self.agents.failed
+        elif self._slurm_cause == "NODE FAILURE":
+            # what was named stays so; for other causes none is to blame: Ray ends by the signal that all of a job get
+            self.bad_nodes = self.bad_nodes or self.agents.failed
         return problem
 
     # Slurm's signals

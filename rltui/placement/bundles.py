@@ -72,6 +72,12 @@ def _candidates(layout: Layout) -> Iterator[Group]:
         yield Group("engine", (rollout.tensor_parallel,) * rollout.engines, "PACK", members=("engine",))
 
 
+def part_of(layout: Layout, group: Group) -> int:
+    """The number of the kind of node, as in ``Hardware.parts``, whose nodes hold ``group``."""
+    keys = {word: key for key, word in ROLES.items()}
+    return layout.hardware.part_of(keys[group.members[0]]) if group.members and layout.hardware.more else 0
+
+
 def _is_guest(layout: Layout, role: str) -> bool:
     found = getattr(layout.roles, role)
     return found is not None and not found.pool

@@ -26,19 +26,32 @@ def draw(layout: Layout, placement: Placement) -> tuple[str, ...]:
 
     A GPU that roles share shows all their letters and the number of its engine: ``LRE3``.
     """
-    cells = _cells(placement)
+    cells, kinds = _cells(layout, placement), _kinds(layout)
     width = max([2, *map(len, cells.values())])
     label = len(f"node{placement.nodes - 1}")
     lines = []
     for node in range(min(placement.nodes, MAX_NODES)):
-        row = [cells.get((node, slot), FREE).ljust(width) for slot in range(min(placement.slots_per_node, MAX_SLOTS))]
-        lines.append(f"{f'node{node}':<{label}} ┃ " + " ┃ ".join(row) + " ┃")
+        slots = range(min(placement.slots_of(node), MAX_SLOTS))
+        row = [cells.get((node, slot), FREE).ljust(width) for slot in slots]
+        lines.append(f"{f'node{node}':<{label}} ┃ " + " ┃ ".join(row) + f" ┃{kinds[node] if kinds else ''}")
     if placement.nodes > MAX_NODES:
         lines.append(f"… {placement.nodes - MAX_NODES} more nodes")
     return (*lines, *_legend(layout, placement))
 
 
-def _cells(placement: Placement) -> dict[tuple[int, int], str]:
+def _kinds(layout: Layout) -> list[str]:
+    """What stands behind the row of each node where they are of several kinds: its card and the kind's name."""
+    if not layout.hardware.more:
+        return []
+    names = ["", *(f" ({name})" for name in layout.hardware.more)]
+    return [
+        f" {part.gpu}{name}"
+        for part, name in zip(layout.hardware.parts, names, strict=True)
+        for _ in range(min(part.nodes, MAX_NODES))
+    ]
+
+
+def _cells(layout: Layout, placement: Placement) -> dict[tuple[int, int], str]:
     """Text by (node, slot) of the nodes that are drawn."""
     sharing: dict[tuple[int, int], list[Seat]] = {}
     for seat in placement.seats:
@@ -46,9 +59,9 @@ def _cells(placement: Placement) -> dict[tuple[int, int], str]:
             for slot in seat.slots:
                 sharing.setdefault((seat.node, slot), []).append(seat)
     cells = {place: _cell(seats) for place, seats in sharing.items()}
-    first_outside = placement.slots_per_node - placement.outside_ray
-    for node in range(min(placement.nodes, MAX_NODES)):
-        cells |= {(node, slot): OUTSIDE for slot in range(first_outside, placement.slots_per_node)}
+    first_outside = layout.hardware.gpus_per_node - placement.outside_ray
+    for node in range(min(layout.hardware.nodes, MAX_NODES)):
+        cells |= {(node, slot): OUTSIDE for slot in range(first_outside, layout.hardware.gpus_per_node)}
     return cells
 
 
@@ -59,7 +72,8 @@ def _cell(seats: list[Seat]) -> str:
 
 
 def _legend(layout: Layout, placement: Placement) -> list[str]:
-    unit = "CPU slot" if layout.hardware.on_cpu else layout.hardware.gpu
+    cards = " or ".join(dict.fromkeys(part.gpu for part in layout.hardware.parts))
+    unit = "CPU slot" if layout.hardware.on_cpu else cards
     shared = ", shared by the roles in it" if _shares(placement) else ""
     free = f"each cell is one {unit}{shared}; {placement.free_slots} free"
     if placement.outside_ray:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 HomelessReason = Literal["node_too_small", "too_few_nodes", "no_cpus", "no_room", "pool_too_small"]
@@ -69,11 +70,12 @@ class Placement(Struct, frozen=True):
 
     Attributes:
         nodes: Number of nodes.
-        slots_per_node: GPUs (or CPU slots) of each node.
+        slots_per_node: GPUs (or CPU slots) of each node; of the largest where they differ.
         seats: Every role instance that has a place.
         homeless: Bundles that fit nowhere.
         stranded: GPUs that nobody uses, by node.
-        outside_ray: GPUs of each node, the last ones, that Ray does not manage.
+        outside_ray: GPUs of each node of the first kind, the last ones, that Ray does not manage.
+        slots: GPUs (or CPU slots) of each node, where the layout has nodes of several kinds; else empty.
     """
 
     nodes: int
@@ -82,6 +84,16 @@ class Placement(Struct, frozen=True):
     homeless: tuple[Homeless, ...] = ()
     stranded: tuple[Stranded, ...] = ()
     outside_ray: int = 0
+    slots: tuple[int, ...] = ()
+
+    def slots_of(self, node: int) -> int:
+        """GPUs (or CPU slots) of ``node``."""
+        return self.slots[node] if self.slots else self.slots_per_node
+
+    @property
+    def total_slots(self) -> int:
+        """GPUs (or CPU slots) of all nodes together."""
+        return sum(self.slots) if self.slots else self.nodes * self.slots_per_node
 
     @property
     def free_slots(self) -> int:
@@ -91,3 +103,12 @@ class Placement(Struct, frozen=True):
     def stranded_because(self, reason: StrandedReason) -> int:
         """Slots that no role uses for ``reason``."""
         return sum(each.slots for each in self.stranded if each.reason == reason)
+
+
+def as_json(placement: Placement | None) -> dict[str, Any] | None:
+    """The JSON form: ``slots_per_node`` where all nodes are alike, else ``slots``, a list with an entry a node."""
+    if placement is None:
+        return None
+    values: dict[str, Any] = msgspec.to_builtins(placement)
+    del values["slots_per_node" if placement.slots else "slots"]
+    return values

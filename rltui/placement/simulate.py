@@ -1,10 +1,10 @@
-"""A deterministic simulation of where Ray places a layout's bundles, on equal nodes."""
+"""A deterministic simulation of where Ray places a layout's bundles, on nodes that are equal within each kind."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.placement.bundles import CPUS_PER_GPU, Group, groups
+from rltui.placement.bundles import CPUS_PER_GPU, Group, groups, part_of
 from rltui.placement.result import Homeless, HomelessReason, Placement, Seat, Stranded, StrandedReason
 from rltui.placement.scheduler import Nodes, schedule
 from rltui.placement.seating import Share, shares
@@ -20,17 +20,18 @@ __all__ = ["Homeless", "Placement", "Seat", "Stranded", "place", "place_bundles"
 def place(layout: Layout) -> Placement:
     """Simulate the placement of ``layout`` on its own hardware."""
     hardware = layout.hardware
-    wanted = groups(layout)
-    seats, homeless, cluster = _run_layout(layout, wanted)
+    parts, wanted = hardware.parts, groups(layout)
+    seats, homeless, clusters = _run_layout(layout, wanted)
     instances, too_many, idle = _instances(layout, wanted, seats)
-    left = [node for node in idle if node.slots] + _left_over(layout, cluster)
+    left = [node for node in idle if node.slots] + _left_over(layout, clusters)
     return Placement(
-        nodes=hardware.nodes,
-        slots_per_node=hardware.gpus_per_node,
+        nodes=hardware.all_nodes,
+        slots_per_node=max(part.gpus_per_node for part in parts),
         seats=tuple(instances),
         homeless=tuple(homeless + too_many),
         stranded=tuple(sorted(left, key=lambda each: each.node)),
         outside_ray=hardware.gpus_per_node - hardware.ray_gpus_per_node,
+        slots=tuple(part.gpus_per_node for part in parts for _ in range(part.nodes)) if hardware.more else (),
     )
 
 
@@ -64,10 +65,10 @@ def simulate(
 
 
 class _Cluster:
-    """How many slots of each node are taken."""
+    """How many slots of each node of one kind are taken; ``first`` is the number of its first node."""
 
-    def __init__(self, nodes: int, slots: int, cpus: int) -> None:
-        self.slots, self.cpus = slots, cpus
+    def __init__(self, nodes: int, slots: int, cpus: int, first: int = 0) -> None:
+        self.slots, self.cpus, self.first = slots, cpus, first
         self.used = [0] * nodes
         self._ranges: dict[tuple[int, int], tuple[int, ...]] = {}
 
@@ -76,7 +77,7 @@ class _Cluster:
         span = self.used[node], self.used[node] + group.slots[index]
         self.used[node] = span[1]
         slots = self._ranges.setdefault(span, tuple(range(*span)))
-        return Seat(group.role, index, node, slots, group.pool)
+        return Seat(group.role, index, self.first + node, slots, group.pool)
 
     def why_not(self, group: Group, slots: int, homes: int) -> HomelessReason:
         """Why a bundle of ``slots`` found no node, once ``homes`` bundles of its group have one."""
@@ -87,16 +88,30 @@ class _Cluster:
         return "too_few_nodes" if group.strategy == "STRICT_SPREAD" and homes >= len(self.used) else "no_room"
 
 
-def _run_layout(layout: Layout, wanted: Sequence[Group]) -> tuple[list[list[Seat]], list[Homeless], _Cluster]:
-    hardware = layout.hardware
-    return _run(wanted, hardware.nodes, hardware.ray_gpus_per_node, hardware.ray_cpus_per_node, hardware.on_cpu)
+def _run_layout(layout: Layout, wanted: Sequence[Group]) -> tuple[list[list[Seat]], list[Homeless], list[_Cluster]]:
+    """As ``_run``, each group on the nodes of its kind; what is taken, by kind."""
+    seats: list[list[Seat]] = [[] for _ in wanted]
+    homeless: list[Homeless] = []
+    clusters: list[_Cluster] = []
+    first = 0
+    for number, part in enumerate(layout.hardware.parts):
+        mine = [index for index, group in enumerate(wanted) if part_of(layout, group) == number]
+        groups_here = [wanted[index] for index in mine]
+        slots, cpus = part.ray_gpus_per_node, part.ray_cpus_per_node
+        placed, left, cluster = _run(groups_here, part.nodes, slots, cpus, part.on_cpu, first)
+        for index, found in zip(mine, placed, strict=True):
+            seats[index] = found
+        homeless += left
+        clusters.append(cluster)
+        first += part.nodes
+    return seats, homeless, clusters
 
 
 def _run(
-    wanted: Sequence[Group], nodes: int, slots: int, cpus: int, on_cpu: bool
+    wanted: Sequence[Group], nodes: int, slots: int, cpus: int, on_cpu: bool, first: int = 0
 ) -> tuple[list[list[Seat]], list[Homeless], _Cluster]:
-    """Seats by group and bundle, the homeless, and what is taken of the nodes."""
-    free, cluster = Nodes(on_cpu), _Cluster(nodes, slots, cpus)
+    """Seats by group and bundle, the homeless, and what is taken of the nodes; the first one has number ``first``."""
+    free, cluster = Nodes(on_cpu), _Cluster(nodes, slots, cpus, first)
     free.fill(range(nodes), (slots, cpus))
     seats: list[list[Seat]] = []
     homeless: list[Homeless] = []
@@ -135,14 +150,20 @@ def _instance(bundle: Seat, share: Share) -> Seat:
     return Seat(share.role, share.index, bundle.node, slots, bundle.pool)
 
 
-def _left_over(layout: Layout, cluster: _Cluster) -> list[Stranded]:
-    rollout = layout.roles.rollout
+def _left_over(layout: Layout, clusters: Sequence[_Cluster]) -> list[Stranded]:
+    rollout, home = layout.roles.rollout, layout.hardware.part_of("rollout")
     engine = 1 if rollout.pool else rollout.tensor_parallel
+    return [
+        Stranded(cluster.first + node, cluster.slots - used, _why_free(cluster, cluster.slots - used, width))
+        for number, cluster in enumerate(clusters)
+        for width in [engine if number == home else 1]  # where no engine may be, none is missed
+        for node, used in enumerate(cluster.used)
+        if used < cluster.slots
+    ]
 
-    def reason(free: int) -> StrandedReason:
-        if free < engine:
-            return "too_few_for_an_engine"
-        return "no_cpus" if cluster.cpus - (cluster.slots - free) * CPUS_PER_GPU < engine * CPUS_PER_GPU else "no_role"
 
-    frees = ((node, cluster.slots - used) for node, used in enumerate(cluster.used))
-    return [Stranded(node, free, reason(free)) for node, free in frees if free > 0]
+def _why_free(cluster: _Cluster, free: int, engine: int) -> StrandedReason:
+    """Why ``free`` slots of a node have nobody, where an engine needs ``engine``."""
+    if free < engine:
+        return "too_few_for_an_engine"
+    return "no_cpus" if cluster.cpus - (cluster.slots - free) * CPUS_PER_GPU < engine * CPUS_PER_GPU else "no_role"

@@ -111,6 +111,7 @@ def request_of(layout: Layout, series: Mapping[str, Sequence[float]]) -> Request
         raise RltuiError(f"The shape of the model {learner.model} is not known.")
     for is_so, what in (
         (layout.algorithm != "grpo" or layout.roles.critic is not None, "only runs of GRPO are"),
+        (bool(layout.hardware.more), "nodes of several kinds are not"),
         (bool(learner.lora_rank), "adapters are not"),
         (learner.offload != "none", "an optimizer in host memory is not"),
         (bool(layout.lengths.pack), "packed rows are not"),

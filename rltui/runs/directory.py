@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rltui.cluster.relay_client import RelayClient
+    from rltui.layout.roles import Hardware
     from rltui.layout.schema import Layout
     from rltui.runs.code_snapshot import CodeSnapshot
     from rltui.runs.script_job import ScriptJob
@@ -118,9 +119,10 @@ def write_run(
         "algorithm": layout.algorithm,
         "cluster": cluster,
         "created_at": time.time(),
-        "nodes": layout.hardware.nodes,
-        "gpus_per_node": layout.hardware.gpus_per_node,
-        "gpu": layout.hardware.gpu,
+        "nodes": layout.hardware.all_nodes,
+        # of several kinds the mean, so that nodes times this is what the run holds
+        "gpus_per_node": -(-layout.hardware.all_gpus // layout.hardware.all_nodes),
+        "gpu": ", ".join(dict.fromkeys(part.gpu for part in layout.hardware.parts)),
         "wandb_run_id": secrets.token_hex(4),
         **({"sweep": sweep} if sweep else {}),
     }
@@ -173,8 +175,8 @@ def optional_modules(layout: Layout) -> tuple[str, ...]:
 
 def job(layout: Layout, attempt: Attempt, python: str) -> dict[str, Any]:
     """What the supervisor is to start (``job.json``)."""
+    parts = [ray_share(part) for part in layout.hardware.parts]
     slots = layout.roles.learner.num_learners + layout.roles.rollout.engines * layout.roles.rollout.tensor_parallel
-    on_cpu, cpus = layout.hardware.on_cpu, layout.hardware.ray_cpus_per_node
     program = layout.algorithm if layout.selftest is None else "selftest"
     return {
         "schema": rundir.SCHEMA,
@@ -184,10 +186,16 @@ def job(layout: Layout, attempt: Attempt, python: str) -> dict[str, Any]:
         "argv": [python, "-m", f"trainers.{program}", "--attempt", attempt.path],
         "code": attempt.code,
         "modules": [*MODULES, *optional_modules(layout)],
-        "ray": {"cpus": cpus, "gpus": 0 if on_cpu else layout.hardware.gpus_per_node},
-        "resources": {"cpus": slots, "gpus": 0 if on_cpu else layout.hardware.gpus_per_node},
+        "ray": parts[0],
+        **({"parts": parts} if len(parts) > 1 else {}),
+        "resources": {"cpus": slots, "gpus": parts[0]["gpus"]},
         "deadlines_s": {"ray_up": layout.deadlines.ray_s, "grace": GRACE_S},
     }
+
+
+def ray_share(hardware: Hardware) -> dict[str, int]:
+    """What Ray is told that each node of one kind has."""
+    return {"cpus": hardware.ray_cpus_per_node, "gpus": 0 if hardware.on_cpu else hardware.gpus_per_node}
 
 
 def attempt_numbers(client: RelayClient, run_path: str) -> list[int]:

@@ -16,6 +16,7 @@ from rltui.layout.secret_words import SECRET_VALUE
 from rltui.layout.time_limit import time_limit_s
 from rltui.onnode import container, rundir
 from rltui.runs import quoting
+from rltui.runs.components import components, profiles
 from rltui.runs.script_job import ScriptJob
 
 if TYPE_CHECKING:
@@ -33,15 +34,21 @@ SLURM_OUTPUT = "slurm-%j.out"
 SHORTEST_LEAD_S = 60
 """Slurm may send the warning up to a minute early (sbatch(1), --signal)."""
 
+GPU_OPTIONS = frozenset(
+    {"gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "ntasks-per-gpu", "cpus-per-gpu", "mem-per-gpu"}
+    | {"tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task"}
+)
+"""Options of sbatch that say how many GPUs, or what goes with each of them."""
+
 OWN_OPTIONS = frozenset(
     # who and where
     {"job-name", "comment", "partition", "account", "qos", "constraint", "exclude", "time", "uid", "gid"}
     # how much
     | {"nodes", "ntasks", "ntasks-per-node", "exclusive", "cpus-per-task", "mem", "mem-per-cpu"}
-    | {"gres", "gpus", "gpus-per-node", "gpus-per-task"}
+    | {"gres", *GPU_OPTIONS}
     # how
     | {"output", "error", "open-mode", "signal", "requeue", "no-requeue", "array", "export", "chdir"}
-    | {"wrap", "parsable", "wait", "test-only"}
+    | {"wrap", "parsable", "wait", "test-only", "clusters"}
 )
 """Options of sbatch that the script sets itself, or that would break what it relies on."""
 
@@ -114,24 +121,17 @@ def _job(
     layout: Layout | ScriptJob, profile: Profile, attempt: AttemptPlace, share: AllocationShare | None
 ) -> dict[str, Any]:
     """What the template shows, by name."""
-    slurm, hardware = layout.slurm, layout.hardware
-    exclusive = is_exclusive(layout, profile)
+    slurm = layout.slurm
     return {
         "version": rltui.__version__,
         "share": share,
         "name": f"{layout.name[:48]}-{attempt.uuid[:8]}",
-        "nodes": hardware.nodes,
-        "exclusive": exclusive,
+        "nodes": layout.hardware.nodes,
         "umask": "027" if profile.run_root_group else "077",
-        "cpus_per_node": 0 if exclusive else hardware.ray_cpus_per_node,
-        "memory": f"{slurm.mem_gib}G" if slurm.mem_gib else "0" if exclusive else "",
-        "gres": "" if hardware.on_cpu else f"{profile.gres}:{hardware.gpus_per_node}",
-        "time": slurm.time,
-        "places": [
-            (option, value)
-            for option in ("partition", "account", "qos", "constraint", "reservation", "licenses")
-            if (value := getattr(slurm, option) or getattr(profile, option, ""))
+        "components": [
+            _component(part, there) for part, there in zip(components(layout), profiles(layout, profile), strict=True)
         ],
+        "time": slurm.time,
         "exclude": ",".join(excluded_nodes(layout, profile)),
         "output": quoting.file_pattern(attempt.path, SLURM_OUTPUT, "the attempt's path"),
         "signal_lead_s": signal_lead_s(layout) if share is None else lead_in(share, layout),
@@ -142,6 +142,23 @@ def _job(
         "variables": [(quoting.variable_name(name), value) for name, value in job_variables(profile).items()],
         "container": _container(layout, profile, attempt.path),
         "python": outer_python(slurm, profile),
+    }
+
+
+def _component(layout: Layout | ScriptJob, profile: Profile) -> dict[str, Any]:
+    """What is asked for of one kind of node."""
+    slurm, hardware, exclusive = layout.slurm, layout.hardware, is_exclusive(layout, profile)
+    return {
+        "nodes": hardware.nodes,
+        "exclusive": exclusive,
+        "cpus_per_node": 0 if exclusive else hardware.ray_cpus_per_node,
+        "memory": f"{slurm.mem_gib}G" if slurm.mem_gib else "0" if exclusive else "",
+        "gres": "" if hardware.on_cpu else f"{profile.gres}:{hardware.gpus_per_node}",
+        "places": [
+            (option, value)
+            for option in ("partition", "account", "qos", "constraint", "reservation", "licenses")
+            if (value := getattr(slurm, option) or getattr(profile, option, ""))
+        ],
     }
 
 
@@ -215,6 +232,16 @@ def is_own(option: str) -> bool:
     return option.removeprefix("--").partition("=")[0] in OWN_OPTIONS
 
 
+def instead_of(option: str) -> str:
+    """What says it in the place of an option that no layout may set."""
+    name = option.removeprefix("--").partition("=")[0]
+    if name == "clusters":
+        return "a profile is one cluster, and --cluster chooses it"
+    if name == "gres" or name in GPU_OPTIONS:
+        return "hardware.gpus_per_node and cpus_per_node say it, gres of the profile what GPUs are called"
+    return "the layout's own key, or the cluster's profile, says it"
+
+
 def _own(option: str) -> str:
     """A further option of the layout, as it stands in the script.
 
@@ -224,7 +251,7 @@ def _own(option: str) -> str:
     name, equals, value = option.removeprefix("--").partition("=")
     if is_own(option):
         raise UsageError(
-            f"slurm.options: --{name} is set by rltui.", "Use the layout's own key, or the cluster's profile, for it."
+            f"slurm.options: --{name} is set by rltui: {instead_of(option)}.", "Take it out of slurm.options."
         )
     return f"--{name}{equals}{quoting.directive_value(value, option) if equals else ''}"
 

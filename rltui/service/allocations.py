@@ -123,6 +123,11 @@ def chosen_nodes(allocation: Allocation, work: Layout | ScriptJob, holders: dict
         RltuiError: The allocation is too small for it, or too few of its nodes are free; the text names who has them.
     """
     hardware, job_id = work.hardware, allocation.job.job_id
+    if hardware.more:
+        raise RltuiError(
+            "The layout has nodes of several kinds, which only a job of its own can have.",
+            "Launch it without an allocation, or set hardware.more={}.",
+        )
     has = f"job {job_id} has"
     if hardware.nodes > len(allocation.nodes):
         raise RltuiError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rltui.cluster.plain_text import plain
 from rltui.cluster.relay_types import RelayError
+from rltui.cluster.slurm.runner import NO_OTHER_CLUSTER
 from rltui.hardware.gpus import find_gpu, gpu_by_nvml
 from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
 from rltui.service.doctor_links import job_options
@@ -48,7 +49,7 @@ def check_nodes(patient: Patient, confirm: Callable[[str], bool]) -> Iterator[Ch
     mark = secrets.token_hex(8)
     root = patient.root.path
     options = [*job_options(patient), "--job-name=rltui-doctor", f"--immediate={WAIT_S}", "--chdir=/"]
-    argv = ["srun", *options, "sh", "-c", ON_NODE, "sh", root, mark]
+    argv = [*NO_OTHER_CLUSTER, "srun", *options, "sh", "-c", ON_NODE, "sh", root, mark]
     if not confirm(shlex.join(["srun", *options, "…"])):
         yield skipped("node", "you did not want a job")
         return

@@ -24,6 +24,8 @@ class Eligible(Struct, frozen=True, kw_only=True):
     """All of them."""
     eligible: int
     """Usable ones with enough GPUs that nobody excludes."""
+    needed: int
+    """What the job asks for."""
 
 
 def eligible_nodes(context: Context, layout: Layout | ScriptJob) -> Eligible | None:
@@ -39,7 +41,19 @@ def eligible_nodes(context: Context, layout: Layout | ScriptJob) -> Eligible | N
 
 
 def count_eligible(facts: ClusterFacts, profile: Profile, layout: Layout | ScriptJob) -> Eligible | None:
-    """Count the nodes that ``layout`` could start on; None where its partition is not known."""
+    """Count the nodes that ``layout`` could start on, of several kinds those of the scarcest.
+
+    Returns:
+        None where a partition is not known.
+    """
+    from rltui.runs.components import components
+
+    counted = [_count(facts, profile, part) for part in components(layout)]
+    known = [one for one in counted if one is not None]
+    return min(known, key=lambda one: one.eligible - one.needed) if len(known) == len(counted) else None
+
+
+def _count(facts: ClusterFacts, profile: Profile, layout: Layout | ScriptJob) -> Eligible | None:
     from rltui.runs.script import excluded_nodes
 
     partition = facts.partition(layout.slurm.partition or profile.partition)
@@ -49,7 +63,7 @@ def count_eligible(facts: ClusterFacts, profile: Profile, layout: Layout | Scrip
     gpus = 0 if layout.hardware.on_cpu else layout.hardware.gpus_per_node
     out = set(excluded_nodes(layout, profile))
     left = [node for node in nodes if node.is_usable and node.name not in out and node.gpus >= gpus]
-    return Eligible(partition=partition.name, known=len(nodes), eligible=len(left))
+    return Eligible(partition=partition.name, known=len(nodes), eligible=len(left), needed=layout.hardware.nodes)
 
 
 def free_nodes(facts: ClusterFacts, profile: Profile, layout: Layout, partition: str) -> int:

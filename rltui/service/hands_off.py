@@ -125,7 +125,7 @@ def _nodes(context: Context, run: RunSummary) -> tuple[tuple[str, ...], int, int
     left = eligible_nodes(context, layout)
     if left is None:
         return tuple(layout.slurm.exclude), 0, None
-    return tuple(layout.slurm.exclude), left.known, left.eligible - layout.hardware.nodes
+    return tuple(layout.slurm.exclude), left.known, left.eligible - left.needed
 
 
 def gpu_hours_of(run: Path, gpus: int) -> float:
@@ -222,6 +222,7 @@ def _once_ended(context: Context, attempt: Path) -> RunSummary | None:
 def _submit(context: Context, run: RunSummary, record: Record) -> bool:
     """Submit the next attempt; False where hands-off mode was switched off while that had to wait."""
     from rltui.cluster.cluster import SubmitUnknownError
+    from rltui.cluster.slurm.runner import NO_OTHER_CLUSTER
     from rltui.service.resubmit import resubmit
 
     hold_s = record.hold_s * progress.scale()
@@ -241,7 +242,8 @@ def _submit(context: Context, run: RunSummary, record: Record) -> bool:
                 raise
     if context.cluster.profile.scheduler == "slurm" and hold_s:
         context.cluster.client.run(
-            ["scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{hold_s:.0f}"], timeout_s=30
+            [*NO_OTHER_CLUSTER, "scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{hold_s:.0f}"],
+            timeout_s=30,
         )
     return True
 

@@ -89,11 +89,11 @@ def too_few_left(context: Context, run: RunSummary, exclude: Sequence[str]) -> s
     nodes = dict.fromkeys([*load_text(text, "layout.yaml").layout.slurm.exclude, *before, *exclude])
     layout = load_text(text, "layout.yaml", (f"slurm.exclude=[{', '.join(nodes)}]",)).layout
     left = eligible_nodes(context, layout)
-    if left is None or left.eligible >= layout.hardware.nodes:
+    if left is None or left.eligible >= left.needed:
         return ""
     return (
         f"without {', '.join(exclude)} {left.eligible} of {left.known} nodes of {left.partition} are left, "
-        f"{layout.hardware.nodes} are needed: it would never start"
+        f"{left.needed} are needed: it would never start"
     )
 
 

@@ -201,11 +201,11 @@ def cluster_problems(context: Context, job: ScriptJob) -> list[str]:
             f"{job.slurm.time} is asked for; partition {partition.name} allows {duration(partition.max_time_s)}"
         )
     left = count_eligible(facts, profile, job)
-    if left is not None and left.eligible < job.hardware.nodes:
+    if left is not None and left.eligible < left.needed:
         gpus = 0 if job.hardware.on_cpu else job.hardware.gpus_per_node
         with_gpus = f" with {gpus} GPU{'s' * (gpus != 1)}" if gpus else ""
         found.append(
-            f"{job.hardware.nodes} nodes{with_gpus} each are asked for; "
+            f"{left.needed} nodes{with_gpus} each are asked for; "
             f"{left.eligible} of the {left.known} of partition {left.partition} could be used"
         )
     return [one for one in found if one]

@@ -121,8 +121,8 @@ def node_shell(context: Context, run: RunSummary, node: str = "") -> NodeShell:
     context.require_own(run)
     cluster = context.cluster
     if isinstance(cluster, SlurmCluster):
-        place = _node(cluster, run, node)
-        words = shell_argv(run.job_id, place, run.path)
+        place, part = _node(cluster, run, node)
+        words = shell_argv(run.job_id, place, run.path, part)
     else:
         place = "this machine" if isinstance(cluster, LocalCluster) else cluster.profile.host or "this machine"
         if node not in ("", place):
@@ -138,18 +138,19 @@ def node_shell(context: Context, run: RunSummary, node: str = "") -> NodeShell:
     return NodeShell(run, context.journal, place, terminal_argv(cluster.profile, there))
 
 
-def _node(cluster: SlurmCluster, run: RunSummary, node: str) -> str:
-    """The node that was named, or the first; Slurm is asked, as the job's id may be another's by now."""
+def _node(cluster: SlurmCluster, run: RunSummary, node: str) -> tuple[str, int | None]:
+    """The node that was named, or the first, and its component of a het job; the job's id may be another's by now."""
     if run.state == "queued" or not run.is_live or not run.job_id:
         raise RltuiError(f"{run.run_id} has no node now ({run.state}).", "A shell needs a job that runs.")
     nodes = cluster.nodes_of(attempt_path(run), run.job_id)
     if run.share is not None:
-        nodes = tuple(one for one in run.share.nodes if one in nodes)
+        nodes = {one: nodes[one] for one in run.share.nodes if one in nodes}
     if not nodes:
         raise RltuiError(f"Job {run.job_id} of {run.run_id} has no node now.", "It has ended, or has not started.")
     if node and node not in nodes:
-        raise UsageError(f"{run.run_id} has no node {node[:60]!r}.", f"Its nodes: {', '.join(nodes[:8])}.")
-    return node or nodes[0]
+        raise UsageError(f"{run.run_id} has no node {node[:60]!r}.", f"Its nodes: {', '.join(list(nodes)[:8])}.")
+    chosen = node or next(iter(nodes))
+    return chosen, nodes[chosen]
 
 
 def _environment() -> dict[str, str]:

@@ -23,8 +23,8 @@ def preset_summaries() -> tuple[PresetSummary, ...]:
                 name=name,
                 summary=layout.summary,
                 algorithm=layout.algorithm,
-                nodes=layout.hardware.nodes,
-                gpus_per_node=layout.hardware.gpus_per_node,
+                nodes=layout.hardware.all_nodes,
+                gpus_per_node=-(-layout.hardware.all_gpus // layout.hardware.all_nodes),
                 gpu=layout.hardware.gpu,
             )
         )

@@ -347,8 +347,8 @@ def eligible_words(context: Context, layout: Layout | ScriptJob | None, exclude:
     if left is None:
         return f"keeps away from {', '.join(exclude)}"
     words = f"keeps away from {', '.join(exclude)}: {left.eligible} of {left.known} nodes of {left.partition} are left"
-    if layout is not None and left.eligible < layout.hardware.nodes:
-        words += f", {layout.hardware.nodes} are needed: it would never start"
+    if left.eligible < left.needed:
+        words += f", {left.needed} are needed: it would never start"
     return words
 
 

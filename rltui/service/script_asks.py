@@ -14,7 +14,7 @@ from rltui.importers.slurm_lines import SlurmJob, read_slurm
 from rltui.layout.roles import Hardware
 from rltui.layout.scalars import CPU, SbatchOption
 from rltui.layout.settings import Container, Slurm
-from rltui.runs.script import is_own
+from rltui.runs.script import GPU_OPTIONS, is_own
 from rltui.service.script_changes import changed_section
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _OURS = frozenset(
     # the run has its own for these, or they say what the hardware says
     {"job-name", "output", "error", "open-mode", "comment", "nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu"}
     | {"ntasks-per-socket", "ntasks-per-core", "overcommit"}
-    | {"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "parsable", "quiet", "verbose", "wait"}
+    | {"gres", "gpus", "gpus-per-node", "gpus-per-task", *GPU_OPTIONS, "parsable", "quiet", "verbose", "wait"}
     | {"cpus-per-task", "cpus-per-gpu", "mem", "mem-per-cpu", "mem-per-gpu", "chdir", "requeue", "no-requeue"}
     | {"partition", "account", "qos", "time", "constraint", "exclude", "exclusive", "reservation", "licenses"}
     | {"container-image", "container-mounts", "container-writable", "container-mount-home", "no-container-entrypoint"}

@@ -198,7 +198,7 @@ def _balance(layout: Layout, recent: Recent) -> Iterator[Lever]:
 
 def _bundles(layout: Layout, wanted: int) -> list[int]:
     """The learner's bundles with ``wanted`` GPUs in all; those that are there grow or shrink, the last ones first."""
-    bundles, room = list(layout.roles.learner.gpus), layout.hardware.ray_gpus_per_node
+    bundles, room = list(layout.roles.learner.gpus), layout.hardware_of("learner").ray_gpus_per_node
     while sum(bundles) > max(wanted, 0):
         surplus = sum(bundles) - wanted
         bundles[-1] -= min(surplus, bundles[-1])

@@ -2,83 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from lab import Lab, why_not
-from slurm_support import profile_file
+from workstation import Workstation
 
 from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
 # Two learner bundles, each on a host of its own, and the engine on the third.
 LAYOUT = ("local/grpo-tiny", "hardware.nodes=3", "hardware.gpus_per_node=1", "roles.learner.gpus=[1,1]")
 SETTINGS = ("train.steps=100000", "checkpoint.every=10", "slurm.time=00:30:00", "slurm.requeue=false")
-STAGES = "runs/*/attempts/*/stage.json"
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1500)]
-
-
-class Workstation:
-    """A user's machine outside the cluster: rltui there knows the lab as an SSH host."""
-
-    def __init__(self, lab: Lab, folder: Path) -> None:
-        self.lab = lab
-        (folder / "config").mkdir()
-        (folder / "config/clusters.yaml").write_text(profile_file())
-        self._environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "RLTUI_CONFIG_DIR": str(folder / "config"),
-            "RLTUI_STATE_DIR": str(folder / "state"),
-            "RLTUI_SSH_CONFIG": str(lab.ssh_settings().config),
-        }
-
-    def rltui(self, *words: str, timeout_s: float = 240) -> str:
-        """Run a verb that has to succeed; returns what it printed."""
-        argv = [sys.executable, "-m", "rltui", *words]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, check=False,
-            env=self._environment, cwd=ROOT, stdin=subprocess.DEVNULL, timeout=timeout_s,
-        )  # fmt: skip
-        assert done.returncode == 0, f"rltui {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
-
-    def only_run(self) -> dict[str, Any]:
-        """The one run of the lab, as ``ps`` tells it."""
-        (run,) = json.loads(self.rltui("ps", "--cluster", "lab", "--json"))["runs"]
-        return dict(run)
-
-    def show(self, run_id: str) -> dict[str, Any]:
-        """All that ``show`` tells of a run."""
-        return dict(json.loads(self.rltui("show", run_id, "--cluster", "lab", "--json"))["run"])
-
-    def step(self) -> int:
-        """The last step that the run has reported: read on the spot, as a look through SSH costs more than a step."""
-        home = Path(self.lab.folder, "home", "alice")
-        return max((int(json.loads(path.read_text()).get("step") or 0) for path in home.glob(STAGES)), default=0)
-
-    def read(self, path: str) -> list[dict[str, Any]]:
-        """The records of a JSON lines file in the lab."""
-        return [json.loads(line) for line in self.lab.exec("login", ["cat", path]).stdout.splitlines()]
-
-    def newest_checkpoint(self, run_path: str) -> int:
-        """The step of the newest checkpoint that is complete."""
-        done = self.lab.exec("login", ["find", f"{run_path}/checkpoints", "-name", "COMPLETE"]).stdout.splitlines()
-        return max(int(Path(path).parent.name.removeprefix("step-")) for path in done)
-
-    def hosts_of_roles(self, run_path: str, attempt: int) -> dict[str, str]:
-        """Where Ray says that each role of an attempt was placed."""
-        events = self.read(f"{run_path}/attempts/{attempt:02d}/events.jsonl")
-        (placed,) = [event["roles"] for event in events if event["kind"] == "roles"]
-        return {role["role"]: role["host"] for role in placed}
 
 
 @pytest.fixture(scope="module")

@@ -227,3 +227,12 @@ def test_where_the_drawing_does_not_fit_ray_chooses() -> None:
     assert not drawn_nodes(layout, [FreeNode(name, name, {}) for name in "abc"])
     too_many = load_layout(LAYOUT, [*words, "roles.rollout.engines=4"]).layout
     assert not drawn_nodes(too_many, [FreeNode(name, name, {"CPU": 8.0}) for name in "abc"])
+
+
+def test_a_drawn_node_is_of_its_roles_kind() -> None:
+    kinds = "hardware.more={rollouts: {roles: [rollout], nodes: 1, gpus_per_node: 2}}"
+    layout = load_layout(LAYOUT, [kinds, "hardware.gpus_per_node=2", "roles.learner.gpus=[2]"]).layout
+    room = {"CPU": 8.0}
+    nodes = [FreeNode("engines", "a", room, part=1), FreeNode("learners", "b", room, part=0)]
+    assert drawn_nodes(layout, nodes) == {("learner", 0): "learners", ("engine", 0): "engines"}
+    assert not drawn_nodes(layout, [replace(node, part=0) for node in nodes])

@@ -65,6 +65,10 @@ SHARED = ["roles.learner.gpus=[]", "roles.learner.pool=all", "roles.rollout.pool
           "pools={all: {gpus: [4, 4]}}", "roles.rollout.sleep_while_training=true",
           "roles.rollout.memory_utilization=0.5"]  # fmt: skip
 
+APART = "hardware.more={rollouts: {roles: [rollout], nodes: 1, gpus_per_node: 4, gpu: L40S}}"
+TWO = "hardware.more.critics"
+CRITICS = f"{TWO}={{roles: [critic], nodes: 1, gpus_per_node: 2}}"
+
 Case = tuple[str, str, list[str], list[str]]
 
 PLACEMENT: list[Case] = [
@@ -98,6 +102,18 @@ PLACEMENT: list[Case] = [
      [*SHARED, "roles.rollout.sleep_while_training=false", "roles.rollout.engine=hf"]),
     ("P132", "gpu", ["roles.rollout.sleep_while_training=true"], []),
     ("P133", "ppo", ["pools={policy: {gpus: [2]}, value: {gpus: [1]}}"], []),
+    ("P101", "gpu", [APART, "roles.rollout.engines=5"], [APART]),
+    ("P103", "gpu", [APART, "roles.learner.gpus=[1, 1, 1]"], [APART, "roles.learner.gpus=[1, 1]"]),
+    ("P104", "gpu", [APART, "hardware.gpus_per_node=8", "roles.rollout.tensor_parallel=8"],
+     [APART, "hardware.gpus_per_node=2", "roles.rollout.tensor_parallel=4", "roles.rollout.engines=1"]),
+    ("P113", "ppo", ["pools.value.gpus=[1, 1]", CRITICS], ["pools.value.gpus=[1, 1]", CRITICS, f"{TWO}.nodes=2"]),
+    ("P134", "gpu", [APART, "hardware.more.rollouts.roles=[rollouts]"], [APART]),
+    ("P134", "gpu", [APART, "hardware.more.rollouts.roles=[]"], [APART]),
+    ("P134", "gpu", [APART, "hardware.more.rollouts.roles=[rollout, teacher]"], [APART]),
+    ("P134", "gpu", [APART, "hardware.more.rollouts.roles=[rollout, rollout]"], [APART]),
+    ("P134", "gpu", [APART, "hardware.more.again={roles: [rollout], nodes: 1, gpus_per_node: 4}"], [APART]),
+    ("P134", "gpu", [*SHARED, APART], [APART]),
+    ("P135", "gpu", [APART, "hardware.more.rollouts.gpu=cpu"], [APART]),
 ]  # fmt: skip
 
 BATCH: list[Case] = [
@@ -245,6 +261,13 @@ SETTINGS: list[Case] = [
     ("S607", "gpu", ["slurm.options=['--gres=gpu:8', '--reservation=rl']"], ["slurm.options=['--reservation=rl']"]),
     ("S608", "gpu", ["slurm.mem_gib=65", "hardware.memory_gib_per_node=64"], ["slurm.mem_gib=65"]),
     ("S608", "gpu", ["slurm.mem_gib=65", "hardware.memory_gib_per_node=64"], ["hardware.memory_gib_per_node=64"]),
+    (
+        "S608",
+        "gpu",
+        [APART, "hardware.more.rollouts.mem_gib=65", "hardware.more.rollouts.memory_gib_per_node=64"],
+        [APART, "hardware.memory_gib_per_node=64"],
+    ),
+    ("S609", "gpu", [APART, "selftest={}"], ["selftest={}"]),
     ("T701", "tiny", ["tracking.wandb=online"], ["tracking.wandb=disabled"]),
     ("T702", "gpu", ["tracking.project=team/rl"], ["tracking.project=team-rl"]),
     ("T703", "gpu", ["tracking.wandb=disabled"], []),

@@ -76,6 +76,7 @@ def test_a_run_gets_the_first_nodes_that_nobody_has() -> None:
     ("words", "said"),
     [
         (("hardware.nodes=4",), "4 nodes are asked for; job 7 has 3"),
+        (("hardware.more={b: {roles: [rollout], nodes: 1, gpus_per_node: 1}}",), "has nodes of several kinds"),
         (("hardware.cpus_per_node=8",), "8 CPUs a node are asked for; job 7 has 4"),
         (("hardware.gpu=H100-SXM-80GB", "hardware.gpus_per_node=2"), "2 GPUs a node are asked for; job 7 has 1"),
         (("hardware.nodes=2", "slurm.exclude=[node3]"), "1 are free: node1 is a-1's, node3 is excluded"),

@@ -130,6 +130,7 @@ def test_times_that_no_card_can_reach_and_waits_say_nothing_of_it() -> None:
         ({"hardware.gpu": "cpu"}, "no card"),
         ({"hardware.gpu": "Potato-9000"}, "no card"),
         ({"roles.learner.model": "nobody/knows"}, "shape of the model"),
+        ({"hardware.more": "{b: {roles: [rollout], nodes: 1, gpus_per_node: 4}}"}, "several kinds"),
         ({"roles.learner.lora_rank": "8"}, "adapters"),
         ({"roles.learner.offload": "optimizer"}, "host memory"),
         ({"lengths.pack": "8192"}, "packed rows"),

@@ -40,6 +40,7 @@ def node(name: str, **changes: Any) -> NodeFacts:
     return NodeFacts(name=name, **{**usual, **changes})
 
 
+KINDS = "hardware.more={rollouts: {roles: [rollout], nodes: 1, gpus_per_node: 4}}"
 GPU = PartitionFacts(name="gpu", max_time_s=86400.0, max_nodes=4)
 FACTS = ClusterFacts(
     partitions=(GPU, PartitionFacts(name="debug", is_default=True, max_time_s=1800.0)),
@@ -119,6 +120,12 @@ CASES = [
          silent_facts=nodes(node("n1"), node("n2", state="down"))),
     Case("S621", words=("slurm.exclude=[n3, x9]",), silent_words=("slurm.exclude=[n3]",)),
     Case("S621", words=("slurm.exclude=[x9]",), silent_facts={"nodes": ()}, silent_words=("slurm.exclude=[x9]",)),
+    Case("S622", {"scheduler": "ray"}, None, (KINDS,), silent_words=()),
+    Case("S622", {"container": Container(runtime="pyxis", image="/x.sqsh")}, None, (KINDS,), silent={
+        "container": Container(runtime="apptainer", image="/x.sif")}, silent_words=(KINDS,)),
+    Case("S613", words=(KINDS, "hardware.more.rollouts.partition=nowhere"), silent_words=(KINDS,)),
+    Case("S616", facts=gpu(max_nodes=2), words=(KINDS, "hardware.more.rollouts.nodes=3"), silent_words=(KINDS,)),
+    Case("H412", words=(KINDS, "hardware.more.rollouts.cpus_per_node=65"), silent_words=(KINDS,)),
     Case("H410", {"gpu": "H200-SXM-141GB"}, None, silent={"gpu": "H100-PCIE-80GB"}),
     Case("H410", {"gpu": ""}, nodes(node("n1", gpu="gh200"), node("n2", gpu="gh200")), silent_facts={}),
     Case("H410", {"gpu": ""}, nodes(node("n1", gpu="a100"), node("n2", gpu="a100")),

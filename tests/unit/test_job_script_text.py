@@ -138,6 +138,16 @@ def test_options_that_the_script_owns_are_refused(option: str) -> None:
         render_script(layout(f"slurm.options=[{option}]"), LAB, attempt())
 
 
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [("--clusters=b", "a profile is one cluster"), ("--gpus-per-socket=2", "hardware.gpus_per_node"),
+     ("--tres-per-task=gres/gpu:1", "hardware.gpus_per_node"), ("--gpus=8", "hardware.gpus_per_node")],
+)  # fmt: skip
+def test_an_option_that_a_key_says_is_refused_with_that_key(option: str, instead: str) -> None:
+    with pytest.raises(RltuiError, match=f"is set by rltui: .*{instead}"):
+        render_script(layout(f"slurm.options=['{option}']"), LAB, attempt())
+
+
 @pytest.mark.parametrize("option", ["-p x", "--x y", "--x=a b", "x", '--x="y"', "--x=y#z", "--x=a\\b", "--x=a\nb"])
 def test_options_that_are_no_options_are_no_layout(option: str) -> None:
     with pytest.raises(RltuiError):

@@ -238,6 +238,8 @@ def test_a_dry_run_tells_when_and_where() -> None:
     said = "sbatch: Job 18 to start at 2026-11-22T01:48:22 using 2 processors on nodes node[1-2] in partition gpu\n"
     found = read_test(Completed(0, "", said))
     assert (found.accepted, found.nodes, found.partition) == (True, ("node1", "node2"), "gpu")
+    het = read_test(Completed(0, "", "sbatch: Job 1 to start at 2026-11-25T17:31:33 using 8 processors on node[1-2]\n"))
+    assert (het.accepted, het.nodes) == (True, ("node1", "node2"))
     refused = read_test(Completed(1, "", "allocation failure: Requested node configuration is not available\n"))
     assert (refused.accepted, "Requested node configuration" in refused.sentence) == (False, True)
 

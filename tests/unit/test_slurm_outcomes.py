@@ -44,6 +44,7 @@ def test_what_the_script_says_wins_over_variables_of_the_login_shell(slurm: Scri
     slurm.script += "#SBATCH --mem=0\n#SBATCH --no-requeue\n"
     submit(client)
     gone = {"SBATCH_TIMELIMIT", "SBATCH_ACCOUNT", "SBATCH_REQUEUE", "SBATCH_MEM_PER_CPU", "SBATCH_EXCLUSIVE"}
+    gone |= {"SLURM_CLUSTERS", "SBATCH_CLUSTERS"}
     assert gone <= set(slurm.cleared)
     # what it leaves open may still come from there
     assert not {"SBATCH_PARTITION", "SBATCH_RESERVATION", "SBATCH_EXPORT"} & set(slurm.cleared)

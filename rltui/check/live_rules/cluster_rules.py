@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltui.check.live_subject import LiveSubject, duration, live_rule, some
 from rltui.check.rule import Trouble
+from rltui.cluster.profile import container_of
 from rltui.layout.time_limit import time_limit_s
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def longer_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
 @live_rule("S612", "error")
 def more_nodes_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
     """The layout asks for more nodes than the cluster's profile says one job may have; without Slurm or Ray, one."""
-    nodes, most = subject.layout.hardware.nodes, subject.profile.max_nodes
+    nodes, most = subject.layout.hardware.all_nodes, subject.profile.max_nodes
     if problem := more_than_one_machine(subject.profile, nodes):
         yield Trouble(problem, "hardware.nodes")
     elif most and nodes > most:
@@ -168,6 +169,22 @@ def has_to_wait(subject: LiveSubject) -> Iterator[Trouble]:
     ]
     if len(free) < hardware.nodes:
         yield Trouble(f"{len(free)} of {hardware.nodes} nodes are free right now; the job will wait", "hardware.nodes")
+
+
+@live_rule("S622", "error")
+def not_a_het_job(subject: LiveSubject) -> Iterator[Trouble]:
+    """The layout has nodes of several kinds, and the cluster cannot give them in one job.
+
+    Slurm can: a het job has a component for each kind. A Ray that stands already, and machines without a scheduler,
+    know no kinds. In a container of pyxis, srun would have to start Ray on another component than its own.
+    """
+    if not subject.layout.hardware.more:
+        return
+    container = container_of(subject.layout.slurm, subject.profile)
+    if not subject.on_slurm:
+        yield Trouble(f"{subject.profile.name} has no Slurm: all nodes are of one kind there", "hardware.more")
+    elif container and container.runtime == "pyxis":
+        yield Trouble("pyxis does not go together with nodes of several kinds; apptainer does", "hardware.more")
 
 
 @live_rule("S621", "warning")

@@ -95,12 +95,13 @@ def placeholder(subject: Subject) -> Iterator[Trouble]:
 def node_local_path(subject: Subject) -> Iterator[Trouble]:
     """Several nodes are to read a path that each node has for itself."""
     layout = subject.layout
-    if layout.hardware.nodes == 1:
+    nodes = layout.hardware.all_nodes
+    if nodes == 1:
         return
     paths = {"roles.learner.model": layout.roles.learner.model, "data.train": layout.data.train}
     for key, path in {**paths, "data.eval": layout.data.eval}.items():
         if _NODE_LOCAL.match(path):
-            yield Trouble(f"{path} is local to each of {layout.hardware.nodes} nodes; use a shared folder", key)
+            yield Trouble(f"{path} is local to each of {nodes} nodes; use a shared folder", key)
 
 
 @rule("D510", "warning")

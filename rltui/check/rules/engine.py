@@ -114,7 +114,8 @@ def wide_precision(subject: Subject) -> Iterator[Trouble]:
     """The engine computes in fp32 on a GPU: twice the memory, half the KV cache, and a fraction of the speed."""
     roles, key = subject.layout.roles, "roles.rollout.precision"
     if not subject.layout.hardware.on_cpu and roles.rollout.precision == "fp32":
-        half = "fp16" if roles.learner.precision == "fp16" or is_pre_ampere(subject) else "bf16"
+        card = subject.layout.hardware_of("rollout").gpu
+        half = "fp16" if roles.learner.precision == "fp16" or is_pre_ampere(card) else "bf16"
         yield Trouble("the engine computes in fp32 on a GPU", key, (f"{key}={half}",))
 
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rules.placement import part_key
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 
 if TYPE_CHECKING:
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
 _PRE_AMPERE = re.compile(r"\b(?:V100|T4)\b", re.IGNORECASE)
 
 
-def _computing(subject: Subject) -> Iterator[tuple[str, str]]:
-    """Key and value of the precision of every role that the layout has."""
+def _computing(subject: Subject) -> Iterator[tuple[str, str, str]]:
+    """Key and value of the precision of every role that the layout has, and its card."""
     for role in ("learner", "rollout", "reference", "critic", "teacher"):
         found = getattr(subject.layout.roles, role)
         if found is not None:
-            yield f"roles.{role}.precision", found.precision
+            yield f"roles.{role}.precision", found.precision, subject.layout.hardware_of(role).gpu
 
 
 @rule("H401", "error")
@@ -28,17 +29,15 @@ def no_bf16(subject: Subject) -> Iterator[Trouble]:
 
     Volta (V100) and Turing (T4) lack bf16 arithmetic. Train in fp16 with loss scaling.
     """
-    if not is_pre_ampere(subject):
-        return
-    keys = [key for key, precision in _computing(subject) if precision == "bf16"]
-    for key in keys:
-        yield Trouble(f"{subject.layout.hardware.gpu} has no bf16", key, tuple(f"{each}=fp16" for each in keys))
+    found = [(key, card) for key, word, card in _computing(subject) if word == "bf16" and is_pre_ampere(card)]
+    for key, card in found:
+        yield Trouble(f"{card} has no bf16", key, tuple(f"{each}=fp16" for each, _ in found))
 
 
-def is_pre_ampere(subject: Subject) -> bool:
+def is_pre_ampere(card: str) -> bool:
     """Whether the card is a V100 or a T4."""
-    gpu = find_gpu(subject.layout.hardware.gpu)
-    return not gpu.bf16 if gpu else _PRE_AMPERE.search(subject.layout.hardware.gpu) is not None
+    gpu = find_gpu(card)
+    return not gpu.bf16 if gpu else _PRE_AMPERE.search(card) is not None
 
 
 @rule("H402", "error")
@@ -49,7 +48,7 @@ def no_fp16_on_cpu(subject: Subject) -> Iterator[Trouble]:
     """
     if not subject.layout.hardware.on_cpu:
         return
-    keys = [key for key, precision in _computing(subject) if precision == "fp16"]
+    keys = [key for key, precision, _ in _computing(subject) if precision == "fp16"]
     for key in keys:
         yield Trouble("fp16 does not run on CPU slots", key, tuple(f"{each}=fp32" for each in keys))
 
@@ -61,11 +60,12 @@ def unknown_card(subject: Subject) -> Iterator[Trouble]:
     Names must be exact, because cards of one name come in several sizes: GH200 has 96 or 144 GB, A100 40 or 80, V100
     16 or 32. A card is never guessed from a part of its name.
     """
-    hardware = subject.layout.hardware
-    if not hardware.on_cpu and find_gpu(hardware.gpu) is None:
-        near = nearest_gpus(hardware.gpu)
-        hint = f"; is it {' or '.join(near)}?" if near else ""
-        yield Trouble(f"the table of GPUs has no {hardware.gpu}: memory is not checked{hint}", "hardware.gpu")
+    for number, hardware in enumerate(subject.layout.hardware.parts):
+        if not hardware.on_cpu and find_gpu(hardware.gpu) is None:
+            near = nearest_gpus(hardware.gpu)
+            hint = f"; is it {' or '.join(near)}?" if near else ""
+            key = f"{part_key(subject.layout, number)}.gpu"
+            yield Trouble(f"the table of GPUs has no {hardware.gpu}: memory is not checked{hint}", key)
 
 
 @rule("H404", "warning")
@@ -74,8 +74,8 @@ def fp16_on_new_card(subject: Subject) -> Iterator[Trouble]:
 
     fp16 needs loss scaling, and RL gradients overflow it sooner or later; bf16 costs the same.
     """
-    hardware = subject.layout.hardware
-    if subject.layout.roles.learner.precision == "fp16" and not hardware.on_cpu and not is_pre_ampere(subject):
+    hardware = subject.layout.hardware_of("learner")
+    if subject.layout.roles.learner.precision == "fp16" and not hardware.on_cpu and not is_pre_ampere(hardware.gpu):
         key = "roles.learner.precision"
         yield Trouble(f"fp16 with loss scaling, though {hardware.gpu} has bf16", key, (f"{key}=bf16",))
 
@@ -88,8 +88,9 @@ def unknown_host_memory(subject: Subject) -> Iterator[Trouble]:
     """
     layout = subject.layout
     critic = layout.roles.critic
-    offloads = [layout.roles.learner.offload, critic.offload if critic else "none"]
-    if set(offloads) != {"none"} and not layout.hardware.memory_gib_per_node:
+    offloads = {"learner": layout.roles.learner.offload, "critic": critic.offload if critic else "none"}
+    unknown = [role for role, offload in offloads.items() if offload != "none"]
+    if any(not layout.hardware_of(role).memory_gib_per_node for role in unknown):
         yield Trouble("states go to host memory, but memory_gib_per_node is not known", "hardware.memory_gib_per_node")
 
 
@@ -122,10 +123,12 @@ def few_cores(subject: Subject) -> Iterator[Trouble]:
     Beside each GPU process run its data loading, tokenisation, NCCL's threads and Ray's workers. `cpus_per_node` below
     twice the GPUs starves them; 8 to 16 cores a GPU are usual.
     """
-    hardware = subject.layout.hardware
-    if not hardware.on_cpu and hardware.gpus_per_node < hardware.cpus_per_node < 2 * hardware.gpus_per_node:
+    for number, hardware in enumerate(subject.layout.hardware.parts):
+        if hardware.on_cpu or not hardware.gpus_per_node < hardware.cpus_per_node < 2 * hardware.gpus_per_node:
+            continue
+        key = f"{part_key(subject.layout, number)}.cpus_per_node"
         yield Trouble(
             f"{hardware.cpus_per_node} cores for {hardware.gpus_per_node} GPUs",
-            "hardware.cpus_per_node",
-            (f"hardware.cpus_per_node={8 * hardware.gpus_per_node}",),
+            key,
+            (f"{key}={8 * hardware.gpus_per_node}",),
         )

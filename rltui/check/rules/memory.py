@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.memory_fix import cure, cure_engine
+from rltui.check.rules.placement import mem_gib_of, part_key
 from rltui.errors import UsageError
 from rltui.hardware.models import find_model
 from rltui.memory.estimate import LayoutEstimate
@@ -216,20 +217,25 @@ def host_memory(subject: Subject) -> Iterator[Trouble]:
     a word, and Slurm a job that outgrows its `slurm.mem_gib`. Silent where neither that nor
     `hardware.memory_gib_per_node` is known.
     """
-    node, asked = subject.layout.hardware.memory_gib_per_node, subject.layout.slurm.mem_gib
-    there = min(node or asked, asked or node)
-    if not there or not _estimate(subject).roles:
-        return
-    host = host_of(subject.layout, subject.placement)
-    if host is None or host.ram_gib <= there:
-        return
-    parts = ", ".join(f"{name} {size:.0f}" for name, size in host.ram_parts_gib.items())
-    yield Trouble(
-        f"the fullest node needs {host.ram_gib:.0f} GiB of host memory ({parts}), {there:g} are "
-        + ("asked for" if there == asked else "there"),
-        "slurm.mem_gib" if there == asked else "hardware.memory_gib_per_node",
-        (f"slurm.mem_gib={math.ceil(host.ram_gib)}",) if there == asked and (not node or host.ram_gib <= node) else (),
-    )
+    layout, first = subject.layout, 0
+    for number, hardware in enumerate(layout.hardware.parts):
+        key = part_key(layout, number)
+        asked_key, asked = f"{key}.mem_gib" if number else "slurm.mem_gib", mem_gib_of(layout, number)
+        there = min(hardware.memory_gib_per_node or asked, asked or hardware.memory_gib_per_node)
+        nodes, first = range(first, first + hardware.nodes), first + hardware.nodes
+        if not there or not _estimate(subject).roles:
+            continue
+        host = host_of(layout, subject.placement, nodes)
+        if host is None or host.ram_gib <= there:
+            continue
+        parts = ", ".join(f"{name} {size:.0f}" for name, size in host.ram_parts_gib.items())
+        may_ask = there == asked and host.ram_gib <= (hardware.memory_gib_per_node or host.ram_gib)
+        yield Trouble(
+            f"the fullest node needs {host.ram_gib:.0f} GiB of host memory ({parts}), {there:g} are "
+            + ("asked for" if there == asked else "there"),
+            asked_key if there == asked else f"{key}.memory_gib_per_node",
+            (f"{asked_key}={math.ceil(host.ram_gib)}",) if may_ask else (),
+        )
 
 
 @rule("M309", "note")

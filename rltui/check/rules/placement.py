@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.widths import widest
-from rltui.placement.bundles import groups
+from rltui.placement.bundles import groups, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,9 +20,27 @@ def sizes(layout: Layout) -> dict[str, int]:
     return {group.role: sum(group.slots) for group in groups(layout)}
 
 
+def sizes_of_part(layout: Layout, number: int) -> dict[str, int]:
+    """The same of the groups on one kind of node, by its number in ``Hardware.parts``."""
+    return {group.role: sum(group.slots) for group in groups(layout) if part_of(layout, group) == number}
+
+
 def overbooked(layout: Layout) -> int:
-    """How many more slots the roles ask for than there are; 0 or less where they suffice."""
-    return sum(sizes(layout).values()) - layout.hardware.nodes * layout.hardware.ray_gpus_per_node
+    """How many more slots the roles ask for than there are, on the kind of node that lacks most; else 0 or less."""
+    return max(
+        sum(sizes_of_part(layout, number).values()) - part.nodes * part.ray_gpus_per_node
+        for number, part in enumerate(layout.hardware.parts)
+    )
+
+
+def part_key(layout: Layout, number: int) -> str:
+    """The layout key of a kind of node, by its number in ``Hardware.parts``."""
+    return f"hardware.more.{list(layout.hardware.more)[number - 1]}" if number else "hardware"
+
+
+def mem_gib_of(layout: Layout, number: int) -> int:
+    """Memory that the job asks for on each node of a kind, GiB; 0: it names none."""
+    return list(layout.hardware.more.values())[number - 1].mem_gib if number else layout.slurm.mem_gib
 
 
 def key_of(role: str) -> str:
@@ -41,19 +59,20 @@ def too_many_slots(subject: Subject) -> Iterator[Trouble]:
     what they list, on top of these. GPUs that a server outside Ray holds do not count. Ray would wait for the missing
     GPUs until its deadline, with the others held idle meanwhile.
     """
-    layout, hardware = subject.layout, subject.layout.hardware
-    excess = overbooked(layout)
-    if excess <= 0:
-        return
-    rollout, wanted = layout.roles.rollout, sizes(layout)
-    room = (wanted.get("engine", 0) - excess) // rollout.tensor_parallel
-    parts = " + ".join(f"{slots} {role}" for role, slots in wanted.items())
-    yield Trouble(
-        f"{parts} {subject.unit} = {sum(wanted.values())}, but {hardware.nodes} × {hardware.ray_gpus_per_node} = "
-        f"{hardware.nodes * hardware.ray_gpus_per_node} are there",
-        key_of("engine" if "engine" in wanted else next(iter(wanted))),
-        (f"roles.rollout.engines={room}",) if room >= 1 else (),
-    )
+    layout = subject.layout
+    for number, hardware in enumerate(layout.hardware.parts):
+        wanted, there = sizes_of_part(layout, number), hardware.nodes * hardware.ray_gpus_per_node
+        excess = sum(wanted.values()) - there
+        if excess <= 0:
+            continue
+        room = (wanted.get("engine", 0) - excess) // layout.roles.rollout.tensor_parallel
+        parts = " + ".join(f"{slots} {role}" for role, slots in wanted.items())
+        yield Trouble(
+            f"{parts} {subject.unit} = {sum(wanted.values())}, but {hardware.nodes} × {hardware.ray_gpus_per_node} = "
+            f"{there} are there",
+            key_of("engine" if "engine" in wanted else next(iter(wanted))),
+            (f"roles.rollout.engines={room}",) if room >= 1 else (),
+        )
 
 
 @rule("P102", "error")
@@ -62,7 +81,7 @@ def bundle_larger_than_node(subject: Subject) -> Iterator[Trouble]:
 
     Each entry of `roles.learner.gpus` is one indivisible bundle on one node. Split it over several entries.
     """
-    size = subject.layout.hardware.ray_gpus_per_node
+    size = subject.layout.hardware_of("learner").ray_gpus_per_node
     for index, wanted in enumerate(subject.layout.roles.learner.gpus):
         if wanted > size:
             yield Trouble(
@@ -77,7 +96,7 @@ def more_bundles_than_nodes(subject: Subject) -> Iterator[Trouble]:
     Learner bundles are placed with STRICT_SPREAD: each on a node of its own. The list may be shorter than the number
     of nodes (the nodes left over hold engines), never longer.
     """
-    gpus, nodes = subject.layout.roles.learner.gpus, subject.layout.hardware.nodes
+    gpus, nodes = subject.layout.roles.learner.gpus, subject.layout.hardware_of("learner").nodes
     if len(gpus) > nodes:
         yield Trouble(f"{len(gpus)} learner bundles need {len(gpus)} nodes, {nodes} are there", "roles.learner.gpus")
 
@@ -89,7 +108,7 @@ def engine_larger_than_node(subject: Subject) -> Iterator[Trouble]:
     An engine's GPUs must sit on one node: tensor parallelism over the network would be slower than one GPU.
     """
     layout = subject.layout
-    size, wanted = layout.hardware.ray_gpus_per_node, layout.roles.rollout.tensor_parallel
+    size, wanted = layout.hardware_of("rollout").ray_gpus_per_node, layout.roles.rollout.tensor_parallel
     if wanted > size and not layout.roles.rollout.pool:
         yield Trouble(
             f"tensor_parallel {wanted} is larger than a node of {size} {subject.unit}",
@@ -110,7 +129,7 @@ def no_room(subject: Subject) -> Iterator[Trouble]:
         return
     missing = Counter(each.role for each in placement.homeless if each.reason in ("no_room", "too_few_nodes"))
     for role, count in missing.items():
-        if role == "learner" and len(layout.roles.learner.gpus) > layout.hardware.nodes:
+        if role == "learner" and len(layout.roles.learner.gpus) > layout.hardware_of("learner").nodes:
             continue  # P103 has said so
         slots = next(each.slots for each in placement.homeless if each.role == role)
         group = next(group for group in groups(layout) if group.role == role)
@@ -136,15 +155,18 @@ def idle_slots(subject: Subject) -> Iterator[Trouble]:
         return
     room = _further_engines(subject) if not rollout.pool else 0
     yield Trouble(
-        f"{idle} of {placement.nodes * placement.slots_per_node} {subject.unit} have no role",
+        f"{idle} of {placement.total_slots} {subject.unit} have no role",
         "roles.rollout.engines",
         (f"roles.rollout.engines={rollout.engines + room}",) if room else (),
     )
 
 
 def _further_engines(subject: Subject) -> int:
-    width = subject.layout.roles.rollout.tensor_parallel
-    return sum(each.slots // width for each in subject.placement.stranded if each.reason == "no_role")
+    layout, width = subject.layout, subject.layout.roles.rollout.tensor_parallel
+    parts = [number for number, part in enumerate(layout.hardware.parts) for _ in range(part.nodes)]
+    home = layout.hardware.part_of("rollout")
+    idle = [each for each in subject.placement.stranded if each.reason == "no_role"]
+    return sum(each.slots // width for each in idle if parts[each.node] == home)
 
 
 @rule("P107", "error")
@@ -153,14 +175,16 @@ def too_few_cpus(subject: Subject) -> Iterator[Trouble]:
 
     GPUs that fit are no help when the CPUs of their bundles do not: the job would hang with free GPUs.
     """
-    hardware = subject.layout.hardware
     stuck = [each for each in subject.placement.homeless if each.reason == "no_cpus"]
     if stuck:
+        number = next(part_of(subject.layout, group) for group in groups(subject.layout) if group.role == stuck[0].role)
+        hardware = subject.layout.hardware.parts[number]
+        key = f"{part_key(subject.layout, number)}.cpus_per_node"
         yield Trouble(
             f"{len(stuck)} bundles ({stuck[0].role} {stuck[0].index} first) find GPUs but no CPU cores: Ray is given "
             f"{hardware.ray_cpus_per_node} cores a node for {hardware.ray_gpus_per_node} {subject.unit}",
-            "hardware.cpus_per_node",
-            (f"hardware.cpus_per_node={hardware.gpus_per_node + 1}",),
+            key,
+            (f"{key}={hardware.gpus_per_node + 1}",),
         )
 
 
@@ -174,7 +198,7 @@ def stranded_slots(subject: Subject) -> Iterator[Trouble]:
     placement, layout = subject.placement, subject.layout
     stranded = placement.stranded_because("too_few_for_an_engine")
     if stranded and not placement.homeless:
-        total = placement.nodes * placement.slots_per_node
+        total = placement.total_slots
         yield Trouble(
             f"{stranded} of {total} {subject.unit} ({100 * stranded // total} %) are free in pieces smaller than an "
             f"engine of tensor_parallel {layout.roles.rollout.tensor_parallel}",
@@ -185,7 +209,7 @@ def stranded_slots(subject: Subject) -> Iterator[Trouble]:
 @rule("P122", "error")
 def teacher_larger_than_node(subject: Subject) -> Iterator[Trouble]:
     """The teacher spans more GPUs than a node has; like an engine, it must sit on one node."""
-    teacher, size = subject.layout.roles.teacher, subject.layout.hardware.ray_gpus_per_node
+    teacher, size = subject.layout.roles.teacher, subject.layout.hardware_of("teacher").ray_gpus_per_node
     if teacher is not None and not teacher.pool and teacher.tensor_parallel > size:
         yield Trouble(
             f"teacher tensor_parallel {teacher.tensor_parallel} is larger than a node of {size} {subject.unit}",
@@ -234,7 +258,8 @@ def reward_cpus(subject: Subject) -> Iterator[Trouble]:
     if reward is None:
         return
     wanted = subject.layout.num_reward_workers * reward.cpus_per_worker
-    left = hardware.nodes * hardware.ray_cpus_per_node - sum(sizes(subject.layout).values())
+    cores = sum(part.nodes * part.ray_cpus_per_node for part in hardware.parts)
+    left = cores - sum(sizes(subject.layout).values())
     if wanted > max(0, left):
         cpus = hardware.gpus_per_node + 1 + -(-wanted // hardware.nodes)
         fewer = max(0, left) // reward.cpus_per_worker

@@ -12,6 +12,9 @@ from rltui.placement.bundles import ROLES, pool_members
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rltui.layout.roles import Hardware
+    from rltui.layout.schema import Layout
+
 
 def _pool_of(subject: Subject, key: str) -> str:
     role = getattr(subject.layout.roles, key)
@@ -80,11 +83,18 @@ def unused_pool(subject: Subject) -> Iterator[Trouble]:
             )
 
 
+def pool_hardware(layout: Layout, pool: str) -> Hardware:
+    """The kind of node that a pool is on: that of the roles in it."""
+    keys = {word: key for key, word in ROLES.items()}
+    members = pool_members(layout, pool)
+    return layout.hardware_of(keys[members[0]]) if members else layout.hardware.parts[0]
+
+
 @rule("P113", "error")
 def pool_longer_than_nodes(subject: Subject) -> Iterator[Trouble]:
     """A pool has more entries than there are nodes; each entry is a bundle on a node of its own."""
-    nodes = subject.layout.hardware.nodes
     for name, pool in subject.layout.pools.items():
+        nodes = pool_hardware(subject.layout, name).nodes
         if len(pool.gpus) > nodes:
             yield Trouble(f"pool {name!r} needs {len(pool.gpus)} nodes, {nodes} are there", f"pools.{name}.gpus")
 
@@ -92,8 +102,8 @@ def pool_longer_than_nodes(subject: Subject) -> Iterator[Trouble]:
 @rule("P114", "error")
 def pool_entry_larger_than_node(subject: Subject) -> Iterator[Trouble]:
     """A pool asks for more GPUs on one node than a node has."""
-    size = subject.layout.hardware.ray_gpus_per_node
     for name, pool in subject.layout.pools.items():
+        size = pool_hardware(subject.layout, name).ray_gpus_per_node
         if max(pool.gpus) > size:
             yield Trouble(
                 f"pool {name!r} wants {max(pool.gpus)} {subject.unit} on one node, a node has {size}",

@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rules.placement import mem_gib_of, part_key
 from rltui.layout.time_limit import time_limit_s
-from rltui.runs.script import is_own
+from rltui.runs.script import instead_of, is_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,10 +67,12 @@ def not_one_word(subject: Subject) -> Iterator[Trouble]:
 
     These values become `#SBATCH` lines, which end at a line break and in which no shell expands `$ACCOUNT`.
     """
-    for key in ("partition", "account", "qos"):
-        value = getattr(subject.layout.slurm, key)
+    layout = subject.layout
+    named = {f"slurm.{key}": getattr(layout.slurm, key) for key in ("partition", "account", "qos")}
+    named |= {f"hardware.more.{name}.partition": kind.partition for name, kind in layout.hardware.more.items()}
+    for key, value in named.items():
         if re.search(r"[\s$`;|&<>'\"]", value):
-            yield Trouble(f"{value!r} is no Slurm name", f"slurm.{key}")
+            yield Trouble(f"{value!r} is no Slurm name", key)
 
 
 @rule("S606", "warning")
@@ -94,7 +97,8 @@ def option_of_the_script(subject: Subject) -> Iterator[Trouble]:
     if own:
         left = ", ".join(f"'{option}'" for option in options if option not in own)
         yield Trouble(
-            f"the job script sets {', '.join(option.partition('=')[0] for option in own)} itself",
+            f"the job script sets {', '.join(option.partition('=')[0] for option in own)} itself; "
+            + "; ".join(dict.fromkeys(map(instead_of, own))),
             "slurm.options",
             (f"slurm.options=[{left}]",),
         )
@@ -103,6 +107,9 @@ def option_of_the_script(subject: Subject) -> Iterator[Trouble]:
 @rule("S608", "error")
 def more_memory_than_a_node_has(subject: Subject) -> Iterator[Trouble]:
     """The job asks for more memory of each node than the layout says that a node has; Slurm would refuse it."""
-    there, asked = subject.layout.hardware.memory_gib_per_node, subject.layout.slurm.mem_gib
-    if 0 < there < asked:
-        yield Trouble(f"mem_gib {asked} on nodes of {there:g} GiB", "slurm.mem_gib", ("slurm.mem_gib=0",))
+    layout = subject.layout
+    for number, hardware in enumerate(layout.hardware.parts):
+        there, asked = hardware.memory_gib_per_node, mem_gib_of(layout, number)
+        if 0 < there < asked:
+            key = f"{part_key(layout, number)}.mem_gib" if number else "slurm.mem_gib"
+            yield Trouble(f"mem_gib {asked} on nodes of {there:g} GiB", key, (f"{key}=0",))

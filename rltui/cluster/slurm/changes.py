@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rltui.cluster.slurm.errors import SlurmRefusedError, SlurmUnansweredError
-from rltui.cluster.slurm.folding import is_same_job
+from rltui.cluster.slurm.folding import by_id, is_same_job
 from rltui.cluster.slurm.marks import is_foreign
 from rltui.cluster.slurm.nodelist import expand, fold, merged
 from rltui.cluster.slurm.records import new_mark, split_records
@@ -114,15 +114,15 @@ def add_excluded(client: SlurmClient, job_id: str, nodes: Sequence[str]) -> tupl
 
 
 def standing(client: SlurmClient, job_id: str) -> JobSnapshot:
-    """An own job that has not ended.
+    """An own job that has not ended; a het job as one, which waits only where all of its components do.
 
     Raises:
         SlurmRefusedError: There is none with this id.
     """
-    for job in _own(client, job_id, client.queue([job_id])):
-        if not job.has_ended:
-            return job
-    raise _ended(job_id)
+    job = by_id(_own(client, job_id, client.queue([job_id]))).get(job_id)
+    if job is None or job.has_ended:
+        raise _ended(job_id)
+    return job
 
 
 def _own(client: SlurmClient, job_id: str, rows: Sequence[tuple[str, JobSnapshot]]) -> list[JobSnapshot]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.cluster.slurm.errors import SlurmUnansweredError
+from rltui.cluster.slurm.ids import base_id
 from rltui.cluster.slurm.marks import is_marked
 from rltui.cluster.slurm.replies import Trouble
 
@@ -39,9 +40,9 @@ def find(client: SlurmClient, uuid: str, age_s: float, settle_s: float) -> str |
 
 
 def first_marked(jobs: Sequence[JobSnapshot], uuid: str) -> str | None:
-    """The id of the marked job, the oldest where there are several."""
+    """The id of the marked job, the oldest where there are several; of a het job the number that sbatch gives."""
     marked = [job for job in jobs if is_marked(job, uuid)]
-    return min(marked, key=lambda job: (job.submitted_at, job.job_id)).job_id if marked else None
+    return base_id(min(marked, key=lambda job: (job.submitted_at, job.job_id)).job_id) if marked else None
 
 
 def _in_accounting(client: SlurmClient, uuid: str, age_s: float) -> str | None:

@@ -38,9 +38,14 @@ DEFAULTS_OF_USERS = (
     *("SQUEUE_NAMES", "SQUEUE_PARTITION", "SQUEUE_PRIORITY", "SQUEUE_QOS", "SQUEUE_SIBLING", "SQUEUE_SORT"),
     *("SQUEUE_STATES", "SQUEUE_USERS", "SACCT_FORMAT", "SACCT_LOCAL", "SACCT_FEDERATION", "SACCTMGR_FORMAT"),
     *("SCONTROL_ALL", "SCONTROL_FEDERATION", "SINFO_ALL", "SINFO_FORMAT", "SINFO_PARTITION", "SINFO_SORT"),
+    *("SLURM_CLUSTERS", "SQUEUE_CLUSTERS", "SACCT_CLUSTERS", "SBATCH_CLUSTERS"),
     *("SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_TEST_ONLY", "SLURM_EXIT_ERROR"),
 )
 """Variables by which a user's own defaults would change what is asked, and so the answer."""
+
+
+NO_OTHER_CLUSTER = ("env", "-u", "SLURM_CLUSTERS")
+"""The words before a tool of Slurm that is run otherwise: a profile is one cluster, whatever a user's default is."""
 
 
 def rpcs_of(argv: Sequence[str]) -> int:

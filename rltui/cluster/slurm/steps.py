@@ -127,16 +127,18 @@ def start_argv(attempt: str, log: str, step: str, job_id: str, head: str, cpus: 
     return ["setsid", "-w", "sh", "-c", START, log, attempt, step, job_id, *srun, *script]
 
 
-def shell_argv(job_id: str, node: str, folder: str) -> list[str]:
+def shell_argv(job_id: str, node: str, folder: str, part: int | None = None) -> list[str]:
     """The command of a shell in a terminal, as a step on ``node`` that takes nothing away from the job's others.
 
     Args:
         job_id: The job.
         node: One of its nodes.
         folder: Where the shell begins, absolute.
+        part: The number of the component that the node is in, of a het job.
     """
     srun = ["srun", f"--jobid={job_id}", "--overlap", "--pty", "--nodes=1", "--ntasks=1", f"--nodelist={node}"]
     srun += ["--cpu-bind=none", "--mem=0", "--mpi=none", f"--immediate={IMMEDIATE_S}", f"--chdir={folder}"]
+    srun += [] if part is None else [f"--het-group={part}"]
     return [*srun, "bash", "-l"]
 
 

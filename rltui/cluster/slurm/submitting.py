@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 LOOK_IT_UP = "rltui looks for the job by its mark; it is not submitted a second time."
 
 _MAY_WAIT = re.compile(r"not available \(down|nodes are busy|temporarily unavailable|required node not available", re.I)
-_START = re.compile(r"Job \d+ to start at (\S+) using (\d+) processors on nodes (\S+) in partition (\S+)")
+_START = re.compile(
+    r"Job \d+ to start at (\S+) using (\d+) processors on (?:nodes (\S+) in partition (\S+)|(\S+))"  # of a het job
+)
 
 
 SHAPE = (
@@ -114,7 +116,7 @@ def read_test(answer: Completed) -> TestVerdict:
         is_certain = trouble.kind == "refused" and not _MAY_WAIT.search(text)
         return TestVerdict(False, trouble.sentence, is_certain=is_certain)
     try:
-        nodes = expand(match[3])
+        nodes = expand(match[3] or match[5])
     except NodeListError:
         nodes = ()
-    return TestVerdict(True, match[0], match[1], nodes, match[4])
+    return TestVerdict(True, match[0], match[1], nodes, match[4] or "")
