@@ -16,6 +16,7 @@ from trainers.placement import (
     verify,
 )
 from trainers.roles.calls import Role, RoleError, call_all
+from trainers.roles.checkpoint_writer import SAVE_GROUP
 from trainers.roles.critic import Critic
 from trainers.roles.endings import end_process
 from trainers.roles.engine import WEIGHTS_GROUP, EngineActor
@@ -145,9 +146,11 @@ class RoleProcesses:
         return _named(self._remote(seat).options(**options), self._arguments(seat), self._deadline_s)
 
     def _remote(self, seat: Seat) -> Any:
-        """The class of actors for ``seat``; an engine that takes weights in flight has a thread for them."""
+        """The class of actors for ``seat``; what they do beside their work has a thread of its own."""
         import ray
 
+        if seat.role in ("learner", "critic"):
+            return ray.remote(concurrency_groups={SAVE_GROUP: 1})(self._class(seat))
         if seat.role == "engine" and self._layout.train.takes_weights_in_flight:
             return ray.remote(concurrency_groups={WEIGHTS_GROUP: 1})(self._class(seat))
         return ray.remote(self._class(seat))
