@@ -140,9 +140,9 @@ class DeepSpeedRank(abc.ABC):
         # Dropout would make the trainer's log-probs random; recomputing activations works in training mode only.
         self._engine.module.train(self._role.gradient_checkpointing)
         if self._layout.lengths.pack:
-            from trainers.roles.attention import check_isolation
+            from trainers.roles.attention import prepare_for_packing
 
-            check_isolation(self._probe, self._engine.device)
+            prepare_for_packing(self._engine.module, self._probe, self._engine.device)
 
     def _config(self, model_config: Any, trained: Sequence[Any] = ()) -> dict[str, Any]:
         import torch
