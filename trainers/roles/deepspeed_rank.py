@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.layout.roles import effective_stage, has_8_bit_moments
 from trainers.durable import files_of_rank
-from trainers.roles.card import own_threads
+from trainers.roles.card import own_threads, share_of_cpus
 from trainers.roles.checkpoint_writer import CheckpointWriter
 from trainers.roles.engine import derive_seed
 from trainers.roles.meter import METER, measured, resident_now_gib
@@ -102,12 +102,17 @@ class DeepSpeedRank(abc.ABC):
 
         forbid_compiling()
         torch.manual_seed(self._layout.train.seed + self._rank)
-        if not torch.cuda.is_available():
-            torch.set_num_threads(own_threads())
+        torch.set_num_threads(self._threads(on_card=torch.cuda.is_available()))
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         deepspeed.init_distributed(dist_backend=backend, verbose=False, timeout=self._patience())
         self._initialize(deepspeed, torch)
         return time.monotonic() - began
+
+    def _threads(self, *, on_card: bool) -> int:
+        """Threads of this process: more than Ray leaves it only where the optimizer steps in a card's host memory."""
+        if on_card and self._role.offload != "none":
+            return share_of_cpus(self._layout.hardware.ray_gpus_per_node)
+        return own_threads()
 
     def _patience(self) -> timedelta:
         """How long a collective waits: the first rank may load or write alone while the others are in one already."""

@@ -193,7 +193,29 @@ def role_environment(layout: Layout, kind: str) -> dict[str, str]:
         return engine_environment(layout.roles.rollout, on_cpu)
     if kind == "teacher" and teacher is not None:
         return engine_environment(teacher, on_cpu)
-    return learner_environment(on_cpu or kind == "reward")
+    variables = learner_environment(on_cpu or kind == "reward")
+    if kind == "reward" and layout.roles.reward is not None:
+        variables["OMP_NUM_THREADS"] = str(layout.roles.reward.cpus_per_worker)
+    if kind in ("learner", "critic") and not on_cpu and not _shares_memory(layout, kind):
+        variables |= _growing_segments()
+    return variables
+
+
+def _shares_memory(layout: Layout, kind: str) -> bool:
+    """Whether an engine on the same card opens memory of this role, see ``shared_channel``."""
+    learner, rollout = layout.roles.learner, layout.roles.rollout
+    return kind == "learner" and bool(learner.pool) and learner.pool == rollout.pool
+
+
+def _growing_segments() -> dict[str, str]:
+    """Let torch's allocator grow its segments, so that passes of different lengths leave no holes between them.
+
+    Memory of such segments is no ``cudaMalloc`` block: another process opens it through file descriptors, which
+    containers forbid, and slowly. What the user has set stands.
+    """
+    if {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys():
+        return {}
+    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
 def learner_environment(on_cpu: bool) -> dict[str, str]:
