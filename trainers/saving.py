@@ -104,21 +104,16 @@ class Saver:
         draft = self.checkpoints.begin(state, self._needed_bytes)
         finish = self._fleet.begin_save(str(draft), in_background=not waits)
         waited_s = time.monotonic() - began
-        work = self._completion(state, finish, began, waited_s)
-        self._pending = _Pending(state.step, self._thread.submit(work))
+        self._pending = _Pending(state.step, self._thread.submit(self._complete, state, finish, began, waited_s))
 
-    def _completion(
-        self, state: TrainingState, finish: Callable[[], Written], began: float, waited_s: float
-    ) -> Callable[[], Written]:
-        def complete() -> Written:
-            written = finish()
-            path = self.checkpoints.complete(state)
-            text = f"step {state.step} saved in {time.monotonic() - began:.2f} s, training waited {waited_s:.2f} s"
-            self._session.event("checkpoint", text, step=state.step, path=str(path))
-            log.info(text)
-            return written
-
-        return complete
+    def _complete(self, state: TrainingState, finish: Callable[[], Written], began: float, waited_s: float) -> Written:
+        """Wait until all ranks have written, and mark the checkpoint complete; in a thread of its own."""
+        written = finish()
+        path = self.checkpoints.complete(state)
+        text = f"step {state.step} saved in {time.monotonic() - began:.2f} s, training waited {waited_s:.2f} s"
+        self._session.event("checkpoint", text, step=state.step, path=str(path))
+        log.info(text)
+        return written
 
     def _wait(self, step: int) -> None:
         """Wait for a checkpoint that is being written, so that there is never more than one; say so where it takes."""
