@@ -166,12 +166,32 @@ class Checkpoints:
         Raises:
             NoSpaceError: There is no room; nothing was written.
         """
+        write(str(self.begin(state, needed_bytes)))
+        return self.complete(state)
+
+    def begin(self, state: TrainingState, needed_bytes: int) -> Path:
+        """Begin a checkpoint; the folder to write the learners' parts into. Any other that was begun is given up.
+
+        Args:
+            state: The driver's part.
+            needed_bytes: About the bytes that will be written.
+
+        Raises:
+            NoSpaceError: There is no room; nothing was written.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         self._sweep_drafts()
         ensure_space(self._folder, needed_bytes)
-        draft, target = self._folder / f".saving-step-{state.step:06d}", self.path(state.step)
+        draft = self._draft(state)
         draft.mkdir()
-        write(str(draft))
+        return draft
+
+    def complete(self, state: TrainingState) -> Path:
+        """Mark what was begun for ``state`` complete and forget the oldest ones beyond ``keep``; where it lies.
+
+        Every rank's part must be on the disk.
+        """
+        draft, target = self._draft(state), self.path(state.step)
         (draft / STATE).write_bytes(msgspec.json.encode(state))
         flush_to_disk([draft / STATE, draft])
         if target.exists():
@@ -183,6 +203,9 @@ class Checkpoints:
         flush_to_disk([target / rundir.CHECKPOINT_COMPLETE, target])
         self._forget()
         return target
+
+    def _draft(self, state: TrainingState) -> Path:
+        return self._folder / f".saving-step-{state.step:06d}"
 
     def _sweep_drafts(self) -> None:
         for draft in self._folder.glob(".saving-step-*"):

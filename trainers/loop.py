@@ -140,7 +140,8 @@ class Loop(abc.ABC):
     def run(self) -> bool:
         """Train until all steps are done or a stop is requested, and save; returns whether all steps are done."""
         with contextlib.ExitStack() as stack:
-            for close in (self.rollouts.close, self.reward.close, *(each.close for each in self.prefetches)):
+            closes = self.rollouts.close, self.reward.close, *(each.close for each in self.prefetches), self.saver.close
+            for close in closes:
                 stack.callback(close)
             if self.playing:
                 stack.callback(self.playing.environments.close)
@@ -155,7 +156,7 @@ class Loop(abc.ABC):
                 metrics |= self.evaluations.after_step()
                 if isinstance(self.reward, RewardActors):
                     metrics |= self.reward.measures()
-                metrics["time/saving"] = self.saver.save_if_due(self.state)
+                metrics |= self.saver.save_if_due(self.state)
                 self.reporter.report(self.state, metrics, self.memory_gib)
             self.saver.save(self.state)  # first of all: rewards under way may take longer to end than a stop allows
         self.reporter.close()

@@ -1,23 +1,37 @@
-"""When checkpoints are written, and who hears of it."""
+"""When checkpoints are written, what training waits for of it, and who hears of it."""
 
 from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainers.checkpoint import Checkpoints, NoSpaceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
     from trainers.checkpoint import TrainingState
+    from trainers.roles.checkpoint_writer import Written
     from trainers.roles.fleet import Fleet
     from trainers.session import Session
 
 log = logging.getLogger("trainers")
 
 
+@dataclass(frozen=True)
+class _Pending:
+    """A checkpoint that is being written; ``written`` once it is complete."""
+
+    step: int
+    written: Future[Written]
+
+
 class Saver:
-    """Writes the checkpoints of a run.
+    """Writes the checkpoints of a run: training waits for a copy in the ranks' host memory, not for the disk.
 
     Args:
         session: The attempt.
@@ -31,33 +45,88 @@ class Saver:
         self._session, self._fleet, self._layout = session, fleet, session.layout
         self.checkpoints = Checkpoints(str(session.run), session.layout.checkpoint.keep)
         self._needed_bytes = fleet.checkpoint_bytes()
+        self._pending: _Pending | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._rates: dict[str, float] = {}
 
-    def save_if_due(self, state: TrainingState) -> float:
-        """Save where the step is one of ``checkpoint.every``; the seconds it took. No room is an event, not an end."""
+    def save_if_due(self, state: TrainingState) -> dict[str, float]:
+        """Begin to save where the step is one of ``checkpoint.every``. No room is an event, not an end.
+
+        Returns:
+            ``time/saving``, the seconds that training waited, and ``checkpoint_bytes_per_second`` where a checkpoint
+            has become complete since the last call.
+
+        Raises:
+            RoleError: A checkpoint that was being written could not be.
+        """
         every, step = self._layout.checkpoint.every, state.step
-        if not every or step % every or step == self._layout.train.steps:
-            return 0.0
         began = time.monotonic()
-        try:
-            self.save(state)
-        except NoSpaceError as error:
-            self._session.event("checkpoint", f"step {step} was not saved: {error}", step=step)
-            log.warning("step %d was not saved: %s", step, error)
-        return time.monotonic() - began
+        if every and step % every == 0 and step != self._layout.train.steps:
+            try:
+                self._wait(step)
+                self._begin(state, waits=False)
+            except NoSpaceError as error:
+                self._session.event("checkpoint", f"step {step} was not saved: {error}", step=step)
+                log.warning("step %d was not saved: %s", step, error)
+            waited_s = time.monotonic() - began
+        else:
+            waited_s = 0.0
+            if self._pending is not None and self._pending.written.done():
+                self._wait(step)
+        rates, self._rates = self._rates, {}
+        return {"time/saving": waited_s, **rates}
 
     def save(self, state: TrainingState) -> None:
-        """Write a checkpoint of the state after the last whole step, unless there is one.
+        """Write a checkpoint of the state after the last whole step, unless there is one; returns when it is complete.
 
         Raises:
             NoSpaceError: There is no room.
+            RoleError: It, or one that was being written, could not be.
         """
-        step = state.step
-        if not step or self.checkpoints.has(step):
+        if self._pending is not None:
+            self._show(self._pending.step)
+        self._wait(state.step)
+        if state.step and not self.checkpoints.has(state.step):
+            self._begin(state, waits=True)
+            self._wait(state.step)
+
+    def close(self) -> None:
+        """Let a checkpoint that is being written become complete, also where the run has failed."""
+        try:
+            self._wait(0)
+        except Exception:  # the run ends for a reason of its own, which must not be hidden by this one
+            log.exception("a checkpoint that was being written did not become complete")
+
+    def _begin(self, state: TrainingState, *, waits: bool) -> None:
+        """Begin a checkpoint; ``waits``: training goes on when it is written, so that nothing need be copied."""
+        self._show(state.step)
+        began = time.monotonic()
+        draft = self.checkpoints.begin(state, self._needed_bytes)
+        finish = self._fleet.begin_save(str(draft), in_background=not waits)
+        waited_s = time.monotonic() - began
+        self._pending = _Pending(state.step, self._thread.submit(self._complete, state, finish, began, waited_s))
+
+    def _complete(self, state: TrainingState, finish: Callable[[], Written], began: float, waited_s: float) -> Written:
+        """Wait until all ranks have written, and mark the checkpoint complete; in a thread of its own."""
+        written = finish()
+        path = self.checkpoints.complete(state)
+        text = f"step {state.step} saved in {time.monotonic() - began:.2f} s, training waited {waited_s:.2f} s"
+        self._session.event("checkpoint", text, step=state.step, path=str(path))
+        log.info(text)
+        return written
+
+    def _wait(self, step: int) -> None:
+        """Wait for a checkpoint that is being written, so that there is never more than one; say so where it takes."""
+        pending, self._pending = self._pending, None
+        if pending is None:
             return
+        if not pending.written.done() and pending.step < step:
+            text = f"step {step} waits until the checkpoint of step {pending.step} is written"
+            self._session.event("checkpoint", text, step=step)
+            log.info(text)
+        written = pending.written.result()
+        self._rates = {"checkpoint_bytes_per_second": written.size / max(written.seconds, 1e-9)}
+
+    def _show(self, step: int) -> None:
         self._session.board.enter("saving")
         self._session.stages.show("saving", step=step)
-        began = time.monotonic()
-        path = self.checkpoints.save(state, self._needed_bytes, self._fleet.save)
-        text = f"step {step} saved in {time.monotonic() - began:.2f} s"
-        self._session.event("checkpoint", text, step=step, path=str(path))
-        log.info(text)

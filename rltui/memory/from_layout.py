@@ -83,6 +83,7 @@ def sharding_of(layout: Layout, name: str) -> s.Sharding:
         context_parallel=getattr(role, "sequence_parallel", 1),
         hpz=max(1, getattr(role, "hpz_partition", 1)),
         offload="" if role.offload == "none" else role.offload,
+        buckets_by_width=layout.system == "rltui",
     )
 
 

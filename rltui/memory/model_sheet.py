@@ -105,8 +105,9 @@ def _trained(model: Architecture, gpu: Gpu, *, lora: bool) -> Fit:
     workload = Workload(tokens=TOKENS, kernels=recipe.kernels, head=recipe.head)
     gpus = 1
     while gpus <= MOST_GPUS:
+        sharding = Sharding(gpus=gpus, buckets_by_width=True)
         found = estimate_training(
-            model, Sharding(gpus=gpus), workload, recipe.states, adapter=adapter, capacity_gib=gpu.usable_gib
+            model, sharding, workload, recipe.states, adapter=adapter, capacity_gib=gpu.usable_gib
         )
         if found.verdict == "fits":
             return Fit(what=what, gpus=gpus, each_gib=found.peak_gib)

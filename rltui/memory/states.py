@@ -27,8 +27,55 @@ DEEPSPEED_LIVE_PARAMETERS = 10**9
 DEEPSPEED_BUCKET_ELEMENTS = 5 * 10**8
 """``reduce_bucket_size``: gradients that wait in one buffer to be reduced."""
 
+LEAST_BUCKET_ELEMENTS = 10**7
+"""A bucket of narrow models: smaller messages would wait for the link's latency instead of its bandwidth. Assumed."""
+
 DEEPSPEED_SUB_GROUP = 10**9
 """``sub_group_size``: parameters that ZeRO-3's optimizer steps at once."""
+
+
+class ZeroTraffic(Struct, frozen=True, kw_only=True):
+    """How the trainers have DeepSpeed talk while it trains; what ``plan`` and the memory estimate count with, too.
+
+    Attributes:
+        overlaps: Whether gradients are reduced, and weights gathered, while the passes compute.
+        bucket: Elements of a bucket of gradients (``reduce_bucket_size``).
+        buckets: Buckets that are there at once.
+        prefetch: Elements of whole weights that ZeRO-3 gathers ahead of their use (``stage3_prefetch_bucket_size``).
+    """
+
+    overlaps: bool
+    bucket: int
+    buckets: int
+    prefetch: int
+
+
+def zero_traffic(stage: int, hidden: int, trained: float = 0, offload: str = "") -> ZeroTraffic:
+    """The traffic of a learner or critic.
+
+    The first reduction or gather can begin no sooner than its bucket is full, and the last one has nothing to hide
+    behind, so buckets are of about a matrix: hidden² elements, and 0.9 of it to prefetch, as transformers fills in for
+    ``auto``. At ZeRO-2 a second bucket fills while the first is reduced; ZeRO-3 reduces a copy. ZeRO-1 cannot overlap
+    where gradients accumulate outside DeepSpeed (its own assertion). With ZeRO-2 and an offloaded optimizer the
+    gradients leave the card on the stream that would reduce: DeepSpeed's default, no overlap, is kept.
+
+    Args:
+        stage: ZeRO stage as it is run.
+        hidden: Width of the model.
+        trained: Parameters with gradients, 0 if not known: DeepSpeed allocates what it is told, however small the
+            model.
+        offload: What lives in host memory.
+    """
+    if not stage:
+        return ZeroTraffic(overlaps=False, bucket=0, buckets=0, prefetch=0)
+    size = min(max(hidden * hidden, LEAST_BUCKET_ELEMENTS), DEEPSPEED_BUCKET_ELEMENTS)
+    overlaps = stage == 3 or (stage == 2 and offload in ("", "none"))
+    return ZeroTraffic(
+        overlaps=overlaps,
+        bucket=int(min(size, trained or size)),
+        buckets=1 + overlaps,
+        prefetch=size * 9 // 10 if stage == 3 else 0,
+    )
 
 
 class Slice(Struct, frozen=True, kw_only=True):
@@ -126,7 +173,11 @@ def gathered_gib(
         # DeepSpeed counts elements as they are stored: containers of several packed numbers are one.
         parts["gathered"] = min(whole * item, DEEPSPEED_LIVE_PARAMETERS * states.compute) / GIB
     if sharding.zero_stage >= 1 and trained:
-        parts["buffers"] = min(whole, DEEPSPEED_BUCKET_ELEMENTS) * states.compute / GIB
+        elements = min(whole, DEEPSPEED_BUCKET_ELEMENTS)
+        if sharding.buckets_by_width:
+            traffic = zero_traffic(sharding.zero_stage, model.hidden, whole, sharding.offload)
+            elements = traffic.bucket * traffic.buckets
+        parts["buffers"] = elements * states.compute / GIB
     return parts
 
 

@@ -173,7 +173,7 @@ def _offload_fits(request: Request) -> bool:
     length = request.prompt_tokens + request.response_tokens
     estimate = estimate_training(
         request.model,
-        Sharding(gpus=ranks, backend="deepspeed", zero_stage=3, offload="optimizer"),
+        Sharding(gpus=ranks, backend="deepspeed", zero_stage=3, offload="optimizer", buckets_by_width=True),
         Workload(
             tokens=length, head_tokens=request.response_tokens, checkpointing="full", kernels="eager",
             head="chunked", mask=True,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rltui.hardware.flops import BACKWARD_FACTOR, forward_flops_per_token
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.activations import HEAD_BYTES, mean_layer_bytes
+from rltui.memory.states import zero_traffic
 from rltui.plan.cards import COPY_BANDWIDTH_SHARE, ITEM_BYTES, link_bytes_per_s, of_bandwidth, of_peak, rates
 from rltui.plan.rates import ATTENTION_FLOPS_SHARE, training_ease
 
@@ -31,8 +32,8 @@ def train_s(request: Request, learner: Training, critic: Architecture | None = N
     """Seconds of log-probs, forward, backward and optimizer on the fullest rank, and what bounds them.
 
     A micro-batch is padded to its longest sample. ZeRO-3 gathers the weights in each pass and scatters gradients,
-    ZeRO-2 scatters gradients (Rajbhandari et al. 2020); that traffic runs beside the computation, so the longer of the
-    two counts.
+    ZeRO-2 scatters gradients (Rajbhandari et al. 2020). Where that traffic runs beside the computation
+    (``zero_traffic``, by which the trainers configure DeepSpeed), the longer of the two counts, else their sum.
 
     Args:
         request: What is planned for.
@@ -47,7 +48,9 @@ def train_s(request: Request, learner: Training, critic: Architecture | None = N
     states = OPTIMIZER_BYTES * count_parameters(model).total / learner.ranks
     update_s = states / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
     bound = "FLOPs" if compute_s >= talk_s else "ZeRO's traffic"
-    return _micro_batches(request, learner) * max(compute_s, talk_s) + update_s, bound
+    overlaps = zero_traffic(learner.zero_stage, model.hidden).overlaps
+    pass_s = max(compute_s, talk_s) if overlaps else compute_s + talk_s
+    return _micro_batches(request, learner) * pass_s + update_s, bound
 
 
 def _rows(request: Request, learner: Training) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rltui.cluster.facts import ClusterFacts
+    from rltui.cluster.profile import Profile
 
 HELLOS = 5
 SLOW_ROUND_TRIP_S = 0.3
@@ -230,6 +231,14 @@ print("rltui-doctor " + json.dumps({**found, **{n: version(n) for n in sys.argv[
 """
 
 
+def python_words(profile: Profile, code: str, *words: str) -> list[str]:
+    """The command that runs ``code`` with ``words`` by the trainers' interpreter, after the set-up lines."""
+    lines = "".join(f"{line}\n" for line in profile.setup_lines)
+    script = f'python=$1 code=$2; shift 2; words=("$@"); set --\n{lines}exec "$python" -c "$code" "${{words[@]}}"\n'
+    # as in job scripts: only a login shell has the command that loads modules
+    return ["bash", *(["-l"] if lines else []), "-c", script, "bash", profile.python, code, *words]
+
+
 def check_python(patient: Patient) -> Iterator[Check]:
     """The interpreter of the trainers, after the set-up lines, as a job would have it."""
     profile = patient.profile
@@ -237,13 +246,7 @@ def check_python(patient: Patient) -> Iterator[Check]:
         yield _check_container(patient)
         return
     names = (*NEEDED, *USEFUL)
-    lines = "".join(f"{line}\n" for line in profile.setup_lines)
-    script = (
-        f'python=$1 code=$2; shift 2; packages=("$@"); set --\n{lines}exec "$python" -c "$code" "${{packages[@]}}"\n'
-    )
-    # as in job scripts: only a login shell has the command that loads modules
-    shell = ["bash", *(["-l"] if lines else []), "-c", script, "bash", profile.python, PACKAGES, *names]
-    done = patient.relay.run(shell, env=dict(profile.env), timeout_s=PYTHON_TIMEOUT_S)
+    done = patient.relay.run(python_words(profile, PACKAGES, *names), env=dict(profile.env), timeout_s=PYTHON_TIMEOUT_S)
     found = _packages(done.out)
     if found is None:
         said = plain(done.err.strip().splitlines()[-1])[:200] if done.err.strip() else f"it ended with status {done.rc}"

@@ -1,17 +1,21 @@
-"""What only a node can tell: whether it sees the runs' folder and the internet, and what GPUs it has."""
+"""What only a node can tell: whether it sees the run root and the internet, its GPUs, and what torch makes of them."""
 
 from __future__ import annotations
 
+import re
 import secrets
 import shlex
 from typing import TYPE_CHECKING
 
 from rltui.cluster.plain_text import plain
+from rltui.cluster.profile import container_of
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.slurm.runner import NO_OTHER_CLUSTER
 from rltui.hardware.gpus import find_gpu, gpu_by_nvml
+from rltui.layout.schema import Slurm
+from rltui.onnode.card_kernels import runs_on
 from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
-from rltui.service.doctor_links import job_options
+from rltui.service.doctor_links import job_options, python_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +32,7 @@ echo "host=$(uname -n)"
 ( umask 077; echo "$mark" > "$root/.rltui-doctor-$mark-back" ) 2>/dev/null && echo writes=yes
 echo "time=$(date +%s)"
 echo "gpus=$(nvidia-smi -L 2>/dev/null | grep -c GPU)"
+echo "capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1)"
 echo "card=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)"
 if command -v python3 > /dev/null; then
   timeout 15 python3 -c 'import urllib.request as u; u.urlopen("https://huggingface.co", timeout=8)' 2>/dev/null
@@ -37,8 +42,18 @@ else
   (exit 99)
 fi
 case $? in 0) echo internet=yes ;; 99) ;; *) echo internet=no ;; esac
+shift 2
+[ $# -gt 0 ] && timeout 90 "$@" 2>/dev/null | grep '^torch='
 echo "temp_kib=$(df -Pk "${TMPDIR:-/tmp}" | awk 'NR == 2 {print $4}')"
 """
+
+
+TORCH = """
+import importlib.util, torch
+flash = "yes" if importlib.util.find_spec("flash_attn") else "no"
+print("torch=" + " ".join([torch.__version__, str(torch.version.cuda), flash, *torch.cuda.get_arch_list()]))
+"""
+"""Run on the node by the trainers' interpreter; a card's driver is not touched."""
 
 
 def check_nodes(patient: Patient, confirm: Callable[[str], bool]) -> Iterator[Check]:
@@ -49,7 +64,9 @@ def check_nodes(patient: Patient, confirm: Callable[[str], bool]) -> Iterator[Ch
     mark = secrets.token_hex(8)
     root = patient.root.path
     options = [*job_options(patient), "--job-name=rltui-doctor", f"--immediate={WAIT_S}", "--chdir=/"]
-    argv = [*NO_OTHER_CLUSTER, "srun", *options, "sh", "-c", ON_NODE, "sh", root, mark]
+    inside = container_of(Slurm(), patient.profile) is not None
+    python = [] if inside else python_words(patient.profile, TORCH)
+    argv = [*NO_OTHER_CLUSTER, "srun", *options, "sh", "-c", ON_NODE, "sh", root, mark, *python]
     if not confirm(shlex.join(["srun", *options, "…"])):
         yield skipped("node", "you did not want a job")
         return
@@ -71,6 +88,7 @@ def check_nodes(patient: Patient, confirm: Callable[[str], bool]) -> Iterator[Ch
             return
         yield ok("node", f"a job ran on {facts['host']}; {facts.get('gpus', '0')} GPUs in it")
         yield from _card(patient, facts.get("card", ""))
+        yield from _torch(facts)
         back = patient.relay.run(["cat", "--", f"{probe}-back"], timeout_s=30).out.strip() == mark
         yield from _shared(root, facts, back)
         yield from _internet(patient, facts)
@@ -103,6 +121,24 @@ def _card(patient: Patient, said: str) -> Iterator[Check]:
         yield warning("gpu", f"the node has {gpu.name}", cause, f"Set gpu: {gpu.name}")
     else:
         yield ok("gpu", gpu.name)
+
+
+def _torch(facts: dict[str, str]) -> Iterator[Check]:
+    """What the node's torch was built for, and by which kernel a learner there would attend over packed rows."""
+    words = facts.get("torch", "").split()
+    if len(words) < 3:
+        return
+    version, cuda, flash, *built_for = words
+    kernel = "torch's kernels, sample by sample (lengths.pack)"
+    if flash == "yes" and built_for:
+        kernel = f"FlashAttention in fp16 and bf16, else {kernel}"
+    text = f"{version}, CUDA {cuda}, built for {' '.join(built_for) or 'CPUs'}; attention by {kernel}"
+    capability = facts.get("capability", "")
+    if re.fullmatch(r"\d+\.\d+", capability) and not runs_on(capability, built_for):
+        cause = f"no kernels for this node's GPUs, compute capability {capability}"
+        yield warning("torch", text, cause, "Install a torch that was built for them, see docs/clusters.md.")
+    else:
+        yield ok("torch", text)
 
 
 def _internet(patient: Patient, facts: dict[str, str]) -> Iterator[Check]:

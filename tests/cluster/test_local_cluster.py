@@ -149,6 +149,7 @@ def see_again(shell: Shell, run: dict[str, Any]) -> None:
 def test_a_run_whose_supervisor_is_killed_is_found_lost_and_can_go_on(shell: Shell) -> None:
     shell.run("launch", "local/grpo-tiny", "roles.learner.gpus=[1]", "train.steps=100000", "checkpoint.every=10")
     eventually(lambda: shell.step() > 12, "the 12th step")
+    eventually(lambda: [*shell.runs.glob("*/checkpoints/*/COMPLETE")], "a checkpoint, written beside the steps")
     supervisor = json.loads(next(shell.runs.glob("*/attempts/01/supervisor.json")).read_text())
     os.kill(supervisor["pid"], signal.SIGKILL)
     lost = eventually(lambda: shell.only_run()["end"], "the end")
@@ -183,6 +184,7 @@ def test_a_home_that_cannot_be_written_is_one_clear_line(shell: Shell, verb: lis
 
 def test_the_history_of_a_run_whose_learner_was_killed_adds_up(shell: Shell) -> None:
     shell.run("launch", "local/grpo-tiny", "train.steps=100000", "checkpoint.every=40")
+    eventually(lambda: [*shell.runs.glob("*/checkpoints/*/COMPLETE")], "a checkpoint, written beside the steps")
     eventually(lambda: shell.step() % 40 > 10 and shell.step() > 40, "a step that is in no checkpoint")
     attempts = next(shell.runs.glob("*/attempts"))
     events = [json.loads(line) for line in (attempts / "01/events.jsonl").read_text().splitlines()]

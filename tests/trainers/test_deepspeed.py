@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,35 @@ def test_moments_of_8_bits_are_gone_on_from(stage: int, model_path: str, tmp_pat
     learner.save(str(tmp_path))
     train(learner, 2)
     resumed = learner_of(model_path, *words)
+    resumed.restore(str(tmp_path))
+    train(resumed, 2)
+    for name, tensor in weights_of(learner).items():
+        assert torch.equal(tensor, weights_of(resumed)[name]), name
+    del learner, resumed
+    gc.collect()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["zero_stage=0"], ["zero_stage=2", "precision=bf16"], ["zero_stage=2", "offload=optimizer"], ["zero_stage=3"]],
+    ids=" ".join,
+)
+def test_a_checkpoint_is_of_the_step_at_which_it_began(words: list[str], model_path: str, tmp_path: Path) -> None:
+    learner, trained = learner_of(model_path, *full(words)), threading.Event()
+    train(learner, 2)
+    write = learner._writer._write
+
+    def write_later(content: Any, path: str) -> None:
+        assert trained.wait(300)
+        write(content, path)
+
+    learner._writer._write = write_later  # type: ignore[method-assign]
+    learner.begin_save(str(tmp_path), copying=1)
+    train(learner, 2)
+    trained.set()
+    written = learner.finish_save()
+    assert written.size == sum(file.stat().st_size for file in tmp_path.rglob("*.pt"))
+    resumed = learner_of(model_path, *full(words))
     resumed.restore(str(tmp_path))
     train(resumed, 2)
     for name, tensor in weights_of(learner).items():

@@ -64,6 +64,7 @@ def test_a_kill_costs_the_steps_since_the_checkpoint_and_nothing_else(
     """The same games, turn by turn: what engines are asked for does not depend on who answered first."""
     killed = launch(1, *WORDS, base=TINY)
     killed.await_step(25)
+    killed.await_checkpoint(20)
     killed.running.kill()
     killed.running.wait()
     resumed = launch(2, *WORDS, "train.steps=40", base=TINY)

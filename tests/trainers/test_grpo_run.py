@@ -190,6 +190,7 @@ def test_a_kill_costs_the_steps_since_the_checkpoint_and_nothing_else(
     """
     killed = launch(1, *LEARNING)
     killed.await_step(25)
+    killed.await_checkpoint(20)
     killed.running.kill()
     assert killed.wait() == -9
     wandb_id = (killed.run / "wandb" / "run-id").read_text()

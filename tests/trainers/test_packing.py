@@ -19,10 +19,11 @@ from trainers.data.batch import Rows, Sample, join_columns, packing_efficiency, 
 from trainers.data.packing import FILLER, packed_rows, share_out
 from trainers.losses import value_loss
 from trainers.objectives import objective
-from trainers.roles.attention import check_isolation
+from trainers.roles.attention import check_isolation, prepare_for_packing
 from trainers.roles.critic import Critic
 from trainers.roles.forward import response_scores
 from trainers.roles.learner import Learner
+from trainers.roles.sample_attention import NAME, attend_by_sample, sample_lengths
 from trainers.roles.teacher import HfScorer
 
 pytestmark = pytest.mark.trainers
@@ -51,13 +52,19 @@ def samples() -> list[Sample]:
     return [sample(*lengths) for lengths in LENGTHS]
 
 
-def model(kind: Any = Qwen3ForCausalLM, attention: str = "sdpa", dtype: torch.dtype = torch.float64) -> Any:
+def model(
+    kind: Any = Qwen3ForCausalLM, attention: str = "sdpa", dtype: torch.dtype = torch.float64, **more: Any
+) -> Any:
     torch.manual_seed(0)
+    by_sample, attention = attention == NAME, "sdpa" if attention == NAME else attention
     config = Qwen3Config(
         vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, head_dim=16, initializer_range=0.2, num_labels=1, attn_implementation=attention,
+        **more,
     )  # fmt: skip
-    return kind(config).to(dtype).eval()
+    made = kind(config).to(dtype).eval()
+    assert not by_sample or attend_by_sample(made) == "sdpa"
+    return made
 
 
 def learner_of(algorithm: str, policy: Any, *words: str) -> Learner:
@@ -85,7 +92,9 @@ def loss_and_gradient(learner: Learner, parts: list[Rows], micro_batch: int) -> 
     return total, torch.cat([p.grad.flatten() for p in learner._engine.parameters() if p.grad is not None])
 
 
-@pytest.mark.parametrize(("attention", "dtype", "bound"), [("sdpa", "float64", 1e-10), ("eager", "float32", 1e-6)])
+@pytest.mark.parametrize(
+    ("attention", "dtype", "bound"), [("sdpa", "float64", 1e-10), ("eager", "float32", 1e-6), (NAME, "float64", 1e-10)]
+)
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo", "opd"])
 def test_packed_rows_have_the_losses_and_gradients_of_padded_ones(
     algorithm: str, attention: str, dtype: str, bound: float
@@ -179,6 +188,54 @@ def test_a_model_that_looks_across_samples_is_refused() -> None:
 
     with pytest.raises(ValueError, match=r"looks across samples.*lengths\.pack=0"):
         check_isolation(lambda rows: response_scores(without_bounds, rows, 1.0, chunked=False).log_probs, CPU)
+
+
+def test_attention_by_sample_heeds_windows_and_makes_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}
+    whole, slope = loss_and_gradient(learner_of("grpo", model(**window)), split(samples(), 1), 0)
+    wide, _ = loss_and_gradient(learner_of("grpo", model()), split(samples(), 1), 0)
+    assert wide != pytest.approx(whole, abs=1e-6)
+    policy, sizes = model(attention=NAME, **window), []
+    inner = torch.nn.functional.scaled_dot_product_attention
+
+    def attend(query: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
+        sizes.append(query.shape[2])
+        mask = named.get("attn_mask")
+        assert mask is None or mask.shape[-1] == query.shape[2] > 3
+        return inner(query, *arguments, **named)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
+    loss, gradient = loss_and_gradient(learner_of("grpo", policy), split(samples(), 1, 99), 0)
+    assert max(sizes) == max(prompt + response - 1 for prompt, response in LENGTHS)
+    assert loss == pytest.approx(whole, abs=1e-10)
+    torch.testing.assert_close(gradient, slope, atol=1e-10, rtol=0)
+
+
+def test_samples_are_found_by_positions_that_start_again() -> None:
+    positions = torch.tensor([[0, 1, 2, 0, 0, 1]])
+    assert sample_lengths(positions) == [3, 1, 2]
+    assert sample_lengths(torch.tensor([[0, 1, 2]])) == [3]
+
+
+def test_a_model_that_cannot_attend_by_sample_keeps_its_masks() -> None:
+    def score(rows: Any) -> torch.Tensor:
+        return response_scores(policy, rows, 1.0).log_probs
+
+    policy = model()
+    prepare_for_packing(policy, score, CPU)
+    assert policy.config._attn_implementation == NAME
+    policy = model(attention="eager")
+    prepare_for_packing(policy, score, CPU)
+    assert policy.config._attn_implementation == "eager"
+    policy = model()
+    for layer in policy.model.layers:  # one whose layers keep the positions to themselves
+        forward = layer.self_attn.forward
+        layer.self_attn.forward = lambda *a, forward=forward, **n: forward(*a, **{**n, "position_ids": None})
+    prepare_for_packing(policy, score, CPU)
+    assert policy.config._attn_implementation == "sdpa"
+    policy = model()
+    policy.config.layer_types = ["full_attention", "chunked_attention"]
+    assert attend_by_sample(policy) is None
 
 
 lengths_of_samples = st.lists(st.integers(1, 40), max_size=60)

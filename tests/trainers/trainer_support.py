@@ -223,6 +223,11 @@ class Attempt:
 
         wait_for(reached, f"step {step}")
 
+    def await_checkpoint(self, step: int) -> None:
+        """Wait until the checkpoint of ``step``, which is written while training goes on, is complete."""
+        marker = self.run / rundir.CHECKPOINTS / f"step-{step:06d}" / rundir.CHECKPOINT_COMPLETE
+        wait_for(marker.exists, f"the checkpoint of step {step}")
+
     def rewards(self, first: int, last: int) -> list[float]:
         """True rewards of steps ``first`` to ``last``."""
         by_step = {line["step"]: line["reward"] for line in self.metrics()}

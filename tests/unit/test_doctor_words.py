@@ -14,8 +14,8 @@ from rltui.cluster.profile import Profile
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import Completed, Hello
 from rltui.service.doctor_checks import Patient
-from rltui.service.doctor_links import NEEDED, check_python, check_run_root
-from rltui.service.doctor_nodes import ON_NODE, check_nodes
+from rltui.service.doctor_links import NEEDED, check_python, check_run_root, python_words
+from rltui.service.doctor_nodes import ON_NODE, TORCH, check_nodes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +56,28 @@ def test_a_node_that_cannot_ask_does_not_count_as_one_without_internet() -> None
     found = {check.name: check.state for check in check_nodes(patient(relay), lambda _: True)}
     assert found["internet"] == "skipped"
     assert relay.environments == [{"https_proxy": "http://proxy:3128"}]
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "said"),
+    [
+        ("torch=2.13.0+cpu None no", "ok", "CPUs; attention by torch's kernels, sample by sample"),
+        ("torch=2.13.0 13.0 yes sm_80 sm_90\ncapability=9.0", "ok", "sm_80 sm_90; attention by FlashAttention in fp16"),
+        ("torch=2.13.0 13.0 no sm_80 sm_90\ncapability=8.6", "ok", "sm_90; attention by torch's kernels"),
+        ("torch=2.13.0 13.0 no sm_80 sm_90\ncapability=7.0", "warning", "2.13.0, CUDA 13.0"),
+    ],
+)
+def test_a_node_says_what_its_torch_was_built_for_and_how_it_attends(facts: str, state: str, said: str) -> None:
+    found = {check.name: check for check in check_nodes(patient(Answering(f"host=n1\n{facts}\n")), lambda _: True)}
+    assert found["torch"].state == state
+    assert said in found["torch"].found
+
+
+def test_the_trainers_python_answers_for_its_torch() -> None:
+    words = python_words(Profile(name="here", python=sys.executable), TORCH)
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.startswith("torch=2.")
+    assert done.stdout.split()[2] in ("yes", "no")
 
 
 @pytest.mark.parametrize(

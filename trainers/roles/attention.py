@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from trainers.data.batch import RowTensors
+from trainers.roles.sample_attention import attend_by_sample, set_attention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,12 +19,37 @@ ISOLATION_BOUND = 1e-3
 def attention_for(precision: str, pack_tokens: int) -> str | None:
     """FlashAttention's kernel for packed rows, where it is installed and has the precision; None: transformers' choice.
 
-    The other kernels take a mask of T x T for a packed row of T tokens: right, but T should stay below some 16k.
+    With packed rows, ``prepare_for_packing`` makes the best of that.
     """
     from transformers.utils import is_flash_attn_2_available
 
     usable = torch.cuda.is_available() and precision != "fp32" and is_flash_attn_2_available()
     return "flash_attention_2" if pack_tokens and usable else None
+
+
+def prepare_for_packing(model: Any, score: Callable[[RowTensors], torch.Tensor], device: torch.device) -> None:
+    """Let ``model`` attend sample by sample where it can, and check that no sample sees another.
+
+    A model that does not tell its attention where samples begin keeps transformers' mask of T x T for a packed row of
+    T tokens: right, but T should stay below some 16k.
+
+    Args:
+        model: The model; that of a DeepSpeed engine, too.
+        score: Its answer for rows, [B, R].
+        device: That of the model.
+
+    Raises:
+        ValueError: The model looks across samples.
+    """
+    before = attend_by_sample(model)
+    if before is not None:
+        try:
+            check_isolation(score, device)
+        except ValueError:
+            set_attention(model, before)
+        else:
+            return
+    check_isolation(score, device)
 
 
 def check_isolation(score: Callable[[RowTensors], torch.Tensor], device: torch.device) -> None:

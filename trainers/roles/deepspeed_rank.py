@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltui.layout.roles import effective_stage, has_8_bit_moments
-from trainers.durable import files_of_rank, flush_to_disk
-from trainers.roles.card import own_threads
+from trainers.durable import files_of_rank
+from trainers.roles.card import own_threads, share_of_cpus
+from trainers.roles.checkpoint_writer import CheckpointWriter
 from trainers.roles.engine import derive_seed
 from trainers.roles.meter import METER, measured, resident_now_gib
 from trainers.roles.optimizers import learning_rate_factor, new_optimizer
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Critic, Layout, Learner
     from trainers.data.batch import RowTensors
+    from trainers.roles.checkpoint_writer import Written
 
 LEAST_PATIENCE_S = 1800.0
 """How long a collective waits at least; DeepSpeed's own default."""
@@ -53,6 +55,7 @@ class DeepSpeedRank(abc.ABC):
     def __init__(self, layout: Layout, rank: int, model_path: str) -> None:
         self._layout, self._rank, self._model_path = layout, rank, model_path
         self._engine: Any = None
+        self._writer: CheckpointWriter
 
     @property
     @abc.abstractmethod
@@ -99,12 +102,17 @@ class DeepSpeedRank(abc.ABC):
 
         forbid_compiling()
         torch.manual_seed(self._layout.train.seed + self._rank)
-        if not torch.cuda.is_available():
-            torch.set_num_threads(own_threads())
+        torch.set_num_threads(self._threads(on_card=torch.cuda.is_available()))
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         deepspeed.init_distributed(dist_backend=backend, verbose=False, timeout=self._patience())
         self._initialize(deepspeed, torch)
         return time.monotonic() - began
+
+    def _threads(self, *, on_card: bool) -> int:
+        """Threads of this process: more than Ray leaves it only where the optimizer steps in a card's host memory."""
+        if on_card and self._role.offload != "none":
+            return share_of_cpus(self._layout.hardware.ray_gpus_per_node)
+        return own_threads()
 
     def _patience(self) -> timedelta:
         """How long a collective waits: the first rank may load or write alone while the others are in one already."""
@@ -132,12 +140,14 @@ class DeepSpeedRank(abc.ABC):
         self._engine, *_ = deepspeed.initialize(
             model=model, optimizer=optimizer, lr_scheduler=scheduler, config=self._config(model.config, trained)
         )
+        self._writer = CheckpointWriter(self._engine.checkpoint_engine.save)
+        self._engine.checkpoint_engine.save = self._writer.take
         # Dropout would make the trainer's log-probs random; recomputing activations works in training mode only.
         self._engine.module.train(self._role.gradient_checkpointing)
         if self._layout.lengths.pack:
-            from trainers.roles.attention import check_isolation
+            from trainers.roles.attention import prepare_for_packing
 
-            check_isolation(self._probe, self._engine.device)
+            prepare_for_packing(self._engine.module, self._probe, self._engine.device)
 
     def _config(self, model_config: Any, trained: Sequence[Any] = ()) -> dict[str, Any]:
         import torch
@@ -167,19 +177,39 @@ class DeepSpeedRank(abc.ABC):
             model.gradient_checkpointing_enable()
         return model
 
-    @measured("save")
-    def save(self, folder: str) -> None:
+    def save(self, folder: str) -> Written:
         """Write this rank's part of a checkpoint into ``folder`` and onto the disk: weights, optimizer, schedule."""
+        self.begin_save(folder)
+        return self.finish_save()
+
+    @measured("save")
+    def begin_save(self, folder: str, copying: int = 0) -> None:
+        """Begin to write this rank's part of a checkpoint into ``folder``; what later steps change is not in it.
+
+        Args:
+            folder: Of the checkpoint.
+            copying: Ranks of this node that copy at this moment, this one among them; 0: the files are written before
+                this returns.
+        """
         import torch
 
+        self._writer.open(copying)
         self._engine.save_checkpoint(
             folder, tag=self.tag, save_latest=False, exclude_frozen_parameters=self._has_frozen_base
         )
         state = {"torch": torch.get_rng_state()}
         if torch.cuda.is_available():
             state["cuda"] = torch.cuda.get_rng_state()
-        torch.save(state, self._random_state_file(folder))
-        flush_to_disk(files_of_rank(Path(folder), self.tag, self._rank))
+        self._writer.take(state, str(self._random_state_file(folder)))
+        self._writer.close(lambda: files_of_rank(Path(folder), self.tag, self._rank))
+
+    def finish_save(self) -> Written:
+        """Wait until this rank's part of the checkpoint is on the disk; may be called while the rank trains.
+
+        Raises:
+            OSError: It could not be written.
+        """
+        return self._writer.wait()
 
     def restore(self, folder: str) -> None:
         """Go back to the checkpoint in ``folder``, which as many ranks wrote with the same ZeRO stage.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltui.onnode import rundir
 from trainers.placement import reserve, seats
 from trainers.roles.calls import Role, RoleDiedError, RoleHungError, call_all
+from trainers.roles.checkpoint_writer import SAVE_GROUP, Written
 from trainers.roles.processes import RoleProcesses
 from trainers.roles.reshard import forget_resharded
 from trainers.roles.restarts import FROZEN, Restarts
@@ -272,10 +275,26 @@ class Fleet:
         """The weight version that each engine has acknowledged, by its name."""
         return self._transfers.versions
 
-    def save(self, folder: str) -> None:
-        """Write the parts of a checkpoint that learners and critics have into ``folder``."""
-        calls = [(role, role.actor.save.remote(folder)) for kind in TRAINED for role in self.of(kind)]
-        call_all(calls, self.deadlines.save_s, "saving a checkpoint")
+    def begin_save(self, folder: str, *, in_background: bool) -> Callable[[], Written]:
+        """Begin to write the parts of a checkpoint that learners and critics have into ``folder``.
+
+        Args:
+            folder: The checkpoint.
+            in_background: Whether they copy what they write, and can train on before it is written.
+
+        Returns:
+            What waits until all parts are on the disk, for another thread; raises ``RoleError``.
+        """
+        roles = [role for kind in TRAINED for role in self.of(kind)]
+        copying = Counter(role.host for role in roles if in_background)
+        begun = [(role, role.actor.begin_save.remote(folder, copying[role.host])) for role in roles]
+        call_all(begun, self.deadlines.save_s, "saving a checkpoint")
+        calls = [(role, role.actor.finish_save.options(concurrency_group=SAVE_GROUP).remote()) for role in roles]
+        return functools.partial(self._finish_save, calls)
+
+    def _finish_save(self, calls: Sequence[tuple[Role, Any]]) -> Written:
+        parts: list[Written] = call_all(calls, self.deadlines.save_s, "writing a checkpoint")
+        return Written(sum(part.size for part in parts), max(part.seconds for part in parts))
 
     def restore(self, folder: str, step: int, changed: Collection[str] = ()) -> None:
         """Bring learners and critics back to the checkpoint in ``folder``; the engines need ``send_weights`` then.

@@ -10,7 +10,7 @@ import torch
 
 from trainers.data.batch import stack
 from trainers.losses import token_log_probs
-from trainers.roles.attention import attention_for, check_isolation
+from trainers.roles.attention import attention_for, prepare_for_packing
 from trainers.roles.card import own_threads
 from trainers.roles.head import call_with_head, head_log_probs, head_top_tokens
 from trainers.roles.model_inputs import gather, response_inputs, response_tokens, scatter
@@ -51,7 +51,7 @@ def load_frozen(model_path: str, precision: str, pack_tokens: int = 0) -> Any:
     )
     model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval().requires_grad_(False)
     if pack_tokens:
-        check_isolation(lambda rows: response_scores(model, rows, 1.0).log_probs, model.device)
+        prepare_for_packing(model, lambda rows: response_scores(model, rows, 1.0).log_probs, model.device)
     return model
 
 

@@ -17,6 +17,7 @@ from trainers.placement import (
     verify,
 )
 from trainers.roles.calls import Role, RoleError, call_all
+from trainers.roles.checkpoint_writer import SAVE_GROUP
 from trainers.roles.critic import Critic
 from trainers.roles.endings import end_process
 from trainers.roles.engine import WEIGHTS_GROUP, EngineActor
@@ -147,9 +148,11 @@ class RoleProcesses:
         return _named(self._remote(seat).options(**options), self._arguments(seat), self._deadline_s)
 
     def _remote(self, seat: Seat) -> Any:
-        """The class of actors for ``seat``; an engine that takes weights in flight has a thread for them."""
+        """The class of actors for ``seat``; what they do beside their work has a thread of its own."""
         import ray
 
+        if seat.role in ("learner", "critic"):
+            return ray.remote(concurrency_groups={SAVE_GROUP: 1})(self._class(seat))
         if seat.role == "engine" and self._layout.train.takes_weights_in_flight:
             return ray.remote(concurrency_groups={WEIGHTS_GROUP: 1})(self._class(seat))
         return ray.remote(self._class(seat))
@@ -192,7 +195,29 @@ def role_environment(layout: Layout, kind: str) -> dict[str, str]:
         return engine_environment(layout.roles.rollout, on_cpu)
     if kind == "teacher" and teacher is not None:
         return engine_environment(teacher, on_cpu)
-    return learner_environment(on_cpu or kind == "reward")
+    variables = learner_environment(on_cpu or kind == "reward")
+    if kind == "reward" and layout.roles.reward is not None:
+        variables["OMP_NUM_THREADS"] = str(layout.roles.reward.cpus_per_worker)
+    if kind in ("learner", "critic") and not on_cpu and not _shares_memory(layout, kind):
+        variables |= _growing_segments()
+    return variables
+
+
+def _shares_memory(layout: Layout, kind: str) -> bool:
+    """Whether an engine on the same card opens memory of this role, see ``shared_channel``."""
+    learner, rollout = layout.roles.learner, layout.roles.rollout
+    return kind == "learner" and bool(learner.pool) and learner.pool == rollout.pool
+
+
+def _growing_segments() -> dict[str, str]:
+    """Let torch's allocator grow its segments, so that passes of different lengths leave no holes between them.
+
+    Memory of such segments is no ``cudaMalloc`` block: another process opens it through file descriptors, which
+    containers forbid, and slowly. What the user has set stands.
+    """
+    if {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys():
+        return {}
+    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
 def learner_environment(on_cpu: bool) -> dict[str, str]:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rltui.layout.roles import accumulates_in_float32, effective_stage
-from rltui.memory.states import DEEPSPEED_BUCKET_ELEMENTS
+from rltui.memory.states import zero_traffic
 from trainers.roles.lora import adapted_layers, base_name, is_adapter, merged
 
 if TYPE_CHECKING:
@@ -40,10 +40,13 @@ def deepspeed_config(
             smaller than it is told, however small the model.
         has_gpu: Whether what is offloaded comes from a card, so that host memory must be pinned.
     """
+    stage = effective_stage(role)
+    traffic = zero_traffic(stage, hidden_size, trained, role.offload)
     zero: dict[str, Any] = {
-        "stage": effective_stage(role),
-        "overlap_comm": False,
-        "reduce_bucket_size": min(trained or DEEPSPEED_BUCKET_ELEMENTS, DEEPSPEED_BUCKET_ELEMENTS),
+        "stage": stage,
+        "overlap_comm": traffic.overlaps,
+        "reduce_bucket_size": max(1, traffic.bucket),
+        "stage3_prefetch_bucket_size": traffic.prefetch,
         "stage3_param_persistence_threshold": 10 * hidden_size,
     }
     if role.offload != "none":

@@ -131,12 +131,14 @@ def _seconds(work: Callable[[], object], device: Any) -> float:
 
 def packing(found: Found) -> None:
     """The proof that packed samples do not see each other, by the kernel that a learner would take."""
+    from trainers.roles.sample_attention import NAME
+
     nodes = join()
     hand = worker(found.layout, nodes[0])
     path = resolve_model(found.layout.roles.learner.model, found.layout, lambda _words, _done: None)
     [(kernel, card_name)] = answers([hand.begin(load_packed, found.layout, path)])
     dismiss([hand])
-    mask = "" if kernel == "flash_attention_2" else "; without flash-attn packed rows take a mask of T × T"
+    mask = "" if kernel in ("flash_attention_2", NAME) else "; packed rows take a mask of T × T"
     found.ok("", f"{found.layout.roles.learner.precision} on {card_name}: {kernel}{mask}")
 
 
