@@ -139,7 +139,6 @@ class VllmSamples:
             ignore_eos=True,
             logprobs=0,
             detokenize=False,
-            skip_clone=True,  # each sample has its own: a deep copy would take a third of the time to hand it over
             # Without one, samples would depend on what ran before.
             seed=derive_seed(sampling.seed, sample.number),
             # We hear of a sample's first token, and of all others at its end; of each where one may end a text.
