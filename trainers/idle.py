@@ -22,6 +22,7 @@ class IdleClock:
 
     def __init__(self, busy_s: Callable[[], Sequence[float]], *, takes_turns: bool = False) -> None:
         self._busy_s, self._takes_turns = busy_s, takes_turns
+        self._taken = list(busy_s())
         self.begin()
 
     def begin(self) -> None:
@@ -31,6 +32,11 @@ class IdleClock:
     def engine_work_s(self) -> float:
         """Seconds since ``begin`` that an engine was at work, the mean over engines."""
         return sum(now - before for now, before in zip(self._busy_s(), self._before, strict=True)) / len(self._before)
+
+    def take_engine_work_s(self) -> float:
+        """Seconds since the last call that an engine was at work, the mean over engines; between steps, too."""
+        taken, self._taken = self._taken, list(self._busy_s())
+        return sum(now - before for now, before in zip(self._taken, taken, strict=True)) / len(taken)
 
     def measure(self, durations: Mapping[str, float]) -> dict[str, float]:
         """Idle seconds since ``begin``: the mean over engines, and the learners', who work in some phases.

@@ -103,6 +103,11 @@ class Lookahead:
         begun = self._begun.popleft()
         return begun.prompts, self._rollouts.collect(begun.ticket, check)
 
+    def begin(self, step: int) -> None:
+        """Hand the prompts of ``step``, the next one, to engines that have its weights already; ``collect`` waits."""
+        if step <= self._last_step and not self._begun:
+            self._submit(step)
+
     def skip(self) -> list[Prompt]:
         """Prompts of the next step, which does not have them sampled; only where no step is ahead.
 

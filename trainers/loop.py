@@ -96,8 +96,7 @@ class Loop(abc.ABC):
         )
         self.lookahead = self._look_ahead()
         self.staleness = StalenessCounter(train.async_steps)
-        takes_turns = home_of(layout, "engine") == home_of(layout, "learner")
-        self.idle = IdleClock(self.rollouts.dispatch.busy_s, takes_turns=takes_turns)
+        self.idle = IdleClock(self.rollouts.dispatch.busy_s, takes_turns=not are_apart(layout))
         self.saver = Saver(session, fleet)
         self.state = initial_state(layout)
         self.has_experts = routes_to_experts(codec.model_path)
@@ -234,6 +233,8 @@ class Loop(abc.ABC):
         if self.layout.train.async_steps:  # that engines end what they are at is generation's time, not the hand-over's
             self._durations["drain"] = self._drained_s
             self._durations["weight_sync"] -= self._drained_s
+        elif begins_early(self.layout) and not self.session.stop.requested:
+            self.lookahead.begin(self.state.step + 2)  # of the step after the one that ends
 
     def rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""
@@ -336,13 +337,13 @@ class Loop(abc.ABC):
             durations["weight_sync"] -= durations["wake"]
         idle, (ages, mixed) = self.idle.measure(self._durations), self.staleness.take()
         self._durations.clear()
-        # samples that were made ahead cost the loop a short wait, but the engines all of their time
-        generate_s = self.idle.engine_work_s() if self.layout.train.async_steps else durations["generate"]
+        # samples that were begun before the step cost the loop a short wait, but the engines all of their time
+        generate_s = self.idle.take_engine_work_s() if begins_early(self.layout) else durations["generate"]
         self.session.board.count_step(total_s, generate_s, prefill, decode, sum(map(len, groups)))
         self.session.board.update(staleness_histogram={str(age): count for age, count in ages.items()})
         found = rates(prefill + decode, total_s, durations, generate_s) | idle | staleness_metrics(ages)
         found["engine_occupancy"] = self.rollouts.take_occupancy()
-        found |= self.rollouts.take_slowest()
+        found |= self.rollouts.take_slowest() | self.fleet.take_sync_rate()
         if self.layout.train.takes_weights_in_flight:
             found["mixed_versions_fraction"] = mixed
         if self.mfu_meter is None:
@@ -366,6 +367,20 @@ def concurrent(layout: Layout, kinds: Sequence[str]) -> list[list[str]]:
         else:
             rounds.append([kind])
     return rounds
+
+
+def begins_early(layout: Layout) -> bool:
+    """Whether engines get the prompts of a step while the one before it is still reported, evaluated and saved.
+
+    On cards of their own they do so as soon as they have its weights, unless it is still open who answers.
+    """
+    is_open = layout.algorithm == "opd" and layout.opd.on_policy_fraction < 1.0
+    return layout.train.async_steps > 0 or (are_apart(layout) and not is_open)
+
+
+def are_apart(layout: Layout) -> bool:
+    """Whether engines and learners have cards of their own."""
+    return home_of(layout, "engine") != home_of(layout, "learner")
 
 
 def home_of(layout: Layout, kind: str) -> str:

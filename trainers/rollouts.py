@@ -155,16 +155,18 @@ class Rollouts:
 
         Args:
             ticket: What was submitted.
-            check: Called at least every ``POLL_S``; what it raises ends the wait.
+            check: Called every ``POLL_S`` of the wait; what it raises ends it.
 
         Raises:
             RoleError: An engine failed or did not answer in time. That one died is reported to the dispatch instead.
         """
-        while True:
+        if self.dispatch.failures:
             check()
+        while True:
             with self._changed:
                 if self._changed.wait_for(lambda: ticket.failure or not ticket.left, POLL_S):
                     break
+            check()
         if ticket.failure is not None:
             raise ticket.failure
         with self._changed:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from trainers.weight_channel import WeightTransferError
+from trainers.weight_channel import WeightTransferError, nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 SEGMENT_BYTES = 2**28
 """Largest segment: it is there besides the bucket, and copies within a card are quick."""
@@ -46,18 +46,24 @@ class SharedChannel:
     Attributes:
         name: Owner, for errors.
         device: Where tensors to broadcast must be.
+        route: In words, how weights travel.
+        keeps_tensors: False: what ``begin`` was given may change as soon as it returns.
 
     Raises:
         WeightTransferError: The other end did not come in time.
     """
 
+    keeps_tensors = False
+
     def __init__(self, place: str, is_sender: bool, owner: str, timeout_s: float) -> None:
         has_card = torch.cuda.is_available()
+        self.route = "CUDA IPC, within each card" if has_card else "shared memory of the host: there is no card"
         self.name = f"{owner} (on a shared {'card' if has_card else 'slot'})"
         self.device = torch.device("cuda", torch.cuda.current_device()) if has_card else torch.device("cpu")
         self._is_sender, self._timeout_s = is_sender, timeout_s
         self._other = "the engine" if is_sender else "the learner"
         self._segment: Segment | None = None
+        self._is_given = False
         self._socket: socket.socket | None = self._meet(f"\0rltui-weights-{place}")
         self._socket.settimeout(timeout_s)
 
@@ -78,8 +84,35 @@ class SharedChannel:
                     self._give(piece)
                 else:
                     self._take(piece)
+            self._await_taken()
         except (OSError, ValueError) as error:
             self._fail(what, error)
+
+    def begin(self, tensor: torch.Tensor, what: str) -> Callable[[], None]:
+        """Start ``broadcast``, for the learner: the last piece lies there; what is returned waits for its taking.
+
+        Raises:
+            WeightTransferError: As ``broadcast``; so does what is returned.
+        """
+        raw = tensor.view(-1).view(torch.uint8)
+
+        def finish() -> None:
+            try:
+                self._await_taken()
+            except (OSError, ValueError) as error:
+                self._fail(what, error)
+
+        try:
+            for piece in raw.split(SEGMENT_BYTES) if raw.numel() else ():
+                self._give(piece)
+        except (OSError, ValueError) as error:
+            self._fail(what, error)
+        return finish
+
+    def begin_integers(self, values: Sequence[int], what: str) -> Callable[[], None]:
+        """Send ``values``; for the learner only, who has to wait for nothing then."""
+        self.broadcast_integers(values, what)
+        return nothing
 
     def broadcast_integers(self, values: Sequence[int], what: str) -> list[int]:
         """Return the learner's ``values`` at both ends; the worker gives as many of any. Otherwise as ``broadcast``."""
@@ -108,6 +141,7 @@ class SharedChannel:
         raise WeightTransferError(f"{self.name}: {what} {verb} within {self._timeout_s:g} s: {error}") from error
 
     def _give(self, piece: torch.Tensor) -> None:
+        self._await_taken()
         if self._segment is None or self._segment.nbytes < piece.numel():
             self._segment = make_segment(_roomy(piece.numel()), self.device)
             described, files = self._segment.describe()
@@ -117,8 +151,13 @@ class SharedChannel:
         self._segment.bytes[: piece.numel()].copy_(piece)
         _settle(self.device)
         self._open().sendall(_HEAD.pack(_PIECE, piece.numel()))
-        if self._read(1) != _TAKEN:
+        self._is_given = True
+
+    def _await_taken(self) -> None:
+        """Wait until the engine has copied the piece that was given it last, if it was not waited for before."""
+        if self._is_given and self._read(1) != _TAKEN:
             raise ValueError("the engine answered something else")
+        self._is_given = False
 
     def _take(self, piece: torch.Tensor) -> None:
         kind, size = _HEAD.unpack(self._read(_HEAD.size))

@@ -21,10 +21,10 @@ import torch.distributed as dist
 from trainers.roles.witness import RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-BUCKET_BYTES = 2**30
-"""Largest bucket, in bytes, unless a group says otherwise."""
+BUCKET_BYTES = 2**29
+"""Largest bucket, in bytes, unless a group says otherwise; the learner has two, one filling while one travels."""
 
 NCCL_ENVIRONMENT = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
 """What torch reads when it makes a group: its watchdog and the watchdog's monitor report, and end no process. A peer
@@ -79,6 +79,23 @@ def choose_backend(devices: Collection[str]) -> Literal["nccl", "gloo"]:
     return "nccl" if all_cards and len(set(devices)) == len(devices) else "gloo"
 
 
+def route_words(devices: Sequence[str]) -> str:
+    """How weights travel between ranks on ``devices``, and why where host memory is on the way."""
+    if choose_backend(devices) == "nccl":
+        return "NCCL, from card to card"
+    without = [str(rank) for rank, device in enumerate(devices) if not device.startswith("cuda")]
+    if len(without) == len(devices):
+        why = "no rank has a card that NCCL can use"
+    elif without:
+        who = "rank" if len(without) == 1 else "ranks"
+        why = f"{who} {', '.join(without)} of {len(devices)} cannot use NCCL on a card"
+    else:
+        same = [[str(rank) for rank, one in enumerate(devices) if one == card] for card in dict.fromkeys(devices)]
+        pairs = "; ".join(f"ranks {', '.join(ranks)}" for ranks in same if len(ranks) > 1)
+        why = f"NCCL refuses ranks on one card: {pairs}"
+    return f"gloo, through host memory, because {why}"
+
+
 class WeightChannel:
     """One rank's end of the group; opening it blocks until all ranks are there.
 
@@ -91,10 +108,14 @@ class WeightChannel:
     Attributes:
         name: Owner and rank, for errors.
         device: Where tensors to broadcast must be.
+        route: In words, how weights travel, and why where it is not from card to card.
+        keeps_tensors: Whether what ``begin`` was given must stay as it is until that has come to an end.
 
     Raises:
         WeightTransferError: Some ranks did not come in time; they are named.
     """
+
+    keeps_tensors = True
 
     def __init__(self, group: WeightGroup, rank: int, owner: str, timeout_s: float) -> None:
         self.name = f"{owner} (rank {rank} of {group.world_size})"
@@ -104,7 +125,8 @@ class WeightChannel:
         deadline = time.monotonic() + timeout_s
         self._store: Any
         self._store, address = self._open_store(group, deadline)
-        backend = choose_backend(self._meet(group.world_size, deadline))
+        devices = self._meet(group.world_size, deadline)
+        backend, self.route = choose_backend(devices), route_words(devices)
         self.device = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
         try:
             self._group: Any = _form_group(backend, self._store, rank, group.world_size, address, timeout_s)
@@ -121,16 +143,43 @@ class WeightChannel:
         Raises:
             WeightTransferError: Not all ranks took part in time, or one of them is gone.
         """
+        self.begin(tensor, what)()
+
+    def begin(self, tensor: torch.Tensor, what: str) -> Callable[[], None]:
+        """Start ``broadcast``; what is returned waits for its end. Calls that were begun travel in their order.
+
+        Raises:
+            WeightTransferError: As ``broadcast``; so does what is returned.
+        """
         if self._group is None:
             raise WeightTransferError(f"{self.name}: {what}: the {self._meeting} is closed since an earlier failure")
         if tensor.numel() == 0:
-            return
+            return nothing
         options = dist.BroadcastOptions()
         options.rootRank = 0
         size = tensor.numel() * tensor.element_size()
+        entry = RECORD.begin(self._meeting, "broadcast", self._rank, self._world, size, what)
+        with self._named(what):
+            work = self._group.broadcast([tensor], options)
+
+        def finish() -> None:
+            try:
+                with self._named(what):
+                    self._wait(work)
+            finally:
+                RECORD.end(entry)
+
+        return finish
+
+    def begin_integers(self, values: Sequence[int], what: str) -> Callable[[], None]:
+        """Start to send ``values``, as ``begin``; for rank 0 only."""
+        return self.begin(torch.tensor(values, dtype=torch.int64, device=self.device), what)
+
+    @contextlib.contextmanager
+    def _named(self, what: str) -> Iterator[None]:
+        """Say of errors inside what did not come through."""
         try:
-            with RECORD.during(self._meeting, "broadcast", self._rank, self._world, size, what):
-                self._wait(self._group.broadcast([tensor], options))
+            yield
         except RuntimeError as error:
             verb = "could not be sent to all engines" if self._rank == 0 else "did not come from the learner"
             raise WeightTransferError(f"{self.name}: {what} {verb} within {self._timeout_s:g} s: {error}") from error
@@ -214,6 +263,10 @@ class WeightChannel:
         if (error := work.exception()) is not None:
             raise error
         work.wait()
+
+
+def nothing() -> None:
+    """What waits for the end of nothing."""
 
 
 def _device() -> str:

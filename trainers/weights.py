@@ -3,7 +3,8 @@
 Learner rank 0 is rank 0 of a process group of its own, outside torch.distributed's global state, and engine i's
 first worker is rank 1 + i * tensor_parallel (a tensor-parallel worker loads its shard of what it receives). The
 parameters are packed as raw bytes, in the order of the manifest, into buckets of at most ``bucket_bytes``. Nobody ever
-holds a second copy of the model: learner and engine hold one bucket each.
+holds a second copy of the model: an engine holds one bucket, the learner two, because it gathers the next while one
+travels.
 
 Engines on the learners' own cards get their weights there: every learner rank sends to the worker on its card, over a
 channel of their own (``trainers.shared_channel``), the same buckets in the same order.
@@ -26,7 +27,7 @@ from trainers.shared_channel import SharedChannel
 from trainers.weight_channel import BUCKET_BYTES, WeightChannel, WeightGroup, WeightTransferError, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 __all__ = [
     "Bucket",
@@ -148,8 +149,14 @@ class WeightSender:
         self._limit = group.bucket_bytes
         self._channel = open_channel(group, 0, "learner", timeout_s)
         self._capacity = ALIGNMENT_BYTES
+        self._under_way: list[Callable[[], None]] = []
 
-    def send(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int = UNCHECKED_VERSION) -> None:
+    @property
+    def route(self) -> str:
+        """In words, how weights travel, and why where it is not from card to card."""
+        return self._channel.route
+
+    def send(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int = UNCHECKED_VERSION) -> int:
         """Broadcast ``tensors``, which must come in the order, dtypes and shapes of the engines' manifest.
 
         Each tensor is read before the next one is asked for, so a generator may gather and free them one by one.
@@ -158,12 +165,18 @@ class WeightSender:
             tensors: Names and full tensors, on any device.
             version: The version that the engines were told to expect; they refuse another one.
 
+        Returns:
+            Bytes of the tensors.
+
         Raises:
             WeightTransferError: An engine did not take a bucket in time, or its process is gone.
         """
         try:
-            self._stream(tensors, version)
-            self._channel.broadcast_integers(_header(version, [], 0), f"the end of version {version}")
+            sent = self._stream(tensors, version)
+            end = f"the end of version {version}"
+            self._under_way.append(self._channel.begin_integers(_header(version, [], 0), end))
+            self._await_taken()
+            return sent
         except BaseException:
             self.close()  # the engines must not wait for the rest
             raise
@@ -172,27 +185,38 @@ class WeightSender:
         """Leave the group."""
         self._channel.close()
 
-    def _stream(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        pack = _Pack(self._channel.device, self._capacity, self._limit)
+    def _stream(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> int:
+        pack, spare, sent = _Pack(self._channel.device, self._capacity, self._limit), None, 0
         for name, tensor in tensors:
             meta = ParameterMeta.of(name, tensor)
-            offset = next_offset(pack.end, meta.nbytes, self._limit)
+            offset, sent = next_offset(pack.end, meta.nbytes, self._limit), sent + meta.nbytes
             if offset == 0 and pack.parameters:
                 self._ship(pack.parameters, pack.payload, version)
+                if self._channel.keeps_tensors:
+                    pack, spare = spare or _Pack(self._channel.device, pack.capacity, self._limit), pack
                 pack.clear()
             if meta.nbytes > self._limit:
                 self._ship([meta], _as_bytes(tensor.to(self._channel.device)), version)
+                self._await_taken()  # the tensor is gone when the next one is asked for
             else:
                 pack.add(meta, offset, tensor)
         if pack.parameters:
             self._ship(pack.parameters, pack.payload, version)
         self._capacity = pack.capacity
+        return sent
 
     def _ship(self, parameters: Sequence[ParameterMeta], payload: torch.Tensor, version: int) -> None:
+        """Let a bucket begin to travel, when the one before has been taken: the memory of that is free then."""
+        self._await_taken()
         what = f"version {version}, bucket from {parameters[0].name!r} ({payload.numel()} bytes)"
-        self._channel.broadcast_integers(_header(version, parameters, payload.numel()), what)
-        for part in payload.split(self._limit):
-            self._channel.broadcast(part, what)
+        header = _header(version, parameters, payload.numel())
+        self._under_way.append(self._channel.begin_integers(header, what))
+        self._under_way += [self._channel.begin(part, what) for part in payload.split(self._limit)]
+
+    def _await_taken(self) -> None:
+        under_way, self._under_way = self._under_way, []
+        for finish in under_way:
+            finish()
 
 
 class WeightReceiver:

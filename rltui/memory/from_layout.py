@@ -33,7 +33,7 @@ TRANSFORMERS_SEQUENCES = 512
 """Sequences that the trainers' transformers engine samples at once."""
 
 SYNC_BUCKET_GIB = 1.0
-"""Bucket in which the trainers send weights."""
+"""Buckets in which the trainers send weights: two of half of it, one filling while one travels."""
 
 ITEM_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
 

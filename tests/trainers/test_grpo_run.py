@@ -76,9 +76,13 @@ def test_every_step_has_the_canonical_metrics(learned: Learned) -> None:
         "learner_tokens_per_second_step", "actor_tokens_per_second", "time/total", "time/generate", "time/train",
         "time/weight_sync", "time/saving", "time/engine_idle", "time/learner_idle", "staleness_mean", "staleness_max",
         "learner_memory_gib", "engine_memory_gib", "packing_efficiency", "engine_occupancy", "fresh_mismatch_kl",
+        "weight_sync_gib_per_second",
     }  # fmt: skip
     assert all(set(line) == names for line in metrics)
     assert [line["weight_version"] for line in metrics] == list(range(1, STEPS + 1))
+    assert all(line["weight_sync_gib_per_second"] > 0 for line in metrics)
+    [told] = [event["text"] for event in learned.attempt.lines("events.jsonl") if event["kind"] == "weights"]
+    assert told == "weights travel by gloo, through host memory, because no rank has a card that NCCL can use"
     assert metrics[-1]["entropy"] < metrics[0]["entropy"]
     assert metrics[-1]["zero_std_fraction"] > metrics[0]["zero_std_fraction"]
     assert all(line["learning_rate"] == pytest.approx(5e-4) for line in metrics)

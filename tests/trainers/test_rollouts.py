@@ -24,6 +24,7 @@ from trainers.roles.engine import Completion, Request, SamplingSettings, Streame
 from trainers.roles.restarts import LIMIT, WINDOW_S, Restarts
 from trainers.rollouts import Rollouts, prompts_per_chunk
 from trainers.staleness import StalenessCounter, staleness_metrics
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -286,6 +287,28 @@ def test_engines_take_equal_shares_and_no_more_than_they_have_room_for(
     dispatch: Dispatch[Any] = Dispatch(lanes, slots, spare)
     dispatch.put(items(*counts))
     assert [len(dispatch.take(lane)[0]) for lane in range(lanes)] == taken
+
+
+def test_a_step_may_be_begun_before_it_is_collected(run: Callable[..., Run]) -> None:
+    one, last = run(0, 2, 4, 2), 2
+    assert one.collect(1)[0] == [0, 1, 2, 3]
+    one.train()
+    one.lookahead.begin(2)
+    assert one.lookahead.starts == (4,)  # a checkpoint of now knows that they have it
+    eventually(lambda: one.rollouts.results.current == 4, "the answers of step 2")
+    assert one.collect(2) == ([4, 5, 6, 7], {0: 4 * SAMPLES})
+    one.lookahead.begin(last + 1)
+    assert one.lookahead.starts == ()  # there is no such step
+
+
+def test_work_between_two_steps_counts_as_the_engines() -> None:
+    busy = [5.0, 7.0]
+    clock = IdleClock(lambda: busy)
+    busy = [6.0, 7.0]
+    clock.begin()
+    busy = [8.0, 8.0]
+    assert clock.take_engine_work_s() == pytest.approx(2.0)
+    assert clock.take_engine_work_s() == 0
 
 
 def test_engines_are_idle_for_what_they_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:

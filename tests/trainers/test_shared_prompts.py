@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from trainers.data import shared_prompts as shared
 from trainers.data.batch import RowTensors, Sample, pad, split
 from trainers.data.shared_prompts import shared_prompts
 from trainers.roles.forward import response_scores, response_top_tokens
@@ -22,6 +23,11 @@ pytestmark = pytest.mark.trainers
 CPU = torch.device("cpu")
 PROMPTS = ((5, 6, 7, 8, 9, 5), (6, 7), (0, 6, 7), (8, 8, 9, 4))
 """Of several lengths; two of them differ only in what padding is made of."""
+
+
+@pytest.fixture(autouse=True)
+def _few_tokens_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "LEAST_SAVED_TOKENS", 1)
 
 
 def model(**settings: Any) -> Any:
@@ -107,12 +113,16 @@ def test_rows_are_grouped_by_their_whole_prompts() -> None:
     assert found.rows.tolist() == [0, 1, 2, 3]
 
 
-def test_what_is_not_worth_it_is_not_shared() -> None:
+def test_what_is_not_worth_it_is_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shared_prompts(pad(samples()[:4]), CPU) is None, "no two rows have the same prompt"
     long = [Sample((1, 2), (3,) * 30) for _ in range(8)]
     assert shared_prompts(pad(long), CPU) is None, "prompts are a small part of it"
     assert shared_prompts(pad([]), CPU) is None
     assert shared_prompts(split(samples(), 1, 20)[0], CPU) is None, "packed rows"
+    monkeypatch.setattr(shared, "LEAST_SAVED_TOKENS", 12 * 6 + 1)  # twelve of sixteen rows need not read six tokens
+    assert shared_prompts(pad(samples()), CPU) is None, "one more call of the model"
+    monkeypatch.setattr(shared, "LEAST_SAVED_TOKENS", 12 * 6)
+    assert shared_prompts(pad(samples()), CPU) is not None
 
 
 def test_models_that_remember_something_else_read_each_row() -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 TRAINED = ("learner", "critic")
 """Kinds of roles that DeepSpeed trains and checkpoints hold."""
 
+GIB = 2**30
+
 log = logging.getLogger("trainers")
 
 
@@ -162,6 +164,7 @@ class Fleet:
         in_flight, homes = self._layout.train.takes_weights_in_flight, landlords(planned)
         self._transfers = Transfers(self.learners, self.engines, width, timeout_s, self._check, homes, in_flight)
         self._transfers.open()
+        self._tell("weights", f"weights travel by {self._transfers.route}")
 
     def _prove_and_load(self) -> list[tuple[Role, Any]]:
         """Load the reward workers; the first on each node tries out its sandbox, which is that of all others there."""
@@ -226,6 +229,11 @@ class Fleet:
         ):
             restarted += self.restart(deaths)
         return restarted
+
+    def take_sync_rate(self) -> dict[str, float]:
+        """How fast each engine got new weights, as a metric; nothing where none came since the last call."""
+        (sent, took_s), self._transfers.sent = self._transfers.sent, (0, 0.0)
+        return {"weight_sync_gib_per_second": sent / GIB / took_s} if sent else {}
 
     def restart(self, deaths: Sequence[RoleDiedError]) -> list[Role]:
         """Start the roles that ``deaths`` are about again, as far as that was not done.

@@ -317,10 +317,10 @@ def left_pad(prompts: Sequence[Sequence[int]], room_tokens: int) -> tuple[torch.
         from each prompt's first token (0 at padding); all int64.
     """
     longest = max(len(prompt) for prompt in prompts)
-    token_ids = torch.zeros(len(prompts), longest, dtype=torch.int64)
-    mask = torch.ones(len(prompts), longest + room_tokens, dtype=torch.int64)
+    token_ids = np.zeros((len(prompts), longest), np.int64)
+    mask = np.ones((len(prompts), longest + room_tokens), np.int64)
     for row, prompt in enumerate(prompts):
-        token_ids[row, longest - len(prompt) :] = torch.tensor(prompt)
+        token_ids[row, longest - len(prompt) :] = prompt
         mask[row, : longest - len(prompt)] = 0
-    positions = (mask[:, :longest].cumsum(dim=1) - 1).clamp(min=0)
-    return token_ids, mask, positions
+    positions = (mask[:, :longest].cumsum(axis=1) - 1).clip(min=0)
+    return torch.from_numpy(token_ids), torch.from_numpy(mask), torch.from_numpy(positions)

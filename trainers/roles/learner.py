@@ -140,29 +140,30 @@ class Learner(DeepSpeedRank):
         dtype = TORCH_DTYPES[self._layout.roles.rollout.precision]
         return [ParameterMeta(name, dtype, shape) for name, shape in exported_shapes(self._engine.module).items()]
 
-    def join_weight_group(self, group: WeightGroup, timeout_s: float) -> None:
-        """Open the sending end of the weight transfer, leaving an earlier one; for rank 0 only."""
+    def join_weight_group(self, group: WeightGroup, timeout_s: float) -> str:
+        """Open the sending end of the weight transfer, leaving an earlier one; in words, how weights travel."""
         from trainers.weights import WeightSender
 
         if self._sender is not None:
             self._sender.close()
         self._sender = WeightSender(group, timeout_s)
+        return self._sender.route
 
     @measured("weight sync")
-    def send_weights(self, version: int) -> None:
-        """Send all parameters to the engines; ranks other than 0 only take part in the gathers of ZeRO-3."""
+    def send_weights(self, version: int) -> int:
+        """Send all parameters to the engines; the bytes. Ranks without an engine only take part in ZeRO-3's gathers."""
         import torch
 
         dtype = getattr(torch, TORCH_DTYPES[self._layout.roles.rollout.precision])
         parameters = full_parameters(self._engine.module, at_once=self._role.gather_whole_model)
         if self._sender is not None:
             try:
-                self._sender.send(((name, tensor.to(dtype)) for name, tensor in parameters), version)
+                return self._sender.send(((name, tensor.to(dtype)) for name, tensor in parameters), version)
             finally:
                 _exhaust(parameters)  # where an engine died, the other ranks still wait for this one in the gathers
-            return
         if self._layout.roles.learner.zero_stage == 3:
             _exhaust(parameters)
+        return 0
 
 
 def _exhaust(parameters: Iterator[tuple[str, Any]]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import resource
 import socket
 import sys
 import threading
@@ -90,7 +91,8 @@ def _cuda() -> Any:
 
 def resident_now_gib() -> float:
     """Resident memory of this process, in GiB."""
-    return _status_gib("VmRSS")
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / GIB
 
 
 def _now() -> dict[str, float]:
@@ -105,7 +107,8 @@ def _now() -> dict[str, float]:
 
 
 def _high_water() -> dict[str, float]:
-    cuda, resident = _cuda(), _status_gib("VmHWM")
+    # the mark that /proc/self/status calls VmHWM, without the file: moments are short where models are small
+    cuda, resident = _cuda(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
     if cuda is None:
         return {"resident_gib": resident}
     return {
@@ -120,12 +123,10 @@ def _reset_high_water() -> None:
     if cuda is not None:
         cuda.reset_peak_memory_stats()
     with suppress(OSError):  # where a container forbids it, a moment's peak is that of all before it, too
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # proc(5): resets the resident set's peak
+        os.write(_clear_refs(os.getpid()), b"5")  # proc(5): resets the resident set's peak
 
 
-def _status_gib(field: str) -> float:
-    """A field of ``/proc/self/status`` that the kernel counts in KiB."""
-    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024 / GIB
-    return 0.0
+@functools.cache
+def _clear_refs(pid: int) -> int:
+    """Descriptor of the file of process ``pid``, which a fork of it must not write to."""
+    return os.open(f"/proc/{pid}/clear_refs", os.O_WRONLY)

@@ -7,6 +7,7 @@ has a group with the learner of its card instead (``trainers.shared_channel``).
 from __future__ import annotations
 
 import secrets
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ class Transfers:
 
     Attributes:
         versions: Weight version that each engine acknowledged last, by its name.
+        route: In words, how weights travel; empty until the group was opened.
+        sent: Bytes that each engine got in the last transfer, and the seconds that it took.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Transfers:
         self._manifest: Any = None
         self._is_open = False
         self.versions: dict[str, int] = {}
+        self.route, self.sent = "", (0, 0.0)
 
     def open(self) -> None:
         """Let learner rank 0 and all engines meet; they leave an earlier group.
@@ -80,6 +84,7 @@ class Transfers:
         """
         if not self._is_open and (found := self._open()):
             return found
+        began = time.monotonic()
         calls = [(role, role.actor.send_weights.remote(version)) for role in self._learners]
         calls += [(one, self._call(one, "receive_weights", self._manifest, version)) for one in self._engines]
         try:
@@ -90,6 +95,7 @@ class Transfers:
             if answer != version:
                 raise RuntimeError(f"{role.title} acknowledged weight version {answer} instead of {version}")
             self.versions[role.name] = version
+        self.sent = max(answers[: len(self._learners)]), time.monotonic() - began
         return []
 
     def _open(self) -> list[RoleDiedError]:
@@ -97,10 +103,10 @@ class Transfers:
             self._manifest = self._ask(self._learners[0], "manifest")
         calls = self._meet_on_cards() if self._landlords else self._meet_rank_0()
         try:
-            call_all(calls, self._timeout_s, "opening the weight transfer", check=self._check)
+            answers = call_all(calls, self._timeout_s, "opening the weight transfer", check=self._check)
         except RoleError as error:
             return self._deaths_of_engines(calls, error)
-        self._is_open = True
+        self._is_open, self.route = True, next((answer for answer in answers if answer), "")
         return []
 
     def _meet_rank_0(self) -> list[tuple[Role, Any]]:

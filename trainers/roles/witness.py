@@ -55,16 +55,25 @@ class CollectiveRecord:
             nbytes: Bytes of what it sends or takes.
             what: What travels.
         """
+        entry = self.begin(group, operation, rank, world, nbytes, what)
+        try:
+            yield
+        finally:
+            self.end(entry)
+
+    def begin(self, group: str, operation: str, rank: int, world: int, nbytes: int, what: str = "") -> dict[str, Any]:
+        """Note the begin of a collective, as ``during`` does; ``end`` takes what is returned."""
         with self._lock:
             self._count += 1
             number = self._sequence[group] = self._sequence.get(group, 0) + 1
             entry: dict[str, Any] = {"n": self._count, "group": group, "seq": number, "op": operation, "rank": rank}
         entry |= {"world": world, "bytes": nbytes, "began": round(time.time(), 3), "ended": 0, "what": what[:80]}
         self._write(entry)
-        try:
-            yield
-        finally:
-            self._write({**entry, "ended": round(time.time(), 3)})
+        return entry
+
+    def end(self, entry: dict[str, Any]) -> None:
+        """Note the end of a collective."""
+        self._write({**entry, "ended": round(time.time(), 3)})
 
     def _write(self, entry: dict[str, Any]) -> None:
         line = json.dumps(entry, separators=(",", ":")).encode()
