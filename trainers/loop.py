@@ -348,12 +348,16 @@ class Loop(abc.ABC):
             found["mixed_versions_fraction"] = mixed
         if self.mfu_meter is None:
             return found
-        lengths = [
-            Lengths(len(prompt.token_ids), len(sample.token_ids))
-            for prompt, group in zip(prompts, groups, strict=True)
-            for sample in group
-        ]
-        return found | self.mfu_meter.measure(lengths, generate_s, durations["train"])
+        return found | self.mfu_meter.measure(lengths_of(prompts, groups), generate_s, durations["train"])
+
+
+def lengths_of(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[Lengths]:
+    """Tokens of each sample and of its prompt."""
+    return [
+        Lengths(len(prompt.token_ids), len(sample.token_ids))
+        for prompt, group in zip(prompts, groups, strict=True)
+        for sample in group
+    ]
 
 
 def concurrent(layout: Layout, kinds: Sequence[str]) -> list[list[str]]:

@@ -101,5 +101,6 @@ class Reporter:
     def _engine_memory(self) -> float:
         """Memory of the largest engine in GiB, asked for at most every ``MEMORY_INTERVAL_S``."""
         if time.monotonic() - self._asked > MEMORY_INTERVAL_S:
-            self._engine_memory_gib, self._asked = self._fleet.engine_memory_gib(), time.monotonic()
+            self._engine_memory_gib = self._fleet.engine_memory.largest_gib(self._fleet.engines)
+            self._asked = time.monotonic()
         return self._engine_memory_gib

@@ -60,6 +60,32 @@ class Request:
         return ask(self.role, self.method, *self.arguments)
 
 
+class EngineMemory:
+    """The resident memory of engines, as far as they have said; never waits for one that is at work."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, Any] = {}
+        self._gib: dict[str, float] = {}
+
+    def largest_gib(self, engines: Sequence[Role]) -> float:
+        """The largest that is known of ``engines``, which are asked again for the next time."""
+        import ray
+        from ray.exceptions import RayError
+
+        for role in engines:
+            asked = self._asked.pop(role.name, None)
+            if asked is not None and not ray.wait([asked], timeout=0)[0]:
+                self._asked[role.name] = asked
+                continue
+            self._asked[role.name] = role.actor.describe.remote()
+            try:
+                if asked is not None:
+                    self._gib[role.name] = float(ray.get(asked)["resident_gib"])
+            except RayError:
+                continue  # it died; whoever needs it will find out
+        return max(self._gib.values(), default=0.0)
+
+
 class Fleet:
     """The roles of a layout, as Ray actors in its placement groups.
 
@@ -72,6 +98,7 @@ class Fleet:
         roles: All roles: learners by rank, then engines, references, critics, teachers and reward workers by number.
         deadlines: How long to wait for what: the layout's.
         engine_sleep: Whether engines sleep, once all roles are loaded.
+        engine_memory: What engines have said of their memory.
     """
 
     engine_sleep: EngineSleep
@@ -87,8 +114,7 @@ class Fleet:
         self._tell, self._restarts = tell, Restarts()
         self._processes: RoleProcesses | None = None
         self._transfers: Transfers
-        self._memory_asked: dict[str, Any] = {}
-        self._memory_gib: dict[str, float] = {}
+        self.engine_memory = EngineMemory()
         self.roles: list[Role] = []
 
     def of(self, kind: str) -> list[Role]:
@@ -328,24 +354,6 @@ class Fleet:
     def checkpoint_bytes(self) -> int:
         """About the bytes of a checkpoint."""
         return sum(int(self._call_first("checkpoint_bytes", kind)) for kind in TRAINED if self.of(kind))
-
-    def engine_memory_gib(self) -> float:
-        """Resident memory of the largest engine, as far as they have said; never waits for one that is at work."""
-        import ray
-        from ray.exceptions import RayError
-
-        for role in self.engines:
-            asked = self._memory_asked.pop(role.name, None)
-            if asked is not None and not ray.wait([asked], timeout=0)[0]:
-                self._memory_asked[role.name] = asked
-                continue
-            self._memory_asked[role.name] = role.actor.describe.remote()
-            try:
-                if asked is not None:
-                    self._memory_gib[role.name] = float(ray.get(asked)["resident_gib"])
-            except RayError:
-                continue  # it died; whoever needs it will find out
-        return max(self._memory_gib.values(), default=0.0)
 
     def check_trained(self) -> None:
         """Raise ``RoleError`` if a learner or critic has died; for waits in which they have nothing to do."""
