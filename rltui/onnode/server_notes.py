@@ -37,7 +37,7 @@ SHARE, LONGEST_PAUSE_S = 0.05, 15.0
 TIMEOUT_S = 2.0
 
 STATE_KEYS = ("actor_id", "class_name", "name", "repr_name", "state", "node_id", "pid", "num_restarts", "death_cause")
-LOGICAL_KEYS = ("actorId", "className", "reprName", "numRestarts", "exitDetail", "address")
+LOGICAL_KEYS = ("actorId", "className", "reprName", "numRestarts", "exitDetail", "address", "jobId")
 KEPT = frozenset((*STATE_KEYS, *LOGICAL_KEYS))
 """What is noted of an actor; the rest is long, and its runtime environment may hold secrets."""
 

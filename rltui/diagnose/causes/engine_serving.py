@@ -224,7 +224,7 @@ CAUSES = (
                 ("cannot connect to host", r"(?i)(?:rollout|engine|sglang|vllm|router).{0,200}cannot connect to host"),
                 ("server launch failed", r"RuntimeError: server launch failed"),
                 ("failed after", r"Failed after \d+ retries each\. Payload"),
-                ("apiconnectionerror", r"(?:openai|litellm)\.\S*APIConnectionError"),
+                ("apiconnectionerror", r"(?:openai|litellm)\.(?:[\w.]+\.)?APIConnectionError"),
                 confidence=0.75,
             ),
             Wording(anchor="remotedisconnected(", check=read_lost_engine, words=("remotedisconnected",)),

@@ -65,6 +65,7 @@ CAUSES = (
                     "validation error",
                     r"\d+ validation errors? for "
                     r"(?P<setting>(?:RL|Trainer|Orchestrator|Inference)\w*|\w+Arg(?:ument)?s\b)",
+                    "validation",
                 ),
                 confidence=0.7,
             ),
