@@ -322,4 +322,18 @@ CASES = {
             "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://hub/api/models/q/w",
         ),
     ),
+    "data_unfit": Case(
+        has=(
+            '  File "/w/verl/workers/reward_manager/naive.py", line 203, in __call__\n'
+            '    ground_truth = item.non_tensor_batch["reward_model"]["ground_truth"]\n'
+            "KeyError: 'reward_model'",
+            "  File \"/w/verl/utils/dataset.py\", line 227, in _build_messages\nKeyError: 'problem'",
+            "datasets.exceptions.DatasetGenerationError: An error occurred while generating the dataset",
+            "pyarrow.lib.ArrowInvalid: Parquet magic bytes not found in footer.",
+        ),
+        looks_like=(
+            "KeyError: 'reward_model'",
+            "  File \"/w/verl/workers/actor/dp_actor.py\", line 9, in update\nKeyError: 'old_log_probs'",
+        ),
+    ),
 }

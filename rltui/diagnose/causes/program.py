@@ -1,4 +1,4 @@
-"""What a program is started with, and native code that ends it: settings that it refuses, crashes by a signal."""
+"""What a program is started with, settings and data that it cannot use; and native code that ends it by a signal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rltui.diagnose.cause import Cause
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import Wording, worded
+from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +15,23 @@ if TYPE_CHECKING:
     from rltui.diagnose.matches import Match, Matches
 
 _CRASHES = r"(?:SEGV|ILL|FPE|BUS)"
+_READS_ROWS = (
+    "dataset",
+    "reward_manager",
+    "reward_score",
+    "reward_fn",
+    "rm_hub",
+    "data_source",
+    "_build_messages",
+    "collat",
+)
+_FRAMES_ABOVE = 6
+
+
+def read_missing_column(hit: Hit) -> Reading | None:
+    """A key that is missing is a column of the data where what reads rows or judges answers looked for it."""
+    above = " ".join(line.text.lower() for line in hit.context.before(_FRAMES_ABOVE))
+    return Reading(0.7) if 'file "' in above and any(name in above for name in _READS_ROWS) else None
 
 
 def crashed(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
@@ -82,6 +99,40 @@ CAUSES = (
         wrong=("Adding + before a key that the program does not know: it is accepted then, and nobody reads it.",),
         collect=("the version that is installed, and the one that the script was written for",),
         sources=("verl-project/verl#331", "https://hydra.cc/docs/advanced/override_grammar/basic/"),
+    ),
+    Cause(
+        id="data_unfit",
+        tier="root",
+        title="The data has not the form that the program expects",
+        detail="no {column}",
+        tell="A KeyError in what reads rows or judges answers, or an error of Arrow or datasets about columns and "
+        "types. It comes at the first row, or at the first of another file.",
+        wordings=(
+            Wording(
+                anchor="keyerror: ", pattern=r"KeyError: ['\"](?P<column>[\w .-]+)['\"]?$", check=read_missing_column
+            ),
+            *worded(
+                ("casterror", r"\bCastError: "),
+                ("datasetgenerationerror", ""),
+                ("column names don't match", ""),
+                ("arrowinvalid", r"\bArrowInvalid\b"),
+                ("arrowtypeerror", r"\bArrowTypeError\b"),
+                ("parquet magic bytes not found", ""),
+                ("no columns in the dataset match the model", ""),
+                confidence=0.85,
+            ),
+        ),
+        remedies=(
+            Remedy(
+                id="look-at-a-row",
+                summary="Look at a row of each file, and name its columns in the settings or write the files anew.",
+                commands=("python -c \"import pandas; print(pandas.read_parquet('<file>').iloc[0])\"",),
+                safe="never",
+            ),
+        ),
+        wrong=("Catching the error and going on: a reward that is missing becomes zero.",),
+        collect=("the columns of each file, and the keys that the program names for prompt and answer",),
+        sources=("verl-project/verl#758", "PRIME-RL/TTRL#20"),
     ),
     Cause(
         id="process_crashed",
