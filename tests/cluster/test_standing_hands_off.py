@@ -9,12 +9,14 @@ import pytest
 from night import SCALE, Here, Night, spend
 from night_faults import FOR_A_PERSON
 from night_report import report
-from test_standing_ray import dashboard
+from test_standing_ray import head
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["dashboard"]  # a fixture
+    from rltui.onnode.ray_head import RayHead
+
+__all__ = ["head"]  # a fixture
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -32,8 +34,8 @@ class OnRay(Here):
         return self.rltui("launch", "--script", "night.sh", *words).split()[-1]
 
 
-def test_faults_on_a_standing_ray_end_without_a_person_or_with_one_told(dashboard: str, tmp_path: Path) -> None:
-    night = Night(OnRay(tmp_path, dashboard), seed=5)
+def test_faults_on_a_standing_ray_end_without_a_person_or_with_one_told(head: RayHead, tmp_path: Path) -> None:
+    night = Night(OnRay(tmp_path, head.dashboard), seed=5)
     faults = ["trainer killed", "supervisor killed", "collective timed out", "module missing", "trainer stopped"]
     spend(night, faults)
     print("\n".join(report(night.outcomes, night.wrong, FOR_A_PERSON)))
