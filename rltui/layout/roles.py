@@ -90,6 +90,11 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """GPUs (or CPU slots) of all nodes together."""
         return sum(part.nodes * part.gpus_per_node for part in self.parts)
 
+    @property
+    def mean_gpus_per_node(self) -> int:
+        """GPUs (or CPU slots) of a node, rounded up: times ``all_nodes`` it is never less than ``all_gpus``."""
+        return -(-self.all_gpus // self.all_nodes)
+
     def part_of(self, role: str) -> int:
         """The number of the kind of node, as in ``parts``, that holds ``role``, a key under ``roles``."""
         return next((number for number, kind in enumerate(self.more.values(), 1) if role in kind.roles), 0)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from rltui.onnode import rundir
 from rltui.onnode.ask_http import ask
-from rltui.onnode.server_notes import shortened
+from rltui.onnode.server_notes import OF_JOB, STATE_KEYS, shortened
 
 TASKS = "/api/v0/tasks?limit=%d&detail=1&filter_keys=state&filter_predicates=!%%3D&filter_values=FINISHED"
 ACTORS = "/api/v0/actors?limit=%d&detail=1"
@@ -20,8 +20,7 @@ TASK_KEYS = (
     "task_id", "attempt_number", "name", "state", "type", "actor_id", "node_id", "worker_pid", "error_type",
     "error_message", "creation_time_ms", "start_time_ms",
 )  # fmt: skip
-ACTOR_KEYS = ("actor_id", "class_name", "name", "repr_name", "state", "node_id", "pid", "num_restarts", "death_cause")
-"""What is kept; runtime environments may hold secrets."""
+"""What is kept of a task, and of an actor ``STATE_KEYS``; runtime environments may hold secrets."""
 
 MOST = 500
 MOST_BYTES = 8 << 20
@@ -54,8 +53,8 @@ def states(attempt: str, host: str) -> Dict[str, Any]:
 def _ask(attempt: str, dashboard: str, ray: Dict[str, Any], found: Dict[str, Any]) -> None:
     token = str(ray.get("token") or "") or _own_token()
     job = "" if ray.get("host") else _job_of(attempt, dashboard, token)
-    only = "&filter_keys=job_id&filter_predicates=%%3D&filter_values=%s" % quote(job) if job else ""
-    for name, path, kept in (("tasks", TASKS, TASK_KEYS), ("actors", ACTORS, ACTOR_KEYS)):
+    only = OF_JOB + quote(job) if job else ""
+    for name, path, kept in (("tasks", TASKS, TASK_KEYS), ("actors", ACTORS, STATE_KEYS)):
         reply = ask(dashboard + path % MOST + only, token, ASK_S, MOST_BYTES)
         try:
             found[name] = _rows(reply.value["data"]["result"]["result"], kept)

@@ -23,6 +23,8 @@ from rltui.onnode import rundir
 from rltui.onnode.ask_http import ask
 
 STATE_API = "/api/v0/actors?detail=1&limit=1000"
+OF_JOB = "&filter_keys=job_id&filter_predicates=%3D&filter_values="
+"""Before the id of one of Ray's jobs, behind a path of the State API: what is of that job only."""
 LOGICAL = "/logical/actors"
 NODES = "/nodes?view=summary"
 STATUS = "/api/status"

@@ -19,6 +19,9 @@ CPUS_PER_GPU = 1
 ROLES = {"learner": "learner", "rollout": "engine", "reference": "reference", "critic": "critic", "teacher": "teacher"}
 """The word for one instance of each role that sits on GPUs, by its key under ``roles``."""
 
+ROLE_KEYS = {word: key for key, word in ROLES.items()}
+"""The key under ``roles``, by the word for one instance."""
+
 GUESTS = ("reference", "critic")
 """Roles that sit with the learner where they have no pool."""
 
@@ -74,8 +77,7 @@ def _candidates(layout: Layout) -> Iterator[Group]:
 
 def part_of(layout: Layout, group: Group) -> int:
     """The number of the kind of node, as in ``Hardware.parts``, whose nodes hold ``group``."""
-    keys = {word: key for key, word in ROLES.items()}
-    return layout.hardware.part_of(keys[group.members[0]]) if group.members and layout.hardware.more else 0
+    return layout.hardware.part_of(ROLE_KEYS[group.members[0]]) if group.members and layout.hardware.more else 0
 
 
 def _is_guest(layout: Layout, role: str) -> bool:

@@ -121,7 +121,7 @@ def write_run(
         "created_at": time.time(),
         "nodes": layout.hardware.all_nodes,
         # of several kinds the mean, so that nodes times this is what the run holds
-        "gpus_per_node": -(-layout.hardware.all_gpus // layout.hardware.all_nodes),
+        "gpus_per_node": layout.hardware.mean_gpus_per_node,
         "gpu": ", ".join(dict.fromkeys(part.gpu for part in layout.hardware.parts)),
         "wandb_run_id": secrets.token_hex(4),
         **({"sweep": sweep} if sweep else {}),

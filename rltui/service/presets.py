@@ -24,7 +24,7 @@ def preset_summaries() -> tuple[PresetSummary, ...]:
                 summary=layout.summary,
                 algorithm=layout.algorithm,
                 nodes=layout.hardware.all_nodes,
-                gpus_per_node=-(-layout.hardware.all_gpus // layout.hardware.all_nodes),
+                gpus_per_node=layout.hardware.mean_gpus_per_node,
                 gpu=layout.hardware.gpu,
             )
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rltui.watch.endpoint import Endpoint
 
 STATE_API, LOGICAL, NODES = server_notes.STATE_API, server_notes.LOGICAL, server_notes.NODES
-OF_JOB = "&filter_keys=job_id&filter_predicates=%3D&filter_values="
+OF_JOB = server_notes.OF_JOB
 NODES_EVERY_S = 30.0
 CAUSE_LIMIT = 300
 

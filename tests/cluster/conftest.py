@@ -26,3 +26,13 @@ def slurm_cluster(slurm_lab: Lab) -> Iterator[Lab]:
     """The lab, made as new after the test."""
     yield slurm_lab
     slurm_lab.reset()
+
+
+@pytest.fixture(scope="module")
+def four_nodes() -> Iterator[Lab]:
+    """A lab with one node more than a run on three of them needs."""
+    if reason := why_not():
+        pytest.skip(reason)
+    lab = Lab(compute_nodes=4).start()
+    yield lab
+    lab.stop()

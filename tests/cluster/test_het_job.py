@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from lab import Lab, why_not
 from slurm_support import LabTransport, profile
 from workstation import Workstation
 
@@ -27,22 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from lab import Lab
+
 # The learner on a host of one partition, and an engine on each of two hosts of another.
 KINDS = "hardware.more={rollouts: {roles: [rollout], nodes: 2, gpus_per_node: 1, partition: low}}"
 LAYOUT = ("local/grpo-tiny", "hardware.gpus_per_node=2", "roles.learner.gpus=[2]", "roles.rollout.engines=2", KINDS)
 SETTINGS = ("train.steps=100000", "checkpoint.every=5", "slurm.time=00:30:00", "slurm.requeue=false",
             "slurm.exclusive=true", "tracking.wandb=disabled")  # fmt: skip
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1500)]
-
-
-@pytest.fixture(scope="module")
-def four_nodes() -> Iterator[Lab]:
-    """A lab with one node more than the run needs."""
-    if reason := why_not():
-        pytest.skip(reason)
-    lab = Lab(compute_nodes=4).start()
-    yield lab
-    lab.stop()
 
 
 @pytest.fixture

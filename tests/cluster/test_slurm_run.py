@@ -5,29 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from lab import Lab, why_not
 from workstation import Workstation
 
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from lab import Lab
 
 # Two learner bundles, each on a host of its own, and the engine on the third.
 LAYOUT = ("local/grpo-tiny", "hardware.nodes=3", "hardware.gpus_per_node=1", "roles.learner.gpus=[1,1]")
 SETTINGS = ("train.steps=100000", "checkpoint.every=10", "slurm.time=00:30:00", "slurm.requeue=false")
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1500)]
-
-
-@pytest.fixture(scope="module")
-def four_nodes() -> Iterator[Lab]:
-    """A lab with one node more than the run needs."""
-    if reason := why_not():
-        pytest.skip(reason)
-    lab = Lab(compute_nodes=4).start()
-    yield lab
-    lab.stop()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
-from rltui.placement.bundles import ROLES, groups
+from rltui.placement.bundles import ROLE_KEYS, ROLES, groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,9 +40,8 @@ def roles_of_a_kind(subject: Subject) -> Iterator[Trouble]:
 
 def _apart(layout: Layout) -> Iterator[Trouble]:
     """Roles that share GPUs and are on different kinds of node."""
-    keys = {word: key for key, word in ROLES.items()}
     for group in groups(layout):
-        roles = [keys[word] for word in group.members]
+        roles = [ROLE_KEYS[word] for word in group.members]
         if len({layout.hardware.part_of(role) for role in roles}) > 1:
             yield Trouble(f"{', '.join(roles)} share GPUs and are on different kinds of node", "hardware.more")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.memory_fix import cure, cure_engine
-from rltui.check.rules.placement import mem_gib_of, part_key
+from rltui.check.rules.placement import mem_gib_key, mem_gib_of, part_key
 from rltui.errors import UsageError
 from rltui.hardware.models import find_model
 from rltui.memory.estimate import LayoutEstimate
@@ -220,7 +220,7 @@ def host_memory(subject: Subject) -> Iterator[Trouble]:
     layout, first = subject.layout, 0
     for number, hardware in enumerate(layout.hardware.parts):
         key = part_key(layout, number)
-        asked_key, asked = f"{key}.mem_gib" if number else "slurm.mem_gib", mem_gib_of(layout, number)
+        asked_key, asked = mem_gib_key(layout, number), mem_gib_of(layout, number)
         there = min(hardware.memory_gib_per_node or asked, asked or hardware.memory_gib_per_node)
         nodes, first = range(first, first + hardware.nodes), first + hardware.nodes
         if not there or not _estimate(subject).roles:

@@ -43,6 +43,11 @@ def mem_gib_of(layout: Layout, number: int) -> int:
     return list(layout.hardware.more.values())[number - 1].mem_gib if number else layout.slurm.mem_gib
 
 
+def mem_gib_key(layout: Layout, number: int) -> str:
+    """The layout key of that memory."""
+    return f"{part_key(layout, number)}.mem_gib" if number else "slurm.mem_gib"
+
+
 def key_of(role: str) -> str:
     """The layout key that a placement word stands for."""
     if role.startswith("pool "):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.widths import widest
 from rltui.layout.convert import nearest
-from rltui.placement.bundles import ROLES, pool_members
+from rltui.placement.bundles import ROLE_KEYS, ROLES, pool_members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,9 +85,8 @@ def unused_pool(subject: Subject) -> Iterator[Trouble]:
 
 def pool_hardware(layout: Layout, pool: str) -> Hardware:
     """The kind of node that a pool is on: that of the roles in it."""
-    keys = {word: key for key, word in ROLES.items()}
     members = pool_members(layout, pool)
-    return layout.hardware_of(keys[members[0]]) if members else layout.hardware.parts[0]
+    return layout.hardware_of(ROLE_KEYS[members[0]]) if members else layout.hardware.parts[0]
 
 
 @rule("P113", "error")

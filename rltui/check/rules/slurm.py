@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
-from rltui.check.rules.placement import mem_gib_of, part_key
+from rltui.check.rules.placement import mem_gib_key, mem_gib_of
 from rltui.layout.time_limit import time_limit_s
 from rltui.runs.script import instead_of, is_own
 
@@ -111,5 +111,5 @@ def more_memory_than_a_node_has(subject: Subject) -> Iterator[Trouble]:
     for number, hardware in enumerate(layout.hardware.parts):
         there, asked = hardware.memory_gib_per_node, mem_gib_of(layout, number)
         if 0 < there < asked:
-            key = f"{part_key(layout, number)}.mem_gib" if number else "slurm.mem_gib"
+            key = mem_gib_key(layout, number)
             yield Trouble(f"mem_gib {asked} on nodes of {there:g} GiB", key, (f"{key}=0",))
