@@ -23,28 +23,36 @@ DECODE_LAYER_S = 50e-6
 """Of each layer in a decode step, whatever it reads: kernels follow each other. Chosen on published times of one
 sequence in vLLM, where a 0.6B model takes 4.2 ms a token and reads its weights in 0.6 (``tests/truth/plan.py``)."""
 
-DECODE_SEQUENCE_S = 20e-6
-"""Of each sequence in a decode step: sampling, detokenising and bookkeeping. Assumed."""
+DECODE_SEQUENCE_S = 30e-6
+"""Of each sequence in a decode step: sampling, detokenising and bookkeeping."""
 
-ALL_REDUCE_S = 15e-6
-"""Latency of one all-reduce of an engine's GPUs; each layer has two. Assumed."""
+DECODE_FLOPS_SHARE = 0.35
+"""Share of the peak FLOP/s that the matrix products of a decode step reach where the batch is large. This, the time of a
+sequence and that of an all-reduce were chosen on ML.ENERGY's table (vLLM on H100, 8 to 512 sequences)."""
+
+ALL_REDUCE_S = 5e-6
+"""Latency of one all-reduce of an engine's GPUs; each layer has two."""
 
 
 def decode_step_s(request: Request, width: int, batch: float) -> tuple[float, str]:
     """Seconds in which an engine gives ``batch`` sequences one more token, and what bounds it.
 
-    Each step reads the weights once for the whole batch and the KV cache of every sequence (Pope et al. 2022): bound by
-    bandwidth until the batch's FLOPs take longer. Of a mixture of experts the batch reads the experts that it visits.
+    Each step reads the weights once for the whole batch, or does its matrix products if those take longer, and then
+    reads the KV cache of every sequence (Pope et al. 2022): one after the other in every layer. Of a mixture of experts
+    the batch reads the experts that it visits.
     """
     model = request.model
     context = _mean_context(request)
-    read = _weight_bytes(model, batch) / width + batch * kv_layers(model, width).sequence_bytes(int(context))
-    memory_s = read / of_bandwidth(request, rates(request, model).decode)
-    compute_s = batch * forward_flops_per_token(model, context) / (width * of_peak(request, PREFILL_FLOPS_SHARE))
+    bandwidth = of_bandwidth(request, rates(request, model).decode)
+    weights_s = _weight_bytes(model, batch) / width / bandwidth
+    cache_s = batch * kv_layers(model, width).sequence_bytes(int(context)) / bandwidth
+    products_s = batch * forward_flops_per_token(model, 0) / (width * of_peak(request, DECODE_FLOPS_SHARE))
     fixed_s = DECODE_OVERHEAD_S + model.layers * DECODE_LAYER_S + batch * DECODE_SEQUENCE_S
     fixed_s += 2 * model.layers * ALL_REDUCE_S if width > 1 else 0.0
-    bound = "memory bandwidth" if memory_s >= compute_s else "FLOPs"
-    return max(memory_s, compute_s) + fixed_s, bound if max(memory_s, compute_s) >= fixed_s else "kernel launches"
+    work_s = max(weights_s, products_s) + cache_s
+    if work_s < fixed_s:
+        return work_s + fixed_s, "kernel launches"
+    return work_s + fixed_s, "FLOPs" if products_s > weights_s + cache_s else "memory bandwidth"
 
 
 def _mean_context(request: Request) -> float:

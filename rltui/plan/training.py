@@ -13,7 +13,7 @@ from rltui.hardware.parameters import count_parameters
 from rltui.memory.activations import HEAD_BYTES, mean_layer_bytes
 from rltui.memory.states import zero_traffic
 from rltui.plan.cards import COPY_BANDWIDTH_SHARE, ITEM_BYTES, link_bytes_per_s, of_bandwidth, of_peak, rates
-from rltui.plan.rates import ATTENTION_FLOPS_SHARE, training_ease
+from rltui.plan.rates import ATTENTION_FLOPS_SHARE
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -85,9 +85,9 @@ def _pass_s(request: Request, model: Architecture, tokens: float, length: float,
     """
     matrices = forward_flops_per_token(model, 0, head)
     attention = forward_flops_per_token(model, length / 2, head) - matrices
-    ease, share = training_ease(model, request.gpu), rates(request, model).training
-    compute_s = matrices / of_peak(request, share * ease)
-    compute_s += attention / of_peak(request, max(share, ATTENTION_FLOPS_SHARE) * ease)
+    share = rates(request, model).training
+    compute_s = matrices / of_peak(request, share)
+    compute_s += attention / of_peak(request, max(share, ATTENTION_FLOPS_SHARE))
     moved = model.layers * mean_layer_bytes(model) + (HEAD_BYTES["full"] * model.vocab if head else 0)
     moved_s = moved / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
     return max(tokens * (compute_s + moved_s), model.layers * LAUNCH_S)
