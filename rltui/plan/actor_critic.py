@@ -13,8 +13,8 @@ from msgspec import Struct, structs
 from rltui.memory.estimate import TIGHT_HEADROOM
 from rltui.memory.layouts import estimate_roles
 from rltui.plan.assemble import layout_of
-from rltui.plan.candidates import engine_choices, engines_beside, packed, role_of, training_ways
-from rltui.plan.setup import WHOLE, Setup, Training
+from rltui.plan.candidates import engine_choices, engines_beside, packed, role_of, sparest_way, training_ways
+from rltui.plan.setup import WHOLE, Setup
 from rltui.plan.throughput import step_time
 from rltui.plan.training import train_s
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rltui.memory.estimate import LayoutEstimate
     from rltui.plan.request import Request
-    from rltui.plan.setup import EngineChoice, Placement
+    from rltui.plan.setup import EngineChoice, Placement, Training
 
 PARTS = 8
 """A node, or a cluster, is split between the pools in eighths."""
@@ -31,7 +31,7 @@ PARTS = 8
 EVERY_SIZE_UP_TO = 16
 """Up to so many GPUs every number of learners is tried; beyond that, sixteenths of the cluster."""
 
-Way = tuple[Training, Training | None]
+Way = tuple["Training", "Training | None"]
 """How the policy is trained, and the critic."""
 
 LEAST_UTILIZATION = 0.1
@@ -69,10 +69,20 @@ def divisions(request: Request) -> Iterator[Division]:
         yield Division(placement="split", policy=(size,) * part, value=(size,) * (nodes - part))
 
 
-def colocated(request: Request) -> Iterator[Setup]:
-    """Learner and engines that take turns on all GPUs, without a critic; none where rollouts run ahead."""
+def colocated(request: Request) -> list[Setup]:
+    """Learner and engines that take turns on all GPUs, without a critic; none where rollouts run ahead.
+
+    Where they do not fit, with the optimizer in host memory: systems that colocate large models do so.
+    """
+    found = list(_colocated(request))
+    if found or request.means.offload:
+        return found
+    return list(_colocated(structs.replace(request, means=structs.replace(request.means, offload=True))))
+
+
+def _colocated(request: Request) -> Iterator[Setup]:
     everything = (request.gpus_per_node,) * request.nodes
-    if request.async_steps or request.total_gpus > request.samples_per_step:
+    if request.async_steps or request.total_gpus > request.most_learners:
         return
     division = Division(placement="standard", policy=everything, value=everything)
     for engine in engine_choices(request):
@@ -89,7 +99,7 @@ def setups(request: Request) -> Iterator[Setup]:
     """For each division and width of its engines the fastest setup that fits."""
     engines = [choice for choice in engine_choices(request) if choice.memory.verdict != "no"]
     for division in divisions(request):
-        if max(sum(division.policy), sum(division.value)) <= request.samples_per_step:
+        if max(sum(division.policy), sum(division.value)) <= request.most_learners:
             for engine in engines:
                 yield from _of_division(request, division, engine)
 
@@ -100,7 +110,8 @@ def _of_division(request: Request, division: Division, engine: EngineChoice) -> 
     if not count:
         return
     shared = division.placement != "apart"
-    spare = _bare(division, engine, count, _sparest_way(request, division), sleeps=shared)
+    sparest = _way(request, division, sparest_way(request, division.policy))
+    spare = _bare(division, engine, count, sparest, sleeps=shared)
     if with_memory(request, spare).verdict == "no":
         return  # no other way takes less
     ways = trainings(request, division)
@@ -127,21 +138,15 @@ def _bare(division: Division, engine: EngineChoice, engines: int, way: Way, *, s
 def _engines(request: Request, division: Division, width: int) -> int:
     if division.placement == "apart":
         return engines_beside(request, division.policy, width)
-    if any(entry % width for entry in division.policy):
+    if width <= request.gpus_per_node and any(entry % width for entry in division.policy):
         return 0  # the rest of an entry would wait while engines generate
     return min(request.prompts, sum(division.policy) // width)
 
 
 def trainings(request: Request, division: Division) -> list[Way]:
     """Ways to train the policy, and the critic where there is one, fastest first."""
-    ways: list[Way] = []
-    fullest = max(sum(division.policy), sum(division.value))
-    for zero_stage, micro_batch, recompute in training_ways(request, fullest):
-        policy, value = (
-            Training(gpus=gpus, zero_stage=zero_stage, micro_batch=micro_batch, gradient_checkpointing=recompute)
-            for gpus in (division.policy, division.value)
-        )
-        ways.append((policy, value if request.algorithm == "ppo" else None))
+    fullest = max((division.policy, division.value), key=sum)
+    ways = [_way(request, division, each) for each in training_ways(request, fullest)]
     critic = request.critic or request.model
 
     def seconds(way: Way) -> float:
@@ -198,11 +203,9 @@ def _estimated(setup: Setup, estimate: LayoutEstimate) -> Setup:
     return structs.replace(setup, engine=engine, memories=memories)
 
 
-def _sparest_way(request: Request, division: Division) -> Way:
-    policy, critic = (
-        Training(gpus=gpus, zero_stage=3, micro_batch=1, gradient_checkpointing=True)
-        for gpus in (division.policy, division.value)
-    )
+def _way(request: Request, division: Division, training: Training) -> Way:
+    """``training`` on the GPUs of the policy, and of the critic where there is one."""
+    policy, critic = (structs.replace(training, gpus=gpus) for gpus in (division.policy, division.value))
     return policy, critic if request.algorithm == "ppo" else None
 
 
@@ -210,12 +213,11 @@ def sparest(request: Request) -> Iterator[Setup]:
     """Each division, its engines asleep where they share GPUs, trained in the way that takes least: fitting or not."""
     engines = [choice for choice in engine_choices(request) if choice.memory.verdict != "no"]
     for division in divisions(request):
-        if max(sum(division.policy), sum(division.value)) > request.samples_per_step:
+        if max(sum(division.policy), sum(division.value)) > request.most_learners:
             continue
         shared = division.placement != "apart"
         for engine in engines:
             count = _engines(request, division, engine.tensor_parallel)
             if count:
-                yield with_memory(
-                    request, _bare(division, engine, count, _sparest_way(request, division), sleeps=shared)
-                )
+                way = _way(request, division, sparest_way(request, division.policy))
+                yield with_memory(request, _bare(division, engine, count, way, sleeps=shared))

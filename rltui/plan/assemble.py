@@ -37,7 +37,7 @@ HOMES = {"apart": ("", ""), "standard": ("all", "all"), "split": ("policy", "val
 def layout_of(request: Request, setup: Setup) -> Layout:
     """The whole layout of a setup."""
     roles = Roles(
-        learner=_learner(request, setup),
+        learner=learner_role(request, setup.learner, HOMES[setup.placement][0]),
         rollout=_rollout(request, setup),
         reference=_reference(request, setup),
         critic=None if setup.critic is None else _critic(request, setup, setup.critic),
@@ -47,13 +47,15 @@ def layout_of(request: Request, setup: Setup) -> Layout:
     return assemble(request, roles, _pools(setup), "" if plain else setup.placement)
 
 
-def _learner(request: Request, setup: Setup) -> Learner:
-    home, choice = HOMES[setup.placement][0], setup.learner
+def learner_role(request: Request, choice: Training, home: str = "") -> Learner:
+    """The learner that trains so, in the pool ``home`` or on GPUs of its own."""
     return Learner(
         model=request.model_name,
         gpus=[] if home else list(choice.gpus),
         pool=home,
+        sequence_parallel=choice.sequence_parallel,
         zero_stage=choice.zero_stage,
+        offload="optimizer" if choice.offload else "none",
         micro_batch=choice.micro_batch,
         gradient_checkpointing=choice.gradient_checkpointing,
         precision=request.precision,
@@ -76,6 +78,7 @@ def _critic(request: Request, setup: Setup, choice: Training) -> Critic:
         model=request.critic_name,
         pool=HOMES[setup.placement][1],
         zero_stage=choice.zero_stage,
+        offload="optimizer" if choice.offload else "none",
         micro_batch=choice.micro_batch,
         gradient_checkpointing=choice.gradient_checkpointing,
         precision=request.precision,
@@ -123,13 +126,19 @@ def assemble(request: Request, roles: Roles, pools: dict[str, Pool] | None = Non
             learning_rate=LEARNING_RATE,
             async_steps=request.async_steps,
         ),
-        lengths=Lengths(prompt=request.prompt_tokens, response=request.response_tokens),
+        lengths=_lengths(request),
         ppo=msgspec.convert(penalty, Ppo) if algorithm == "ppo" else Ppo(),
         data=Data(train=request.data, reward=request.reward),
         checkpoint=Checkpoint(every=50, keep=3),
     )
     named = _name(request, layout, placement)
     return msgspec.structs.replace(layout, name=named, summary=_summary(layout, placement))
+
+
+def _lengths(request: Request) -> Lengths:
+    longest = request.prompt_tokens + request.response_tokens
+    pack = longest if request.means.pack else 0
+    return Lengths(prompt=request.prompt_tokens, response=request.response_tokens, pack=pack)
 
 
 def _name(request: Request, layout: Layout, placement: str) -> str:

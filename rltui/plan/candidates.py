@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import structs
+
 from rltui.layout.schema import Learner, Roles, Rollout, Teacher
 from rltui.memory.layouts import estimate_roles
-from rltui.plan.assemble import assemble
-from rltui.plan.setup import EngineChoice, LearnerChoice
+from rltui.plan.assemble import assemble, learner_role
+from rltui.plan.setup import EngineChoice, LearnerChoice, Training
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +22,7 @@ ZERO_STAGES: tuple[Literal[2], Literal[3]] = (2, 3)
 """Stages 0 and 1 hold more than stage 2 and are no faster at one optimizer step a batch."""
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
-TENSOR_PARALLEL = (1, 2, 4, 8, 16)
+TENSOR_PARALLEL = (1, 2, 4, 8, 16, 32, 64)
 EVERY_SIZE_UP_TO = 256
 """Up to so many learners every number is tried; beyond that, whole nodes only."""
 
@@ -37,44 +39,51 @@ def packed(learners: int, gpus_per_node: int) -> tuple[int, ...]:
 
 def learner_counts(request: Request) -> Iterator[int]:
     """Numbers of learners that leave at least one GPU and give each rank a sample."""
-    for count in range(1, min(request.total_gpus - 1, request.samples_per_step) + 1):
-        if count <= EVERY_SIZE_UP_TO or count % request.gpus_per_node == 0:
+    for count in range(1, min(request.total_gpus - 1, request.most_learners) + 1):
+        whole = count % request.means.sequence_parallel == 0
+        if whole and (count <= EVERY_SIZE_UP_TO or count % request.gpus_per_node == 0):
             yield count
 
 
-def training_ways(request: Request, ranks: int) -> Iterator[tuple[Literal[2, 3], int, bool]]:
-    """ZeRO stage, micro-batch and recomputation of every way for ``ranks`` to train."""
-    rows = -(-request.samples_per_step // ranks)
-    for zero_stage in ZERO_STAGES:
+def training_ways(request: Request, gpus: tuple[int, ...]) -> Iterator[Training]:
+    """Every way for bundles of ``gpus`` to train; offloaded or with shared sequences, ZeRO-3 alone."""
+    means = request.means
+    rows = -(-request.most_learners // sum(gpus))
+    for zero_stage in ZERO_STAGES if means.sequence_parallel == 1 and not means.offload else ZERO_STAGES[1:]:
         for micro_batch in (size for size in MICRO_BATCHES if size <= rows):
             for recompute in (False, True):
-                yield zero_stage, micro_batch, recompute
+                yield Training(
+                    gpus=gpus,
+                    zero_stage=zero_stage,
+                    micro_batch=micro_batch,
+                    gradient_checkpointing=recompute,
+                    offload=means.offload,
+                    sequence_parallel=means.sequence_parallel,
+                )
+
+
+def sparest_way(request: Request, gpus: tuple[int, ...]) -> Training:
+    """The way to train that takes least."""
+    return next(
+        way for way in training_ways(request, gpus) if way.zero_stage == ZERO_STAGES[-1] and way.gradient_checkpointing
+    )
 
 
 def learner_choices(request: Request, count: int) -> Iterator[LearnerChoice]:
     """Every way for ``count`` learners to train, whether it fits or not."""
-    gpus = packed(count, request.gpus_per_node)
-    for zero_stage, micro_batch, recompute in training_ways(request, count):
-        learner = Learner(
-            model=request.model_name,
-            gpus=list(gpus),
-            zero_stage=zero_stage,
-            micro_batch=micro_batch,
-            gradient_checkpointing=recompute,
-            precision=request.precision,
-        )
-        roles = Roles(learner=learner, rollout=Rollout(engines=1, precision=request.precision))
-        yield LearnerChoice(
-            gpus=gpus,
-            zero_stage=zero_stage,
-            micro_batch=micro_batch,
-            gradient_checkpointing=recompute,
-            memory=role_of(estimate_roles(assemble(request, roles)), "learner"),
-        )
+    for way in training_ways(request, packed(count, request.gpus_per_node)):
+        yield with_its_memory(request, way)
+
+
+def with_its_memory(request: Request, way: Training) -> LearnerChoice:
+    """A way to train on GPUs of its own, with what it takes of them."""
+    roles = Roles(learner=learner_role(request, way), rollout=Rollout(engines=1, precision=request.precision))
+    memory = role_of(estimate_roles(assemble(request, roles)), "learner")
+    return LearnerChoice(**structs.asdict(way), memory=memory)
 
 
 def engine_choices(request: Request) -> Iterator[EngineChoice]:
-    """Every width of a rollout engine that a node can hold, whether it fits the cards or not."""
+    """Every width of a rollout engine that a node (or whole nodes, where wanted) can hold, whether it fits or not."""
     return _choices(request.model, request, "rollout")
 
 
@@ -88,13 +97,19 @@ def _choices(model: Architecture, request: Request, role: Literal["rollout", "te
     """Widths beyond the key-value heads copy them and so waste cache: they come only where nothing narrower fits."""
     nothing_fits = True
     for width in TENSOR_PARALLEL:
-        if width > request.gpus_per_node or not _heads_divide(model, width):
+        if not (_has_room(request, width) and _heads_divide(model, width)):
             continue
         if _copies_heads(model, width) and not nothing_fits:
             return
         choice = _choice(request, role, width)
         nothing_fits = nothing_fits and choice.memory.verdict == "no"
         yield choice
+
+
+def _has_room(request: Request, width: int) -> bool:
+    if width <= request.gpus_per_node:
+        return True
+    return request.means.wide_engines and width % request.gpus_per_node == 0 and width <= request.total_gpus
 
 
 def _choice(request: Request, role: Literal["rollout", "teacher"], width: int) -> EngineChoice:
@@ -131,4 +146,6 @@ def engines_beside(request: Request, gpus: tuple[int, ...], width: int) -> int:
     """Engines of ``width`` that have room beside learner bundles of ``gpus``; no more than there are prompts."""
     rest = [request.gpus_per_node - bundle for bundle in gpus]
     rest += [request.gpus_per_node] * (request.nodes - len(gpus))
+    if width > request.gpus_per_node:
+        return min(request.prompts, rest.count(request.gpus_per_node) // (width // request.gpus_per_node))
     return min(request.prompts, sum(free // width for free in rest))

@@ -27,11 +27,14 @@ DECODE_SEQUENCE_S = 30e-6
 """Of each sequence in a decode step: sampling, detokenising and bookkeeping."""
 
 DECODE_FLOPS_SHARE = 0.35
-"""Share of the peak FLOP/s that the matrix products of a decode step reach where the batch is large. This, the time of a
-sequence and that of an all-reduce were chosen on ML.ENERGY's table (vLLM on H100, 8 to 512 sequences)."""
+"""Share of the peak FLOP/s that the matrix products of a decode step reach where the batch is large. This, the time of
+a sequence and that of an all-reduce were chosen on ML.ENERGY's table (vLLM on H100, 8 to 512 sequences)."""
 
 ALL_REDUCE_S = 5e-6
 """Latency of one all-reduce of an engine's GPUs; each layer has two."""
+
+ALL_REDUCE_OF_NODES_S = 40e-6
+"""The same where the engine takes several nodes; assumed."""
 
 
 def decode_step_s(request: Request, width: int, batch: float) -> tuple[float, str]:
@@ -48,7 +51,8 @@ def decode_step_s(request: Request, width: int, batch: float) -> tuple[float, st
     cache_s = batch * kv_layers(model, width).sequence_bytes(int(context)) / bandwidth
     products_s = batch * forward_flops_per_token(model, 0) / (width * of_peak(request, DECODE_FLOPS_SHARE))
     fixed_s = DECODE_OVERHEAD_S + model.layers * DECODE_LAYER_S + batch * DECODE_SEQUENCE_S
-    fixed_s += 2 * model.layers * ALL_REDUCE_S if width > 1 else 0.0
+    reduce_s = ALL_REDUCE_S if width <= request.gpus_per_node else ALL_REDUCE_OF_NODES_S
+    fixed_s += 2 * model.layers * reduce_s if width > 1 else 0.0
     work_s = max(weights_s, products_s) + cache_s
     if work_s < fixed_s:
         return work_s + fixed_s, "kernel launches"

@@ -6,11 +6,20 @@ from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.plan import actor_critic, distill
 from rltui.plan.assemble import as_text, layout_of
-from rltui.plan.candidates import engine_choices, engines_beside, learner_choices, learner_counts
+from rltui.plan.candidates import (
+    engine_choices,
+    engines_beside,
+    learner_choices,
+    learner_counts,
+    packed,
+    sparest_way,
+    with_its_memory,
+)
+from rltui.plan.request import Means
 from rltui.plan.setup import LearnerChoice, Setup
 from rltui.plan.throughput import StepTime, step_time
 from rltui.plan.training import train_s
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Layout
     from rltui.plan.request import Request
+    from rltui.plan.setup import EngineChoice
 
 Sound = Callable[[str, str], bool]
 
@@ -28,6 +38,12 @@ DEFAULT_COUNT = 3
 
 ALIKE = 8
 """Two proposals of the same engines differ by at least this part of all GPUs in learners."""
+
+FURTHER_MEANS = (
+    *(Means(pack=pack, offload=offload) for pack, offload in ((True, False), (False, True), (True, True))),
+    *(Means(pack=True, offload=each, sequence_parallel=size) for each in (False, True) for size in (2, 4, 8)),
+)
+"""Tried in turn where nothing fits without."""
 
 SLEEP_WORTH = 0.9
 """Engines sleep where that makes a step shorter than this share of one in which they stay awake: not every trainer can
@@ -85,7 +101,7 @@ def _setups(request: Request) -> Iterator[Setup]:
 
 
 def _grpo(request: Request) -> Iterator[Setup]:
-    choices = [choice for choice in engine_choices(request) if choice.memory.verdict != "no"]
+    choices = _fitting(request)
     for count in learner_counts(request) if choices else ():
         learner = best_learner(request, count)
         if learner is None:
@@ -133,11 +149,49 @@ def best_learner(request: Request, count: int) -> LearnerChoice | None:
 def propose(request: Request, sound: Sound, count: int = DEFAULT_COUNT) -> tuple[Proposal, ...]:
     """The ``count`` best layouts that differ from each other; none where nothing fits.
 
+    Where nothing does, rows are packed, the optimizer goes to host memory, GPUs share sequences, and all of these.
+
     Args:
         request: What is wanted.
         sound: Whether the check finds no error in a layout, given as text and name; those with errors are passed over.
         count: How many.
     """
+    return next(filter(None, (propose_by(wanted, sound, count) for wanted in _with_more_means(request))), ())
+
+
+def elsewhere(request: Request, count: int = DEFAULT_COUNT) -> tuple[Proposal, ...]:
+    """The best with engines over several nodes: other systems' trainers run them, no layout of ours can say them."""
+    wide = structs.replace(request, means=Means(wide_engines=True))
+    return propose(wide, _unchecked, count)
+
+
+def _unchecked(text: str, name: str) -> bool:
+    """Whatever the check would say of a layout that only shows what another system would run."""
+    return bool(text and name)
+
+
+def _with_more_means(request: Request) -> Iterator[Request]:
+    """``request`` as it is, then with each further means with which its learners could fit at all."""
+    yield request
+    if request.means != Means(wide_engines=request.means.wide_engines) or not any(_fitting(request)):
+        return
+    for means in FURTHER_MEANS:
+        wanted = structs.replace(request, means=structs.replace(means, wide_engines=request.means.wide_engines))
+        size = means.sequence_parallel
+        most = min(request.total_gpus, wanted.most_learners) // size * size
+        if size > request.gpus_per_node or request.model.heads % size or not most:
+            continue
+        way = sparest_way(wanted, packed(most, request.gpus_per_node))
+        if with_its_memory(wanted, way).memory.verdict != "no":
+            yield wanted
+
+
+def _fitting(request: Request) -> list[EngineChoice]:
+    return [choice for choice in engine_choices(request) if choice.memory.verdict != "no"]
+
+
+def propose_by(request: Request, sound: Sound, count: int = DEFAULT_COUNT) -> tuple[Proposal, ...]:
+    """The same with the request's own means and no others."""
     ranked = candidates(request)
     chosen: list[tuple[Candidate, Layout, str]] = []
     for candidate in chain(_different(request, ranked, count), ranked):

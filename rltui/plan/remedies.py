@@ -7,10 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from rltui.layout.schema import Learner
-from rltui.memory.from_layout import SYNC_BUCKET_GIB, states_of
-from rltui.memory.settings import Sharding, WeightSync, Workload
-from rltui.memory.training import estimate_training
 from rltui.plan import actor_critic
 from rltui.plan.candidates import engine_choices, learner_choices, learner_counts, teacher_choices
 from rltui.plan.rank import Sound, best_learner, propose
@@ -44,7 +40,7 @@ class Misfit(Struct, frozen=True, kw_only=True):
 def misfit(request: Request, sound: Sound) -> Misfit:
     """Say why nothing fits ``request``; ask only where nothing does. ``sound`` is as in ``propose``."""
     role, reason = _culprit(request)
-    return Misfit(role=role, reason=reason, remedies=tuple(_remedies(request, role, sound)))
+    return Misfit(role=role, reason=reason, remedies=tuple(_remedies(request, sound)))
 
 
 def _culprit(request: Request) -> tuple[str, str]:
@@ -118,7 +114,7 @@ def _changed(request: Request, sound: Sound, **changes: int) -> str:
     return " (tight)" if best[0].verdict == "tight" else " (fits)"
 
 
-def _remedies(request: Request, role: str, sound: Sound) -> Iterator[str]:
+def _remedies(request: Request, sound: Sound) -> Iterator[str]:
     shape = _smallest(request, sound)
     if shape is not None:
         nodes, gpus = shape
@@ -130,8 +126,6 @@ def _remedies(request: Request, role: str, sound: Sound) -> Iterator[str]:
             yield f"shorter responses: --response-tokens {response}{verdict}"
             break
         response //= 2
-    if role == "learner" and request.algorithm == "grpo" and _offload_fits(request):
-        yield "roles.learner.offload=optimizer, for a slower step"
 
 
 def _smallest(request: Request, sound: Sound) -> tuple[int, int] | None:
@@ -162,25 +156,3 @@ def _larger(request: Request) -> list[tuple[int, int]]:
     shapes |= {(1, 2), (1, 4)}
     larger = [shape for shape in shapes if request.total_gpus < shape[0] * shape[1] <= 1024]
     return sorted(larger, key=lambda shape: (shape[0] * shape[1], -shape[1]))
-
-
-def _offload_fits(request: Request) -> bool:
-    """Whether offload lets the learners fit that have room beside the narrowest engine that fits."""
-    widths = [choice.tensor_parallel for choice in engine_choices(request) if choice.memory.verdict != "no"]
-    ranks = request.total_gpus - min(widths, default=request.total_gpus)
-    if not ranks:
-        return False
-    length = request.prompt_tokens + request.response_tokens
-    estimate = estimate_training(
-        request.model,
-        Sharding(gpus=ranks, backend="deepspeed", zero_stage=3, offload="optimizer", buckets_by_width=True),
-        Workload(
-            tokens=length, head_tokens=request.response_tokens, checkpointing="full", kernels="eager",
-            head="chunked", mask=True,
-        ),
-        states_of(Learner(model=request.model_name, precision=request.precision)),
-        sync=WeightSync(bucket_gib=SYNC_BUCKET_GIB),
-        log_probs=True,
-        capacity_gib=request.gpu.usable_gib,
-    )  # fmt: skip
-    return estimate.verdict != "no"

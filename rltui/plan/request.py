@@ -17,6 +17,22 @@ if TYPE_CHECKING:
 Algorithm = Literal["grpo", "ppo", "opd"]
 
 
+class Means(Struct, frozen=True, kw_only=True):
+    """What a plan may use where nothing fits without it.
+
+    Attributes:
+        pack: Samples share rows of as many tokens as the longest takes, so that no mask is as large as its square.
+        offload: Learners keep the optimizer's states in host memory.
+        sequence_parallel: GPUs that share one sequence while they train (Ulysses); the bundled trainers have no such.
+        wide_engines: Engines may take several whole nodes; no layout can say so.
+    """
+
+    pack: bool = False
+    offload: bool = False
+    sequence_parallel: int = 1
+    wide_engines: bool = False
+
+
 class Request(Struct, frozen=True, kw_only=True):
     """What a plan is wanted for.
 
@@ -41,6 +57,7 @@ class Request(Struct, frozen=True, kw_only=True):
         prompts: Prompts of a step.
         samples: Samples of a prompt.
         async_steps: Steps that rollouts may run ahead.
+        means: What may be used beyond the ordinary.
         data: What is trained on.
         reward: Its reward.
     """
@@ -65,6 +82,7 @@ class Request(Struct, frozen=True, kw_only=True):
     prompts: int = 64
     samples: int = 8
     async_steps: int = 0
+    means: Means = Means()
     data: str = "builtin/sort-digits"
     reward: Literal["exact", "coin", "math", "code", "none"] = "exact"
 
@@ -97,6 +115,11 @@ class Request(Struct, frozen=True, kw_only=True):
     def samples_per_step(self) -> int:
         """Samples that one step trains on."""
         return self.prompts * self.samples
+
+    @property
+    def most_learners(self) -> int:
+        """Ranks of which each still has a sample, alone or with those it shares sequences with."""
+        return self.samples_per_step * self.means.sequence_parallel
 
     @property
     def precision(self) -> Literal["bf16", "fp16"]:

@@ -16,17 +16,33 @@ Placement = Literal["apart", "standard", "split"]
 
 
 class Training(Struct, frozen=True, kw_only=True):
-    """One way to train a model."""
+    """One way to train a model.
+
+    Attributes:
+        gpus: Bundles, each on a node of its own.
+        zero_stage: DeepSpeed's.
+        micro_batch: Samples of a pass.
+        gradient_checkpointing: Whether activations are computed once more.
+        offload: Whether the optimizer's states are in host memory, and are stepped there.
+        sequence_parallel: GPUs that share one sequence.
+    """
 
     gpus: tuple[int, ...]
     zero_stage: Literal[2, 3]
     micro_batch: int
     gradient_checkpointing: bool
+    offload: bool = False
+    sequence_parallel: int = 1
 
     @property
     def ranks(self) -> int:
         """GPUs in all, one rank each."""
         return sum(self.gpus)
+
+    @property
+    def replicas(self) -> int:
+        """Ranks, or groups of ranks that share sequences, with samples of their own."""
+        return max(1, self.ranks // self.sequence_parallel)
 
 
 class LearnerChoice(Training, frozen=True, kw_only=True):

@@ -6,13 +6,22 @@ bandwidth, ZeRO's traffic runs beside both, and the optimizer passes over its st
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from rltui.hardware.flops import BACKWARD_FACTOR, forward_flops_per_token
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.activations import HEAD_BYTES, mean_layer_bytes
 from rltui.memory.states import zero_traffic
-from rltui.plan.cards import COPY_BANDWIDTH_SHARE, ITEM_BYTES, link_bytes_per_s, of_bandwidth, of_peak, rates
+from rltui.plan.cards import (
+    COPY_BANDWIDTH_SHARE,
+    ITEM_BYTES,
+    PCIE_BYTES_PER_S,
+    link_bytes_per_s,
+    of_bandwidth,
+    of_peak,
+    rates,
+)
 from rltui.plan.rates import ATTENTION_FLOPS_SHARE
 
 if TYPE_CHECKING:
@@ -23,6 +32,10 @@ if TYPE_CHECKING:
 LAUNCH_S = 150e-6
 """In which Python launches the kernels of one layer's pass (about 25 of 6 µs): no pass of a layer takes less, however
 few tokens there are. Assumed."""
+
+HOST_BYTES_PER_S = 200e9
+"""Of a node's host memory, while its ranks step an offloaded optimizer together: about a third of what two sockets of
+eight DDR5 channels have. Assumed."""
 
 OPTIMIZER_BYTES = 28
 """Bytes that AdamW moves for each parameter: float32 gradient, master weight and two moments, read and written."""
@@ -45,16 +58,31 @@ def train_s(request: Request, learner: Training, critic: Architecture | None = N
     passes = 2 + BACKWARD_FACTOR + learner.gradient_checkpointing
     compute_s = _passes_s(request, model, learner, passes, head=critic is None)
     talk_s = _zero_bytes(model, learner) / link_bytes_per_s(request, learner.gpus)
-    states = OPTIMIZER_BYTES * count_parameters(model).total / learner.ranks
-    update_s = states / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
+    update_s = _optimizer_s(request, model, learner)
     bound = "FLOPs" if compute_s >= talk_s else "ZeRO's traffic"
     overlaps = zero_traffic(learner.zero_stage, model.hidden).overlaps
     pass_s = max(compute_s, talk_s) if overlaps else compute_s + talk_s
     return _micro_batches(request, learner) * pass_s + update_s, bound
 
 
+def _optimizer_s(request: Request, model: Architecture, learner: Training) -> float:
+    """Seconds of AdamW's pass over its states: on the card, or in the host memory that a node's ranks share.
+
+    Offloaded, gradients come from the card and weights go back to it.
+    """
+    mine = count_parameters(model).total / learner.ranks
+    if not learner.offload:
+        return OPTIMIZER_BYTES * mine / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
+    moved_s = 2 * ITEM_BYTES * mine / (request.measured.host_bytes_per_s or PCIE_BYTES_PER_S)
+    return moved_s + OPTIMIZER_BYTES * mine * max(learner.gpus) / HOST_BYTES_PER_S
+
+
 def _rows(request: Request, learner: Training) -> int:
-    return -(-request.samples_per_step // learner.ranks)
+    """Rows of the fullest rank: samples, or what holds them where they share rows."""
+    rows = float(request.samples_per_step)
+    if request.means.pack:
+        rows *= (request.prompt_tokens + request.mean_tokens) / (request.prompt_tokens + request.response_tokens)
+    return math.ceil(rows / learner.replicas)
 
 
 def _micro_batches(request: Request, learner: Training) -> int:
@@ -65,8 +93,10 @@ def _micro_batches(request: Request, learner: Training) -> int:
 def _passes_s(request: Request, model: Architecture, learner: Training, passes: int, *, head: bool) -> float:
     """Seconds in which one micro-batch passes ``passes`` times through ``model``."""
     size = min(_rows(request, learner), learner.micro_batch)
-    length = request.prompt_tokens + request.longest_of(size)
-    return passes * _pass_s(request, model, size * length, length, head=head)
+    length = own = request.prompt_tokens + request.longest_of(size)
+    if request.means.pack:
+        length, own = request.prompt_tokens + request.response_tokens, request.prompt_tokens + request.mean_tokens
+    return passes * _pass_s(request, model, size * length / learner.sequence_parallel, own, head=head)
 
 
 def training_compute_s(request: Request, learner: Training, model: Architecture, passes: int) -> float:

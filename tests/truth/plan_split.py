@@ -21,7 +21,7 @@ from rltui.hardware.models import find_model
 from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import import_text
 from rltui.layout.load import load_text
-from rltui.plan.rank import ALIKE, propose
+from rltui.plan.rank import ALIKE, elsewhere, propose
 from rltui.plan.request import Request
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def splits() -> Iterator[Split]:
 
 
 def _learners(request: Request) -> Iterator[int]:
-    for each in propose(request, lambda text, name: True, FIRST):
+    for each in propose(request, lambda text, name: True, FIRST) or elsewhere(request, FIRST):
         yield COLOCATED if each.setup.placement == "standard" else each.setup.learner.ranks
 
 

@@ -174,14 +174,42 @@ def test_32b_on_one_gpu_says_what_is_missing_and_a_remedy_that_works() -> None:
 
 
 def test_the_role_that_does_not_fit_is_named() -> None:
-    learner = misfit(request("Qwen/Qwen3-32B", 1, 4))
-    assert learner.role == "learner"
-    assert any("offload" in remedy for remedy in learner.remedies)
+    assert misfit(request("Qwen/Qwen3-32B", 1, 4)).role == "learner"
     assert misfit(request("Qwen/Qwen3-32B", 2, 1, "A100-40GB")).role == "rollout"
 
 
+def test_where_nothing_fits_the_optimizer_goes_to_host_memory() -> None:
+    found = propose(request("Qwen/Qwen3-32B", 1, 8))
+    assert found
+    assert {each.layout.roles.learner.offload for each in found} == {"optimizer"}
+    assert all(check_text(each.text, each.layout.name).ok for each in found)
+    with_room = propose(request("Qwen/Qwen3-32B", 4, 8))
+    assert {each.layout.roles.learner.offload for each in with_room} == {"none"}
+    assert found[0].time.train_s > with_room[0].time.train_s
+
+
+def test_long_samples_share_rows_and_then_sequences() -> None:
+    long = {"prompt_tokens": 2048, "prompts": 16, "samples": 8, "async_steps": 1}
+    (first, *_) = propose(request("Qwen/Qwen3-4B-Instruct-2507", 1, 8, response_tokens=97952, **long))
+    assert first.layout.lengths.pack == 100000, "a padding mask would be as large as the length's square"
+    model = "Qwen/Qwen3-30B-A3B-Thinking-2507"
+    (first, *_) = propose(request(model, 4, 8, response_tokens=129024, **long))
+    assert first.layout.roles.learner.sequence_parallel > 1
+    assert first.setup.learner.replicas * first.layout.roles.learner.sequence_parallel == first.setup.learner.ranks
+
+
 def test_offload_is_no_remedy_where_one_engine_takes_every_gpu() -> None:
-    assert not any("offload" in remedy for remedy in misfit(request("Qwen/Qwen3-235B-A22B", 1, 8)).remedies)
+    assert propose(request("Qwen/Qwen3-235B-A22B", 1, 8)) == ()
+
+
+def test_engines_over_nodes_are_named_but_are_no_layout() -> None:
+    wanted = request("deepseek-ai/DeepSeek-V3", 32, 8)
+    assert propose(wanted) == ()
+    found = rank.elsewhere(wanted)
+    assert found
+    assert all(each.setup.engine.tensor_parallel > 8 for each in found)
+    assert not check_text(found[0].text, "wide").ok
+    assert misfit(wanted).role == "rollout"
 
 
 def test_128_gpus_are_planned_within_a_second() -> None:

@@ -247,12 +247,12 @@ def test_times_are_those_of_the_setup() -> None:
 @pytest.mark.parametrize(
     ("wanted", "role"),
     [
-        (ppo("Qwen/Qwen2.5-7B", 1, 1, "H100"), "critic"),
-        (ppo("Qwen/Qwen3-32B", 1, 8, "H100"), "critic"),
+        (ppo("Qwen/Qwen2.5-14B", 1, 1, "H100"), "learner"),
+        (ppo("Qwen/Qwen3-32B", 1, 2, "H100"), "learner"),
         (opd(1, 2), "learner, rollout and teacher"),
         (opd(1, 8, teacher_name="Qwen/Qwen3-235B-A22B"), "learner"),
     ],
-    ids=["7B on one", "32B on eight", "three roles on two", "a teacher that takes all"],
+    ids=["14B on one", "32B on two", "three roles on two", "a teacher that takes all"],
 )
 def test_where_nothing_fits_a_role_is_named_and_the_smallest_that_works(wanted: Request, role: str) -> None:
     assert propose(wanted) == ()
