@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rltui.check.run import check_text
 from rltui.cli.output import add_json, print_json, print_lines, talk
-from rltui.cli.plan_table import as_json, lines
+from rltui.cli.plan_table import as_json, lines, table, terms
 from rltui.cluster.profiles import load_profiles
 from rltui.errors import UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
 from rltui.paths import state_dir
 from rltui.plan.measured import Measured, read_measured
-from rltui.plan.rank import DEFAULT_COUNT, Proposal, propose
+from rltui.plan.rank import DEFAULT_COUNT, Proposal, elsewhere, propose
 from rltui.plan.rates import family, rates_of, read_calibration, trust_in
 from rltui.plan.request import Request
 
@@ -208,21 +208,34 @@ def _nearest(names: Sequence[str]) -> str:
 def _nothing(request: Request, json: bool) -> int:
     from rltui.plan.remedies import misfit
 
-    found = misfit(request, _sound)
+    found, others = misfit(request, _sound), elsewhere(request)
     if json:
-        print_json({"schema": SCHEMA, "proposals": [], "misfit": found})
+        shown = [as_json(each) for each in others]
+        print_json({"schema": SCHEMA, "proposals": [], "misfit": found, "elsewhere": shown})
     else:
-        print_lines(_misfit_lines(request, found))
+        print_lines([*_misfit_lines(request, found, some=bool(others)), *_elsewhere_lines(request, others)])
     return 1
 
 
-def _misfit_lines(request: Request, found: Misfit) -> Iterator[str]:
+def _misfit_lines(request: Request, found: Misfit, *, some: bool) -> Iterator[str]:
     yield f"Nothing fits {request.nodes}×{request.gpus_per_node} {request.gpu.name} for {request.model_name}."
     yield f"{found.role}: {found.reason}."
     for remedy in found.remedies:
         yield f"  would help: {remedy}"
-    if not found.remedies:
+    if not found.remedies and not some:
         yield "  No larger cluster up to 1024 GPUs and no shorter response helps; take a smaller model."
+
+
+def _elsewhere_lines(request: Request, others: Sequence[Proposal]) -> Iterator[str]:
+    """What other systems' trainers could run, whose engines take several nodes."""
+    if not others:
+        return
+    yield "An engine of the bundled trainers stays within a node. Where it may take several (verl, NeMo-RL, slime):"
+    yield ""
+    yield from table(request, others)
+    yield ""
+    yield from terms(request, others[0])
+    yield "`rltui import SCRIPT` reads a script of such a system, `rltui launch SCRIPT` runs it."
 
 
 def _save(proposals: Sequence[Proposal], folder: Path) -> tuple[str, ...]:

@@ -9,9 +9,11 @@ from rltui.check.run import Report, check_text
 from rltui.cli.output import columns
 from rltui.plan import measured
 from rltui.plan.cards import rates as rates_in_use
+from rltui.plan.decoding import decode_step, sequences_at_once
 from rltui.plan.rank import DEFAULT_COUNT
-from rltui.plan.rates import trust_in
+from rltui.plan.rates import TRUST, family, trust_in, unmeasured_card
 from rltui.plan.request import Request
+from rltui.plan.training import train_terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,13 +46,13 @@ def lines(request: Request, proposals: Sequence[Proposal], saved: Sequence[str])
     """The best as a picture, all in a table, why, and what to do next."""
     yield from report(proposals[0]).drawing
     yield ""
-    yield from _table(request, proposals)
+    yield from table(request, proposals)
     yield ""
     for each in proposals:
         yield f"#{each.rank} {each.why}"
         yield f"   {_training(each)}"
         yield from (f"   {line}" for line in _warnings(each))
-    yield from _terms(request, proposals[0])
+    yield from terms(request, proposals[0])
     yield "Times are estimates, in seconds, from FLOPs and bandwidth; docs/planning.md says what is assumed."
     yield ""
     if saved:
@@ -60,23 +62,51 @@ def lines(request: Request, proposals: Sequence[Proposal], saved: Sequence[str])
     yield f"launch: rltui launch plans/{proposals[0].layout.name}.yaml"
 
 
-def _terms(request: Request, best: Proposal) -> Iterator[str]:
+def terms(request: Request, best: Proposal) -> Iterator[str]:
     """What the first step's seconds are made of, at which rates, and how far to believe them."""
     time, rates = best.time, rates_in_use(request, request.model)
-    joined = "the longer of generation and training" if request.async_steps else "generation + training"
-    yield f"#1 step {time.step_s:.1f} = {joined} + sync {time.sync_s:.1f} + other {time.other_s:.1f}"
-    yield f"   generation: {time.decode_bound}; decoding reaches {rates.decode:.0%} of the bandwidth"
-    yield f"   training: {time.train_bound}; up to {rates.training:.0%} of the peak FLOP/s on Hopper"
+    made, update = f"generation {time.generate_s + time.teacher_s:.1f}", f"training {time.update_s:.1f}"
+    joined = f"the longer of {made} and {update}, which overlap," if request.async_steps else f"{made} + {update}"
+    yield f"#1 step {time.step_s:.1f} s = {joined} + sync {time.sync_s:.1f} + other {time.other_s:.1f}"
+    yield from (f"   {line}" for line in _phases(request, best.setup))
     mean, spread = request.mean_tokens, request.spread_tokens
-    yield f"   responses: mean {mean:.0f}, spread {spread:.0f}, limit {request.response_tokens} tokens"
-    yield f"   rates: {rates.source}"
+    assumed = "" if request.response_mean else " (assumed: --response-mean says better)"
+    yield f"   responses: mean {mean:.0f}, spread {spread:.0f}, limit {request.response_tokens} tokens{assumed}"
+    yield f"   rates: {rates.source}: {rates.training:.0%} of the peak FLOP/s, {rates.decode:.0%} of the bandwidth"
     if request.measured.sources:
         yield f"   cards and links: {measured.words(request.measured)}"
     if request.rates is None:
-        yield f"   error: {trust_in(request.model, request.gpu)}"
+        factor = TRUST[family(request.model)].factor
+        yield f"   error: {time.step_s / factor:.0f} to {time.step_s * factor:.0f} s;"
+        yield f"          {trust_in(request.model, request.gpu)}"
+    if unknown := ", ".join(_unknown(request, best.setup)):
+        yield f"   not known: no published time has been compared for {unknown}"
 
 
-def _table(request: Request, proposals: Sequence[Proposal]) -> Iterator[str]:
+def _phases(request: Request, setup: Setup) -> Iterator[str]:
+    """Generation by what a token costs, training by its micro-batches."""
+    batch = sequences_at_once(request, setup.engine, setup.engines)
+    step = decode_step(request, setup.engine.tensor_parallel, batch)
+    matrices = max(step.weights_s, step.products_s)
+    parts = {"weights": matrices, "cache": step.cache_s, "launches and sampling": step.fixed_s}
+    yield f"generation: {batch:.0f} sequences at once on an engine, {1000 * step.step_s:.1f} ms for a token of each:"
+    yield f"            {', '.join(f'{name} {1000 * seconds:.1f}' for name, seconds in parts.items())}"
+    count, pass_s, update_s, bound = train_terms(request, setup.learner)
+    many = f"{count} micro-batches of {pass_s:.2g} s" if count > 1 else f"one micro-batch of {pass_s:.3g} s"
+    yield f"training: {many} on a rank, bound by {bound}; optimizer {update_s:.2g} s"
+
+
+def _unknown(request: Request, setup: Setup) -> Iterator[str]:
+    """What is in the first proposal that no published time was compared with."""
+    if request.rates is None and unmeasured_card(request.model, request.gpu):
+        yield request.gpu.name
+    if setup.learner.offload:
+        yield "an offloaded optimizer"
+    if setup.learner.sequence_parallel > 1:
+        yield "shared sequences"
+
+
+def table(request: Request, proposals: Sequence[Proposal]) -> Iterator[str]:
     """Who has which GPUs, and the seconds of a step; columns of roles that the algorithm does not have are left out."""
     rows = [dict(_cells(request, each)) for each in proposals]
     header = tuple(rows[0])
@@ -112,6 +142,12 @@ def _training(proposal: Proposal) -> str:
     words = [f"ZeRO-{way.zero_stage}", f"micro-batch {way.micro_batch}"]
     if way.gradient_checkpointing:
         words.append("gradient checkpointing")
+    if way.offload:
+        words.append("optimizer in host memory")
+    if proposal.layout.lengths.pack:
+        words.append("packed rows")
+    if way.sequence_parallel > 1:
+        words.append(f"{way.sequence_parallel} GPUs share a sequence")
     if setup.placement != "apart":
         words.append(f"engines take {setup.utilization:g} of a card{' and sleep' if setup.sleeps else ''}")
     fullest = max(setup.memories.values(), key=lambda memory: memory.peak_gib)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from rltui.hardware.flops import forward_flops_per_token
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.parameters import count_parameters
@@ -37,26 +39,57 @@ ALL_REDUCE_OF_NODES_S = 40e-6
 """The same where the engine takes several nodes; assumed."""
 
 
-def decode_step_s(request: Request, width: int, batch: float) -> tuple[float, str]:
-    """Seconds in which an engine gives ``batch`` sequences one more token, and what bounds it.
+class DecodeStep(Struct, frozen=True, kw_only=True):
+    """What one decode step of an engine is made of, in seconds.
 
-    Each step reads the weights once for the whole batch, or does its matrix products if those take longer, and then
-    reads the KV cache of every sequence (Pope et al. 2022): one after the other in every layer. Of a mixture of experts
-    the batch reads the experts that it visits.
+    Attributes:
+        weights_s: Reading the weights once for the whole batch.
+        products_s: The batch's matrix products, beside which the weights are read.
+        cache_s: Reading the KV cache of every sequence.
+        fixed_s: Scheduling, launching kernels, sampling and all-reduces.
+    """
+
+    weights_s: float
+    products_s: float
+    cache_s: float
+    fixed_s: float
+
+    @property
+    def step_s(self) -> float:
+        """All of it: in every layer the cache follows the matrices."""
+        return max(self.weights_s, self.products_s) + self.cache_s + self.fixed_s
+
+    @property
+    def bound(self) -> str:
+        """What takes most of it."""
+        if self.fixed_s > self.step_s / 2:
+            return "launches and sampling"
+        return "FLOPs" if self.products_s > self.weights_s + self.cache_s else "memory bandwidth"
+
+
+def decode_step(request: Request, width: int, batch: float) -> DecodeStep:
+    """One more token for ``batch`` sequences of an engine of ``width`` GPUs.
+
+    Each step reads the weights once for the whole batch and the KV cache of every sequence (Pope et al. 2022). Of a
+    mixture of experts the batch reads the experts that it visits.
     """
     model = request.model
     context = _mean_context(request)
     bandwidth = of_bandwidth(request, rates(request, model).decode)
-    weights_s = _weight_bytes(model, batch) / width / bandwidth
-    cache_s = batch * kv_layers(model, width).sequence_bytes(int(context)) / bandwidth
-    products_s = batch * forward_flops_per_token(model, 0) / (width * of_peak(request, DECODE_FLOPS_SHARE))
     fixed_s = DECODE_OVERHEAD_S + model.layers * DECODE_LAYER_S + batch * DECODE_SEQUENCE_S
     reduce_s = ALL_REDUCE_S if width <= request.gpus_per_node else ALL_REDUCE_OF_NODES_S
-    fixed_s += 2 * model.layers * reduce_s if width > 1 else 0.0
-    work_s = max(weights_s, products_s) + cache_s
-    if work_s < fixed_s:
-        return work_s + fixed_s, "kernel launches"
-    return work_s + fixed_s, "FLOPs" if products_s > weights_s + cache_s else "memory bandwidth"
+    return DecodeStep(
+        weights_s=_weight_bytes(model, batch) / width / bandwidth,
+        products_s=batch * forward_flops_per_token(model, 0) / (width * of_peak(request, DECODE_FLOPS_SHARE)),
+        cache_s=batch * kv_layers(model, width).sequence_bytes(int(context)) / bandwidth,
+        fixed_s=fixed_s + (2 * model.layers * reduce_s if width > 1 else 0.0),
+    )
+
+
+def decode_step_s(request: Request, width: int, batch: float) -> tuple[float, str]:
+    """Seconds of ``decode_step``, and what bounds it."""
+    step = decode_step(request, width, batch)
+    return step.step_s, step.bound
 
 
 def _mean_context(request: Request) -> float:
@@ -82,7 +115,7 @@ def generate_s(request: Request, engine: EngineChoice, engines: int) -> tuple[fl
     """
     width, mean = engine.tensor_parallel, request.mean_tokens
     samples = _samples(request, engines)
-    flight = _in_flight(request, engine, samples)
+    flight = sequences_at_once(request, engine, engines)
     full_s, bound = decode_step_s(request, width, flight)
     longest = request.longest_of(samples * engines)
     drain_s = longest * decode_step_s(request, width, max(1.0, flight * mean / longest))[0]
@@ -93,7 +126,7 @@ def generate_s(request: Request, engine: EngineChoice, engines: int) -> tuple[fl
 def steady_s(request: Request, engine: EngineChoice, engines: int) -> float:
     """Seconds of a step's samples where those of later steps fill the places of samples that have ended."""
     samples = _samples(request, engines)
-    flight = _in_flight(request, engine, samples * (1 + request.async_steps))
+    flight = sequences_at_once(request, engine, engines)
     full_s, _ = decode_step_s(request, engine.tensor_parallel, flight)
     return _prefill_s(request, engine.tensor_parallel, engines) + samples * request.mean_tokens / flight * full_s
 
@@ -102,7 +135,9 @@ def _samples(request: Request, engines: int) -> int:
     return -(-request.prompts // engines) * request.samples
 
 
-def _in_flight(request: Request, engine: EngineChoice, samples: int) -> float:
+def sequences_at_once(request: Request, engine: EngineChoice, engines: int) -> float:
+    """Sequences that the busiest engine has in flight while enough wait: of its share of all steps, as many as fit."""
+    samples = _samples(request, engines) * (1 + request.async_steps)
     held = (engine.engine.kv_tokens or 0) / (request.prompt_tokens + request.mean_tokens)
     return max(1.0, min(samples, ENGINE_SEQUENCES, held))
 

@@ -63,15 +63,20 @@ PUBLISHED: dict[Family, Rates] = {
 
 TRUST: dict[Family, Trust] = {
     "dense": Trust(factor=1.6, points=117, cards=("H100", "H200", "GH200", "H20", "B200", "GB200", "A100")),
-    "moe": Trust(factor=2.0, points=77, cards=("H100", "H200", "H20", "B200", "GB200", "B300", "GB300")),
+    "moe": Trust(factor=2.0, points=82, cards=("H100", "H200", "H20", "B200", "GB200", "B300", "GB300")),
 }
 """By family, from points of systems whose other points the rates were not chosen on."""
+
+
+def unmeasured_card(model: Architecture, gpu: Gpu) -> bool:
+    """Whether no published point of the model's family was measured on ``gpu``."""
+    return gpu.name.split("-")[0] not in TRUST[family(model)].cards
 
 
 def trust_in(model: Architecture, gpu: Gpu) -> str:
     """Error bars in words, or that nothing is known."""
     found = TRUST[family(model)]
-    other = "" if gpu.name.split("-")[0] in found.cards else f", none of them on {gpu.name}"
+    other = f", none of them on {gpu.name}" if unmeasured_card(model, gpu) else ""
     near = f"within a factor of {found.factor:g}"
     return f"nine in ten of {found.points} held-out published points of {family(model)} models are {near}{other}"
 

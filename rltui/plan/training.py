@@ -54,6 +54,14 @@ def train_s(request: Request, learner: Training, critic: Architecture | None = N
         critic: The critic's shape, whose values take the place of log-probs and whose head is one number; None: the
             policy.
     """
+    micro_batches, pass_s, update_s, bound = train_terms(request, learner, critic)
+    return micro_batches * pass_s + update_s, bound
+
+
+def train_terms(
+    request: Request, learner: Training, critic: Architecture | None = None
+) -> tuple[int, float, float, str]:
+    """Micro-batches of a step, seconds of all passes of one, seconds of the optimizer, and what bounds the passes."""
     model = request.model if critic is None else critic
     passes = 2 + BACKWARD_FACTOR + learner.gradient_checkpointing
     compute_s = _passes_s(request, model, learner, passes, head=critic is None)
@@ -62,7 +70,7 @@ def train_s(request: Request, learner: Training, critic: Architecture | None = N
     bound = "FLOPs" if compute_s >= talk_s else "ZeRO's traffic"
     overlaps = zero_traffic(learner.zero_stage, model.hidden).overlaps
     pass_s = max(compute_s, talk_s) if overlaps else compute_s + talk_s
-    return _micro_batches(request, learner) * pass_s + update_s, bound
+    return _micro_batches(request, learner), pass_s, update_s, bound
 
 
 def _optimizer_s(request: Request, model: Architecture, learner: Training) -> float:

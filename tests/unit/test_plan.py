@@ -270,6 +270,32 @@ def test_nothing_fits_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["misfit"]["remedies"]
 
 
+def test_an_engine_over_nodes_is_shown_as_what_others_can_run(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--model", "deepseek-ai/DeepSeek-V3", "--gpus", "32x8xH100"]
+    assert main(words) == 1
+    out = capsys.readouterr().out
+    assert "stays within a node" in out
+    assert "×TP32" in out
+    assert "not known: no published time has been compared for an offloaded optimizer" in out
+    assert main([*words, "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["proposals"] == []
+    assert answer["elsewhere"][0]["tensor_parallel"] > 8
+
+
+def test_the_first_step_is_explained_by_its_terms(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model", SEVEN, "--gpus", "2x4xH100", "--json"]) == 0
+    time = json.loads(capsys.readouterr().out)["proposals"][0]["time"]
+    assert main(["plan", "--model", SEVEN, "--gpus", "2x4xH100"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        f"#1 step {time['step_s']:.1f} s = generation {time['generate_s']:.1f} + training {time['train_s']:.1f}" in out
+    )
+    assert f"error: {time['step_s'] / 1.6:.0f} to {time['step_s'] * 1.6:.0f} s" in out
+    assert "ms for a token of each" in out
+    assert "micro-batches of" in out
+
+
 def test_shorter_responses_in_the_mean_are_made_and_trained_on_faster() -> None:
     short, half = (propose(request(response_tokens=8192, response_mean=mean))[0].time for mean in (1024, 4096))
     assert short.generate_s < half.generate_s
