@@ -110,6 +110,18 @@ def kept_layer_bytes(model: Architecture, workload: Workload, adapter: Adapter |
     return kept
 
 
+def gathered_input_bytes(model: Architecture, tensor_parallel: int) -> float:
+    """Bytes of a GPU's token that a layer's adapters keep besides: their inputs, whole where matrices are divided.
+
+    Megatron divides activations along the sequence and gathers them before the projections of attention and of a dense
+    feed-forward network; low-rank adapters there keep what was gathered. Megatron-Bridge measured 4.7 GB of it on
+    Qwen3-8B at tensor parallel 2 and 8,192 tokens (``sequence_parallel_input_regather``); 4.8 come out here.
+    """
+    if tensor_parallel == 1:
+        return 0.0
+    return (1 + model.dense_layers / model.layers) * 2 * model.hidden * tensor_parallel
+
+
 def _mean_ffn(model: Architecture) -> tuple[float, float]:
     """Width of the feed-forward part and of the copies sent to experts, as means over layers."""
     expert, dense, routed = routed_widths(model)

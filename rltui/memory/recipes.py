@@ -60,6 +60,8 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
 _FSDP = Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="full", base_bytes=4.0)
 
+_MEGATRON = Recipe(backend="megatron", zero_stage=1, states=s.MEGATRON_BF16, kernels="fused", head="compiled")
+
 _VERL = Recipe(
     backend="fsdp",
     zero_stage=3,
@@ -101,7 +103,9 @@ RECIPES: dict[str, Recipe] = {
         backend="fsdp", zero_stage=3, states=s.PURE_BF16, kernels="fused", head="streamed", ends_apart=True
     ),
     "litgpt": Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full"),
-    "megatron": Recipe(backend="megatron", zero_stage=1, states=s.MEGATRON_BF16, kernels="fused", head="compiled"),
+    "megatron": _MEGATRON,
+    "megatron bridge": structs.replace(_MEGATRON, states=s.MEGATRON_BF16_GRADIENTS),
+    "megatron bridge bf16 moments": structs.replace(_MEGATRON, states=s.MEGATRON_BF16_MOMENTS),
     "transformers": Recipe(backend="deepspeed", zero_stage=3, states=s.DEEPSPEED_BF16, kernels="eager", head="full"),
     "transformers fsdp": Recipe(
         backend="fsdp1", zero_stage=3, states=s.FSDP_FP32_FOREACH, kernels="eager", head="full"

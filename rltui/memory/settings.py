@@ -54,6 +54,12 @@ FSDP_FP32 = States(weights=4, gradients=4, moments=8)
 MEGATRON_BF16 = States(weights=2, gradients=4, master=4, moments=8)
 """Megatron with ``--use-distributed-optimizer``: every replica has bf16 weights and float32 gradients."""
 
+MEGATRON_BF16_GRADIENTS = States(weights=2, gradients=2, master=4, moments=8)
+"""The same with gradients reduced in 16 bits (``grad_reduce_in_fp32: false``, as Megatron-Bridge's recipes have it)."""
+
+MEGATRON_BF16_MOMENTS = States(weights=2, gradients=2, master=4, moments=4)
+"""And moments in 16 bits (``use_precision_aware_optimizer`` with ``exp_avg_dtype: bf16``: Moonlight's recipe)."""
+
 FSDP_FP32_FOREACH = States(weights=4, gradients=4, moments=8, step_temporary=4)
 """The same with torch's own AdamW (verl, transformers): 16 bytes a parameter, 20 while it steps."""
 

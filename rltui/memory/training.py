@@ -12,6 +12,7 @@ from rltui.memory.activations import (
     HEAD_BYTES,
     LOGITS_GO_FIRST,
     forward_layer_bytes,
+    gathered_input_bytes,
     kept_layer_bytes,
     mask_bytes,
     recomputed_layer_bytes,
@@ -175,6 +176,8 @@ def _backward(
     kept = kept_layer_bytes(model, workload, adapter) * layers * tokens * in_flight
     if workload.checkpointing == "offload":
         kept = OFFLOADED_IN_FLIGHT * 2 * model.hidden * tokens
+    if adapter is not None and sharding.backend == "megatron" and workload.checkpointing == "none":
+        kept += gathered_input_bytes(model, sharding.tensor_parallel) * layers * tokens
     if sharding.pipeline_parallel > 1:
         kept += 2 * model.hidden * tokens * in_flight  # a stage keeps its outputs besides its layers' inputs
     parts = {

@@ -149,3 +149,20 @@ def test_gradients_are_beside_activations_only_where_they_accumulate() -> None:
     first = backward(s.Workload(tokens=64, accumulates=False))
     kept = together.parts_gib["activations"] + together.parts_gib["logits"]
     assert together.total_gib - first.total_gib == pytest.approx(min(kept, together.parts_gib["gradients"]))
+
+
+def test_megatrons_adapters_keep_their_inputs_whole() -> None:
+    """Of 2,000 tokens each of two GPUs has half, and keeps all inputs of attention and feed-forward, 2 bytes each."""
+    two, workload = (
+        s.Sharding(gpus=2, backend="megatron", zero_stage=1, tensor_parallel=2),
+        s.Workload(tokens=2000, checkpointing="none", head="none"),
+    )
+    kept = {}
+    for name, split in {"megatron": two, "plain": s.Sharding(gpus=2, backend="plain", tensor_parallel=2)}.items():
+        estimate = estimate_training(DENSE, split, workload, adapter=s.Adapter())
+        kept[name] = next(each for each in estimate.moments if each.moment == "backward").parts_gib["activations"]
+    assert kept["megatron"] - kept["plain"] == pytest.approx(2 * 2 * H * 2000 * LAYERS / GIB)
+    recomputed = s.Workload(tokens=2000, checkpointing="full", head="none")
+    moments = estimate_training(DENSE, two, recomputed, adapter=s.Adapter()).moments
+    whole = next(each for each in moments if each.moment == "backward").parts_gib["activations"]
+    assert whole == pytest.approx(2 * H * 1000 * LAYERS / GIB), "only layers' inputs are kept"
