@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 from rltui.errors import UsageError
 from rltui.hardware.architecture import Architecture, Experts, LatentAttention, LinearAttention
+from rltui.hardware.model_types import GEMMA4, LLAMA, TRAITS, Traits
 from rltui.hardware.vision_towers import tower_parameters, unknown_tower
 
 if TYPE_CHECKING:
@@ -20,105 +19,7 @@ if TYPE_CHECKING:
 Config = dict[str, Any]
 
 
-class Traits(Struct, frozen=True, kw_only=True):
-    """What a model type implies.
-
-    Attributes:
-        tied: Whether the LM head is tied where the config does not say.
-        qkv_bias: Biases on query, key and value projections; None: where ``attention_bias`` is set.
-        output_bias: Whether ``attention_bias`` also puts one on the output projection.
-        qk_norm: As in Architecture.
-        norms: Norms in each layer.
-        window_pattern: Every so many layers one sees everything, the others a window; 0: ``layer_types`` says.
-        gated_query: As in Architecture.
-        experts_everywhere: ``intermediate_size`` is the width of an expert (Mixtral).
-        shared_gate: As in Experts.
-        routing_bias: As in Experts.
-        biased_experts: As Experts.bias.
-        plain_mlp: Feed-forward networks have two matrices, not three.
-    """
-
-    tied: bool = False
-    qkv_bias: bool | None = None
-    output_bias: bool = True
-    qk_norm: str = ""
-    norms: int = 2
-    window_pattern: int = 0
-    gated_query: bool = False
-    experts_everywhere: bool = False
-    shared_gate: bool = False
-    routing_bias: bool = False
-    biased_experts: bool = False
-    plain_mlp: bool = False
-
-
-_QWEN2 = Traits(qkv_bias=True, output_bias=False)
-_QWEN3 = Traits(qk_norm="head")
-_QWEN3_NEXT = Traits(qk_norm="head", gated_query=True, shared_gate=True)
-_GEMMA3 = Traits(tied=True, qk_norm="head", norms=4, window_pattern=6)
-_GEMMA4 = Traits(tied=True, qk_norm="head", norms=4, routing_bias=True)
-_OLMO2 = Traits(qk_norm="full")
-_DEEPSEEK = Traits(output_bias=True, routing_bias=True)
-_LFM2 = Traits(tied=True, qk_norm="head", routing_bias=True)
-_LLAMA = Traits()
-
-TRAITS: dict[str, Traits] = {
-    "apertus": Traits(qk_norm="head", plain_mlp=True),
-    "arcee": Traits(plain_mlp=True),
-    "deepseek_v2": Traits(),
-    "deepseek_v3": _DEEPSEEK,
-    "deepseek_v32": _DEEPSEEK,
-    "ernie4_5": Traits(tied=True),
-    "ernie4_5_moe": Traits(tied=True, routing_bias=True),
-    "gemma": Traits(tied=True),
-    "gemma2": Traits(tied=True, norms=4, window_pattern=2),
-    "gemma3": _GEMMA3,
-    "gemma3_text": _GEMMA3,
-    "gemma4": _GEMMA4,
-    "gemma4_text": _GEMMA4,
-    "gemma4_unified_text": _GEMMA4,
-    "glm4": Traits(output_bias=False, norms=4),
-    "glm4_moe": Traits(output_bias=False, routing_bias=True),
-    "glm4_moe_lite": _DEEPSEEK,
-    "glm4v_moe_text": Traits(output_bias=False, routing_bias=True),
-    "glm_moe_dsa": _DEEPSEEK,
-    "gpt_oss": Traits(biased_experts=True, window_pattern=2, qkv_bias=True),
-    "granite": _LLAMA,
-    "granitemoe": Traits(experts_everywhere=True),
-    "kimi_k2": _DEEPSEEK,
-    "lfm2": _LFM2,
-    "lfm2_moe": _LFM2,
-    "llama": _LLAMA,
-    "minimax_m2": Traits(qk_norm="full", routing_bias=True),
-    "ministral3": _LLAMA,
-    "mistral": Traits(qkv_bias=False, output_bias=False, window_pattern=-1),
-    "mixtral": Traits(qkv_bias=False, output_bias=False, experts_everywhere=True, window_pattern=-1),
-    "nemotron_h": Traits(norms=1, routing_bias=True),
-    "olmo2": _OLMO2,
-    "olmo3": Traits(qk_norm="full", window_pattern=4),
-    "olmoe": Traits(qk_norm="full", experts_everywhere=True),
-    "phi3": Traits(qkv_bias=False, output_bias=False, window_pattern=-1),
-    "qwen2": _QWEN2,
-    "qwen2_5_vl": _QWEN2,
-    "qwen2_5_vl_text": _QWEN2,
-    "qwen2_moe": Traits(qkv_bias=True, output_bias=False, shared_gate=True),
-    "qwen2_vl": _QWEN2,
-    "qwen2_vl_text": _QWEN2,
-    "qwen3": _QWEN3,
-    "qwen3_5": _QWEN3_NEXT,
-    "qwen3_5_text": _QWEN3_NEXT,
-    "qwen3_5_moe": _QWEN3_NEXT,
-    "qwen3_5_moe_text": _QWEN3_NEXT,
-    "qwen3_moe": _QWEN3,
-    "qwen3_next": _QWEN3_NEXT,
-    "qwen3_vl_moe_text": _QWEN3,
-    "qwen3_vl_text": _QWEN3,
-    "seed_oss": Traits(output_bias=False),
-    "smollm3": _LLAMA,
-    "solar_open": Traits(output_bias=False, routing_bias=True),
-}
-
-
+_SHARED_WIDTH = ("moe_shared_expert_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size")
 _LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
 
 
@@ -174,14 +75,14 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
     """
     text = _text_config(config)
     model_type = str(text.get("model_type") or config.get("model_type") or "")
-    traits = TRAITS.get(model_type, _LLAMA)
+    traits = TRAITS.get(model_type, LLAMA)
     read = _Reader(text, where)
     hidden, heads = read.count("hidden_size", least=1), read.count("num_attention_heads", least=1)
     layers = read.count("num_hidden_layers", default=len(read.kinds()) or None, least=1)
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
     experts = _experts(read, traits, layers)
     window, sliding_layers = _windows(read, traits, layers)
-    bias, reused = read.flag("attention_bias"), read.count("num_kv_shared_layers", default=0)
+    bias, reused = traits.biased or read.flag("attention_bias"), read.count("num_kv_shared_layers", default=0)
     return Architecture(
         name=name,
         layers=layers,
@@ -192,19 +93,21 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         ffn=_dense_width(read, traits, experts, layers),
         vocab=read.count("vocab_size", least=1),
         tied=traits.tied if tied is None else bool(tied),
+        head_bias=traits.head_bias,
         qkv_bias=bias if traits.qkv_bias is None else traits.qkv_bias,
         output_bias=(traits.output_bias and (bias or model_type == "gpt_oss")) or read.flag("attention_out_bias"),
         qk_norm=_qk_norm(read, traits),
         gated_query=traits.gated_query,
         sinks=model_type == "gpt_oss",
-        mlp_matrices=2 if traits.plain_mlp or read.get("mlp_hidden_act") == "relu2" else 3,
-        mlp_bias=read.flag("mlp_bias"),
+        mlp_matrices=2 if traits.plain_mlp or read.get("mlp_hidden_act", "hidden_act") == "relu2" else 3,
+        mlp_bias=traits.biased or read.flag("mlp_bias"),
+        norm_bias=traits.biased,
         norms=traits.norms + (4 if read.flag("enable_moe_block") else 0),  # three more, and the router's scales
-        attention_layers=_attention_layers(read, model_type),
-        mlp_layers=read.kinds().count("mlp") if model_type == "nemotron_h" else 0,
+        attention_layers=_attention_layers(read, traits, layers),
+        mlp_layers=read.kinds().count("mlp") if traits.one_thing else 0,
         sliding_window=window,
         sliding_layers=sliding_layers,
-        global_head_dim=read.count("global_head_dim", default=512 if traits is _GEMMA4 else 0),
+        global_head_dim=read.count("global_head_dim", default=512 if traits is GEMMA4 else 0),
         global_kv_heads=read.count("num_global_key_value_heads", default=0) if read.flag("attention_k_eq_v") else 0,
         shared_kv=read.flag("attention_k_eq_v"),
         reused_kv_layers=reused,
@@ -215,15 +118,15 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         vision_params=tower_parameters(config, hidden),
         experts=experts,
         latent=_latent(read),
-        linear=_linear(read, layers, model_type),
+        linear=_linear(read, traits, layers),
         source=where,
         caveat=_caveat(config, model_type),
     )
 
 
-def _attention_layers(read: _Reader, model_type: str) -> int:
-    if model_type != "nemotron_h":
-        return 0
+def _attention_layers(read: _Reader, traits: Traits, layers: int) -> int:
+    if not traits.one_thing:
+        return layers if traits.mamba == "beside" else 0
     return sum("attention" in kind and "linear" not in kind for kind in read.kinds())
 
 
@@ -253,9 +156,10 @@ def _dense_width(read: _Reader, traits: Traits, experts: Experts | None, layers:
     """Width of the dense networks, 0 where every layer has experts (or layers are one thing only)."""
     if experts is not None and (traits.experts_everywhere or experts.layers == layers):
         return 0
-    if traits.norms == 1 and "mlp" not in read.kinds():
+    if traits.one_thing and "mlp" not in read.kinds():
         return 0
-    width = read.count("block_ff_dim", "intermediate_size", "ffn_hidden_size")
+    names = ("block_ff_dim", "intermediate_size_mlp", "shared_intermediate_size", "intermediate_size")
+    width = read.count(*names, "ffn_hidden_size")
     if not read.flag("block_auto_adjust_ff_dim"):
         return width
     multiple = read.count("block_multiple_of", default=256, least=1)  # LFM2 states what a network of two would have
@@ -264,10 +168,10 @@ def _dense_width(read: _Reader, traits: Traits, experts: Experts | None, layers:
 
 def _experts(read: _Reader, traits: Traits, layers: int) -> Experts | None:
     count = read.count("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", default=0)
-    if count < 2 or (traits.norms == 1 and "moe" not in read.kinds()):
+    if count < 2 or (traits.one_thing and "moe" not in read.kinds()):
         return None
     ffn = read.count("moe_intermediate_size", "intermediate_size")
-    shared = read.count("moe_shared_expert_intermediate_size", "shared_expert_intermediate_size", default=0)
+    shared = read.count(*_SHARED_WIDTH, default=0)
     if read.flag("enable_moe_block"):  # Gemma 4 has its dense network beside the experts, as others a shared one
         shared = read.count("intermediate_size")
     networks = read.get("mlp_layer_types")
@@ -275,9 +179,11 @@ def _experts(read: _Reader, traits: Traits, layers: int) -> Experts | None:
         with_experts = read.kinds().count("moe")
     elif isinstance(networks, list):
         with_experts = networks.count("sparse")
+    elif isinstance(listed := read.get("moe_layers"), list):
+        with_experts = len(listed)
     else:
         first = read.count("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0)
-        step = read.count("decoder_sparse_step", "moe_layer_interval", default=1)
+        step = read.count("decoder_sparse_step", "moe_layer_interval", "interleave_moe_layer_step", default=1)
         only = read.get("mlp_only_layers")
         dense = only if isinstance(only, list) else []
         sparse = [
@@ -289,12 +195,17 @@ def _experts(read: _Reader, traits: Traits, layers: int) -> Experts | None:
         count=count,
         top_k=read.count("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_k", default=1),
         ffn=ffn,
-        shared_ffn=shared or ffn * read.count("n_shared_experts", "moe_num_shared_experts", default=0),
+        shared_ffn=shared or ffn * _shared_experts(read, traits),
         shared_gate=traits.shared_gate,
         bias=traits.biased_experts,
         routing_bias=traits.routing_bias,
         latent=read.count("moe_latent_size", default=0),
     )
+
+
+def _shared_experts(read: _Reader, traits: Traits) -> int:
+    names = ("n_shared_experts", "moe_num_shared_experts", "num_shared_experts")
+    return read.count(*names, default=int(traits.shares_one))
 
 
 def _latent(read: _Reader) -> LatentAttention | None:
@@ -312,17 +223,29 @@ def _latent(read: _Reader) -> LatentAttention | None:
     )
 
 
-def _linear(read: _Reader, layers: int, model_type: str) -> LinearAttention | None:
-    if model_type == "nemotron_h":
-        return LinearAttention(
-            kind="mamba",
-            layers=read.kinds().count("mamba") + read.kinds().count("linear_attention"),
-            key_heads=read.count("n_groups"),
-            value_heads=read.count("mamba_num_heads"),
-            key_dim=read.count("ssm_state_size"),
-            value_dim=read.count("mamba_head_dim"),
-            kernel=read.count("conv_kernel", default=4),
-        )
+def _mamba(read: _Reader, layers: int) -> LinearAttention | None:
+    """Mamba-2, in ``layers`` layers where the config does not list them; softmax attention may be listed by number."""
+    kinds, attention = read.kinds(), read.get("attn_layer_indices")
+    if kinds:
+        layers = kinds.count("mamba") + kinds.count("linear_attention")
+    elif isinstance(attention, list):
+        layers -= len(attention)
+    if not layers:
+        return None
+    return LinearAttention(
+        kind="mamba",
+        layers=layers,
+        key_heads=read.count("n_groups", "mamba_n_groups"),
+        value_heads=read.count("mamba_num_heads", "mamba_n_heads"),
+        key_dim=read.count("ssm_state_size", "mamba_d_state"),
+        value_dim=read.count("mamba_head_dim", "mamba_d_head"),
+        kernel=read.count("conv_kernel", "mamba_d_conv", default=4),
+    )
+
+
+def _linear(read: _Reader, traits: Traits, layers: int) -> LinearAttention | None:
+    if traits.mamba:
+        return _mamba(read, layers)
     if (convolutions := read.kinds().count("conv")) > 0:
         channels, kernel = read.count("hidden_size"), read.count("conv_L_cache", default=3)
         return LinearAttention(

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltui.errors import UsageError
-from rltui.hardware.hf_config import TRAITS, architecture_from_config
+from rltui.hardware.hf_config import architecture_from_config
 from rltui.hardware.kv_cache import kv_layers
+from rltui.hardware.model_types import TRAITS
 from rltui.hardware.models import models
 from rltui.hardware.parameters import count_parameters
 from rltui.layout.schema import Layout

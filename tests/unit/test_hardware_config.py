@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from rltui.hardware.hf_config import TRAITS, architecture_from_config
+from rltui.hardware.hf_config import architecture_from_config
 from rltui.hardware.kv_cache import kv_layers
+from rltui.hardware.model_types import TRAITS
 from rltui.hardware.models import known_model
 from rltui.hardware.parameters import count_parameters
 from rltui.hardware.vision_towers import tower_parameters, unknown_tower
@@ -36,6 +37,16 @@ NEMOTRON = {
     "moe_shared_expert_intermediate_size": 40, "mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 16,
     "n_groups": 2, "head_dim": 16, "layers_block_type": ["mamba", "moe", "attention", "mlp"],
 }  # fmt: skip
+WHOLE = {"num_key_value_heads": 4}
+MAMBA = {
+    "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 16, "mamba_d_conv": 4,
+    "mamba_expand": 2,
+}  # fmt: skip
+GRANITE = {**MAMBA, "layer_types": ["mamba"] * 6 + ["attention"] * 2}
+LLAMA4 = {
+    "num_local_experts": 4, "intermediate_size_mlp": 160, "head_dim": 16,
+    "use_qk_norm": False,
+}  # fmt: skip
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("llama", "Llama", {}),
     ("llama", "Llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
@@ -56,6 +67,16 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("deepseek_v2", "DeepseekV2", {**LATENT, "q_lora_rank": None}),
     ("deepseek_v3", "DeepseekV3", LATENT),
     ("gpt_oss", "GptOss", {"num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 16}),
+    ("gpt_neox", "GPTNeoX", WHOLE),
+    ("starcoder2", "Starcoder2", {}),
+    ("phi", "Phi", {}),
+    ("persimmon", "Persimmon", {**WHOLE, "qk_layernorm": False}),
+    ("jais2", "Jais2", {"head_dim": 16}),
+    ("afmoe", "Afmoe", {**EXPERTS, "head_dim": 16, "num_dense_layers": 2, "num_shared_experts": 2}),
+    ("bamba", "Bamba", {**MAMBA, "attn_layer_indices": [2, 5]}),
+    ("falcon_h1", "FalconH1", {**MAMBA, "mamba_d_ssm": 128, "mamba_rms_norm": True}),
+    ("granitemoehybrid", "GraniteMoeHybrid", {**GRANITE, "num_local_experts": 4, "shared_intermediate_size": 40}),
+    ("granitemoehybrid", "GraniteMoeHybrid", {**GRANITE, "num_local_experts": 0, "shared_intermediate_size": 96}),
     ("seed_oss", "SeedOss", {"attention_bias": True, "head_dim": 16}),
     ("granite", "Granite", {}),
     ("deepseek_v32", "DeepseekV32", {**LATENT, "index_n_heads": 4, "index_head_dim": 16}),
@@ -142,6 +163,19 @@ def test_gemma_4_with_an_embedding_a_layer_and_reused_keys(wide: bool) -> None:
     assert count_parameters(found).total == sum(p.numel() for p in built.parameters())
     cached = kv_layers(found)
     assert (cached.full_layers, cached.sliding_layers) == (1, 2)  # the last five attend to these three's
+    assert not found.caveat
+
+
+@pytest.mark.trainers
+@pytest.mark.parametrize("step", [1, 2])
+def test_llama_4_has_a_shared_expert_and_dense_layers_between(step: int) -> None:
+    torch = pytest.importorskip("torch")
+    llama4 = importlib.import_module("transformers.models.llama4.modeling_llama4")
+    config = llama4.Llama4TextConfig(**{**SMALL, **LLAMA4, "interleave_moe_layer_step": step})
+    with torch.device("meta"):
+        built = llama4.Llama4ForCausalLM(config)
+    found = architecture_from_config(json.loads(config.to_json_string(use_diff=False)), "small")
+    assert count_parameters(found).total == sum(p.numel() for p in built.parameters())
     assert not found.caveat
 
 
