@@ -81,6 +81,7 @@ TRAITS: dict[str, Traits] = {
     "glm4": Traits(output_bias=False, norms=4),
     "glm4_moe": Traits(output_bias=False, routing_bias=True),
     "glm4_moe_lite": _DEEPSEEK,
+    "glm4v_text": Traits(output_bias=False, norms=4),
     "glm4v_moe_text": Traits(output_bias=False, routing_bias=True),
     "glm_moe_dsa": _DEEPSEEK,
     "gpt_neox": _BIASED,

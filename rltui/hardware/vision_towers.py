@@ -23,6 +23,8 @@ def tower_parameters(config: Config, hidden: int) -> int:
             return _qwen3(vision, hidden)
         if kind.startswith("siglip"):
             return _siglip(vision, hidden)
+        if kind in _OTHERS:
+            return _OTHERS[kind](vision, hidden)
     except (KeyError, TypeError, ValueError, ArithmeticError):
         return 0
     return 0
@@ -80,3 +82,36 @@ def _siglip(vision: Config, hidden: int) -> int:
     embedding = 3 * patch * patch * width + width + (image // patch) ** 2 * width
     block = 4 * width + _attention(width) + 2 * width * ffn + ffn + width
     return int(embedding + depth * block + 2 * width + width * hidden + width)
+
+
+def _glm4v(vision: Config, hidden: int) -> int:
+    """GLM-4.1V and 4.5V (arXiv:2507.01006), whose blocks are as wide as the tower's output."""
+    width, out, patch = vision["hidden_size"], vision.get("out_hidden_size", hidden), vision.get("patch_size", 14)
+    merge, positions = vision.get("spatial_merge_size", 2), (vision.get("image_size", 336) // patch) ** 2
+    embedding = 3 * vision.get("temporal_patch_size", 2) * patch * patch * width + width + positions * width
+    block = 2 * width + 4 * width * width + 3 * width * out
+    merger = out * out + 2 * out + 3 * out * vision["intermediate_size"]
+    return int(embedding + vision["depth"] * block + 2 * width + merge * merge * width * out + out + merger)
+
+
+def _internvl(vision: Config, hidden: int) -> int:
+    """InternVL 3 (arXiv:2504.10479) in transformers' form: InternViT and two matrices."""
+    width, ffn = vision["hidden_size"], vision["intermediate_size"]
+    patch, image = (
+        side[0] if isinstance(side, list) else side for side in (vision["patch_size"], vision["image_size"])
+    )
+    embedding = 3 * patch * patch * width + 2 * width + (1 + (image // patch) ** 2) * width
+    attention = _attention(width) - (0 if vision.get("attention_bias") else 3 * width)
+    block = 4 * width + 2 * width + attention + 2 * width * ffn + ffn + width
+    return int(embedding + vision["num_hidden_layers"] * block + 8 * width + (4 * width + 2 + hidden) * hidden)
+
+
+def _pixtral(vision: Config, hidden: int) -> int:
+    """Pixtral (arXiv:2410.07073) with Mistral 3's projector, which merges 2 × 2 patches."""
+    width, patch = vision["hidden_size"], vision.get("patch_size", 14)
+    block = 2 * width + 4 * width * width + 3 * width * vision["intermediate_size"]
+    projector = width + 4 * width * width + width * hidden + hidden * hidden
+    return int(3 * patch * patch * width + width + vision["num_hidden_layers"] * block + projector)
+
+
+_OTHERS = {"glm4v": _glm4v, "internvl": _internvl, "pixtral": _pixtral}

@@ -186,6 +186,22 @@ def test_towers_have_the_parameters_that_checkpoints_publish(name: str, tower: t
     assert tower_parameters({"vision_config": tower[0]}, tower[1]) == model.vision_params
 
 
+@pytest.mark.trainers
+@pytest.mark.parametrize(("module", "name"), [("glm4v", "Glm4v"), ("internvl", "InternVL"), ("mistral3", "Mistral3")])
+def test_towers_have_the_parameters_that_transformers_builds(module: str, name: str) -> None:
+    torch = pytest.importorskip("torch")
+    package = f"transformers.models.{module}"
+    config = getattr(importlib.import_module(f"{package}.configuration_{module}"), f"{name}Config")()
+    config.text_config.num_hidden_layers = 2
+    with torch.device("meta"):
+        model = importlib.import_module(f"{package}.modeling_{module}")
+        built = getattr(model, f"{name}Model")(config)
+    beside = sum(p.numel() for key, p in built.named_parameters() if not key.startswith("language_model"))
+    described = json.loads(config.to_json_string(use_diff=False))
+    assert tower_parameters(described, described["text_config"]["hidden_size"]) == beside
+    assert unknown_tower(described) == ""
+
+
 def test_unknown_tower_is_named() -> None:
     assert unknown_tower({"vision_config": {"model_type": "moon_vit"}}) == "moon_vit"
     assert unknown_tower({"vision_config": TOWERS["Gemma-3-4B"][0]}) == ""
