@@ -16,12 +16,13 @@ Placement = Literal["apart", "standard", "split"]
 
 
 class Training(Struct, frozen=True, kw_only=True):
-    """One way to train a model."""
+    """One way to train a model; with ``packed_tokens``, samples lie one behind the other in rows of so many."""
 
     gpus: tuple[int, ...]
     zero_stage: Literal[2, 3]
     micro_batch: int
     gradient_checkpointing: bool
+    packed_tokens: int = 0
 
     @property
     def ranks(self) -> int:

@@ -6,6 +6,7 @@ bandwidth, ZeRO's traffic runs beside both, and the optimizer passes over its st
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from rltui.hardware.flops import BACKWARD_FACTOR, forward_flops_per_token
@@ -59,11 +60,21 @@ def _rows(request: Request, learner: Training) -> int:
 
 def _micro_batches(request: Request, learner: Training) -> int:
     rows = _rows(request, learner)
+    if learner.packed_tokens:
+        return math.ceil(rows * _mean_length(request) / (learner.packed_tokens * learner.micro_batch))
     return -(-rows // min(rows, learner.micro_batch))
 
 
+def _mean_length(request: Request) -> float:
+    return request.prompt_tokens + request.mean_tokens
+
+
 def _passes_s(request: Request, model: Architecture, learner: Training, passes: int, *, head: bool) -> float:
-    """Seconds in which one micro-batch passes ``passes`` times through ``model``."""
+    """Seconds in which one micro-batch passes ``passes`` times through ``model``; packed rows have no padding."""
+    if learner.packed_tokens:
+        length = _mean_length(request)
+        tokens = _rows(request, learner) * length / _micro_batches(request, learner)
+        return passes * _pass_s(request, model, tokens, length, head=head)
     size = min(_rows(request, learner), learner.micro_batch)
     length = request.prompt_tokens + request.longest_of(size)
     return passes * _pass_s(request, model, size * length, length, head=head)
@@ -71,7 +82,7 @@ def _passes_s(request: Request, model: Architecture, learner: Training, passes: 
 
 def training_compute_s(request: Request, learner: Training, model: Architecture, passes: int) -> float:
     """Seconds of ``passes`` through ``model`` with all samples packed and divided evenly: no padding, no links."""
-    length = request.prompt_tokens + request.mean_tokens
+    length = _mean_length(request)
     tokens = request.samples_per_step * length / learner.ranks
     return passes * _pass_s(request, model, tokens, length, head=True)
 

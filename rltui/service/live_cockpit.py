@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary
     from rltui.service.context import Context
     from rltui.service.node_shell import NodeShell
+    from rltui.service.outlook import LaunchOutlook
     from rltui.service.run_events import Event
     from rltui.watch.snapshots import RunSnapshot, RunSummary
 
@@ -118,6 +119,15 @@ class LiveCockpit(RunReading):
         # a cluster that has not answered yet is not asked here: the review is not to wait for it
         context = self._clusters.context(cluster) if self._clusters.has_answered(cluster) else None
         return review_launch(profile, preset, overrides, context)
+
+    def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
+        """When it would start, and what is different from the last run of that name."""
+        from rltui.service.outlook import LaunchOutlook, outlook
+
+        if not self._clusters.has_answered(cluster):
+            problem = f"{cluster} has not answered yet"
+            return LaunchOutlook(preset=preset, overrides=overrides, cluster=cluster, problem=problem)
+        return outlook(self._clusters.context(cluster), preset, overrides, self._last.runs)
 
     def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
         """Every key of a layout."""

@@ -171,6 +171,7 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     @on(messages.PresetsFetched)
     @on(messages.ReviewFetched)
+    @on(messages.OutlookFetched)
     @on(messages.LogPartFetched)
     @on(messages.LogSearched)
     @on(messages.SamplesArrived)

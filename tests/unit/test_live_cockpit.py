@@ -163,6 +163,30 @@ def test_a_review_has_the_memory_of_each_role_and_moment(cockpit: LiveCockpit) -
     assert cockpit.review("local/grpo-tiny").memory == (), "CPU slots have no card"
 
 
+def test_a_review_has_what_plan_expects_within_a_keystroke(cockpit: LiveCockpit) -> None:
+    expected = "\n".join(cockpit.review("opd/text-8").plan)
+    for words in (") s a step: ", "score", "response tokens/s", "GPU-hours", "by published runs, four in five"):
+        assert words in expected
+    took_s = []
+    for number in range(10):
+        began = time.process_time()
+        assert cockpit.review("opd/text-8", (f"train.steps={number + 1}",)).plan
+        took_s.append(time.process_time() - began)
+    assert min(took_s) < 0.02, "all of it, as somebody types"
+    assert "engines that are not vLLM's" in cockpit.review("opd/text-8", ("roles.rollout.engine=hf",)).plan[0]
+    assert cockpit.review("local/grpo-tiny").plan == (), "CPU slots have no data sheet"
+
+
+def test_what_takes_longer_to_know_of_a_launch(cockpit: LiveCockpit) -> None:
+    assert "has not answered" in cockpit.outlook("local/grpo-tiny").problem
+    wait_for(lambda: bool(cockpit.runs().runs), "the run")
+    seen = cockpit.outlook("local/grpo-tiny", ("train.steps=7",))
+    assert seen.start == "nothing waits in front of it"
+    assert (seen.last_run, seen.changes) == (RUN, ("- train.steps: 2000", "+ train.steps: 7"))
+    assert not cockpit.outlook("local/grpo-tiny").changes
+    assert cockpit.outlook("local/opd-tiny").last_run == ""
+
+
 def test_a_review_knows_what_the_profile_of_its_cluster_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLTUI_LOCAL_GPUS", "8")  # what stands in the way is not this machine's lack of a card
     config_dir().mkdir(parents=True)
