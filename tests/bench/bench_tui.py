@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rltui.watch.snapshots import HostSnapshot
+    from rltui.watch.node_samples import HostSnapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests" / "tui" / "run_fake.py"

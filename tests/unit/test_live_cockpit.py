@@ -17,6 +17,7 @@ from rltui.cluster.prompts import Field, Question
 from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
+from rltui.memory.layouts import estimate_roles
 from rltui.paths import config_dir, ensure_private, run_root
 from rltui.service.doors import Door, PendingQuestion
 from rltui.service.launch import RefusedError
@@ -285,3 +286,14 @@ def test_a_gpu_that_fell_off_the_bus_is_not_shown_as_free(attempt: Path, capsys:
     assert main(["gpus", RUN]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert [row[-1] for row in rows] == ["free", "79"]
+
+
+def test_what_was_estimated_for_each_role_stands_beside_its_cards(cockpit: LiveCockpit, attempt: Path) -> None:
+    attempt.joinpath("layout.yaml").write_text(dump_layout(load_layout(resolve("opd/text-8")).layout))
+    assert cockpit.watch(RUN).role_memory == (), "the first picture does not wait for it"
+    found = {one.letter: one for one in cockpit.watch(RUN).role_memory}
+    expected = {role.role: role.peak_gib for role in estimate_roles(load_layout(resolve("opd/text-8")).layout).roles}
+    assert {one.letter: one.estimated_gib for one in found.values()} == {
+        "L": expected["learner"], "E": expected["rollout"], "T": expected["teacher"],
+    }  # fmt: skip
+    assert found["L"].moment
