@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from rltui.watch.snapshots import HostSnapshot, RunSnapshot
+    from rltui.watch.node_samples import HostSnapshot
+    from rltui.watch.snapshots import RunSnapshot
 
 MOST_MINUTES = 24 * 60
-HEADER = ("NODE", "GPU", "ROLE", "UTIL %", "MEM GIB", "W", "°C", "PROCESS")
+HEADER = ("NODE", "GPU", "ROLE", "UTIL %", "MEM GIB", "W", "°C", "MHZ", "ECC", "PROCESS")
 CPU_HEADER = ("NODE", "CPU %", "MEM GIB", "PROCESSES")
 
 
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"schema": 1, "run_id": picture.summary.run_id, "hosts": picture.hosts})
     elif any(host.gpus for host in picture.hosts):
-        print_lines(columns(HEADER, list(_gpu_rows(picture)), frozenset({1, 3, 4, 5, 6})))
+        print_lines(columns(HEADER, list(_gpu_rows(picture)), frozenset({1, 3, 4, 5, 6, 7, 8})))
     elif picture.hosts:
         print_lines(columns(CPU_HEADER, [_host_row(host) for host in picture.hosts], frozenset({1, 2})))
     else:
@@ -85,6 +86,8 @@ def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:
                 f"{gpu.memory_used_gib:.1f}/{gpu.memory_total_gib:.0f}",
                 "–" if gpu.power_w is None else f"{gpu.power_w:.0f}",
                 "–" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}",
+                "–" if gpu.clock_mhz is None else f"{gpu.clock_mhz:.0f}",
+                "–" if gpu.ecc_uncorrected is None else str(gpu.ecc_uncorrected),
                 process,
             )
 

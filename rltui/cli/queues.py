@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from rltui.watch.snapshots import EngineSample, HostSnapshot, RunSnapshot
+    from rltui.watch.node_samples import EngineSample, HostSnapshot
+    from rltui.watch.snapshots import RunSnapshot
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

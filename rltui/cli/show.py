@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rltui.service.attempts import Ending
-    from rltui.watch.snapshots import HostSnapshot, RunSnapshot, RunSummary
+    from rltui.watch.node_samples import HostSnapshot
+    from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

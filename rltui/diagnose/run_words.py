@@ -19,12 +19,13 @@ from rltui.diagnose.silent_rules import silent_symptoms
 from rltui.diagnose.slow_rules import slow_symptoms
 from rltui.onnode import rundir
 from rltui.onnode.progress import LEAST_STEPS, STAGE_S, patience_s, scale
-from rltui.watch.snapshots import EndSnapshot, HostSnapshot, StageSnapshot
+from rltui.watch.snapshots import EndSnapshot, StageSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rltui.cluster.jobs import JobSnapshot
+    from rltui.watch.node_samples import HostSnapshot
 
 IDLE_PERCENT = 1.0
 IDLE_SAMPLES = 60

@@ -100,6 +100,8 @@ class GpuReader:
             self._add(entry, "c", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
             if hasattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons"):
                 self._add(entry, "held", lambda: _held_back(nvml, handle))
+            self._add(entry, "mhz", lambda: _clocks(nvml, handle))
+            self._add(entry, "ecc", lambda: _ecc_errors(nvml, handle))
             self._add(entry, "pids", lambda: [one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)])
         return entry
 
@@ -116,6 +118,18 @@ def _held_back(nvml: Any, handle: Any) -> List[str]:
     """
     reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     return [words for words, bits in HELD_BACK.items() if reasons & bits]
+
+
+def _clocks(nvml: Any, handle: Any) -> List[int]:
+    """MHz of its multiprocessors, now and at most."""
+    kind = nvml.NVML_CLOCK_SM
+    return [nvml.nvmlDeviceGetClockInfo(handle, kind), nvml.nvmlDeviceGetMaxClockInfo(handle, kind)]
+
+
+def _ecc_errors(nvml: Any, handle: Any) -> List[int]:
+    """Errors of its memory since the driver was loaded: those that were corrected, and those that were not."""
+    kinds = (nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
+    return [nvml.nvmlDeviceGetTotalEccErrors(handle, kind, nvml.NVML_VOLATILE_ECC) for kind in kinds]
 
 
 def _own_cards(count: int) -> List[int]:

@@ -5,6 +5,7 @@ from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
 GIB = float(1 << 30)
 CGROUPS = "/sys/fs/cgroup"
+SHARED_MEMORY = "/dev/shm"
 
 
 class MemoryLimit(NamedTuple):
@@ -52,6 +53,19 @@ class HostReader:
             cache = _fields(_read_path(self._limit.stat_file)).get(self._limit.cache_field, 0)
             used = max(0, _number(self._limit.usage_file) - cache)
         return round(used / GIB, 2), round(total / GIB, 2)
+
+    def room(self) -> Dict[str, Tuple[float, float]]:
+        """Used and total GiB of shared memory and of the temporary directory's disk, as far as they can be read."""
+        found = {}
+        for name, path in (("shm", SHARED_MEMORY), ("disk", os.environ.get("TMPDIR") or "/tmp")):
+            try:
+                disk = os.statvfs(path)
+            except OSError:
+                continue
+            used = disk.f_blocks - disk.f_bfree
+            # what only root may fill is no room
+            found[name] = tuple(round(blocks * disk.f_frsize / GIB, 2) for blocks in (used, used + disk.f_bavail))
+        return found  # type: ignore[return-value]
 
     def _cpu_ticks(self) -> Tuple[int, int]:
         """Busy and all clock ticks of the allowed CPUs since boot (proc(5): waiting for a disk is idle)."""

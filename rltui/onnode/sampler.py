@@ -189,6 +189,7 @@ class Sampler:
         if gpus:
             entry["gpus"] = gpus
         if slow:
+            entry.update(self._reader.room())
             entry["procs"] = self._processes.sample()
             self.halts = self._processes.news(entry["procs"])
             self._servers.look(self._processes.found)

@@ -126,19 +126,13 @@ def assemble(request: Request, roles: Roles, pools: dict[str, Pool] | None = Non
             learning_rate=LEARNING_RATE,
             async_steps=request.async_steps,
         ),
-        lengths=_lengths(request),
+        lengths=Lengths(prompt=request.prompt_tokens, response=request.response_tokens, pack=request.packed_tokens),
         ppo=msgspec.convert(penalty, Ppo) if algorithm == "ppo" else Ppo(),
         data=Data(train=request.data, reward=request.reward),
         checkpoint=Checkpoint(every=50, keep=3),
     )
     named = _name(request, layout, placement)
     return msgspec.structs.replace(layout, name=named, summary=_summary(layout, placement))
-
-
-def _lengths(request: Request) -> Lengths:
-    longest = request.prompt_tokens + request.response_tokens
-    pack = longest if request.means.pack else 0
-    return Lengths(prompt=request.prompt_tokens, response=request.response_tokens, pack=pack)
 
 
 def _name(request: Request, layout: Layout, placement: str) -> str:

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from rltui.errors import RltuiError
 from rltui.plan.calibrate import MADE, MEASURED, decoding_of, request_of, seconds_of, training_of
+from rltui.plan.of_layout import OWN
 from rltui.plan.rates import TRUST, family, rates_of
 
 if TYPE_CHECKING:
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
 
 BEYOND = 1.5
 """A phase is behind from this many times the factor by which published points were off: one in five is beyond that."""
-
-
-OWN = 1.3
-"""By so much a run may be off from rates that another run of its card and family had on the same cluster."""
 
 
 def behind_plan(

@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, structs
 
 from rltui.errors import RltuiError
-from rltui.hardware.gpus import find_gpu
-from rltui.hardware.models import find_model
 from rltui.memory.layouts import estimate_roles
 from rltui.plan.candidates import role_of
 from rltui.plan.decoding import generate_s
+from rltui.plan.of_layout import request_of_layout, training_way
 from rltui.plan.rates import Family, Rates, family, rates_of
-from rltui.plan.request import Request
-from rltui.plan.setup import EngineChoice, Training
+from rltui.plan.setup import EngineChoice
 from rltui.plan.training import reference_s, train_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rltui.layout.schema import Layout
+    from rltui.plan.request import Request
 
 LEAST_STEPS = 5
 """Steps that are needed beside the first, which compiles."""
@@ -103,43 +102,22 @@ def request_of(layout: Layout, series: Mapping[str, Sequence[float]]) -> Request
     Raises:
         RltuiError: ``plan`` does not predict such runs, with the reason.
     """
-    learner = layout.roles.learner
-    gpu, model = find_gpu(layout.hardware.gpu), find_model(learner.model)
-    if gpu is None:
-        raise RltuiError(f"{layout.hardware.gpu} is no card that has a data sheet here.")
-    if model is None:
-        raise RltuiError(f"The shape of the model {learner.model} is not known.")
     for is_so, what in (
         (layout.algorithm != "grpo" or layout.roles.critic is not None, "only runs of GRPO are"),
-        (bool(layout.hardware.more), "nodes of several kinds are not"),
-        (bool(learner.lora_rank), "adapters are not"),
-        (learner.offload != "none", "an optimizer in host memory is not"),
         (bool(layout.lengths.pack), "packed rows are not"),
-        (
-            learner.sequence_parallel > 1 or learner.tensor_parallel > 1,
-            "learners that share a sequence or a layer are not",
-        ),
-        (learner.zero_stage not in (2, 3), "ZeRO below stage 2 is not"),
+        (layout.roles.learner.offload != "none", "an optimizer in host memory is not"),
+        (layout.roles.learner.sequence_parallel > 1, "learners that share a sequence are not"),
     ):
         if is_so:
-            raise RltuiError(f"plan does not predict runs of this kind: {what} calibrated by.")
+            raise RltuiError(f"Nothing is calibrated by runs of this kind: {what}.")
+    request = request_of_layout(layout)
     lengths = _finite(series.get("response_length", ()))
     if len(lengths) <= LEAST_STEPS:
         raise RltuiError(f"It has {len(lengths)} steps with lengths of responses; {LEAST_STEPS + 1} are needed.")
-    return Request(
-        model_name=learner.model,
-        model=model,
-        gpu=gpu,
-        nodes=layout.hardware.nodes,
-        gpus_per_node=layout.hardware.gpus_per_node,
-        prompt_tokens=layout.lengths.prompt,
-        response_tokens=layout.lengths.response,
+    return structs.replace(
+        request,
         response_mean=statistics.fmean(lengths[1:]),
         response_spread=_spread(layout, lengths, _finite(series.get("response_length_max", ()))),
-        kl_coefficient=1.0 if layout.roles.reference is not None else 0.0,
-        prompts=layout.train.prompts_per_step,
-        samples=layout.train.samples_per_prompt,
-        async_steps=layout.train.async_steps,
     )
 
 
@@ -154,15 +132,7 @@ def _spread(layout: Layout, lengths: Sequence[float], longest: Sequence[float]) 
 
 def training_of(layout: Layout) -> Callable[[Request], float]:
     """Seconds of a step that ``plan`` expects the learners of ``layout`` to take, the reference's pass included."""
-    learner = layout.roles.learner
-    gpus = tuple(layout.pools[learner.pool].gpus if learner.pool else learner.gpus)
-    stage: Literal[2, 3] = 2 if learner.zero_stage == 2 else 3
-    way = Training(
-        gpus=gpus,
-        zero_stage=stage,
-        micro_batch=learner.micro_batch or 1,
-        gradient_checkpointing=learner.gradient_checkpointing,
-    )
+    way = training_way(layout, layout.roles.learner)
 
     def seconds(request: Request) -> float:
         return train_s(request, way)[0] + (reference_s(request, way) if request.kl_coefficient else 0.0)

@@ -59,6 +59,7 @@ def training_ways(request: Request, gpus: tuple[int, ...]) -> Iterator[Training]
                     gradient_checkpointing=recompute,
                     offload=means.offload,
                     sequence_parallel=means.sequence_parallel,
+                    packed_tokens=request.packed_tokens,
                 )
 
 

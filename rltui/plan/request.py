@@ -122,6 +122,11 @@ class Request(Struct, frozen=True, kw_only=True):
         return self.samples_per_step * self.means.sequence_parallel
 
     @property
+    def packed_tokens(self) -> int:
+        """Length of the rows in which samples lie one behind the other; 0: a row a sample."""
+        return self.prompt_tokens + self.response_tokens if self.means.pack else 0
+
+    @property
     def precision(self) -> Literal["bf16", "fp16"]:
         """The 16-bit format that the card computes in."""
         return "bf16" if self.gpu.bf16 else "fp16"

@@ -25,6 +25,7 @@ class Training(Struct, frozen=True, kw_only=True):
         gradient_checkpointing: Whether activations are computed once more.
         offload: Whether the optimizer's states are in host memory, and are stepped there.
         sequence_parallel: GPUs that share one sequence.
+        packed_tokens: Length of rows in which samples lie one behind the other; 0: a row a sample.
     """
 
     gpus: tuple[int, ...]
@@ -33,6 +34,7 @@ class Training(Struct, frozen=True, kw_only=True):
     gradient_checkpointing: bool
     offload: bool = False
     sequence_parallel: int = 1
+    packed_tokens: int = 0
 
     @property
     def ranks(self) -> int:

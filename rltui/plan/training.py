@@ -88,8 +88,8 @@ def _optimizer_s(request: Request, model: Architecture, learner: Training) -> fl
 def _rows(request: Request, learner: Training) -> int:
     """Rows of the fullest rank: samples, or what holds them where they share rows."""
     rows = float(request.samples_per_step)
-    if request.means.pack:
-        rows *= (request.prompt_tokens + request.mean_tokens) / (request.prompt_tokens + request.response_tokens)
+    if learner.packed_tokens:
+        rows *= _mean_length(request) / learner.packed_tokens
     return math.ceil(rows / learner.replicas)
 
 
@@ -98,18 +98,22 @@ def _micro_batches(request: Request, learner: Training) -> int:
     return -(-rows // min(rows, learner.micro_batch))
 
 
+def _mean_length(request: Request) -> float:
+    return request.prompt_tokens + request.mean_tokens
+
+
 def _passes_s(request: Request, model: Architecture, learner: Training, passes: int, *, head: bool) -> float:
-    """Seconds in which one micro-batch passes ``passes`` times through ``model``."""
+    """Seconds in which one micro-batch passes ``passes`` times through ``model``; packed rows have no padding."""
     size = min(_rows(request, learner), learner.micro_batch)
-    length = own = request.prompt_tokens + request.longest_of(size)
-    if request.means.pack:
-        length, own = request.prompt_tokens + request.response_tokens, request.prompt_tokens + request.mean_tokens
-    return passes * _pass_s(request, model, size * length / learner.sequence_parallel, own, head=head)
+    length = attended = request.prompt_tokens + request.longest_of(size)
+    if learner.packed_tokens:
+        length, attended = learner.packed_tokens, _mean_length(request)
+    return passes * _pass_s(request, model, size * length / learner.sequence_parallel, attended, head=head)
 
 
 def training_compute_s(request: Request, learner: Training, model: Architecture, passes: int) -> float:
     """Seconds of ``passes`` through ``model`` with all samples packed and divided evenly: no padding, no links."""
-    length = request.prompt_tokens + request.mean_tokens
+    length = _mean_length(request)
     tokens = request.samples_per_step * length / learner.ranks
     return passes * _pass_s(request, model, tokens, length, head=True)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.config import RunConfig
     from rltui.service.node_shell import NodeShell
+    from rltui.service.outlook import LaunchOutlook
     from rltui.service.run_events import Event
     from rltui.service.wandb_place import WandbPlace
     from rltui.watch.log_search import LogQuery, Searched
@@ -74,6 +75,8 @@ class LaunchReview(Struct, frozen=True, kw_only=True):
     """What was read of a script, a line each."""
     memory: tuple[str, ...] = ()
     """What each role takes of its cards, a bar a moment; none on CPU slots."""
+    plan: tuple[str, ...] = ()
+    """What ``rltui plan`` expects of it, or why it cannot tell; none on CPU slots."""
 
     @property
     def can_launch(self) -> bool:
@@ -285,6 +288,9 @@ class Cockpit(Protocol):
 
         Overrides are ``key.path=value``; of a script, what stands behind it in ``rltui launch --script``.
         """
+
+    def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
+        """When that launch would start, and what is different from the last run of that name; asks the cluster."""
 
     def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
         """Every key of ``preset``, or of the layout of that path: what it means, takes and is with ``overrides``.

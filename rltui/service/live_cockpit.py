@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary
     from rltui.service.context import Context
     from rltui.service.node_shell import NodeShell
+    from rltui.service.outlook import LaunchOutlook
     from rltui.service.run_events import Event
+    from rltui.watch.node_samples import RoleMemory
     from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 PATIENCE_S = 1.0
@@ -47,6 +49,7 @@ class LiveCockpit(RunReading):
         self._rows: dict[str, RunSummary] = {}
         self._watchers: dict[str, tuple[str, str, RunWatcher]] = {}
         """By use: the run that is watched, and the one that is drawn beside it."""
+        self._estimated: tuple[tuple[str, int], tuple[RoleMemory, ...] | None] = (("", 0), None)
         self._connecting = ""
         self._watch_locks = {"watched": threading.Lock(), "beside": threading.Lock()}
 
@@ -82,7 +85,19 @@ class LiveCockpit(RunReading):
                 watcher = (row.reader, run_id, RunWatcher(context.cluster.client, row.path))
                 self._watchers[use] = watcher
             picture = watcher[2].snapshot(log)
-        return structs.replace(picture, summary=_joined(context, picture, row))
+            memory = self._role_memory(context, picture) if use == "watched" else ()
+        return structs.replace(picture, summary=_joined(context, picture, row), role_memory=memory)
+
+    def _role_memory(self, context: Context, picture: RunSnapshot) -> tuple[RoleMemory, ...]:
+        """What was estimated for the roles of the watched attempt; not in its first picture, which must not wait."""
+        attempt = (picture.summary.run_id, picture.summary.attempt)
+        if attempt != self._estimated[0]:
+            self._estimated = (attempt, None)
+        elif self._estimated[1] is None and any(host.gpus for host in picture.hosts):
+            from rltui.service.role_memory import role_memory
+
+            self._estimated = (attempt, role_memory(context, picture.summary))
+        return self._estimated[1] or ()
 
     def presets(self) -> tuple[PresetSummary, ...]:
         """The presets that can be launched, and the scripts of this folder."""
@@ -118,6 +133,15 @@ class LiveCockpit(RunReading):
         # a cluster that has not answered yet is not asked here: the review is not to wait for it
         context = self._clusters.context(cluster) if self._clusters.has_answered(cluster) else None
         return review_launch(profile, preset, overrides, context)
+
+    def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
+        """When it would start, and what is different from the last run of that name."""
+        from rltui.service.outlook import LaunchOutlook, outlook
+
+        if not self._clusters.has_answered(cluster):
+            problem = f"{cluster} has not answered yet"
+            return LaunchOutlook(preset=preset, overrides=overrides, cluster=cluster, problem=problem)
+        return outlook(self._clusters.context(cluster), preset, overrides, self._last.runs)
 
     def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
         """Every key of a layout."""

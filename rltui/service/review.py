@@ -12,6 +12,10 @@ from rltui.cluster.profile import LOCAL
 from rltui.errors import RltuiError, tried
 from rltui.memory.bars import lines
 from rltui.memory.layouts import estimate_layout
+from rltui.paths import state_dir
+from rltui.plan.measured import read_measured
+from rltui.plan.of_layout import predict
+from rltui.plan.rates import read_calibration
 from rltui.runs.script_job import is_script
 from rltui.service.cockpit import LaunchReview
 from rltui.service.launch import review
@@ -62,6 +66,7 @@ def review_launch(
         cluster=profile.name,
         script=_script(report, profile),
         memory=_memory(layout),
+        plan=_plan(layout, profile.name),
     )
 
 
@@ -71,6 +76,17 @@ def _memory(layout: Layout | None) -> tuple[str, ...]:
         return ()
     estimate, _ = tried(lambda: estimate_layout(layout))
     return tuple(lines(estimate)) if estimate is not None else ()
+
+
+def _plan(layout: Layout | None, cluster: str) -> tuple[str, ...]:
+    """What ``rltui plan`` expects of a layout, or why it cannot tell."""
+    if layout is None or layout.hardware.on_cpu:
+        return ()
+    try:
+        known, measured = read_calibration(state_dir()), read_measured(state_dir()).get(cluster)
+        return tuple(predict(layout, known, measured).lines())
+    except (RltuiError, ValueError) as error:  # a file of measured rates that somebody broke tells by itself
+        return (str(error),)
 
 
 def _review_script(profile: Profile, source: str, words: Sequence[str], context: Context | None) -> LaunchReview:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.snapshots import ActorSnapshot, HostSnapshot, RunSummary
+    from rltui.watch.node_samples import HostSnapshot
+    from rltui.watch.snapshots import ActorSnapshot, RunSummary
 
 METRICS_BYTES = 1 << 18
 SAMPLER_BYTES = 1 << 16

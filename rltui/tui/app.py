@@ -29,6 +29,7 @@ from rltui.tui.spans import clean
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from textual.driver import Driver
     from textual.screen import Screen
 
     from rltui.service.cockpit import Cockpit
@@ -90,6 +91,15 @@ class CockpitApp(App[int], inherit_bindings=False):
         self._no_colour = no_colour
         self._notices = Notices(self, clock)
         self._interrupted_at = -math.inf
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's, which sleeps where nobody types."""
+        usual = super().get_driver_class()
+        if usual.__name__ != "LinuxDriver":
+            return usual
+        from rltui.tui.driver import PatientDriver
+
+        return PatientDriver
 
     def get_default_screen(self) -> Screen[None]:
         """The list of runs is home."""
@@ -171,6 +181,7 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     @on(messages.PresetsFetched)
     @on(messages.ReviewFetched)
+    @on(messages.OutlookFetched)
     @on(messages.LogPartFetched)
     @on(messages.LogSearched)
     @on(messages.SamplesArrived)

@@ -1,6 +1,7 @@
 """The only file of the cockpit that calls services: every call runs in a thread, every answer is a message.
 
-Threads that call at the same time: one for the list of runs, one for the watched run, one for a run beside it, one for
+Threads that call at the same time: one for the list of runs, one for the watched run, one for a run beside it or
+for what takes longer to know of a launch, one for
 reviews and previews, one for what reads logs, one for what searches them, one for queues of clusters, one for actions,
 one a verb of the shell that only reads, one for a cluster that needs somebody, one that tells people. A newer question
 replaces one that waits; actions are all done, in order.
@@ -126,6 +127,15 @@ class Controller:
     def ask_review(self, preset: str, overrides: tuple[str, ...], cluster: str) -> None:
         """Ask what a launch would do: :class:`~rltui.tui.messages.ReviewFetched`."""
         self._ask(f"check {preset}", lambda: messages.ReviewFetched(self._cockpit.review(preset, overrides, cluster)))
+
+    def ask_outlook(self, preset: str, overrides: tuple[str, ...], cluster: str) -> None:
+        """Ask what takes longer to know of a launch: :class:`~rltui.tui.messages.OutlookFetched`."""
+        call = self._cockpit.outlook
+        self._besides.ask(
+            lambda: self._answer(
+                f"ask {cluster} of {preset}", lambda: messages.OutlookFetched(call(preset, overrides, cluster))
+            )
+        )
 
     def ask_fields(self, preset: str, overrides: tuple[str, ...], run_id: str = "") -> None:
         """Ask for a layout, or if ``preset`` is empty for that of a run, as a form: ``messages.FieldsRead``."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rltui.service.config import RunConfig
     from rltui.service.doors import PendingQuestion
     from rltui.service.node_shell import NodeShell
+    from rltui.service.outlook import LaunchOutlook
     from rltui.service.run_events import Event
     from rltui.service.shell import ShellCommand
     from rltui.service.wandb_place import WandbPlace
@@ -142,6 +143,14 @@ class ReviewFetched(CockpitMessage):
     def __init__(self, review: LaunchReview) -> None:
         super().__init__()
         self.review = review
+
+
+class OutlookFetched(CockpitMessage):
+    """When a launch would start, and what is different from the last run of that name."""
+
+    def __init__(self, outlook: LaunchOutlook) -> None:
+        super().__init__()
+        self.outlook = outlook
 
 
 class PreviewFetched(CockpitMessage):

@@ -14,7 +14,8 @@ from rltui.watch.lines import decode
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from rltui.watch.snapshots import GpuSample, RunSnapshot, RunSummary
+    from rltui.watch.node_samples import GpuSample
+    from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 EVENTS_BYTES = 16 << 10
 """End of an attempt's events that is looked at for a row of the list: some hundred of them."""

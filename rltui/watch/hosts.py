@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from rltui.cluster.relay_types import RelayError
 from rltui.watch.lines import LineFollower, decode
-from rltui.watch.snapshots import EngineSample, GpuSample, HostSnapshot, ProcessSample
+from rltui.watch.node_samples import EngineSample, GpuSample, HostSnapshot, ProcessSample
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,8 @@ class GpuLine(Struct, frozen=True):
     w: float | None = None
     c: float | None = None
     held: tuple[str, ...] | None = None
+    mhz: tuple[float, float] | None = None
+    ecc: tuple[int, int] | None = None
     pids: tuple[int, ...] | None = None
 
 
@@ -60,6 +62,8 @@ class SamplerLine(Struct, frozen=True):
     cpu: float = 0.0
     mem: tuple[float, float] = (0.0, 0.0)
     gpus: tuple[GpuLine, ...] = ()
+    shm: tuple[float, float] | None = None
+    disk: tuple[float, float] | None = None
     procs: tuple[ProcessLine, ...] | None = None
     engines: tuple[EngineSample, ...] | None = None
 
@@ -72,6 +76,7 @@ class HostState:
         self._gpus: dict[int, GpuSample] = {}
         self._processes: tuple[ProcessSample, ...] = ()
         self._engines: tuple[EngineSample, ...] = ()
+        self._shm = self._disk = (0.0, 0.0)
         self._cpu_history: deque[float] = deque(maxlen=HISTORY)
         self._gpu_history: dict[int, deque[float]] = {}
 
@@ -95,6 +100,10 @@ class HostState:
             cpu_percent=line.cpu,
             memory_used_gib=line.mem[0],
             memory_total_gib=line.mem[1],
+            shm_used_gib=self._shm[0],
+            shm_total_gib=self._shm[1],
+            disk_used_gib=self._disk[0],
+            disk_total_gib=self._disk[1],
             gpus=tuple(self._gpus[index] for index in indices),
             processes=self._processes,
             engines=self._engines,
@@ -111,6 +120,7 @@ class HostState:
         for gpu in line.gpus:
             sample = self._gpus[gpu.i] = merge_gpu(self._gpus.get(gpu.i), gpu)
             self._gpu_history.setdefault(gpu.i, deque(maxlen=HISTORY)).append(sample.utilization_percent)
+        self._shm, self._disk = line.shm or self._shm, line.disk or self._disk
         if line.procs is not None:
             self._processes = tuple(
                 ProcessSample(
@@ -130,6 +140,8 @@ def merge_gpu(before: GpuSample | None, line: GpuLine) -> GpuSample:
     """Return what is known of a GPU after ``line``: what it says, and ``before``'s slow fields where it says none."""
     before = before or GpuSample(index=line.i, name="")
     used, total = line.mem or (before.memory_used_gib, before.memory_total_gib)
+    clock, most = line.mhz or (before.clock_mhz, before.clock_most_mhz)
+    corrected, uncorrected = line.ecc or (before.ecc_corrected, before.ecc_uncorrected)
     return GpuSample(
         index=line.i,
         name=before.name if line.name is None else line.name,
@@ -137,6 +149,11 @@ def merge_gpu(before: GpuSample | None, line: GpuLine) -> GpuSample:
         utilization_percent=line.util or 0.0,
         memory_used_gib=used,
         memory_total_gib=total,
+        memory_peak_gib=max(before.memory_peak_gib, used),
+        clock_mhz=clock,
+        clock_most_mhz=most,
+        ecc_corrected=corrected,
+        ecc_uncorrected=uncorrected,
         power_w=line.w,
         temperature_c=before.temperature_c if line.c is None else line.c,
         held_back=before.held_back if line.held is None else line.held,

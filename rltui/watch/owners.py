@@ -11,7 +11,8 @@ from rltui.errors import RltuiError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rltui.watch.snapshots import ActorSnapshot, HostSnapshot
+    from rltui.watch.node_samples import HostSnapshot
+    from rltui.watch.snapshots import ActorSnapshot
 
 ROLE_LETTERS: tuple[tuple[str, str], ...] = (
     ("reward", "W"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from rltui.cluster.jobs import AllocationShare, JobSnapshot  # noqa: TC001 (rows are read back from the disk by their types)
+from rltui.watch.node_samples import HostSnapshot, RoleMemory  # noqa: TC001 (the same)
 from rltui.watch.owners import OUR_PATTERNS, patterns_of
 
 if TYPE_CHECKING:
@@ -146,77 +147,6 @@ class RunsSnapshot(Struct, frozen=True, kw_only=True):
     """Why this is an old picture, or names each cluster that is away; empty where all is well."""
     scheduler_problem: str = ""
     """Why the schedulers' words in the rows are old, with their age; what the files say is of now all the same."""
-
-
-class GpuSample(Struct, frozen=True, kw_only=True):
-    """One GPU of one node at one time."""
-
-    index: int
-    name: str
-    uuid: str = ""
-    utilization_percent: float = 0.0
-    memory_used_gib: float = 0.0
-    memory_total_gib: float = 0.0
-    power_w: float | None = None
-    temperature_c: float | None = None
-    held_back: tuple[str, ...] = ()
-    """Why the hardware lowers its clocks, in words of the sampler."""
-    pids: tuple[int, ...] = ()
-    answers: bool = True
-    """Whether the driver says anything of it; of a card that fell off the bus it does not."""
-
-
-class ProcessSample(Struct, frozen=True, kw_only=True):
-    """One process of the attempt on one node at one time."""
-
-    pid: int
-    title: str
-    cpu_percent: float = 0.0
-    resident_gib: float = 0.0
-    state: str = ""
-    """Why it does nothing, ``stopped``, ``traced``, ``zombie`` or ``disk wait``; empty where it works."""
-    state_s: float = 0.0
-
-
-class EngineSample(Struct, frozen=True, kw_only=True):
-    """One inference engine on one node, by its own counters; None: it does not tell."""
-
-    name: str
-    """Its port; of several engines behind one port, its number there too."""
-    pid: int = 0
-    running: float | None = None
-    """Requests that it works on."""
-    waiting: float | None = None
-    kv_cache_usage: float | None = None
-    """Share of its KV cache that is in use, 0 to 1."""
-    preemptions_total: float | None = None
-    tokens_per_second: float | None = None
-    """Tokens that it generated since the look before."""
-    silent_s: float = 0.0
-    """For how long it has not answered, after it told its counters; 0: it answers."""
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether it does not answer now."""
-        return self.silent_s > 0
-
-
-class HostSnapshot(Struct, frozen=True, kw_only=True):
-    """One node: the newest line of its sampler, with a short history."""
-
-    host: str
-    taken_at: float = 0.0
-    cpus: int = 0
-    cpu_percent: float = 0.0
-    memory_used_gib: float = 0.0
-    memory_total_gib: float = 0.0
-    gpus: tuple[GpuSample, ...] = ()
-    processes: tuple[ProcessSample, ...] = ()
-    engines: tuple[EngineSample, ...] = ()
-    """Those that serve HTTP, as other systems' do; our own trainers' engines speak through the status endpoint."""
-    cpu_history: tuple[float, ...] = ()
-    gpu_history: tuple[tuple[float, ...], ...] = ()
-    """For each GPU its latest utilisation percentages, oldest first."""
 
 
 class ActorSnapshot(Struct, frozen=True, kw_only=True):
@@ -379,6 +309,8 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
 
     summary: RunSummary
     hosts: tuple[HostSnapshot, ...] = ()
+    role_memory: tuple[RoleMemory, ...] = ()
+    """What was estimated for a card of each role; none of CPU slots, scripts, and models that are not known."""
     actors: tuple[ActorSnapshot, ...] = ()
     actors_problem: str = ""
     actors_noted_at: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ from slurm_support import LabTransport
 from rltui.cluster.profile import Profile
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.service.cluster_queue import QueueReader
+from rltui.service.context import Context
+from rltui.service.outlook import outlook
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from lab import Lab
 
 DEADLINE_S = 60.0
+FOUR_CARDS = "open-instruct/grpo-1.5b-1x4-generation"
 EVIL = "\x1b]0;owned\x07\x1b[31mevil|^x^\n12 RUNNING"
 
 
@@ -57,8 +61,13 @@ def test_who_holds_what_and_whose_place_is_which(slurm_cluster: Lab) -> None:
         rpcs = cluster.slurm.runner.rpcs_per_minute()
         assert reader.look() is found, "the next look is not due"
         assert cluster.slurm.runner.rpcs_per_minute() == rpcs <= 6
+        ahead = outlook(Context(cluster=cluster), FOUR_CARDS, ("slurm.time=00:30:00",), ())
+        nowhere = outlook(Context(cluster=cluster), FOUR_CARDS, ("slurm.partition=nowhere",), ())
     finally:
         cluster.close()
+    assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d by the cluster's clock on 1 node$", ahead.start), ahead
+    assert (ahead.problem, ahead.refusal, nowhere.start) == ("", "", "")
+    assert "partition" in nowhere.refusal
     jobs = {job.job_id: job for job in found.jobs}
     held = jobs[ids["held"]]
     assert (held.user, held.is_mine, held.state, held.gpus, held.nodes) == ("bob", False, "running", 4, ("node1",))

@@ -10,7 +10,8 @@ from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.recent import Step
 from rltui.diagnose.run_words import RunPicture, sampler_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source
-from rltui.watch.snapshots import EndSnapshot, EngineSample, GpuSample, HostSnapshot, StageSnapshot
+from rltui.watch.node_samples import EngineSample, GpuSample, HostSnapshot
+from rltui.watch.snapshots import EndSnapshot, StageSnapshot
 
 NOW = 100_000.0
 FAILED = EndSnapshot(outcome="failed", exit_code=1, at=NOW)

@@ -41,6 +41,13 @@ PRESETS = (
 )
 
 
+PLAN = (
+    "138 (76.9–249) s a step: generate 158 s, train 91 s, sync 11.7 s, rollouts 1 step ahead; 4% of GPU time idle",
+    "7570 (4210–13600) response tokens/s",
+    "1000 steps: 38.4 (21.3–69.1) h on 8 GPUs",
+    "307 (171–552) GPU-hours",
+)
+
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=rltui-{name}
 #SBATCH --nodes={nodes}
@@ -99,6 +106,7 @@ def review(preset: PresetSummary, overrides: tuple[str, ...], cluster: str = "lo
         findings=tuple(findings),
         drawing=drawing,
         arithmetic=("1000 steps × 32 prompts × 8 samples = 256 000 samples", "2 learners × 128 samples each, one pass"),
+        plan=PLAN if preset.gpu != "cpu" else (),
         commands=(
             (f"python3 -m rltui.onnode.supervise /home/ada/runs/{preset.name.split('/')[-1]}-xxxx/attempts/01",)
             if cluster == "local"

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import random
-
 from canned_history import HISTORY, NOW
+from canned_nodes import ROLE_MEMORY, cpu_hosts, gpu_hosts, wave
 
 from rltui.cluster.jobs import JobSnapshot
 from rltui.watch.snapshots import (
     ActorSnapshot,
     EndSnapshot,
-    GpuSample,
-    HostSnapshot,
     LogFile,
     LogSnapshot,
     MetricsSnapshot,
-    ProcessSample,
     QueueSnapshot,
     RunSnapshot,
     RunSummary,
@@ -30,16 +25,6 @@ STAGES = ("submitted", "queued", "preflight", "ray-up", "placing", "loading", "t
 def history(began: float, upto: str, step_s: float = 9.0) -> tuple[dict[str, object], ...]:
     last = STAGES.index("training" if upto == "saving" else upto)
     return tuple({"stage": name, "at": began + index * step_s} for index, name in enumerate(STAGES[: last + 1]))
-
-
-def wave(count: int, low: float, high: float, seed: int, rise: bool = False) -> tuple[float, ...]:
-    """A plausible series: noisy, rising or level, the same for the same seed."""
-    noise = random.Random(seed)
-    values = []
-    for index in range(count):
-        share = 1 / (1 + math.exp(-8 * (index / max(1, count) - 0.4))) if rise else 0.55 + 0.2 * math.sin(index / 17)
-        values.append(low + (high - low) * min(1.0, max(0.0, share + noise.uniform(-0.09, 0.09))))
-    return tuple(values)
 
 
 def summary(run_id: str, state: str, stage: str, age_s: float, **more: object) -> RunSummary:
@@ -280,69 +265,6 @@ LOG_FILES = (
 )
 
 
-def cpu_hosts() -> tuple[HostSnapshot, ...]:
-    processes = (
-        ProcessSample(pid=21011, title="ray::Learner.train rank 0", cpu_percent=97.0, resident_gib=0.61),
-        ProcessSample(pid=21012, title="ray::Learner.train rank 1", cpu_percent=96.0, resident_gib=0.61),
-        ProcessSample(pid=21013, title="ray::Engine.generate", cpu_percent=88.0, resident_gib=0.72),
-        ProcessSample(pid=20990, title="raylet", cpu_percent=3.0, resident_gib=0.11),
-        ProcessSample(pid=20981, title="gcs_server", cpu_percent=1.2, resident_gib=0.05),
-    )
-    return (
-        HostSnapshot(
-            host="ada-laptop",
-            taken_at=NOW,
-            cpus=8,
-            cpu_percent=41.0,
-            memory_used_gib=9.4,
-            memory_total_gib=31.2,
-            processes=processes,
-            cpu_history=wave(60, 20, 70, 30),
-        ),
-    )
-
-
-def gpu_hosts(nodes: int, first_pid: int = 211034, gpus: int = 4) -> tuple[HostSnapshot, ...]:
-    hosts = []
-    for node in range(nodes):
-        cards = []
-        for index in range(gpus):
-            free = node == 1 and index == 1
-            learner = index < 2
-            cards.append(
-                GpuSample(
-                    index=index,
-                    name="NVIDIA H100 80GB HBM3",
-                    uuid=f"GPU-{node}{index}",
-                    utilization_percent=0.0 if free else (84.0 + index + node if learner else 95.0 + index),
-                    memory_used_gib=0.4 if free else (61.3 if learner else 70.2 + 6 * (node == 0 and index == 3)),
-                    memory_total_gib=79.6,
-                    power_w=92.0 if free else 612.0,
-                    temperature_c=34.0 if free else 61.0 + index,
-                    pids=() if free else (first_pid + node * 10 + index,),
-                )
-            )
-        hosts.append(
-            HostSnapshot(
-                host=f"nid{10701 + node:06d}",
-                taken_at=NOW,
-                cpus=64,
-                cpu_percent=23.0 + node,
-                memory_used_gib=212.0 + node,
-                memory_total_gib=480.0,
-                gpus=tuple(cards),
-                cpu_history=wave(60, 15, 40, 40 + node),
-                gpu_history=tuple(wave(60, 70, 100, 50 + node * 4 + i) for i in range(gpus)),
-                processes=(
-                    ProcessSample(
-                        pid=first_pid + node * 10, title="ray::Learner.train", cpu_percent=104.0, resident_gib=14.2
-                    ),
-                ),
-            )
-        )
-    return tuple(hosts)
-
-
 def actors(run: RunSummary) -> tuple[ActorSnapshot, ...]:
     if run.gpu == "cpu":
         named = [("Learner", "learner 0", 21011), ("Learner", "learner 1", 21012), ("Engine", "engine 0", 21013)]
@@ -377,6 +299,7 @@ def snapshot(run: RunSummary, lines: tuple[str, ...] | None = None) -> RunSnapsh
     return RunSnapshot(
         summary=run,
         hosts=(gpu_hosts(run.nodes) if run.gpu != "cpu" else cpu_hosts()) if alive else (),
+        role_memory=ROLE_MEMORY if alive and run.gpu != "cpu" else (),
         actors=actors(run) if alive else (),
         status=StatusSnapshot(
             taken_at=NOW,

@@ -24,6 +24,7 @@ from rltui.paths import state_dir
 from rltui.runs.journal import Journal
 from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
 from rltui.service.node_shell import NodeShell
+from rltui.service.outlook import LaunchOutlook
 from rltui.service.wandb_place import WandbPlace
 from rltui.watch.log_search import LogHit, LogQuery, Searched
 from rltui.watch.samples import SamplesFound
@@ -237,6 +238,14 @@ class FakeCockpit:
             raise UsageError(f"there is no preset or file {preset!r}")
         known = next((each for each in PRESETS if each.name == preset), None)
         return review(known, overrides, cluster) if known else script_review(preset, overrides, cluster)
+
+    def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
+        self._called("outlook", preset, *overrides, *([cluster] if cluster != "local" else []))
+        changes = tuple(line for word in overrides for line in (f"- {word.split('=')[0]}: 60", f"+ {word}"))
+        start = "nothing waits in front of it" if cluster == "local" else "2026-11-25 02:10:00 by the cluster's clock"
+        last = f"{preset.split('/')[-1]}-4f2a"
+        asked = LaunchOutlook(preset=preset, overrides=overrides, cluster=cluster, taken_at=time.time())
+        return msgspec.structs.replace(asked, start=start, last_run=last, changes=changes)
 
     def layout_file(self, run_id: str) -> str:
         self._called("layout_file", run_id)

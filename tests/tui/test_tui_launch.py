@@ -275,3 +275,30 @@ async def test_a_launch_in_hands_off_mode() -> None:
         await press(pilot, "enter")
         await until(pilot, lambda: any(call[0] == "launch" for call in fake.calls), "the launch")
     assert next(call for call in fake.calls if call[0] == "launch")[-1] == "hands-off"
+
+
+def outlooks(fake: FakeCockpit) -> list[tuple[str, ...]]:
+    return [call[1:] for call in fake.calls if call[0] == "outlook"]
+
+
+async def test_a_cluster_is_asked_for_the_start_once_the_fingers_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rltui.tui.widgets.launch_panes.OUTLOOK_SETTLE_S", 0.3)
+    monkeypatch.setattr("rltui.tui.widgets.launch_panes.OUTLOOK_APART_S", 0.3)
+    fake = FakeCockpit()
+    async with cockpit(fake, size=(120, 40)) as pilot:
+        screen = await launching(pilot)
+        await until_text(pilot, "nothing waits in front of it")
+        assert outlooks(fake) == [("local/grpo-tiny",)]
+        assert "nothing is different" in screen_text(pilot)
+        await enter(pilot, "strain.steps=7")
+        await until(pilot, lambda: screen.review is not None and screen.review.overrides == ("train.steps=7",), "it")
+        await until_text(pilot, "0s ago, before the last change")
+        await until_text(pilot, "+ train.steps=7")
+        assert "before the last change" not in screen_text(pilot)
+        assert outlooks(fake)[-1] == ("local/grpo-tiny", "train.steps=7")
+        assert len(outlooks(fake)) < 5, "not at each key"
+        await enter(pilot, "\n")
+        monkeypatch.setattr("rltui.tui.widgets.launch_panes.OUTLOOK_SETTLE_S", 60.0)
+        await enter(pilot, "j")
+        await until(pilot, lambda: screen.review is not None and "coin" in screen.review.preset, "another preset")
+        assert "ago" not in screen_text(pilot), "that was the start of another"

@@ -16,16 +16,9 @@ from rltui.tui.spans import Line, clean, width_of
 from rltui.tui.views import actors, bars, charts, gpus, hosts, launch, metrics, overview, queues, runs, tabs
 from rltui.tui.views.chart_view import ChartView
 from rltui.tui.views.confirm import confirm_lines
+from rltui.watch.node_samples import EngineSample
 from rltui.watch.owners import ROLE_NAMES, Owners, role_letter, title_letter
-from rltui.watch.snapshots import (
-    ActorSnapshot,
-    EndSnapshot,
-    EngineSample,
-    MetricsSnapshot,
-    RunSnapshot,
-    RunsSnapshot,
-    StatusSnapshot,
-)
+from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, MetricsSnapshot, RunSnapshot, RunsSnapshot, StatusSnapshot
 
 SIZES = [(1, 1), (8, 3), (40, 10), (57, 14), (70, 20), (80, 24), (99, 30), (100, 30), (120, 40), (160, 45), (200, 60)]
 PICTURES = [snapshot(run) for run in RUNS] + [snapshot(run, HOSTILE_LOG) for run in HOSTILE_RUNS]
@@ -393,6 +386,6 @@ def test_numbers_of_a_node_that_is_silent_are_marked_as_old(state: str, ages: tu
     )
     picture = msgspec.structs.replace(run, hosts=nodes, taken_at=NOW)
     right = "".join(text for text, _ in hosts.gpu_section(picture, UNICODE, 0).right)
-    for text in (right, gpus.head(picture, 100, UNICODE, wall=False).plain):
+    for text in (right, gpus.head(picture, 100, UNICODE, ()).plain):
         assert ("silent" in text) == bool(said)
         assert said in text

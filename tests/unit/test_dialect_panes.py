@@ -10,8 +10,9 @@ from msgspec import Struct
 from test_dialects import DIALECTS, SAID, follow, metrics
 
 from rltui.onnode.metric_names import canonical_values
+from rltui.watch.node_samples import HostSnapshot
 from rltui.watch.owners import ROLE_NAMES, Owners, patterns_of, role_letter, title_letter
-from rltui.watch.snapshots import ActorSnapshot, HostSnapshot
+from rltui.watch.snapshots import ActorSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,6 +17,7 @@ from rltui.cluster.prompts import Field, Question
 from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
+from rltui.memory.layouts import estimate_roles
 from rltui.paths import config_dir, ensure_private, run_root
 from rltui.service.doors import Door, PendingQuestion
 from rltui.service.launch import RefusedError
@@ -163,6 +164,30 @@ def test_a_review_has_the_memory_of_each_role_and_moment(cockpit: LiveCockpit) -
     assert cockpit.review("local/grpo-tiny").memory == (), "CPU slots have no card"
 
 
+def test_a_review_has_what_plan_expects_within_a_keystroke(cockpit: LiveCockpit) -> None:
+    expected = "\n".join(cockpit.review("opd/text-8").plan)
+    for words in (") s a step: ", "score", "response tokens/s", "GPU-hours", "by published runs, four in five"):
+        assert words in expected
+    took_s = []
+    for number in range(10):
+        began = time.process_time()
+        assert cockpit.review("opd/text-8", (f"train.steps={number + 1}",)).plan
+        took_s.append(time.process_time() - began)
+    assert min(took_s) < 0.02, "all of it, as somebody types"
+    assert "engines that are not vLLM's" in cockpit.review("opd/text-8", ("roles.rollout.engine=hf",)).plan[0]
+    assert cockpit.review("local/grpo-tiny").plan == (), "CPU slots have no data sheet"
+
+
+def test_what_takes_longer_to_know_of_a_launch(cockpit: LiveCockpit) -> None:
+    assert "has not answered" in cockpit.outlook("local/grpo-tiny").problem
+    wait_for(lambda: bool(cockpit.runs().runs), "the run")
+    seen = cockpit.outlook("local/grpo-tiny", ("train.steps=7",))
+    assert seen.start == "nothing waits in front of it"
+    assert (seen.last_run, seen.changes) == (RUN, ("- train.steps: 2000", "+ train.steps: 7"))
+    assert not cockpit.outlook("local/grpo-tiny").changes
+    assert cockpit.outlook("local/opd-tiny").last_run == ""
+
+
 def test_a_review_knows_what_the_profile_of_its_cluster_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLTUI_LOCAL_GPUS", "8")  # what stands in the way is not this machine's lack of a card
     config_dir().mkdir(parents=True)
@@ -261,3 +286,14 @@ def test_a_gpu_that_fell_off_the_bus_is_not_shown_as_free(attempt: Path, capsys:
     assert main(["gpus", RUN]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert [row[-1] for row in rows] == ["free", "79"]
+
+
+def test_what_was_estimated_for_each_role_stands_beside_its_cards(cockpit: LiveCockpit, attempt: Path) -> None:
+    attempt.joinpath("layout.yaml").write_text(dump_layout(load_layout(resolve("opd/text-8")).layout))
+    assert cockpit.watch(RUN).role_memory == (), "the first picture does not wait for it"
+    found = {one.letter: one for one in cockpit.watch(RUN).role_memory}
+    expected = {role.role: role.peak_gib for role in estimate_roles(load_layout(resolve("opd/text-8")).layout).roles}
+    assert {one.letter: one.estimated_gib for one in found.values()} == {
+        "L": expected["learner"], "E": expected["rollout"], "T": expected["teacher"],
+    }  # fmt: skip
+    assert found["L"].moment

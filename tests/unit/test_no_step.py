@@ -7,9 +7,10 @@ import json
 import pytest
 from msgspec import structs
 
+from rltui.watch.node_samples import HostSnapshot, ProcessSample
 from rltui.watch.runs import last_metrics, with_metrics
 from rltui.watch.silence import aged, halted, no_step_words
-from rltui.watch.snapshots import HostSnapshot, ProcessSample, RunSnapshot, RunSummary, StageSnapshot
+from rltui.watch.snapshots import RunSnapshot, RunSummary, StageSnapshot
 
 NOW = 1_800_000_000.0
 ROW = RunSummary(

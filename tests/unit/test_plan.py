@@ -18,6 +18,7 @@ from rltui.memory.layouts import estimate_layout
 from rltui.plan import rank, remedies
 from rltui.plan.candidates import engine_choices, engines_beside, packed
 from rltui.plan.decoding import decode_step_s, generate_s, steady_s
+from rltui.plan.of_layout import predict
 from rltui.plan.rank import Proposal, candidates
 from rltui.plan.rates import rates_of, read_calibration
 from rltui.plan.request import Request
@@ -80,6 +81,7 @@ def test_proposals_fit_check_and_round_trip(case: tuple[str, int, int, str]) -> 
         assert report.placement is not None
         assert not report.placement.homeless
         assert all(role.verdict in ("fits", "tight") for role in estimate_layout(each.layout).roles)
+        assert predict(each.layout).time == each.time, "what Launch says of it is what plan said"
         assert "E390" not in {finding.code for finding in report.findings}, "the bundled trainers run it"
         assert "B225" not in {finding.code for finding in report.findings}, "no section of another algorithm"
 

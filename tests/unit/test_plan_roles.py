@@ -19,6 +19,7 @@ from rltui.plan import rank, remedies
 from rltui.plan.actor_critic import divisions, with_memory
 from rltui.plan.decoding import teacher_s
 from rltui.plan.distill import engines_left, replica_counts
+from rltui.plan.of_layout import predict
 from rltui.plan.rank import candidates
 from rltui.plan.request import Request
 from rltui.plan.throughput import step_time
@@ -103,6 +104,7 @@ def test_a_step_is_the_sum_of_its_terms(wanted: Request) -> None:
             time.generate_s + time.teacher_s + time.update_s + time.sync_s + time.other_s
         )
         assert 0 <= time.idle_share < 1
+        assert msgspec.structs.asdict(predict(each.layout).time) == pytest.approx(msgspec.structs.asdict(time))
 
 
 def test_placements_of_ppo_are_compared_and_the_difference_is_named() -> None:

@@ -42,6 +42,12 @@ def nvmlDeviceGetTemperature(handle, which): return 61
 def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
     if handle == 1: raise NVMLError("not supported")
     return 0x40 | 0x04
+NVML_CLOCK_SM, NVML_VOLATILE_ECC, NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1, 0, 0, 1
+def nvmlDeviceGetClockInfo(handle, kind): return 1755
+def nvmlDeviceGetMaxClockInfo(handle, kind): return 1980
+def nvmlDeviceGetTotalEccErrors(handle, kind, counter):
+    if handle == 1: raise NVMLError("not supported")
+    return 7 if kind == NVML_MEMORY_ERROR_TYPE_CORRECTED else 2
 def nvmlDeviceGetComputeRunningProcesses(handle): return [types.SimpleNamespace(pid=4242)]
 """
 
@@ -137,8 +143,8 @@ def test_gpus_have_slow_fields_every_fifth_time_and_leave_out_what_they_lack(
     await_that(lambda: len(read_lines(tmp_path)) >= 6, "six lines are written")
     slow, fast = read_lines(tmp_path)[5]["gpus"], read_lines(tmp_path)[1]["gpus"]
     assert fast == [{"i": 0, "util": 90, "mem": [3.0, 80.0], "w": 350}, {"i": 1, "util": 91, "w": 350}]
-    more = {"name": "NVIDIA H100", "c": 61, "pids": [4242]}
-    held = [{"held": ["heat"]}, {}]  # its power cap is no fault, and the second card does not say
+    more = {"name": "NVIDIA H100", "c": 61, "pids": [4242], "mhz": [1755, 1980]}
+    held = [{"held": ["heat"], "ecc": [7, 2]}, {}]  # its power cap is no fault, and the second card does not say
     assert slow == [{**one, **more, **why, "uuid": f"GPU-{one['i']}"} for one, why in zip(fast, held, strict=True)]
 
 

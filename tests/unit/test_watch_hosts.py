@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rltui.watch.snapshots import HostSnapshot
+    from rltui.watch.node_samples import HostSnapshot
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +34,15 @@ def line(t: float = 1.0, host: str = "node1", **fields: Any) -> dict[str, Any]:
     return {"t": t, "host": host, "cpus": 8, "cpu": 50.0, "mem": [4.0, 16.0], **fields}
 
 
-SLOW_GPU = {"i": 0, "name": "H100", "uuid": "GPU-0", "util": 90, "mem": [3.5, 80.0], "w": 350, "c": 61, "pids": [42]}
+SLOW_GPU = {"i": 0, "name": "H100", "uuid": "GPU-0", "util": 90, "mem": [3.5, 80.0], "w": 350, "c": 61,
+            "mhz": [1755, 1980], "ecc": [7, 2], "pids": [42]}  # fmt: skip
 
 
 def test_slow_fields_stay_until_they_are_said_again(client: RelayClient, tmp_path: Path) -> None:
     path = tmp_path / "gpu-node1.jsonl"
     processes = [{"pid": 42, "title": "ray::Learner\x1b[1m", "cpu": 99.5, "rss": 1.25}]
-    append(path, line(1.0, gpus=[SLOW_GPU], procs=processes), line(2.0, gpus=[{"i": 0, "util": 10, "mem": [4, 80]}]))
+    append(path, line(1.0, gpus=[SLOW_GPU], procs=processes, shm=[1.5, 8], disk=[90, 100]))
+    append(path, line(2.0, gpus=[{"i": 0, "util": 10, "mem": [2, 80]}]))
     reader = HostsReader(client, str(tmp_path))
     follow(client, reader.followers())
     [host] = reader.snapshots()
@@ -48,7 +50,9 @@ def test_slow_fields_stay_until_they_are_said_again(client: RelayClient, tmp_pat
     assert (host.host, host.taken_at, host.cpus, host.cpu_percent) == ("node1", 2.0, 8, 50.0)
     assert (host.memory_used_gib, host.memory_total_gib) == (4.0, 16.0)
     assert (gpu.index, gpu.name, gpu.uuid, gpu.temperature_c, gpu.pids) == (0, "H100", "GPU-0", 61.0, (42,))
-    assert (gpu.utilization_percent, gpu.memory_used_gib, gpu.power_w) == (10.0, 4.0, None)
+    assert (gpu.utilization_percent, gpu.memory_used_gib, gpu.memory_peak_gib, gpu.power_w) == (10.0, 2.0, 3.5, None)
+    assert (gpu.clock_mhz, gpu.clock_most_mhz, gpu.ecc_corrected, gpu.ecc_uncorrected) == (1755, 1980, 7, 2)
+    assert (host.shm_used_gib, host.shm_total_gib, host.disk_used_gib, host.disk_total_gib) == (1.5, 8, 90, 100)
     [process] = host.processes
     assert (process.pid, process.title, process.cpu_percent) == (42, "ray::Learner", 99.5)
     assert host.gpu_history == ((90.0, 10.0),)
@@ -62,6 +66,8 @@ def test_a_sampler_s_own_lines_are_understood(tmp_path: Path) -> None:
     assert host is not None
     assert host.cpus == len(os.sched_getaffinity(0))
     assert host.memory_total_gib > 0
+    assert 0 <= host.shm_used_gib < host.shm_total_gib
+    assert 0 < host.disk_used_gib < host.disk_total_gib
     assert host.processes == ()
 
 

@@ -13,6 +13,7 @@ from rltui.service.cockpit import opened_file
 from rltui.tui import keys, messages
 from rltui.tui.overrides import complete_override, override_problem, script_words, with_override
 from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.screens.launch_keys import KEYS
 from rltui.tui.widgets.launch_panes import PresetList, ReviewPane, ScriptPane
 
 if TYPE_CHECKING:
@@ -35,74 +36,6 @@ SIDE_BY_SIDE_FROM = 160
 """Width from which review and script are both in sight."""
 
 
-def _can_launch(context: keys.KeyContext) -> str:
-    reasons = {
-        "none": "no preset is selected",
-        "pending": "still checking: wait for the findings",
-        "errors": "errors stand in the way: see the findings",
-        "ready": "",
-    }
-    return keys.may_change(context) or reasons[context.review]
-
-
-def _needs_overrides(context: keys.KeyContext) -> str:
-    return "" if context.has_overrides else "there is no override yet: s sets one"
-
-
-def _needs_layout(context: keys.KeyContext) -> str:
-    if context.problem:
-        return context.problem
-    return "no preset is selected" if context.review == "none" else ""
-
-
-def _needs_fix(context: keys.KeyContext) -> str:
-    return "" if context.has_fix else "no finding comes with a fix"
-
-
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "launch",
-            (
-                keys.Key("submit", ("enter",), "launch", "Launch what is shown, then open the run.", 1, _can_launch),
-                keys.Key(
-                    "cluster", ("c",), "cluster", "Launch on the next cluster.", 2, keys.needs_clusters, quiet=True
-                ),
-                keys.Key("cluster_before", ("C",), "cluster", "Launch on the cluster before.", 0, keys.needs_clusters),
-                keys.Key("set", ("s",), "set", "Set a value: key.path=value; of a script, its options and words.", 3),
-                keys.Key(
-                    "script",
-                    ("v",),
-                    "script",
-                    "Show the job script exactly as it would be submitted, or the review.",
-                    4,
-                ),
-                keys.Key(
-                    "fix", ("f",), "fix", "Apply the fix of the first finding that has one.", 5, _needs_fix, quiet=True
-                ),
-                keys.Key(
-                    "edit",
-                    ("e",),
-                    "edit",
-                    "Edit the newest override.",
-                    7,
-                    _needs_overrides,
-                    quiet=True,
-                ),
-                keys.Key("form", ("E",), "all keys", "Edit every key of the layout as a form.", 0, _needs_layout),
-                keys.Key("drop", ("d",), "drop", "Drop the newest override or word.", 8, _needs_overrides, quiet=True),
-                keys.Key("open", ("o",), "open", "Launch a file: your own script, or a layout, by its path.", 6),
-                keys.Key("auto", ("H",), "hands-off", "Launch it so that it goes on by itself after faults."),
-                keys.Key("filter", ("/",), "filter", "Show only presets with these words.", 9),
-                keys.Key("copy", ("y",), "copy", "Copy the commands, or the script where it is shown."),
-            ),
-        ),
-        keys.LIST,
-        keys.EVERYWHERE,
-    )
-)
-
-
 class LaunchScreen(CockpitScreen):
     """Presets on the left, the review of the chosen one on the right."""
 
@@ -116,8 +49,7 @@ class LaunchScreen(CockpitScreen):
         self.review_pane = ReviewPane(id="review")
         self.script_pane = ScriptPane(id="script")
         self.overrides: tuple[str, ...] = ()
-        self.with_script = False
-        self.auto = False
+        self.with_script = self.auto = False
         self._wished = preset
         self._typing: tuple[str, ...] | None = None
         """What is set, with what is being typed once it has its form."""
@@ -149,16 +81,35 @@ class LaunchScreen(CockpitScreen):
             review = message.review
             if (review.preset, tuple(review.overrides), review.cluster) == self._asked:
                 self.review = review
+                self._look_ahead()
+        elif isinstance(message, messages.OutlookFetched):
+            self.review_pane.outlook = message.outlook
+            self.tick()
         elif isinstance(message, messages.RequestFailed):
             self._launching = False
-            name = message.asked.removeprefix("check ")
-            if name == self._opened:
-                self.presets.close(name)
+            if message.asked == f"check {self._opened}":
+                self.presets.close(self._opened)
                 self._changed()
 
     def watch_review(self) -> None:
         """Show another review."""
         self._show()
+
+    def tick(self) -> None:
+        """Header and footer, and how old the cluster's word is."""
+        super().tick()
+        self.review_pane.age(self._asked, self.cockpit.wall_clock())
+
+    def _look_ahead(self) -> None:
+        """Ask the cluster of what was reviewed, if that is still what is wanted then."""
+        asked = self._asked
+
+        def ask() -> bool:
+            if wanted := asked == self._asked and self.review is not None and self.review.can_launch:
+                self.cockpit.controller.ask_outlook(*asked)
+            return wanted
+
+        self.review_pane.look_ahead(ask)
 
     def moved(self) -> None:
         """Another preset: what was set for the one before does not fit it."""

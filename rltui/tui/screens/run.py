@@ -68,10 +68,10 @@ class TabKeys:
         self._screen.open_tab(after if own <= after < len(self._screen.tabs) else own)
 
     def do_worst_first(self) -> None:
-        """GPUs: nodes with something wrong first, or by name."""
+        """GPUs: nodes with something wrong first, by role, by name."""
         pane = self._screen.mover()
         if isinstance(pane, GpusPane):
-            pane.toggle_order()
+            pane.next_order()
 
     def do_pan_left(self) -> None:
         """Metrics: the cursor to the left; the log: long lines."""
@@ -236,6 +236,12 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         return pane if isinstance(pane, ConfigPane) and self.tab == "config" else None
 
     @property
+    def filtered_pane(self) -> ConfigPane | GpusPane | None:
+        """The pane in sight that a filter narrows."""
+        pane = self._panes.get(self.tab_bar.current)
+        return pane if isinstance(pane, ConfigPane | GpusPane) else None
+
+    @property
     def log_files(self) -> tuple[LogFile, ...]:
         """The logs there are."""
         return self.snapshot.logs if self.snapshot is not None else ()
@@ -286,8 +292,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         """Search while typing."""
         if purpose == "search":
             self.part(LogKeys).typed(text)
-        elif purpose == "config" and self.config_pane is not None:
-            self.config_pane.filter(text)
+        elif purpose == "narrow" and self.filtered_pane is not None:
+            self.filtered_pane.filter(text)
 
     def answer(self, purpose: str, text: str) -> str:
         """Search all of the log, or the samples; or name the run that is to be drawn beside."""
@@ -301,15 +307,16 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         """Leaving the search clears it."""
         if purpose == "search":
             self.part(LogKeys).clear()
-        elif purpose == "config" and self.config_pane is not None:
-            self.config_pane.filter("")
+        elif purpose == "narrow" and self.filtered_pane is not None:
+            self.filtered_pane.filter("")
 
     def do_search(self) -> None:
-        """Search what is in sight: samples, settings, else the log."""
+        """Search what is in sight: samples, settings, GPUs, else the log."""
         if self.samples_pane is not None:
             self.part(SampleKeys).ask_words()
-        elif self.config_pane is not None:
-            self.prompting.ask("config", "/", self.config_pane.filtered, hint="words of key, value or origin")
+        elif (pane := self.filtered_pane) is not None:
+            of = "node, role, process, idle" if isinstance(pane, GpusPane) else "key, value or origin"
+            self.prompting.ask("narrow", "/", pane.filtered, hint=f"words of {of}")
         else:
             self.part(LogKeys).do_search()
 
@@ -340,8 +347,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         pane = self.log_pane
         if self.tab == "logs" and pane is not None and pane.sought.pattern:
             self.part(LogKeys).clear()
-        elif self.config_pane is not None and self.config_pane.filtered:
-            self.config_pane.filter("")
+        elif self.filtered_pane is not None and self.filtered_pane.filtered:
+            self.filtered_pane.filter("")
         elif not (self.part(SampleKeys).clear() or self.part(MetricKeys).clear()):
             self.do_back()
 

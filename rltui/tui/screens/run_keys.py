@@ -69,13 +69,21 @@ KEYS = keys.KeyTable(
                 keys.Key(
                     "wall", ("v",), "view", "GPUs: one line a node, or every GPU and process.", 2, _in_gpus, quiet=True
                 ),
-                keys.Key("worst_first", ("O",), "worst first", "GPUs: nodes with something wrong first.", 0, _in_gpus),
+                keys.Key(
+                    "worst_first",
+                    ("O",),
+                    "order",
+                    "GPUs: nodes with something wrong first, by role, by name.",
+                    3,
+                    _in_gpus,
+                    quiet=True,
+                ),
                 keys.Key(
                     "choose_log", ("o",), "which log", "Choose a log, or all of them together.", 2, _in_log, quiet=True
                 ),
                 keys.Key("follow", ("F",), "follow", "Stay at the end of the log.", 3, _in_log, quiet=True),
                 keys.Key("fold", ("+",), "repeats", "Log: repeats as one line, or every line.", 0, _in_log),
-                keys.Key("search", ("/",), "search", "Search the log, the samples or the settings.", 6),
+                keys.Key("search", ("/",), "search", "Search the log, the samples, the settings or the GPUs.", 6),
                 keys.Key("next_hit", ("n",), "next hit", "Go to the next hit of the search.", 0, _needs_search),
                 keys.Key("previous_hit", ("N",), "hit before", "Go to the hit before.", 0, _needs_search),
                 keys.Key(

@@ -30,7 +30,8 @@ def actor_counts(
 ) -> Line:
     """Alive of all, for each class, and restarts."""
     total = Counter(actor.class_name for actor in actors)
-    places = {actor.class_name: _ROLE_ORDER.index(actor_letter(actor, patterns)) for actor in reversed(actors)}
+    first = {actor.class_name: actor for actor in reversed(actors)}
+    places = {name: _ROLE_ORDER.index(actor_letter(actor, patterns)) for name, actor in first.items()}
     alive = Counter(actor.class_name for actor in actors if actor.state == "ALIVE")
     spans: list[Span] = []
     for name in sorted(total, key=lambda name: (places[name], name)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rltui.tui import braille, formats, progress
 from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, width_of
@@ -14,15 +14,25 @@ from rltui.watch.owners import owners_of
 from rltui.watch.silence import silent_nodes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
-    from rltui.watch.snapshots import GpuSample, HostSnapshot, ProcessSample, RunSnapshot
+    from rltui.watch.node_samples import GpuSample, HostSnapshot, ProcessSample
+    from rltui.watch.snapshots import RunSnapshot
 
+
+Order = Literal["", "worst first", "by role"]
+ORDERS: tuple[Order, ...] = ("", "worst first", "by role")
+"""In which order cards can be shown; at first by the names of their nodes."""
 
 RECENT_SAMPLES = 12
 """Samples of a card that say how busy it is: one moment of a step says little."""
 
 IDLE_PERCENT = 5.0
+
+CLOCKS_FROM, HISTORY_FROM, ECC_FROM = 120, 120, 140
+"""Widths from which clocks, the latest load, and errors of memory have a column."""
 
 
 def worst_first(snapshot: RunSnapshot) -> tuple[HostSnapshot, ...]:
@@ -90,7 +100,7 @@ class GpuTable:
         if inside == 0:
             return host_views.host_row(host, self._name_width, self._width, self._glyphs)
         if inside <= len(host.gpus):
-            return self._gpu_row(host, inside - 1)
+            return self.gpu_row(host, inside - 1)
         others = _others(host)
         inside -= 1 + len(host.gpus)
         if inside < len(others):
@@ -102,10 +112,12 @@ class GpuTable:
             return host_views.wall_row(host, self._known, self._name_width, self._room, self._glyphs)
         return host_views.host_row(host, self._name_width, self._width, self._glyphs)
 
-    def _gpu_row(self, host: HostSnapshot, index: int) -> Line:
+    def gpu_row(self, host: HostSnapshot, index: int, name_width: int = 0) -> Line:
+        """One card; with ``name_width``, its node's name stands before it."""
         gpu, width, glyphs = host.gpus[index], self._width, self._glyphs
         owner = self._known.of(host, gpu.pids)
         spans: list[Span] = [
+            (f" {pad(host.host, name_width)}" if name_width else "", "dim"),
             (f"   {owner.letter or glyphs.free} ", "text" if owner.letter else "dim"),
             (f"GPU{gpu.index:<3}", "dim"),
         ]
@@ -116,7 +128,15 @@ class GpuTable:
         spans.append((f"  {gpu.power_w:4.0f} W" if gpu.power_w is not None else "        ", "dim"))
         heat = f"  {gpu.temperature_c:3.0f} °C" if gpu.temperature_c is not None else "        "
         spans.append((heat, "attention" if gpu.held_back else "dim"))
-        history = host.gpu_history[index] if width >= 120 and index < len(host.gpu_history) else ()
+        if width >= CLOCKS_FROM:
+            clock = f"  {gpu.clock_mhz:4.0f} MHz" if gpu.clock_mhz is not None else " " * 10
+            spans.append((clock, "attention" if gpu.held_back else "dim"))
+        if width >= ECC_FROM:
+            errors = gpu.ecc_uncorrected
+            spans.append((f"  ECC {errors:<2}" if errors is not None else " " * 8, "bad" if errors else "dim"))
+        history = (
+            host.gpu_history[index] if width >= HISTORY_FROM + name_width and index < len(host.gpu_history) else ()
+        )
         idle = "  idle" if is_idle(host, index) else ""
         spans.append((idle, "attention"))
         room = width - width_of(spans) - (27 if history else 0)
@@ -130,6 +150,8 @@ class GpuTable:
     def _process(self, host: HostSnapshot, gpu: GpuSample) -> str:
         """What runs on a GPU: the actor's name with its process id, or the process's title; first what slows it."""
         held = f"held back: {', '.join(gpu.held_back)}  " if gpu.held_back else ""
+        if gpu.ecc_uncorrected:
+            held = f"{gpu.ecc_uncorrected} ECC error{'s' * (gpu.ecc_uncorrected > 1)}  {held}"
         xid = self._xids.get((host.host, gpu.index), "")
         if not gpu.pids:
             return held + unused_words(gpu, xid)
@@ -148,8 +170,8 @@ def _others(host: HostSnapshot) -> tuple[ProcessSample, ...]:
     return tuple(one for one in host.processes if one.pid not in on_gpus) if on_gpus else host.processes
 
 
-def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, wall: bool, worst: bool = False) -> Line:
-    """How many GPUs and nodes there are, how busy, and in which order where that is not their names'."""
+def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, more: Sequence[str]) -> Line:
+    """How many GPUs and nodes there are, how busy, and ``more``: in which order, and what a key would show."""
     cards = [gpu for host in snapshot.hosts for gpu in host.gpus]
     busy = [gpu.utilization_percent for gpu in cards if gpu.pids]
     nodes = len(snapshot.hosts)
@@ -161,6 +183,5 @@ def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, wall: bool, worst: b
     quiet = host_views.silence(snapshot)
     if busy and not quiet:
         words += [f"median {progress.middle(busy):.0f}%", f"least {min(busy):.0f}%"]
-    words += ["worst first"] if worst else []
-    words.append("v opens nodes" if wall else "v wall")
+    words += more
     return rule(left, [(quiet, "attention"), ("  ".join(words), "dim")], width, glyphs)

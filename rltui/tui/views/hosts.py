@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
+    from rltui.watch.node_samples import GpuSample, HostSnapshot, ProcessSample
     from rltui.watch.owners import Owners
-    from rltui.watch.snapshots import GpuSample, HostSnapshot, ProcessSample, RunSnapshot
+    from rltui.watch.snapshots import RunSnapshot
 
 MEMORY_TIGHT = 0.92
 """Share of memory above which it is pointed out."""
@@ -82,10 +83,26 @@ def host_row(host: HostSnapshot, name_width: int, width: int, glyphs: Glyphs) ->
     spans += [(f"{host.cpu_percent:4.0f}%", "text"), (f" of {host.cpus:<3}" if both else "", "dim"), ("  mem", "dim")]
     spans += [(" ", "text"), *meter(memory, size, glyphs, tight=memory > MEMORY_TIGHT)] if both else []
     spans.append((f" {formats.gib(host.memory_used_gib):>4}/{formats.gib(host.memory_total_gib)} GiB", tight))
+    spans += room_spans(host, words=width >= 100)
     left = width - width_of(spans) - 2
     if left >= 8 and host.cpu_history:
         spans.append(("  " + braille.sparkline(host.cpu_history, min(24, left), glyphs, high=100.0), "bar"))
     return Line(tuple(spans))
+
+
+def room_spans(host: HostSnapshot, words: bool) -> list[Span]:
+    """Shared memory and the disk of the temporary directory; without ``words`` only where one is nearly full."""
+    spans: list[Span] = []
+    for name, used, total in (
+        ("shm", host.shm_used_gib, host.shm_total_gib),
+        ("disk", host.disk_used_gib, host.disk_total_gib),
+    ):
+        tight = total > 0 and used > MEMORY_TIGHT * total
+        if words and total:
+            spans += [(f"  {name} ", "dim"), (f"{used:.0f}/{total:.0f}", "attention" if tight else "text")]
+        elif tight:
+            spans.append((f"  {name} {used / total:.0%}", "attention"))
+    return spans
 
 
 def name_width_of(hosts: Sequence[HostSnapshot], width: int) -> int:

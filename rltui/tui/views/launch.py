@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rltui.check.findings import Finding
     from rltui.service.cockpit import LaunchReview, PresetSummary
+    from rltui.service.outlook import LaunchOutlook
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
 
@@ -56,9 +57,14 @@ def _number(findings: Iterable[Finding], severity: str) -> int:
 
 
 def review_lines(
-    preset: PresetSummary | None, review: LaunchReview | None, overrides: Sequence[str], width: int, glyphs: Glyphs
+    preset: PresetSummary | None,
+    review: LaunchReview | None,
+    overrides: Sequence[str],
+    width: int,
+    glyphs: Glyphs,
+    beside: Sequence[Line] = (),
 ) -> list[Line]:
-    """All there is to see before a launch, errors first."""
+    """All there is to see before a launch, errors first; ``beside`` is what ``outlook_lines`` makes."""
     lines: list[Line] = []
     if preset is not None and preset.summary:
         lines += [*wrapped(preset.summary, width, " ", "dim"), BLANK]
@@ -73,11 +79,37 @@ def review_lines(
     lines += _part("what was read", _texts(review.notes, width, "text"), width, glyphs)
     lines += _part("layout", [line("  ", (text, "text")) for text in review.drawing], width, glyphs)
     lines += _part("arithmetic", _texts(review.arithmetic, width, "text"), width, glyphs)
+    lines += _part("plan", _texts(review.plan, width, "text"), width, glyphs, "estimate")
+    lines += beside
     if others or not errors:
         lines += _part("findings", finding_lines(others, width, glyphs), width, glyphs)
     lines += _part("what will run", _texts(review.commands, width, "accent"), width, glyphs, review.cluster)
     memory = [line("  ", (clip(text, max(0, width - 2), glyphs.ellipsis), "text")) for text in review.memory]
     return lines + _part("memory", memory, width, glyphs, "estimate")
+
+
+def outlook_lines(outlook: LaunchOutlook, is_old: bool, now: float, width: int, glyphs: Glyphs) -> list[Line]:
+    """When a launch would start, and what is different from the last run of that name, with their age.
+
+    Args:
+        outlook: What the cluster was asked.
+        is_old: Whether something else is set since; it is being asked anew.
+        now: Epoch seconds.
+        width: Cells of a line.
+        glyphs: The alphabet.
+    """
+    age = f"{outlook.cluster}, {formats.ago(now - outlook.taken_at)}" + (", before the last change" if is_old else "")
+    said = outlook.start
+    role: Role = "text"
+    if outlook.refusal:
+        said, role = f"{glyphs.failed} {outlook.cluster} would not take it: {outlook.refusal}", "bad"
+    elif outlook.problem:
+        said, role = f"not known: {outlook.problem}", "dim"
+    lines = _part("expected start", _texts([said] if said else [], width, role), width, glyphs, age)
+    changes = [line("  ", (text, "bad" if text.startswith("-") else "ok")) for text in outlook.changes]
+    if outlook.last_run and not changes:
+        changes = [line(("  nothing is different", "dim"))]
+    return lines + _part("since the last of its name", changes, width, glyphs, outlook.last_run)
 
 
 def _set(preset: PresetSummary | None, overrides: Sequence[str], width: int, glyphs: Glyphs) -> list[Line]:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rltui.cluster.jobs import JobSnapshot
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
-    from rltui.watch.snapshots import EngineSample, HostSnapshot, RunSnapshot
+    from rltui.watch.node_samples import EngineSample, HostSnapshot
+    from rltui.watch.snapshots import RunSnapshot
 
 
 def queue_rows(status: StatusSnapshot, width: int, glyphs: Glyphs) -> list[Line]:

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from rltui.tui.spans import wrapped
 from rltui.tui.views import gpus as view
+from rltui.tui.views.gpu_roles import ChosenTable
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.silence import silent_nodes
 
@@ -29,8 +30,9 @@ class GpusPane(ListPane):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.wall: bool | None = None
-        self.worst = False
-        """Whether nodes with something wrong come first."""
+        self.order: view.Order = ""
+        self.filtered = ""
+        """Words that a card must have in node, role, process or state to be shown."""
         self._snapshot: RunSnapshot | None = None
         self._table: tuple[int, view.GpuTable] | None = None
 
@@ -59,29 +61,46 @@ class GpusPane(ListPane):
     def toggle(self) -> None:
         """The other view."""
         self.wall = not self.is_wall
-        self._table = None
-        self.top = 0
-        self.repaint()
+        self._anew()
 
-    def toggle_order(self) -> None:
-        """The worst nodes first, or by name."""
-        self.worst = not self.worst
-        self._table = None
-        self.top = 0
+    def next_order(self) -> None:
+        """By name, the worst nodes first, or each card below its role."""
+        self.order = view.ORDERS[(view.ORDERS.index(self.order) + 1) % len(view.ORDERS)]
+        self._anew()
+
+    def filter(self, words: str) -> None:
+        """Show only cards with these words."""
+        self.filtered = words
+        self._anew()
+
+    def _anew(self) -> None:
+        self._table, self.top = None, 0
         self.repaint()
 
     def _rows(self) -> view.GpuTable | None:
         width = self.size.width
         if self._snapshot is not None and (self._table is None or self._table[0] != width):
-            shown = structs.replace(self._snapshot, hosts=view.worst_first(self._snapshot)) if self.worst else None
-            self._table = (width, view.GpuTable(shown or self._snapshot, width, self.glyphs, self.is_wall))
+            self._table = (width, self._made(self._snapshot, width))
         return self._table[1] if self._table is not None else None
+
+    def _made(self, snapshot: RunSnapshot, width: int) -> view.GpuTable:
+        if self.order == "worst first":
+            snapshot = structs.replace(snapshot, hosts=view.worst_first(snapshot))
+        if self.filtered or self.order == "by role":
+            return ChosenTable(snapshot, width, self.glyphs, self.filtered, by_role=self.order == "by role")
+        return view.GpuTable(snapshot, width, self.glyphs, self.is_wall)
 
     def head(self) -> Sequence[Line]:
         """How many there are."""
         if self._snapshot is None:
             return ()
-        return [view.head(self._snapshot, self.size.width, self.glyphs, self.is_wall, self.worst)]
+        table = self._rows()
+        words: list[str] = [self.order] if self.order else []
+        if isinstance(table, ChosenTable):
+            words += [f"/{self.filtered} {table.num_cards}"] if self.filtered else []
+        else:
+            words.append("v opens nodes" if self.is_wall else "v wall")
+        return [view.head(self._snapshot, self.size.width, self.glyphs, words)]
 
     @property
     def room(self) -> int:
@@ -101,6 +120,10 @@ class GpusPane(ListPane):
 
     def empty(self) -> Sequence[Line]:
         """What stands there before the first sample."""
+        if self.filtered and self._snapshot is not None and self._snapshot.hosts:
+            return wrapped(
+                f"no card has {self.filtered!r} in node, role, process or state", self.size.width, " ", "dim"
+            )
         words = "no sampler has spoken yet: nodes appear when the run is placed"
         if self._snapshot is not None and self._snapshot.summary.is_adopted:
             words = "nothing of rltui runs beside an adopted job; :gpus --sample 60 samples its nodes for an hour"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from rltui.tui.spans import Line, line, rule, wrapped
@@ -9,10 +10,20 @@ from rltui.tui.views import launch as view
 from rltui.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from textual.timer import Timer
 
     from rltui.service.cockpit import LaunchReview, PresetSummary
+    from rltui.service.outlook import LaunchOutlook
     from rltui.tui.spans import Span
+
+
+OUTLOOK_SETTLE_S = 1.0
+"""Seconds that nothing changes before a cluster is asked when it would start."""
+
+OUTLOOK_APART_S = 5.0
+"""Between two such questions: Slurm answers them out of the same hand as everybody's."""
 
 
 class PresetList(ListPane):
@@ -100,7 +111,34 @@ class ReviewPane(ListPane):
         self._overrides: tuple[str, ...] = ()
         self._pending = False
         self._readonly = False
+        self.outlook: LaunchOutlook | None = None
+        """What the cluster said last."""
+        self._asking: Timer | None = None
+        self._asked_at_s = -OUTLOOK_APART_S
+        self._beside: list[Line] = []
         self._made: tuple[int, list[Line]] = (-1, [])
+
+    def look_ahead(self, ask: Callable[[], bool]) -> None:
+        """Call ``ask`` once the fingers rest, and not more often than a cluster bears; it says whether it asked."""
+        if self._asking is not None:
+            self._asking.stop()
+
+        def ask_now() -> None:
+            if ask():
+                self._asked_at_s = time.monotonic()
+
+        pause_s = max(OUTLOOK_SETTLE_S, self._asked_at_s + OUTLOOK_APART_S - time.monotonic())
+        self._asking = self.set_timer(pause_s, ask_now)
+
+    def age(self, asked: tuple[str, tuple[str, ...], str], now: float) -> None:
+        """Show what the cluster said, as old as it is, beside what is ``asked`` now: preset, overrides, cluster."""
+        said, lines = self.outlook, []
+        if said is not None and self._preset is not None and said.preset == self._preset.name:
+            is_old = (said.preset, said.overrides, said.cluster) != asked
+            lines = view.outlook_lines(said, is_old, now, self.size.width, self.glyphs)
+        if lines != self._beside:
+            self._beside, self._made = lines, (-1, [])
+            self.repaint()
 
     def show(
         self,
@@ -127,7 +165,7 @@ class ReviewPane(ListPane):
     def _all(self) -> list[Line]:
         width = self.size.width
         if self._made[0] != width:
-            lines = view.review_lines(self._preset, self._review, self._overrides, width, self.glyphs)
+            lines = view.review_lines(self._preset, self._review, self._overrides, width, self.glyphs, self._beside)
             self._made = (width, lines)
         return self._made[1]
 

@@ -1,0 +1,72 @@
+"""Textual's driver of the terminal, but for one thing: where nobody types, its thread sleeps until somebody does.
+
+Textual looks ten times a second whether its thread is to end, which is most of what an idle cockpit costs. Here a pipe
+says so. Soon after a key it looks as often as Textual does: only so does it tell an ESC from the start of a sequence.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from types import SimpleNamespace
+
+from textual.drivers import linux_driver
+
+QUIET_S = 1.0
+"""Seconds after the last key from which the thread sleeps."""
+
+MOST_S = 10.0
+"""Longest sleep, should Textual end its thread in a way that is not known here."""
+
+
+class PatientSelector(selectors.SelectSelector):
+    """Waits for the terminal, and for the end of the pipe ``wake``, of which its user hears nothing."""
+
+    def __init__(self, wake: int) -> None:
+        super().__init__()
+        self._wake = wake
+        self._is_ending = False
+        self._typed_at_s = time.monotonic()
+        self.register(wake, selectors.EVENT_READ)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What can be read, as soon as there is something; after ``timeout`` seconds only where somebody types."""
+        is_quiet = not self._is_ending and time.monotonic() - self._typed_at_s > QUIET_S
+        found = super().select(MOST_S if is_quiet else timeout)
+        typed = [one for one in found if one[0].fd != self._wake]
+        if typed:
+            self._typed_at_s = time.monotonic()
+        if len(typed) < len(found):
+            self._is_ending = True
+            self.unregister(self._wake)
+        return typed
+
+
+class PatientDriver(linux_driver.LinuxDriver):
+    """The driver of Linux and macOS."""
+
+    _wake: int | None = None
+    """The end of the pipe whose closing ends the thread's sleep."""
+
+    def run_input_thread(self) -> None:
+        """Read the terminal until the end."""
+        heard, self._wake = os.pipe()
+        patient = SimpleNamespace(SelectSelector=lambda: PatientSelector(heard), EVENT_READ=selectors.EVENT_READ)
+        linux_driver.selectors = patient  # type: ignore[assignment, attr-defined]
+        try:
+            super().run_input_thread()
+        finally:
+            linux_driver.selectors = selectors  # type: ignore[attr-defined]
+            self._wake_up()
+            os.close(heard)
+
+    def disable_input(self) -> None:
+        """End the thread, which may sleep."""
+        self._wake_up()
+        super().disable_input()
+
+    def _wake_up(self) -> None:
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            os.close(wake)
