@@ -16,7 +16,10 @@ LONGEST_PAUSE_S = 2.0
 
 
 def eventually(
-    condition: Callable[[], Found], what: str = "the condition", deadline_s: float = DEADLINE_S, poll_s: float = 0.2
+    condition: Callable[[], Found | None],
+    what: str = "the condition",
+    deadline_s: float = DEADLINE_S,
+    poll_s: float = 0.2,
 ) -> Found:
     """Wait until ``condition`` gives something true, and return that.
 

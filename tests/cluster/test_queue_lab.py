@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from slurm_support import LabTransport
@@ -13,6 +12,7 @@ from slurm_support import LabTransport
 from rltui.cluster.profile import Profile
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.service.cluster_queue import QueueReader
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pytest
     from lab import Lab
 
-DEADLINE_S = 60.0
 EVIL = "\x1b]0;owned\x07\x1b[31mevil|^x^\n12 RUNNING"
 
 
@@ -42,10 +41,8 @@ def fill(lab: Lab) -> dict[str, str]:
 
 
 def wait_for(lab: Lab, job_id: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while "RUNNING" not in lab.exec("login", ["squeue", "-h", "-o", "%T", "-j", job_id]).stdout:
-        assert time.monotonic() < deadline, f"job {job_id} did not start within {DEADLINE_S:.0f} s"
-        time.sleep(0.1)
+    state = ["squeue", "-h", "-o", "%T", "-j", job_id]
+    eventually(lambda: "RUNNING" in lab.exec("login", state).stdout, f"the start of job {job_id}")
 
 
 def test_who_holds_what_and_whose_place_is_which(slurm_cluster: Lab) -> None:
