@@ -6,8 +6,8 @@ SETUP := $(or $(PYTHON),python3) tools/setup_env.py
 RUN := .venv/bin/python
 TESTS ?=
 ARGS ?=
-# Two processes: the cluster's tests mostly wait while the trainers' compute. More than two share only the short ones.
-PROCESSES ?= 2
+# Three processes, on two cores too: one computes in the trainers' tests while two wait in those of the cluster.
+PROCESSES ?= 3
 TRIALS ?= 1000
 HOURS ?= 0.1
 SEED ?= 1

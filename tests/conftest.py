@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 NO_SKIPS = bool(os.environ.get("RLTUI_NO_SKIPS"))
 SESSION = tempfile.mkdtemp(prefix="rltui-test-")  # directly in the temporary folder: socket paths end at 107 bytes
 LEFT_RUNNING = pytest.StashKey[list[str]]()
-IN_ONE_PROCESS = {"cluster": "cluster", "ssh": "cluster", "trainers": "trainers"}
-"""Folder → group: there is one Slurm, with its ports and its users, and the trainers' tests share one Ray."""
-LAB_WORDS = ("slurm_cluster", "slurm_lab", "Lab(")
-"""A file of tests/cluster without any of these starts no Slurm, and any process may take it."""
+FIRST_OF = ("trainers", "cluster")
+"""What the first of several processes begins with, and what the others do. Trainers compute, and two at once would only
+slow each other down; tests of the cluster mostly wait, and each process has a Slurm of its own."""
 ENDING_DEADLINE_S = float(os.environ.get("RLTUI_TEST_ENDING_S", "30"))
 
 # What must not reach a test: settings of the user's own runs, clusters, accounts and terminal.
@@ -118,18 +117,23 @@ def skips(config: pytest.Config) -> dict[str, int]:
 
 @pytest.hookimpl(optionalhook=True)  # of xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hand out whole files to several processes (``pytest -n 2``), in their order; what shares a thing to one."""
-    from xdist.scheduler import LoadScopeScheduling
+    """Hand out whole files to several processes (``pytest -n 3``), and to each first what it is there for."""
+    from xdist.scheduler import LoadFileScheduling
 
-    class Scheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            path = Path(nodeid.partition("::")[0])
-            if path.parent.name == "cluster" and not any(word in path.read_text() for word in LAB_WORDS):
-                return str(path)
-            return IN_ONE_PROCESS.get(path.parent.name, str(path))
+    class Scheduling(LoadFileScheduling):
+        def _assign_work_unit(self, node: Any) -> None:
+            mine = FIRST_OF[node.gateway.id != "gw0"]
+            order = {path: (folder_of(path) != mine, folder_of(path) not in FIRST_OF) for path in self.workqueue}
+            self.workqueue.move_to_end(min(order, key=order.__getitem__), last=False)
+            super()._assign_work_unit(node)
 
-    config.option.loadscopereorder = False  # the longest folder comes first by its name
+    config.option.loadscopereorder = False
     return Scheduling(config, log)
+
+
+def folder_of(nodeid: str) -> str:
+    """Name of the folder of a test, or of a test file."""
+    return Path(nodeid.partition("::")[0]).parent.name
 
 
 def minutes_by_folder(config: pytest.Config) -> dict[str, float]:
@@ -138,7 +142,7 @@ def minutes_by_folder(config: pytest.Config) -> dict[str, float]:
     seconds: collections.Counter[str] = collections.Counter()
     for report in (one for some in reporter.stats.values() for one in some) if reporter else ():
         if isinstance(report, pytest.TestReport):
-            seconds[Path(report.nodeid.partition("::")[0]).parent.name] += report.duration
+            seconds[folder_of(report.nodeid)] += report.duration
     return {folder: spent / 60 for folder, spent in seconds.most_common()}
 
 

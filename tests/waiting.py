@@ -12,10 +12,14 @@ Found = TypeVar("Found")
 
 DEADLINE_S = 300.0
 """Long enough for a machine that three other tests keep busy: it only ends what hangs, and measures nothing."""
+LONGEST_PAUSE_S = 2.0
 
 
 def eventually(
-    condition: Callable[[], Found], what: str = "the condition", deadline_s: float = DEADLINE_S, poll_s: float = 0.2
+    condition: Callable[[], Found | None],
+    what: str = "the condition",
+    deadline_s: float = DEADLINE_S,
+    poll_s: float = 0.2,
 ) -> Found:
     """Wait until ``condition`` gives something true, and return that.
 
@@ -23,10 +27,14 @@ def eventually(
         condition: Asked again and again.
         what: What is waited for, as the failure names it.
         deadline_s: Shorter than usual only where that is what the product promises.
-        poll_s: Pause between two looks.
+        poll_s: Pause between two looks. It is as long as a look where that takes longer, up to ``LONGEST_PAUSE_S``:
+            starting rltui again and again would take half a core from what is waited for.
     """
     deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come about within {deadline_s:g} s"
-        time.sleep(poll_s)
-    return found
+    while True:
+        began = time.monotonic()
+        if found := condition():
+            return found
+        ended = time.monotonic()
+        assert ended < deadline, f"{what} did not come about within {deadline_s:g} s"
+        time.sleep(max(poll_s, min(ended - began, LONGEST_PAUSE_S)))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from rltui.cli import words
 from rltui.cli.output import add_json, add_only_cluster, add_watch, columns, print_json, print_lines, talk
-from rltui.service.adopt import jobs_of
 from rltui.service.all_clusters import open_clusters
 from rltui.service.failure_cache import with_failures
 from rltui.service.run_columns import COLUMNS, GPUS, read_columns
@@ -72,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _jobs(options: argparse.Namespace) -> int:
     """List jobs that are no runs; exits with 3 where no cluster could be asked."""
+    from rltui.service.adopt import jobs_of  # reads scripts with all importers and checks: a list of runs needs none
+
     with open_clusters(options.cluster) as clusters:
         slurms = [name for name in clusters.names if clusters.profiles.by_name[name].scheduler == "slurm"]
         found, problems = jobs_of(clusters)

@@ -35,6 +35,10 @@ TOKEN = "ray.token"
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """Where torch keeps what it has compiled: by default in TMPDIR."""
 
+ON_DEMAND = {"RAY_prestart_worker_first_driver": "0"}
+"""Ray would start an idle Python for each core with the first driver, and keep that waiting until all of them are up.
+A run of ours needs one a role."""
+
 TEMPORARY = "t"
 """Folder in Ray's own for what trainers leave in TMPDIR (W&B, torch); it goes with it. Sockets lie there too: short."""
 
@@ -88,8 +92,8 @@ class RayProcess:
         self.folder = spec.folder or ray_folder(spec.uuid)
         self.token_path = os.path.join(spec.attempt, TOKEN)
         self.given = environment
-        exports = spec.script.exports if spec.script else {}
-        self.environment = {**environment, **exports, **self.client_environment()}
+        told = {**environment, **spec.script.exports} if spec.script else {**ON_DEMAND, **environment}
+        self.environment = {**told, **self.client_environment()}
         self.process: "Optional[subprocess.Popen[bytes]]" = None
 
     def client_environment(self) -> Dict[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.cluster.relay_types import RelayError
+from rltui.errors import UsageError
 from rltui.service.describe import attempt_path
 from rltui.service.log_stream import read_piece, search_run
 from rltui.watch.log_part import read_part
@@ -69,11 +71,20 @@ class RunReading:
         return read_config(self._context(row), row)
 
     def layout_file(self, run_id: str) -> str:
-        """A copy of the run's layout on this machine."""
-        from rltui.service.layout_copy import layout_copy
+        """A copy of the run's layout on this machine, for what reads and judges files."""
+        from rltui.paths import cache_dir, ensure_private
+        from rltui.runs.directory import read_layout
 
         row = self._row(run_id)
-        return layout_copy(self._context(row), row)
+        try:
+            text = read_layout(self._context(row).cluster.client, attempt_path(row))
+        except RelayError as error:
+            if error.kind != "missing":
+                raise
+            raise UsageError(f"{row.run_id} has no layout: it runs a script.", "s takes the words behind it.") from error
+        path = ensure_private(cache_dir() / "layouts") / f"{row.run_id}.yaml"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
 
     def wandb(self, run_id: str) -> WandbPlace:
         """Where W&B has a run."""

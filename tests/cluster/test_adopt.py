@@ -140,8 +140,10 @@ def _of_hang(user: User, run_id: str) -> dict[str, Any] | None:
 
 def test_a_process_that_ends_by_itself_is_read_to_its_last_line(user: Shell) -> None:
     (user.folder / "train.log").touch()
-    pid = user.begin(f"exec > train.log 2>&1; {STEPS.format(last=10)}")
+    waits = "until [ $i -lt 10 ] || [ -e adopted ]; do sleep 0.1; done; echo"  # before its last line
+    pid = user.begin(f"exec > train.log 2>&1; {STEPS.format(last=10).replace('echo', waits)}")
     user.rltui("adopt", "--pid", str(pid), "--name", "counted")
+    (user.folder / "adopted").touch()
     run = eventually(lambda: (found := user.only_run())["end"] and found, "the end")
     assert (run["state"], run["stage"]["step"], run["stage"]["steps"]) == ("finished", 10, 10)
     lines = (Path(run["path"]) / "attempts/01/metrics.jsonl").read_text().splitlines()

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from slurm_support import LabTransport
@@ -16,6 +15,7 @@ from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.service.cluster_queue import QueueReader
 from rltui.service.context import Context
 from rltui.service.outlook import outlook
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pytest
     from lab import Lab
 
-DEADLINE_S = 60.0
 FOUR_CARDS = "open-instruct/grpo-1.5b-1x4-generation"
 EVIL = "\x1b]0;owned\x07\x1b[31mevil|^x^\n12 RUNNING"
 
@@ -46,10 +45,8 @@ def fill(lab: Lab) -> dict[str, str]:
 
 
 def wait_for(lab: Lab, job_id: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while "RUNNING" not in lab.exec("login", ["squeue", "-h", "-o", "%T", "-j", job_id]).stdout:
-        assert time.monotonic() < deadline, f"job {job_id} did not start within {DEADLINE_S:.0f} s"
-        time.sleep(0.1)
+    state = ["squeue", "-h", "-o", "%T", "-j", job_id]
+    eventually(lambda: "RUNNING" in lab.exec("login", state).stdout, f"the start of job {job_id}")
 
 
 def test_who_holds_what_and_whose_place_is_which(slurm_cluster: Lab) -> None:

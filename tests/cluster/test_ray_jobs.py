@@ -21,6 +21,7 @@ from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError, UsageError
 from rltui.onnode import ray_head, ray_process, rundir
 from rltui.service.cluster_queue import queue_of
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,12 +64,8 @@ def jobs(head: ray_head.RayHead, relay: RelayClient) -> RayJobs:
     return RayJobs(relay, head.dashboard, head.token)
 
 
-def ended(jobs: RayJobs, submission_id: str, deadline_s: float = 180) -> JobSnapshot:
-    deadline = time.monotonic() + deadline_s
-    while (job := jobs.status(submission_id)) is None or not job.has_ended:
-        assert time.monotonic() < deadline, job
-        time.sleep(0.1)
-    return job
+def ended(jobs: RayJobs, submission_id: str) -> JobSnapshot:
+    return eventually(lambda: job if (job := jobs.status(submission_id)) and job.has_ended else None, "the end")
 
 
 def test_a_job_is_submitted_once_however_often_it_is_sent(jobs: RayJobs, tmp_path: Path) -> None:
@@ -94,10 +91,7 @@ def test_a_running_job_is_stopped(jobs: RayJobs) -> None:
     uuid = uuid4().hex
     told = {"name": "run-7", "comment": f"rltui:{uuid}"}
     jobs.submit(uuid, [sys.executable, "-c", "import time; time.sleep(600)"], metadata=told)
-    deadline = time.monotonic() + 180
-    while (job := jobs.status(uuid)) is None or job.state != "running":
-        assert time.monotonic() < deadline, job
-        time.sleep(0.1)
+    eventually(lambda: (job := jobs.status(uuid)) and job.state == "running", "a running job")
     cluster = RayCluster(Profile(name="ray", scheduler="ray", transport="local"), LocalTransport())
     cluster._jobs = jobs
     listed = {one.job_id: one for one in queue_of(cluster).holding}

@@ -25,6 +25,7 @@ from rltui.runs.submission import LOOK_UP_FOR_S, fold_submissions
 from rltui.service.recover import Recoverer
 from rltui.service.resubmit import resubmit
 from rltui.service.submit import submit_attempt
+from waiting import eventually
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -122,11 +123,8 @@ def ended_run(context: Context) -> RunSummary:
     launched = submit_attempt(context, new_run_id("raced"), 1, small_layout())
     run = context.find(launched.run_id)
     write_end(context.cluster.client, f"{run.path}/attempts/01", "failed", "for the race")
-    deadline = time.monotonic() + 60.0
-    while (run := context.find(launched.run_id)).is_live:  # what a list shows may be a moment old
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return run
+    # what a list shows may be a moment old
+    return eventually(lambda: None if (run := context.find(launched.run_id)).is_live else run, "the run's end")
 
 
 def test_of_two_that_resubmit_the_same_attempt_one_wins_and_the_other_is_told(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.sources import Source
+from waiting import eventually
 
 if TYPE_CHECKING:
     from lab import Lab
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 90.0
 
 
 def test_an_xid_of_the_driver_is_an_event_and_a_cause(slurm_cluster: Lab) -> None:
@@ -36,10 +35,9 @@ def test_an_xid_of_the_driver_is_an_event_and_a_cause(slurm_cluster: Lab) -> Non
 
 def await_text(cluster: Lab, path: str, wanted: str) -> str:
     """The text of a file on the nodes, once ``wanted`` is in it."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
+
+    def found() -> str:
         text: str = cluster.exec("node2", ["cat", path], check=False).stdout
-        if wanted in text:
-            return text
-        assert time.monotonic() < deadline, f"{wanted!r} did not come in {path}: {text[-300:]}"
-        time.sleep(0.2)
+        return text if wanted in text else ""
+
+    return eventually(found, f"{wanted!r} in {path}")

@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from truth import scores
+from truth import predictors
 
 if TYPE_CHECKING:
-    from score import Figure
-
-FIGURES = [(score.predictor, figure) for score in scores() for figure in score.figures]
+    from types import ModuleType
 
 
-def test_something_is_measured() -> None:
-    assert FIGURES
+def test_every_predictor_is_measured() -> None:
+    assert {module.__name__ for module in predictors()} >= {"import_scripts", "memory", "plan", "slow", "why"}
 
 
-@pytest.mark.parametrize(("predictor", "figure"), FIGURES, ids=[f"{name}: {each.name}" for name, each in FIGURES])
-def test_the_predictor_is_no_worse_than_it_was(predictor: str, figure: Figure) -> None:
-    assert figure.held, f"{predictor}, {figure.name}: {figure.value:.4g} crosses {figure.bound:g}"
+@pytest.mark.parametrize("predictor", predictors(), ids=lambda module: module.__name__)
+def test_no_figure_is_worse_than_it_was(predictor: ModuleType) -> None:
+    """Measured here, not for the names of the tests: each of several processes of pytest makes these."""
+    figures = predictor.score().figures
+    assert figures
+    assert [f"{each.name}: {each.value:.4g} crosses {each.bound:g}" for each in figures if not each.held] == []

@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
-
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode import rundir
@@ -16,15 +12,9 @@ from rltui.service.attempt_differences import differences
 from rltui.watch.snapshots import RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport())
-    yield client
-    client.close()
+    from rltui.cluster.relay_client import RelayClient
 
 
 def attempt(

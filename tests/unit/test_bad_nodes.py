@@ -17,10 +17,8 @@ from watch_support import append, write_json
 
 from rltui.cli.main import main
 from rltui.cluster.jobs import JobSnapshot
-from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import BadNode as Avoided
 from rltui.cluster.profile import Profile
-from rltui.cluster.relay_client import RelayClient
 from rltui.diagnose.causes.gpu_health import XID_CAUSE
 from rltui.diagnose.recent import Symptom
 from rltui.errors import UsageError
@@ -36,8 +34,7 @@ from rltui.service.live_cockpit import LiveCockpit
 from rltui.watch.snapshots import RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from rltui.cluster.relay_client import RelayClient
     from rltui.service.context import Context
 
 NOW = 1_793_000_000.0
@@ -46,13 +43,6 @@ NOW = 1_793_000_000.0
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     return str(tmp_path)
-
-
-@pytest.fixture
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport(), timeout_s=5)
-    yield client
-    client.close()
 
 
 def names(root: str, now_s: float) -> list[str]:

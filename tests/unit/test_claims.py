@@ -9,8 +9,6 @@ import pytest
 from watch_support import write_json
 
 from rltui.cluster.jobs import JobSnapshot
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.onnode.requeue import folder_of_start
 from rltui.runs.claims import read_evidence
 from rltui.service.resubmit import settle
@@ -18,17 +16,10 @@ from rltui.watch.jobs import job_facts
 from rltui.watch.snapshots import RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from rltui.cluster.relay_client import RelayClient
     from rltui.service.context import Context
-
-
-@pytest.fixture
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport(), timeout_s=5)
-    yield client
-    client.close()
 
 
 def test_a_requeued_start_is_known_by_its_job_and_never_by_a_pid(client: RelayClient, tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ from watch_support import append, write_json
 
 from rltui.cluster.facts import NodeFacts
 from rltui.cluster.jobs import JobSnapshot
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.run_words import RunPicture, words_of
 from rltui.diagnose.sources import Source
@@ -21,15 +19,9 @@ from rltui.watch.jobs import job_facts
 from rltui.watch.snapshots import RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport(), timeout_s=5)
-    yield client
-    client.close()
+    from rltui.cluster.relay_client import RelayClient
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,12 @@ import pytest
 from watch_support import append, write_json
 
 from rltui.cli.main import main
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.watch.run_watcher import RunWatcher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from rltui.cluster.relay_client import RelayClient
     from rltui.watch.snapshots import RunHistory
 
 T = 1_793_000_000.0
@@ -29,13 +27,6 @@ def run(tmp_path: Path) -> Path:
     about = {"name": "grpo-tiny", "algorithm": "grpo", "cluster": "local", "created_at": T}
     write_json(path / "run.json", {**about, "nodes": 2, "gpus_per_node": 4, "gpu": "H100-SXM-80GB"})
     return path
-
-
-@pytest.fixture
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport(), timeout_s=5)
-    yield client
-    client.close()
 
 
 def attempt(

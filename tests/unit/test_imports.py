@@ -66,6 +66,14 @@ def test_the_cockpit_paints_without_its_services() -> None:
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
+def test_a_list_of_runs_is_made_without_reading_scripts() -> None:
+    """Asked more often than any other verb; importers and checks take as long to import as all that it needs."""
+    needless = ("rltui.importers", "rltui.check", "rltui.service.scripts")
+    code = f"import sys; import rltui.cli.ps; print([name for name in {needless} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
 def imported_modules(path: Path) -> set[str]:
     """Return the full names of all modules that the file at ``path`` imports, wherever in it."""
     names: set[str] = set()

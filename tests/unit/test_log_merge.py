@@ -9,27 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.watch import log_merge
 from rltui.watch.log_merge import MergedReader, end_of, open_sources, place_of, search_merged
 from rltui.watch.log_search import query_of
 from rltui.watch.snapshots import LogFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from rltui.cluster.relay_client import RelayClient
     from rltui.watch.log_merge import LogSource
 
 BEGAN = datetime(2026, 1, 1, 8, 0, tzinfo=timezone.utc).timestamp()
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport())
-    yield client
-    client.close()
 
 
 def clock(second: float) -> str:

@@ -14,8 +14,6 @@ import pytest
 
 from rltui.cli import logs
 from rltui.cli.main import main
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import Entry, RelayError
 from rltui.errors import UsageError
 from rltui.onnode import relay_search
@@ -23,15 +21,9 @@ from rltui.watch import log_part, log_search
 from rltui.watch.attempt_logs import log_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport())
-    yield client
-    client.close()
+    from rltui.cluster.relay_client import RelayClient
 
 
 def found(client: RelayClient, folder: Path, pattern: str) -> list[tuple[int, str]]:

@@ -9,24 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
 from rltui.watch.log_times import Clock, moment, place_since, zone_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from rltui.cluster.relay_client import RelayClient
 
 ZONE = timezone(timedelta(hours=1))
 NEWEST = datetime(2026, 1, 1, 10, 0, tzinfo=ZONE).timestamp()
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport())
-    yield client
-    client.close()
 
 
 @pytest.mark.parametrize(

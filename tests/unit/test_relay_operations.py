@@ -13,22 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 from watch_support import TOKEN, Server, await_that, gone
 
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.onnode import processes
 from rltui.service.sampling import DETACHED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport())
-    yield client
-    client.close()
+    from rltui.cluster.relay_client import RelayClient
 
 
 def kind_of(error: pytest.ExceptionInfo[RelayError]) -> str:

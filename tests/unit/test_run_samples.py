@@ -11,8 +11,6 @@ import pytest
 from test_compare import make_run
 
 from rltui.cli.main import main
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import RltuiError, UsageError
 from rltui.onnode import relay_records, relay_search
@@ -22,15 +20,9 @@ from rltui.watch.sample_text import differences, escaped, pieces
 from rltui.watch.samples import Fields, SampleFile, SampleQuery, find_samples, read_group, read_sample_query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport())
-    yield client
-    client.close()
+    from rltui.cluster.relay_client import RelayClient
 
 
 def line(step: int, answer: str = "a", reward: float | None = 0.0, prompt: str = "q", tokens: int = 1) -> str:

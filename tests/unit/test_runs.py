@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 from msgspec import structs
 
 import trainers
-from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
 from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_layout
@@ -36,13 +34,6 @@ from rltui.runs.directory import (
 from rltui.runs.journal import Journal
 
 LAYOUT = load_layout(resolve("local/grpo-tiny")).layout
-
-
-@pytest.fixture
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport())
-    yield client
-    client.close()
 
 
 def made(client: RelayClient, root: Path, layout: Layout = LAYOUT) -> Attempt:

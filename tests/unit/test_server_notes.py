@@ -22,8 +22,6 @@ from watch_support import (
     write_json,
 )
 
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.onnode import server_notes
 from rltui.onnode.server_notes import LOGICAL, NODES, STATE_API, ServerNotes
 from rltui.watch import actors as watched
@@ -34,14 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from rltui.cluster.relay_client import RelayClient
+
 NODES_ANSWER = {"data": {"summary": [{"hostname": "node1", "raylet": {"nodeId": NODE, "state": "ALIVE"}, "cpu": 3}]}}
-
-
-@pytest.fixture
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport(), timeout_s=5)
-    yield client
-    client.close()
 
 
 @pytest.fixture

@@ -75,20 +75,24 @@ def test_so_does_one_that_one_of_several_processes_left(tmp_path: Path) -> None:
     assert run_session(tmp_path, "def test_sound(): pass", "-n", "2").returncode == 0
 
 
-def test_tests_that_share_the_clusters_slurm_run_in_one_process(tmp_path: Path) -> None:
+def test_the_first_process_trains_while_the_others_wait_for_clusters(tmp_path: Path) -> None:
     source = """
-import os, pytest, time
+import os
 def test_it():
-    time.sleep(0.5)  # so that each process gets something to do
-    open(f"{os.path.dirname(__file__)}/ran-in-{os.environ['PYTEST_XDIST_WORKER']}", "w").close()
+    with open("order", "a") as file:
+        file.write(f"{os.environ['PYTEST_XDIST_WORKER']} {os.path.basename(__file__)}\\n")
 """
-    for folder, number in itertools.product(("cluster", "unit"), range(4)):
+    for folder, number in itertools.product(("cluster", "trainers", "unit"), range(3)):
         (tmp_path / folder).mkdir(exist_ok=True)
-        uses = "# of slurm_cluster\n" if folder == "cluster" else ""
-        (tmp_path / folder / f"test_{folder}_{number}.py").write_text(uses + source)
-    assert run_session(tmp_path, "", "-n", "3").returncode == 0
-    assert len(list((tmp_path / "cluster").glob("ran-in-*"))) == 1
-    assert len(list((tmp_path / "unit").glob("ran-in-*"))) > 1
+        (tmp_path / folder / f"test_{folder}_{number}.py").write_text(source)
+    assert run_session(tmp_path, "", "-n", "2").returncode == 0
+    ran = [line.split() for line in (tmp_path / "order").read_text().splitlines()]
+    assert len(ran) == 9
+    folders = {process: [file.split("_")[1] for one, file in ran if one == process] for process, _ in ran}
+    # each is given two files ahead, and a third by whoever is first
+    assert folders["gw0"][:2] == ["trainers", "trainers"]
+    assert folders["gw1"][:2] == ["cluster", "cluster"]
+    assert all(names == sorted(names, key="unit".__eq__) for names in folders.values()), "the short ones fill the end"
 
 
 def test_skips_are_named_with_their_reason(tmp_path: Path) -> None:

@@ -10,24 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from watch_support import append
 
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.onnode.sampler import Sampler
 from rltui.watch.hosts import HISTORY, LIST_EVERY_S, HostsReader, HostState
 from rltui.watch.lines import follow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from rltui.cluster.relay_client import RelayClient
     from rltui.watch.node_samples import HostSnapshot
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport())
-    yield client
-    client.close()
 
 
 def line(t: float = 1.0, host: str = "node1", **fields: Any) -> dict[str, Any]:

@@ -13,8 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from watch_support import append
 
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileChunk
 from rltui.watch import lines
 from rltui.watch.attempt_logs import AttemptLogs
@@ -22,15 +20,9 @@ from rltui.watch.lines import AttemptLines, LineFollower, follow, parse_object
 from rltui.watch.runs import last_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport())
-    yield client
-    client.close()
+    from rltui.cluster.relay_client import RelayClient
 
 
 class Reading:

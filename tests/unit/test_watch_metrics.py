@@ -10,25 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watch_support import append
 
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.onnode.metric_names import ALIASES, canonical, canonical_values
 from rltui.watch.curves import MAX_POINTS, MAX_SERIES, Curves
 from rltui.watch.lines import follow
 from rltui.watch.metrics import MetricsReader, parse_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from rltui.cluster.relay_client import RelayClient
     from rltui.watch.snapshots import MetricsSnapshot
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport())
-    yield client
-    client.close()
 
 
 def read(reader: MetricsReader, client: RelayClient, attempts: list[int]) -> MetricsSnapshot:

@@ -12,22 +12,15 @@ import pytest
 from watch_support import STATUS, TOKEN, Server, actor, append, make_run, state_answer, supervisor, write_json
 
 from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError, RltuiError
 from rltui.watch.actors import STATE_API
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.status import PATH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport(), timeout_s=5)
-    yield client
-    client.close()
+    from rltui.cluster.relay_client import RelayClient
 
 
 class Clock:

@@ -19,17 +19,9 @@ from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import EndSnapshot, StageSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from rltui.watch.snapshots import RunSummary
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport())
-    yield client
-    client.close()
 
 
 def only(root: Path, client: RelayClient) -> RunSummary:

@@ -10,8 +10,6 @@ import pytest
 from msgspec import structs
 from watch_support import NODE, STATUS, TOKEN, Server, actor, state_answer
 
-from rltui.cluster.local_transport import LocalTransport
-from rltui.cluster.relay_client import RelayClient
 from rltui.watch.actors import LOGICAL, NODES, NODES_EVERY_S, OF_JOB, STATE_API, ActorsReader, parse_state_api
 from rltui.watch.endpoint import Endpoint, Throttle, pause_s
 from rltui.watch.snapshots import StatusSnapshot
@@ -20,12 +18,7 @@ from rltui.watch.status import PATH, parse_status, read_status
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[RelayClient]:
-    client = RelayClient(LocalTransport())
-    yield client
-    client.close()
+    from rltui.cluster.relay_client import RelayClient
 
 
 @pytest.fixture
