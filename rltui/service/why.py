@@ -137,7 +137,7 @@ def nothing_found(run: RunSummary) -> str:
 
 def _stuck(client: RelayClient, attempt: str, picture: RunPicture, *, asks: bool) -> list[str]:
     """Who holds up the others: what the nodes saw of the processes, else what torch noted of their collectives."""
-    return stuck_lines(client, attempt, picture, asks=asks) or record_lines(client, attempt)
+    return stuck_lines(client, attempt, picture, asks=asks) or record_lines(client, attempt, picture)
 
 
 def _said_besides(picture: RunPicture, stuck: Sequence[str]) -> list[Source]:
