@@ -282,6 +282,7 @@ class AttemptRunner:
             self._evidence = evidence.ask(self.attempt, standstill)
             self._evidence_until = time.monotonic() + evidence.ANSWER_S
             rundir.log_event(self.attempt, "evidence", "%s; evidence is taken on every node" % standstill)
+            self._tell_people("stalled", standstill)
         return evidence.is_answered(self.attempt, self._evidence) or time.monotonic() > self._evidence_until
 
     def _end_trainer(self) -> None:
@@ -345,10 +346,10 @@ class AttemptRunner:
         rundir.write_end(self.attempt, *verdict, **({**details, "hung": self.hung} if self.hung else details))
         self._tell_people("ended")
 
-    def _tell_people(self, kind: str) -> None:
+    def _tell_people(self, kind: str, words: str = "") -> None:
         """Tell beside what else there is to do, which is not to wait for a network."""
-        words = (self.attempt, kind, self.environment or None)
-        self.tellings.append(threading.Thread(target=tell_of, args=words, daemon=True))
+        told = (self.attempt, kind, self.environment or None, words)
+        self.tellings.append(threading.Thread(target=tell_of, args=told, daemon=True))
         self.tellings[-1].start()
 
 

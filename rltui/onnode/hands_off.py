@@ -10,7 +10,7 @@ import sys
 from typing import Any, Dict, Optional, Sequence
 
 from rltui.onnode import rundir
-from rltui.onnode.tell_once import tell_words
+from rltui.onnode.tell_once import tell_of
 
 DECISION_S = 100.0
 """How long deciding and submitting may hold an allocation that has nothing else to do."""
@@ -74,7 +74,7 @@ def start(attempt: str, options: Sequence[str] = ()) -> "subprocess.Popen[bytes]
 
 def _say_undecided(attempt: str, why: str) -> None:
     rundir.log_event(attempt, "warning", "hands-off: " + why)
-    tell_words(attempt, "needs you", "hands-off mode: " + why)
+    tell_of(attempt, "needs you", words="hands-off mode: " + why)
 
 
 def _environment(attempt: str) -> Dict[str, str]:

@@ -21,7 +21,7 @@ MOST_BYTES = 1 << 27
 
 
 def read_records(client: RelayClient, attempt: str) -> dict[str, bytes]:
-    """What torch left when a collective of the attempt timed out, and the newest records that were asked for, by name."""
+    """What torch left when a collective of the attempt timed out, and the newest that was asked for, by file name."""
     folder = f"{attempt}/{rundir.EVIDENCE}"
     try:
         listed = [one for one in client.list(folder) if one.type == "file" and not one.name[0].isdigit()]

@@ -1,4 +1,4 @@
-"""What a role's process leaves for others to read while it hangs: stacks, its newest collectives, torch's record of them.
+"""What a role's process leaves for others to read while it hangs: its stacks, its newest collectives, torch's record.
 
 All are memory files (memfd_create(2)): no disk is touched, they go with the process, and whoever may look at the
 process finds them in /proc, also when it is stopped. ``rltui/onnode/evidence.py`` reads them.
@@ -151,7 +151,7 @@ def leave_flight_record(rank: int, *, failed: bool = True) -> None:
 
 
 def flight_record(*, frames: bool = True) -> dict[str, Any]:
-    """torch's record of this process's collectives, NCCL's where it has any, else gloo's; empty before torch 2.7.
+    """Torch's record of this process's collectives, NCCL's where it has any, else gloo's; empty before torch 2.7.
 
     Args:
         frames: Whether to say from where each was called: the first time that takes torch a second or more.

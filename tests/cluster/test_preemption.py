@@ -1,0 +1,75 @@
+"""A real run that Slurm preempts for another user's job goes on once, by Slurm or by hands-off mode, and says why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from slurm_support import take_node
+from workstation import Workstation
+
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from lab import Lab
+
+SETTINGS = ("train.steps=100000", "checkpoint.every=10", "tracking.wandb=disabled", "slurm.time=00:30:00")
+PREEMPTED = "preempted by Slurm for another job; saved at step "
+pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+class Preempted(Workstation):
+    """One run in a partition that others go before."""
+
+    def lines(self, name: str, attempt: int) -> list[dict[str, Any]]:
+        """The records of an attempt's file; none where it is not there."""
+        (home,) = Path(self.lab.folder).glob("home/alice/runs/grpo-*")
+        path = home / f"attempts/{attempt:02d}" / name
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def says(self, verb: str, run: str) -> dict[str, Any]:
+        """What a verb says of the run."""
+        return dict(json.loads(self.rltui(verb, run, "--cluster", "lab", "--json", codes=(0, 1))))
+
+    def preempted(self, attempt: int) -> dict[str, Any]:
+        """Have the node of a training attempt taken; how the attempt ended, once the next one does steps."""
+        eventually(lambda: len(self.lines("metrics.jsonl", attempt)) > 15, f"steps of attempt {attempt}", 300)
+        take_node(self.lab, self.lines("slurm.json", attempt)[0]["head"], 60)
+        (end,) = eventually(lambda: self.lines("end.json", attempt), f"the end of attempt {attempt}", 120)
+        assert (end["outcome"], end["slurm"], end["reason"][: len(PREEMPTED)]) == ("cancelled", "PREEMPTION", PREEMPTED)
+        last = self.lines("metrics.jsonl", attempt)[-1]
+        eventually(lambda: self.lines("metrics.jsonl", attempt + 1), f"a step of attempt {attempt + 1}", 300)
+        first = self.lines("metrics.jsonl", attempt + 1)[0]["step"]
+        assert f"{PREEMPTED}{first - 1}" == end["reason"]
+        assert last["step"] - 10 <= first - 1 <= last["step"]
+        return dict(end)
+
+
+def test_a_preempted_run_goes_on_by_slurm_or_by_hands_off_mode(slurm_cluster: Lab, tmp_path: Path) -> None:
+    user = Preempted(slurm_cluster, tmp_path)
+    user.rltui("launch", "local/grpo-tiny", *SETTINGS, "slurm.partition=low", "--cluster", "lab", "--auto")
+    run = eventually(user.only_run, "the run")["run_id"]
+
+    user.preempted(1)
+    job = user.lines("slurm.json", 1)[0]["job_id"]
+    assert [user.lines("slurm.json", 2)[0][name] for name in ("job_id", "restart")] == [job, 1]
+    assert user.lines("../../hands-off.jsonl", 2) == [], "Slurm starts it again by itself"
+    user.lab.exec("login", ["scontrol", "update", f"JobId={job}", "Requeue=0"])
+    user.preempted(2)
+    assert user.lines("slurm.json", 3)[0]["job_id"] != job
+    (decision,) = user.lines("../../hands-off.jsonl", 3)
+    assert (decision["cause"], decision["decision"], decision["next_attempt"]) == ("slurm_preempted", "restart", 3)
+
+    shown = user.show(run)["summary"]
+    assert (shown["state"], shown["attempt"]) == ("running", 3)
+    assert "slurm_preempted" not in {one["id"] for one in user.says("why", run)["diagnoses"]}, "that is past"
+    history = user.says("history", run)["history"]
+    assert [one["cause"] for one in history["attempts"]] == ["slurm_preempted", "slurm_preempted", ""]
+    assert history["lost_h"].keys() == {"slurm_preempted"}
+    queue = user.lab.exec("login", ["squeue", "-h", "-u", "alice", "-o", "%i"]).stdout.split()
+    assert queue == [str(user.lines("slurm.json", 3)[0]["job_id"])], "nothing is doubled"
+
+    user.rltui("auto", run, "--off", "--cluster", "lab")
+    user.rltui("cancel", run, "--yes", "--cluster", "lab")
