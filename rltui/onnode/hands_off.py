@@ -36,15 +36,14 @@ def told_of(attempt: str) -> Dict[str, Any]:
     return rundir.read_json(os.path.join(rundir.run_of(attempt), rundir.HANDS_OFF)) or {}
 
 
-def decide(attempt: str, wait_s: Optional[float]) -> None:
-    """Have somebody decide how the run goes on after the end of its attempt.
+def await_decision(attempt: str, child: "subprocess.Popen[bytes]", wait_s: Optional[float]) -> None:
+    """Wait for the decision how the run goes on after the end of its attempt.
 
     Args:
         attempt: The attempt's directory, with its end in it.
+        child: What decides, as of ``start``.
         wait_s: How long to wait for that; None: not at all, as what decides may outlive this process.
     """
-    attempt = os.path.abspath(attempt)
-    child = start(attempt)
     if wait_s is None:
         return
     try:
@@ -58,7 +57,7 @@ def decide(attempt: str, wait_s: Optional[float]) -> None:
 
 
 def start(attempt: str, options: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
-    """Start what decides, with further options for it."""
+    """Start what decides how the run goes on, with further options for it; ``await_decision`` waits for it."""
     attempt = os.path.abspath(attempt)
     with open(os.path.join(attempt, "hands-off.log"), "ab") as log:
         return subprocess.Popen(

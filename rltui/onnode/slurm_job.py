@@ -34,7 +34,7 @@ from rltui.onnode.allocation import (
     read_allocation,
 )
 from rltui.onnode.allocation_step import CancelFile, end_of_allocation
-from rltui.onnode.attempt_runner import POLL_S, AttemptRunner, EndedError, Request, Verdict
+from rltui.onnode.attempt_runner import BREATH_S, POLL_S, AttemptRunner, EndedError, Request, Verdict
 from rltui.onnode.node_check import raise_open_files
 from rltui.onnode.node_checks import CHECK_S, check_nodes
 from rltui.onnode.queue_ahead import QueueAhead
@@ -269,6 +269,8 @@ class SlurmJob(AttemptRunner):
         if cause is not None:
             self._slurm_kills, self._slurm_cause = True, cause
             grace_s = max(1.0, min(grace_s, self.kill_wait_s - CLEAN_UP_S))
+            if self.ray is not None:  # Slurm signals its processes too, and without them nothing can be saved
+                grace_s = min(grace_s, BREATH_S)
         if self.request is not None and self.request.outcome == "time-limit":
             outcome, reason = self.request.outcome, self.request.reason
         if cause == "NODE FAILURE":

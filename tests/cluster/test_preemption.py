@@ -1,4 +1,4 @@
-"""A real run that Slurm preempts for another user's job goes on once, by Slurm or by hands-off mode, and says why."""
+"""A real run under faults of the lab: it is preempted and goes on once, and a full disk ends it for a person."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Preempted(Workstation):
         return dict(end)
 
 
-def test_a_preempted_run_goes_on_by_slurm_or_by_hands_off_mode(slurm_cluster: Lab, tmp_path: Path) -> None:
+def test_a_run_goes_on_after_preemptions_and_stops_where_the_disk_is_full(slurm_cluster: Lab, tmp_path: Path) -> None:
     user = Preempted(slurm_cluster, tmp_path)
     user.rltui("launch", "local/grpo-tiny", *SETTINGS, "slurm.partition=low", "--cluster", "lab", "--auto")
     run = eventually(user.only_run, "the run")["run_id"]
@@ -71,5 +71,13 @@ def test_a_preempted_run_goes_on_by_slurm_or_by_hands_off_mode(slurm_cluster: La
     queue = user.lab.exec("login", ["squeue", "-h", "-u", "alice", "-o", "%i"]).stdout.split()
     assert queue == [str(user.lines("slurm.json", 3)[0]["job_id"])], "nothing is doubled"
 
-    user.rltui("auto", run, "--off", "--cluster", "lab")
-    user.rltui("cancel", run, "--yes", "--cluster", "lab")
+    node = user.lines("slurm.json", 3)[0]["head"]
+    folder = f"{shown['path']}/checkpoints"
+    user.lab.exec(node, ["mount", "-t", "tmpfs", "-o", "size=16k,uid=2001,mode=0700", "tmpfs", folder], user="root")
+    (end,) = eventually(lambda: user.lines("end.json", 3), "the end of attempt 3", 120)
+    assert end["outcome"] == "failed"
+    last = eventually(lambda: user.lines("../../hands-off.jsonl", 3)[1:], "a decision on it", 120)[0]
+    assert (last["cause"], last["decision"]) == ("disk_full", "stop")
+    assert last["time"] - user.lines("metrics.jsonl", 3)[-1]["time"] < 60, "evidence within seconds, on a busy machine"
+    assert user.says("why", run)["diagnoses"][0]["id"] == "disk_full"
+    assert user.lab.exec("login", ["squeue", "-h", "-u", "alice"]).stdout == ""
