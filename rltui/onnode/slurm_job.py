@@ -28,10 +28,12 @@ from rltui.onnode.allocation import (
     NoAllocationError,
     cause_of_signal,
     end_time,
+    is_being_preempted,
     is_requeued_by_slurm,
     kill_wait_s,
     preempts_by_requeue,
     read_allocation,
+    requeue,
 )
 from rltui.onnode.allocation_step import CancelFile, end_of_allocation
 from rltui.onnode.attempt_runner import BREATH_S, POLL_S, AttemptRunner, EndedError, Request, Verdict
@@ -251,8 +253,11 @@ class SlurmJob(AttemptRunner):
             # the limit may have been lowered while the job ran
             self.end_at = end_time(str(self.allocation.job_id)) or self.end_at
         if self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
-            grace_s = float(self.job["deadlines_s"]["grace"])
-            self.request = Request("cancelled", "asked to save and end by SIGUSR2", max(grace_s, self.lead_s))
+            outcome, reason = "cancelled", "asked to save and end by SIGUSR2"
+            if not self.is_step and is_being_preempted(str(self.allocation.job_id)):
+                self._slurm_cause = "PREEMPTION"
+                outcome, reason = CAUSES[self._slurm_cause]
+            self.request = Request(outcome, reason, max(float(self.job["deadlines_s"]["grace"]), self.lead_s))
             return
         left_s = self.lead_s if self.end_at is None else self.end_at - now
         self.request = Request(
@@ -305,6 +310,11 @@ class SlurmJob(AttemptRunner):
         if self._slurm_cause == "PREEMPTION" and not preempts_by_requeue():
             return False
         return self._slurm_cause in REQUEUED and is_requeued_by_slurm(str(self.allocation.job_id))
+
+    def leave(self) -> None:
+        """Be queued again where this start has left for another job in time: Slurm queues only what it had to end."""
+        if self._slurm_cause == "PREEMPTION" and not self._slurm_kills and self.comes_again():
+            requeue(str(self.allocation.job_id))
 
     def tell(self, request: Request) -> str:
         """What ``end.json`` says of a request that the trainer has heeded: also, from where the run can go on."""
@@ -373,7 +383,10 @@ def main() -> int:
         rundir.write_end(attempt, idle.outcome, 0, idle.reason)
         return 0
     chain.go_on(attempt)
-    return SlurmJob(attempt, allocation, options.lead_s, output).run()
+    driver = SlurmJob(attempt, allocation, options.lead_s, output)
+    code = driver.run()
+    driver.leave()
+    return code
 
 
 if __name__ == "__main__":

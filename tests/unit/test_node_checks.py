@@ -326,6 +326,26 @@ def test_the_warning_gives_the_trainer_what_is_left(
     assert job.request.grace_s == 20
 
 
+@pytest.mark.parametrize(("requeue", "queued"), [("1", True), ("0", False)])
+def test_who_leaves_for_another_job_in_time_saves_and_is_queued_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requeue: str, queued: bool
+) -> None:
+    """The signal before the time limit is also that of a preemption with a GraceTime (preempt_send_user_signal)."""
+    job = driver(tmp_path, monkeypatch, 5000.0)
+    told = f"JobId=7 Requeue={requeue} EndTime=2099-01-01T00:00:00 PreemptTime=2026-11-25T21:55:59 PreemptMode=REQUEUE"
+    program = tmp_path / "scontrol"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\necho "{told}"\n')
+    program.chmod(0o755)
+    job.on_warning()
+    assert job.request is not None
+    assert (job.request.outcome, job.request.reason) == ("cancelled", "preempted by Slurm for another job")
+    assert job.request.grace_s == 600
+    assert job.end_details()["slurm"] == "PREEMPTION"
+    assert job.comes_again() == queued, "else hands-off mode decides"
+    job.leave()
+    assert ("requeue 7" in (tmp_path / "asked").read_text().splitlines()) == queued
+
+
 def test_without_a_warning_the_clock_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = driver(tmp_path, monkeypatch, 900.0)
     job.tick()

@@ -186,7 +186,7 @@ def _leave_when_asked(asked: int, pipe: int) -> None:
         # without frames: what calls it stands in the stacks, and a healthy run is not held up
         record = flight_record(frames=False)
         entries = record.get("entries", [])
-        under_way = [one for one in entries[:-NEWEST] if not one["retired"]]
+        under_way = [one for one in entries[:-NEWEST] if not one.get("retired")]
         _write_flight(pipe, count, {**record, "rank": rank, "entries": [*under_way, *entries[-NEWEST:]]})
 
 
