@@ -245,24 +245,24 @@ class SlurmJob(AttemptRunner):
     # Slurm's signals
 
     def on_warning(self, *_: Any) -> None:
-        """The handler of SIGUSR2: the time limit comes near, or somebody wants the trainer to save and end."""
+        """The handler of SIGUSR2: the time limit or a preemption comes near, or somebody wants it to save and end."""
         if self.request is not None:
             return
-        now = time.time()
-        if self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
-            # the limit may have been lowered while the job ran
-            self.end_at = end_time(str(self.allocation.job_id)) or self.end_at
-        if self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
-            outcome, reason = "cancelled", "asked to save and end by SIGUSR2"
-            if not self.is_step and is_being_preempted(str(self.allocation.job_id)):
-                self._slurm_cause = "PREEMPTION"
-                outcome, reason = CAUSES[self._slurm_cause]
-            self.request = Request(outcome, reason, max(float(self.job["deadlines_s"]["grace"]), self.lead_s))
+        now, job_id = time.time(), str(self.allocation.job_id)
+        is_preempted = not self.is_step and is_being_preempted(job_id)
+        if is_preempted or (self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S):
+            # the limit may have been lowered while the job ran, and a preemption sets it to the end of its GraceTime
+            self.end_at = end_time(job_id) or self.end_at
+        outcome, reason = "time-limit", "ended before the time limit was reached"
+        if is_preempted:
+            self._slurm_cause = "PREEMPTION"
+            outcome, reason = CAUSES[self._slurm_cause]
+        elif self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
+            grace_s = float(self.job["deadlines_s"]["grace"])
+            self.request = Request("cancelled", "asked to save and end by SIGUSR2", max(grace_s, self.lead_s))
             return
         left_s = self.lead_s if self.end_at is None else self.end_at - now
-        self.request = Request(
-            "time-limit", "ended before the time limit was reached", max(10.0, left_s - KILL_MARGIN_S)
-        )
+        self.request = Request(outcome, reason, max(10.0, left_s - KILL_MARGIN_S))
 
     def on_cancel(self, *_: Any) -> None:
         """The handler of SIGTERM: Slurm ends the job, for one of several reasons, or the user does."""
