@@ -124,7 +124,7 @@ def _sources(names: Sequence[str]) -> Iterator[Source]:
 def _of_run(word: str, attempt: int, cluster: str) -> Said:
     from rltui.service.all_clusters import open_clusters
     from rltui.service.attempt_differences import unexplained
-    from rltui.service.attempts import at_attempt
+    from rltui.service.attempts import at_attempt, endings
     from rltui.service.interrupted import unfinished_words
     from rltui.service.why import examine_run, nothing_found
 
@@ -133,7 +133,8 @@ def _of_run(word: str, attempt: int, cluster: str) -> Said:
         run = at_attempt(context.cluster.client, run, attempt or run.attempt)
         findings = examine_run(context, run)
         different = unexplained(context.cluster.client, run, findings)
-        return Said(findings, nothing_found(run), different, unfinished_words(context, run))
+        nothing = nothing_found(run, endings(context.cluster.client, run))
+        return Said(findings, nothing, different, unfinished_words(context, run))
 
 
 def _print(said: Said, *, as_json: bool) -> None:

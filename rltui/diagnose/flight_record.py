@@ -7,11 +7,13 @@ in another group is not at fault, unless all are such.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from rltui.diagnose.stuck import LEAST_WAIT_S
 from rltui.onnode import flight_recorder, rundir
 from rltui.watch.text import plain
 
@@ -50,12 +52,14 @@ class FlightRecord(Struct, frozen=True):
         calls: Its newest collectives, by the group's name.
         members: Ranks of the groups it knows, by name.
         words: What groups are for, by name.
+        where: Its process and node, of a record that was taken while it lived; empty otherwise.
     """
 
     rank: int
     calls: dict[str, tuple[Call, ...]]
     members: dict[str, tuple[int, ...]]
     words: dict[str, str]
+    where: str = ""
 
 
 class _Wait(Struct, frozen=True):
@@ -73,6 +77,8 @@ def record_of(rank: int, found: Mapping[str, Any]) -> FlightRecord:
     """What ``flight_recorder.read`` gave, as far as it has the form of torch's records; what has not is left out."""
     calls: dict[str, list[Call]] = {}
     words: dict[str, str] = {}
+    taken_at = found.get("at")
+    lately = taken_at - LEAST_WAIT_S if isinstance(taken_at, float) else math.inf
     for entry in found["entries"]:
         if not isinstance(entry, dict) or entry.get("is_p2p"):
             continue
@@ -80,7 +86,7 @@ def record_of(rank: int, found: Mapping[str, Any]) -> FlightRecord:
         group, about = (str(one) for one in named) if isinstance(named, (list, tuple)) and len(named) == 2 else ("", "")
         seq = entry.get("collective_seq_id", entry.get("seq_id"))
         if isinstance(seq, int):
-            calls.setdefault(group, []).append(_call(seq, entry))
+            calls.setdefault(group, []).append(_call(seq, entry, lately))
             words[group] = about or group
     told = found.get("pg_config")
     members = {
@@ -88,14 +94,17 @@ def record_of(rank: int, found: Mapping[str, Any]) -> FlightRecord:
         for name, one in (told.items() if isinstance(told, dict) else ())
         if isinstance(one, dict)
     }
-    return FlightRecord(rank, {name: tuple(of_it) for name, of_it in calls.items()}, members, words)
+    where = f" (pid {found['pid']} on {found['host']})" if {"pid", "host"} <= found.keys() else ""
+    return FlightRecord(rank, {name: tuple(of_it) for name, of_it in calls.items()}, members, words, plain(where))
 
 
-def _call(seq: int, entry: Mapping[str, Any]) -> Call:
+def _call(seq: int, entry: Mapping[str, Any], lately: float) -> Call:
     op = str(entry.get("profiling_name", "")).rpartition(":")[2] or "collective"
     kinds = entry.get("input_dtypes")
     sizes = f"{entry.get('input_sizes')} {', '.join(map(str, kinds)) if isinstance(kinds, list) else ''}".strip()
-    is_over = bool(entry.get("retired")) or entry.get("state") == "completed"
+    # one that began just before the record was taken may just be one: nobody waits in it yet
+    began_s = (entry.get("time_created_ns") or 0) / 1e9
+    is_over = bool(entry.get("retired")) or entry.get("state") == "completed" or began_s > lately
     return Call(seq, plain(op)[:LONGEST], plain(sizes)[:LONGEST], is_over, _caller(entry.get("frames")))
 
 
@@ -130,7 +139,8 @@ def _absences(waits: Sequence[_Wait], by_rank: Mapping[int, FlightRecord]) -> It
             if rank not in told:
                 told.add(rank)
                 sure = "stuck" if rank in by_rank else "flight"
-                yield f"{sure}: rank {rank} of {wait.world} {_absence(rank, wait, by_rank)}; {_waiting(wait)}"
+                where = by_rank[rank].where if rank in by_rank else ""
+                yield f"{sure}: rank {rank} of {wait.world}{where} {_absence(rank, wait, by_rank)}; {_waiting(wait)}"
 
 
 def _absence(rank: int, wait: _Wait, by_rank: Mapping[int, FlightRecord]) -> str:

@@ -91,7 +91,7 @@ def stuck_words(evidence: Evidence | None, picture: RunPicture, scale: float = 1
         picture: What is known of the attempt besides, now.
         scale: By how much deadlines are shortened, for tests.
     """
-    if evidence is None or not _stood_still(evidence, picture, scale):
+    if evidence is None or not stood_still(evidence.at, picture, scale):
         return []
     found = [*awaited(evidence), *idle_roles(evidence)]
     has_record = any(one.collectives for one in evidence.processes)
@@ -109,12 +109,13 @@ def is_overdue(picture: RunPicture, at: float, scale: float = 1.0) -> bool:
     return at - times[-1] > patience_s(took_s, scale)
 
 
-def _stood_still(evidence: Evidence, picture: RunPicture, scale: float) -> bool:
+def stood_still(at: float, picture: RunPicture, scale: float = 1.0) -> bool:
+    """Whether the run had stood still for a while at ``at`` (epoch seconds), and has not gone on since."""
     if not picture.steps:
-        return evidence.at > picture.stage.since
+        return at > picture.stage.since
     last, first = picture.steps[-1].at, picture.steps[0].at
     usual_s = (last - first) / max(1, len(picture.steps) - 1)
-    return evidence.at - last > max(QUIET_S * scale, QUIET_STEPS * usual_s)
+    return at - last > max(QUIET_S * scale, QUIET_STEPS * usual_s)
 
 
 def idle_roles(evidence: Evidence) -> Iterator[str]:
@@ -196,13 +197,16 @@ def _wait(evidence: Evidence, members: Sequence[tuple[Collective, Observed]]) ->
 _FRAME = re.compile(r"^ +(?:File \"(?P<file>[^\"]+)\", line (?P<row>\d+) in (?P<of>.+)|(?P<spy>\S.* \(.+:\d+\)))$")
 _OURS = re.compile(r"\btrainers[/.]")
 _QUIET = ("main_loop (ray/", "default_worker.py")
+_BESIDE = "_leave_when_asked"
+"""In the thread of ``trainers/roles/witness.py``, which is no part of the work."""
 
 
 def _doing(one: Observed) -> str:
     """Where the process is, by the innermost frame of the thread that does the role's work."""
     threads = re.split(r"\n(?=Thread |Current thread )", one.stack)
     frames = [[frame for line in thread.splitlines() if (frame := _frame(line))] for thread in threads]
-    busy = sorted(frames, key=lambda thread: not any(_OURS.search(frame) for frame in thread))
+    at_work = [thread for thread in frames if not any(_BESIDE in frame for frame in thread)]
+    busy = sorted(at_work, key=lambda thread: not any(_OURS.search(frame) for frame in thread))
     thread = next((thread for thread in busy if thread), [])
     if not thread:
         return "has not come"

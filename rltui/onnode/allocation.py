@@ -126,6 +126,16 @@ def end_time(job_id: str) -> Optional[float]:
     return time.mktime(time.strptime(match.group(1), "%Y-%m-%dT%H:%M:%S")) if match else None
 
 
+def is_being_preempted(job_id: str) -> bool:
+    """Whether Slurm has told the job to leave for another, and gives it time to (GraceTime)."""
+    return re.search(r" PreemptTime=\d", _ask(["scontrol", "-o", "show", "job", job_id]) or "") is not None
+
+
+def requeue(job_id: str) -> None:
+    """Queue the job again that this process is of, which ends it."""
+    _ask(["scontrol", "requeue", job_id])
+
+
 def is_requeued_by_slurm(job_id: str) -> bool:
     """Whether Slurm starts the job again when it loses a node of it."""
     return " Requeue=1" in (_ask(["scontrol", "-o", "show", "job", job_id]) or "")

@@ -96,18 +96,18 @@ class AttemptRunner:
         rundir.keep_private(self.attempt)
         pass_on.take_signals(self.attempt, self.uuid, self.on_cancel)
         self.introduce()
-        verdict: Optional[Verdict] = None
+        deciding: "Optional[subprocess.Popen[bytes]]" = None
         try:
             verdict = self._attempt()
             hurried = self.in_a_hurry()
-            if hurried:
-                self._end(verdict)
+            if hurried:  # who is killed before it has cleaned up decides nothing afterwards
+                deciding = self._end(verdict)
         finally:
             self.clean_up()
         if not hurried:
-            self._end(verdict)
-        if hands_off.is_on(self.attempt) and not self.comes_again() and not self.superseded:
-            hands_off.decide(self.attempt, self.decision_s)
+            deciding = self._end(verdict)
+        if deciding is not None:
+            hands_off.await_decision(self.attempt, deciding, self.decision_s)
         for telling in self.tellings:
             telling.join()
         return self.exit_code(verdict)
@@ -282,6 +282,7 @@ class AttemptRunner:
             self._evidence = evidence.ask(self.attempt, standstill)
             self._evidence_until = time.monotonic() + evidence.ANSWER_S
             rundir.log_event(self.attempt, "evidence", "%s; evidence is taken on every node" % standstill)
+            self._tell_people("stalled", standstill)
         return evidence.is_answered(self.attempt, self._evidence) or time.monotonic() > self._evidence_until
 
     def _end_trainer(self) -> None:
@@ -338,17 +339,20 @@ class AttemptRunner:
         if self.guard is not None:
             guard.dismiss(self.guard)
 
-    def _end(self, verdict: Verdict) -> None:
+    def _end(self, verdict: Verdict) -> "Optional[subprocess.Popen[bytes]]":
+        """Write the end down, tell of it, and start what decides how the run goes on, which is returned."""
         if self.superseded:
-            return
+            return None
         details = self.end_details()
         rundir.write_end(self.attempt, *verdict, **({**details, "hung": self.hung} if self.hung else details))
         self._tell_people("ended")
+        decides = hands_off.is_on(self.attempt) and not self.comes_again()
+        return hands_off.start(self.attempt) if decides else None
 
-    def _tell_people(self, kind: str) -> None:
+    def _tell_people(self, kind: str, words: str = "") -> None:
         """Tell beside what else there is to do, which is not to wait for a network."""
-        words = (self.attempt, kind, self.environment or None)
-        self.tellings.append(threading.Thread(target=tell_of, args=words, daemon=True))
+        told = (self.attempt, kind, self.environment or None, words)
+        self.tellings.append(threading.Thread(target=tell_of, args=told, daemon=True))
         self.tellings[-1].start()
 
 

@@ -3,7 +3,8 @@
 A request is ``evidence/request.json`` of the attempt; the sampler of each node sees it and starts this program, which
 writes ``evidence/<id>-<host>.json``. So it works on nodes that nobody can log in to. Stacks come from py-spy, which
 reads them from outside without holding the process up; where it is not installed or may not look, from our own roles'
-faulthandler; of any process the kernel tells its state and what it waits in.
+faulthandler; of any process the kernel tells its state and what it waits in. Our learners also give torch's own record
+of their collectives, into a file a rank beside the answer.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, Optional, Tuple
 
-from rltui.onnode import processes, ray_states, rundir
+from rltui.onnode import flight_recorder, processes, ray_states, rundir
 
 MOST_PROCESSES = 200
 MOST_STACKS = 48
@@ -132,12 +133,14 @@ def take(attempt: str, mark: str, host: str, name: str) -> None:
     wanted = [one for one in told if one["weight"]][:MOST_STACKS]
     with ThreadPoolExecutor(AT_ONCE + 1) as pool:
         asked = pool.submit(ray_states.states, attempt, host)
+        records = [pool.submit(_leave_flight_record, attempt, one["pid"], host, name) for one in wanted]
         stacks = list(pool.map(_stack, [one["pid"] for one in wanted]))
     for number, one in enumerate(wanted):
         one["stack_by"], one["stack"] = stacks[number]
     answer = {"schema": rundir.SCHEMA, "id": name, "host": host, "at": time.time(), "versions": _versions()}
     if asked.result():
         answer["ray"] = asked.result()
+    answer["flight_records"] = sorted(one.result() for one in records if one.result())
     rundir.write_json(_answer(attempt, name, host), {**answer, "processes": told})
 
 
@@ -238,6 +241,47 @@ def _own_stack(pid: int) -> str:
             return text[before:][:STACK_CHARACTERS]
         size = len(text)
         time.sleep(POLL_S)
+    return ""
+
+
+def _leave_flight_record(attempt: str, pid: int, host: str, name: str) -> str:
+    """Have a learner give torch's record of its collectives, of CPU and card alike; returns its file, or nothing."""
+    path = _memory_file(pid, rundir.FLIGHT_MEMORY)
+    stat = processes.read_stat(pid)
+    if not path or stat is None or stat.state in "TtZX":
+        return ""
+    before = _flight_head(path)
+    try:  # the pipe is of this process as long as its memory file is
+        with open("/proc/%d/fd/%d" % (pid, before["pipe"]), "wb", buffering=0, opener=_at_once) as pipe:
+            pipe.write(b".")
+    except (OSError, KeyError):
+        return ""
+    deadline = time.monotonic() + STACK_S
+    while _flight_head(path).get("count") == before["count"]:
+        if time.monotonic() > deadline:
+            return ""
+        time.sleep(POLL_S)
+    return _keep_flight_record(attempt, path, name, {"pid": pid, "host": host, "at": time.time()})
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags & ~os.O_CREAT & ~os.O_TRUNC | os.O_NONBLOCK)
+
+
+def _flight_head(path: str) -> Dict[str, int]:
+    with contextlib.suppress(ValueError):
+        return dict(json.loads(_text(path, rundir.FLIGHT_HEAD_BYTES)))
+    return {}
+
+
+def _keep_flight_record(attempt: str, path: str, name: str, taken: Dict[str, Any]) -> str:
+    size = rundir.FLIGHT_HEAD_BYTES + _flight_head(path).get("bytes", 0)
+    with contextlib.suppress(ValueError):
+        record = json.loads(_text(path, size)[rundir.FLIGHT_HEAD_BYTES :])
+        if isinstance(record.get("rank"), int) and record.get("entries"):
+            file = flight_recorder.live_name(name, record["rank"])
+            rundir.write_json(os.path.join(folder(attempt), file), {**record, **taken})
+            return file
     return ""
 
 

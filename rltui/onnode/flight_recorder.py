@@ -22,6 +22,8 @@ _NAME = re.compile(
     r"(?P<set>.*(?:nccl|fr_|gloo|flight|trace).*?)(?P<rank>\d{1,7})(?:\.json|\.pkl|\.pickle|\.bin)?\Z", re.I
 )
 
+_LIVE = re.compile(r"nccl_trace_(?P<request>\d{13,})_rank_\d+\.json\Z")
+
 _PLAIN = (
     "PROTO", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT",
     "BINUNICODE", "SHORT_BINUNICODE", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
@@ -49,6 +51,17 @@ def variables(folder: str) -> Dict[str, str]:
     pipes for a dump at any time are left out: torch ends a process whose pipe it cannot make, or makes twice.
     """
     return {"TORCH_FR_BUFFER_SIZE": "2000", rundir.FLIGHT_RECORD_VARIABLE: os.path.join(folder, rundir.FLIGHT_RECORD)}
+
+
+def live_name(request: str, rank: int) -> str:
+    """The file of a rank's record that was taken for the request ``request`` of evidence, while the rank lived."""
+    return "%s%s_rank_%d.json" % (rundir.FLIGHT_RECORD[: -len("rank_")], request, rank)
+
+
+def request_of(name: str) -> str:
+    """The request for which a file's record was taken; empty: torch left it as a collective failed."""
+    match = _LIVE.match(os.path.basename(name))
+    return match.group("request") if match else ""
 
 
 def named(path: str) -> Optional[Tuple[str, int]]:

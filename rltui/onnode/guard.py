@@ -49,7 +49,7 @@ def main() -> int:
             reason = "%s was restarted while the attempt ran" % socket.gethostname()
         rundir.write_end(attempt, "lost", None, reason)
         if hands_off.is_on(attempt):
-            hands_off.decide(attempt, None)
+            hands_off.start(attempt)
         from rltui.onnode.tell_once import tell_of  # a guard waits for days and seldom tells
 
         tell_of(attempt, "ended")

@@ -10,7 +10,7 @@ import sys
 from typing import Any, Dict, Optional, Sequence
 
 from rltui.onnode import rundir
-from rltui.onnode.tell_once import tell_words
+from rltui.onnode.tell_once import tell_of
 
 DECISION_S = 100.0
 """How long deciding and submitting may hold an allocation that has nothing else to do."""
@@ -36,15 +36,14 @@ def told_of(attempt: str) -> Dict[str, Any]:
     return rundir.read_json(os.path.join(rundir.run_of(attempt), rundir.HANDS_OFF)) or {}
 
 
-def decide(attempt: str, wait_s: Optional[float]) -> None:
-    """Have somebody decide how the run goes on after the end of its attempt.
+def await_decision(attempt: str, child: "subprocess.Popen[bytes]", wait_s: Optional[float]) -> None:
+    """Wait for the decision how the run goes on after the end of its attempt.
 
     Args:
         attempt: The attempt's directory, with its end in it.
+        child: What decides, as of ``start``.
         wait_s: How long to wait for that; None: not at all, as what decides may outlive this process.
     """
-    attempt = os.path.abspath(attempt)
-    child = start(attempt)
     if wait_s is None:
         return
     try:
@@ -58,7 +57,7 @@ def decide(attempt: str, wait_s: Optional[float]) -> None:
 
 
 def start(attempt: str, options: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
-    """Start what decides, with further options for it."""
+    """Start what decides how the run goes on, with further options for it; ``await_decision`` waits for it."""
     attempt = os.path.abspath(attempt)
     with open(os.path.join(attempt, "hands-off.log"), "ab") as log:
         return subprocess.Popen(
@@ -74,7 +73,7 @@ def start(attempt: str, options: Sequence[str] = ()) -> "subprocess.Popen[bytes]
 
 def _say_undecided(attempt: str, why: str) -> None:
     rundir.log_event(attempt, "warning", "hands-off: " + why)
-    tell_words(attempt, "needs you", "hands-off mode: " + why)
+    tell_of(attempt, "needs you", words="hands-off mode: " + why)
 
 
 def _environment(attempt: str) -> Dict[str, str]:

@@ -116,6 +116,13 @@ STACKS_MEMORY = "rltui-stacks"
 STACKS_SIGNAL = getattr(signal, "SIGRTMIN", 0) + 7
 """Not one of the two for users: NCCL, Ray and schedulers have taken those."""
 
+FLIGHT_MEMORY = "rltui-flight-record"
+"""Name of the memory file in which a learner leaves torch's record of its collectives when it is asked to."""
+
+FLIGHT_HEAD_BYTES = 64
+"""Of that file, before the record: a JSON object of ``pipe`` (the descriptor into which whoever asks writes a byte),
+``count`` (records so far) and ``bytes`` (of the newest)."""
+
 FLIGHT_RECORD = "nccl_trace_rank_"
 """What torch and its tools call a rank's record of its collectives, before the rank; in the folder of evidence."""
 

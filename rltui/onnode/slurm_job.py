@@ -28,13 +28,15 @@ from rltui.onnode.allocation import (
     NoAllocationError,
     cause_of_signal,
     end_time,
+    is_being_preempted,
     is_requeued_by_slurm,
     kill_wait_s,
     preempts_by_requeue,
     read_allocation,
+    requeue,
 )
 from rltui.onnode.allocation_step import CancelFile, end_of_allocation
-from rltui.onnode.attempt_runner import POLL_S, AttemptRunner, EndedError, Request, Verdict
+from rltui.onnode.attempt_runner import BREATH_S, POLL_S, AttemptRunner, EndedError, Request, Verdict
 from rltui.onnode.node_check import raise_open_files
 from rltui.onnode.node_checks import CHECK_S, check_nodes
 from rltui.onnode.queue_ahead import QueueAhead
@@ -243,21 +245,24 @@ class SlurmJob(AttemptRunner):
     # Slurm's signals
 
     def on_warning(self, *_: Any) -> None:
-        """The handler of SIGUSR2: the time limit comes near, or somebody wants the trainer to save and end."""
+        """The handler of SIGUSR2: the time limit or a preemption comes near, or somebody wants it to save and end."""
         if self.request is not None:
             return
-        now = time.time()
-        if self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
-            # the limit may have been lowered while the job ran
-            self.end_at = end_time(str(self.allocation.job_id)) or self.end_at
-        if self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
+        now, job_id = time.time(), str(self.allocation.job_id)
+        is_preempted = not self.is_step and is_being_preempted(job_id)
+        if is_preempted or (self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S):
+            # the limit may have been lowered while the job ran, and a preemption sets it to the end of its GraceTime
+            self.end_at = end_time(job_id) or self.end_at
+        outcome, reason = "time-limit", "ended before the time limit was reached"
+        if is_preempted:
+            self._slurm_cause = "PREEMPTION"
+            outcome, reason = CAUSES[self._slurm_cause]
+        elif self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
             grace_s = float(self.job["deadlines_s"]["grace"])
             self.request = Request("cancelled", "asked to save and end by SIGUSR2", max(grace_s, self.lead_s))
             return
         left_s = self.lead_s if self.end_at is None else self.end_at - now
-        self.request = Request(
-            "time-limit", "ended before the time limit was reached", max(10.0, left_s - KILL_MARGIN_S)
-        )
+        self.request = Request(outcome, reason, max(10.0, left_s - KILL_MARGIN_S))
 
     def on_cancel(self, *_: Any) -> None:
         """The handler of SIGTERM: Slurm ends the job, for one of several reasons, or the user does."""
@@ -269,6 +274,8 @@ class SlurmJob(AttemptRunner):
         if cause is not None:
             self._slurm_kills, self._slurm_cause = True, cause
             grace_s = max(1.0, min(grace_s, self.kill_wait_s - CLEAN_UP_S))
+            if self.ray is not None:  # Slurm signals its processes too, and without them nothing can be saved
+                grace_s = min(grace_s, BREATH_S)
         if self.request is not None and self.request.outcome == "time-limit":
             outcome, reason = self.request.outcome, self.request.reason
         if cause == "NODE FAILURE":
@@ -303,6 +310,11 @@ class SlurmJob(AttemptRunner):
         if self._slurm_cause == "PREEMPTION" and not preempts_by_requeue():
             return False
         return self._slurm_cause in REQUEUED and is_requeued_by_slurm(str(self.allocation.job_id))
+
+    def leave(self) -> None:
+        """Be queued again where this start has left for another job in time: Slurm queues only what it had to end."""
+        if self._slurm_cause == "PREEMPTION" and not self._slurm_kills and self.comes_again():
+            requeue(str(self.allocation.job_id))
 
     def tell(self, request: Request) -> str:
         """What ``end.json`` says of a request that the trainer has heeded: also, from where the run can go on."""
@@ -371,7 +383,10 @@ def main() -> int:
         rundir.write_end(attempt, idle.outcome, 0, idle.reason)
         return 0
     chain.go_on(attempt)
-    return SlurmJob(attempt, allocation, options.lead_s, output).run()
+    driver = SlurmJob(attempt, allocation, options.lead_s, output)
+    code = driver.run()
+    driver.leave()
+    return code
 
 
 if __name__ == "__main__":

@@ -94,30 +94,30 @@ def _settle(attempt: str, kind: str, result: Dict[str, Any]) -> None:
     rundir.log_event(attempt, "notify", text, channel=channel, ok=result["ok"])
 
 
-def tell_of(attempt: str, kind: str, environment: Optional[Mapping[str, str]] = None) -> List[Dict[str, Any]]:
-    """Tell that the attempt has started or ended, as its ``job.json`` wants it and its files say. Never raises."""
+def tell_of(
+    attempt: str, kind: str, environment: Optional[Mapping[str, str]] = None, words: str = ""
+) -> List[Dict[str, Any]]:
+    """Tell of an event of the attempt, as its ``job.json`` wants it and its files say. Never raises.
+
+    Args:
+        attempt: The attempt's directory.
+        kind: One of ``rundir.TOLD_EVENTS``.
+        environment: As for ``tell``; None: this process's, with the user's own file.
+        words: What to say before what the files say, such as what was decided.
+    """
     settings = (rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}).get("notify")
     if not isinstance(settings, dict):
         return []
     known = with_env_file(os.environ) if environment is None else dict(environment)
     if kind == "ended":  # what ends the attempt's processes by their mark is not to end the message of that
         known.pop(rundir.ATTEMPT_VARIABLE, None)
-    return tell_once(attempt, settings, attempt_message(attempt, kind), known)
-
-
-def tell_words(attempt: str, kind: str, text: str) -> List[Dict[str, Any]]:
-    """Tell what was decided about the attempt, as its ``job.json`` wants it. Never raises."""
-    settings = (rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}).get("notify")
-    if not isinstance(settings, dict):
-        return []
     message = attempt_message(attempt, kind)
-    return tell_once(
-        attempt, settings, {**message, "text": "%s\n%s" % (text, message["text"])}, with_env_file(os.environ)
-    )
+    message["text"] = "\n".join(filter(None, (words, message["text"])))
+    return tell_once(attempt, settings, message, known)
 
 
 def attempt_message(attempt: str, kind: str) -> Dict[str, Any]:
-    """What there is to say of the attempt's start or end."""
+    """What there is to say of the attempt by its files."""
     about = rundir.read_json(os.path.join(rundir.run_of(attempt), rundir.RUN)) or {}
     job = rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}
     run, cluster = str(job.get("run_id", "")), str(about.get("cluster", ""))

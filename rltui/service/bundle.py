@@ -68,10 +68,19 @@ def make_bundle(context: Context, run: RunSummary, target: Path, deadline_s: flo
         packer.put(f"{folder}/{rundir.EVIDENCE}/{name.removesuffix('.json')}-stacks.txt", _stacks(text))
     for name, data in read_records(client, attempt).items():
         packer.put(f"{folder}/{rundir.EVIDENCE}/{name.removesuffix('.json')}.json", in_json(data))
+    packer.put(f"{folder}/why.txt", _verdict(context, run))
     saved = packer.save(target)
-    answers = (name.partition("-") for name in names)
-    answered = sorted({host.removesuffix(".json") for number, _, host in answers if number.isdigit()})
+    answered = sorted({name.partition("-")[2].removesuffix(".json") for name in names})
     return Bundle(saved.path, tuple(answered), silent, saved.files)
+
+
+def _verdict(context: Context, run: RunSummary) -> str:
+    """What ``rltui why`` says of the run with the evidence that was just taken."""
+    from rltui.diagnose.report import as_text
+    from rltui.service.why import examine_run, nothing_found
+
+    diagnoses = examine_run(context, run).diagnoses
+    return "\n".join(as_text(diagnoses) if diagnoses else [nothing_found(run)])
 
 
 def _answers(client: RelayClient, attempt: str) -> list[str]:
@@ -79,7 +88,8 @@ def _answers(client: RelayClient, attempt: str) -> list[str]:
         entries = client.list(f"{attempt}/{rundir.EVIDENCE}")
     except RelayError:  # an attempt of an older rltui
         return []
-    return sorted(entry.name for entry in entries if entry.name.endswith(".json"))[-MOST_ANSWERS:]
+    names = (entry.name for entry in entries if entry.name.endswith(".json"))
+    return sorted(name for name in names if name.partition("-")[0].isdigit())[-MOST_ANSWERS:]
 
 
 def _stacks(text: str) -> str:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.flight_record import lines_of
-from rltui.onnode import flight_recorder, rundir
+from rltui.diagnose.stuck import stood_still
+from rltui.onnode import flight_recorder, progress, rundir
 
 if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
+    from rltui.diagnose.run_words import RunPicture
 
 CHUNK_BYTES = 4 << 20
 MOST_RECORDS = 512
@@ -19,12 +21,16 @@ MOST_BYTES = 1 << 27
 
 
 def read_records(client: RelayClient, attempt: str) -> dict[str, bytes]:
-    """What torch left when a collective of the attempt timed out, by the files' names; most often nothing."""
+    """What torch left when a collective of the attempt timed out, and the newest that was asked for, by file name."""
     folder = f"{attempt}/{rundir.EVIDENCE}"
     try:
-        entries = [one for one in client.list(folder) if one.type == "file" and flight_recorder.named(one.name)]
+        listed = [one for one in client.list(folder) if one.type == "file" and not one.name[0].isdigit()]
     except RelayError:  # nobody asked, or it is an attempt of an older rltui
         return {}
+    newest = max((flight_recorder.request_of(one.name) for one in listed), default="")
+    wanted = ("", newest)
+    named = [one for one in listed if flight_recorder.named(one.name)]
+    entries = [one for one in named if flight_recorder.request_of(one.name) in wanted]
     found: dict[str, bytes] = {}
     left = MOST_BYTES
     for entry in entries[:MOST_RECORDS]:
@@ -34,9 +40,14 @@ def read_records(client: RelayClient, attempt: str) -> dict[str, bytes]:
     return found
 
 
-def record_lines(client: RelayClient, attempt: str) -> list[str]:
-    """Which ranks did not join which collective, in lines for a diagnosis."""
-    return lines_of(read_records(client, attempt))[0]
+def record_lines(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
+    """Which ranks did not join which collective, in lines for a diagnosis; of the past where the run has gone on."""
+
+    def tells(name: str) -> bool:
+        request = flight_recorder.request_of(name)
+        return not request or stood_still(int(request) / 1000, picture, progress.scale())
+
+    return lines_of({name: data for name, data in read_records(client, attempt).items() if tells(name)})[0]
 
 
 def in_json(data: bytes) -> str:

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import progress, queue_ahead, rundir
-from rltui.onnode.tell_once import tell_words
+from rltui.onnode.tell_once import tell_of
 from rltui.service.hands_off_rules import Record, Situation, decide, policy_of, read_records
 
 if TYPE_CHECKING:
@@ -254,9 +254,9 @@ def _note(run_path: Path, attempt: str, record: Record, outcome: str) -> None:
     words = f"attempt {record.next_attempt}" if record.decision == "restart" else "stopped"
     rundir.log_event(attempt, "hands-off", f"{words}: {record.cause}: {record.why}")
     if record.decision == "restart":
-        tell_words(attempt, "fixed", f"{words}: {record.why}")
+        tell_of(attempt, "fixed", words=f"{words}: {record.why}")
     elif outcome not in ("finished", "cancelled"):
-        tell_words(attempt, "needs you", record.why)
+        tell_of(attempt, "needs you", words=record.why)
 
 
 def _context(told: dict[str, Any]) -> Context:
@@ -274,7 +274,7 @@ def _context(told: dict[str, Any]) -> Context:
 def _say_why_not(attempt: Path, why: str) -> None:
     """Nobody decides a second time: whoever relies on this mode has to know that it did nothing."""
     rundir.log_event(str(attempt), "warning", f"hands-off: not started again: {why}")
-    tell_words(str(attempt), "needs you", f"not started again: {why}")
+    tell_of(str(attempt), "needs you", words=f"not started again: {why}")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rltui.diagnose.run_words import RunPicture
     from rltui.diagnose.verdicts import Diagnosis
     from rltui.layout.load import LoadedLayout
+    from rltui.service.attempts import Ending
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
@@ -117,15 +118,21 @@ def failure_of(context: Context, run: RunSummary) -> str:
     return failure_word(diagnose_run(context, run, quick=True))
 
 
-def nothing_found(run: RunSummary) -> str:
-    """Return the answer for a run with no diagnosis: that it is done or well, or that nobody knows."""
+def nothing_found(run: RunSummary, before: Sequence[Ending] = ()) -> str:
+    """Return the answer for a run with no diagnosis: that it is done or well, or that nobody knows.
+
+    Args:
+        run: The run.
+        before: How its earlier attempts ended; of a live run the last of them is told, as it is why there is another.
+    """
     steps = f" after {steps_done(run)}" if run.stage.step is not None else ""
     if run.state == "finished":
         return f"{run.run_id} finished{steps}. Nothing is known to be wrong with it."
     if run.is_live:
         job = waiting_job(run)
         why = f": {waits}" if job is not None and (waits := pending_words(job, time.time())) else steps
-        return f"{run.run_id} is {run.state}{why}. Nothing is known to be wrong with it."
+        again = f" Attempt {before[-1].attempt} ended: {before[-1].reason}." if before and before[-1].reason else ""
+        return f"{run.run_id} is {run.state}{why}.{again} Nothing is known to be wrong with it."
     if run.end is not None and run.end.outcome in ("cancelled", "time-limit"):
         return f"{run.run_id} was ended{steps}: {run.end.reason or run.end.outcome}. Nothing else is known to be wrong."
     said = f" ({run.end.reason})" if run.end is not None and run.end.reason else ""
@@ -137,7 +144,7 @@ def nothing_found(run: RunSummary) -> str:
 
 def _stuck(client: RelayClient, attempt: str, picture: RunPicture, *, asks: bool) -> list[str]:
     """Who holds up the others: what the nodes saw of the processes, else what torch noted of their collectives."""
-    return stuck_lines(client, attempt, picture, asks=asks) or record_lines(client, attempt)
+    return stuck_lines(client, attempt, picture, asks=asks) or record_lines(client, attempt, picture)
 
 
 def _said_besides(picture: RunPicture, stuck: Sequence[str]) -> list[Source]:

@@ -22,6 +22,9 @@ HOUR_S = 3600.0
 AGAIN = "done-again"
 """The cause of steps that were done again although their attempt had come to its end."""
 
+_BY_SLURM = {"PREEMPTION": "slurm_preempted", "JOB REQUEUE": "requeued"}
+"""Causes of ends that nobody who has to do with the run wanted, by Slurm's word; ``cancelled`` is no cause of these."""
+
 _KEPT, _OVERHEAD, _UNDER_WAY = "kept", "overhead", "under way"
 
 
@@ -129,7 +132,9 @@ def _attempt(
     return AttemptHistory(
         number=one.number,
         outcome=outcome,
-        cause=(one.failure or outcome) if outcome not in ("", "finished") else "",
+        cause=(one.failure or _BY_SLURM.get(one.end.slurm if one.end else "", outcome))
+        if outcome not in ("", "finished")
+        else "",
         reason=one.end.reason if one.end is not None and outcome else "",
         started_at=one.started_at,
         ended_at=ended_at,

@@ -43,12 +43,13 @@ class StageSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class EndSnapshot(Struct, frozen=True, kw_only=True):
-    """How an attempt ended (``end.json``)."""
+    """How an attempt ended (``end.json``); ``slurm`` is Slurm's word where it ended the job, such as ``PREEMPTION``."""
 
     outcome: str
     exit_code: int | None = None
     reason: str = ""
     at: float = 0.0
+    slurm: str = ""
     unneeded: bool = False
     """It waited behind another, which was the last: it never began, and the run is where the other one ended."""
 
@@ -287,8 +288,7 @@ class RunHistory(Struct, frozen=True, kw_only=True):
 
     unit: str = "GPU"
     """What the hours are of: ``GPU``, or ``CPU slot``."""
-    attempts: tuple[AttemptHistory, ...] = ()
-    """By their starts."""
+    attempts: tuple[AttemptHistory, ...] = ()  # by their starts
     unknown: tuple[int, ...] = ()
     """Numbers of attempts that have begun and whose times nobody knows: they are in no sum."""
     queue_s: float | None = None

@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import seen_processes as seen
 from night_faults import BY_SLURM, FOR_A_PERSON, LAST_WORDS, TRACKER
 from night_report import Outcome
-from slurm_support import profile_file
+from slurm_support import profile_file, take_node
 
 from rltui.onnode import rundir
 from waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lab import Lab
 
 ROOT = Path(__file__).parents[2]
@@ -104,7 +106,7 @@ class Here:
         done = subprocess.run(
             [sys.executable, "-m", "rltui", *words],
             capture_output=True, text=True, check=False, cwd=self.home, env=self.environment,
-            stdin=subprocess.DEVNULL, timeout=120,
+            stdin=subprocess.DEVNULL, timeout=120, start_new_session=True,  # ctrl+c is for the night, not for these
         )  # fmt: skip
         assert done.returncode == 0, f"rltui {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -140,6 +142,7 @@ class There(Here):
     def launch(self) -> str:
         folder = self.lab.exec("login", ["pwd"]).stdout.strip()
         words = ("--nodes", "1", "--gpus-per-node", "1", "--folder", folder, "--cluster", "lab", *self._auto)
+        words += ("slurm.partition=low",)  # others may take its nodes
         return self.rltui("launch", "--script", "night.sh", *words).split()[-1]
 
     def run_path(self, run_id: str) -> Path:
@@ -154,6 +157,10 @@ class There(Here):
         job = str(record["job_id"])
         if fault == "requeued by an admin":
             self.lab.exec("login", ["scontrol", "requeue", job], user="root")
+        elif fault in ("preempted", "preempted for good"):
+            if fault == "preempted for good":
+                self.lab.exec("login", ["scontrol", "update", f"JobId={job}", "Requeue=0"])
+            take_node(self.lab, record["head"])
         elif fault == "time limit":
             self.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=1"])
         elif fault == "cancelled by an admin":
@@ -180,6 +187,7 @@ class Night:
     seed: int
     outcomes: list[Outcome] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    """A line each, which begins with one of ``night_report.WRONG``."""
     run_id: str = ""
     run: Path = Path()
 
@@ -247,7 +255,7 @@ class Night:
         decision = eventually(lambda: self.decisions()[decided:], f"a decision after {fault!r}")[0]
         wanted = "stop" if fault in FOR_A_PERSON else "restart"
         if decision["decision"] != wanted:
-            self.wrong.append(f"{fault}: {decision['decision']}, not {wanted}: {decision['why']}")
+            self.wrong.append(f"decided: {fault}: {decision['decision']}, not {wanted}: {decision['why']}")
         outcome = Outcome(fault, decision["time"] - at, None)
         self.outcomes.append(outcome)
         if decision["decision"] == "stop":
@@ -295,17 +303,18 @@ class Night:
         """Nothing doubled, nothing left, nothing lost: one attempt lives, and it goes on from what was saved."""
         numbers = [int(path.name) for path in self.attempts]
         if numbers != list(range(1, len(numbers) + 1)) or self.attempt != fresh:
-            self.wrong.append(f"{fault}: attempts {numbers}")
+            self.wrong.append(f"doubled: {fault}: attempts {numbers}")
         trainers = [pid for pid in {*self.pids(before), *self.pids(fresh)} if seen.runs(pid, "main_ppo")]
         same_job = self.read("job.json", before)["uuid"] == self.read("job.json", fresh)["uuid"]
         if len(trainers) != 1 or (self.pids(before) and not same_job):
-            self.wrong.append(f"{fault}: {len(trainers)} trainers live, of {before.name} or {fresh.name}")
+            kind = "doubled" if trainers else "lost"
+            self.wrong.append(f"{kind}: {fault}: {len(trainers)} trainers live, of {before.name} or {fresh.name}")
         first, _ = self._first_step(fresh) or (0, 0.0)
         if first > self.step(before) + 1 + SEEN_LATE or first <= 1:
-            self.wrong.append(f"{fault}: went on at step {first} after step {self.step(before)}")
+            self.wrong.append(f"lost: {fault}: went on at step {first} after step {self.step(before)}")
         ended = self.read("end.json", before)
         if ended.get("hung") and fault != "trainer stopped":
-            self.wrong.append(f"{fault}: a healthy attempt was ended: {ended['hung']}")
+            self.wrong.append(f"killed: {fault}: a healthy attempt was ended: {ended['hung']}")
 
     def stop(self) -> None:
         """Switch it off, end the run, and see that nothing comes after it."""
@@ -313,10 +322,17 @@ class Night:
         number, decided = len(self.attempts), len(self.decisions())
         self.place.rltui("cancel", self.run_id, "--yes")
         if len(self.attempts) != number or len(self.decisions()) != decided:
-            self.wrong.append("something was started after hands-off mode had been switched off")
+            self.wrong.append("doubled: something was started after hands-off mode had been switched off")
+
+    def kill(self) -> None:
+        """End whatever is left of the run."""
+        for attempt in self.attempts:
+            for pid in self.pids(attempt):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
-def spend(night: Night, faults: list[str]) -> None:
+def spend(night: Night, faults: Iterable[str]) -> None:
     """One run through ``faults``, in this order."""
     night.start()
     try:
@@ -324,7 +340,4 @@ def spend(night: Night, faults: list[str]) -> None:
             night.round(fault)
         night.stop()
     finally:
-        for attempt in night.attempts:
-            for pid in night.pids(attempt):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        night.kill()

@@ -28,10 +28,10 @@ RECOVERABLE = (
     "port taken",
     "checkpoint torn",
 )
-BY_SLURM = ("requeued by an admin", "node crashed", "slurmd dead", "node cut off")
+BY_SLURM = ("requeued by an admin", "preempted", "node crashed", "slurmd dead", "node cut off")
 """Faults after which Slurm itself starts the job again, so that nothing is to be decided."""
 
-ON_THE_LAB = ("time limit", "cancelled by an admin", "GPU lost")
+ON_THE_LAB = ("time limit", "preempted for good", "cancelled by an admin", "GPU lost")
 """What else only a cluster can do."""
 
 FOR_A_PERSON_HERE = ("module missing", "out of GPU memory", "disk full", "nobody knows", "cancelled")

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+WRONG = {
+    "doubled": "doubled",
+    "lost": "lost",
+    "killed": "healthy attempts ended",
+    "decided": "decided wrongly",
+    "broke": "nights broken off",
+}
+"""What can be wrong, by the first word of its line, and how the sums call it."""
+
 
 @dataclass
 class Outcome:
@@ -42,9 +51,12 @@ def report(outcomes: list[Outcome], wrong: list[str], for_a_person: tuple[str, .
         rows.append(f"{fault:<22} {len(of_it):>5} {len(alone):>5} {worst[0]:>9.1f} {submitted:>11} {worst[1]:>10.1f}")
     recoverable = [one for one in outcomes if one.fault not in for_a_person]
     done = [one for one in recoverable if one.submitted_s is not None]
-    rows.append(
-        f"{len(done)} of {len(recoverable)} recoverable faults ended without a person; {len(wrong)} things wrong"
-    )
+    share = f" ({100 * len(done) / len(recoverable):.1f} %)" if recoverable else ""
+    rows.append(f"{len(outcomes)} faults; {len(done)} of {len(recoverable)} recoverable ended without a person{share}")
+    kinds = [line.partition(":")[0] for line in wrong]
+    rows.append(", ".join(f"{kinds.count(kind)} {words}" for kind, words in WRONG.items()))
     if done:
+        late_s = max((one.submitted_s or 0.0) - one.verdict_s for one in done)
+        rows.append(f"a new attempt at most {late_s:.1f} s after the verdict")
         rows += [f"goodput at one fault in {1 / rate:g} h: {100 * goodput(done, rate):.1f} %" for rate in (1.0, 0.25)]
     return rows + wrong

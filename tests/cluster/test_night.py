@@ -32,6 +32,7 @@ def test_faults_on_this_machine_end_without_a_person_or_with_one_told(tmp_path: 
     assert night.place.told().count("fixed") == len(recoverable)
     assert night.place.told().count("needs you") == len(FOR_A_PERSON_HERE) - 1, "whoever cancels knows it"
     assert max(one.submitted_s or 0.0 for one in night.outcomes) < 120
+    assert max(one.verdict_s for one in night.outcomes if one.fault != "trainer stopped") < 30, "of a death"
 
 
 def test_faults_on_slurm_end_without_a_person_or_with_one_told(slurm_cluster: Lab, tmp_path: Path) -> None:

@@ -94,6 +94,8 @@ def test_stopped_roles_are_named_and_healthy_ones_are_not(shell: Shell, tmp_path
         stream = archive.extractfile(stacks)
         assert stream is not None
         stacks_text = stream.read()
+        ranks = {name[-6] for name in archive.getnames() if "evidence/nccl_trace_" in name}
+    assert ranks == {"0", "1"}, "torch's own records, of learners that do well too"
     assert b"ray::Learner" in stacks_text
     assert b"Ray: actor learner 0 is ALIVE on " in stacks_text
     assert not hanging.accused()

@@ -33,14 +33,14 @@ class Workstation:
             "RLTUI_SSH_CONFIG": str(lab.ssh_settings().config),
         }
 
-    def rltui(self, *words: str, timeout_s: float = 240) -> str:
-        """Run a verb that has to succeed; returns what it printed."""
+    def rltui(self, *words: str, timeout_s: float = 240, codes: tuple[int, ...] = (0,)) -> str:
+        """Run a verb that has to exit with one of ``codes``; returns what it printed."""
         argv = [sys.executable, "-m", "rltui", *words]
         done = subprocess.run(
             argv, capture_output=True, text=True, check=False,
             env=self._environment, cwd=ROOT, stdin=subprocess.DEVNULL, timeout=timeout_s,
         )  # fmt: skip
-        assert done.returncode == 0, f"rltui {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode in codes, f"rltui {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def only_run(self) -> dict[str, Any]:

@@ -52,7 +52,8 @@ dist.all_reduce(torch.ones(1024))
 def ranks(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Two ranks, of which the second sleeps where the first calls a fourth all_reduce."""
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0]), "PYTHONPATH": str(ROOT)}
-    environment = {**os.environ, **where, "OMP_NUM_THREADS": "1", rundir.ATTEMPT_VARIABLE: tmp_path.name}
+    environment = {**os.environ, **where, "OMP_NUM_THREADS": "1", "TORCH_FR_BUFFER_SIZE": "2000"}
+    environment[rundir.ATTEMPT_VARIABLE] = tmp_path.name
     words = [sys.executable, "-c", RANK]
     started = [subprocess.Popen([*words, str(rank), str(tmp_path / "asleep")], env=environment) for rank in range(2)]
     yield started
@@ -90,6 +91,20 @@ def test_the_rank_that_does_not_come_is_named_with_what_it_does(
     assert "away_for_long" in line
     assert f"; learner 0 (pid {ranks[0].pid} on n1) waits for it in all_reduce 4 of all learners (4096 bytes)" in line
     assert json.loads((tmp_path / "evidence" / "1-n1.json").read_text())["versions"]["torch"]
+    for request in (1795641803000, 1795641804000):
+        (line,) = flight_lines_of(tmp_path, request, ranks)
+        assert line.startswith(f"stuck: rank 1 of 2 (pid {ranks[1].pid} on n1) has not joined all_reduce 4 of ")
+        assert "([[1024]] Float): its last there is all_reduce 3; rank 0 waits in it" in line
+    assert all(process.poll() is None for process in ranks), "looking at them changes nothing"
+
+
+def flight_lines_of(folder: Path, request: int, ranks: list[subprocess.Popen[bytes]]) -> list[str]:
+    """What the records of both ranks say, taken now."""
+    seen(folder, request, ranks)
+    names = [flight_recorder.live_name(str(request), rank) for rank in range(2)]
+    lines, unusable = lines_of({name: (folder / "evidence" / name).read_bytes() for name in names})
+    assert unusable == []
+    return lines
 
 
 THREE = """

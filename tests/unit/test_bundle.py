@@ -84,6 +84,7 @@ def test_a_bundle_has_what_tells_and_no_secret(
         "the program itself: step 3",
     ]
     assert "pid 7 ray::L" in texts["evidence/5-n1-stacks.txt"]
+    assert "rank 1 of 2 has not joined all_reduce 4 of default_pg" in " ".join(texts["why.txt"].split())
     records = {name for name in texts if "nccl_trace" in name}
     assert records == {f"evidence/nccl_trace_learner_rank_{rank}.json" for rank in range(2)}
     entry = json.loads(texts["evidence/nccl_trace_learner_rank_1.json"])["entries"][0]

@@ -16,6 +16,7 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.service import why
+from rltui.service.attempts import Ending
 from rltui.service.why import diagnose_run, failure_of, failure_word, nothing_found
 from rltui.watch.snapshots import EndSnapshot, RunSummary, StageSnapshot
 
@@ -159,6 +160,9 @@ def test_the_word_for_a_list_is_read_from_the_ends_of_logs(context: Any, attempt
     assert "no known cause" in nothing_found(run)
     end = EndSnapshot(outcome="failed", reason="the disk is full")
     assert " (the disk is full), but" in nothing_found(structs.replace(run, state="failed", end=end))
+    before = [Ending(attempt=1, reason="the disk was full"), Ending(attempt=2, reason="preempted by Slurm")]
+    again = nothing_found(structs.replace(run, state="starting"), before)
+    assert again.endswith(" Attempt 2 ended: preempted by Slurm. Nothing is known to be wrong with it.")
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,10 @@ def test_evidence_is_asked_for_once_a_standstill_and_before_hands_off_mode_ends_
 ) -> None:
     attempt = tmp_path / "run" / "attempts" / "01"
     attempt.mkdir(parents=True)
-    job = {"uuid": uuid.uuid4().hex, "deadlines_s": {"grace": 5}}
+    pager = tmp_path / "pager"
+    pager.write_text(f"#!/bin/sh\ncat >>{tmp_path}/told\n")
+    pager.chmod(0o755)
+    job = {"uuid": uuid.uuid4().hex, "deadlines_s": {"grace": 5}, "notify": {"command": [str(pager)]}}
     attempt.joinpath("job.json").write_text(json.dumps(job))
     attempt.joinpath("gpu-n1.jsonl").write_text("{}\n")  # a node that speaks, and has not answered
     (tmp_path / "run" / rundir.HANDS_OFF).write_text('{"on": true}')
@@ -149,6 +152,11 @@ def test_evidence_is_asked_for_once_a_standstill_and_before_hands_off_mode_ends_
     runner.look()
     assert runner.request is not None
     assert runner.hung == asked["reason"]
+    for telling in runner.tellings:
+        telling.join(60)
+    assert (tmp_path / "told").read_text().count("no new step for 700 s, a step takes 2.0 s") == 1, (
+        "with no cockpit open"
+    )
 
 
 class Broken(AttemptRunner):

@@ -100,6 +100,15 @@ def test_an_attempt_that_never_came_to_a_step_is_lost_to_its_own_cause(client: R
     sums_up(found)
 
 
+def test_what_slurm_took_for_another_job_is_not_called_cancelled(client: RelayClient, run: Path) -> None:
+    taken = attempt(run, 1, T, (1, 2), ended=T + 150)
+    write_json(taken / "end.json", {"outcome": "cancelled", "at": T + 150, "slurm": "PREEMPTION"})
+    attempt(run, 2, T + 300, (3,), ended=T + 450, outcome="cancelled")
+    found = history(client, run)
+    assert [one.cause for one in found.attempts] == ["slurm_preempted", "cancelled"]
+    assert found.lost_h.keys() == {"slurm_preempted", "cancelled"}
+
+
 def test_a_resume_from_scratch_takes_all_steps_of_all_attempts_before(client: RelayClient, run: Path) -> None:
     attempt(run, 1, T, (1, 2, 3), ended=T + 130)
     attempt(run, 2, T + 200, (4, 5), ended=T + 320)

@@ -6,19 +6,16 @@ import json
 import os
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rltui.onnode import node_check, node_network, node_report, ray_nodes, ray_process, rundir
-from rltui.onnode.allocation import Allocation, cause_of_signal, start_step, step_command
-from rltui.onnode.attempt_runner import Verdict
+from rltui.onnode.allocation import cause_of_signal, start_step, step_command
 from rltui.onnode.environment import EnvironmentFileError, attempt_environment, read_private_file
 from rltui.onnode.ray_agents import progress, rendezvous_s
 from rltui.onnode.requeue import folder_of_start
-from rltui.onnode.slurm_job import SlurmJob
 
 NODES = ["nid1", "nid2", "nid3"]
 
@@ -290,91 +287,6 @@ def test_private_variables_are_read_as_text_and_only_if_private(
         attempt_environment(str(tmp_path), {"uuid": "u", "code": "/code"})
     with pytest.raises(EnvironmentFileError, match="cannot be read: No such file"):
         read_private_file(str(tmp_path / "none"))
-
-
-def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_s: float | None, lead_s: float = 600.0) -> SlurmJob:
-    monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol
-    attempt = tmp_path / "attempts" / "01"
-    attempt.mkdir(parents=True)
-    rundir.write_json(str(attempt / "job.json"), {"uuid": "u", "deadlines_s": {"grace": 20}})
-    end_at = None if left_s is None else time.time() + left_s
-    return SlurmJob(str(attempt), Allocation(7, 0, ["nid1"], 4, end_at), lead_s, str(attempt / "slurm-7.out"))
-
-
-@pytest.mark.parametrize(
-    ("left_s", "outcome", "least_s", "most_s"),
-    [
-        (600.0, "time-limit", 550, 560),
-        (660.0, "time-limit", 610, 620),  # Slurm may warn a minute early
-        (20.0, "time-limit", 10, 10),
-        (None, "time-limit", 550, 560),
-        (5000.0, "cancelled", 600, 600),  # by hand, long before the end
-    ],
-)
-def test_the_warning_gives_the_trainer_what_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_s: float | None, outcome: str, least_s: float, most_s: float
-) -> None:
-    job = driver(tmp_path, monkeypatch, left_s)
-    job.on_warning()
-    assert job.request is not None
-    assert job.request.outcome == outcome
-    assert least_s <= job.request.grace_s <= most_s
-    assert not job.in_a_hurry()
-    job.on_warning()
-    job.on_cancel()
-    assert job.request.outcome == outcome
-    assert job.request.grace_s == 20
-
-
-def test_without_a_warning_the_clock_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = driver(tmp_path, monkeypatch, 900.0)
-    job.tick()
-    assert job.request is None
-    assert job.end_at is not None
-    job.end_at -= 400.0
-    job.tick()
-    assert job.request is not None
-    assert job.request.outcome == "time-limit"
-
-
-@pytest.mark.parametrize(
-    ("words", "outcome", "grace_s"),
-    [
-        (" DUE TO TIME LIMIT", "time-limit", 18.0),
-        (" DUE TO PREEMPTION", "cancelled", 18.0),
-        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "failed", 18.0),
-        ("", "cancelled", 18.0),
-        (None, "cancelled", 20.0),
-    ],
-)
-def test_slurms_signal_is_told_from_the_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str | None, outcome: str, grace_s: float
-) -> None:
-    job = driver(tmp_path, monkeypatch, 5000.0)
-    if words is not None:
-        line = f"slurmstepd-nid1: error: *** JOB 7 ON nid1 CANCELLED AT 2026-11-20T10:00:00{words} ***\n"
-        Path(job.output).write_text(line)
-    job.on_cancel()
-    assert job.request is not None
-    assert (job.request.outcome, job.request.grace_s) == (outcome, grace_s)
-    assert job.in_a_hurry() == (words is not None)
-    assert job.tell(job.request).endswith("; there is no checkpoint yet")
-
-
-@pytest.mark.parametrize(
-    ("verdict", "code"),
-    [
-        (Verdict("finished", 0, ""), 0),
-        (Verdict("failed", 3, ""), 3),
-        (Verdict("failed", -9, ""), 137),
-        (Verdict("cancelled", None, ""), 143),
-        (Verdict("failed", None, ""), 1),
-    ],
-)
-def test_the_exit_code_is_the_trainers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: Verdict, code: int
-) -> None:
-    assert driver(tmp_path, monkeypatch, None).exit_code(verdict) == code
 
 
 def test_folders_that_killed_attempts_left_go_and_live_ones_stay(

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import stat
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ import pytest
 from webhook import SECRET, Hook
 
 from rltui.cli.main import main
-from rltui.onnode import notify, rundir, tell_once
+from rltui.onnode import hands_off, notify, rundir, tell_once
 from rltui.onnode.attempt_runner import AttemptRunner, Verdict
 
 if TYPE_CHECKING:
@@ -284,6 +285,8 @@ class Hurried(AttemptRunner):
 
     hurry = (True, True)
     seen_at_clean_up: tuple[bool, int] = (False, 0)
+    deciding: bool = False
+    was_deciding_at_clean_up: bool = False
 
     def _attempt(self) -> Verdict:
         return Verdict("cancelled", None, "preempted")
@@ -292,6 +295,7 @@ class Hurried(AttemptRunner):
         return self.hurry[rundir.read_json(f"{self.attempt}/stage.json") is not None]
 
     def clean_up(self) -> None:
+        self.was_deciding_at_clean_up = self.deciding
         told = hook_of(self)
         deadline = time.monotonic() + 10.0
         while self.hurry[0] and not told.got and time.monotonic() < deadline:
@@ -321,7 +325,16 @@ def test_who_may_be_killed_soon_tells_while_it_cleans_up_and_an_end_is_never_lef
     rundir.write_json(str(tmp_path / "run.json"), {"cluster": "alps"})
     runner = Hurried(str(attempt))
     runner.hurry, runner.job["hook"] = hurry, hook
+    rundir.write_json(str(tmp_path / "hands-off.json"), {"on": True})
+
+    def start(attempt: str) -> subprocess.Popen[bytes]:
+        assert Path(attempt, "end.json").exists()
+        runner.deciding = True
+        return subprocess.Popen(["true"])
+
+    monkeypatch.setattr(hands_off, "start", start)
     assert runner.run() == 1
+    assert (runner.deciding, runner.was_deciding_at_clean_up) == (True, hurry[0])
     assert runner.seen_at_clean_up == seen
     assert [got["text"] for got in hook.got] == ["r: cancelled\npreempted\nattempt 1 on alps"]
     assert json.loads((attempt / "end.json").read_text())["outcome"] == "cancelled"

@@ -1,6 +1,6 @@
-"""What a role's process leaves for others to read while it hangs: its stacks on a signal, and its newest collectives.
+"""What a role's process leaves for others to read while it hangs: its stacks, its newest collectives, torch's record.
 
-Both are memory files (memfd_create(2)): no disk is touched, they go with the process, and whoever may look at the
+All are memory files (memfd_create(2)): no disk is touched, they go with the process, and whoever may look at the
 process finds them in /proc, also when it is stopped. ``rltui/onnode/evidence.py`` reads them.
 """
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SLOTS, SLOT_BYTES = 128, 320
+
+NEWEST = 200
+"""Collectives of torch's record that are given on demand, besides all that are under way."""
 
 COLLECTIVES = (
     "all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "all_gather", "all_gather_into_tensor",
@@ -99,9 +102,13 @@ RECORD = CollectiveRecord()
 
 
 def record_torch() -> None:
-    """Note every collective of torch.distributed from now on; call it before DeepSpeed keeps references to them."""
+    """Note every collective of torch.distributed from now on; call it before DeepSpeed keeps references to them.
+
+    What is queued on a card is over for these notes at once; torch's own record, had on demand, knows better.
+    """
     import torch.distributed as dist
 
+    _tell_flight_record()
     for name in COLLECTIVES:
         function = getattr(dist, name, None)
         if function is not None and not hasattr(function, "rltui_recorded"):
@@ -135,21 +142,67 @@ def leave_flight_record(rank: int, *, failed: bool = True) -> None:
         failed: Whether the newest collective failed: torch counts it as over, as any other.
     """
     prefix = os.environ.get(rundir.FLIGHT_RECORD_VARIABLE, "")
-    with contextlib.suppress(ImportError, OSError):  # torch before 2.7, or a full disk: the error itself is told
-        from torch._C._distributed_c10d import _dump_fr_trace  # type: ignore[attr-defined]
-
-        found = pickle.loads(_dump_fr_trace())
+    with contextlib.suppress(OSError):  # a full disk: the error itself is told
+        found = flight_record()
         if failed and found.get("entries"):
             found["entries"][-1].update(retired=False, state="failed")
-        if prefix:
+        if prefix and found:
             Path(f"{prefix}{rank}").write_bytes(pickle.dumps(found, 2))
+
+
+def flight_record(*, frames: bool = True) -> dict[str, Any]:
+    """Torch's record of this process's collectives, NCCL's where it has any, else gloo's; empty before torch 2.7.
+
+    Args:
+        frames: Whether to say from where each was called: the first time that takes torch a second or more.
+    """
+    from torch._C import _distributed_c10d
+
+    found: dict[str, Any] = {}
+    for name in ("_dump_nccl_trace", "_dump_fr_trace"):
+        dump = getattr(_distributed_c10d, name, None)
+        if dump is not None and not found.get("entries"):
+            found = pickle.loads(dump(includeStackTraces=frames))
+    return found
+
+
+def _tell_flight_record() -> None:
+    """Have a thread leave torch's record in a memory file whenever a byte comes into its pipe, whatever others do."""
+    global _flight
+    if _flight < 0 and hasattr(os, "memfd_create"):
+        _flight = os.memfd_create(rundir.FLIGHT_MEMORY)
+        asked, pipe = os.pipe()
+        _write_flight(pipe, 0, {})
+        threading.Thread(target=_leave_when_asked, args=(asked, pipe), name="flight-record", daemon=True).start()
+
+
+def _leave_when_asked(asked: int, pipe: int) -> None:
+    import torch.distributed as dist
+
+    count = 0
+    while os.read(asked, 1):
+        count += 1
+        rank = dist.get_rank() if dist.is_initialized() else None
+        # without frames: what calls it stands in the stacks, and a healthy run is not held up
+        record = flight_record(frames=False)
+        entries = record.get("entries", [])
+        under_way = [one for one in entries[:-NEWEST] if not one.get("retired")]
+        _write_flight(pipe, count, {**record, "rank": rank, "entries": [*under_way, *entries[-NEWEST:]]})
+
+
+def _write_flight(pipe: int, count: int, record: dict[str, Any]) -> None:
+    """Write a record, and then that it is there."""
+    data = json.dumps(record, default=str).encode()
+    os.pwrite(_flight, data, rundir.FLIGHT_HEAD_BYTES)
+    head = json.dumps({"pipe": pipe, "count": count, "bytes": len(data)}).encode()
+    os.pwrite(_flight, head.ljust(rundir.FLIGHT_HEAD_BYTES), 0)
 
 
 def _bytes(tensor: Any) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 
-_stacks = -1
+_stacks = _flight = -1
 
 
 def tell_stacks() -> None:

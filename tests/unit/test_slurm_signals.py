@@ -1,0 +1,119 @@
+"""What the driver of a Slurm job makes of signals: a time limit, a preemption, a cancellation, somebody's wish."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from rltui.onnode import rundir
+from rltui.onnode.allocation import Allocation
+from rltui.onnode.attempt_runner import Verdict
+from rltui.onnode.slurm_job import SlurmJob
+
+
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_s: float | None, lead_s: float = 600.0) -> SlurmJob:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol
+    attempt = tmp_path / "attempts" / "01"
+    attempt.mkdir(parents=True)
+    rundir.write_json(str(attempt / "job.json"), {"uuid": "u", "deadlines_s": {"grace": 20}})
+    end_at = None if left_s is None else time.time() + left_s
+    return SlurmJob(str(attempt), Allocation(7, 0, ["nid1"], 4, end_at), lead_s, str(attempt / "slurm-7.out"))
+
+
+@pytest.mark.parametrize(
+    ("left_s", "outcome", "least_s", "most_s"),
+    [
+        (600.0, "time-limit", 550, 560),
+        (660.0, "time-limit", 610, 620),  # Slurm may warn a minute early
+        (20.0, "time-limit", 10, 10),
+        (None, "time-limit", 550, 560),
+        (5000.0, "cancelled", 600, 600),  # by hand, long before the end
+    ],
+)
+def test_the_warning_gives_the_trainer_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_s: float | None, outcome: str, least_s: float, most_s: float
+) -> None:
+    job = driver(tmp_path, monkeypatch, left_s)
+    job.on_warning()
+    assert job.request is not None
+    assert job.request.outcome == outcome
+    assert least_s <= job.request.grace_s <= most_s
+    assert not job.in_a_hurry()
+    job.on_warning()
+    job.on_cancel()
+    assert job.request.outcome == outcome
+    assert job.request.grace_s == 20
+
+
+@pytest.mark.parametrize(("requeue", "queued"), [("1", True), ("0", False)])
+def test_who_leaves_for_another_job_in_time_saves_and_is_queued_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requeue: str, queued: bool
+) -> None:
+    """The signal before the time limit is also that of a preemption with a GraceTime (preempt_send_user_signal)."""
+    job = driver(tmp_path, monkeypatch, 5000.0)
+    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 300))
+    told = f"JobId=7 Requeue={requeue} EndTime={end} PreemptTime=2026-11-25T21:55:59 PreemptMode=REQUEUE"
+    program = tmp_path / "scontrol"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\necho "{told}"\n')
+    program.chmod(0o755)
+    job.on_warning()
+    assert job.request is not None
+    assert (job.request.outcome, job.request.reason) == ("cancelled", "preempted by Slurm for another job")
+    assert 245 <= job.request.grace_s <= 256, "what Slurm leaves until the end of the GraceTime"
+    assert job.end_details()["slurm"] == "PREEMPTION"
+    assert job.comes_again() == queued, "else hands-off mode decides"
+    job.leave()
+    assert ("requeue 7" in (tmp_path / "asked").read_text().splitlines()) == queued
+
+
+def test_without_a_warning_the_clock_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = driver(tmp_path, monkeypatch, 900.0)
+    job.tick()
+    assert job.request is None
+    assert job.end_at is not None
+    job.end_at -= 400.0
+    job.tick()
+    assert job.request is not None
+    assert job.request.outcome == "time-limit"
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome", "grace_s"),
+    [
+        (" DUE TO TIME LIMIT", "time-limit", 18.0),
+        (" DUE TO PREEMPTION", "cancelled", 18.0),
+        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "failed", 18.0),
+        ("", "cancelled", 18.0),
+        (None, "cancelled", 20.0),
+    ],
+)
+def test_slurms_signal_is_told_from_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str | None, outcome: str, grace_s: float
+) -> None:
+    job = driver(tmp_path, monkeypatch, 5000.0)
+    if words is not None:
+        line = f"slurmstepd-nid1: error: *** JOB 7 ON nid1 CANCELLED AT 2026-11-20T10:00:00{words} ***\n"
+        Path(job.output).write_text(line)
+    job.on_cancel()
+    assert job.request is not None
+    assert (job.request.outcome, job.request.grace_s) == (outcome, grace_s)
+    assert job.in_a_hurry() == (words is not None)
+    assert job.tell(job.request).endswith("; there is no checkpoint yet")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [
+        (Verdict("finished", 0, ""), 0),
+        (Verdict("failed", 3, ""), 3),
+        (Verdict("failed", -9, ""), 137),
+        (Verdict("cancelled", None, ""), 143),
+        (Verdict("failed", None, ""), 1),
+    ],
+)
+def test_the_exit_code_is_the_trainers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: Verdict, code: int
+) -> None:
+    assert driver(tmp_path, monkeypatch, None).exit_code(verdict) == code
