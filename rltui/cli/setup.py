@@ -11,13 +11,12 @@ import msgspec
 from rltui.cli.output import talk
 from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.hops import parse_hop
-from rltui.cluster.open_transport import open_transport
+from rltui.cluster.machines import open_relay
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.profile_files import user_file
 from rltui.cluster.profiles import merge_profiles
 from rltui.cluster.prompts import TerminalPrompter
-from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="what you want to call it (default: asked)")
     parser.add_argument("--host", metavar="[USER@]HOST[:PORT]", help="login node, or its alias; 'here': this machine")
+    parser.add_argument(
+        "--slurm-cluster", metavar="NAME", help="of several Slurm clusters that the login node reaches (-M), this one"
+    )
     parser.add_argument("-y", "--yes", action="store_true", help="take what is found, ask nothing")
     parser.add_argument(
         "--replace", action="store_true", help="with --yes: also where the file has that cluster already"
@@ -66,7 +68,9 @@ def run(options: argparse.Namespace) -> int:
         host = _ask("SSH host or alias", host) if asking else host
     way = way_to(host, known)
     talk(f"Looking at {way.get('host', 'this machine')} …")
-    relay = RelayClient(open_transport(_reached_by(way), TerminalPrompter()))
+    chosen = options.slurm_cluster or known.get("slurm_cluster")
+    way |= {"slurm_cluster": chosen} if chosen else {}
+    relay = open_relay(_reached_by(way), TerminalPrompter())
     try:
         site = look_around(relay)
     except NeedsAttentionError as error:

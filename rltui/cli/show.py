@@ -106,9 +106,12 @@ def _job_lines(run: RunSummary) -> Iterator[str]:
 
 def _ending(run: RunSummary, end: Ending) -> str:
     line = f"  attempt {end.attempt} {end.outcome}: {end.reason}"
-    if not end.bad_nodes or waiting_job(run) is None:
+    if end.kept_away:
+        line += f"; the job keeps away from {', '.join(end.kept_away)}"
+    back = [node for node in end.bad_nodes if node not in end.kept_away]
+    if not back or waiting_job(run) is None:
         return line
-    nodes = " ".join(f"--exclude {node}" for node in end.bad_nodes)
+    nodes = " ".join(f"--exclude {node}" for node in back)
     return f"{line} (`rltui update {run.run_id} {nodes}` keeps the waiting job away)"
 
 

@@ -9,7 +9,7 @@ from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes, read_partitions
-from rltui.cluster.slurm.runner import NO_OTHER_CLUSTER, SlurmRunner
+from rltui.cluster.slurm.runner import SlurmRunner, on_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,12 +35,19 @@ def gather_facts(relay: RelayClient, clock: Callable[[], float] = time.time) -> 
 
 def cluster_name(relay: RelayClient) -> str:
     """What Slurm calls the cluster; empty where it does not say."""
-    done = relay.run([*NO_OTHER_CLUSTER, "scontrol", "show", "config"], timeout_s=30, idempotent=True)
+    done = relay.run(on_cluster(relay, ["scontrol", "show", "config"]), timeout_s=30, idempotent=True)
     for line in done.out.splitlines():
         key, _, value = line.partition("=")
         if key.strip() == "ClusterName":
             return value.strip()
     return ""
+
+
+def federation(relay: RelayClient) -> str:
+    """The federation that the cluster is in; empty where it is in none."""
+    done = relay.run(on_cluster(relay, ["scontrol", "show", "federation"]), timeout_s=30, idempotent=True)
+    key, _, name = done.out.partition("\n")[0].partition(":")
+    return plain(name).strip() if key.strip() == "Federation" else ""
 
 
 def _accounts(runner: SlurmRunner) -> tuple[str, ...]:

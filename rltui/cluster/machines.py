@@ -107,7 +107,9 @@ def open_relay(profile: Profile, prompter: Prompter, first: Transport | None = N
     """
     first = first or open_transport(profile, prompter)
     if len(profile.hosts) < 2:
-        return RelayClient(first)
+        relay = RelayClient(first)
+        relay.slurm_cluster = profile.slurm_cluster
+        return relay
     others = {host: open_transport(replace(profile, host=host), prompter) for host in profile.hosts[1:]}
     return Machines({profile.host: first, **others})
 

@@ -98,6 +98,13 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         list[str],
         Meta(description="SSH hosts without a scheduler that see the same run_root; a run takes one of them."),
     ] = field(default_factory=list)
+    slurm_cluster: Annotated[
+        str,
+        Meta(
+            pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$",
+            description="Of several Slurm clusters that the host's tools reach (sbatch -M), this one; empty: its own.",
+        ),
+    ] = ""
     ray_address: Annotated[str, Meta(description="Dashboard of a standing Ray cluster as its host sees it.")] = ""
     ray_headers_file: Annotated[
         str, Meta(description="File of Name: value lines there (mode 0600): headers that the dashboard wants to see.")

@@ -64,6 +64,9 @@ class RelayClient:
         transport: The way to the cluster.
         timeout_s: Seconds for an answer to a request on files.
         open_timeout_s: Seconds for the first answer of a new relay.
+
+    Attributes:
+        slurm_cluster: Of the Slurm clusters that its host's tools reach, the one that is meant; empty: the host's own.
     """
 
     def __init__(self, transport: Transport, *, timeout_s: float = 15.0, open_timeout_s: float = 30.0) -> None:
@@ -78,6 +81,7 @@ class RelayClient:
         self._retry_at = 0.0
         self.trusted: TrustedServer | None = None
         self._owners: dict[str, str] = {}
+        self.slurm_cluster = ""
 
     @property
     def place(self) -> str:

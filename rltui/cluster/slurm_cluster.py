@@ -63,6 +63,7 @@ class SlurmCluster:
         self.name = profile.name
         self.python = outer_python(Slurm(), profile)
         self.client = RelayClient(transport)
+        self.client.slurm_cluster = profile.slurm_cluster
         self.slurm = SlurmClient(self.client)
         self.poller = JobPoller(self.slurm)
         self._root = RemoteRoot(self.client, profile)
@@ -96,6 +97,11 @@ class SlurmCluster:
             SubmitRefusedError: No step was started; the message is srun's reason.
             SubmitUnknownError: Nobody can tell.
         """
+        if self.profile.slurm_cluster:
+            raise SubmitRefusedError(
+                f"A step cannot be started from another cluster than {self.profile.slurm_cluster}'s own.",
+                "`rltui launch … --here` in the allocation's shell does it there.",
+            )
         self.poller.changed()
         log = f"{attempt.path}/slurm-{share.job_id}.out"
         name = job_name_of(attempt.run_id, attempt.uuid)

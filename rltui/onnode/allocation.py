@@ -29,6 +29,12 @@ OF_OTHER_STEPS = (
 OF_HET_STEPS = ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")
 """Of these what tells srun that components are the job's own, not pieces of one allocation."""
 
+NODE_FAILURE, PREEMPTION, REQUEUE = "NODE FAILURE", "PREEMPTION", "JOB REQUEUE"
+"""Slurm's words for ends that are its own doing; after them it starts the job again, unless it is told not to. They
+are the key ``slurm`` of ``end.json``."""
+
+NOT_THE_RUNS = frozenset({NODE_FAILURE, PREEMPTION, REQUEUE})
+
 _NODELIST = "SLURM_JOB_NODELIST"
 _CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
 _CANCELLED = re.compile(
@@ -113,7 +119,7 @@ def hostnames(folded: str) -> List[str]:
     Raises:
         NoAllocationError: Slurm cannot be asked.
     """
-    answer = _ask(["scontrol", "show", "hostnames", folded])
+    answer = ask(["scontrol", "show", "hostnames", folded])
     if answer is None:
         raise NoAllocationError("`scontrol show hostnames` does not work on this node")
     return answer.split()
@@ -121,43 +127,46 @@ def hostnames(folded: str) -> List[str]:
 
 def end_time(job_id: str) -> Optional[float]:
     """When the time limit of a job ends it; None where it has none, or Slurm does not answer."""
-    answer = _ask(["scontrol", "-o", "show", "job", job_id])
-    match = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", answer or "")
+    answer = shown(job_id)
+    match = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", answer)
     return time.mktime(time.strptime(match.group(1), "%Y-%m-%dT%H:%M:%S")) if match else None
 
 
 def is_being_preempted(job_id: str) -> bool:
     """Whether Slurm has told the job to leave for another, and gives it time to (GraceTime)."""
-    return re.search(r" PreemptTime=\d", _ask(["scontrol", "-o", "show", "job", job_id]) or "") is not None
+    return re.search(r" PreemptTime=\d", shown(job_id)) is not None
 
 
 def requeue(job_id: str) -> None:
     """Queue the job again that this process is of, which ends it."""
-    _ask(["scontrol", "requeue", job_id])
+    ask(["scontrol", "requeue", job_id])
+def shown(job_id: str) -> str:
+    """What scontrol shows of a job, a line each component; empty where it does not answer."""
+    return ask(["scontrol", "-o", "show", "job", job_id]) or ""
 
 
 def is_requeued_by_slurm(job_id: str) -> bool:
     """Whether Slurm starts the job again when it loses a node of it."""
-    return " Requeue=1" in (_ask(["scontrol", "-o", "show", "job", job_id]) or "")
+    return " Requeue=1" in shown(job_id)
 
 
 def failed_alone(job_id: str, node: str) -> bool:
     """Whether the accounting says that a start of the job on ``node`` alone ended because that node failed."""
-    answer = _ask(["sacct", "-X", "-D", "--noheader", "--parsable2", "--format=State,NodeList", "--jobs=%s" % job_id])
+    answer = ask(["sacct", "-X", "-D", "--noheader", "--parsable2", "--format=State,NodeList", "--jobs=%s" % job_id])
     return any(line.startswith("NODE_FAIL") and line.endswith("|" + node) for line in (answer or "").splitlines())
 
 
 def preempts_by_requeue() -> bool:
     """Whether a preempted job of this partition is queued again; else Slurm cancels it for good."""
     partition = os.environ.get("SLURM_JOB_PARTITION", "")
-    answer = _ask(["scontrol", "-o", "show", "partition", partition]) or ""
+    answer = ask(["scontrol", "-o", "show", "partition", partition]) or ""
     found = re.search(r" PreemptMode=(\S+)", answer)
     return found is None or "CANCEL" not in found.group(1)
 
 
 def nodes_not_answering(nodes: Sequence[str]) -> List[str]:
     """Those of ``nodes`` that are down, or do not answer Slurm; empty where Slurm cannot be asked."""
-    answer = _ask(["sinfo", "--noheader", "--Node", "--nodes=%s" % ",".join(nodes), "--format=%N %T"])
+    answer = ask(["sinfo", "--noheader", "--Node", "--nodes=%s" % ",".join(nodes), "--format=%N %T"])
     return not_answering(answer or "", nodes)
 
 
@@ -170,11 +179,12 @@ def not_answering(answer: str, nodes: Sequence[str]) -> List[str]:
 
 def kill_wait_s() -> float:
     """How long Slurm leaves a job's processes between SIGTERM and SIGKILL; its default where it does not say."""
-    match = re.search(r"^KillWait\s*=\s*(\d+)", _ask(["scontrol", "show", "config"]) or "", re.MULTILINE)
+    match = re.search(r"^KillWait\s*=\s*(\d+)", ask(["scontrol", "show", "config"]) or "", re.MULTILINE)
     return float(match.group(1)) if match else KILL_WAIT_S
 
 
-def _ask(argv: List[str]) -> Optional[str]:
+def ask(argv: List[str]) -> Optional[str]:
+    """What one of Slurm's commands answers; None where it is not there, refuses, or does not answer in time."""
     environment = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
     environment.pop("SLURM_CLUSTERS", None)  # a user's default, and this job is where it is
     try:

@@ -9,6 +9,7 @@ import os
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from rltui.onnode import hands_off, rundir, script_resume
+from rltui.onnode.allocation import NOT_THE_RUNS
 
 TOO_SOON_S = 120.0
 """An attempt that fails sooner than this fails for a reason that is still there."""
@@ -86,12 +87,15 @@ def judge(ended: List[Past]) -> Optional[Verdict]:
 
 
 def past(run: str, mine: str) -> List[Past]:
-    """The attempts of the run directory ``run`` that have ended, but for the one called ``mine``."""
+    """The attempts of the run directory ``run`` that have ended, but for the one called ``mine``.
+
+    What Slurm ended by its own doing (a preemption, a lost node) was neither cancelled by anybody nor the run's fault.
+    """
     folder = os.path.join(run, rundir.ATTEMPTS)
     found = []
     for name in sorted(os.listdir(folder)):
         end = rundir.read_json(os.path.join(folder, name, rundir.END)) if name.isdigit() and name != mine else None
-        if end is not None:
+        if end is not None and end.get("slurm") not in NOT_THE_RUNS:
             at = _number(end.get("at"))
             found.append(Past(name, str(end.get("outcome")), at, at - _began(os.path.join(folder, name), at)))
     return found

@@ -47,6 +47,19 @@ def check_nodes(
     return merged
 
 
+def note_other_environment(attempt: str, merged: Dict[str, Any]) -> None:
+    """Note where the run goes on with other versions than before: its numbers may change with them."""
+    for number in range(int(os.path.basename(attempt)) - 1, 0, -1):
+        folder = rundir.attempt_folder(rundir.run_of(attempt), number)
+        before = rundir.read_json(os.path.join(folder, rundir.PREFLIGHT))
+        if before is not None:
+            differences = node_report.changed_since(before, merged)
+            if differences:
+                text = "another environment than in attempt %d: %s" % (number, differences)
+                rundir.log_event(attempt, "warning", text)
+            return
+
+
 def _ask(attempt: str, allocation: Allocation, deadline_s: float, requested: Callable[[], bool]) -> Tuple[str, str]:
     """Run the check on all nodes; what the step said on stdout and stderr."""
     nodes = allocation.nodes

@@ -119,6 +119,10 @@ class Agents:
         """Wait until the agents have cleaned up; those that take too long are ended."""
         end_step(self._step, CLEAN_UP_S)
 
+    def silent(self) -> List[str]:
+        """Nodes that have not heeded the word to stop: they are gone, or hang."""
+        return ray_nodes.silent_agents(self._attempt, self._nodes)
+
     def _lost_step(self) -> str:
         if self._step.poll() is None:
             return ""

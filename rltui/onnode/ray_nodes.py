@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from rltui.onnode import guard, processes, rundir
 from rltui.onnode.ask_http import ask
@@ -184,8 +184,17 @@ def parse_nodes(value: Any) -> Dict[str, Dict[str, float]]:
 
 def failed_agents(attempt: str, nodes: Sequence[str]) -> Dict[str, str]:
     """Agents that gave up, by node, with their reasons."""
-    said = {node: rundir.read_json(os.path.join(attempt, FOLDER, "%s.json" % node)) for node in nodes}
-    return {node: str(record["reason"]) for node, record in said.items() if record and record.get("state") == "failed"}
+    return {node: str(record["reason"]) for node, record in _said(attempt, nodes) if record.get("state") == "failed"}
+
+
+def silent_agents(attempt: str, nodes: Sequence[str]) -> List[str]:
+    """Nodes whose agents were up and have not said since that they end."""
+    return [node for node, record in _said(attempt, nodes) if record.get("state") == "up"]
+
+
+def _said(attempt: str, nodes: Sequence[str]) -> List[Tuple[str, Dict[str, Any]]]:
+    paths = [(node, os.path.join(attempt, FOLDER, "%s.json" % node)) for node in nodes]
+    return [(node, rundir.read_json(path) or {}) for node, path in paths]
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ import time
 from typing import Any, Dict
 
 from rltui.onnode import lost_nodes, node_evidence, rundir, script_resume
-from rltui.onnode.allocation import failed_alone
+from rltui.onnode.allocation import NODE_FAILURE, REQUEUE, failed_alone
 
 COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.OWN_CODE)
 
@@ -66,9 +66,10 @@ def _close(attempt: str) -> None:
         lost = nodes
     if lost:
         reason = "node failure on %s; Slurm started the job again" % ", ".join(lost)
-        rundir.write_end(attempt, "lost", None, reason, bad_nodes=dict.fromkeys(lost, node_evidence.NODE_FAILURE))
+        blamed = dict.fromkeys(lost, node_evidence.NODE_FAILURE)
+        rundir.write_end(attempt, "lost", None, reason, bad_nodes=blamed, slurm=NODE_FAILURE)
     else:
-        rundir.write_end(attempt, "lost", None, "Slurm ended this start of the job and started it again")
+        rundir.write_end(attempt, "lost", None, "Slurm ended this start of the job and started it again", slurm=REQUEUE)
     node_evidence.remember(attempt, nodes, dict.fromkeys(lost, node_evidence.NODE_FAILURE), time.time())
 
 

@@ -15,6 +15,7 @@ from rltui.onnode import (
     chain,
     container,
     hands_off,
+    keep_away,
     lost_nodes,
     node_evidence,
     node_report,
@@ -24,6 +25,10 @@ from rltui.onnode import (
     rundir,
 )
 from rltui.onnode.allocation import (
+    NODE_FAILURE,
+    NOT_THE_RUNS,
+    PREEMPTION,
+    REQUEUE,
     Allocation,
     NoAllocationError,
     cause_of_signal,
@@ -31,6 +36,7 @@ from rltui.onnode.allocation import (
     is_being_preempted,
     is_requeued_by_slurm,
     kill_wait_s,
+    nodes_not_answering,
     preempts_by_requeue,
     read_allocation,
     requeue,
@@ -38,7 +44,7 @@ from rltui.onnode.allocation import (
 from rltui.onnode.allocation_step import CancelFile, end_of_allocation
 from rltui.onnode.attempt_runner import BREATH_S, POLL_S, AttemptRunner, EndedError, Request, Verdict
 from rltui.onnode.node_check import raise_open_files
-from rltui.onnode.node_checks import CHECK_S, check_nodes
+from rltui.onnode.node_checks import CHECK_S, check_nodes, note_other_environment
 from rltui.onnode.queue_ahead import QueueAhead
 from rltui.onnode.ray_agents import Agents, rendezvous_s
 from rltui.onnode.ray_head import RayHead
@@ -64,15 +70,11 @@ SLURM_NOTICES_S = 330.0
 
 CAUSES = {
     "TIME LIMIT": ("time-limit", "the time limit was reached"),
-    "NODE FAILURE": ("failed", "Slurm lost a node of the job"),
-    "PREEMPTION": ("cancelled", "preempted by Slurm for another job"),
-    "JOB REQUEUE": ("cancelled", "requeued: Slurm starts the job again"),
+    NODE_FAILURE: ("failed", "Slurm lost a node of the job"),
+    PREEMPTION: ("cancelled", "preempted by Slurm for another job"),
+    REQUEUE: ("cancelled", "requeued: Slurm starts the job again"),
     "": ("cancelled", "cancelled"),
 }
-
-
-REQUEUED = frozenset({"NODE FAILURE", "PREEMPTION", "JOB REQUEUE"})
-"""Ends after which Slurm starts the job again, unless it is told not to."""
 
 
 class SlurmJob(AttemptRunner):
@@ -101,6 +103,7 @@ class SlurmJob(AttemptRunner):
         self._problem_since = 0.0
         self._slurm_kills = False
         self._slurm_cause = ""
+        self._kept_away: List[str] = []
         self._queue_ahead = QueueAhead(self.attempt)
 
     # the attempt's stations
@@ -134,20 +137,8 @@ class SlurmJob(AttemptRunner):
         self.bad_nodes = merged["bad_nodes"]
         if self.bad_nodes:
             raise EndedError(node_report.sentence(self.bad_nodes, len(merged["nodes"])))
-        self._compare_with_attempt_before(merged)
+        note_other_environment(self.attempt, merged)
         self.addresses = {node: report["address"] for node, report in merged["nodes"].items()}
-
-    def _compare_with_attempt_before(self, merged: Dict[str, Any]) -> None:
-        """Note where the run goes on with other versions than before: its numbers may change with them."""
-        run = rundir.run_of(self.attempt)
-        for number in range(int(self.job["attempt"]) - 1, 0, -1):
-            before = rundir.read_json(os.path.join(rundir.attempt_folder(run, number), rundir.PREFLIGHT))
-            if before is not None:
-                differences = node_report.changed_since(before, merged)
-                if differences:
-                    text = "another environment than in attempt %d: %s" % (number, differences)
-                    rundir.log_event(self.attempt, "warning", text)
-                return
 
     def start_ray(self) -> None:
         """Start the head here and a worker on each other node, and wait until Ray has them all.
@@ -205,22 +196,18 @@ class SlurmJob(AttemptRunner):
             self.bad_nodes = self.agents.failed
             if self.agents.lost:
                 self._await_slurm()
+                self.raise_if_requested()
             raise
         finally:
             self.bad_nodes = self.agents.failed
         self.raise_if_requested()
 
     def _await_slurm(self) -> None:
-        """Let Slurm say first that it lost a node: it does not start a job again that has ended by itself.
-
-        Raises:
-            RequestedError: It said so.
-        """
+        """Let Slurm say first that it lost a node: it does not start a job again that has ended by itself."""
         if not self.is_step and is_requeued_by_slurm(str(self.allocation.job_id)):
             deadline = time.monotonic() + SLURM_NOTICES_S
             while not self.requested() and time.monotonic() < deadline:
                 time.sleep(POLL_S)
-        self.raise_if_requested()
 
     def ray_problem(self) -> str:
         """Why training cannot go on; said only after two seconds, since a cancelled job loses its steps first."""
@@ -237,7 +224,7 @@ class SlurmJob(AttemptRunner):
         problem = self.agents.problem()
         if not self._slurm_kills:
             self.bad_nodes = self.agents.failed
-        elif self._slurm_cause == "NODE FAILURE":
+        elif self._slurm_cause == NODE_FAILURE:
             # what was named stays so; for other causes none is to blame: Ray ends by the signal that all of a job get
             self.bad_nodes = self.bad_nodes or self.agents.failed
         return problem
@@ -278,7 +265,7 @@ class SlurmJob(AttemptRunner):
                 grace_s = min(grace_s, BREATH_S)
         if self.request is not None and self.request.outcome == "time-limit":
             outcome, reason = self.request.outcome, self.request.reason
-        if cause == "NODE FAILURE":
+        if cause == NODE_FAILURE:
             reason = self._name_failed_nodes() or reason
         self.request = Request(outcome, reason, grace_s)
 
@@ -292,7 +279,7 @@ class SlurmJob(AttemptRunner):
         """Note which nodes Slurm ended the job for; returns what is to be said of them."""
         lost = lost_nodes.lost_here(self.attempt, self.allocation.nodes) or sorted(self.bad_nodes)
         self.bad_nodes = {**self.bad_nodes, **dict.fromkeys(lost, node_evidence.NODE_FAILURE)}
-        return "node failure on %s" % ", ".join(lost) if lost else ""
+        return "%s on %s" % (node_evidence.NODE_FAILURE, ", ".join(lost)) if lost else ""
 
     def in_a_hurry(self) -> bool:
         """Whether Slurm kills this process soon: after KillWait, which may be too short for the clean-up."""
@@ -305,11 +292,9 @@ class SlurmJob(AttemptRunner):
 
     def comes_again(self) -> bool:
         """Whether Slurm ended this start only to make another one."""
-        if self.is_step:
+        if self.is_step or (self._slurm_cause == PREEMPTION and not preempts_by_requeue()):
             return False
-        if self._slurm_cause == "PREEMPTION" and not preempts_by_requeue():
-            return False
-        return self._slurm_cause in REQUEUED and is_requeued_by_slurm(str(self.allocation.job_id))
+        return self._slurm_cause in NOT_THE_RUNS and is_requeued_by_slurm(str(self.allocation.job_id))
 
     def leave(self) -> None:
         """Be queued again where this start has left for another job in time: Slurm queues only what it had to end."""
@@ -343,12 +328,47 @@ class SlurmJob(AttemptRunner):
         super().clean_up()
         if self.agents is not None:
             self.agents.wait()
+            self._after_silence(self.agents.silent())
+        if self._slurm_cause == NODE_FAILURE:
+            self._after_node_failure()
+
+    def _after_silence(self, silent: List[str]) -> None:
+        """Await Slurm's word where a trainer failed and nodes do not answer any more, if nobody else starts it."""
+        has_failed = self.trainer is not None and self.trainer.returncode != 0
+        if silent and has_failed and not (self.requested() or self.superseded or hands_off.is_on(self.attempt)):
+            words = "%s: no answer; waiting for Slurm to start the job again without it" % ", ".join(silent)
+            rundir.log_event(self.attempt, "warning", words)
+            self._await_slurm()
+
+    def _after_node_failure(self) -> None:
+        """Name the nodes that Slurm lost, which srun does last, and let the job's next start keep away from them."""
+        if not self._name_failed_nodes():
+            self.bad_nodes = dict.fromkeys(nodes_not_answering(self.allocation.nodes), node_evidence.NODE_FAILURE)
+        node_evidence.remember(self.attempt, self.allocation.nodes, self.bad_nodes, time.time())
+        if self.comes_again():
+            self._kept_away = keep_away.keep_away(self.attempt, self.allocation, self.bad_nodes)
+        end = rundir.read_json(os.path.join(self.attempt, rundir.END))
+        if end is not None:  # written before the clean-up, as Slurm may have left no time for more
+            named = {**end, **self.end_details(), "reason": self._named(str(end.get("reason")))}
+            rundir.write_json(os.path.join(self.attempt, rundir.END), named)
+
+    def _named(self, reason: str) -> str:
+        """``reason`` behind the names of the nodes that Slurm lost: what else was seen followed from that."""
+        lost = [node for node, why in self.bad_nodes.items() if why.startswith(node_evidence.NODE_FAILURE)]
+        if self._slurm_cause != NODE_FAILURE or not lost or reason.startswith(node_evidence.NODE_FAILURE):
+            return reason
+        return "%s on %s; %s" % (node_evidence.NODE_FAILURE, ", ".join(lost), reason)
+
+    def _end(self, verdict: Verdict) -> None:
+        super()._end(verdict._replace(reason=self._named(verdict.reason)))
 
     def end_details(self) -> Dict[str, Any]:
         """Which nodes are to blame, for ``rltui resubmit --exclude``."""
         details: Dict[str, Any] = {"job_id": self.allocation.job_id, "restart": self.allocation.restart}
         if self._slurm_cause:
             details["slurm"] = self._slurm_cause
+        if self._kept_away:
+            details[keep_away.KEPT_AWAY] = self._kept_away
         return {**details, "bad_nodes": self.bad_nodes} if self.bad_nodes else details
 
     def exit_code(self, verdict: Verdict) -> int:
@@ -375,6 +395,8 @@ def main() -> int:
     output = os.path.join(submitted, "slurm-%d.out" % allocation.job_id)
     attempt = folder_of_start(submitted, allocation.job_id, allocation.restart)
     if attempt != submitted:
+        if keep_away.makes_room(attempt, allocation):
+            return 0
         # the start before may live on, where its node only seemed dead: it looks at times whether it is over
         time.sleep((progress.WATCH_S + 1.0) * progress.scale())
     idle = chain.verdict(attempt)

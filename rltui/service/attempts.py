@@ -23,6 +23,8 @@ class Ending(Struct, frozen=True):
     reason: str = ""
     bad_nodes: dict[str, str] = {}
     """Why, by the name of each node that was to blame."""
+    kept_away: tuple[str, ...] = ()
+    """Of these nodes those that Slurm's next start of the job keeps away from already."""
     attempt: int = 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.gather_facts import cluster_name, federation, gather_facts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import container_of
 from rltui.cluster.slurm.client import SlurmClient
@@ -87,9 +87,19 @@ def _slurm(patient: Patient) -> Iterator[Check]:
     else:
         yield ok("squeue", found, took_s)
     facts = gather_facts(patient.relay)
+    yield from _federation(patient)
     yield _partition(patient, facts)
     yield from _nodes(patient, facts)
     yield _test_only(patient, client)
+
+
+def _federation(patient: Patient) -> Iterator[Check]:
+    """A job of a federation may start on any of its clusters, where this profile does not look."""
+    name = "" if patient.profile.slurm_cluster else federation(patient.relay)
+    if name:
+        here = cluster_name(patient.relay)
+        cause = f"jobs may start on other clusters of federation {name}, where rltui does not look"
+        yield warning("federation", name, cause, f"slurm_cluster: {here} in the profile keeps them on this one.")
 
 
 def _partition(patient: Patient, facts: ClusterFacts) -> Check:

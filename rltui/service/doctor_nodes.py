@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import container_of
 from rltui.cluster.relay_types import RelayError
-from rltui.cluster.slurm.runner import NO_OTHER_CLUSTER
+from rltui.cluster.slurm.runner import on_cluster
 from rltui.hardware.gpus import find_gpu, gpu_by_nvml
 from rltui.layout.schema import Slurm
 from rltui.onnode.card_kernels import runs_on
@@ -66,7 +66,7 @@ def check_nodes(patient: Patient, confirm: Callable[[str], bool]) -> Iterator[Ch
     options = [*job_options(patient), "--job-name=rltui-doctor", f"--immediate={WAIT_S}", "--chdir=/"]
     inside = container_of(Slurm(), patient.profile) is not None
     python = [] if inside else python_words(patient.profile, TORCH)
-    argv = [*NO_OTHER_CLUSTER, "srun", *options, "sh", "-c", ON_NODE, "sh", root, mark, *python]
+    argv = on_cluster(patient.relay, ["srun", *options, "sh", "-c", ON_NODE, "sh", root, mark, *python])
     if not confirm(shlex.join(["srun", *options, "…"])):
         yield skipped("node", "you did not want a job")
         return

@@ -222,7 +222,7 @@ def _once_ended(context: Context, attempt: Path) -> RunSummary | None:
 def _submit(context: Context, run: RunSummary, record: Record) -> bool:
     """Submit the next attempt; False where hands-off mode was switched off while that had to wait."""
     from rltui.cluster.cluster import SubmitUnknownError
-    from rltui.cluster.slurm.runner import NO_OTHER_CLUSTER
+    from rltui.cluster.slurm.runner import on_cluster
     from rltui.service.resubmit import resubmit
 
     hold_s = record.hold_s * progress.scale()
@@ -241,10 +241,9 @@ def _submit(context: Context, run: RunSummary, record: Record) -> bool:
             if number == len(SUBMIT_TRIES_S):
                 raise
     if context.cluster.profile.scheduler == "slurm" and hold_s:
-        context.cluster.client.run(
-            [*NO_OTHER_CLUSTER, "scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{hold_s:.0f}"],
-            timeout_s=30,
-        )
+        relay = context.cluster.client
+        change = ["scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{hold_s:.0f}"]
+        relay.run(on_cluster(relay, change), timeout_s=30)
     return True
 
 
@@ -265,7 +264,8 @@ def _context(told: dict[str, Any]) -> Context:
     from rltui.cluster.profile import LOCAL, Profile
     from rltui.service.context import Context
 
-    profile = msgspec.convert(told["profile"], Profile)
+    # on a node the cluster is its own, and the database that knows others may be out of reach
+    profile = structs.replace(msgspec.convert(told["profile"], Profile), slurm_cluster="")
     if profile.name == LOCAL:
         return Context()
     return Context(profile.name, cluster=cluster_of(profile))

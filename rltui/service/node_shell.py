@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rltui.cluster.local import LocalCluster
+from rltui.cluster.slurm.runner import on_cluster
 from rltui.cluster.slurm.steps import shell_argv
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import RltuiError, UsageError
@@ -123,6 +124,7 @@ def node_shell(context: Context, run: RunSummary, node: str = "") -> NodeShell:
     if isinstance(cluster, SlurmCluster):
         place, part = _node(cluster, run, node)
         words = shell_argv(run.job_id, place, run.path, part)
+        words = on_cluster(cluster.client, words) if cluster.profile.slurm_cluster else words
     else:
         place = "this machine" if isinstance(cluster, LocalCluster) else cluster.profile.host or "this machine"
         if node not in ("", place):

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.cluster.gather_facts import gather_facts
-from rltui.cluster.open_transport import open_transport
+from rltui.cluster.machines import open_relay
 from rltui.cluster.profiles import load_profiles
-from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.nodelist import fold
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from rltui.cluster.profile import Profile
     from rltui.cluster.profiles import Profiles
     from rltui.cluster.prompts import Prompter
+    from rltui.cluster.relay_client import RelayClient
     from rltui.onnode.bad_nodes import BadNode
 
 
@@ -109,7 +109,7 @@ def node_report(name: str, node: str, prompter: Prompter) -> str:
 @contextmanager
 def _relay_of(name: str, prompter: Prompter) -> Iterator[tuple[Profile, RelayClient]]:
     profile = _chosen(load_profiles(), name)
-    relay = RelayClient(open_transport(profile, prompter))
+    relay = open_relay(profile, prompter)
     try:
         yield profile, relay
     finally:

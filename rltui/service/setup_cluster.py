@@ -67,6 +67,10 @@ def propose(site: Site, way: dict[str, Any], wanted: str = "") -> Proposal:
     shape, gpus, shape_notes = _shape(nodes)
     values |= shape | _disk(site)
     choices_of = {"partition": choices, "account": accounts, "gpu": gpus}
+    values |= {"slurm_cluster": site.cluster_name} if site.federation else {}
+    if site.other_clusters:
+        names = ", ".join(site.other_clusters[:8])
+        notes.append(f"This login node also reaches {names}: `rltui setup --slurm-cluster NAME` for each of them.")
     if site.has_modules:
         notes.append("The site has modules: put `module load …` lines into setup_lines if your Python needs them.")
     notes.append("Whether nodes have internet shows `rltui doctor --nodes`; if not, set offline: true.")

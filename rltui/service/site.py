@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.cluster.facts import ClusterFacts  # noqa: TC001 (msgspec reads it)
-from rltui.cluster.gather_facts import cluster_name, gather_facts
+from rltui.cluster.gather_facts import cluster_name, federation, gather_facts
 from rltui.cluster.host_facts import HostState, host_state
+from rltui.cluster.plain_text import plain
 from rltui.cluster.relay_types import RelayError
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ class Site(Struct, frozen=True, kw_only=True):
     host: HostState | None = None
     """The machine itself, where there is no Slurm on it."""
     cluster_name: str = ""
+    federation: str = ""
+    """The federation that the cluster is in."""
+    other_clusters: tuple[str, ...] = ()
+    """Those that Slurm's tools on that machine reach besides (``-M``)."""
     default_account: str = ""
     scratch: str = ""
     """The large disk for short-lived files, where the site names one by a variable."""
@@ -58,6 +63,8 @@ def look_around(relay: RelayClient) -> Site:
         ray_address="" if has_slurm else _ray_address(relay),
         host=None if has_slurm else host_state(relay, {}),
         cluster_name=cluster_name(relay) if facts else "",
+        federation=federation(relay) if facts else "",
+        other_clusters=_other_clusters(relay) if facts else (),
         default_account=_default_account(relay) if facts else "",
         scratch=said.get("scratch", ""),
         has_modules="modules" in said,
@@ -71,6 +78,17 @@ def _ray_address(relay: RelayClient) -> str:
         return ""
     # one that wants a token says so before anything else
     return RAY_DASHBOARD if b"ray_version" in answer.body or answer.status == 401 else ""
+
+
+def _other_clusters(relay: RelayClient) -> tuple[str, ...]:
+    argv = ["sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster,controlhost"]
+    try:
+        done = relay.run(argv, timeout_s=30, idempotent=True)
+    except RelayError:
+        return ()
+    rows = [plain(line).strip().split("|") for line in done.out.splitlines() if not done.rc and line.count("|") == 1]
+    # one without a host has never been there, or is no more
+    return tuple(row[0] for row in rows if row[0] and row[1] and row[0] != cluster_name(relay))
 
 
 def _default_account(relay: RelayClient) -> str:

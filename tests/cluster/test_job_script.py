@@ -122,3 +122,28 @@ def test_a_requeued_job_goes_on_in_a_folder_of_its_own_and_the_warning_makes_it_
     assert saved >= resumed[0]["step"] + before
     assert second["exit_code"] == 143
     attempt.wait(lambda: not attempt.processes(["node1"]), "the end of all processes", 60)
+
+
+@pytest.mark.timeout(600)
+def test_a_start_on_the_node_that_the_job_lost_before_makes_room_for_one_elsewhere(slurm_cluster: Lab) -> None:
+    attempt = SlurmAttempt(slurm_cluster, tiny("roles.learner.gpus=[1]", "slurm.exclude=[node3]", nodes=1), "wait")
+    attempt.submit()
+    attempt.wait(lambda: attempt.text("ready"), "the trainer's start")
+    slurm_cluster.crash("node1")
+    attempt.wait(lambda: attempt.state() == "PENDING", "the requeue", 90)
+    slurm_cluster.exec("login", ["scontrol", "hold", attempt.job_id])
+    slurm_cluster.boot("node1")
+    idle = ["sinfo", "-h", "-n", "node1", "-p", "gpu", "-o", "%T"]
+    attempt.wait(lambda: slurm_cluster.exec("login", idle).stdout.strip() == "idle", "the node's return", 60)
+    slurm_cluster.exec("login", ["scontrol", "release", attempt.job_id])
+    attempt.wait(lambda: attempt.text("ready", 3), "the trainer's start elsewhere", 90)
+    assert list(attempt.end(1)["bad_nodes"]) == ["node1"]
+    second = attempt.end(2)
+    assert (second["outcome"], second["kept_away"], attempt.read("slurm.json", 2)["nodes"]) == (
+        *("lost", ["node1"]), ["node1"],
+    )  # fmt: skip
+    assert attempt.read("slurm.json", 3)["nodes"] == ["node2"]
+    excluded = ["squeue", "-h", "-j", attempt.job_id, "-o", "%x"]
+    assert slurm_cluster.exec("login", excluded).stdout.strip() == "node[1,3]"
+    slurm_cluster.exec("login", ["scancel", attempt.job_id])
+    attempt.wait(lambda: not attempt.processes(), "the end of all processes", 60)

@@ -22,6 +22,7 @@ class ScriptedSlurm:
     """A relay whose host has the Slurm that a test describes; its clock stands still unless it is moved."""
 
     place = "the script"
+    slurm_cluster = ""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000.0

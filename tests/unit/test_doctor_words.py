@@ -28,6 +28,8 @@ class Root:
 class Answering:
     """A relay on which every program says the same."""
 
+    slurm_cluster = ""
+
     def __init__(self, out: str) -> None:
         self.out = out
         self.environments: list[dict[str, str]] = []

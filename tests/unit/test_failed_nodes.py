@@ -12,7 +12,8 @@ from rltui.cluster.jobs import JobSnapshot
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.run_words import RunPicture, words_of
 from rltui.diagnose.sources import Source
-from rltui.onnode.allocation import not_answering
+from rltui.onnode import keep_away
+from rltui.onnode.allocation import Allocation, Part, not_answering
 from rltui.onnode.lost_nodes import last_time, lost_here, named_by_srun, silent_first
 from rltui.service.failed_nodes import down_among, with_failed_nodes
 from rltui.watch.jobs import job_facts
@@ -117,3 +118,35 @@ def test_nodes_that_do_not_answer_in_the_words_of_sinfo() -> None:
     answer = "node1 allocated\nnode2 allocated*\nnode3 down*\nnode4 down\nnode5 mixed\n"
     assert not_answering(answer, ["node5", "node3", "node2", "node4"]) == ["node3", "node2", "node4"]
     assert not_answering("", ["node1"]) == []
+
+
+H100 = "gpu:h100:4|h100,ib"
+NODES = "\n".join(
+    [f"n{number}|{state}|{H100}" for number, state in enumerate(("down*", "allocated", "idle", "mixed$", "drained"))]
+    + [f"n5|idle*|{H100}", "n6|idle|gpu:a100:4|a100", "n2|idle|gpu:h100:4|h100,ib", "Slurm is slow today", ""]
+)
+
+
+@pytest.mark.parametrize(
+    ("of_job", "excluded", "at_once", "trouble"),
+    [
+        (["n0", "n1"], [], False, ""),
+        (["n0", "n1", "n2"], [], False, ""),
+        (["n0", "n1", "n2"], ["n3"], False, "2 other nodes like it are left, 3 are needed"),
+        (["n0", "n1", "n2", "n3"], [], False, "3 other nodes like it are left, 4 are needed"),
+        (["n0", "n1", "n3"], [], True, ""),
+        (["n0"], ["n2"], True, "0 other nodes like it are free, 1 are needed"),
+    ],
+)
+def test_a_requeued_job_does_without_a_lost_node_where_enough_like_it_are_left(
+    of_job: list[str], excluded: list[str], at_once: bool, trouble: str
+) -> None:
+    assert keep_away.why_not(keep_away.Group(of_job, "gpu"), ["n0"], excluded, NODES, at_once) == trouble
+
+
+def test_a_het_job_does_without_a_node_by_the_partition_of_its_component() -> None:
+    parts = (Part(["n0"], 8), Part(["n1", "n2"], 8))
+    environment = {"SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_PARTITION_HET_GROUP_1": "big"}
+    found = keep_away.groups(Allocation(7, 0, ["n0", "n1", "n2"], 8, None, parts), environment)
+    assert found == [keep_away.Group(["n0"], "gpu"), keep_away.Group(["n1", "n2"], "big")]
+    assert keep_away.groups(Allocation(7, 0, ["n0"], 8, None), environment) == [keep_away.Group(["n0"], "gpu")]

@@ -55,6 +55,15 @@ def test_the_partition_with_gpus_and_its_limits_are_proposed() -> None:
     assert proposal.choices["partition"] == ("gpu", "cpu")
 
 
+def test_other_clusters_are_named_and_a_federation_is_kept_out_of() -> None:
+    found = site(GPU, nodes=(node("n1", "gpu"),), cluster_name="a", other_clusters=("b", "c"))
+    proposal = propose(found, {"host": "login"})
+    assert "slurm_cluster" not in proposal.values
+    assert any("also reaches b, c" in note for note in proposal.notes)
+    together = site(GPU, nodes=(node("n1", "gpu"),), cluster_name="a", federation="all")
+    assert propose(together, {}).values["slurm_cluster"] == "a"
+
+
 def test_another_partition_brings_its_own_gpus_and_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from scripted_slurm import DBD_DOWN, DOWN, UUID, ScriptedSlurm
@@ -12,7 +12,11 @@ from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.relay_types import FileChunk, RelayError
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.errors import SlurmRefusedError
+from rltui.cluster.slurm.runner import on_cluster
 from rltui.errors import ClusterError
+
+if TYPE_CHECKING:
+    from rltui.cluster.relay_client import RelayClient
 
 
 @pytest.fixture
@@ -50,6 +54,14 @@ def test_what_the_script_says_wins_over_variables_of_the_login_shell(slurm: Scri
     assert not {"SBATCH_PARTITION", "SBATCH_RESERVATION", "SBATCH_EXPORT"} & set(slurm.cleared)
     client.queue()
     assert "SBATCH_ACCOUNT" not in slurm.cleared
+
+
+def test_a_tool_is_told_its_cluster_and_no_default_of_the_user_counts(slurm: ScriptedSlurm) -> None:
+    relay = cast("RelayClient", slurm)
+    assert on_cluster(relay, ["squeue", "--me"]) == ["env", "-u", "SLURM_CLUSTERS", "squeue", "--me"]
+    slurm.slurm_cluster = "b"
+    assert on_cluster(relay, ["squeue", "--me"]) == ["env", "SLURM_CLUSTERS=b", "squeue", "--me"]
+    assert on_cluster(relay, ["sacct", "-X"]) == ["env", "SLURM_CLUSTERS=b", "sacct", "--clusters=b", "-X"]
 
 
 @pytest.mark.parametrize(

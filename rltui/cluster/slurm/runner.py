@@ -44,8 +44,16 @@ DEFAULTS_OF_USERS = (
 """Variables by which a user's own defaults would change what is asked, and so the answer."""
 
 
-NO_OTHER_CLUSTER = ("env", "-u", "SLURM_CLUSTERS")
-"""The words before a tool of Slurm that is run otherwise: a profile is one cluster, whatever a user's default is."""
+def on_cluster(relay: RelayClient, argv: Sequence[str]) -> list[str]:
+    """``argv``, a tool of Slurm and its words, for the profile's cluster, whatever a user's default is.
+
+    All tools read the variable (``-M`` is the same) but sacct, seen on 22.05; sacctmgr knows all clusters.
+    """
+    name = relay.slurm_cluster
+    if not name:
+        return ["env", "-u", "SLURM_CLUSTERS", *argv]
+    option = [f"--clusters={name}"] if argv[0] == "sacct" else []
+    return ["env", f"SLURM_CLUSTERS={name}", argv[0], *option, *argv[1:]]
 
 
 def rpcs_of(argv: Sequence[str]) -> int:
@@ -140,7 +148,7 @@ class SlurmRunner:
         cleared = [word for name in dict.fromkeys([*DEFAULTS_OF_USERS, *without]) for word in ("-u", name)]
         self._calls.extend([self._clock()] * rpcs_of(argv))
         try:
-            words = ["env", *cleared, *argv]
+            words = ["env", *cleared, *on_cluster(self._relay, argv)[1:]]
             given = {"stdin": stdin} if stdin else {}
             return self._relay.run(words, env=env, timeout_s=timeout_s, idempotent=idempotent, limit=limit, **given)
         except RelayError as error:

@@ -2,9 +2,12 @@
  * call. Its lines, in MiB, percent, degrees and watts:
  *   gpu FAULT TOTAL USED UTILIZATION TEMPERATURE POWER XID UUID NAME…     one for each GPU, in order
  *   proc GPU PID USED
- * FAULT is the code with which all questions about that GPU fail (15: lost), 0 for none. Structs are laid out as in nvml.h.
+ * A GPU whose /dev/nvidiaN the process may not open, as in a job whose devices are confined, is left out, and the others
+ * are counted from 0, as by NVIDIA's library. FAULT is the code with which all questions about that GPU fail (15: lost), 0 for none. Structs are laid out as in nvml.h.
  */
 #define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +21,19 @@ typedef struct { unsigned gpu, pid; unsigned long long used; } Process;
 typedef struct { Gpu gpus[MAX_GPUS]; Process processes[MAX_PROCESSES]; unsigned gpu_count, process_count; } State;
 typedef uintptr_t Device; /* index + 1 */
 
+/* Nothing answers on the device here, so one that may be opened fails too, but not for want of permission. */
+static int may_open(unsigned minor) {
+    char path[32];
+    snprintf(path, sizeof path, "/dev/nvidia%u", minor);
+    int descriptor = open(path, O_RDWR | O_CLOEXEC);
+    if (descriptor >= 0) close(descriptor);
+    return descriptor >= 0 || (errno != EPERM && errno != EACCES);
+}
+
 static int read_state(State *state) {
     char line[512];
+    unsigned minor = 0;
+    int visible[MAX_GPUS]; /* index by minor number, -1: not to be seen */
     FILE *file = fopen("/run/lab/gpus", "re");
     if (!file) return DRIVER_NOT_LOADED;
     memset(state, 0, sizeof *state);
@@ -28,11 +42,16 @@ static int read_state(State *state) {
         Process *process = &state->processes[state->process_count];
         if (state->gpu_count < MAX_GPUS &&
             sscanf(line, "gpu %d %llu %llu %u %u %u %u %79s %95[^\n]", &gpu->fault, &gpu->total, &gpu->used,
-                   &gpu->utilization, &gpu->temperature, &gpu->power, &gpu->xid, gpu->uuid, gpu->name) == 9)
-            state->gpu_count++;
-        else if (state->process_count < MAX_PROCESSES &&
-                 sscanf(line, "proc %u %u %llu", &process->gpu, &process->pid, &process->used) == 3)
+                   &gpu->utilization, &gpu->temperature, &gpu->power, &gpu->xid, gpu->uuid, gpu->name) == 9) {
+            if (minor == MAX_GPUS) continue;
+            visible[minor] = may_open(minor) ? (int)state->gpu_count++ : -1;
+            minor++;
+        } else if (state->process_count < MAX_PROCESSES &&
+                   sscanf(line, "proc %u %u %llu", &process->gpu, &process->pid, &process->used) == 3) {
+            if (process->gpu >= minor || visible[process->gpu] < 0) continue;
+            process->gpu = visible[process->gpu];
             state->process_count++;
+        }
     }
     fclose(file);
     return SUCCESS;
