@@ -137,9 +137,11 @@ def is_being_preempted(job_id: str) -> bool:
     return re.search(r" PreemptTime=\d", shown(job_id)) is not None
 
 
-def requeue(job_id: str) -> None:
-    """Queue the job again that this process is of, which ends it."""
-    ask(["scontrol", "requeue", job_id])
+def requeue(job_id: str) -> bool:
+    """Queue the job again that this process is of, which ends it; returns whether Slurm has taken it."""
+    return ask(["scontrol", "requeue", job_id]) is not None
+
+
 def shown(job_id: str) -> str:
     """What scontrol shows of a job, a line each component; empty where it does not answer."""
     return ask(["scontrol", "-o", "show", "job", job_id]) or ""

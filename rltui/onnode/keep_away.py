@@ -11,7 +11,7 @@ import signal
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence
 
 from rltui.onnode import node_evidence, rundir
-from rltui.onnode.allocation import REQUEUE, Allocation, ask, hostnames, shown
+from rltui.onnode.allocation import REQUEUE, Allocation, ask, hostnames, requeue, shown
 
 FREE = frozenset({"idle"})
 USABLE = FREE | {"mixed", "allocated", "completing", "planned"}
@@ -146,7 +146,7 @@ def makes_room(attempt: str, allocation: Allocation) -> bool:
         return False
     # it comes to all processes of the job, those that finish this too
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if ask(["scontrol", "requeue", str(allocation.job_id)]) is None:
+    if not requeue(str(allocation.job_id)):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return False
     words = "it had got %s again, which the job had lost before; Slurm starts it once more" % ", ".join(lost)

@@ -242,7 +242,7 @@ class SlurmJob(AttemptRunner):
             self.end_at = end_time(job_id) or self.end_at
         outcome, reason = "time-limit", "ended before the time limit was reached"
         if is_preempted:
-            self._slurm_cause = "PREEMPTION"
+            self._slurm_cause = PREEMPTION
             outcome, reason = CAUSES[self._slurm_cause]
         elif self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
             grace_s = float(self.job["deadlines_s"]["grace"])
@@ -298,7 +298,7 @@ class SlurmJob(AttemptRunner):
 
     def leave(self) -> None:
         """Be queued again where this start has left for another job in time: Slurm queues only what it had to end."""
-        if self._slurm_cause == "PREEMPTION" and not self._slurm_kills and self.comes_again():
+        if self._slurm_cause == PREEMPTION and not self._slurm_kills and self.comes_again():
             requeue(str(self.allocation.job_id))
 
     def tell(self, request: Request) -> str:
