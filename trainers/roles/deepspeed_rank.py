@@ -70,7 +70,7 @@ class DeepSpeedRank(abc.ABC):
     @property
     @abc.abstractmethod
     def _world(self) -> int:
-        """Number of ranks."""
+        """Number of ranks, all of which ZeRO divides the model among."""
 
     @property
     @abc.abstractmethod
@@ -144,7 +144,11 @@ class DeepSpeedRank(abc.ABC):
         self._engine.checkpoint_engine.save = self._writer.take
         # Dropout would make the trainer's log-probs random; recomputing activations works in training mode only.
         self._engine.module.train(self._role.gradient_checkpointing)
-        if self._layout.lengths.pack:
+        self._prepare_rows(is_packed=bool(self._layout.lengths.pack))
+
+    def _prepare_rows(self, *, is_packed: bool) -> None:
+        """Make the model ready for the form in which it gets rows."""
+        if is_packed:
             from trainers.roles.attention import prepare_for_packing
 
             prepare_for_packing(self._engine.module, self._probe, self._engine.device)

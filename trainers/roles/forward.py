@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from trainers.roles.shared_prompts import read_shared
 from trainers.roles.vision import model_class
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from trainers.data.batch import Rows, RowTensors
@@ -148,20 +151,21 @@ def response_top_tokens(
     return own, ids, values
 
 
+def scorer(model: Any, temperature: float = 1.0, *, chunked: bool = True) -> Callable[[RowTensors], Scores]:
+    """What ``model`` says of rows, for ``measure_log_probs``; the arguments are those of ``response_scores``."""
+    return functools.partial(response_scores, model, temperature=temperature, chunked=chunked)
+
+
 def measure_log_probs(
-    model: Any,
+    score: Callable[[RowTensors], Scores],
     rows: Rows,
-    temperature: float,
     micro_batch: int,
     device: torch.device,
     reader: ImageReader | None = None,
-    *,
-    chunked: bool = True,
 ) -> NDArray[np.float32]:
     """Log-probabilities [B, R] without gradient, ``micro_batch`` rows at a time (0: all at once)."""
     tensors = (part.tensors(device, reader) for part in rows.micro_batches(micro_batch))
     with torch.no_grad():
-        scores = (response_scores(model, part, temperature, chunked=chunked) for part in tensors)
-        found = [score.log_probs.float().cpu().numpy() for score in scores]
+        found = [score(part).log_probs.float().cpu().numpy() for part in tensors]
     columns = rows.response_mask.shape[1]
     return stack(found, columns) if found else np.zeros(rows.response_mask.shape, np.float32)

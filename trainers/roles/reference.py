@@ -47,11 +47,10 @@ class Reference:
     @measured("log-probs")
     def log_probs(self, rows: Rows) -> NDArray[np.float32]:
         """Log-probabilities [B, R] of the response tokens of ``rows``."""
-        from trainers.roles.forward import measure_log_probs
+        from trainers.roles.forward import measure_log_probs, scorer
 
-        size = self._layout.roles.learner.micro_batch
-        temperature, device = self._layout.train.temperature, self._model.device
-        return measure_log_probs(self._model, rows, temperature, size, device, self._reader)
+        score, size = scorer(self._model, self._layout.train.temperature), self._layout.roles.learner.micro_batch
+        return measure_log_probs(score, rows, size, self._model.device, self._reader)
 
     def release_card(self) -> None:
         """Leave to an engine on the same card what this process does not use."""
