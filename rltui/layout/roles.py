@@ -198,6 +198,9 @@ class Reference(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     model: Annotated[str, Meta(description="Model; empty: the learner's.", max_length=500)] = ""
     pool: GuestPoolName = ""
+    zero_stage: Annotated[
+        Literal[0, 3], Meta(description="3: its weights are divided over its GPUs; 0: each has the whole model.")
+    ] = 3
     precision: Precision = "bf16"
 
 

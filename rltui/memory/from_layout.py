@@ -142,11 +142,13 @@ def critic_training(layout: Layout, critic: Critic) -> Training:
 
 
 def reference_training(layout: Layout, precision: str) -> Training:
-    """The frozen reference as a model with weights alone, divided over its GPUs, that passes the learner's batches."""
+    """The frozen reference as weights alone, divided over its GPUs or not, that pass the learner's batches."""
     item = ITEM_BYTES[precision]
     return Training(
         sharding=s.Sharding(
-            gpus=max(1, layout.slots_of("reference")), backend=RECIPES[layout.system].backend, zero_stage=3
+            gpus=layout.slots_of("reference") if layout.divides_reference else 1,
+            backend=RECIPES[layout.system].backend,
+            zero_stage=3,
         ),
         workload=workload_of(layout, "learner"),
         states=s.States(weights=item, gradients=0.0, compute=item),

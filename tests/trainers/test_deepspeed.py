@@ -22,8 +22,9 @@ from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, shard, split
 from trainers.metrics import merge
 from trainers.objectives import objective
-from trainers.roles.forward import response_scores
+from trainers.roles.forward import measure_log_probs, response_scores, scorer
 from trainers.roles.learner import Learner
+from trainers.roles.reference import Reference
 from trainers.roles.zero import exported_shapes, full_parameters
 from trainers.weights import free_port
 
@@ -213,17 +214,21 @@ def rank_of_several(rank: int, path: str, ports: list[int], answers: Any) -> Non
         reports, said = train(learner, rank=rank), learner.log_probs(split(samples(), sharing, 0, sharing)[0])
         weights = {name: tensor.numpy() for name, tensor in weights_of(learner).items()}
         found.append((reports, said, weights if rank == 0 else {}))
-    answers.put((rank, found))
+    layout = load_layout(LAYOUT, [f"roles.learner.gpus=[{RANKS}]", "roles.reference={precision: fp32}"]).layout
+    reference = Reference(layout, rank, path)
+    reference.load("127.0.0.1", ports[0])
+    held = sum(parameter.ds_tensor.numel() for parameter in reference._model.parameters())
+    answers.put((rank, found, reference.log_probs(split(samples(), RANKS)[rank]), held))
 
 
-def test_ranks_that_divide_samples_or_tokens_make_the_steps_of_one(model_path: str, plain: Any) -> None:
+def test_ranks_that_divide_samples_tokens_or_weights_find_what_one_does(model_path: str, plain: Any) -> None:
     context, ports = multiprocessing.get_context("spawn"), [free_port() for _ in DIVIDED]
     answers = context.Queue()
     ranks = [context.Process(target=rank_of_several, args=(r, model_path, ports, answers)) for r in range(RANKS)]
     try:
         for process in ranks:
             process.start()
-        found = [one for _, one in sorted((answers.get(timeout=280) for _ in ranks), key=lambda one: int(one[0]))]
+        answered = sorted((answers.get(timeout=280) for _ in ranks), key=lambda one: int(one[0]))
     finally:
         for process in ranks:
             process.kill()
@@ -231,7 +236,7 @@ def test_ranks_that_divide_samples_or_tokens_make_the_steps_of_one(model_path: s
     alone = learner_of(model_path)
     losses, rows = [report.loss for report in train(alone)], split(samples(), 1)[0]
     expected = alone.log_probs(rows)[rows.response_mask]
-    for words, *of_ranks in zip(DIVIDED, *found, strict=True):
+    for words, *of_ranks in zip(DIVIDED, *(one[1] for one in answered), strict=True):
         sharing = next((int(word[-1]) for word in words if word.startswith("sequence_parallel")), 1)
         weights, norms = plain
         for reports, said, _ in of_ranks:
@@ -241,6 +246,11 @@ def test_ranks_that_divide_samples_or_tokens_make_the_steps_of_one(model_path: s
             np.testing.assert_allclose(array, weights[name].numpy(), atol=1e-5, err_msg=f"{words} {name}")
         steps = [merge([reports[step] for reports, *_ in of_ranks], sharing) for step in range(STEPS)]
         assert [step["loss"] for step in steps] == pytest.approx(losses, abs=1e-5), words
+    policy = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
+    for part, (_, _, said, held) in zip(split(samples(), RANKS), answered, strict=True):
+        whole = measure_log_probs(scorer(policy), part, 0, torch.device("cpu"))
+        np.testing.assert_allclose(said[part.response_mask], whole[part.response_mask], atol=1e-5)
+        assert held < policy.num_parameters() / RANKS * 1.2
 
 
 @pytest.mark.parametrize("stage", [0, 2, 3])

@@ -6,11 +6,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trainers.roles.deepspeed_rank import DeepSpeedRank
+from trainers.roles.deepspeed_rank import DeepSpeedRank, patience
 from trainers.roles.meter import METER, measured
-from trainers.roles.reference import TORCH_DTYPES
 from trainers.roles.step_report import StepReport, StepSums
-from trainers.roles.zero import exported_shapes, full_parameters
+from trainers.roles.zero import TORCH_DTYPES, exported_shapes, full_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +89,7 @@ class Learner(DeepSpeedRank):
         def score(rows: RowTensors, group: SequenceGroup | None) -> torch.Tensor:
             return self._probe(replace(rows, sequence=group))
 
-        group = sequence_group(self._rank, self._world, size, self._patience())
+        group = sequence_group(self._rank, self._world, size, patience(self._layout))
         share_attention(self._engine.module, group, score, self._engine.device)
         self._sequence = group
 
