@@ -283,6 +283,8 @@ class Fleet:
             self._tell(rundir.RESTART, text)
             log.warning(text)
         self._end(gone.values())
+        if any(role.kind == "engine" for role in gone):
+            self.engine_sleep.make_room()  # vLLM does not load where less than its share of the card is free
         successors = self._processes.start_again([role.name for role in gone])
         calls = [(role, role.actor.load.remote()) for role in successors]
         call_all(calls, self.deadlines.load_s, "loading its model", check=self._check)
