@@ -21,7 +21,7 @@ from rltui.onnode import rundir
 from trainers.checkpoint import is_complete
 from trainers.data.models import resolve_model
 from trainers.merging import has_adapters, merge, write_adapters
-from trainers.roles.reference import TORCH_DTYPES
+from trainers.roles.zero import TORCH_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -272,7 +272,8 @@ class Loop(abc.ABC):
 
     def split(self, samples: Sequence[Sample], kind: str) -> list[Rows]:
         """The rows of ``samples`` for each role of a kind."""
-        return split(samples, len(self.fleet.of(kind)), self.layout.lengths.pack)
+        sharing = self.layout.roles.learner.sequence_parallel if kind == "learner" else 1
+        return split(samples, len(self.fleet.of(kind)), self.layout.lengths.pack, sharing)
 
     def optimize(self, number: int, trained: Sequence[Sample], measured: Sequence[Sample] = ()) -> dict[str, float]:
         """Make the policy's optimizer steps of training step ``number``; their metrics.
@@ -287,7 +288,8 @@ class Loop(abc.ABC):
         self.lookahead.prepare(number)  # while the learners work, this process has nothing to wait for
         packing = packing_efficiency(shards, self.layout.roles.learner.micro_batch)
         reports: list[StepReport] = self.fleet.finish(begun, "training")
-        metrics, self.memory_gib = merge(reports), [report.memory_gib for report in reports]
+        metrics = merge(reports, self.layout.roles.learner.sequence_parallel)
+        self.memory_gib = [report.memory_gib for report in reports]
         metrics["packing_efficiency"] = packing
         check_numbers(number, metrics, self.layout, has_experts=self.has_experts)
         return metrics
@@ -310,6 +312,7 @@ class Loop(abc.ABC):
             epochs=train.epochs,
             seed=train.seed + number,
             pack_tokens=layout.lengths.pack,
+            sharing=layout.roles.learner.sequence_parallel if kind == "learner" else 1,
         )
 
     @property

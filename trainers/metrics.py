@@ -43,8 +43,14 @@ class TrainingError(RuntimeError):
     """Training would go on with wrong numbers."""
 
 
-def merge(reports: Sequence[StepReport]) -> dict[str, float]:
-    """Fold the ranks' reports of one step into metrics by their canonical names."""
+def merge(everyone: Sequence[StepReport], sharing: int = 1) -> dict[str, float]:
+    """Fold the ranks' reports of one step into metrics by their canonical names.
+
+    Args:
+        everyone: The report of each rank.
+        sharing: Neighbours that share their rows' tokens, and report the same.
+    """
+    reports = everyone[::sharing]
     tokens, trained = sum(r.tokens for r in reports), sum(r.trained_tokens for r in reports)
     return parity(reports) | {
         # each rank's share has the whole batch's denominator, so the shares add up
@@ -55,7 +61,7 @@ def merge(reports: Sequence[StepReport]) -> dict[str, float]:
         "learning_rate": reports[0].learning_rate,
         "mismatch_kl": sum(report.mismatch_kl_sum for report in reports) / max(1, tokens),
         "importance_limited_fraction": sum(report.limited_tokens for report in reports) / max(1, trained),
-        "learner_memory_gib": max(report.memory_gib for report in reports),
+        "learner_memory_gib": max(report.memory_gib for report in everyone),
         **_scaling(reports[0].loss_scale, reports[0].overflow_steps),
     }
 

@@ -26,7 +26,7 @@ def initial_state(layout: Layout) -> TrainingState:
     learner, critic = layout.roles.learner, layout.roles.critic
     rank = learner.lora_rank
     return TrainingState(
-        num_learners=layout.num_ranks,
+        num_learners=layout.slots_of("learner"),
         zero_stage=learner.zero_stage,
         precision=learner.precision,
         optimizer=learner.optimizer,

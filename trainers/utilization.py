@@ -86,4 +86,5 @@ def mfu_meter(layout: Layout, model_path: str) -> MfuMeter | None:
     if model is None:
         return None
     rollout = layout.roles.rollout
-    return MfuMeter(model, learner_gpu, engine_gpu, layout.num_ranks, layout.num_engines * rollout.tensor_parallel)
+    learners, engines = layout.slots_of("learner"), layout.num_engines * rollout.tensor_parallel
+    return MfuMeter(model, learner_gpu, engine_gpu, learners, engines)

@@ -48,10 +48,9 @@ def _roles(layout: Layout) -> Iterator[str]:
 
 
 def _learner(layout: Layout) -> Iterator[str]:
-    learner = layout.roles.learner
-    for key in ("tensor_parallel", "sequence_parallel"):
-        if getattr(learner, key) > 1:
-            yield f"learner {key} {getattr(learner, key)}"
+    width = layout.roles.learner.tensor_parallel
+    if width > 1:
+        yield f"learner tensor_parallel {width}"
 
 
 def _training(layout: Layout) -> Iterator[str]:
@@ -61,6 +60,8 @@ def _training(layout: Layout) -> Iterator[str]:
         yield "images in packed rows"
     if layout.lengths.images and layout.roles.learner.lora_rank:
         yield "images with LoRA"
+    if layout.lengths.images and layout.roles.learner.sequence_parallel > 1:
+        yield "images with sequence_parallel"
 
 
 def _environment(layout: Layout) -> Iterator[str]:

@@ -138,7 +138,7 @@ class Learner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = field(default_factory=list)
     pool: PoolName = ""
     tensor_parallel: Annotated[Slots, Meta(description="GPUs that share one copy of each layer.")] = 1
-    sequence_parallel: Annotated[Slots, Meta(description="GPUs that share one sequence (Ulysses); needs ZeRO-3.")] = 1
+    sequence_parallel: Annotated[Slots, Meta(description="GPUs that share the tokens of each row (Ulysses).")] = 1
     zero_stage: Annotated[
         Literal[0, 1, 2, 3], Meta(description="DeepSpeed ZeRO stage; in fp16 and bf16, 0 is run as 1.")
     ] = 2
@@ -198,6 +198,9 @@ class Reference(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     model: Annotated[str, Meta(description="Model; empty: the learner's.", max_length=500)] = ""
     pool: GuestPoolName = ""
+    zero_stage: Annotated[
+        Literal[0, 3], Meta(description="3: its weights are divided over its GPUs; 0: each has the whole model.")
+    ] = 3
     precision: Precision = "bf16"
 
 

@@ -111,6 +111,12 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.slots_of("learner") // (learner.tensor_parallel * learner.sequence_parallel)
 
     @property
+    def divides_reference(self) -> bool:
+        """Whether the reference's weights are divided over its GPUs, so that these work together only."""
+        reference = self.roles.reference
+        return reference is not None and reference.zero_stage == 3 and self.slots_of("reference") > 1
+
+    @property
     def num_reward_workers(self) -> int:
         """Processes that compute rewards or run environments; none where there is nothing to compute here."""
         reward, data = self.roles.reward, self.data

@@ -24,6 +24,8 @@ PartName = Literal[
     "tensor-parallel",
     "vllm",
     "plain-loop",
+    "divided",
+    "vision",
 ]
 
 
@@ -145,6 +147,18 @@ PARTS = (
         summary="the same prompts by vLLM alone: what the run's engine loses against it",
         deadline_s=180,
         remedy="`rltui logs RUN` has vLLM's own words",
+    ),
+    Part(
+        name="divided",
+        summary="two learners share the tokens of rows, and they and the reference weights by ZeRO-3",
+        deadline_s=240,
+        remedy="leave roles.learner.sequence_parallel at 1, and zero_stage at 2 (of roles.reference at 0)",
+    ),
+    Part(
+        name="vision",
+        summary="a tiny model with images: trainer and engine agree",
+        deadline_s=240,
+        remedy="leave lengths.images at 0, or set roles.rollout.engine=hf",
     ),
 )
 

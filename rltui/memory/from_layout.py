@@ -91,7 +91,8 @@ def workload_of(layout: Layout, name: str) -> s.Workload:
     """What a rank of ``name`` passes through its model at once.
 
     Samples are padded to the longest of their micro-batch; the worst is that all are longest. Packed rows hold
-    ``lengths.pack`` tokens without a mask, all of which may be responses but for one prompt.
+    ``lengths.pack`` tokens without a mask, all of which may be responses but for one prompt. Rows that GPUs share the
+    tokens of are packed as well.
     """
     role: Learner | Critic = getattr(layout.roles, name)
     lengths, split = layout.lengths, sharding_of(layout, name)
@@ -109,7 +110,7 @@ def workload_of(layout: Layout, name: str) -> s.Workload:
         checkpointing="full" if role.gradient_checkpointing else "none",
         kernels=recipe.kernels,
         head="none" if name == "critic" else head,
-        mask=not lengths.pack,
+        mask=not lengths.pack and split.context_parallel == 1,
     )
 
 
@@ -141,11 +142,13 @@ def critic_training(layout: Layout, critic: Critic) -> Training:
 
 
 def reference_training(layout: Layout, precision: str) -> Training:
-    """The frozen reference as a model with weights alone, divided over its GPUs, that passes the learner's batches."""
+    """The frozen reference as weights alone, divided over its GPUs or not, that pass the learner's batches."""
     item = ITEM_BYTES[precision]
     return Training(
         sharding=s.Sharding(
-            gpus=max(1, layout.slots_of("reference")), backend=RECIPES[layout.system].backend, zero_stage=3
+            gpus=layout.slots_of("reference") if layout.divides_reference else 1,
+            backend=RECIPES[layout.system].backend,
+            zero_stage=3,
         ),
         workload=workload_of(layout, "learner"),
         states=s.States(weights=item, gradients=0.0, compute=item),

@@ -149,8 +149,7 @@ def _tenants(layout: Layout, models: dict[str, Architecture]) -> Iterator[Tenant
         engine = rollout_engine(layout, models["rollout"], cards["rollout"])
         yield _engine(layout, models["rollout"], roles.rollout, engine, capacities["rollout"])
     if roles.reference is not None and "reference" in models:
-        told = reference_training(layout, roles.reference.precision)
-        alone = _frozen(models["reference"], told, capacities["reference"])
+        alone = _frozen(layout, models["reference"], roles.reference.precision, capacities["reference"])
         yield Tenant(site=_site(layout, "reference"), estimate=alone)
     if roles.critic is not None and "critic" in models:
         told = critic_training(layout, roles.critic)
@@ -190,16 +189,19 @@ def _train(model: Architecture, told: Training, role: str, capacity_gib: float |
     return structs.replace(found, knob=found.knob.replace("roles.learner.", f"roles.{role}."))
 
 
-def _frozen(model: Architecture, told: Training, capacity_gib: float | None) -> RoleEstimate:
+def _frozen(layout: Layout, model: Architecture, precision: str, capacity_gib: float | None) -> RoleEstimate:
     """The reference: its weights, and the forward pass of its log-probs.
 
     It has a context where it has GPUs of its own; beside others the figure is that of one more process.
     """
+    told = reference_training(layout, precision)
     found = _train(model, told, "reference", capacity_gib)
     moments = tuple(moment for moment in found.moments if moment.moment in ("load", "log-probs"))
-    rows = told.workload.sequences
+    rows, reason = told.workload.sequences, "all rows of a micro-batch pass at once"
     knob = f"roles.learner.micro_batch={rows // 2}" if rows > 1 else ""
-    return structs.replace(found, moments=moments, knob=knob, reason="all rows of a micro-batch pass at once")
+    if layout.slots_of("reference") > 1 and not layout.divides_reference:
+        knob, reason = "roles.reference.zero_stage=3", "each of its GPUs has the whole model"
+    return structs.replace(found, moments=moments, knob=knob, reason=reason)
 
 
 def _engine(

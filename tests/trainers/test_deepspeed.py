@@ -22,8 +22,9 @@ from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, shard, split
 from trainers.metrics import merge
 from trainers.objectives import objective
-from trainers.roles.forward import response_scores
+from trainers.roles.forward import measure_log_probs, response_scores, scorer
 from trainers.roles.learner import Learner
+from trainers.roles.reference import Reference
 from trainers.roles.zero import exported_shapes, full_parameters
 from trainers.weights import free_port
 
@@ -40,8 +41,8 @@ def model_path(tmp_path_factory: pytest.TempPathFactory, deepspeed_here: None) -
     path = tmp_path_factory.mktemp("model")
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=12, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=16, initializer_range=0.2, tie_word_embeddings=True,
+        vocab_size=12, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, initializer_range=0.2, tie_word_embeddings=True,
     )  # fmt: skip
     Qwen3ForCausalLM(config).save_pretrained(path)
     return str(path)
@@ -71,7 +72,8 @@ def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
 
 
 def train(learner: Learner, steps: int = STEPS, rank: int = 0) -> list[Any]:
-    shards = shard(samples(), [], learner._world, TOKEN_MEAN, pack_tokens=learner._layout.lengths.pack)
+    sharing, pack = learner._role.sequence_parallel, learner._layout.lengths.pack
+    shards = shard(samples(), [], learner._world, TOKEN_MEAN, pack_tokens=pack, sharing=sharing)
     return [learner.train(shards[rank]) for _ in range(steps)]
 
 
@@ -193,31 +195,62 @@ def test_a_checkpoint_is_of_the_step_at_which_it_began(words: list[str], model_p
     gc.collect()
 
 
-def rank_of_two(rank: int, path: str, port: int, words: list[str], answers: Any) -> None:
+RANKS = 4
+DIVIDED = [
+    ["zero_stage=3", "hpz_partition=2", "lengths.pack=14", "micro_batch=1"],
+    ["zero_stage=2", "sequence_parallel=2", "micro_batch=2"],
+    ["zero_stage=3", "sequence_parallel=2", "lengths.pack=14", "micro_batch=1", "gradient_checkpointing=true"],
+    ["zero_stage=1", "sequence_parallel=4"],
+]
+"""Keys that divide work among ranks; all in one start."""
+
+
+def rank_of_several(rank: int, path: str, ports: list[int], answers: Any) -> None:
     os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
-    learner = learner_of(path, *full(words), ranks=2, rank=rank, port=port)
-    reports = train(learner, rank=rank)
-    weights = {name: tensor.numpy() for name, tensor in weights_of(learner).items()}
-    answers.put((rank, [report.grad_norm for report in reports], weights if rank == 0 else {}))
+    found = []
+    for port, words in zip(ports, DIVIDED, strict=True):
+        learner = learner_of(path, *full(words), ranks=RANKS, rank=rank, port=port)
+        sharing = learner._role.sequence_parallel
+        reports, said = train(learner, rank=rank), learner.log_probs(split(samples(), sharing, 0, sharing)[0])
+        weights = {name: tensor.numpy() for name, tensor in weights_of(learner).items()}
+        found.append((reports, said, weights if rank == 0 else {}))
+    layout = load_layout(LAYOUT, [f"roles.learner.gpus=[{RANKS}]", "roles.reference={precision: fp32}"]).layout
+    reference = Reference(layout, rank, path)
+    reference.load("127.0.0.1", ports[0])
+    held = sum(parameter.ds_tensor.numel() for parameter in reference._model.parameters())
+    answers.put((rank, found, reference.log_probs(split(samples(), RANKS)[rank]), held))
 
 
-def test_two_packed_ranks_with_a_secondary_partition_make_the_steps_of_one(model_path: str, plain: Any) -> None:
-    context, port = multiprocessing.get_context("spawn"), free_port()
+def test_ranks_that_divide_samples_tokens_or_weights_find_what_one_does(model_path: str, plain: Any) -> None:
+    context, ports = multiprocessing.get_context("spawn"), [free_port() for _ in DIVIDED]
     answers = context.Queue()
-    words = ["zero_stage=3", "hpz_partition=2", "lengths.pack=14", "micro_batch=1"]
-    ranks = [context.Process(target=rank_of_two, args=(r, model_path, port, words, answers)) for r in range(2)]
+    ranks = [context.Process(target=rank_of_several, args=(r, model_path, ports, answers)) for r in range(RANKS)]
     try:
         for process in ranks:
             process.start()
-        found = sorted((answers.get(timeout=280) for _ in ranks), key=lambda answer: int(answer[0]))
+        answered = sorted((answers.get(timeout=280) for _ in ranks), key=lambda one: int(one[0]))
     finally:
         for process in ranks:
             process.kill()
             process.join()
-    weights, norms = plain
-    assert found[0][1] == found[1][1] == pytest.approx(norms, rel=1e-4)
-    for name, array in found[0][2].items():
-        np.testing.assert_allclose(array, weights[name].numpy(), atol=1e-5, err_msg=name)
+    alone = learner_of(model_path)
+    losses, rows = [report.loss for report in train(alone)], split(samples(), 1)[0]
+    expected = alone.log_probs(rows)[rows.response_mask]
+    for words, *of_ranks in zip(DIVIDED, *(one[1] for one in answered), strict=True):
+        sharing = next((int(word[-1]) for word in words if word.startswith("sequence_parallel")), 1)
+        weights, norms = plain
+        for reports, said, _ in of_ranks:
+            assert [report.grad_norm for report in reports] == pytest.approx(norms, rel=1e-4), words
+            np.testing.assert_allclose(said[rows.response_mask], expected, atol=1e-4, err_msg=" ".join(words))
+        for name, array in of_ranks[0][2].items():
+            np.testing.assert_allclose(array, weights[name].numpy(), atol=1e-5, err_msg=f"{words} {name}")
+        steps = [merge([reports[step] for reports, *_ in of_ranks], sharing) for step in range(STEPS)]
+        assert [step["loss"] for step in steps] == pytest.approx(losses, abs=1e-5), words
+    policy = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
+    for part, (_, _, said, held) in zip(split(samples(), RANKS), answered, strict=True):
+        whole = measure_log_probs(scorer(policy), part, 0, torch.device("cpu"))
+        np.testing.assert_allclose(said[part.response_mask], whole[part.response_mask], atol=1e-5)
+        assert held < policy.num_parameters() / RANKS * 1.2
 
 
 @pytest.mark.parametrize("stage", [0, 2, 3])

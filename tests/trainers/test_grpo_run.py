@@ -158,10 +158,13 @@ def test_log_has_a_line_now_and_then(learned: Learned) -> None:
     assert len(lines) <= 2 * spent + 2
 
 
-def test_it_learns_in_shards_of_zero_3(launch: Callable[..., Attempt]) -> None:
-    attempt = launch(1, *LEARNING, "train.steps=60", "roles.learner.zero_stage=3", "tracking.wandb=disabled")
+def test_it_learns_in_shards_of_weights_and_of_rows(launch: Callable[..., Attempt]) -> None:
+    """ZeRO-3, and two learners that share the tokens of every row: engines find the same log-probabilities."""
+    shards = ["roles.learner.zero_stage=3", "roles.learner.sequence_parallel=2"]
+    attempt = launch(1, *LEARNING, *shards, "train.steps=60", "tracking.wandb=disabled")
     assert attempt.wait() == 0, attempt.log()[-3000:]
     check_learning(attempt, 60)
+    assert {line["packing_efficiency"] for line in attempt.metrics()} == {1.0}
 
 
 def test_colocated_roles_take_turns_and_may_use_a_batch_twice(launch: Callable[..., Attempt]) -> None:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trainers.data.batch import RowTensors
 from trainers.losses import token_log_probs
 from trainers.roles import forward
-from trainers.roles.forward import measure_log_probs, response_scores, response_top_tokens
+from trainers.roles.forward import measure_log_probs, response_scores, response_top_tokens, scorer
 from trainers.roles.head import head_log_probs, head_top_tokens
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def test_measuring_keeps_the_padded_shape() -> None:
     torch.manual_seed(0)
     model, batch = qwen3().eval(), rows()
     arrays = Rows(batch.token_ids.numpy(), batch.attention_mask.numpy(), batch.response_mask.numpy(), {}, np.arange(3))
-    parts = measure_log_probs(model, arrays, 1.0, 2, torch.device("cpu"))
-    whole = measure_log_probs(model, arrays, 1.0, 0, torch.device("cpu"), chunked=False)
+    parts = measure_log_probs(scorer(model), arrays, 2, torch.device("cpu"))
+    whole = measure_log_probs(scorer(model, chunked=False), arrays, 0, torch.device("cpu"))
     assert parts.shape == (3, 40)
     np.testing.assert_allclose(parts[batch.response_mask], whole[batch.response_mask], atol=1e-5)

@@ -26,7 +26,7 @@ from trainers.data.row_images import row_images
 from trainers.data.tasks import make_task
 from trainers.data.tiny_qwen3_vl import PLACE, TinyVisionSettings, ensure_tiny_vision_model
 from trainers.roles.engine import EngineActor, SamplingSettings
-from trainers.roles.forward import load_frozen, measure_log_probs, response_scores
+from trainers.roles.forward import load_frozen, measure_log_probs, response_scores, scorer
 from trainers.roles.hf_engine import HfEngine
 from trainers.roles.model_inputs import response_inputs
 from trainers.roles.vision import freeze_vision, with_images
@@ -183,12 +183,12 @@ def test_engine_and_learner_agree_on_padded_prompts_with_images(reader: ImageRea
     model = load_frozen(model_path, "fp32")
     for parts in (1, 2):
         for rows in split(samples, parts):
-            found = measure_log_probs(model, rows, 0.7, 2, CPU, reader)
+            found = measure_log_probs(scorer(model, 0.7), rows, 2, CPU, reader)
             assert np.abs(found - rows.columns["engine"])[rows.response_mask].max() < 1e-4
     [rows] = split(samples, 1)
     swapped = replace(rows, images=rows.images[::-1].copy())  # type: ignore[index]
     with pytest.raises(ValueError, match="do not match"):
-        measure_log_probs(model, swapped, 0.7, 1, CPU, reader)
+        measure_log_probs(scorer(model, 0.7), swapped, 1, CPU, reader)
 
 
 def test_what_the_image_shows_decides_what_is_said(reader: ImageReader, model_path: str) -> None:
@@ -197,7 +197,7 @@ def test_what_the_image_shows_decides_what_is_said(reader: ImageReader, model_pa
     [rows] = split([samples[0]], 1)
     dark = encode_png(np.zeros_like(draw_digits("1234", random.Random(1))))
     blank = replace(rows, images=np.array([[dark], None], dtype=object)[:1])
-    found, other = (measure_log_probs(model, r, 0.7, 0, CPU, reader) for r in (rows, blank))
+    found, other = (measure_log_probs(scorer(model, 0.7), r, 0, CPU, reader) for r in (rows, blank))
     assert np.abs(found - other)[rows.response_mask].max() > 1e-3
 
 

@@ -11,11 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from trainer_support import LAYOUT, ROOT
-from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForTokenClassification
+from transformers import AttentionInterface, Qwen3Config, Qwen3ForCausalLM, Qwen3ForTokenClassification
 from variant_support import TOKEN_MEAN
 
 from rltui.layout.load import load_layout
-from trainers.data.batch import Rows, Sample, join_columns, packing_efficiency, shard, split, with_columns
+from trainers.data.batch import Rows, RowTensors, Sample, join_columns, packing_efficiency, shard, split, with_columns
 from trainers.data.packing import FILLER, packed_rows, share_out
 from trainers.losses import value_loss
 from trainers.objectives import objective
@@ -24,6 +24,7 @@ from trainers.roles.critic import Critic
 from trainers.roles.forward import response_scores
 from trainers.roles.learner import Learner
 from trainers.roles.sample_attention import NAME, attend_by_sample, sample_lengths
+from trainers.roles.sequence_parallel import SequenceGroup, share_attention
 from trainers.roles.teacher import HfScorer
 
 pytestmark = pytest.mark.trainers
@@ -188,6 +189,27 @@ def test_a_model_that_looks_across_samples_is_refused() -> None:
 
     with pytest.raises(ValueError, match=r"looks across samples.*lengths\.pack=0"):
         check_isolation(lambda rows: response_scores(without_bounds, rows, 1.0, chunked=False).log_probs, CPU)
+
+
+def test_a_model_that_ranks_cannot_share_rows_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real ranks that can are in test_deepspeed.py."""
+    monkeypatch.setattr(AttentionInterface, "_global_mapping", dict(AttentionInterface._global_mapping))
+    policy, group = model(attention=NAME), SequenceGroup(None, 2, 0)
+
+    def recurrent(rows: RowTensors, group: SequenceGroup | None) -> torch.Tensor:
+        return rows.token_ids + 0.01 * (group is not None)
+
+    with pytest.raises(ValueError, match=r"differs by 1.0e-02 of .*sequence_parallel=1"):
+        share_attention(policy, group, recurrent, CPU)
+
+    def masked(rows: RowTensors, group: SequenceGroup | None) -> torch.Tensor:
+        mask = None if group is None else torch.ones(1)
+        states = torch.zeros(1, 2, 4, 16)
+        positions = torch.arange(4).unsqueeze(0)
+        return AttentionInterface()[NAME](policy, states, states, states, mask, position_ids=positions)[0]
+
+    with pytest.raises(ValueError, match=r"sequence_parallel 2: the model cannot share rows: it .* masks packed rows"):
+        share_attention(model(attention=NAME), group, masked, CPU)
 
 
 def test_attention_by_sample_heeds_windows_and_makes_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,17 +119,17 @@ def test_an_exported_model_says_what_the_learner_said(
     from transformers import AutoModelForCausalLM
 
     from trainers import export
-    from trainers.roles.forward import measure_log_probs
+    from trainers.roles.forward import measure_log_probs, scorer
 
     monkeypatch.setattr(export, "MAX_FILE", "20KB")  # so that there are several files
     target = export.export(as_run(whole, name, tmp_path / "run"), tmp_path / "exported")
     model = AutoModelForCausalLM.from_pretrained(target).eval()
     rows = pad(samples(99))
-    found = measure_log_probs(model, rows, 1.0, 0, torch.device("cpu"))
+    found = measure_log_probs(scorer(model, 1.0), rows, 0, torch.device("cpu"))
     said = np.array(whole.steps[name][1]["log_probs"])
     np.testing.assert_allclose(found[rows.response_mask], said[rows.response_mask], atol=1e-6, rtol=0)
     before = AutoModelForCausalLM.from_pretrained(whole.model).eval()
-    untrained = measure_log_probs(before, rows, 1.0, 0, torch.device("cpu"))
+    untrained = measure_log_probs(scorer(before, 1.0), rows, 0, torch.device("cpu"))
     assert np.abs(untrained - said)[rows.response_mask].max() > 1e-3
     assert len(list(target.glob("*.safetensors"))) > 1
     index = json.loads((target / "model.safetensors.index.json").read_text())

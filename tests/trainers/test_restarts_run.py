@@ -69,7 +69,7 @@ def test_a_teacher_that_dies_changes_nothing_but_the_time(launch: Callable[..., 
 
 
 def test_a_reference_that_dies_is_started_again(launch: Callable[..., Attempt]) -> None:
-    attempt = launch(1, *WORDS, "roles.reference={}", "grpo.kl_coefficient=0.1")
+    attempt = launch(1, *WORDS, "roles.reference={zero_stage: 0}", "grpo.kl_coefficient=0.1")
     attempt.await_step(2)
     pid = pid_of(attempt, "reference 0")
     os.kill(pid, 9)

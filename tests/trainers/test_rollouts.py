@@ -336,7 +336,7 @@ def test_the_engine_that_takes_longest_for_a_token_is_named() -> None:
 
 def test_engines_that_die_too_often_end_the_attempt() -> None:
     now = [0.0]
-    restarts = Restarts(lambda: now[0])
+    restarts = Restarts(clock=lambda: now[0])
     role = Role("engine 1", None, pid=7, host="n1", kind="engine")
     error = RoleDiedError(role, "engine 1 (pid 7 on n1) died while generating")
     texts = [restarts.grant(error) for _ in range(LIMIT)]
@@ -352,6 +352,10 @@ def test_what_is_trained_is_never_started_again(kind: str) -> None:
     error = RoleDiedError(Role(f"{kind} 0", None, kind=kind), f"{kind} 0 died while training")
     with pytest.raises(RoleDiedError, match=f"{kind} 0 died"):
         Restarts().grant(error)
+    shared = RoleDiedError(Role("reference 0", None, kind="reference"), "reference 0 died")
+    assert Restarts().grant(shared)
+    with pytest.raises(RoleDiedError, match="reference 0 died"):
+        Restarts(("teacher",)).grant(shared)
 
 
 @pytest.mark.parametrize(

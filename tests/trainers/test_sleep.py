@@ -62,6 +62,17 @@ def test_weights_wake_after_the_others_made_room_and_the_cache_after_they_did_ag
     assert found.take_waking_s() > 0 == found.take_waking_s()
 
 
+def test_room_is_made_for_an_engine_that_is_started_again_beside_roles_that_work() -> None:
+    found, asked, _ = cast()
+    assert not found.make_room()
+    room = ["learner 0 release_card", "learner 1 release_card", "reference 0 release_card", "reference 1 release_card"]
+    assert asked == room
+    assert not found.asleep
+    alone, asked, _ = cast("roles.rollout.sleep_while_training=false")
+    assert not alone.make_room()
+    assert not asked
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -33,6 +33,7 @@ RUNS = [
     ["data.train=rows.parquet", "data.image_key=pictures", "lengths.images=2", "roles.learner.freeze_vision=true"],
     ["data.train=rows.parquet", "data.reward=http", "data.reward_url=http://judge:8000/score"],
     ["data.environment=builtin/guess-order", "data.max_turns=1", "roles.rollout.engine=vllm"],
+    ["roles.learner.gpus=[2]", "roles.learner.sequence_parallel=2"],
     ["data.environment=my.games:Chess", "data.reward=none", "roles.reward={workers: 2}"],
 ]  # fmt: skip
 
@@ -43,7 +44,6 @@ REFUSED = {
     "data.eval=builtin/sort-letters": "the task builtin/sort-letters",
     "hardware.gpus_outside_ray=1": "a server on GPUs outside Ray",
     "roles.learner.tensor_parallel=2": "learner tensor_parallel 2",
-    "roles.learner.sequence_parallel=2": "learner sequence_parallel 2",
     "lengths={prompt: 8, response: 4, images: 2, pack: 64}": "images in packed rows",
     "data.environment=builtin/chess": "the environment builtin/chess",
 }
@@ -62,6 +62,8 @@ def test_what_does_not_run_is_named(word: str, reason: str) -> None:
     assert note.severity == "note"
 
 
-def test_adapters_and_images_do_not_go_together() -> None:
+def test_images_go_neither_with_adapters_nor_with_shared_rows() -> None:
     words = ["lengths.images=2", "lengths.prompt=8", "roles.learner.lora_rank=8"]
     assert unsupported(load_text(TINY, "tiny.yaml", words).layout) == ("images with LoRA",)
+    words[2:] = ["roles.learner.sequence_parallel=2"]
+    assert unsupported(load_text(TINY, "tiny.yaml", words).layout) == ("images with sequence_parallel",)

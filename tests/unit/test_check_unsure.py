@@ -18,7 +18,7 @@ from rltui.check.unsure import settled
         ("M306", "roles.rollout.memory_utilization", ["roles.learner.offload"], "note"),
         ("B210", "lengths.pack", ["lengths.prompt"], "note"),
         ("B212", "train.prompts_per_step", ["roles.learner.zero_stage", "train.steps", "data.train"], "error"),
-        ("B229", "roles.learner.zero_stage", ["roles.learner.zero_stage"], "note"),
+        ("P118", "roles.learner.zero_stage", ["roles.learner.zero_stage"], "note"),
         ("D508", "data.train", ["data.train"], "note"),
         ("D508", "roles.learner.model", ["data.train"], "error"),
         ("P101", "hardware.nodes", ["hardware"], "note"),

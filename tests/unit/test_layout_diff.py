@@ -23,7 +23,9 @@ def test_only_differing_keys_are_named() -> None:
         Difference("roles.learner.gpus", [2, 2], [4]),
         Difference("train.steps", 100, 7),
     )
-    assert {each.key for each in diff(a, b)[2:]} <= {f"roles.reference.{key}" for key in ("model", "pool", "precision")}
+    assert {each.key for each in diff(a, b)[2:]} <= {
+        f"roles.reference.{key}" for key in ("model", "pool", "precision", "zero_stage")
+    }
 
 
 def test_two_presets_and_overrides_can_be_compared(capsys: pytest.CaptureFixture[str]) -> None:

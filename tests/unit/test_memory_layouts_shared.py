@@ -133,6 +133,9 @@ def test_offloaded_states_leave_the_card_and_appear_in_host_memory() -> None:
 def test_reference_weights_are_divided_over_their_pool() -> None:
     four, eight = role("reference"), role("reference", "pools={all: {gpus: [8]}}")
     assert four.moments[0].parts_gib["weights"] == pytest.approx(2 * eight.moments[0].parts_gib["weights"])
+    whole = role("reference", "roles.reference.zero_stage=0")
+    assert whole.moments[0].parts_gib["weights"] == pytest.approx(4 * four.moments[0].parts_gib["weights"])
+    assert whole.knob == "roles.reference.zero_stage=3"
     assert [moment.moment for moment in four.moments] == ["load", "log-probs"]
 
 

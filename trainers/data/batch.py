@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from trainers.data.shared_prompts import SharedPrompts
     from trainers.losses import Aggregation
     from trainers.roles.engine import Completion
+    from trainers.roles.sequence_parallel import SequenceGroup
 
 ENGINE_LOG_PROBS = "engine_log_probs"
 """Log-probability of each sampled token, as the engine that sampled it reported it."""
@@ -195,6 +196,7 @@ class RowTensors:
         is_packed: Whether a model is to see them as one packed row.
         images: What a model is called with for the images, see ``trainers.data.images.image_inputs``.
         prompts: Which rows begin alike, where that is worth heeding.
+        sequence: The ranks that share the packed row's tokens; None: this one has them all.
     """
 
     token_ids: torch.Tensor
@@ -204,6 +206,7 @@ class RowTensors:
     is_packed: bool = False
     images: Mapping[str, torch.Tensor] = field(default_factory=dict)
     prompts: SharedPrompts | None = None
+    sequence: SequenceGroup | None = None
 
 
 @dataclass(frozen=True)
@@ -243,16 +246,17 @@ def shard(
     epochs: int = 1,
     seed: int = 0,
     pack_tokens: int = 0,
+    sharing: int = 1,
 ) -> list[Shard]:
     """Split a step's samples over ``num_learners`` ranks and ``optimizer_steps`` x ``epochs`` mini-batches.
 
     Within an epoch every sample is in exactly one mini-batch; with more than one, ``seed`` decides which.
-    ``response_limit`` is the layout's; ``pack_tokens`` is that of ``split``.
+    ``response_limit`` is the layout's; ``pack_tokens`` and ``sharing`` are those of ``split``.
     """
     batches = [batch for epoch in range(epochs) for batch in _cut(trained, optimizer_steps, seed + epoch)]
-    parts = [split(batch, num_learners, pack_tokens) for batch in batches]
+    parts = [split(batch, num_learners, pack_tokens, sharing) for batch in batches]
     wholes = [whole(batch, aggregation, response_limit) for batch in batches]
-    looked_at = split(measured, num_learners, pack_tokens)
+    looked_at = split(measured, num_learners, pack_tokens, sharing)
     return [
         Shard(
             tuple(MiniBatch(part[rank], denominator) for part, denominator in zip(parts, wholes, strict=True)),
@@ -344,19 +348,21 @@ def _blank(num_rows: int, prompt_columns: int, response_columns: int, like: Mapp
     )
 
 
-def split(samples: Sequence[Sample], num_parts: int, pack_tokens: int = 0) -> list[Rows]:
+def split(samples: Sequence[Sample], num_parts: int, pack_tokens: int = 0, sharing: int = 1) -> list[Rows]:
     """Rows of the samples for each of ``num_parts`` roles of a kind: as many for each, and about as many tokens.
 
     Args:
         samples: All of which have the same columns.
         num_parts: Roles.
         pack_tokens: Tokens of a packed row; 0: each sample runs in a row of its own.
+        sharing: Neighbours among the roles that share each row's tokens, and get the same packed rows, of one sample
+            each where ``pack_tokens`` is 0.
     """
     lengths = [len(sample.prompt_ids) + len(sample.response_ids) for sample in samples]
     rows, shortest = pad(samples), int(np.argmin(lengths)) if lengths else 0
-    parts = share_out(lengths, num_parts, pack_tokens)
+    parts = [part for part in share_out(lengths, num_parts // sharing, pack_tokens) for _ in range(sharing)]
     found = [rows.select([number for row in part for number in row], shortest).trimmed() for part in parts]
-    if not pack_tokens:
+    if not pack_tokens and sharing == 1:
         return found
     return [replace(chosen, packs=tuple(map(len, part))) for chosen, part in zip(found, parts, strict=True)]
 

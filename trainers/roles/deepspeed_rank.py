@@ -21,10 +21,9 @@ from trainers.roles.checkpoint_writer import CheckpointWriter
 from trainers.roles.engine import derive_seed
 from trainers.roles.meter import METER, measured, resident_now_gib
 from trainers.roles.optimizers import learning_rate_factor, new_optimizer
-from trainers.roles.reference import TORCH_DTYPES
 from trainers.roles.reshard import load_resharded, reshard
 from trainers.roles.witness import record_torch
-from trainers.roles.zero import deepspeed_config, forbid_compiling, full_shape
+from trainers.roles.zero import TORCH_DTYPES, deepspeed_config, forbid_compiling, full_shape, loaded_in_shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +37,46 @@ LEAST_PATIENCE_S = 1800.0
 """How long a collective waits at least; DeepSpeed's own default."""
 
 
-class DeepSpeedRank(abc.ABC):
+def patience(layout: Layout) -> timedelta:
+    """How long a collective waits: the first rank may load or write alone while the others are in one already."""
+    deadlines = layout.deadlines
+    return timedelta(seconds=max(LEAST_PATIENCE_S, deadlines.load_s, deadlines.save_s))
+
+
+def join_ranks(host: str, port: int, rank: int, world: int, timeout: timedelta) -> Any:
+    """Join the other ranks of a role at ``host:port``; the module deepspeed."""
+    import ray
+
+    from rltui.onnode.node_network import interface_of
+
+    # Ray shows each actor its own card only, so the local rank is 0 everywhere.
+    values = {"MASTER_ADDR": host, "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": world}
+    os.environ.update({name: str(value) for name, value in values.items()}, LOCAL_RANK="0", LOCAL_SIZE="1")
+    # By default gloo takes the address of the host name, which on many nodes is a loopback address.
+    address = host if host == "127.0.0.1" else ray.util.get_node_ip_address()
+    if interface := interface_of(address):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+    record_torch()
+    import deepspeed
+    import torch
+
+    forbid_compiling()
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    deepspeed.init_distributed(dist_backend=backend, verbose=False, timeout=timeout)
+    return deepspeed
+
+
+class Meeting:
+    """Where the ranks of a role meet."""
+
+    def free_port(self) -> int:
+        """A TCP port that is free on this node."""
+        from trainers.weights import free_port
+
+        return free_port()
+
+
+class DeepSpeedRank(Meeting, abc.ABC):
     """One rank; subclasses say which model, and what it learns.
 
     Args:
@@ -70,7 +108,7 @@ class DeepSpeedRank(abc.ABC):
     @property
     @abc.abstractmethod
     def _world(self) -> int:
-        """Number of ranks."""
+        """Number of ranks, all of which ZeRO divides the model among."""
 
     @property
     @abc.abstractmethod
@@ -85,26 +123,15 @@ class DeepSpeedRank(abc.ABC):
     def _probe(self, rows: RowTensors) -> Any:
         """What the model says of the response tokens of ``rows``, [B, R]."""
 
-    def free_port(self) -> int:
-        """A TCP port that is free on this node."""
-        from trainers.weights import free_port
-
-        return free_port()
-
     @measured("load")
     def load(self, host: str, port: int) -> float:
         """Join the other ranks at ``host:port``, load the model and hand it to DeepSpeed; returns the seconds taken."""
         began = time.monotonic()
-        self._set_environment(host, port)
-        record_torch()
-        import deepspeed
+        deepspeed = join_ranks(host, port, self._rank, self._world, patience(self._layout))
         import torch
 
-        forbid_compiling()
         torch.manual_seed(self._layout.train.seed + self._rank)
         torch.set_num_threads(self._threads(on_card=torch.cuda.is_available()))
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
-        deepspeed.init_distributed(dist_backend=backend, verbose=False, timeout=self._patience())
         self._initialize(deepspeed, torch)
         return time.monotonic() - began
 
@@ -113,24 +140,6 @@ class DeepSpeedRank(abc.ABC):
         if on_card and self._role.offload != "none":
             return share_of_cpus(self._layout.hardware.ray_gpus_per_node)
         return own_threads()
-
-    def _patience(self) -> timedelta:
-        """How long a collective waits: the first rank may load or write alone while the others are in one already."""
-        deadlines = self._layout.deadlines
-        return timedelta(seconds=max(LEAST_PATIENCE_S, deadlines.load_s, deadlines.save_s))
-
-    def _set_environment(self, host: str, port: int) -> None:
-        import ray
-
-        from rltui.onnode.node_network import interface_of
-
-        # Ray shows each actor its own card only, so the local rank is 0 everywhere.
-        values = {"MASTER_ADDR": host, "MASTER_PORT": port, "RANK": self._rank, "WORLD_SIZE": self._world}
-        os.environ.update({name: str(value) for name, value in values.items()}, LOCAL_RANK="0", LOCAL_SIZE="1")
-        # By default gloo takes the address of the host name, which on many nodes is a loopback address.
-        address = host if host == "127.0.0.1" else ray.util.get_node_ip_address()
-        if interface := interface_of(address):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
     def _initialize(self, deepspeed: Any, torch: Any) -> None:
         model = self._load_model(torch)
@@ -144,7 +153,11 @@ class DeepSpeedRank(abc.ABC):
         self._engine.checkpoint_engine.save = self._writer.take
         # Dropout would make the trainer's log-probs random; recomputing activations works in training mode only.
         self._engine.module.train(self._role.gradient_checkpointing)
-        if self._layout.lengths.pack:
+        self._prepare_rows(is_packed=bool(self._layout.lengths.pack))
+
+    def _prepare_rows(self, *, is_packed: bool) -> None:
+        """Make the model ready for the form in which it gets rows."""
+        if is_packed:
             from trainers.roles.attention import prepare_for_packing
 
             prepare_for_packing(self._engine.module, self._probe, self._engine.device)
@@ -162,17 +175,13 @@ class DeepSpeedRank(abc.ABC):
 
     def _load_model(self, torch: Any) -> Any:
         from transformers import AutoConfig
-        from transformers.integrations import HfDeepSpeedConfig
         from transformers.utils.logging import disable_progress_bar
 
         disable_progress_bar()  # the stage file shows progress; a bar in a log file is a long line of noise
 
-        sharded_loading = None
-        if self._role.zero_stage == 3:
-            # While this object lives, from_pretrained builds the model in shards: it never stands whole on a rank.
-            sharded_loading = HfDeepSpeedConfig(self._config(AutoConfig.from_pretrained(self._model_path)))
-        model = self._model(getattr(torch, TORCH_DTYPES[self._role.precision]))
-        del sharded_loading
+        is_divided = self._role.zero_stage == 3
+        with loaded_in_shards(self._config(AutoConfig.from_pretrained(self._model_path)) if is_divided else None):
+            model = self._model(getattr(torch, TORCH_DTYPES[self._role.precision]))
         if self._role.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         return model

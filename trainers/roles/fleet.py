@@ -111,7 +111,10 @@ class Fleet:
     ) -> None:
         self._layout, self.deadlines, self._check = layout, layout.deadlines, check
         self._reserved: dict[str, Any] = {}
-        self._tell, self._restarts = tell, Restarts()
+        divided = ("reference",) if layout.divides_reference else ()
+        self._meeting = (*TRAINED, *divided)
+        self._frozen = tuple(kind for kind in FROZEN if kind not in divided)
+        self._tell, self._restarts = tell, Restarts(self._frozen)
         self._processes: RoleProcesses | None = None
         self._transfers: Transfers
         self.engine_memory = EngineMemory()
@@ -176,9 +179,9 @@ class Fleet:
         early = self.engines if self.engine_sleep.is_used else []
         self._await_load([(role, role.actor.load.remote()) for role in early], on_ready)
         self.engine_sleep.begin()
-        rest = [role for role in self.roles if role.kind not in (*TRAINED, "reward") and role not in early]
+        rest = [role for role in self.roles if role.kind not in (*self._meeting, "reward") and role not in early]
         calls = [(role, role.actor.load.remote()) for role in rest] + self._prove_and_load()
-        for kind in TRAINED:
+        for kind in self._meeting:
             ranks = self.of(kind)
             if ranks:
                 where = (meeting_host(ranks), self._call_first("free_port", kind))
@@ -229,7 +232,7 @@ class Fleet:
                 call_all(calls, self.deadlines.train_s, doing, on_answer=answers.__setitem__)
             except RoleDiedError as death:
                 gone = {one.role for one in (death, *death.others)}
-                if any(role.kind not in FROZEN for role in gone):
+                if any(role.kind not in self._frozen for role in gone):
                     raise
                 self.restart([death, *death.others])
                 left = [request for request in waiting if request.role not in answers]
@@ -280,6 +283,8 @@ class Fleet:
             self._tell(rundir.RESTART, text)
             log.warning(text)
         self._end(gone.values())
+        if any(role.kind == "engine" for role in gone):
+            self.engine_sleep.make_room()  # vLLM does not load where less than its share of the card is free
         successors = self._processes.start_again([role.name for role in gone])
         calls = [(role, role.actor.load.remote()) for role in successors]
         call_all(calls, self.deadlines.load_s, "loading its model", check=self._check)
@@ -289,7 +294,7 @@ class Fleet:
         if engines:
             self._transfers.leave()
         for role in gone:
-            if role.kind in FROZEN:
+            if role.kind in self._frozen:
                 text = f"{role.title} has loaded its model and goes on"
                 self._tell(rundir.RESTART, text, roles=self.map())
                 log.warning(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,13 @@ from trainers.roles.attention import attention_for, prepare_for_packing
 from trainers.roles.card import own_threads
 from trainers.roles.head import call_with_head, head_log_probs, head_top_tokens
 from trainers.roles.model_inputs import gather, response_inputs, response_tokens, scatter
-from trainers.roles.reference import TORCH_DTYPES
 from trainers.roles.shared_prompts import read_shared
 from trainers.roles.vision import model_class
+from trainers.roles.zero import TORCH_DTYPES, loaded_in_shards
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from numpy.typing import NDArray
 
     from trainers.data.batch import Rows, RowTensors
@@ -28,13 +31,14 @@ if TYPE_CHECKING:
 EVERYTHING = slice(None)
 
 
-def load_frozen(model_path: str, precision: str, pack_tokens: int = 0) -> Any:
+def load_frozen(model_path: str, precision: str, pack_tokens: int = 0, divided: Mapping[str, Any] | None = None) -> Any:
     """The causal language model in a folder, on the card where there is one, as it is: nothing of it is trained.
 
     Args:
         model_path: Folder of the model.
         precision: ``fp32``, ``bf16`` or ``fp16``.
         pack_tokens: Tokens of a packed row; 0: rows are not packed.
+        divided: DeepSpeed's configuration where ranks, all of which call this, divide the weights; None: one has all.
 
     Raises:
         ValueError: Rows are packed, and the model looks across samples.
@@ -44,12 +48,20 @@ def load_frozen(model_path: str, precision: str, pack_tokens: int = 0) -> Any:
     disable_progress_bar()  # a bar in a log file is a long line of noise
     if not torch.cuda.is_available():
         torch.set_num_threads(own_threads())
-    model = model_class(model_path).from_pretrained(
-        model_path,
-        dtype=getattr(torch, TORCH_DTYPES[precision]),
-        attn_implementation=attention_for(precision, pack_tokens),
-    )
-    model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval().requires_grad_(False)
+    with loaded_in_shards(divided):
+        model = model_class(model_path).from_pretrained(
+            model_path,
+            dtype=getattr(torch, TORCH_DTYPES[precision]),
+            attn_implementation=attention_for(precision, pack_tokens),
+        )
+    model.requires_grad_(False)
+    if divided:
+        import deepspeed
+
+        model = deepspeed.initialize(model=model, config=dict(divided))[0]
+    else:
+        model = model.to("cuda" if torch.cuda.is_available() else "cpu")
+    model.eval()
     if pack_tokens:
         prepare_for_packing(model, lambda rows: response_scores(model, rows, 1.0).log_probs, model.device)
     return model
@@ -148,20 +160,21 @@ def response_top_tokens(
     return own, ids, values
 
 
+def scorer(model: Any, temperature: float = 1.0, *, chunked: bool = True) -> Callable[[RowTensors], Scores]:
+    """What ``model`` says of rows, for ``measure_log_probs``; the arguments are those of ``response_scores``."""
+    return functools.partial(response_scores, model, temperature=temperature, chunked=chunked)
+
+
 def measure_log_probs(
-    model: Any,
+    score: Callable[[RowTensors], Scores],
     rows: Rows,
-    temperature: float,
     micro_batch: int,
     device: torch.device,
     reader: ImageReader | None = None,
-    *,
-    chunked: bool = True,
 ) -> NDArray[np.float32]:
     """Log-probabilities [B, R] without gradient, ``micro_batch`` rows at a time (0: all at once)."""
     tensors = (part.tensors(device, reader) for part in rows.micro_batches(micro_batch))
     with torch.no_grad():
-        scores = (response_scores(model, part, temperature, chunked=chunked) for part in tensors)
-        found = [score.log_probs.float().cpu().numpy() for score in scores]
+        found = [score(part).log_probs.float().cpu().numpy() for part in tensors]
     columns = rows.response_mask.shape[1]
     return stack(found, columns) if found else np.zeros(rows.response_mask.shape, np.float32)

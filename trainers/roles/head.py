@@ -121,7 +121,7 @@ class _HeadLogProbs(torch.autograd.Function):
             found[rows, -1] = normalisers[rows, 0] - weighted.sum(dim=-1)
         ctx.save_for_backward(hidden, weight, ids, normalisers)
         ctx.temperature, ctx.chunk_elements = temperature, chunk_elements
-        return found.view(*token_ids.shape[:2], -1)
+        return found.view(*token_ids.shape[:2], found.shape[1])
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None, None, None]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trainers.roles.deepspeed_rank import DeepSpeedRank
+from trainers.roles.deepspeed_rank import DeepSpeedRank, patience
 from trainers.roles.meter import METER, measured
-from trainers.roles.reference import TORCH_DTYPES
 from trainers.roles.step_report import StepReport, StepSums
-from trainers.roles.zero import exported_shapes, full_parameters
+from trainers.roles.zero import TORCH_DTYPES, exported_shapes, full_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from trainers.data.images import ImageReader
     from trainers.objectives import Objective
     from trainers.roles.forward import Scores
+    from trainers.roles.sequence_parallel import SequenceGroup
     from trainers.weights import ParameterMeta, WeightGroup, WeightSender
 
 
 class Learner(DeepSpeedRank):
-    """One data-parallel rank of the policy."""
+    """One rank of the policy: data-parallel, or one of several that share their rows' tokens."""
 
     tag = "deepspeed"
 
@@ -37,6 +38,7 @@ class Learner(DeepSpeedRank):
         self._objective: Objective
         self._reader: ImageReader | None = None
         self._sender: WeightSender | None = None
+        self._sequence: SequenceGroup | None = None
 
     @property
     def _role(self) -> schema.Learner:
@@ -44,7 +46,7 @@ class Learner(DeepSpeedRank):
 
     @property
     def _world(self) -> int:
-        return self._layout.num_ranks
+        return self._layout.slots_of("learner")
 
     @property
     def _learning_rate(self) -> float:
@@ -77,6 +79,20 @@ class Learner(DeepSpeedRank):
     def _probe(self, rows: RowTensors) -> torch.Tensor:
         return self._scores(rows).log_probs
 
+    def _prepare_rows(self, *, is_packed: bool) -> None:
+        size = self._role.sequence_parallel
+        super()._prepare_rows(is_packed=is_packed or size > 1)
+        if size == 1:
+            return
+        from trainers.roles.sequence_parallel import sequence_group, share_attention
+
+        def score(rows: RowTensors, group: SequenceGroup | None) -> torch.Tensor:
+            return self._probe(replace(rows, sequence=group))
+
+        group = sequence_group(self._rank, self._world, size, patience(self._layout))
+        share_attention(self._engine.module, group, score, self._engine.device)
+        self._sequence = group
+
     @measured("log-probs")
     def log_probs(self, rows: Rows) -> NDArray[np.float32]:
         """Log-probabilities [B, R] of the response tokens of ``rows`` under the weights of this moment.
@@ -85,15 +101,13 @@ class Learner(DeepSpeedRank):
         """
         from trainers.roles.forward import measure_log_probs
 
-        role, temperature = self._role, self._layout.train.temperature
-        device, chunked = self._engine.device, role.chunked_logits
-        size = role.micro_batch
-        return measure_log_probs(self._engine, rows, temperature, size, device, self._reader, chunked=chunked)
+        return measure_log_probs(self._scores, rows, self._role.micro_batch, self._engine.device, self._reader)
 
     def train(self, shard: Shard) -> StepReport:
         """Make one optimizer step for each of this rank's mini-batches; all ranks must have as many rows.
 
-        Rows without signal are only measured. Without any rows to train on, no step is made.
+        Ranks that share their rows' tokens get, and report, the same. Rows without signal are only measured. Without
+        any rows to train on, no step is made.
         """
         import torch
 
@@ -129,6 +143,8 @@ class Learner(DeepSpeedRank):
         from trainers.data.batch import TEACHER_TOP_IDS
         from trainers.roles.forward import response_scores
 
+        if self._sequence:
+            rows = replace(rows, sequence=self._sequence)
         candidates = rows.columns.get(TEACHER_TOP_IDS)
         chunked = self._role.chunked_logits
         return response_scores(self._engine, rows, self._layout.train.temperature, candidates, chunked=chunked)

@@ -1,7 +1,8 @@
 """Rows as models take them, padded or packed, and what they answer as rows again.
 
 What is said of response tokens has the shape [B, R, …] in rows. In models it has the same, but for packed rows
-[1, N, …], N being the number of all response tokens; ``gather`` and ``scatter`` go between the two.
+[1, N, …], N being the number of all response tokens; ``gather`` and ``scatter`` go between the two. Where ranks share a
+row, each has those of the N that its tokens predict.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from trainers.data.batch import RowTensors
+    from trainers.roles.sequence_parallel import SequenceGroup
 
 
 def response_inputs(rows: RowTensors) -> dict[str, Any]:
@@ -35,14 +37,32 @@ def response_inputs(rows: RowTensors) -> dict[str, Any]:
             "logits_to_keep": columns,
         }
         return with_images(inputs, rows.images) if rows.images else inputs
-    fed = present & (positions < present.sum(dim=1, keepdim=True) - 1)
-    place = (fed.flatten().cumsum(dim=0) - 1).view_as(fed)
-    return {
+    fed = _fed(present)
+    inputs = {
         "input_ids": rows.token_ids[fed].unsqueeze(0),
         "position_ids": positions[fed].unsqueeze(0),
         "use_cache": False,
-        "logits_to_keep": place[:, -columns - 1 : -1][present[:, -columns:]],
+        "logits_to_keep": _predicting(fed, rows),
     }
+    return rows.sequence.share(inputs) if rows.sequence else inputs
+
+
+def _fed(present: torch.Tensor) -> torch.Tensor:
+    """Which tokens [B, P + R] of packed rows a model takes: all but the last of each sample."""
+    return present & (present.cumsum(dim=1) < present.sum(dim=1, keepdim=True))
+
+
+def _predicting(fed: torch.Tensor, rows: RowTensors) -> torch.Tensor:
+    """Places [N] in the packed row of the tokens before each response token."""
+    columns = rows.response_mask.shape[1]
+    place = (fed.flatten().cumsum(dim=0) - 1).view_as(fed)
+    return place[:, -columns - 1 : -1][rows.attention_mask[:, -columns:]]
+
+
+def _mine(rows: RowTensors, sequence: SequenceGroup) -> torch.Tensor:
+    """Which of all response tokens [N] this rank predicts."""
+    fed = _fed(rows.attention_mask)
+    return sequence.predicted(_predicting(fed, rows), int(fed.sum()))
 
 
 def response_tokens(rows: RowTensors) -> torch.Tensor:
@@ -60,13 +80,18 @@ def response_values(model: Any, rows: RowTensors) -> torch.Tensor:
 
 def gather(values: torch.Tensor, rows: RowTensors) -> torch.Tensor:
     """From rows to models."""
-    return values[rows.attention_mask[:, -values.shape[1] :]].unsqueeze(0) if rows.is_packed else values
+    if not rows.is_packed:
+        return values
+    found = values[rows.attention_mask[:, -values.shape[1] :]].unsqueeze(0)
+    return found[:, _mine(rows, rows.sequence)] if rows.sequence else found
 
 
 def scatter(values: torch.Tensor, rows: RowTensors) -> torch.Tensor:
     """From models to rows; 0 where packed rows have no token."""
     if not rows.is_packed:
         return values
+    if rows.sequence:
+        values = rows.sequence.whole(values, _mine(rows, rows.sequence))
     present = rows.attention_mask[:, -rows.response_mask.shape[1] :]
     spread = values.new_zeros((*present.shape, *values.shape[2:]))
     spread[present] = values[0]

@@ -175,7 +175,7 @@ class RoleProcesses:
             return (layout,)
         if seat.role == "engine":
             return layout.roles.rollout, path, layout.lengths, seat.index
-        return (layout, path) if seat.role == "reference" else (layout, seat.index, path)
+        return layout, seat.index, path
 
 
 def _named(actor_class: Any, arguments: tuple[Any, ...], deadline_s: float) -> Any:
@@ -235,8 +235,8 @@ def _flight_record(seat: Seat) -> dict[str, str]:
     path = os.environ.get(rundir.FLIGHT_RECORD_VARIABLE, "")
     if not path.endswith(rundir.FLIGHT_RECORD):  # there is none, or it is the user's own
         return {}
-    # learners are one group, and so are critics; an engine's ranks are its own
-    whose = seat.role if seat.role in ("learner", "critic") else seat.name.replace(" ", "_")
+    # learners are one group, and so are critics and references; an engine's ranks are its own
+    whose = seat.role if seat.role in ("learner", "critic", "reference") else seat.name.replace(" ", "_")
     prefix = path.removesuffix(rundir.FLIGHT_RECORD)
     return {rundir.FLIGHT_RECORD_VARIABLE: prefix + rundir.FLIGHT_RECORD.replace("rank", f"{whose}_rank")}
 

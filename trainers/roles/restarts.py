@@ -7,15 +7,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from trainers.roles.calls import RoleDiedError
 
 FROZEN = ("teacher", "reference")
 """Kinds of roles that keep nothing but a model, which never changes."""
-
-RESTARTED = ("engine", *FROZEN)
-"""Kinds of roles that can go on in another process; what learners and critics hold is in the checkpoints only."""
 
 LIMIT = 3
 WINDOW_S = 3600.0
@@ -28,11 +25,12 @@ class Restarts:
     not mend, and the GPUs wait in vain.
 
     Args:
+        frozen: Kinds of roles that hold a model that never changes, each role by itself.
         clock: Seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, frozen: Collection[str] = FROZEN, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._frozen = clock, frozen
         self._granted: deque[float] = deque()
 
     def grant(self, error: RoleDiedError) -> str:
@@ -41,8 +39,8 @@ class Restarts:
         Raises:
             RoleDiedError: ``error``, where that would be one too many, or its role is of a kind that is not restarted.
         """
-        if error.role.kind not in RESTARTED:
-            raise error
+        if error.role.kind != "engine" and error.role.kind not in self._frozen:
+            raise error  # what learners and critics hold is in the checkpoints only
         now = self._clock()
         while self._granted and now - self._granted[0] > WINDOW_S:
             self._granted.popleft()

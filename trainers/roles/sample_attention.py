@@ -42,6 +42,13 @@ def attend_by_sample(model: Any) -> Any:
     return "sdpa"
 
 
+def attention_name(model: Any) -> str:
+    """Under which transformers knows the function that ``model`` attends by."""
+    inner = _transformers_model(model)
+    assert inner is not None
+    return str(inner.config._attn_implementation)
+
+
 def set_attention(model: Any, name: str) -> None:
     """Let ``model`` attend by the function that transformers knows as ``name``."""
     inner = _transformers_model(model)

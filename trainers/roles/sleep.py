@@ -60,13 +60,24 @@ class EngineSleep:
         if not self.asleep:
             return []
         began = time.monotonic()
-        releases = [(role, role.actor.release_card.remote()) for role in self._neighbours]
-        deaths = self._tell(releases, "making room for the engines")
+        deaths = self.make_room()
         if not deaths:
             deaths = self._tell([(engine, engine.actor.wake.remote(part)) for engine in self._engines], "waking up")
         self.asleep = bool(deaths) or part != "cache"
         self._waking_s += time.monotonic() - began
         return deaths
+
+    def make_room(self) -> list[RoleDiedError]:
+        """Let the roles on the engines' cards give back what they do not use.
+
+        Returns:
+            The deaths of roles that died, or did not answer in time.
+
+        Raises:
+            RoleError: A role failed.
+        """
+        releases = [(role, role.actor.release_card.remote()) for role in self._neighbours]
+        return self._tell(releases, "making room for the engines")
 
     def take_waking_s(self) -> float:
         """Seconds that waking took since the last call."""

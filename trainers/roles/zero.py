@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,12 @@ from rltui.memory.states import zero_traffic
 from trainers.roles.lora import adapted_layers, base_name, is_adapter, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rltui.layout.schema import Critic, Learner, Train
+
+TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""torch's names of a layout's precisions."""
 
 LOSS_SCALING = {"loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 500, "hysteresis": 2}
 """Dynamic: a step whose gradients overflow fp16 is not made; the first is forgiven, each further one halves the scale,
@@ -69,6 +72,19 @@ def deepspeed_config(
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 10**9,
     }
+
+
+@contextmanager
+def loaded_in_shards(config: Mapping[str, Any] | None) -> Iterator[None]:
+    """Let from_pretrained build models in ZeRO-3's shards, so that none ever stands whole on a rank; None: it does."""
+    if config is None:
+        yield
+        return
+    from transformers.integrations import HfDeepSpeedConfig
+
+    held = HfDeepSpeedConfig(dict(config))  # while it lives
+    yield
+    del held
 
 
 def forbid_compiling() -> None:

@@ -30,6 +30,9 @@ SAME = 1e-3
 ALONE = ("selftest=null", "checkpoint.every=0", "tracking.wandb=disabled", "deadlines.place_s=60")
 PLAIN = ("roles.learner.precision=fp32", "roles.rollout.precision=fp32")
 SHORT_TOKENS = 32
+MOVED = 1e-2
+"""KL a token between a policy that has made no step and its reference, in half precision."""
+VISION = "builtin/tiny-qwen3-vl"
 OVER_ESTIMATE = 1.15
 """Of what was estimated, above which plans cannot be trusted (docs/memory.md, how far off)."""
 
@@ -201,6 +204,31 @@ def lora(found: Found) -> None:
     agreement(found, "", train(found, "lora", ("roles.learner.lora_rank=8", *by_transformers(found))))
 
 
+def divided(found: Found) -> None:
+    """Two learners on which everything is shared out; the exchanges go over the links between their cards."""
+    has_room(found, 2)
+    if found.layout.hardware.ray_gpus_per_node < 2:
+        raise SkippedError("a node has one card")
+    pools = ("pools={shared: {gpus: [2]}}", "roles.learner.pool=shared", "roles.learner.gpus=[]",
+             "roles.rollout.pool=shared", "roles.rollout.engines=2", "roles.rollout.sleep_while_training=true",
+             f"roles.reference={{precision: {found.layout.roles.learner.precision}}}", "grpo.kl_coefficient=0.01",
+             "roles.learner.zero_stage=3", "roles.learner.sequence_parallel=2")  # fmt: skip
+    run = train(found, "divided", (*pools, *by_transformers(found)))
+    apart = max(abs(line["kl"]) for line in run.metrics[:1])
+    agreement(found, "trainer and engine agree", run)
+    if apart > MOVED:
+        found.failed("reference", f"the KL to the reference is {apart:.1e} a token before the first step, not 0")
+    else:
+        found.ok("reference", f"it says what the policy says before the first step, to a KL of {apart:.1e} a token")
+
+
+def vision(found: Found) -> None:
+    """The bundled model of images, whatever model the test is about: what fails is the path of the images."""
+    words = (f"roles.learner.model={VISION}", "data.train=builtin/read-digits", "data.digits=2",
+             "lengths={prompt: 8, response: 3, images: 4}", f"roles.rollout.engine={best_engine(found)}")  # fmt: skip
+    agreement(found, "", train(found, "vision", words))
+
+
 def engine_killed(found: Found) -> None:
     """An engine's process is killed as weights are sent to it."""
     run = train(found, "engine-killed", by_transformers(found), program="trainers.selftest.engine_killed")
@@ -213,10 +241,11 @@ def engine_killed(found: Found) -> None:
 
 
 def sleep(found: Found) -> None:
-    """Learner and engine in one pool."""
+    """Learner and engine in one pool; CUDA graphs, which must find everything where it was, where there is time."""
     words = ("pools={shared: {gpus: [1]}}", "roles.learner.pool=shared", "roles.learner.gpus=[]",
              "roles.rollout.pool=shared", "roles.rollout.engines=1",
-             "roles.rollout.sleep_while_training=true", "roles.rollout.enforce_eager=true")  # fmt: skip
+             "roles.rollout.sleep_while_training=true",
+             f"roles.rollout.enforce_eager={bool(found.size(1, 1, 0))}")  # fmt: skip
     engine = best_engine(found)
     run = train(found, "sleep", (*words, f"roles.rollout.engine={engine}"))
     asleep, awake = run.middle("time/sleep"), run.middle("time/wake")

@@ -125,18 +125,6 @@ def no_signal(subject: Subject) -> Iterator[Trouble]:
         yield Trouble(f"algorithm {layout.algorithm} has no reward to learn from", "data.reward")
 
 
-@rule("B229", "error")
-def sequence_parallel_stage(subject: Subject) -> Iterator[Trouble]:
-    """Sequence parallelism needs ZeRO stage 3."""
-    learner = subject.layout.roles.learner
-    if learner.sequence_parallel > 1 and learner.zero_stage != 3:
-        yield Trouble(
-            f"sequence_parallel {learner.sequence_parallel} with ZeRO-{learner.zero_stage}",
-            "roles.learner.zero_stage",
-            ("roles.learner.zero_stage=3",),
-        )
-
-
 @rule("B230", "warning")
 def useless_hpz(subject: Subject) -> Iterator[Trouble]:
     """A secondary ZeRO++ partition costs memory and buys nothing.

@@ -21,29 +21,32 @@ SAME_TOKENIZER = 0.01
 
 
 def _split_roles(subject: Subject) -> Iterator[tuple[str, int, str, Architecture]]:
-    """Key, tensor parallelism, name and shape of every role that splits a model of the table."""
+    """Key, GPUs, name and shape of every role that splits the heads of a model of the table."""
     roles = subject.layout.roles
     names = {"learner": roles.learner.model, "rollout": roles.learner.model}
     if roles.teacher is not None:
         names["teacher"] = roles.teacher.model
-    for role, name in names.items():
-        width = getattr(roles, role).tensor_parallel
+    keys = [
+        (f"roles.{role}.tensor_parallel", getattr(roles, role).tensor_parallel, name) for role, name in names.items()
+    ]
+    keys.append(("roles.learner.sequence_parallel", roles.learner.sequence_parallel, roles.learner.model))
+    for key, width, name in keys:
         model = known_model(name) if width > 1 else None
         if model is not None:
-            yield f"roles.{role}.tensor_parallel", width, name, model
+            yield key, width, name, model
 
 
 @rule("E310", "error")
 def heads_do_not_divide(subject: Subject) -> Iterator[Trouble]:
-    """Tensor parallelism does not divide the model's attention heads.
+    """Tensor or sequence parallelism does not divide the model's attention heads.
 
     Each GPU computes a whole number of heads: 3, 5 and 6 divide neither 32 nor 64 heads, and 40 heads cannot be split
-    over 16. The engine refuses to start, after it has queued and loaded.
+    over 16. Engine or learner refuses to start, after it has queued and loaded.
     """
     for key, width, name, model in _split_roles(subject):
         if model.heads % width:
             yield Trouble(
-                f"tensor_parallel {width} does not divide {model.heads} attention heads",
+                f"{key.split('.')[-1]} {width} does not divide {model.heads} attention heads",
                 key,
                 (f"{key}={widest(width, name)}",),
             )
@@ -51,7 +54,7 @@ def heads_do_not_divide(subject: Subject) -> Iterator[Trouble]:
 
 @rule("E311", "error")
 def kv_heads_do_not_divide(subject: Subject) -> Iterator[Trouble]:
-    """Tensor parallelism and the key-value heads do not divide one another.
+    """Tensor or sequence parallelism and the key-value heads do not divide one another.
 
     Key-value heads are either spread (a multiple of the GPUs) or replicated (a divisor of them); 7 GPUs divide 28 query
     heads, but not 4 key-value heads.
@@ -59,7 +62,7 @@ def kv_heads_do_not_divide(subject: Subject) -> Iterator[Trouble]:
     for key, width, name, model in _split_roles(subject):
         if model.heads % width == 0 and not divides_heads(width, model):
             yield Trouble(
-                f"tensor_parallel {width} and {model.kv_heads} key-value heads do not divide one another",
+                f"{key.split('.')[-1]} {width} and {model.kv_heads} key-value heads do not divide one another",
                 key,
                 (f"{key}={widest(width, name)}",),
             )

@@ -1,0 +1,210 @@
+"""Ulysses: ranks share the tokens of a packed row, so that an answer may be longer than a card's activations allow.
+
+Each rank of a group has an equal run of the row's tokens for all that is done token by token, and an equal share of the
+heads, with all tokens, for attention: two exchanges between all ranks of the group go from one to the other and back
+(Jacobs et al. 2023, arXiv:2309.14509).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from trainers.data.batch import RowTensors
+from trainers.roles.attention import ISOLATION_BOUND
+from trainers.roles.sample_attention import attention_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+
+@dataclass(frozen=True)
+class SequenceGroup:
+    """The ranks that share one row's tokens.
+
+    Attributes:
+        ranks: Their process group.
+        size: Number of them, S.
+        place: This rank's number among them; it has the tokens from ``place * T / S`` on.
+    """
+
+    ranks: Any
+    size: int
+    place: int
+
+    def share(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """This rank's share of a packed row's ``inputs``, see ``trainers.roles.model_inputs.response_inputs``.
+
+        The row is filled up to a multiple of S by a sample of its own that predicts nothing.
+        """
+        tokens = inputs["input_ids"].shape[1]
+        fill = torch.arange(-tokens % self.size, device=inputs["input_ids"].device).unsqueeze(0)
+        ids = torch.cat([inputs["input_ids"], torch.zeros_like(fill)], dim=1)
+        positions = torch.cat([inputs["position_ids"], fill], dim=1)
+        width = ids.shape[1] // self.size
+        mine = slice(self.place * width, (self.place + 1) * width)
+        places = inputs["logits_to_keep"]
+        return {
+            **inputs,
+            "input_ids": ids[:, mine],
+            "position_ids": positions[:, mine].contiguous(),
+            "logits_to_keep": places[self.predicted(places, tokens)] - mine.start,
+        }
+
+    def predicted(self, places: torch.Tensor, tokens: int) -> torch.Tensor:
+        """Which of the ``places`` [N] in a row of ``tokens`` that predict response tokens are this rank's."""
+        width = -(-tokens // self.size)
+        return (places >= self.place * width) & (places < (self.place + 1) * width)
+
+    def whole(self, found: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:
+        """What all ranks found [1, N, …] out of this rank's part; its gradient is this rank's part of the whole's.
+
+        Args:
+            found: [1, n, …] of this rank.
+            mine: [N], which n of all N these are.
+        """
+        result: torch.Tensor = _Whole.apply(found, mine, self.ranks)
+        return result
+
+
+def sequence_group(rank: int, world: int, size: int, patience: timedelta) -> SequenceGroup:
+    """The group of ``size`` neighbours that ``rank`` is in; all ``world`` ranks must call this."""
+    firsts = range(0, world, size)
+    groups = [dist.new_group(list(range(first, first + size)), timeout=patience) for first in firsts]
+    return SequenceGroup(groups[rank // size], size, rank % size)
+
+
+class _Whole(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, found: torch.Tensor, mine: torch.Tensor, ranks: Any) -> torch.Tensor:
+        ctx.save_for_backward(mine)
+        whole = found.new_zeros((1, len(mine), *found.shape[2:]))
+        whole[:, mine] = found
+        dist.all_reduce(whole, group=ranks)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (mine,) = ctx.saved_tensors
+        return grads[0][:, mine], None, None
+
+
+class _Exchange(torch.autograd.Function):
+    """Of [S, …], part i goes to rank i of the group, and part i of the answer came from it."""
+
+    @staticmethod
+    def forward(ctx: Any, parts: torch.Tensor, ranks: Any) -> torch.Tensor:
+        ctx.ranks = ranks
+        parts = parts.contiguous()
+        received = torch.empty_like(parts)
+        dist.all_to_all_single(received, parts, group=ranks)
+        return received
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _Exchange.apply(grads[0], ctx.ranks), None
+
+
+@dataclass(frozen=True)
+class SharedAttention:
+    """Attention of a group's ranks, each over all tokens with its heads.
+
+    Attributes:
+        group: The ranks.
+        inner: Attention over packed rows, as transformers calls it.
+    """
+
+    group: SequenceGroup
+    inner: Callable[..., tuple[torch.Tensor, Any]]
+
+    def __call__(
+        self, module: Any, *states: torch.Tensor | None, position_ids: torch.Tensor | None = None, **more: Any
+    ) -> tuple[torch.Tensor, None]:
+        """Attention [1, T / S, heads, width] of this rank's tokens.
+
+        Args:
+            module: The layer; how many of a rank's query heads have one key head is set in it.
+            states: Query [1, heads, T / S, width], key and value [1, key heads, T / S, width], and no mask.
+            position_ids: [1, T / S].
+            more: What the inner function takes besides.
+        """
+        query, key, value, mask = states
+        if position_ids is None or mask is not None or query is None or key is None or value is None:
+            raise ValueError("it tells its attention no positions, or masks packed rows by itself")
+        heads, keys = query.shape[1], key.shape[1]
+        copies = max(1, self.group.size // keys)  # of a key head, where there are fewer than ranks
+        key, value = (states.repeat_interleave(copies, dim=1) for states in (key, value))
+        if hasattr(module, "num_key_value_groups"):
+            module.num_key_value_groups = heads // (keys * copies)
+        q, k, v = (self._to_heads(states) for states in (query, key, value))
+        positions = self._all_positions(position_ids)
+        found, _ = self.inner(module, q, k, v, None, position_ids=positions, **more)
+        return self._to_tokens(found), None
+
+    def _to_heads(self, states: torch.Tensor) -> torch.Tensor:
+        """[1, heads, T / S, width] of this rank's tokens as [1, heads / S, T, width] of its heads."""
+        size, (_, heads, tokens, width) = self.group.size, states.shape
+        received = _Exchange.apply(states.reshape(size, heads // size, tokens, width), self.group.ranks)
+        return received.transpose(0, 1).reshape(1, heads // size, size * tokens, width)
+
+    def _to_tokens(self, found: torch.Tensor) -> torch.Tensor:
+        """[1, T, heads / S, width] of this rank's heads as [1, T / S, heads, width] of its tokens."""
+        size, (_, tokens, heads, width) = self.group.size, found.shape
+        received = _Exchange.apply(found.reshape(size, tokens // size, heads, width), self.group.ranks)
+        return received.transpose(0, 1).reshape(1, tokens // size, size * heads, width)
+
+    def _all_positions(self, position_ids: torch.Tensor) -> torch.Tensor:
+        """[1, T] of the whole row; all layers of a pass have the same, and ask once."""
+        known: torch.Tensor | None = getattr(position_ids, "of_whole_row", None)
+        if known is None:
+            parts = [torch.empty_like(position_ids) for _ in range(self.group.size)]
+            dist.all_gather(parts, position_ids, group=self.group.ranks)
+            known = torch.cat(parts, dim=1)
+            position_ids.of_whole_row = known
+        return known
+
+
+def share_attention(
+    model: Any, group: SequenceGroup, score: Callable[[RowTensors, SequenceGroup | None], torch.Tensor], device: Any
+) -> None:
+    """Let ``model``, which attends sample by sample, share the tokens of rows among the ranks of ``group``.
+
+    Args:
+        model: The model; that of a DeepSpeed engine, too.
+        group: The ranks, all of which call this.
+        score: The model's answer [B, R] for packed rows, which the group shares, or which each rank has whole.
+        device: That of the model.
+
+    Raises:
+        ValueError: The model does not say of a row what it says where ranks share it.
+    """
+    from transformers import AttentionInterface
+
+    rows, name = _spanning_rows(group.size, device), attention_name(model)
+    inner = AttentionInterface()[name]
+    with torch.no_grad():
+        alone = score(rows, None).float()
+        AttentionInterface.register(name, SharedAttention(group, inner))
+        try:
+            shared = score(rows, group).float()
+        except (ValueError, RuntimeError) as error:
+            raise ValueError(f"sequence_parallel {group.size}: the model cannot share rows: {error}") from error
+    apart, scale = float((alone - shared).abs().amax()), float(alone.abs().amax())
+    if apart > ISOLATION_BOUND * scale:
+        raise ValueError(
+            f"sequence_parallel {group.size}: what the model says of a row that ranks share differs by {apart:.1e} of "
+            f"{scale:.1e} from what it says of it alone: its layers look across tokens by more than attention; set "
+            "roles.learner.sequence_parallel=1"
+        )
+
+
+def _spanning_rows(size: int, device: Any) -> RowTensors:
+    """Two samples, of which every rank of a group has tokens to predict, and the first of which spans all ranks."""
+    present = torch.ones((2, 4 * size - 2), dtype=torch.bool, device=device)
+    present[1, 4:] = False
+    ids = torch.arange(present.numel(), device=device).view_as(present) % 5 + 3
+    return RowTensors(ids * present, present, present[:, 1:], {}, is_packed=True)
