@@ -102,15 +102,21 @@ def _reading(line: Line, frames: Sequence[str], after: Iterable[Line]) -> Readin
 
 
 _NAMES = (
-    "acceleratorerror", "assertionerror", "attributeerror", "connectionerror", "exception", "filenotfounderror",
-    "httperror", "importerror", "indexerror", "ioerror", "jsondecodeerror", "keyerror", "nameerror",
-    "notimplementederror", "oserror", "permissionerror", "recursionerror", "runtimeerror", "stopiteration",
-    "timeouterror", "typeerror", "unboundlocalerror", "unicodedecodeerror", "validationerror", "valueerror",
-    "zerodivisionerror",
+    "AcceleratorError", "AssertionError", "AttributeError", "ConnectionError", "Exception", "FileNotFoundError",
+    "HTTPError", "ImportError", "IndexError", "IOError", "JSONDecodeError", "KeyError", "NameError",
+    "NotImplementedError", "OSError", "PermissionError", "RecursionError", "RuntimeError", "TimeoutError", "TypeError",
+    "UnboundLocalError", "UnicodeDecodeError", "ValidationError", "ValueError", "ZeroDivisionError",
 )  # fmt: skip
+"""Exceptions that are looked for without the first line of a traceback."""
+
 WORDINGS = (
     Wording(anchor="traceback (most recent call last)", check=read_traceback),
-    Wording(anchor="", words=_NAMES, pattern=_EXCEPTION.pattern, check=read_bare_exception),
+    Wording(
+        anchor="",
+        words=tuple(map(str.lower, _NAMES)),
+        pattern=rf"^(?:\w+\.)*(?:{'|'.join(_NAMES)})(?::|$)",
+        check=read_bare_exception,
+    ),
 )
 
 

@@ -265,7 +265,7 @@ CAUSES = (
             ),
             Wording(anchor="assertionerror", pattern=r"^AssertionError:?$", check=read_while_taking_weights),
             *worded(
-                ("head", r"(?i)head[_ ]?size:? ?\(?\d*\)? is not supported|unsupported head[_ ]?(?:size|dim)", "head"),
+                ("head", r"(?i)\bhead[_ ]size:? ?\(?\d*\)? is not supported|\bunsupported head[_ ]size", "head"),
                 ("headdim", r"does not support headdim"),
                 (
                     "attention backend",

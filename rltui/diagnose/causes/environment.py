@@ -234,16 +234,13 @@ CAUSES = (
                 unless=_OPTIONAL,
             ),
             *worded(
-                (
-                    "object has no attribute",
-                    r"^AttributeError: '(?!(?:NoneType|str|list|dict|int|float|bool|tuple|bytes|set)')\w+' object "
-                    r"has no attribute '\w+'",
-                ),
+                ("object has no attribute", r"^AttributeError: '\w+' object has no attribute '\w+'"),
                 ("typeerror: ", r"^TypeError: [\w.]+\(\) (?:missing \d+ required|takes .{1,30} positional argument)"),
                 ("is not defined", r"^NameError: name '\w+' is not defined"),
                 confidence=GUESS,
                 # Ray cannot rebuild every exception that it carries; the one that it names is the real one
-                unless=_OPTIONAL + r"|(?:Error|Exception)\.__init__\(\) missing",
+                unless=_OPTIONAL + r"|(?:Error|Exception)\.__init__\(\) missing|"
+                r"'(?:NoneType|str|list|dict|int|float|bool|tuple|bytes|set)' object has",
             ),
             *worded(("install the trainers extra", r"cannot import .{1,200}; install the trainers extra")),
         ),
