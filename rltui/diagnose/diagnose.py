@@ -10,6 +10,7 @@ from rltui.diagnose.first_exception import first_exception
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.ranking import rank
 from rltui.diagnose.scan import Scanner
+from rltui.diagnose.verdicts import SURE_ENOUGH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,10 +33,15 @@ def examine(sources: Iterable[Source]) -> Findings:
     for source in sources:
         scanner.scan(source)
     diagnoses = rank(scanner.matches)
-    # what a run suffered from while it went on does not say what ended it either
-    if any(CAUSES[one.id].tier != "wrapper" and not CAUSES[one.id].word for one in diagnoses):
+    # what a run suffered from while it went on does not say what ended it either, and a guess says too little
+    if any(_says_why(one) for one in diagnoses):
         return Findings(diagnoses)
     return Findings(diagnoses, first_exception(scanner.matches))
+
+
+def _says_why(found: Diagnosis) -> bool:
+    cause = CAUSES[found.id]
+    return cause.tier != "wrapper" and not cause.word and found.confidence >= SURE_ENOUGH
 
 
 def diagnose(sources: Iterable[Source]) -> tuple[Diagnosis, ...]:

@@ -1,25 +1,30 @@
 """The first exception of a log that no rule knows: with its own frames, without what passes it on.
 
 Ray, torchrun, engines and launchers wrap the exception of a process into one of their own; what helps a reader is
-the one inside, from the process that raised first.
+the one inside, from the process that raised first, and which part of the run it was raised in.
 """
 
 from __future__ import annotations
 
 import re
+import textwrap
 from typing import TYPE_CHECKING
 
-from rltui.diagnose.wording import Hit, Reading
+from rltui.diagnose.raised_in import PARTS, part_of
+from rltui.diagnose.wording import Hit, Reading, Wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from rltui.diagnose.lines import Line
     from rltui.diagnose.matches import Match, Matches
 
 STATE = "traceback"
 
 MOST_TRACEBACK_LINES = 200
 MOST_FRAMES = 3
+MOST_LINES_ABOVE = 40
+MOST_LINES_BELOW = 40
 RESERVED_LINES = 190_000
 """Of the lines that may be read around others, so many are left to causes: only the first tracebacks matter here."""
 
@@ -29,6 +34,7 @@ _WRAPPERS = re.compile(
     r"\w*EngineDeadError|ProcessRaisedException|ProcessExitedException|SystemExit|KeyboardInterrupt|\w*Warning)\b"
 )
 _PASSED_ON = re.compile(r"(?i)engine core initialization failed|worker failed with error|died unexpectedly")
+_STEP = re.compile(r"\bstep[ :=]+\d+\b.{0,200}(?:loss|reward|grad_?norm)|\{'loss': ", re.IGNORECASE)
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]{1,500})", line (?P<line>\d+), in (?P<function>\S.{0,100})')
 _OF_OTHERS = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen |ray/_private/")
 
@@ -40,41 +46,111 @@ def read_traceback(hit: Hit) -> Reading | None:
     if ignored or context.budget.lines < RESERVED_LINES:
         return None
     frames: list[str] = []
-    for line in context.after(MOST_TRACEBACK_LINES):
+    lines = context.after(MOST_TRACEBACK_LINES)
+    for line in lines:
         if line.stream != context.line.stream:
             continue
-        frame = _FRAME.match(line.text)
-        if frame is not None:
-            frames.append(f"{frame['path']}:{frame['line']} in {frame['function']}")
-        match = _EXCEPTION.match(line.text)
-        if match is None or _WRAPPERS.match(line.text) or _PASSED_ON.search(line.text):
-            continue
-        fields = {"exception": line.text.strip(), "line": str(line.number), "frames": "\n".join(_own(frames))}
-        return Reading(0.3, fields=fields)
+        frame = _frame(line)
+        if frame:
+            frames.append(frame)
+        if _is_own_exception(line.text):
+            return _reading(line, frames, lines)
     return None
 
 
+def read_bare_exception(hit: Hit) -> Reading | None:
+    """Find the frames above an exception whose traceback has no first line, as some loggers and wrappers print it."""
+    context = hit.context
+    if context.budget.lines < RESERVED_LINES or not _is_own_exception(context.line.text):
+        return None
+    frames: list[str] = []
+    for line in context.before(MOST_LINES_ABOVE):
+        if line.stream != context.line.stream:
+            continue
+        if line.text.startswith("Traceback"):
+            return None  # read from there
+        if _EXCEPTION.match(line.text):
+            break
+        frame = _frame(line)
+        if frame:
+            frames.append(frame)
+    return _reading(context.line, frames[::-1], context.after(MOST_LINES_BELOW))
+
+
+def _frame(line: Line) -> str:
+    frame = _FRAME.match(line.text)
+    return f"{frame['path']}:{frame['line']} in {frame['function']}" if frame is not None else ""
+
+
+def _is_own_exception(text: str) -> bool:
+    """Whether the line is an exception that passes on no other one."""
+    return bool(_EXCEPTION.match(text)) and not _WRAPPERS.match(text) and not _PASSED_ON.search(text)
+
+
+def _reading(line: Line, frames: Sequence[str], after: Iterable[Line]) -> Reading:
+    """What is told of the exception in ``line``; one after which the process makes steps did not end the run."""
+    survived = any(_STEP.search(later.text) for later, _ in zip(after, range(MOST_LINES_BELOW), strict=False))
+    text = line.text.strip()
+    fields = {
+        "exception": text,
+        "line": str(line.number),
+        "frames": "\n".join(_own(frames)),
+        "part": part_of(frames, text),
+        **({"survived": "yes"} if survived else {}),
+    }
+    return Reading(0.3, fields=fields)
+
+
+_NAMES = (
+    "AcceleratorError", "AssertionError", "AttributeError", "ConnectionError", "Exception", "FileNotFoundError",
+    "HTTPError", "ImportError", "IndexError", "IOError", "JSONDecodeError", "KeyError", "NameError",
+    "NotImplementedError", "OSError", "PermissionError", "RecursionError", "RuntimeError", "TimeoutError", "TypeError",
+    "UnboundLocalError", "UnicodeDecodeError", "ValidationError", "ValueError", "ZeroDivisionError",
+)  # fmt: skip
+"""Exceptions that are looked for without the first line of a traceback."""
+
+WORDINGS = (
+    Wording(anchor="traceback (most recent call last)", check=read_traceback),
+    Wording(
+        anchor="",
+        words=tuple(map(str.lower, _NAMES)),
+        pattern=rf"^(?:\w+\.)*(?:{'|'.join(_NAMES)})(?::|$)",
+        check=read_bare_exception,
+    ),
+)
+
+
 def _own(frames: Sequence[str]) -> list[str]:
-    """The innermost frames, those of installed libraries only where there are no others."""
-    own = [frame for frame in frames if not _OF_OTHERS.search(frame)]
-    return list((own or frames)[-MOST_FRAMES:])
+    """The innermost frames outside of installed libraries, and the one that raised, wherever it is."""
+    own = [frame for frame in frames[:-1] if not _OF_OTHERS.search(frame)]
+    return [*(own or frames[:-1])[1 - MOST_FRAMES :], *frames[-1:]]
 
 
 def first_exception(matches: Matches) -> Match | None:
-    """Return the match of the first traceback; its fields are ``exception``, ``line`` and ``frames``."""
-    return next(iter(matches.of(STATE)), None)
+    """Return the match of the first exception that the run did not survive; one with frames before one without.
+
+    Its fields are ``exception``, ``line``, ``frames`` and ``part``, a key of ``PARTS``.
+    """
+    found = matches.of(STATE)
+    fatal = [match for match in found if "survived" not in match.fields] or found
+    return next((match for match in fatal if match.fields["frames"]), next(iter(fatal), None))
 
 
 def as_json(match: Match) -> dict[str, object]:
-    """The JSON form: what the exception says, where, and its frames, innermost last."""
+    """The JSON form: what the exception says, where, its frames, innermost last, the part of the run, a next step."""
     fields, evidence = match.fields, match.evidence
     place = {"file": evidence.file, "line": int(fields["line"]) if evidence.line else 0, "text": fields["exception"]}
     known = {name: getattr(evidence, name) for name in ("rank", "actor", "pid", "node")}
-    return {**place, **{name: value for name, value in known.items() if value}, "frames": fields["frames"].splitlines()}
+    part = {
+        "frames": fields["frames"].splitlines(),
+        "part": fields["part"],
+        "next_step": PARTS[fields["part"]].next_step,
+    }
+    return {**place, **{name: value for name, value in known.items() if value}, **part}
 
 
 def in_words(match: Match) -> Iterator[str]:
-    """Yield the lines for people: where the exception stands, whose it is, what it says, and its frames."""
+    """Yield the lines for people: where the exception stands, whose it is, what it says, its frames, a next step."""
     evidence = match.evidence
     named = {"rank": evidence.rank, "actor": evidence.actor, "pid": evidence.pid, "on": evidence.node}
     whose = ", ".join(f"{name} {value}" for name, value in named.items() if value)
@@ -82,3 +158,5 @@ def in_words(match: Match) -> Iterator[str]:
     yield f"The first exception is at {where}{f' ({whose})' if whose else ''}:"
     yield f"    {match.fields['exception']}"
     yield from (f"      {frame}" for frame in match.fields["frames"].splitlines())
+    part = PARTS[match.fields["part"]]
+    yield from textwrap.wrap(f"It was raised in {part.title}. {part.next_step}", 80, break_on_hyphens=False)

@@ -24,6 +24,10 @@ MOST_STRANGERS = 3
 """Lines in a row that belong to no traceback, after which it is taken to be over."""
 
 
+LOADS_WEIGHTS = re.compile(r"\b(?:weight_loader|load_weights?)\b")
+"""What an inference engine calls to take a checkpoint's tensors."""
+
+
 class Frame(Struct, frozen=True):
     """One frame: path, function, and the source line where it was printed."""
 

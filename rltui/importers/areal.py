@@ -66,7 +66,10 @@ class Allocation(Struct, frozen=True):
 
 
 def read_allocation(text: str) -> Allocation:
-    """Read ``backend:d4p1t2c1`` or ``megatron:(attn:d2p2t2c2|ffn:d2p2e4)``; the size is d · p · t · c."""
+    """Read ``backend:d4p1t2c1`` or ``megatron:(attn:d2p2t2c2|ffn:d2p2e4)``; the size is d · p · t · c.
+
+    Before it was called ``t`` (tensor), it was ``m`` (model).
+    """
     match = _PART.match(text.strip())
     if match is None:
         return Allocation("", None)
@@ -75,8 +78,8 @@ def read_allocation(text: str) -> Allocation:
     if size.startswith("("):
         attention = next((part for part in size.strip("()").split("|") if part.startswith("attn")), "")
         size = attention.partition(":")[2] or attention.partition(".")[2]
-    factors = dict(_FACTOR.findall(size))
-    if not factors or _FACTOR.sub("", size):
+    factors = dict(_FACTOR.findall(size.replace("m", "t")))
+    if not factors or _FACTOR.sub("", size) or not factors.keys() <= set("dptce"):
         return Allocation(backend, None)
     numbers = {name: int(count) for name, count in factors.items()}
     gpus = product(*(numbers.get(name, 1) for name in "dptc"))
@@ -95,8 +98,9 @@ def from_config(values: dict[str, Any]) -> Facts:
     """What a configuration needs."""
     source = from_mapping(values)
     has_cluster = isinstance(values.get("cluster"), dict)
-    nodes = source.integer("cluster.n_nodes", default=1 if has_cluster else None)
-    per_node = source.integer("cluster.n_gpus_per_node", default=8 if has_cluster else None)
+    # before 2025-08 the experiment's own nodes stood outside of the cluster's
+    nodes = source.integer("n_nodes", "cluster.n_nodes", default=1 if has_cluster else None)
+    per_node = source.integer("n_gpus_per_node", "cluster.n_gpus_per_node", default=8 if has_cluster else None)
     trainer, engines, others, colocated = _roles(source, values)
     generates = engines is not None
     # an allocation of engines alone is for evaluation

@@ -129,24 +129,39 @@ class _Lexer:
         self.at = len(self.text) if end < 0 else end
 
     def newline(self) -> None:
-        """A line end, and the bodies of here-documents that begin after it."""
-        self.tokens.append(Token("newline", "\n", self.line))
+        """A line end, and the bodies of here-documents that begin after it.
+
+        Of ``read NAME <<EOF`` the body becomes the last word, as if in double quotes; others are left out.
+        """
+        end = Token("newline", "\n", self.line)
         self.at += 1
         self.line += 1
         for delimiter in self.heredocs:
-            self.skip_heredoc(delimiter)
+            body = self.heredoc(delimiter)
+            if self.command_word() == "read" and not set('"`').intersection(body):
+                self.tokens.append(Token("word", f'"{body}"', end.line))
         self.heredocs.clear()
+        self.tokens.append(end)
 
-    def skip_heredoc(self, delimiter: str) -> None:
-        """Skip lines up to ``delimiter``."""
+    def command_word(self) -> str:
+        """The first word of the command whose words are being read."""
+        starts = (index for index in range(len(self.tokens), 0, -1) if self.tokens[index - 1].kind == "newline")
+        first = next(starts, 0)
+        return self.tokens[first].text if first < len(self.tokens) else ""
+
+    def heredoc(self, delimiter: str) -> str:
+        """Take the lines up to ``delimiter``."""
+        start = self.at
         while self.at < len(self.text):
+            line_start = self.at
             end = self.text.find("\n", self.at)
             end = len(self.text) if end < 0 else end
             found = self.text[self.at : end].strip() == delimiter
             self.at = min(end + 1, len(self.text))
             self.line += 1
             if found:
-                return
+                return self.text[start:line_start]
+        return self.text[start:]
 
     def operator(self, text: str) -> None:
         """An operator; ``<(…)`` is a word."""

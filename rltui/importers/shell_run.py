@@ -306,7 +306,9 @@ class _Follower:
             for name in words[1:]:
                 self.variables.pop(name, None)
         elif head in ("read", "mapfile", "readarray"):
-            self.variables.update({name: HOLE for name in words[1:] if name.isidentifier()})
+            names = [name for name in words[1:] if name.isidentifier()]
+            here = words[-1] if len(names) == 1 and words[-2:-1] == names and "-d" in words else HOLE
+            self.variables.update(dict.fromkeys(names, here))
         elif head == "shift":
             self.arguments = self.arguments[1:] if self.arguments else self.arguments
         elif head == "set" and "--" in words:

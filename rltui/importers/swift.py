@@ -95,7 +95,7 @@ def _trained(source: Settings, program: str) -> tuple[dict[str, Any], tuple[str,
 
     ``swift`` trains adapters and recomputes activations unless it is told otherwise; ``megatron`` does neither.
     """
-    found = mapped(source, _TABLE)
+    found = mapped(source, _TABLE) | _prompt(source)
     if program == "megatron":
         return found, on_megatron(source.integer("pipeline_model_parallel_size", default=1))
     tuner = source.text("tuner_type", "train_type", "sft_type", default="lora")
@@ -112,12 +112,21 @@ def _trained(source: Settings, program: str) -> tuple[dict[str, Any], tuple[str,
     return found, ("roles.learner.offload",) if moves else ()
 
 
+def _prompt(source: Settings) -> dict[str, Any]:
+    """The longest prompt that the engine takes, where that is less than what the template may make."""
+    longest, whole, response = map(source.integer, ("max_length", "vllm_max_model_len", "max_completion_length"))
+    if longest is None or whole is None or response is None or not 0 < whole - response < longest:
+        return {}
+    return {"lengths.prompt": whole - response}
+
+
 def _with_file(script: Script, behind: list[str]) -> tuple[Settings, bool]:
-    """The flags over the YAML file in front of them, and whether nothing of them is missing."""
+    """The flags over the YAML file in front of them or of ``--config``, and whether nothing of them is missing."""
     source = from_flags(behind)
-    if not behind or not behind[0].endswith((".yaml", ".yml")):
+    name = source.text("config") or next(iter(behind), "")
+    if not name.endswith((".yaml", ".yml")):
         return source, not source.is_open
-    target = one_beside(script.path, behind[0])
+    target = one_beside(script.path, name)
     if target is None:
         return source, False
     own = from_mapping(read_yaml(read_source(target), str(target)))

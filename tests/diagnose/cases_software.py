@@ -18,6 +18,20 @@ CASES = {
         ),
         looks_like=("32 attention heads, tensor parallel size 8",),
     ),
+    "engine_unfit_model": Case(
+        has=(
+            "ValueError: LoRA rank 64 is greater than max_lora_rank 16.",
+            "ValueError: base_model.model.lm_head.weight is unsupported LoRA weight",
+        ),
+        looks_like=("INFO: LoRA rank 16, max_lora_rank 16, head size 128", "KeyError: 'layers.0.mlp.weight'"),
+    ),
+    "tensors_unfit": Case(
+        has=(
+            "RuntimeError: The size of tensor a (5) must match the size of tensor b (4) at non-singleton dimension 0",
+            "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x4 and 5x2)",
+        ),
+        looks_like=("a test: The size of tensor a (3) must match the size of tensor b (4), as expected",),
+    ),
     "engine_max_model_len": Case(
         has=(
             "ValueError: User-specified max_model_len (4096) is greater than the derived max_model_len "

@@ -78,3 +78,41 @@ def test_a_wrapper_alone_does_not_hide_it() -> None:
     assert [one.id for one in findings.diagnoses] == ["engine_core_died"]
     assert findings.first_exception is not None
     assert next(in_words(findings.first_exception)) == "The first exception is at log:5:"
+
+
+def test_an_exception_without_the_first_line_of_its_traceback_has_its_frames() -> None:
+    first = found(
+        f"(Worker pid=7) {INSIDE}".replace("\n  ", "\n(Worker pid=7)   ").replace("\nA", "\n(Worker pid=7) A")
+    )
+    assert first["text"] == "AssertionError: 8 labels for 6 rows"
+    assert first["frames"] == ["/home/user/trainer.py:1177 in fit"]
+
+
+def test_one_that_the_run_survived_is_not_what_ended_it() -> None:
+    judged = f"Traceback (most recent call last):\n{INSIDE.replace('8 labels', '9 labels')}"
+    log = f"{judged}step 4 loss 0.2\n" + "nothing\n" * 50 + PLAIN
+    assert found(log)["text"] == "AssertionError: 8 labels for 6 rows"
+
+
+@pytest.mark.parametrize(
+    ("path", "exception", "part"),
+    [
+        ("site-packages/vllm/v1/worker/gpu_worker.py", "AssertionError", "engine"),
+        ("site-packages/math_verify/utils.py", "TimeoutError: Operation timed out!", "reward"),
+        ("site-packages/datasets/arrow_dataset.py", "TypeError: 'int' object is not iterable", "data"),
+        ("site-packages/deepspeed/runtime/engine.py", "RuntimeError: a new one", "learner"),
+        ("site-packages/httpx/_client.py", "ValueError: unknown scheme", "network"),
+        ("unknown.py", "PermissionError: [Errno 13] Permission denied", "disk"),
+        ("unknown.py", "ZeroDivisionError: division by zero", "program"),
+    ],
+)
+def test_it_says_which_part_of_the_run_raised_and_what_to_do_there(path: str, exception: str, part: str) -> None:
+    first = found(f'  File "/opt/{path}", line 7, in call\n    call()\n{exception}')
+    assert first["part"] == part
+    assert first["next_step"]
+
+
+def test_a_guess_does_not_hide_it() -> None:
+    findings = examine([text_source("log", "NameError: name 'PeftModel' is not defined")])
+    assert [(one.id, one.confidence) for one in findings.diagnoses] == [("env_import_broken", 0.5)]
+    assert findings.first_exception is not None

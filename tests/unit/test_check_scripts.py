@@ -167,6 +167,15 @@ def test_a_script_that_cannot_be_read_says_the_next_step(capsys: pytest.CaptureF
     assert "no training that is known" in capsys.readouterr().err
 
 
+def test_a_verl_from_before_an_assertion_is_not_asked_it(capsys: pytest.CaptureFixture[str], run_sh: Path) -> None:
+    small = VERL.replace("data.train_batch_size=60 ", "data.train_batch_size=30 ")
+    elder = "actor_rollout_ref.actor.ppo_micro_batch_size=8 data.train_batch_size=30 "
+    for text, asked in ((small, True), (small.replace("data.train_batch_size=30 ", elder), False)):
+        run_sh.write_text(text)
+        main(["check", str(run_sh)])
+        assert ("F102" in capsys.readouterr().out) is asked
+
+
 def test_a_script_without_a_layout_is_still_asked(capsys: pytest.CaptureFixture[str], run_sh: Path) -> None:
     run_sh.write_text(
         VERL.replace("data.train_batch_size=60 ", "data.train_batch_size=30 ").replace(

@@ -199,6 +199,31 @@ def test_an_allocation_on_the_command_line_counts_without_its_file(tmp_path: Pat
     assert counts(imported) == (None, None, 4, 4, 2, 2)
 
 
+@pytest.mark.parametrize(
+    ("allocation", "expected"),
+    [("sglang.d8m8p1+d4p4m4", (128, 128, 64, 64, 8, 8)), ("sglang.d8x8+d4p4m4", (None, 128, 64, None, None, None))],
+)
+def test_elder_letters_of_an_allocation_count_and_unknown_ones_are_unknown(
+    tmp_path: Path, allocation: str, expected: tuple[int | None, ...]
+) -> None:
+    elder = "n_nodes: 16\nn_gpus_per_node: 8\ncluster: {n_nodes: 32, n_gpus_per_node: 8}\n"
+    imported = read(
+        tmp_path, f"experiment_name: e\nallocation_mode: {allocation}\nactor: {{path: m}}\n{elder}", "e.yaml"
+    )
+    assert counts(imported) == expected
+
+
+def test_swift_reads_its_file_and_the_engine_bounds_the_prompt(tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text(
+        "rlhf_type: grpo\nmodel: Qwen/Qwen2.5-Math-7B\nuse_vllm: true\nvllm_mode: colocate\nmax_length: 4096\n"
+        "vllm_max_model_len: 4096\nmax_completion_length: 1024\n"
+    )
+    imported = read(tmp_path, "NPROC_PER_NODE=4 swift rlhf --config g.yaml\n")
+    assert counts(imported) == (4, 4, 4, 4, 1, 4)
+    assert imported.layout is not None
+    assert imported.layout["lengths"]["prompt"] == 3072
+
+
 def test_an_allocation_of_engines_alone_evaluates(tmp_path: Path) -> None:
     imported = read(tmp_path, "experiment_name: e\nallocation_mode: sglang:d4p1t1\nactor: {path: m}\n", "e.yaml")
     assert counts(imported) == (4, None, None, 4, 1, 4)

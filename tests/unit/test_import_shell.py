@@ -184,3 +184,17 @@ def test_a_variable_that_a_script_demands_is_taken_to_be_set(guard: str) -> None
 def test_an_array_that_is_read_stands_for_words_that_are_not_known() -> None:
     (command,) = read_shell('read -ra ARGS <<< "$(tool)"\npython train.py --colocate ${ARGS[@]}\n').commands
     assert command.words[-1].startswith(HOLES)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("read -r -d '' V <<EOF", ["a", "--n", "2"]),
+        ("read -r V <<EOF", [HOLE]),
+        ("cat <<EOF >/dev/null", [HOLE]),
+    ],
+)
+def test_a_here_document_that_is_read_whole_is_the_variables_text(command: str, words: list[str]) -> None:
+    script = f"N=2\n{command}\na \\\n  --n $N\nEOF\nrun $V\n"
+    started = [one for one in read_shell(script).commands if one.words[0] == "run"]
+    assert [list(one.words[1:]) for one in started] == [words]

@@ -211,7 +211,8 @@ def _without_frames(hit: Hit, numbers: dict[str, float], fields: dict[str, str])
     if _ENGINE_ACTORS.search(line.actor) or _ENGINE_ACTORS.search(line.text):
         return Reading(0.65, "engine_load_oom", fields)
     if "asked" not in numbers:
-        return Reading(0.5, "cuda_oom_fwd_bwd", fields)
+        # NCCL says it where it happens, whatever the others make of it
+        return Reading(0.7 if "NCCL WARN" in line.text else 0.5, "cuda_oom_fwd_bwd", fields)
     # Without frames only the size speaks: a card that has not even this little left was filled with weights.
     if numbers["asked"] <= SMALL_GIB and numbers.get("slack", 0.0) < CHURN_GIB:
         return Reading(0.5, "engine_load_oom", fields)

@@ -223,6 +223,8 @@ CAUSES = (
                 ("inference server is not ready", r"(?i)inference server is not ready after"),
                 ("cannot connect to host", r"(?i)(?:rollout|engine|sglang|vllm|router).{0,200}cannot connect to host"),
                 ("server launch failed", r"RuntimeError: server launch failed"),
+                # a plain `vllm serve` has not the paths that TRL asks for
+                ("request failed: ", r"^Exception: Request failed: [45]\d\d\b"),
                 ("failed after", r"Failed after \d+ retries each\. Payload"),
                 ("apiconnectionerror", r"(?:openai|litellm)\.(?:[\w.]+\.)?APIConnectionError"),
                 confidence=0.75,

@@ -6,12 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause
+from rltui.diagnose.frames import LOADS_WEIGHTS
 from rltui.diagnose.verdicts import Change, Remedy
-from rltui.diagnose.wording import worded
+from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Fields
 _CONSERVING = "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html"
+_FRAMES_ABOVE = 8
 LEN_STEP = 256
 """max_model_len is rounded down to a multiple of this: block sizes divide it."""
 MOST_UTILIZATION = 0.95
@@ -107,6 +109,12 @@ def max_model_len(fields: Fields) -> tuple[Remedy, ...]:
     return (Remedy(id="clamp-context", summary=f"{words}, and shorten prompt or response to fit.", safe="auto"),)
 
 
+def read_while_taking_weights(hit: Hit) -> Reading | None:
+    """A tensor that the engine's model has no place for, or another shape for."""
+    above = "\n".join(line.text for line in hit.context.before(_FRAMES_ABOVE))
+    return Reading(0.75) if LOADS_WEIGHTS.search(above) else None
+
+
 CAUSES = (
     Cause(
         id="engine_kv_no_blocks",
@@ -194,7 +202,7 @@ CAUSES = (
     Cause(
         id="engine_tp_heads",
         tier="root",
-        title="Tensor parallelism does not divide the model",
+        title="A parallel size does not divide the model or the GPUs",
         detail="{heads} attention heads, tensor parallelism {tp}",
         tell="The engine refuses before it loads anything, and names the numbers.",
         wordings=worded(
@@ -226,6 +234,11 @@ CAUSES = (
                 r"(?:tensor|context|expert|model)\w*parallel",
             ),
             (
+                "divisible by",
+                r"(?i)(?:number of layers|num_layers|dimension of the tensor|world[_ ]size \(\d+\)).{0,40}"
+                r"divisible by .{0,60}(?:parallel[-_ ]|parallel$)",
+            ),
+            (
                 "tp world size",
                 r"(?i)(?:multiple of|divisible by) TP world size",
             ),
@@ -237,6 +250,60 @@ CAUSES = (
         remedies=tensor_parallel,
         wrong=("Odd sizes such as 3, 5 or 6 to use up GPUs: heads come in powers of two times a small factor.",),
         sources=("https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html",),
+    ),
+    Cause(
+        id="engine_unfit_model",
+        tier="root",
+        title="The engine cannot take this model or adapter as it is told to",
+        tell="It refuses a head size, a quantization, an attention backend or a LoRA, or finds tensors in the "
+        "checkpoint that it has no place for: an engine older than the model, or a copy quantised for another one.",
+        wordings=(
+            Wording(
+                anchor="keyerror: ",
+                pattern=r"KeyError: ['\"][\w.]*(?:weight|bias|scale|zeros|absmax|lora_[AB]|layers\.\d)[\w.]*['\"]$",
+                check=read_while_taking_weights,
+            ),
+            Wording(anchor="assertionerror", pattern=r"^AssertionError:?$", check=read_while_taking_weights),
+            *worded(
+                ("head", r"(?i)\bhead[_ ]size:? ?\(?\d*\)? is not supported|\bunsupported head[_ ]size", "head"),
+                ("headdim", r"does not support headdim"),
+                (
+                    "attention backend",
+                    r"(?i)(?:no valid|unknown|invalid|unsupported) attention backend|selected (?:attention )?backend "
+                    r"\S{1,80} is not valid",
+                ),
+                ("unsupported lora weight", ""),
+                ("max_lora_rank", r"LoRA rank \d+ is greater than max_lora_rank"),
+                ("does not support lora", ""),
+                ("expected target modules in", ""),
+                ("loading lora", r"Error: .{0,60}Loading lora \S{1,200} failed"),
+                ("quantization method", r"(?i)(?:unknown|unsupported|invalid) quantization method"),
+                ("does not match the quantization method", ""),
+                ("quantized weight shape", r"input size is not aligned with the quantized weight shape"),
+                ("no module or parameter named", ""),
+                ("not initialized from checkpoint", r"Error: Following weights were not initialized from checkpoint"),
+                ("pipeline parallel", r"(?i)Error: .{0,80}(?:not support|unsupported).{0,40}pipeline parallel"),
+                ("pipeline parallelism is not supported", ""),
+                confidence=0.85,
+            ),
+        ),
+        explains=frozenset({"engine_core_died", "ckpt_broken", "tensors_unfit"}),
+        remedies=(
+            Remedy(
+                id="match-the-engine",
+                summary="Give the engine what its error names (max_lora_rank, an attention backend, the quantization "
+                "of the checkpoint), or take an engine that knows this model.",
+                safe="never",
+            ),
+            Remedy(
+                id="try-alone",
+                summary="Start the engine alone on the checkpoint first: it fails in a minute, without a trainer.",
+                commands=("vllm serve <model> --max-model-len 2048 --enforce-eager",),
+                safe="never",
+            ),
+        ),
+        wrong=("Renaming tensors in the checkpoint until it loads: it answers nonsense then.",),
+        sources=("vllm-project/vllm#22193", "vllm-project/vllm#2847"),
     ),
     Cause(
         id="engine_max_model_len",

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rltui.diagnose.cause import Cause
+from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Wording, worded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.diagnose.matches import Match, Matches
 
 _OPTIONAL = (
     r"(?i)^\s*except |optional|skipp|fall(?:ing)? ?back|will not be available|(?<!can)not be used|disabled|ignor|"
     r"^\W*(?:INFO|DEBUG|WARN(?:ING)?)\b|warnings?\.warn|"
     r"\b(?:using|use|with) .{0,40}\b(?:instead|own|native|default|bundled)\b|fallback"
 )
+
+GUESS = 0.5
+"""Confidence where code may as well be wrong by itself as be called by code of another version."""
+
+
+def env_import_broken(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
+    """A guess is news only where nothing else says why."""
+    verdict = surest(matches)
+    if verdict is None or verdict.confidence > GUESS:
+        return verdict
+    return None if all_matches.causes - {"env_import_broken", "ray_actor_died", "engine_core_died"} else verdict
+
 
 CAUSES = (
     Cause(
@@ -142,6 +162,7 @@ CAUSES = (
                     "site",
                 ),
                 ("invalidcxxcompiler", ""),
+                ("compile error", r"\bC\w*CompileError: C\+\+ compile error"),
                 (
                     "calledprocesserror",
                     r"Command '?\['(?:[\w./-]*/)?(?:gcc|g\+\+|cc|c\+\+|clang|ninja|nvcc)'.* non-zero exit",
@@ -176,6 +197,7 @@ CAUSES = (
                     "model architectures",
                     r"Model architectures \[.{1,200}\] (?:are not supported for|failed to be inspected)",
                 ),
+                ("instantiate the backend tokenizer", ""),
                 ("normal functioning of this module", r"is required for a normal functioning of this module"),
                 (
                     "versionconflict",
@@ -211,8 +233,18 @@ CAUSES = (
                 confidence=0.6,
                 unless=_OPTIONAL,
             ),
+            *worded(
+                ("object has no attribute", r"^AttributeError: '\w+' object has no attribute '\w+'"),
+                ("typeerror: ", r"^TypeError: [\w.]+\(\) (?:missing \d+ required|takes .{1,30} positional argument)"),
+                ("is not defined", r"^NameError: name '\w+' is not defined"),
+                confidence=GUESS,
+                # Ray cannot rebuild every exception that it carries; the one that it names is the real one
+                unless=_OPTIONAL + r"|(?:Error|Exception)\.__init__\(\) missing|"
+                r"'(?:NoneType|str|list|dict|int|float|bool|tuple|bytes|set)' object has",
+            ),
             *worded(("install the trainers extra", r"cannot import .{1,200}; install the trainers extra")),
         ),
+        weigh=env_import_broken,
         remedies=(
             Remedy(
                 id="same-environment",
@@ -232,29 +264,34 @@ CAUSES = (
         detail="{path}",
         tell="A path that does not exist on the node, or a folder without the file that makes it a model. The hub's "
         "client takes such a path for a name and complains of its form.",
-        wordings=worded(
-            ("repo id must", r"Repo id must (?:be in the form|use).{0,200}: '(?P<path>[^']*)'"),
-            (
-                "does not appear to have a file named",
-                r"(?:^|[\s:])(?P<path>[/.~]\S*) does not appear to have (?:a file|files) named",
+        wordings=(
+            *worded(
+                ("repo id must", r"Repo id must (?:be in the form|use).{0,200}: '(?P<path>[^']*)'"),
+                (
+                    "does not appear to have a file named",
+                    r"(?:^|[\s:])(?P<path>[/.~]\S*) does not appear to have (?:a file|files) named",
+                ),
+                (
+                    "no file named",
+                    r"Error no file named .{1,200} found in directory (?P<path>\S+?)\.?$",
+                ),
+                (
+                    "local directory specified",
+                    r"Invalid repository ID or local directory specified: '(?P<path>[^']*)'",
+                ),
+                ("can't open file", r"python[\d.]*: can't open file '(?P<path>[^']+)': \[Errno 2\]"),
+                ("unable to find", r"FileNotFoundError: Unable to find '(?P<path>[^']+)'"),
+                # sentencepiece, of a folder without tokenizer.model
+                ("not a string", r"^TypeError: not a string$"),
+                (
+                    "no such file or directory",
+                    r"(?:FileNotFoundError|OSError): (?:\[Errno 2\] )?No such file or directory: "
+                    r"'(?P<path>[^']+(?:\.(?:parquet|jsonl?|arrow|csv)|/config\.json|/tokenizer\.json))'",
+                ),
+                confidence=0.8,
             ),
-            (
-                "no file named",
-                r"Error no file named .{1,200} found in directory (?P<path>\S+?)\.?$",
-            ),
-            (
-                "local directory specified",
-                r"Invalid repository ID or local directory specified: '(?P<path>[^']*)'",
-            ),
-            ("can't open file", r"python[\d.]*: can't open file '(?P<path>[^']+)': \[Errno 2\]"),
-            ("couldn't chdir to", r"couldn't chdir to [`'](?P<path>[^']+)'"),
-            ("unable to find", r"FileNotFoundError: Unable to find '(?P<path>[^']+)'"),
-            (
-                "no such file or directory",
-                r"(?:FileNotFoundError|OSError): (?:\[Errno 2\] )?No such file or directory: "
-                r"'(?P<path>[^']+(?:\.(?:parquet|jsonl?|arrow|csv)|/config\.json|/tokenizer\.json))'",
-            ),
-            confidence=0.8,
+            # the job goes on in another folder, and may not need this one
+            *worded(("couldn't chdir to", r"couldn't chdir to [`'](?P<path>[^']+)'"), confidence=0.55),
         ),
         remedies=(
             Remedy(

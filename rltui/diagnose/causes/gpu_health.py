@@ -212,7 +212,7 @@ CAUSES = (
             *worded(
                 ("illegal memory access", r"(?i)(?:CUDA|an) (?:error: )?.{0,20}illegal memory access"),
                 ("unspecified launch failure", ""),
-                ("device-side assert triggered", r"CUDA error: device-side assert triggered"),
+                ("device-side assert triggered", r"(?:CUDA error|Triton Error \[CUDA\]): device-side assert triggered"),
                 ("cuda_exception", r"(?i)CUDA_EXCEPTION_\d+"),
                 ("misaligned address", r"(?i)CUDA error: misaligned address"),
                 ("illegal instruction", r"(?i)CUDA error: an illegal instruction"),
@@ -324,6 +324,7 @@ CAUSES = (
             ("communicate with the nvidia driver", ""),
             ("found no nvidia driver", ""),
             ("system not yet initialized", r"(?i)(?:CUDA|Error 802).{0,80}system not yet initialized"),
+            ("unknown error", r"Cuda failure (?:999 )?'unknown error'|Error: CUDA (?:error: )?unknown error(?!.*lost)"),
             confidence=0.9,
         ),
         remedies=_driver,
@@ -349,6 +350,7 @@ CAUSES = (
                 ("supported for the current gpu", ""),
                 ("cuda capability sm_", r"(?i)CUDA capability sm_\w+ is not compatible"),
                 ("gpus or newer", r"(?i)(?:Turing|Ampere|Ada|Hopper|Blackwell) GPUs or newer"),
+                ("gpus with", r"(?i)requires? (?:NVIDIA )?GPUs with (?:sm_?\d+|compute capability)"),
                 ("only supports", r"(?i)only supports (?:Turing|Ampere|Ada|Hopper|Blackwell)"),
                 ("out of resource: shared memory", r"(?i)shared memory, required: \d+, hardware limit: \d+"),
                 (
@@ -365,7 +367,8 @@ CAUSES = (
                 ("to be true", r"Expected [^,]{0,80}is_sm\w+ .{0,80}to be true, but got false"),
                 confidence=0.9,
                 # an engine that takes float16 or another kernel instead goes on, and warns
-                unless=r"(?i)\bcasting\b|falling back|fall back|\busing (?:the )?default\b|^\W*WARN(?:ING)?\b",
+                unless=r"(?i)\bcasting\b|falling back|fall back|\busing (?:the )?default\b|^\W*WARN(?:ING)?\b|"
+                r"ignoring this choice|while benchmarking choice",
             ),
             *worded(
                 ("no available kernel. aborting execution", ""),

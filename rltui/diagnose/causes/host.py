@@ -216,7 +216,8 @@ CAUSES = (
         tier="root",
         title="A disk is full or failed while writing",
         detail="writing {path}",
-        tell="Errno 28, a failed PytorchStreamWriter, or an I/O error under torch.save. The path says which disk.",
+        tell="Errno 28, a failed PytorchStreamWriter, an I/O error, or a network file system that is gone (errno 107, "
+        "116). The path says which disk.",
         wordings=(
             Wording(
                 anchor="no space left on device",
@@ -235,6 +236,12 @@ CAUSES = (
                     "input/output error",
                     r"(?i)(?:errno 5\]|OSError|torch\.save|writ(?:e|ing)|"
                     r"fwrite).{0,80}Input/output error",
+                ),
+                # network file systems (NFS, Lustre, FUSE) whose server or mount went away
+                (
+                    "errno",
+                    r"Error: \[Errno (?:30|107|108|116|121)\] (?:Read-only file system|Transport endpoint|"
+                    r"Cannot send after transport|Stale file handle|Remote I/O error)(?!.*/site-packages/)",
                 ),
                 (
                     "full",

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause
+from rltui.diagnose.frames import LOADS_WEIGHTS
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
@@ -31,6 +32,26 @@ def read_bare_assertion(hit: Hit) -> Reading | None:
     """An assertion without words: the line of code that the traceback quotes compares or divides a batch size."""
     code = "\n".join(line.text for line in hit.context.before(4) if line.text.lstrip().startswith("assert "))
     return Reading(0.8) if re.search(r"batch.*(?:%|//|[<>=]=|[<>])", code) else None
+
+
+_LOADS = re.compile(r"\b_?load_(?:\w+_)?(?:checkpoint|state_dict)\b|\bcheck_ckpt_list\b|dist_checkpointing/")
+_FRAMES_ABOVE = 8
+
+
+def read_while_loading(hit: Hit) -> Reading | None:
+    """An exception without words of its own, raised by what loads a checkpoint."""
+    above = "\n".join(line.text for line in hit.context.before(_FRAMES_ABOVE))
+    return Reading(0.65) if 'file "' in above.lower() and _LOADS.search(above) else None
+
+
+_RAISED = r"^[\w.]*Error: (?:.{0,160}[:'] ?)?"
+_COMPARES_SHAPES = re.compile(r"assert .{0,200}(?:\.shape\b|\.size\(|\.numel\(\)|\.dim\(\)|\.dtype\b|\.device\b)")
+
+
+def read_shape_assertion(hit: Hit) -> Reading | None:
+    """An assertion without words: the line of code that the traceback quotes compares shapes."""
+    above = "\n".join(line.text for line in hit.context.before(4))
+    return Reading(0.65) if _COMPARES_SHAPES.search(above) and not LOADS_WEIGHTS.search(above) else None
 
 
 def read_size_mismatch(hit: Hit) -> Reading | None:
@@ -104,6 +125,12 @@ CAUSES = (
                     "batch_size",
                     r"(?i)(?:mini|micro|train|global)_batch_size(?:_\w{1,20})? \S{1,12} (?:should|must) be "
                     r"(?:larger|greater) than",
+                ),
+                (
+                    "error: ",
+                    r"(?i)(?:Assertion|Value)Error: .{0,80}batch[_ ]?size.{0,40}(?:must|should|needs? to|has to) be "
+                    r"(?:[<>]=?|larger|greater|smaller|at (?:least|most)|no more|equal)",
+                    "batch batchsize",
                 ),
                 (
                     "error: ",
@@ -192,9 +219,12 @@ CAUSES = (
         tell="'central directory' or a bad header mean a file that was cut while it was written; 'size mismatch' "
         "and missing keys mean another layout.",
         wordings=(
+            Wording(anchor="must match the size of tensor b", check=read_size_mismatch),
             Wording(
-                anchor="must match the size of tensor b",
-                check=read_size_mismatch,
+                anchor="error",
+                words=("assertionerror", "keyerror", "indexerror"),
+                pattern=r"^(?:(?:Assertion|Index)Error:?$|KeyError: ['\"\d])",
+                check=read_while_loading,
             ),
             *worded(
                 ("pytorchstreamreader failed", ""),
@@ -250,6 +280,7 @@ CAUSES = (
                 ("file might be corrupted", ""),
                 ("saved mp_world_size", r"checkpoint count \d+ is different from saved mp_world_size"),
                 ("missing optimizer state for parameter", r"for parameter .{1,200} in checkpoint"),
+                ("numels out of", r"ValueError: consumed \d+ numels out of \d+"),
                 ("missing keys", r"ValueError: Missing keys .{1,20000} in loaded state!"),
                 ("mismatch sizes", r"AssertionError: req .{1,300} mismatch sizes"),
                 confidence=0.9,
@@ -270,7 +301,56 @@ CAUSES = (
             ),
         ),
         wrong=("strict=False: what does not fit is then left at random values, silently.",),
+        explains=frozenset({"tensors_unfit"}),
         sources=("https://docs.pytorch.org/docs/stable/notes/serialization.html",),
+    ),
+    Cause(
+        id="tensors_unfit",
+        tier="root",
+        title="Tensors do not fit together: shape, number type or device",
+        tell="torch names both sides. Most often a batch, a mask or a vocabulary is not the size that the code counts "
+        "on, parameters are still sharded (ZeRO-3, FSDP) where they are used, or LoRA has another precision.",
+        wordings=(
+            Wording(anchor="assertionerror", pattern=r"^AssertionError:?$", check=read_shape_assertion),
+            *worded(
+                ("size of tensor", _RAISED + r"The (?:expanded )?size of (?:the )?tensor (?:a )?\(\d+\) must match"),
+                ("cannot be multiplied", _RAISED + r"mat1 and mat2 shapes cannot be multiplied"),
+                ("must be", _RAISED + r"'weight' must be 2-D"),
+                ("to be on the same device", _RAISED + r"Expected all tensors to be on the same device"),
+                ("same dtype", _RAISED + r"(?:[Ee]xpected |.{0,60}must have ).{0,60}\bsame dtype"),
+                ("expected scalar type", _RAISED + r"expected scalar type \w+ but found \w+"),
+                ("flatten tensors with", _RAISED + r"Must flatten tensors with (?:uniform|the same) `?(?:dtype|req)"),
+                ("does not require grad", _RAISED + r"element \d+ of tensors does not require grad"),
+                ("is invalid for input of size", _RAISED + r"shape '\[.{1,80}\]' is invalid for input"),
+                ("sizes of tensors must match", _RAISED + r"Sizes of tensors must match"),
+                ("split_with_sizes", _RAISED + r"split_with_sizes expects split_sizes to sum exactly"),
+                ("shape mismatch: ", _RAISED + r"shape mismatch: (?:value tensor|indexing tensors|the mask)"),
+                ("of the mask", _RAISED + r"The shape of the mask \[.{1,60}\] at index \d+ does not match"),
+                ("index out of range in self", _RAISED + r"index out of range in self"),
+                ("tensor and dtensor", _RAISED + r".{0,60}got mixed torch\.Tensor and DTensor"),
+                ("should be the same", _RAISED + r"Input type \(.{1,60}\) and (?:bias|weight) type \(.{1,60}\)"),
+                ("to match target batch_size", _RAISED + r"Expected input batch_size \(\d+\) to match"),
+                ("setstorage", _RAISED + r"setStorage: sizes .{1,80} are out of bounds"),
+                confidence=0.7,
+            ),
+        ),
+        remedies=(
+            Remedy(
+                id="print-shapes",
+                summary="Take the innermost frame of your own code and print shape, dtype and device of both sides "
+                "there, with one prompt and one GPU; then look which setting made the sizes differ.",
+                safe="never",
+            ),
+            Remedy(
+                id="whole-parameters",
+                summary="A size of 0, or 'weight' must be 2-D: gather the parameters first, or prepare every model "
+                "(reference, reward, teacher) by the same ZeRO-3 or FSDP settings.",
+                safe="never",
+            ),
+        ),
+        wrong=("More memory or another node: the same sizes meet there too.",),
+        collect=("the frames of the first exception, from the rank that raised first",),
+        sources=("huggingface/trl#600", "axolotl-ai-cloud/axolotl#1698"),
     ),
     Cause(
         id="own_variant",

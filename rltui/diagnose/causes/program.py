@@ -115,6 +115,11 @@ CAUSES = (
                 ("casterror", r"\bCastError: "),
                 ("datasetgenerationerror", ""),
                 ("column names don't match", ""),
+                ("current columns in the dataset", r"KeyError: .{0,4}Column (?P<column>\S+) not in the dataset"),
+                # a prompt that was cut through its pictures, or a row that names more or fewer than it has
+                ("tokens do not match", r"(?i)(?:image|video|audio) features and \w+ tokens do not match"),
+                ("multimodal tokens to", r"multimodal tokens to \d+ placeholders"),
+                ("equal size", r"RuntimeError: stack expects each tensor to be equal size"),
                 ("arrowinvalid", r"\bArrowInvalid\b"),
                 ("arrowtypeerror", r"\bArrowTypeError\b"),
                 ("parquet magic bytes not found", ""),

@@ -146,6 +146,8 @@ CAUSES = (
                 ("exited unexpectedly", r"(?i)ray (?:sub)?processes (?:have )?exited unexpectedly"),
                 ("marked dead", r"(?i)node .{0,300}has been marked dead"),
                 ("its worker process has died", ""),
+                ("failed to look up actor with name", ""),
+                ("register_center_actor", r"AssertionError: failed to get register_center_actor"),
                 (
                     "worker exit type",
                     r"Worker exit type: (?:SYSTEM_ERROR|NODE_OUT_OF_MEMORY|WORKER_DIED)",

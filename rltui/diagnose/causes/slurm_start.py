@@ -155,6 +155,7 @@ CAUSES = (
             Wording(anchor="allocation failure", pattern=_REFUSALS, confidence=0.9),
             *worded(
                 ("error:", r"error: (?:QOS|Assoc)(?:Max|Grp|Min)\w+Limit", _LIMIT_NAMES),
+                ("allocate failed", r"Job submit/allocate failed: (?!Unable to contact|Socket timed out|Rate limit)"),
                 (
                     "batch job submission failed",
                     r"Batch job submission failed: (?!Unable to contact|Socket timed out|Rate limit|I/O error)",
@@ -246,6 +247,11 @@ CAUSES = (
                 anchor="unable to confirm allocation",
                 pattern=r"srun: error: Unable to confirm allocation for job \S+: (?P<reason>(?!Unable to contact).+)",
             ),
+            Wording(
+                anchor="not found in the job",
+                pattern=r"srun: error: Step requested (?P<reason>GRES \(.{1,80}\) not found in the job)",
+                confidence=0.95,
+            ),
             # NeMo RL's ray.sub, of the step of a worker
             Wording(
                 anchor="background srun",
@@ -281,6 +287,7 @@ CAUSES = (
             ("[error]", r"\[ERROR\] .{0,80}(?:squashfs|Invalid image|Could not .{0,40}(?:image|URI|registry))"),
             ("[error]", r"\[ERROR\] No such file or directory: \S+\.sqsh\b"),
             ("spank_pyxis", r"spank_pyxis.{0,60}failed"),
+            ("spank plugin", r'SPANK plugin "pyxis" option "[\w-]+" not found'),
             ("error response from daemon", r"(?i)error response from daemon"),
             ("nvidia-container-cli", r"(?i)nvidia-container-cli: .{0,60}error"),
             ("fatal:", r"FATAL: {2,}.{0,80}(?i:container|image|overlay|sif\b|oci)"),

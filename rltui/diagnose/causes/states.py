@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rltui.diagnose.first_exception import STATE as FIRST_EXCEPTION
-from rltui.diagnose.first_exception import read_traceback
+from rltui.diagnose.first_exception import WORDINGS as FIRST_EXCEPTION_WORDINGS
 from rltui.diagnose.wording import Wording
 
 STATES = {
-    FIRST_EXCEPTION: (Wording(anchor="traceback (most recent call last)", check=read_traceback),),
+    FIRST_EXCEPTION: FIRST_EXCEPTION_WORDINGS,
     "failed_end": (
         Wording(
             anchor="exit",
