@@ -8,12 +8,10 @@ from msgspec import structs
 
 from rltui.cli.output import add_json, add_run, print_json, print_lines
 from rltui.errors import RltuiError, UsageError
-from rltui.layout.load import load_text
-from rltui.onnode import rundir
 from rltui.paths import state_dir
 from rltui.plan.calibrate import calibrate
 from rltui.plan.rates import CALIBRATION_FILE, read_calibration, write_calibration
-from rltui.runs.directory import read_layout
+from rltui.runs.directory import load_attempt_layout
 from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import attempt_path
 from rltui.watch.run_watcher import RunWatcher
@@ -42,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         context, summary = clusters.find(options.run)
         path = attempt_path(summary)
         try:
-            layout = load_text(read_layout(context.cluster.client, path), f"{path}/{rundir.LAYOUT}").layout
+            layout = load_attempt_layout(context.cluster.client, path).layout
         except RltuiError as error:
             raise RltuiError(f"{summary.run_id} has no layout to compare with: {error.message}") from error
         if layout.selftest is not None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rltui.cluster.relay_client import RelayClient
+    from rltui.layout.load import LoadedLayout
     from rltui.layout.roles import Hardware
     from rltui.layout.schema import Layout
     from rltui.runs.code_snapshot import CodeSnapshot
@@ -258,6 +259,18 @@ def read_layout(client: RelayClient, attempt_path: str) -> str:
         return chunk.data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ClusterError(f"{attempt_path}/{rundir.LAYOUT} is not text.") from error
+
+
+def load_attempt_layout(client: RelayClient, attempt_path: str) -> LoadedLayout:
+    """An attempt's layout.
+
+    Raises:
+        ClusterError: It cannot be read.
+        LayoutError: It is no layout that this version knows.
+    """
+    from rltui.layout.load import load_text
+
+    return load_text(read_layout(client, attempt_path), f"{attempt_path}/{rundir.LAYOUT}")
 
 
 def read_origins(client: RelayClient, attempt_path: str) -> dict[str, str]:

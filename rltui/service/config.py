@@ -11,12 +11,11 @@ from msgspec import Struct, structs
 from rltui.errors import RltuiError
 from rltui.importers.slurm_lines import read_slurm
 from rltui.layout.diff import flat
-from rltui.layout.load import load_text
 from rltui.layout.origins import DEFAULT, origin_of
 from rltui.layout.secret_words import MASK, is_secret_name, masked
 from rltui.layout.settings import Slurm
 from rltui.onnode import rundir
-from rltui.runs.directory import attempt_numbers, read_layout, read_origins
+from rltui.runs.directory import attempt_numbers, load_attempt_layout, read_origins
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.attempts import at_attempt
 from rltui.service.describe import attempt_path
@@ -98,7 +97,7 @@ def read_work(client: RelayClient, path: str) -> Layout | ScriptJob:
         ClusterError: The cluster cannot be reached.
     """
     script = read_script_job(client, path)
-    return script if script is not None else load_text(read_layout(client, path), f"{path}/{rundir.LAYOUT}").layout
+    return script if script is not None else load_attempt_layout(client, path).layout
 
 
 def settings_of(work: Layout | ScriptJob) -> dict[str, Any]:

@@ -8,10 +8,8 @@ from msgspec import Struct
 
 from rltui.check.rules.memory_fix import with_word
 from rltui.errors import RltuiError, UsageError
-from rltui.layout.load import load_text
 from rltui.memory.layouts import estimate_roles
-from rltui.onnode import rundir
-from rltui.runs.directory import read_layout
+from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script_job import read_script_job
 from rltui.service.describe import attempt_path
 
@@ -70,7 +68,7 @@ def lower_memory(context: Context, run: RunSummary) -> MemoryFix:
     script = read_script_job(context.cluster.client, path)
     if script is not None:
         return _words_of_script(script, diagnose_run(context, run) if not run.is_live else (), run.run_id)
-    layout = load_text(read_layout(context.cluster.client, path), f"{path}/{rundir.LAYOUT}").layout
+    layout = load_attempt_layout(context.cluster.client, path).layout
     return choose(layout, diagnose_run(context, run) if not run.is_live else (), run.run_id)
 
 

@@ -13,7 +13,7 @@ from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_text
 from rltui.memory.layouts import estimate_roles
 from rltui.onnode import rundir
-from rltui.runs.directory import read_layout
+from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.describe import attempt_path
 from rltui.service.fixes import VICTIMS, choose
@@ -128,7 +128,7 @@ def preview_fix(context: Context, run: RunSummary, fix: Fix) -> ActionPreview:
 
 def _layout(context: Context, run: RunSummary) -> Layout | None:
     path = attempt_path(run)
-    return load_text(read_layout(context.cluster.client, path), f"{path}/{rundir.LAYOUT}").layout
+    return load_attempt_layout(context.cluster.client, path).layout
 
 
 def _fix_of(

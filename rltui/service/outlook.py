@@ -11,11 +11,11 @@ from rltui.check.run import check_file
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.errors import RltuiError, tried
 from rltui.layout.diff import change_lines, diff
-from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
+from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script import preview_script
 from rltui.runs.script_job import ScriptJob, is_script
-from rltui.service.layout_copy import layout_copy
+from rltui.service.describe import attempt_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,5 +97,5 @@ def _since_last(context: Context, work: Layout | ScriptJob, runs: Sequence[RunSu
     last = next((run for run in runs if run.name == work.name and run.cluster == context.cluster.name), None)
     if last is None or isinstance(work, ScriptJob):
         return "", ()
-    before, _ = tried(lambda: load_layout(layout_copy(context, last)).layout)
+    before, _ = tried(lambda: load_attempt_layout(context.cluster.client, attempt_path(last)).layout)
     return ("", ()) if before is None else (last.run_id, tuple(change_lines(diff(before, work))))

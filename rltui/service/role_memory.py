@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.errors import RltuiError
-from rltui.layout.load import load_layout
 from rltui.memory.layouts import estimate_roles
 from rltui.memory.measured import KINDS
-from rltui.service.layout_copy import layout_copy
+from rltui.runs.directory import load_attempt_layout
+from rltui.service.describe import attempt_path
 from rltui.watch.node_samples import RoleMemory
 from rltui.watch.owners import ROLE_NAMES
 
@@ -21,7 +21,7 @@ def role_memory(context: Context, run: RunSummary) -> tuple[RoleMemory, ...]:
     """The most that each role was estimated to take of a card; none of what has no layout, card or known model."""
     letters = {name: letter for letter, name in ROLE_NAMES.items()}
     try:
-        estimate = estimate_roles(load_layout(layout_copy(context, run)).layout)
+        estimate = estimate_roles(load_attempt_layout(context.cluster.client, attempt_path(run)).layout)
     except RltuiError:  # a script, another version's layout, a cluster that is away: what is held is shown all the same
         return ()
     return tuple(

@@ -16,9 +16,8 @@ from rltui.diagnose.index import CAUSES
 from rltui.diagnose.run_words import symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded
 from rltui.errors import RltuiError
-from rltui.layout.load import load_text
 from rltui.onnode import rundir
-from rltui.runs.directory import read_layout
+from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script_job import LARGEST, read_script_job
 from rltui.service.bad_nodes import record_slow
 from rltui.service.describe import steps_done
@@ -222,6 +221,6 @@ def _in_own_words(client: RelayClient, attempt: str, found: tuple[Diagnosis, ...
 
 def _layout(client: RelayClient, attempt: str) -> LoadedLayout | None:
     try:
-        return load_text(read_layout(client, attempt), rundir.LAYOUT)
+        return load_attempt_layout(client, attempt)
     except RltuiError:  # an unreadable layout costs the numbers of the remedies, not the diagnosis
         return None
