@@ -380,3 +380,18 @@ async def test_hands_off_mode_is_switched_on_and_off_after_a_question() -> None:
             await until(pilot, lambda word=word: ("auto", run_id, word) in fake.calls, "the switch")
             pilot.app.controller.refresh()
             await until_text(pilot, wanted)
+
+
+async def test_actors_have_their_gpus_and_memory_and_are_filtered() -> None:
+    async with cockpit(size=(120, 40)) as pilot:
+        pilot.app.open_run(RUNS[1].run_id, 2)
+        await until_text(pilot, "RSS GIB")
+        rows = [row.split() for row in screen_text(pilot).splitlines() if "learner 0" in row]
+        assert rows[0][-3:] == ["0", "61.3", "14.2"], rows
+        await enter(pilot, "/engine nid010702")
+        await until(pilot, lambda: "learner" not in screen_text(pilot), "only those")
+        assert screen_text(pilot).count("engine") >= 2
+        await enter(pilot, " nobody")
+        await until_text(pilot, "no actor has 'engine nid010702 nobody' in class")
+        await press(pilot, "escape")
+        await until_text(pilot, "learner 0")

@@ -23,7 +23,7 @@ from rltui.tui.widgets.bars import TabBar
 from rltui.tui.widgets.config_pane import ConfigPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import NOTHING, LogPane
-from rltui.tui.widgets.run_panes import OverviewPane
+from rltui.tui.widgets.run_panes import ActorsPane, OverviewPane
 from rltui.tui.widgets.samples_pane import SamplesPane
 from rltui.watch.snapshots import RunSnapshot
 
@@ -236,10 +236,10 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         return pane if isinstance(pane, ConfigPane) and self.tab == "config" else None
 
     @property
-    def filtered_pane(self) -> ConfigPane | GpusPane | None:
+    def filtered_pane(self) -> ConfigPane | GpusPane | ActorsPane | None:
         """The pane in sight that a filter narrows."""
         pane = self._panes.get(self.tab_bar.current)
-        return pane if isinstance(pane, ConfigPane | GpusPane) else None
+        return pane if isinstance(pane, ConfigPane | GpusPane | ActorsPane) else None
 
     @property
     def log_files(self) -> tuple[LogFile, ...]:
@@ -315,8 +315,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         if self.samples_pane is not None:
             self.part(SampleKeys).ask_words()
         elif (pane := self.filtered_pane) is not None:
-            of = "node, role, process, idle" if isinstance(pane, GpusPane) else "key, value or origin"
-            self.prompting.ask("narrow", "/", pane.filtered, hint=f"words of {of}")
+            self.prompting.ask("narrow", "/", pane.filtered, hint=f"words of {pane.FILTERS_BY}")
         else:
             self.part(LogKeys).do_search()
 

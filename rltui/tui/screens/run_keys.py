@@ -83,7 +83,7 @@ KEYS = keys.KeyTable(
                 ),
                 keys.Key("follow", ("F",), "follow", "Stay at the end of the log.", 3, _in_log, quiet=True),
                 keys.Key("fold", ("+",), "repeats", "Log: repeats as one line, or every line.", 0, _in_log),
-                keys.Key("search", ("/",), "search", "Search the log, the samples, the settings or the GPUs.", 6),
+                keys.Key("search", ("/",), "search", "Search log or samples; filter settings, GPUs or actors.", 6),
                 keys.Key("next_hit", ("n",), "next hit", "Go to the next hit of the search.", 0, _needs_search),
                 keys.Key("previous_hit", ("N",), "hit before", "Go to the hit before.", 0, _needs_search),
                 keys.Key(

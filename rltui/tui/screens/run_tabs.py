@@ -10,7 +10,7 @@ from rltui.tui.widgets.config_pane import ConfigPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import LogPane
 from rltui.tui.widgets.metrics_pane import MetricsPane
-from rltui.tui.widgets.run_panes import LinesPane, OverviewPane
+from rltui.tui.widgets.run_panes import ActorsPane, LinesPane, OverviewPane
 from rltui.tui.widgets.samples_pane import SamplesPane
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Tab(NamedTuple):
 TABS: tuple[Tab, ...] = (
     Tab("overview", "Overview", lambda: OverviewPane(id="overview")),
     Tab("gpus", "GPUs", lambda: GpusPane(id="gpus")),
-    Tab("actors", "Actors", lambda: LinesPane(tabs.actors, tabs.actors_head, id="actors")),
+    Tab("actors", "Actors", lambda: ActorsPane(tabs.actors, tabs.actors_head, id="actors")),
     Tab("queues", "Queues", lambda: LinesPane(queues.tab, queues.tab_head, id="queues")),
     Tab("metrics", "Metrics", lambda: MetricsPane(id="metrics")),
     Tab("logs", "Logs", lambda: LogPane(id="logs")),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import structs
 
 from rltui.tui import formats
 from rltui.tui.compose import Section
@@ -12,15 +14,53 @@ from rltui.tui.states import actor_look
 from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, actor_letter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
+    from rltui.watch.node_samples import HostSnapshot
     from rltui.watch.owners import Patterns
     from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
 
 RESTARTS_FROM, NODE_FROM = 64, 56
 """Cells from which the list of actors has columns of restarts and of nodes."""
+
+HELD_FROM = 92
+"""Cells from which the list has what each actor's process holds."""
+
+
+HELD_CELLS = 26
+
+
+class Held(NamedTuple):
+    """What the process of an actor holds."""
+
+    gpus: tuple[int, ...] = ()
+    gpu_gib: float = 0.0
+    """All of these cards' memory in use, its own or not: the driver tells no more to everybody."""
+    resident_gib: float | None = None
+
+
+def held_by(hosts: Mapping[str, HostSnapshot], actor: ActorSnapshot) -> Held:
+    """What an actor holds, by its process on its node; nothing where no sampler knows the process."""
+    host = hosts.get(actor.node) or hosts.get(actor.node.split(".")[0])
+    if host is None:
+        return Held()
+    cards = [gpu for gpu in host.gpus if actor.pid in gpu.pids]
+    resident = next((one.resident_gib for one in host.processes if one.pid == actor.pid), None)
+    return Held(tuple(gpu.index for gpu in cards), sum(gpu.memory_used_gib for gpu in cards), resident)
+
+
+def fitting(snapshot: RunSnapshot, words: str) -> RunSnapshot:
+    """``snapshot`` with only those actors that have every word in class, name, state, node or process."""
+    sought = words.lower().split()
+
+    def fits(actor: ActorSnapshot) -> bool:
+        text = f"{actor.class_name} {actor.name} {actor.state} {actor.node} {actor.pid}".lower()
+        return all(word in text for word in sought)
+
+    return structs.replace(snapshot, actors=tuple(actor for actor in snapshot.actors if fits(actor)))
+
 
 _ROLE_ORDER = [*ROLE_NAMES, ""]
 
@@ -56,8 +96,11 @@ def in_order(actors: Sequence[ActorSnapshot], patterns: Patterns = OUR_PATTERNS)
     return sorted(actors, key=place)
 
 
-def actor_head(width: int) -> Line:
+def actor_head(width: int, with_held: bool = False) -> Line:
     """Titles of the columns of :func:`actor_row`."""
+    if with_held and width >= HELD_FROM:
+        head = actor_head(width - HELD_CELLS)
+        return Line((*head.spans, (f" {'GPU':>7} {'MEM GIB':>8} {'RSS GIB':>8}", "dim")))
     node = f" {pad('NODE', 12)}" if width >= NODE_FROM else ""
     restarts = " RESTARTS" if width >= RESTARTS_FROM else ""
     return line((f"   {pad('ACTOR', _actor_name(width))} {'STATE':<11}{node} {'PID':>8}{restarts}", "dim"))
@@ -69,9 +112,20 @@ def _actor_name(width: int) -> int:
 
 
 def actor_row(
-    actor: ActorSnapshot, width: int, glyphs: Glyphs, ended: bool = False, patterns: Patterns = OUR_PATTERNS
+    actor: ActorSnapshot,
+    width: int,
+    glyphs: Glyphs,
+    ended: bool = False,
+    patterns: Patterns = OUR_PATTERNS,
+    held: Held | None = None,
 ) -> Line:
     """One actor: role, class and name, state, node, process, restarts; of an ended run nothing of it is alarming."""
+    if held is not None and width >= HELD_FROM:
+        row = actor_row(actor, width - HELD_CELLS, glyphs, ended, patterns)
+        cards = ",".join(map(str, held.gpus)) or formats.MISSING
+        memory = f"{held.gpu_gib:.1f}" if held.gpus else formats.MISSING
+        resident = formats.MISSING if held.resident_gib is None else f"{held.resident_gib:.1f}"
+        return Line((*row.spans, (f" {clip(cards, 7, glyphs.ellipsis):>7} {memory:>8} {resident:>8}", "text")))
     look = actor_look(actor.state)
     label = f"{actor.class_name} {actor.name}" if actor.name and actor.name != actor.class_name else actor.class_name
     letter = actor_letter(actor, patterns) or glyphs.dot
@@ -90,10 +144,15 @@ def actor_row(
 
 
 def actor_rows(
-    actor: ActorSnapshot, width: int, glyphs: Glyphs, ended: bool = False, patterns: Patterns = OUR_PATTERNS
+    actor: ActorSnapshot,
+    width: int,
+    glyphs: Glyphs,
+    ended: bool = False,
+    patterns: Patterns = OUR_PATTERNS,
+    held: Held | None = None,
 ) -> list[Line]:
     """One actor, and below it why it died."""
-    rows = [actor_row(actor, width, glyphs, ended, patterns)]
+    rows = [actor_row(actor, width, glyphs, ended, patterns, held)]
     if actor.death_cause and not ended:
         rows.append(line((f"     {clip(actor.death_cause, max(0, width - 5), glyphs.ellipsis)}", "bad")))
     return rows

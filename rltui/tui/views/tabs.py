@@ -27,18 +27,19 @@ def actors_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[L
     if snapshot.actors_problem:
         right = [(clip(snapshot.actors_problem, width // 2), "attention")]
     head = rule([("actors", "title")], right, width, glyphs)
-    return [head, actor_views.actor_head(width)] if snapshot.actors else [head]
+    return [head, actor_views.actor_head(width, with_held=True)] if snapshot.actors else [head]
 
 
 def actors(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
     """All actors, by role and name."""
     if not snapshot.actors:
         return wrapped("no actors: they appear when Ray is up, and go with it", width, " ", "dim")
+    hosts = {host.host: host for host in snapshot.hosts}
     went_well, patterns = snapshot.summary.state in ("finished", "cancelled"), snapshot.role_patterns
     rows = [
         row
         for actor in actor_views.in_order(snapshot.actors, patterns)
-        for row in actor_views.actor_rows(actor, width, glyphs, ended=went_well, patterns=patterns)
+        for row in actor_views.actor_rows(actor, width, glyphs, went_well, patterns, actor_views.held_by(hosts, actor))
     ]
     return [*wrapped("the run has ended, and its actors with it", width, " ", "dim"), *rows] if went_well else rows
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class ConfigPane(ListPane):
     """Every setting, or those with some words in key, value or origin, or those that differ from before."""
 
+    FILTERS_BY = "key, value or origin"
     has_cursor = False
 
     def __init__(self, *, id: str) -> None:

@@ -25,6 +25,7 @@ WALL_FROM_NODES = 12
 class GpusPane(ListPane):
     """Nodes, GPUs and processes of the open run."""
 
+    FILTERS_BY = "node, role, process or idle"
     has_cursor = False
 
     def __init__(self, *, id: str) -> None:
