@@ -263,7 +263,8 @@ class SlurmJob(AttemptRunner):
             grace_s = max(1.0, min(grace_s, self.kill_wait_s - CLEAN_UP_S))
             if self.ray is not None:  # Slurm signals its processes too, and without them nothing can be saved
                 grace_s = min(grace_s, BREATH_S)
-        if self.request is not None and self.request.outcome == "time-limit":
+        # of a preemption without GraceTime the warning, which comes just before, cannot be told from the time limit's
+        if self.request is not None and self.request.outcome == "time-limit" and cause != "PREEMPTION":
             outcome, reason = self.request.outcome, self.request.reason
         if cause == NODE_FAILURE:
             reason = self._name_failed_nodes() or reason

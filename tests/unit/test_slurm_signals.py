@@ -68,6 +68,17 @@ def test_who_leaves_for_another_job_in_time_saves_and_is_queued_again(
     assert ("requeue 7" in (tmp_path / "asked").read_text().splitlines()) == queued
 
 
+def test_a_preemption_that_leaves_no_time_is_no_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = driver(tmp_path, monkeypatch, 20.0)
+    job.on_warning()
+    assert job.request is not None
+    assert job.request.outcome == "time-limit"
+    words = "slurmstepd: error: *** JOB 7 ON nid1 CANCELLED AT 2026-11-25T21:34:23 DUE TO PREEMPTION ***\n"
+    Path(job.output).write_text(words)
+    job.on_cancel()
+    assert (job.request.outcome, job.request.reason) == ("cancelled", "preempted by Slurm for another job")
+
+
 def test_without_a_warning_the_clock_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = driver(tmp_path, monkeypatch, 900.0)
     job.tick()
