@@ -29,7 +29,7 @@ def confined(slurm_cluster: Lab) -> Iterator[bool]:
     """Whether node1 confines jobs to their devices by the kernel's cgroups, which it does where it may mount them.
 
     By those of version 1: Slurm 22.05 refuses version 2 where version 1 is mounted anywhere ("Hybrid mode is not
-    supported"), and a machine with version 2 alone wants a systemd that the lab's hosts do not have.
+    supported").
     """
 
     def on_node(*lines: str) -> int:
