@@ -81,7 +81,9 @@ class RunReading:
         except RelayError as error:
             if error.kind != "missing":
                 raise
-            raise UsageError(f"{row.run_id} has no layout: it runs a script.", "s takes the words behind it.") from error
+            raise UsageError(
+                f"{row.run_id} has no layout: it runs a script.", "s takes the words behind it."
+            ) from error
         path = ensure_private(cache_dir() / "layouts") / f"{row.run_id}.yaml"
         path.write_text(text, encoding="utf-8")
         return str(path)
