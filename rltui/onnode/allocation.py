@@ -35,6 +35,15 @@ are the key ``slurm`` of ``end.json``."""
 
 NOT_THE_RUNS = frozenset({NODE_FAILURE, PREEMPTION, REQUEUE})
 
+CAUSES = {
+    "TIME LIMIT": ("time-limit", "the time limit was reached"),
+    NODE_FAILURE: ("failed", "Slurm lost a node of the job"),
+    PREEMPTION: ("cancelled", "preempted by Slurm for another job"),
+    REQUEUE: ("cancelled", "requeued: Slurm starts the job again"),
+    "": ("cancelled", "cancelled"),
+}
+"""Outcome and reason of an attempt, by Slurm's word for what ended it; empty: it has none, as for scancel."""
+
 _NODELIST = "SLURM_JOB_NODELIST"
 _CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
 _CANCELLED = re.compile(

@@ -4,7 +4,7 @@ import os
 import re
 from typing import Iterable, List, Mapping, Sequence
 
-from rltui.onnode import rundir
+from rltui.onnode import node_evidence, rundir
 
 LOG = "nodes.log"
 """What the step that holds Ray on the other nodes, and srun itself, wrote."""
@@ -85,3 +85,16 @@ def lost(log: str, tails: Mapping[str, bytes], nodes: Sequence[str]) -> List[str
     silent = silent_first({host: at for host, at in words.items() if at})
     by_host = {node.split(".")[0]: node for node in nodes}
     return [by_host.get(host, host) for host in silent]
+
+
+def put_first(reason: str, bad_nodes: Mapping[str, str]) -> str:
+    """``reason`` behind the names of the nodes that Slurm lost: what else was seen followed from that.
+
+    Args:
+        reason: Why the attempt ended, as it was seen.
+        bad_nodes: What is known against nodes of the job.
+    """
+    lost = [node for node, why in bad_nodes.items() if why.startswith(node_evidence.NODE_FAILURE)]
+    if not lost or reason.startswith(node_evidence.NODE_FAILURE):
+        return reason
+    return "%s on %s; %s" % (node_evidence.NODE_FAILURE, ", ".join(lost), reason)

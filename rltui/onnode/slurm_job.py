@@ -25,10 +25,10 @@ from rltui.onnode import (
     rundir,
 )
 from rltui.onnode.allocation import (
+    CAUSES,
     NODE_FAILURE,
     NOT_THE_RUNS,
     PREEMPTION,
-    REQUEUE,
     Allocation,
     NoAllocationError,
     cause_of_signal,
@@ -48,16 +48,12 @@ from rltui.onnode.node_checks import CHECK_S, check_nodes, note_other_environmen
 from rltui.onnode.queue_ahead import QueueAhead
 from rltui.onnode.ray_agents import Agents, rendezvous_s
 from rltui.onnode.ray_head import RayHead
-from rltui.onnode.ray_process import LOOPBACK, RayFailedError, RaySpec, host, ray_folder
+from rltui.onnode.ray_process import LOOPBACK, MOST_CPUS, RayFailedError, RaySpec, host, ray_folder
 from rltui.onnode.requeue import folder_of_start
 from rltui.onnode.script_exports import script_place
 
 KILL_MARGIN_S = 45.0
 """Before the time limit everything is over: Slurm gives what is left 30 s and no more."""
-
-MOST_CPUS = 128
-"""CPU cores that Ray hands out on a node where nobody says how many: it starts a process for each at once, and a node's
-Ray has no more than 240 ports here for these and the actors."""
 
 CLEAN_UP_S = 12.0
 """Of what Slurm leaves after SIGTERM: for ending Ray on all nodes."""
@@ -67,14 +63,6 @@ EARLY_S = 90.0
 
 SLURM_NOTICES_S = 330.0
 """Slurm gives up a node that does not answer after SlurmdTimeout, 300 s by default."""
-
-CAUSES = {
-    "TIME LIMIT": ("time-limit", "the time limit was reached"),
-    NODE_FAILURE: ("failed", "Slurm lost a node of the job"),
-    PREEMPTION: ("cancelled", "preempted by Slurm for another job"),
-    REQUEUE: ("cancelled", "requeued: Slurm starts the job again"),
-    "": ("cancelled", "cancelled"),
-}
 
 
 class SlurmJob(AttemptRunner):
@@ -115,9 +103,9 @@ class SlurmJob(AttemptRunner):
         who["signals"] = pass_on.NAMES
         # no start time: this pid means nothing on the machine where rltui looks for supervisors
         rundir.write_json(os.path.join(self.attempt, rundir.SUPERVISOR), who)
-        record = {**who, "job_id": self.allocation.job_id, "restart": self.allocation.restart}
-        record.update(nodes=self.allocation.nodes, head=host(), started_at=time.time(), end_at=self.end_at)
-        record.update(lead_s=self.lead_s, output=self.output)
+        record = {**who, "job_id": self.allocation.job_id, "restart": self.allocation.restart, "lead_s": self.lead_s}
+        record.update(nodes=self.allocation.nodes, head=host(), end_at=self.end_at, output=self.output)
+        record["started_at"] = time.time()
         rundir.write_json(os.path.join(self.attempt, rundir.SLURM), record)
         raise_open_files()
 
@@ -146,8 +134,7 @@ class SlurmJob(AttemptRunner):
         Raises:
             RayFailedError: A node is missing at the deadline, or gave up; the text names it.
         """
-        nodes = self.allocation.nodes
-        shares = self._shares()
+        nodes, shares = self.allocation.nodes, self._shares()
         alone = len(nodes) == 1
         rundir.write_stage(self.attempt, "ray-up", "0/%d nodes" % len(nodes))
         if not alone:
@@ -240,16 +227,15 @@ class SlurmJob(AttemptRunner):
         if is_preempted or (self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S):
             # the limit may have been lowered while the job ran, and a preemption sets it to the end of its GraceTime
             self.end_at = end_time(job_id) or self.end_at
-        outcome, reason = "time-limit", "ended before the time limit was reached"
-        if is_preempted:
-            self._slurm_cause = PREEMPTION
-            outcome, reason = CAUSES[self._slurm_cause]
-        elif self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
-            grace_s = float(self.job["deadlines_s"]["grace"])
-            self.request = Request("cancelled", "asked to save and end by SIGUSR2", max(grace_s, self.lead_s))
-            return
         left_s = self.lead_s if self.end_at is None else self.end_at - now
-        self.request = Request(outcome, reason, max(10.0, left_s - KILL_MARGIN_S))
+        outcome, reason = "time-limit", "ended before the time limit was reached"
+        grace_s = max(10.0, left_s - KILL_MARGIN_S)
+        if is_preempted:
+            self._slurm_cause, (outcome, reason) = PREEMPTION, CAUSES[PREEMPTION]
+        elif left_s > self.lead_s + EARLY_S:
+            outcome, reason = "cancelled", "asked to save and end by SIGUSR2"
+            grace_s = max(float(self.job["deadlines_s"]["grace"]), self.lead_s)
+        self.request = Request(outcome, reason, grace_s)
 
     def on_cancel(self, *_: Any) -> None:
         """The handler of SIGTERM: Slurm ends the job, for one of several reasons, or the user does."""
@@ -264,7 +250,7 @@ class SlurmJob(AttemptRunner):
             if self.ray is not None:  # Slurm signals its processes too, and without them nothing can be saved
                 grace_s = min(grace_s, BREATH_S)
         # of a preemption without GraceTime the warning, which comes just before, cannot be told from the time limit's
-        if self.request is not None and self.request.outcome == "time-limit" and cause != "PREEMPTION":
+        if self.request is not None and self.request.outcome == "time-limit" and cause != PREEMPTION:
             outcome, reason = self.request.outcome, self.request.reason
         if cause == NODE_FAILURE:
             reason = self._name_failed_nodes() or reason
@@ -354,11 +340,7 @@ class SlurmJob(AttemptRunner):
             rundir.write_json(os.path.join(self.attempt, rundir.END), named)
 
     def _named(self, reason: str) -> str:
-        """``reason`` behind the names of the nodes that Slurm lost: what else was seen followed from that."""
-        lost = [node for node, why in self.bad_nodes.items() if why.startswith(node_evidence.NODE_FAILURE)]
-        if self._slurm_cause != NODE_FAILURE or not lost or reason.startswith(node_evidence.NODE_FAILURE):
-            return reason
-        return "%s on %s; %s" % (node_evidence.NODE_FAILURE, ", ".join(lost), reason)
+        return lost_nodes.put_first(reason, self.bad_nodes) if self._slurm_cause == NODE_FAILURE else reason
 
     def _end(self, verdict: Verdict) -> None:
         super()._end(verdict._replace(reason=self._named(verdict.reason)))
