@@ -292,9 +292,9 @@ async def test_a_cluster_is_asked_for_the_start_once_the_fingers_rest(monkeypatc
         assert "nothing is different" in screen_text(pilot)
         await enter(pilot, "strain.steps=7")
         await until(pilot, lambda: screen.review is not None and screen.review.overrides == ("train.steps=7",), "it")
-        await until_text(pilot, "0s ago, before the last change")
+        await until_text(pilot, "0s ago, outdated")
         await until_text(pilot, "+ train.steps=7")
-        assert "before the last change" not in screen_text(pilot)
+        assert "outdated" not in screen_text(pilot)
         assert outlooks(fake)[-1] == ("local/grpo-tiny", "train.steps=7")
         assert len(outlooks(fake)) < 5, "not at each key"
         await enter(pilot, "\n")

@@ -98,7 +98,7 @@ def outlook_lines(outlook: LaunchOutlook, is_old: bool, now: float, width: int, 
         width: Cells of a line.
         glyphs: The alphabet.
     """
-    age = f"{outlook.cluster}, {formats.ago(now - outlook.taken_at)}" + (", before the last change" if is_old else "")
+    age = f"{outlook.cluster}, {formats.ago(now - outlook.taken_at)}" + (", outdated" if is_old else "")
     said = outlook.start
     role: Role = "text"
     if outlook.refusal:
