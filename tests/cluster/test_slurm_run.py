@@ -67,5 +67,7 @@ def test_a_run_on_three_hosts_is_watched_and_slurm_starts_it_again_without_the_o
     eventually(lambda: workstation.only_run()["end"], "the end of the second start", 100)
     steps = [line["step"] for line in workstation.read(f"{run['path']}/attempts/02/metrics.jsonl")]
     assert steps == list(range(saved + 1, saved + 1 + len(steps)))
-    for node in lab.spec.compute:
-        assert lab.exec(node, ["pgrep", "-u", "alice", "-f", "ray|rltui"], check=False).stdout == ""
+    find = ["pgrep", "-u", "alice", "-f", "ray|rltui"]
+    eventually(
+        lambda: not any(lab.exec(node, find, check=False).stdout for node in lab.spec.compute), "no process left", 60
+    )
