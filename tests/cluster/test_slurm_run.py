@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +11,6 @@ from workstation import Workstation
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lab import Lab
 
 # Two learner bundles, each on a host of its own, and the engine on the third.
@@ -58,7 +57,8 @@ def test_a_run_on_three_hosts_is_watched_and_slurm_starts_it_again_without_the_o
     assert end["reason"].startswith("node failure on node2; "), end
     assert "the job keeps away from node2" in workstation.rltui("show", run["run_id"])
 
-    eventually(lambda: workstation.step() > saved + 5, "steps of the second start", 400)
+    metrics = Path(f"{lab.folder}{run['path']}", "attempts/02/metrics.jsonl")
+    eventually(lambda: metrics.exists() and metrics.read_text().count("\n") > 5, "steps of the second start", 400)
     again = workstation.only_run()
     assert (again["run_id"], again["attempt"], again["job_id"]) == (run["run_id"], 2, run["job_id"])
     assert lab.exec("login", ["squeue", "-h", "-j", run["job_id"], "-o", "%x"]).stdout.strip() == "node2"
@@ -67,5 +67,7 @@ def test_a_run_on_three_hosts_is_watched_and_slurm_starts_it_again_without_the_o
     eventually(lambda: workstation.only_run()["end"], "the end of the second start", 100)
     steps = [line["step"] for line in workstation.read(f"{run['path']}/attempts/02/metrics.jsonl")]
     assert steps == list(range(saved + 1, saved + 1 + len(steps)))
-    for node in lab.spec.compute:
-        assert lab.exec(node, ["pgrep", "-u", "alice", "-f", "ray|rltui"], check=False).stdout == ""
+    find = ["pgrep", "-u", "alice", "-f", "ray|rltui"]
+    eventually(
+        lambda: not any(lab.exec(node, find, check=False).stdout for node in lab.spec.compute), "no process left", 60
+    )
