@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.check.run import Report, check_text
 from rltui.cli.output import columns
+from rltui.memory.layouts import estimate_layout
 from rltui.plan import measured
 from rltui.plan.cards import rates as rates_in_use
-from rltui.plan.decoding import decode_step, sequences_at_once
+from rltui.plan.decoding import decode_step, sequences_at_once, steady_s
 from rltui.plan.rank import DEFAULT_COUNT
 from rltui.plan.rates import TRUST, family, trust_in, unmeasured_card
 from rltui.plan.request import Request
@@ -65,9 +66,8 @@ def lines(request: Request, proposals: Sequence[Proposal], saved: Sequence[str])
 def terms(request: Request, best: Proposal) -> Iterator[str]:
     """What the first step's seconds are made of, at which rates, and how far to believe them."""
     time, rates = best.time, rates_in_use(request, request.model)
-    made, update = f"generation {time.generate_s + time.teacher_s:.1f}", f"training {time.update_s:.1f}"
-    joined = f"the longer of {made} and {update}, which overlap," if request.async_steps else f"{made} + {update}"
-    yield f"#1 step {time.step_s:.1f} s = {joined} + sync {time.sync_s:.1f} + other {time.other_s:.1f}"
+    rest = f"sync {time.sync_s:.1f} + other {time.other_s:.1f}"
+    yield f"#1 step {time.step_s:.1f} s = {_made_and_trained(request, best)} + {rest}"
     yield from (f"   {line}" for line in _phases(request, best.setup))
     mean, spread = request.mean_tokens, request.spread_tokens
     assumed = "" if request.response_mean else " (assumed: --response-mean says better)"
@@ -81,6 +81,19 @@ def terms(request: Request, best: Proposal) -> Iterator[str]:
         yield f"          {trust_in(request.model, request.gpu)}"
     if unknown := ", ".join(_unknown(request, best.setup)):
         yield f"   not known: no published time has been compared for {unknown}"
+
+
+def _made_and_trained(request: Request, best: Proposal) -> str:
+    """One after the other, or what lasts longest where rollouts run ahead (``model_step_s``)."""
+    time, setup, ahead = best.time, best.setup, request.async_steps
+    made = time.generate_s + time.teacher_s
+    if not ahead:
+        return f"generation {made:.1f} + training {time.update_s:.1f}"
+    steady = steady_s(request, setup.engine, setup.engines) + time.teacher_s
+    alone = (made + time.update_s) / (1 + ahead)
+    part = "half" if ahead == 1 else f"1/{1 + ahead}"
+    longest = f"training {time.update_s:.1f}, engines always full {steady:.1f}, {part} of a step alone {alone:.1f}"
+    return f"the longest of ({longest})"
 
 
 def _phases(request: Request, setup: Setup) -> Iterator[str]:
@@ -143,7 +156,9 @@ def _training(proposal: Proposal) -> str:
     if way.gradient_checkpointing:
         words.append("gradient checkpointing")
     if way.offload:
-        words.append("optimizer in host memory")
+        host = estimate_layout(proposal.layout).host
+        size = f" ({host.ram_gib:.0f} GiB of it a node)" if host else ""
+        words.append(f"optimizer in host memory{size}")
     if proposal.layout.lengths.pack:
         words.append("packed rows")
     if way.sequence_parallel > 1:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from rltui.memory.layouts import estimate_layout
 from rltui.plan import actor_critic, distill
 from rltui.plan.assemble import as_text, layout_of
 from rltui.plan.candidates import (
@@ -44,6 +45,10 @@ FURTHER_MEANS = (
     *(Means(pack=True, offload=each, sequence_parallel=size) for each in (False, True) for size in (2, 4, 8)),
 )
 """Tried in turn where nothing fits without."""
+
+HOST_GIB = 3072
+"""Most host memory of a node into which an optimizer is offloaded: a DGX H100 has 2 TB, a DGX B200 up to 4. Assumed, as
+no request says it; the proposal says what it takes."""
 
 SLEEP_WORTH = 0.9
 """Engines sleep where that makes a step shorter than this share of one in which they stay awake: not every trainer can
@@ -201,7 +206,7 @@ def propose_by(request: Request, sound: Sound, count: int = DEFAULT_COUNT) -> tu
             continue
         layout = layout_of(request, candidate.setup)
         text = as_text(layout)
-        if sound(text, f"{layout.name}.yaml"):
+        if _host_holds(layout) and sound(text, f"{layout.name}.yaml"):
             chosen.append((candidate, layout, text))
     chosen.sort(key=lambda each: _order(each[0]))
     return tuple(
@@ -215,6 +220,14 @@ def propose_by(request: Request, sound: Sound, count: int = DEFAULT_COUNT) -> tu
         )
         for place, (candidate, layout, text) in enumerate(chosen)
     )
+
+
+def _host_holds(layout: Layout) -> bool:
+    """Whether what is offloaded fits a node's host memory."""
+    if layout.roles.learner.offload == "none":
+        return True
+    host = estimate_layout(layout).host
+    return host is None or host.ram_gib <= HOST_GIB
 
 
 def _different(request: Request, ranked: Sequence[Candidate], count: int) -> Iterator[Candidate]:

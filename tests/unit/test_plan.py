@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -296,6 +297,23 @@ def test_the_first_step_is_explained_by_its_terms(capsys: pytest.CaptureFixture[
     assert f"error: {time['step_s'] / 1.6:.0f} to {time['step_s'] * 1.6:.0f} s" in out
     assert "ms for a token of each" in out
     assert "micro-batches of" in out
+
+
+def test_what_waits_for_what_is_said_where_rollouts_run_ahead(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--model", SEVEN, "--gpus", "2x4xH100", "--async-steps", "1"]
+    assert main(words) == 0
+    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("#1 step"))
+    step, update, full, alone, sync, other = (float(each) for each in re.findall(r"\d+\.\d", said))
+    assert step == pytest.approx(max(update, full, alone) + sync + other, abs=0.21)
+
+
+def test_an_offloaded_optimizer_comes_with_the_host_memory_that_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model", "Qwen/Qwen3-32B", "--gpus", "1x8xH100"]) == 0
+    out = capsys.readouterr().out
+    sizes = [int(size) for size in re.findall(r"optimizer in host memory \((\d+) GiB of it a node\)", out)]
+    assert sizes
+    assert all(12 * 32.7 / 1.074 < size <= rank.HOST_GIB for size in sizes), "12 bytes a parameter at least"
+    assert propose(request("Qwen/Qwen3-235B-A22B", 2, 8)) == (), "its optimizer would take 5 TiB of one node"
 
 
 def test_shorter_responses_in_the_mean_are_made_and_trained_on_faster() -> None:
