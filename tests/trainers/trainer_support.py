@@ -55,7 +55,7 @@ def free_ports(count: int) -> list[int]:
 def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     """A Ray of one node with a token, ended with everything it started; yields the environment of its clients."""
     folder = Path(tempfile.mkdtemp(prefix="rltui-ray-", dir="/tmp"))  # Ray's socket paths must be short
-    ports = free_ports(4)
+    ports = free_ports(6)
     (folder / "token").write_text(secrets.token_hex(32))
     environment = {
         **os.environ,
@@ -65,6 +65,9 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
         "RAY_ADDRESS": f"127.0.0.1:{ports[0]}",
+        # else the same for every Ray of the machine, and each process of pytest has one
+        "AUTOSCALER_METRIC_PORT": str(ports[4]),
+        "DASHBOARD_METRIC_PORT": str(ports[5]),
     }
     options = ["--head", "--block", "--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
     options += [f"--port={ports[0]}", f"--num-cpus={num_cpus}", "--num-gpus=0", f"--temp-dir={folder}"]
