@@ -91,7 +91,7 @@ class SlurmJob(AttemptRunner):
         self._problem_since = 0.0
         self._slurm_kills = False
         self._slurm_cause = ""
-        self._kept_away: List[str] = []
+        self._kept_away: Optional[List[str]] = None
         self._queue_ahead = QueueAhead(self.attempt)
 
     # the attempt's stations
@@ -165,11 +165,8 @@ class SlurmJob(AttemptRunner):
     def _shares(self) -> List[Dict[str, int]]:
         """What Ray is told that each node has, by the component of the job."""
         cpus = [part.cpus for part in self.allocation.parts] or [self.allocation.cpus]
-        shares = []
-        for number, there in enumerate(cpus):
-            share = rundir.ray_share(self.job, number)
-            shares.append({**share, "cpus": share["cpus"] or min(there, MOST_CPUS)})
-        return shares
+        shares = [(rundir.ray_share(self.job, number), there) for number, there in enumerate(cpus)]
+        return [{**share, "cpus": share["cpus"] or min(there, MOST_CPUS)} for share, there in shares]
 
     def _join_nodes(self, head: RayHead, shares: List[Dict[str, int]]) -> None:
         self.agents = Agents(self.attempt, self.allocation, head, [share["cpus"] for share in shares])
@@ -309,6 +306,7 @@ class SlurmJob(AttemptRunner):
     def clean_up(self) -> None:
         """End what is on this node and on the others, at the same time: Slurm may not leave long for it."""
         node_evidence.remember(self.attempt, self.allocation.nodes, self.bad_nodes, time.time())
+        self._after_node_failure()  # first: Slurm may not leave time for all that follows
         self.end_server_notes()
         if self.agents is not None:
             self.agents.tell_to_stop()
@@ -316,8 +314,7 @@ class SlurmJob(AttemptRunner):
         if self.agents is not None:
             self.agents.wait()
             self._after_silence(self.agents.silent())
-        if self._slurm_cause == NODE_FAILURE:
-            self._after_node_failure()
+        self._after_node_failure()
 
     def _after_silence(self, silent: List[str]) -> None:
         """Await Slurm's word where a trainer failed and nodes do not answer any more, if nobody else starts it."""
@@ -329,10 +326,12 @@ class SlurmJob(AttemptRunner):
 
     def _after_node_failure(self) -> None:
         """Name the nodes that Slurm lost, which srun does last, and let the job's next start keep away from them."""
+        if self._slurm_cause != NODE_FAILURE or self._kept_away is not None:
+            return
         if not self._name_failed_nodes():
             self.bad_nodes = dict.fromkeys(nodes_not_answering(self.allocation.nodes), node_evidence.NODE_FAILURE)
         node_evidence.remember(self.attempt, self.allocation.nodes, self.bad_nodes, time.time())
-        if self.comes_again():
+        if self.bad_nodes and self.comes_again():
             self._kept_away = keep_away.keep_away(self.attempt, self.allocation, self.bad_nodes)
         end = rundir.read_json(os.path.join(self.attempt, rundir.END))
         if end is not None:  # written before the clean-up, as Slurm may have left no time for more

@@ -69,5 +69,5 @@ def test_a_run_on_three_hosts_is_watched_and_slurm_starts_it_again_without_the_o
     assert steps == list(range(saved + 1, saved + 1 + len(steps)))
     find = ["pgrep", "-u", "alice", "-f", "ray|rltui"]
     eventually(
-        lambda: not any(lab.exec(node, find, check=False).stdout for node in lab.spec.compute), "no process left", 60
+        lambda: not any(lab.exec(node, find, check=False).stdout for node in lab.spec.compute), "no process left"
     )
