@@ -303,4 +303,9 @@ def test_efficiency_counts_padding_and_waiting() -> None:
     assert packing_efficiency(packed, 1) == real / (2 * sum(map(max, zip(*passes, strict=True))))
     assert packing_efficiency(packed, 1) > 0.9
     assert packing_efficiency(shard([], samples(), 2, TOKEN_MEAN), 1) == 1.0
+    shared = shard(samples(), [], 4, TOKEN_MEAN, sharing=4)  # one row after the other, no padding, nobody waits
+    assert [part.trained[0].rows.numbers.tolist() for part in shared] == [
+        shared[0].trained[0].rows.numbers.tolist()
+    ] * 4
+    assert packing_efficiency(shared, 0) == packing_efficiency(shared, 2) == 1.0
     assert load_layout(LAYOUT).layout.lengths.pack == 0
