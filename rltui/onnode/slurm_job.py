@@ -253,16 +253,16 @@ class SlurmJob(AttemptRunner):
         if is_preempted or (self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S):
             # the limit may have been lowered while the job ran, and a preemption sets it to the end of its GraceTime
             self.end_at = end_time(job_id) or self.end_at
-        outcome, reason = "time-limit", "ended before the time limit was reached"
+        left_s = self.lead_s if self.end_at is None else self.end_at - now
+        request = Request("time-limit", "ended before the time limit was reached", max(10.0, left_s - KILL_MARGIN_S))
         if is_preempted:
             self._slurm_cause = "PREEMPTION"
-            outcome, reason = CAUSES[self._slurm_cause]
+            request = Request(*CAUSES[self._slurm_cause], request.grace_s)
         elif self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S:
             grace_s = float(self.job["deadlines_s"]["grace"])
-            self.request = Request("cancelled", "asked to save and end by SIGUSR2", max(grace_s, self.lead_s))
-            return
-        left_s = self.lead_s if self.end_at is None else self.end_at - now
-        self.request = Request(outcome, reason, max(10.0, left_s - KILL_MARGIN_S))
+            request = Request("cancelled", "asked to save and end by SIGUSR2", max(grace_s, self.lead_s))
+        # SIGTERM may have come while Slurm was asked, and knows more
+        self.request = self.request or request
 
     def on_cancel(self, *_: Any) -> None:
         """The handler of SIGTERM: Slurm ends the job, for one of several reasons, or the user does."""
