@@ -225,14 +225,15 @@ class SlurmJob(AttemptRunner):
             # the limit may have been lowered while the job ran, and a preemption sets it to the end of its GraceTime
             self.end_at = end_time(job_id) or self.end_at
         left_s = self.lead_s if self.end_at is None else self.end_at - now
-        outcome, reason = "time-limit", "ended before the time limit was reached"
-        grace_s = max(10.0, left_s - KILL_MARGIN_S)
+        request = Request("time-limit", "ended before the time limit was reached", max(10.0, left_s - KILL_MARGIN_S))
         if is_preempted:
-            self._slurm_cause, (outcome, reason) = PREEMPTION, CAUSES[PREEMPTION]
+            self._slurm_cause = PREEMPTION
+            request = Request(*CAUSES[PREEMPTION], request.grace_s)
         elif left_s > self.lead_s + EARLY_S:
-            outcome, reason = "cancelled", "asked to save and end by SIGUSR2"
-            grace_s = max(float(self.job["deadlines_s"]["grace"]), self.lead_s)
-        self.request = Request(outcome, reason, grace_s)
+            grace_s = float(self.job["deadlines_s"]["grace"])
+            request = Request("cancelled", "asked to save and end by SIGUSR2", max(grace_s, self.lead_s))
+        # SIGTERM may have come while Slurm was asked, and knows more
+        self.request = self.request or request
 
     def on_cancel(self, *_: Any) -> None:
         """The handler of SIGTERM: Slurm ends the job, for one of several reasons, or the user does."""

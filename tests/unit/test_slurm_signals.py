@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rltui.onnode import rundir
+from rltui.onnode import rundir, slurm_job
 from rltui.onnode.allocation import Allocation
 from rltui.onnode.attempt_runner import Verdict
 from rltui.onnode.slurm_job import SlurmJob
@@ -68,14 +68,26 @@ def test_who_leaves_for_another_job_in_time_saves_and_is_queued_again(
     assert ("requeue 7" in (tmp_path / "asked").read_text().splitlines()) == queued
 
 
-def test_a_preemption_that_leaves_no_time_is_no_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = driver(tmp_path, monkeypatch, 20.0)
-    job.on_warning()
-    assert job.request is not None
-    assert job.request.outcome == "time-limit"
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_preemption_that_leaves_no_time_is_no_time_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """Slurm may send its end while the driver still asks what the warning before it is about."""
+    job = driver(tmp_path, monkeypatch, 5000.0)
+
+    def asked(_: str) -> float:
+        if at_once:
+            job.on_cancel()
+        return time.time()
+
+    monkeypatch.setattr(slurm_job, "end_time", asked)
     words = "slurmstepd: error: *** JOB 7 ON nid1 CANCELLED AT 2026-11-25T21:34:23 DUE TO PREEMPTION ***\n"
     Path(job.output).write_text(words)
-    job.on_cancel()
+    job.on_warning()
+    assert job.request is not None
+    assert (job.request.outcome == "time-limit") != at_once
+    if not at_once:
+        job.on_cancel()
     assert (job.request.outcome, job.request.reason) == ("cancelled", "preempted by Slurm for another job")
 
 

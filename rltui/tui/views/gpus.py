@@ -134,9 +134,8 @@ class GpuTable:
         if width >= ECC_FROM:
             errors = gpu.ecc_uncorrected
             spans.append((f"  ECC {errors:<2}" if errors is not None else " " * 8, "bad" if errors else "dim"))
-        history = (
-            host.gpu_history[index] if width >= HISTORY_FROM + name_width and index < len(host.gpu_history) else ()
-        )
+        has_history = gpu.answers and width >= HISTORY_FROM + name_width and index < len(host.gpu_history)
+        history = host.gpu_history[index] if has_history else ()
         idle = "  idle" if is_idle(host, index) else ""
         spans.append((idle, "attention"))
         room = width - width_of(spans) - (27 if history else 0)
