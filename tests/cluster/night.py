@@ -325,7 +325,10 @@ class Night:
             self.wrong.append("doubled: something was started after hands-off mode had been switched off")
 
     def kill(self) -> None:
-        """End whatever is left of the run."""
+        """End whatever is left of the run, and let nothing come after it."""
+        with contextlib.suppress(OSError, ValueError):
+            told = json.loads((self.run / rundir.HANDS_OFF).read_text())
+            rundir.write_json(str(self.run / rundir.HANDS_OFF), {**told, "on": False})
         for attempt in self.attempts:
             for pid in self.pids(attempt):
                 with contextlib.suppress(ProcessLookupError):
