@@ -69,10 +69,6 @@ class Context(Struct, frozen=True):
             yield clean(self.raw[start:end], number)
             start = end + 1
 
-    def is_last_line(self) -> bool:
-        """Whether nothing but blank lines follows."""
-        return self.is_last_part and not self.raw[self.end :].strip()
-
     def around(self, before: int, after: int) -> str:
         """Return the texts of the neighbours and of the line itself, in order, as one string."""
         earlier = [line.text for line in self.before(before)]

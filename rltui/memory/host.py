@@ -87,8 +87,3 @@ def checkpoint_gib(
     trained = trained_parameters(model, adapter, freeze_vision=freeze_vision)
     frozen = 0 if adapter is not None else count_parameters(model).total - trained
     return (trained * (states.weights + states.master + states.moments) + frozen * states.weights) / GIB
-
-
-def export_gib(model: Architecture, item_bytes: float = 2.0) -> float:
-    """GiB on disk of the weights alone, in Hugging Face's format."""
-    return count_parameters(model).total * item_bytes / GIB

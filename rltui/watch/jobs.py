@@ -119,13 +119,6 @@ def of_share(job: JobSnapshot, share: AllocationShare, began_at: float | None) -
     return replace(own, state="cancelled", word="ALLOCATION_ENDED") if job.state == "completed" else own
 
 
-def fold_job_state(
-    stage: StageSnapshot | None, end: EndSnapshot | None, job: JobSnapshot | None, start: int | None = None
-) -> RunState:
-    """The word for a run on a scheduler; see ``job_facts``."""
-    return job_facts(stage, end, job, start).state
-
-
 def last_word(job: JobSnapshot, *, is_adopted: bool = False) -> EndSnapshot:
     """The end of an attempt that left no word of its own, as its ended job tells it: what ``job_facts`` shows."""
     facts = _ended(job, is_adopted=is_adopted)

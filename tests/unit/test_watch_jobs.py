@@ -9,7 +9,7 @@ import pytest
 
 from rltui.cluster.jobs import JobSnapshot, JobState
 from rltui.onnode.rundir import OUTCOMES, STAGES
-from rltui.watch.jobs import ENDINGS, fold_job_state, job_facts
+from rltui.watch.jobs import ENDINGS, job_facts
 from rltui.watch.snapshots import EndSnapshot, RunState, StageSnapshot
 
 FINISHED = EndSnapshot(outcome="finished", exit_code=0, reason="all steps are done")
@@ -50,7 +50,7 @@ def job(state: JobState, **values: object) -> JobSnapshot:
 )
 def test_states_are_folded(stage: str | None, end: str | None, snapshot: JobSnapshot | None, state: RunState) -> None:
     said = StageSnapshot(stage=stage) if stage else None
-    assert fold_job_state(said, EndSnapshot(outcome=end) if end else None, snapshot) == state
+    assert job_facts(said, EndSnapshot(outcome=end) if end else None, snapshot).state == state
 
 
 def test_a_job_of_ray_ended_as_ray_says() -> None:
@@ -59,12 +59,12 @@ def test_a_job_of_ray_ended_as_ray_says() -> None:
 
 
 def test_a_start_that_is_over_says_nothing_of_the_next() -> None:
-    assert fold_job_state(TRAINING, FINISHED, job("running", restarts=1), start=0) == "starting"
-    assert fold_job_state(TRAINING, None, job("running", restarts=1), start=0) == "starting"
-    assert fold_job_state(TRAINING, None, job("running", restarts=1), start=1) == "running"
-    assert fold_job_state(TRAINING, FINISHED, job("completed", restarts=1), start=1) == "finished"
+    assert job_facts(TRAINING, FINISHED, job("running", restarts=1), start=0).state == "starting"
+    assert job_facts(TRAINING, None, job("running", restarts=1), start=0).state == "starting"
+    assert job_facts(TRAINING, None, job("running", restarts=1), start=1).state == "running"
+    assert job_facts(TRAINING, FINISHED, job("completed", restarts=1), start=1).state == "finished"
     # the accounting counts no restarts
-    assert fold_job_state(TRAINING, FINISHED, job("completed", restarts=0), start=1) == "finished"
+    assert job_facts(TRAINING, FINISHED, job("completed", restarts=0), start=1).state == "finished"
 
 
 def test_a_job_that_waits_says_why_and_what_to_do() -> None:
@@ -101,7 +101,7 @@ def test_every_combination_has_a_state_and_never_a_false_end() -> None:
     stages = [None, *(StageSnapshot(stage=name) for name in STAGES)]
     ends = [None, *(EndSnapshot(outcome=outcome) for outcome in OUTCOMES)]
     for stage, end, state in product(stages, ends, get_args(JobState)):
-        folded = fold_job_state(stage, end, job(state))
+        folded = job_facts(stage, end, job(state)).state
         assert folded in get_args(RunState)
         if end is None and state in ("pending", "running", "suspended", "completing"):
             assert folded in ("queued", "starting", "running", "stopping")
