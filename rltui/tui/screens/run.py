@@ -19,11 +19,12 @@ from rltui.tui.screens.run_tabs import NUMBERS, TABS, all_tabs
 from rltui.tui.screens.sample_keys import SampleKeys
 from rltui.tui.spans import clip
 from rltui.tui.views import stage
+from rltui.tui.widgets.actors_pane import ActorsPane
 from rltui.tui.widgets.bars import TabBar
 from rltui.tui.widgets.config_pane import ConfigPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import NOTHING, LogPane
-from rltui.tui.widgets.run_panes import ActorsPane, OverviewPane
+from rltui.tui.widgets.run_panes import OverviewPane
 from rltui.tui.widgets.samples_pane import SamplesPane
 from rltui.watch.snapshots import RunSnapshot
 
@@ -68,10 +69,16 @@ class TabKeys:
         self._screen.open_tab(after if own <= after < len(self._screen.tabs) else own)
 
     def do_worst_first(self) -> None:
-        """GPUs: nodes with something wrong first, by role, by name."""
+        """GPUs and actors: the next order."""
         pane = self._screen.mover()
-        if isinstance(pane, GpusPane):
+        if isinstance(pane, GpusPane | ActorsPane):
             pane.next_order()
+
+    def do_stack(self) -> None:
+        """Show what the process of the actor under the cursor is doing."""
+        pane = self._screen.mover()
+        if isinstance(pane, ActorsPane) and pane.actor is not None:
+            self._screen.cockpit.open("output", ("actors", self._screen.run_id, "--stack", pane.actor.actor_id), False)
 
     def do_pan_left(self) -> None:
         """Metrics: the cursor to the left; the log: long lines."""
@@ -88,8 +95,12 @@ class TabKeys:
             self._screen.part(LogKeys).pan(step)
 
     def do_whole(self) -> None:
-        """One chart or one sample alone, or all of them."""
-        if self._screen.tab == "metrics":
+        """One chart or one sample alone, or all of them; the log of an actor."""
+        pane = self._screen.mover()
+        if isinstance(pane, ActorsPane):
+            if pane.actor is not None:
+                self._screen.part(LogKeys).open_actor(pane.actor)
+        elif self._screen.tab == "metrics":
             self._screen.part(MetricKeys).toggle_alone()
         else:
             self._screen.part(SampleKeys).toggle_whole()
@@ -327,8 +338,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self.samples_pane.toggle_differences()
 
     def on_line_opened(self) -> None:
-        """A double click on a sample shows it alone."""
-        self.part(SampleKeys).toggle_whole()
+        """A double click is the enter key: a sample alone, or an actor's log."""
+        self.act("whole")
 
     def moved(self) -> None:
         """The cursor is on another sample."""

@@ -14,6 +14,18 @@ def _in_gpus(context: keys.KeyContext) -> str:
     return "" if context.tab == "gpus" else "this key is for the GPUs: 2 opens them"
 
 
+def _in_gpus_or_actors(context: keys.KeyContext) -> str:
+    return "" if context.tab in ("gpus", "actors") else "this key is for the GPUs and actors: 2 and 3 open them"
+
+
+def _in_actors(context: keys.KeyContext) -> str:
+    return "" if context.tab == "actors" else "this key is for the actors: 3 opens them"
+
+
+def _can_ask_processes(context: keys.KeyContext) -> str:
+    return keys.may_change(context) or _in_actors(context)
+
+
 def _in_samples(context: keys.KeyContext) -> str:
     return "" if context.tab == "samples" else "this key is for the samples: 9 opens them"
 
@@ -30,8 +42,9 @@ def _in_log_or_metrics(context: keys.KeyContext) -> str:
     return "" if context.tab in ("logs", "metrics") else "this key is for log and metrics: 6 and 5 open them"
 
 
-def _in_samples_or_metrics(context: keys.KeyContext) -> str:
-    return "" if context.tab in ("samples", "metrics") else "this key is for samples and metrics: 9 and 5 open them"
+def _has_one(context: keys.KeyContext) -> str:
+    where = "this key is for samples, metrics and actors: 9, 5 and 3 open them"
+    return "" if context.tab in ("samples", "metrics", "actors") else where
 
 
 def _in_samples_or_config(context: keys.KeyContext) -> str:
@@ -73,9 +86,18 @@ KEYS = keys.KeyTable(
                     "worst_first",
                     ("O",),
                     "order",
-                    "GPUs: nodes with something wrong first, by role, by name.",
+                    "GPUs and actors: what is wrong first; by role, memory, node.",
                     3,
-                    _in_gpus,
+                    _in_gpus_or_actors,
+                    quiet=True,
+                ),
+                keys.Key(
+                    "stack",
+                    ("T",),
+                    "stack",
+                    "Actors: what its process is doing, by py-spy or faulthandler.",
+                    3,
+                    _can_ask_processes,
                     quiet=True,
                 ),
                 keys.Key(
@@ -111,10 +133,10 @@ KEYS = keys.KeyTable(
                 keys.Key(
                     "whole",
                     ("enter",),
-                    "whole",
-                    "Samples and metrics: one alone, or all.",
+                    "open",
+                    "Samples and metrics: one alone, or all. Actors: its log.",
                     2,
-                    _in_samples_or_metrics,
+                    _has_one,
                     quiet=True,
                 ),
                 keys.Key("next_sibling", (")",), "sibling", "Samples: the next answer to its prompt.", 0, _in_samples),
