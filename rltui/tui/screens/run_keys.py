@@ -43,6 +43,8 @@ def _in_log_or_metrics(context: keys.KeyContext) -> str:
 
 
 def _has_one(context: keys.KeyContext) -> str:
+    if context.tab == "gpus":
+        return "" if context.can_open else "this key is for the map of nodes: v shows it"
     where = "this key is for samples, metrics and actors: 9, 5 and 3 open them"
     return "" if context.tab in ("samples", "metrics", "actors") else where
 
@@ -76,11 +78,19 @@ KEYS = keys.KeyTable(
                 keys.Key("tab_history", ("8",), "history", "Where the time went: goodput, and what each loss cost."),
                 keys.Key("tab_samples", ("9",), "samples", "Answers that were trained on, and those of evaluations."),
                 keys.Key("tab_config", ("0",), "config", "Every setting, where it comes from, what it was before."),
-                keys.Key("next_tab", ("]", "right", "l", "tab"), "next tab", "Go to the next tab.", 1),
-                keys.Key("previous_tab", ("[", "left", "h", "shift+tab"), "tab before", "Go to the tab before."),
+                keys.Key("next_tab", ("]", "tab"), "next tab", "Go to the next tab.", 1),
+                keys.Key("previous_tab", ("[", "shift+tab"), "tab before", "Go to the tab before."),
+                keys.Key("go_right", ("right", "l"), "right", "The next tab; on the map of GPUs, the next node."),
+                keys.Key("go_left", ("left", "h"), "left", "The tab before; on the map of GPUs, the node before."),
                 keys.Key("plugin_tab", ("P",), "plug-ins", "The next tab of a plug-in.", 0, _has_panels),
                 keys.Key(
-                    "wall", ("v",), "view", "GPUs: one line a node, or every GPU and process.", 2, _in_gpus, quiet=True
+                    "wall",
+                    ("v",),
+                    "view",
+                    "GPUs: each card and process, a line or a mark a node.",
+                    2,
+                    _in_gpus,
+                    quiet=True,
                 ),
                 keys.Key(
                     "worst_first",
@@ -134,7 +144,7 @@ KEYS = keys.KeyTable(
                     "whole",
                     ("enter",),
                     "open",
-                    "Samples and metrics: one alone, or all. Actors: its log.",
+                    "Samples and metrics: one alone, or all. Actors: its log. Map: its cards.",
                     2,
                     _has_one,
                     quiet=True,

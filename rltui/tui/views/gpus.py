@@ -90,6 +90,11 @@ class GpuTable:
         """The node that a row is of."""
         return self._hosts[index if self._wall else bisect_right(self._ends, index)].host
 
+    def first_row(self, node: str) -> int:
+        """The row that a node begins at; the first where it is not there."""
+        place = next((index for index, host in enumerate(self._hosts) if host.host == node), 0)
+        return place if self._wall or not place else self._ends[place - 1]
+
     def row(self, index: int) -> Line:
         """One row."""
         if self._wall:
