@@ -9,6 +9,7 @@ from canned_runs import NOW, RUNS, gpu_hosts, snapshot
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, notices, press, screen_text, until, until_text
 
+from rltui.service.run_picture import stragglers_of
 from rltui.tui.glyphs import UNICODE
 from rltui.tui.spans import width_of
 from rltui.tui.views import gpus
@@ -76,6 +77,30 @@ def test_clocks_errors_of_memory_and_full_disks_are_said_where_there_is_room() -
         assert node in table.row(0).plain, width
         assert card in table.row(1).plain, width
         assert tuple(role for text, role in table.row(0).spans if "870/880" in text or "99%" in text) == ("attention",)
+
+
+def test_a_straggler_is_named_where_it_is_by_the_rule_of_the_verdict() -> None:
+    replace = msgspec.structs.replace
+    hosts = [
+        replace(host, gpus=tuple(replace(gpu, recent_w=612.0 if gpu.pids else 90.0) for gpu in host.gpus))
+        for host in gpu_hosts(4)
+    ]
+    assert stragglers_of(replace(snapshot(replace(RUNS[1], nodes=4)), hosts=tuple(hosts))) == frozenset()
+    slow = hosts[2].gpus
+    hosts[2] = replace(hosts[2], gpus=(slow[0], replace(slow[1], recent_w=300.0), *slow[2:]))
+    engine = hosts[3].gpus
+    hosts[3] = replace(hosts[3], gpus=(*engine[:3], replace(engine[3], recent_w=200.0)))
+    picture = replace(snapshot(replace(RUNS[1], nodes=4)), hosts=tuple(hosts))
+    found = stragglers_of(picture)
+    assert found == {("nid010703", 1)}, "engines have loads of their own"
+    picture = replace(picture, stragglers=found)
+    assert gpus.worst_first(picture)[0].host == "nid010703"
+    table = gpus.GpuTable(picture, 120, UNICODE, wall=False)
+    rows = [table.row(index).plain for index in range(table.count)]
+    assert [row.split()[1] for row in rows if "  straggler" in row] == ["GPU1"]
+    assert ChosenTable(picture, 120, UNICODE, "straggler", by_role=False).num_cards == 1
+    assert "worst GPU1 learner" in MapTable(picture, 120, UNICODE).under(2).plain
+    assert "  straggler" in MapTable(picture, 120, UNICODE).under(2).plain
 
 
 async def test_cards_are_shown_by_role_and_filtered_by_anything() -> None:

@@ -36,6 +36,7 @@ class MapTable:
         self._known = owners_of(snapshot.actors, snapshot.role_patterns)
         self._xids = xids_by_card(snapshot)
         self._broken = {node for node, _ in self._xids}
+        self._slow = dict(snapshot.stragglers)
         self._silent = silent_nodes(snapshot)
         self._glyphs = glyphs
         self._width = width
@@ -78,7 +79,7 @@ class MapTable:
             return self._glyphs.free, "dim"
         blocks = self._glyphs.blocks
         block = blocks[min(len(blocks) - 1, int(worst.utilization_percent / 100 * len(blocks)))]
-        return block, "attention" if badness >= SLOWED else "bar"
+        return block, "attention" if badness >= SLOWED or host.host in self._slow else "bar"
 
     def under(self, index: int) -> Line:
         """The node at a place of the map in words: its worst card, whose it is, what is wrong with it."""
@@ -86,7 +87,10 @@ class MapTable:
         spans: list[Span] = [(f" {host.host}", "title")]
         if host.host in self._silent:
             spans.append((f"  silent for {formats.duration(self._silent[host.host])}", "bad"))
-        worst = next((gpu for gpu in host.gpus if (host.host, gpu.index) in self._xids), worst_card(host)[0])
+        worst, badness = worst_card(host)
+        if badness < SLOWED:
+            worst = next((gpu for gpu in host.gpus if gpu.index == self._slow.get(host.host)), worst)
+        worst = next((gpu for gpu in host.gpus if (host.host, gpu.index) in self._xids), worst)
         if worst is None:
             spans.append((f"  {len(host.gpus)} cards, no process on any", "dim"))
         else:
@@ -111,6 +115,8 @@ class MapTable:
             yield "does not answer", "bad"
         if gpu.ecc_uncorrected:
             yield f"{gpu.ecc_uncorrected} ECC error{'s' * (gpu.ecc_uncorrected > 1)}", "bad"
+        if gpu.index == self._slow.get(host.host):
+            yield "straggler", "attention"
         if gpu.held_back:
             yield f"held back: {', '.join(gpu.held_back)}", "attention"
 
