@@ -52,6 +52,7 @@ class ProcessLine(Struct, frozen=True):
     rss: float = 0.0
     state: str = ""
     state_s: float = 0.0
+    ppid: int = 0
 
 
 class SamplerLine(Struct, frozen=True):
@@ -139,6 +140,7 @@ class HostState:
                     resident_gib=one.rss,
                     state=one.state,
                     state_s=one.state_s,
+                    parent=one.ppid,
                 )
                 for one in line.procs
             )

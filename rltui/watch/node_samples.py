@@ -44,6 +44,8 @@ class ProcessSample(Struct, frozen=True, kw_only=True):
     state: str = ""
     """Why it does nothing, ``stopped``, ``traced``, ``zombie`` or ``disk wait``; empty where it works."""
     state_s: float = 0.0
+    parent: int = 0
+    """The process that started it; 0: an older sampler does not say."""
 
 
 class EngineSample(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,8 @@ from rltui.tui.glyphs import UNICODE
 from rltui.tui.screens.output import OutputScreen
 from rltui.tui.views import actors, tabs
 from rltui.tui.widgets.actors_pane import ActorsPane
+from rltui.watch.node_samples import ProcessSample
+from rltui.watch.owners import Owners
 from rltui.watch.snapshots import LogFile
 
 if TYPE_CHECKING:
@@ -59,6 +61,27 @@ def test_an_actor_s_own_log_is_ray_s_of_its_process_on_its_node() -> None:
     assert actors.own_log(learner, logs) == f"ray-logs/worker-ab-01000000-{pid}.err"
     assert actors.own_log(learner, logs[:1]) == ""
     assert actors.own_log(msgspec.structs.replace(learner, pid=0), logs) == ""
+
+
+def test_a_card_on_which_an_actor_s_child_computes_is_the_actor_s() -> None:
+    """As of vLLM: the actor's process starts the engine's core, which starts a worker a card."""
+    engine = next(one for one in PICTURE.actors if one.name == "engine 2")
+    [host] = [one for one in PICTURE.hosts if one.host == engine.node]
+    cards = tuple(
+        msgspec.structs.replace(gpu, pids=(9000 + gpu.index,)) if gpu.index >= 2 else gpu for gpu in host.gpus
+    )
+    started = (
+        ProcessSample(pid=8000, title="VLLM::EngineCore", parent=engine.pid),
+        ProcessSample(pid=9002, title="VLLM::Worker_TP0", parent=8000),
+        ProcessSample(pid=9003, title="VLLM::Worker_TP1", parent=8000),
+    )
+    host = msgspec.structs.replace(host, gpus=cards, processes=(*host.processes, *started))
+    held = actors.held_by({host.host: host}, engine)
+    assert held.gpus == (2, 3)
+    assert held.gpu_gib == sum(gpu.memory_used_gib for gpu in cards[2:])
+    assert Owners(PICTURE.actors).of(host, (9003,)) == ("E", "engine 2")
+    endless = msgspec.structs.replace(host, processes=(ProcessSample(pid=9002, title="x", parent=9002),))
+    assert actors.held_by({host.host: endless}, engine).gpus == ()
 
 
 def test_a_line_of_why_one_died_belongs_to_its_actor() -> None:

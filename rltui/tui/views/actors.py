@@ -11,7 +11,7 @@ from rltui.tui import formats
 from rltui.tui.compose import Section
 from rltui.tui.spans import Line, clip, clip_middle, line, pad
 from rltui.tui.states import actor_look
-from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, actor_letter
+from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, actor_letter, ancestors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,11 +46,13 @@ class Held(NamedTuple):
 
 
 def held_by(hosts: Mapping[str, HostSnapshot], actor: ActorSnapshot) -> Held:
-    """What an actor holds, by its process on its node; nothing where no sampler knows the process."""
+    """What an actor holds, by its process and those that it started; nothing where no sampler knows the process."""
     host = hosts.get(actor.node) or hosts.get(actor.node.split(".")[0])
     if host is None:
         return Held()
-    cards = [gpu for gpu in host.gpus if actor.pid in gpu.pids]
+    cards = [
+        gpu for gpu in host.gpus if actor.pid and any(actor.pid in (pid, *ancestors(host, pid)) for pid in gpu.pids)
+    ]
     resident = next((one.resident_gib for one in host.processes if one.pid == actor.pid), None)
     return Held(tuple(gpu.index for gpu in cards), sum(gpu.memory_used_gib for gpu in cards), resident)
 
