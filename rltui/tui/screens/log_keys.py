@@ -94,7 +94,9 @@ class LogKeys:
             self.clear()
         elif actor.pid:
             self.search(rf"re:\(.*\bpid={actor.pid}\b")
-            self._screen.cockpit.say(f"Ray's log of pid {actor.pid} is not here: n and N go through its lines")
+            self._screen.cockpit.say(
+                f"Ray's log of pid {actor.pid} is not here: n and N go to what the output has of it"
+            )
 
     def do_follow(self) -> None:
         """Stay at the end of the log, or stop doing so."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
-    from rltui.tui.screens.run_tabs import TabPane
+    from rltui.tui.screens.run_tabs import Tab, TabPane
     from rltui.tui.spans import Span
     from rltui.tui.widgets.list_pane import ListPane
     from rltui.watch.log_search import LogQuery
@@ -56,7 +56,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         super().__init__(run_id)
         self.log_name = ""
         self.in_log = self.part(LogKeys).in_log
-        self.tabs = all_tabs()
+        self.tabs: Sequence[Tab] = all_tabs()
         self.tab_bar = TabBar([tab.title for tab in self.tabs])
         self._first_tab = tab
         self._panes: dict[int, TabPane] = {0: TABS[0].pane()}

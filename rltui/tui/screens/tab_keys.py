@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from rltui.tui.host import OnHost
 from rltui.tui.screens.log_keys import LogKeys
 from rltui.tui.screens.metric_keys import MetricKeys
 from rltui.tui.screens.run_tabs import NUMBERS, TABS
@@ -13,7 +14,39 @@ from rltui.tui.widgets.actors_pane import ActorsPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 
 if TYPE_CHECKING:
-    from rltui.tui.screens.run import RunScreen
+    from collections.abc import Sequence
+
+    from rltui.tui.screens.keyed import Part
+    from rltui.tui.screens.run_tabs import Tab
+    from rltui.tui.widgets.bars import TabBar
+    from rltui.tui.widgets.list_pane import ListPane
+
+
+class HasTabs(OnHost, Protocol):
+    """A screen of tabs.
+
+    Attributes:
+        run_id: The run that they show.
+        tabs: All of them.
+        tab_bar: Which one is in sight.
+    """
+
+    run_id: str
+    tabs: Sequence[Tab]
+    tab_bar: TabBar
+
+    @property
+    def tab(self) -> str:
+        """Id of the current tab."""
+
+    def open_tab(self, index: int) -> None:
+        """Show a tab."""
+
+    def mover(self) -> ListPane | None:
+        """The current tab, if it scrolls."""
+
+    def part(self, kind: type[Part]) -> Part:
+        """What else knows what keys do."""
 
 
 class TabKeys:
@@ -23,7 +56,7 @@ class TabKeys:
         screen: Has the tabs.
     """
 
-    def __init__(self, screen: RunScreen) -> None:
+    def __init__(self, screen: HasTabs) -> None:
         for tab in TABS:
             setattr(self, f"do_tab_{tab.id}", partial(screen.open_tab, NUMBERS[tab.id]))
         self._screen = screen
