@@ -8,6 +8,7 @@ from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, 
 from rltui.cli.run_picture import nothing_yet, read_run
 from rltui.errors import UsageError
 from rltui.service.all_clusters import open_clusters
+from rltui.service.run_picture import stragglers_of
 from rltui.service.sampling import start_sampling
 from rltui.watch.card_faults import unused_words, xids_by_card
 from rltui.watch.owners import Owners
@@ -69,6 +70,7 @@ def _sample(options: argparse.Namespace) -> None:
 
 def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:
     owners, broken = Owners(picture.actors, picture.role_patterns), xids_by_card(picture)
+    slow = stragglers_of(picture) if picture.summary.is_live else frozenset()
     for host in picture.hosts:
         for gpu in host.gpus:
             owner = owners.of(host, gpu.pids)
@@ -76,6 +78,8 @@ def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:
             process = f"{owner.name} {gpu.pids[0]}".strip() if gpu.pids else unused_words(gpu, xid)
             if xid and gpu.pids:
                 process = f"{process}, Xid {xid}"
+            if (host.host, gpu.index) in slow:
+                process = f"{process}, straggler"
             if gpu.held_back:
                 process = f"{process}, held back: {', '.join(gpu.held_back)}"
             yield (

@@ -302,14 +302,29 @@ def _slow_lane(recent: Recent) -> Told | None:
 
 def _slow_gpu(gpus: Sequence[GpuRecord]) -> Told | None:
     """By power at work: cards of one role wait for the slowest, which takes the least."""
-    for one, peers in _each_with_peers(gpus):
-        if one.role == "engine" or min(each.utilization_percent for each in (one, *peers)) < 50:
-            continue  # engines have loads of their own
+    for one, peers in slow_gpus(gpus):
         usual_w = statistics.median(each.power_w for each in peers)
-        if one.power_w <= LOW_POWER * usual_w:
-            said = f"{one.place} takes {one.power_w:.0f} W at work"
-            return Told(f"{said}, its {len(peers)} peers as {one.role} {usual_w:.0f} W", node=_alone(one, peers))
+        said = f"{one.place} takes {one.power_w:.0f} W at work"
+        return Told(f"{said}, its {len(peers)} peers as {one.role} {usual_w:.0f} W", node=_alone(one, peers))
     return None
+
+
+def slow_gpus(gpus: Sequence[GpuRecord]) -> Iterator[tuple[GpuRecord, list[GpuRecord]]]:
+    """Each GPU that its peers of the same role wait for, with these."""
+    alike: dict[tuple[str, str], list[GpuRecord]] = {}
+    for one in gpus:
+        if one.role not in ("", "engine"):  # engines have loads of their own
+            alike.setdefault((one.role, one.gpu), []).append(one)
+    for group in alike.values():
+        if len(group) <= LEAST_PEERS or min(each.utilization_percent for each in group) < 50:
+            continue
+        most_w = LOW_POWER * max(each.power_w for each in group)
+        for one in group:
+            if one.power_w > most_w:
+                continue  # most of thousands: no median of the others is needed
+            peers = [each for each in group if each is not one]
+            if one.power_w <= LOW_POWER * statistics.median(each.power_w for each in peers):
+                yield one, peers
 
 
 def _alone(one: GpuRecord, peers: Sequence[GpuRecord]) -> str:

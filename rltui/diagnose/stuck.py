@@ -58,6 +58,9 @@ class Observed(Struct, frozen=True):
     state: str = ""
     wchan: str = ""
     stack: str = ""
+    """Of all its Python threads; or why there is none."""
+    stack_by: str = ""
+    """Who told it, ``py-spy`` or ``faulthandler``; empty: nobody could."""
     collectives: tuple[Collective, ...] = ()
     role: str = ""
     """Name of the role, such as ``learner 1``; empty for other processes."""

@@ -61,10 +61,16 @@ def ask(attempt: str, reason: str) -> str:
     return str(wanted["id"])
 
 
-def request(reason: str) -> Dict[str, Any]:
-    """The content of a new request."""
+def request(reason: str, host: str = "", pid: int = 0) -> Dict[str, Any]:
+    """The content of a new request: of every process on every node, or only of ``pid`` on ``host``."""
     now = time.time()
-    return {"schema": rundir.SCHEMA, "id": "%d" % (now * 1000), "at": now, "reason": reason}
+    whom = {"host": host, "pid": pid} if pid else {}
+    return {"schema": rundir.SCHEMA, "id": "%d" % (now * 1000), "at": now, "reason": reason, **whom}
+
+
+def answer_name(name: str, host: str, pid: int = 0) -> str:
+    """The file of a node's answer to the request ``name``; one of a single process is no evidence of the attempt."""
+    return "%s%s-%s.json" % ("process-" if pid else "", name, host)
 
 
 def is_answered(attempt: str, name: str) -> bool:
@@ -84,7 +90,7 @@ def speaking(attempt: str) -> List[str]:
 
 
 def _answer(attempt: str, name: str, host: str) -> str:
-    return os.path.join(folder(attempt), "%s-%s.json" % (name, host))
+    return os.path.join(folder(attempt), answer_name(name, host))
 
 
 class Watch:
@@ -98,6 +104,7 @@ class Watch:
 
     def __init__(self, attempt: str, mark: str, host: str) -> None:
         self._words = ["--attempt", attempt, "--mark", mark, "--host", host]
+        self._host = host
         self._path = os.path.join(folder(attempt), rundir.EVIDENCE_REQUEST)
         self._seen = self._stamp()
         self._child: "Optional[subprocess.Popen[bytes]]" = None
@@ -110,10 +117,11 @@ class Watch:
         if stamp is None or stamp == self._seen:
             return
         self._seen = stamp
-        name = str((rundir.read_json(self._path) or {}).get("id") or "")
-        if not name.isdigit():
+        wanted = rundir.read_json(self._path) or {}
+        name, pid = str(wanted.get("id") or ""), wanted.get("pid") or 0
+        if not name.isdigit() or not isinstance(pid, int) or (pid and wanted.get("host") != self._host):
             return
-        argv = [sys.executable, "-m", "rltui.onnode.evidence", *self._words, "--id", name]
+        argv = [sys.executable, "-m", "rltui.onnode.evidence", *self._words, "--id", name, "--pid", str(pid)]
         self._child = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
 
     def _stamp(self) -> Optional[Tuple[int, int]]:
@@ -142,6 +150,15 @@ def take(attempt: str, mark: str, host: str, name: str) -> None:
         answer["ray"] = asked.result()
     answer["flight_records"] = sorted(one.result() for one in records if one.result())
     rundir.write_json(_answer(attempt, name, host), {**answer, "processes": told})
+
+
+def take_one(attempt: str, mark: str, host: str, name: str, pid: int) -> None:
+    """Write what one process of the attempt is doing; none where it is not the attempt's, or not there any more."""
+    told = [_told(number, stat) for number, stat in processes.scanner(mark).scan() if number == pid]
+    for one in told:
+        one["stack_by"], one["stack"] = _stack(pid)
+    answer = {"schema": rundir.SCHEMA, "id": name, "host": host, "at": time.time(), "processes": told}
+    rundir.write_json(os.path.join(folder(attempt), answer_name(name, host, pid)), answer)
 
 
 def _told(pid: int, stat: processes.Stat) -> Dict[str, Any]:
@@ -318,11 +335,16 @@ def main() -> int:
     parser.add_argument("--mark", required=True, help="what its processes are known by, as the sampler takes it")
     parser.add_argument("--host", required=True, help="this node's name in the names of files")
     parser.add_argument("--id", required=True, help="of the request")
+    parser.add_argument("--pid", type=int, default=0, help="only of this process")
     options = parser.parse_args()
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.makedirs(folder(options.attempt), mode=0o700, exist_ok=True)
-    take(options.attempt, options.mark, options.host, options.id)
+    whose = (options.attempt, options.mark, options.host, options.id)
+    if options.pid:
+        take_one(*whose, options.pid)
+    else:
+        take(*whose)
     return 0
 
 

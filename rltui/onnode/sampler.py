@@ -88,6 +88,7 @@ class Look(NamedTuple):
     state_s: float
     cpu_percent: float
     resident_gib: float
+    parent: int
 
     @property
     def is_halted(self) -> bool:
@@ -98,6 +99,7 @@ class Look(NamedTuple):
         """Its part of a line of the file."""
         title = processes.title(self.pid)[:TITLE_LIMIT]
         entry = {"pid": self.pid, "title": title, "cpu": round(self.cpu_percent, 1), "rss": round(self.resident_gib, 2)}
+        entry["ppid"] = self.parent
         if self.is_halted:
             entry.update(state=HALTED[self.state], state_s=round(self.state_s))
         return entry
@@ -136,7 +138,7 @@ class ProcessReader:
             state, since = self._states.get(identity, (stat.state, now))
             states[identity] = (stat.state, since if state == stat.state else now)
             cpu, resident = 100.0 * ticks / self._hertz / elapsed, stat.resident_pages * self._page_gib
-            found.append(Look(pid, stat.state, now - states[identity][1], cpu, resident))
+            found.append(Look(pid, stat.state, now - states[identity][1], cpu, resident, stat.parent))
         self._states = states
         shown = [one for one in found if one.is_halted or one.state != "Z"]
         shown.sort(key=lambda one: (one.is_halted, one.cpu_percent / 100.0 + one.resident_gib), reverse=True)

@@ -86,7 +86,16 @@ class LiveCockpit(RunReading):
                 self._watchers[use] = watcher
             picture = watcher[2].snapshot(log)
             memory = self._role_memory(context, picture) if use == "watched" else ()
-        return structs.replace(picture, summary=_joined(context, picture, row), role_memory=memory)
+        slow = self._stragglers(picture) if use == "watched" else frozenset()
+        joined = _joined(context, picture, row)
+        return structs.replace(picture, summary=joined, role_memory=memory, stragglers=slow)
+
+    def _stragglers(self, picture: RunSnapshot) -> frozenset[tuple[str, int]]:
+        if not picture.summary.is_live or not any(host.gpus for host in picture.hosts):
+            return frozenset()
+        from rltui.service.run_picture import stragglers_of
+
+        return stragglers_of(picture)
 
     def _role_memory(self, context: Context, picture: RunSnapshot) -> tuple[RoleMemory, ...]:
         """What was estimated for the roles of the watched attempt; not in its first picture, which must not wait."""

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.stuck import Evidence, Observed, is_overdue, stuck_words
+from rltui.errors import RltuiError
 from rltui.onnode import evidence, progress, rundir
 from rltui.watch.lines import decode, parse_object
 from rltui.watch.text import plain
@@ -57,15 +58,50 @@ def _is_sampled(client: RelayClient, attempt: str) -> bool:
 
 def ask_nodes(client: RelayClient, attempt: str, reason: str, deadline_s: float) -> tuple[str, ...]:
     """Ask the nodes what their processes are doing, and wait for it; returns those that did not answer in time."""
-    wanted = evidence.request(reason)
-    client.run(["mkdir", "-p", "-m", "700", f"{attempt}/{rundir.EVIDENCE}"], timeout_s=10.0)
-    client.put(f"{attempt}/{rundir.EVIDENCE}/{rundir.EVIDENCE_REQUEST}", json.dumps(wanted).encode())
+    name = _request(client, attempt, evidence.request(reason))
     deadline = time.monotonic() + deadline_s
-    while silent := _missing(client, attempt, str(wanted["id"])):
+    while silent := _missing(client, attempt, name):
         if time.monotonic() > deadline:
             break
         time.sleep(POLL_S)
     return tuple(silent)
+
+
+def _request(client: RelayClient, attempt: str, wanted: dict[str, Any]) -> str:
+    client.run(["mkdir", "-p", "-m", "700", f"{attempt}/{rundir.EVIDENCE}"], timeout_s=10.0)
+    client.put(f"{attempt}/{rundir.EVIDENCE}/{rundir.EVIDENCE_REQUEST}", json.dumps(wanted).encode())
+    return str(wanted["id"])
+
+
+def look_at_process(client: RelayClient, attempt: str, host: str, pid: int, deadline_s: float = ANSWER_S) -> Observed:
+    """What one process of a live attempt is doing, by the sampler of its node ``host``.
+
+    Raises:
+        RltuiError: Nobody may or can look at it, with the reason.
+    """
+    if owner := client.owner_of(attempt):
+        raise RltuiError(f"The process is {owner}'s: only {owner} may look into it.")
+    _require_sampler(client, attempt, host)
+    name = _request(client, attempt, evidence.request("a look at one process", host, pid))
+    path = f"{attempt}/{rundir.EVIDENCE}/{evidence.answer_name(name, host, pid)}"
+    deadline = time.monotonic() + deadline_s
+    while (answer := parse_answer(_tail(client, path, ANSWER_BYTES))) is None:
+        if time.monotonic() > deadline:
+            hint = "A node that runs a sampler of an older rltui answers for all its processes only: `rltui bundle`."
+            raise RltuiError(f"The sampler of {host} did not answer within {deadline_s:.0f} s.", hint)
+        time.sleep(POLL_S)
+    if not answer.processes:
+        raise RltuiError(f"Process {pid} of {host} is not there any more, or is none of this run's.")
+    return structs.replace(answer.processes[0], host=host)
+
+
+def _require_sampler(client: RelayClient, attempt: str, host: str) -> None:
+    """Refuse where nothing of rltui runs on the node that could look."""
+    path = f"gpu-{host}.jsonl"
+    spoke = next((one.mtime for one in client.list(attempt) if one.name == path), 0.0)
+    if client.hello().time - spoke >= evidence.SPEAKING_S:
+        hint = "Of an adopted run `rltui gpus RUN --sample 60` starts samplers."
+        raise RltuiError(f"No sampler speaks on {host}, so nothing there can look into a process.", hint)
 
 
 def _missing(client: RelayClient, attempt: str, name: str) -> list[str]:

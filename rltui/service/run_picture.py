@@ -11,6 +11,7 @@ from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.engine_lines import engine_counters
 from rltui.diagnose.recent import EngineCounters, GpuRecord, Planned, Step
 from rltui.diagnose.run_words import RunPicture
+from rltui.diagnose.slow_rules import slow_gpus
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
 from rltui.onnode.progress import in_order
@@ -20,7 +21,7 @@ from rltui.watch.hosts import HostState, SamplerLine
 from rltui.watch.lines import decode
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.notes import parse_actors_note
-from rltui.watch.owners import NOBODY, ROLE_NAMES, Owners, patterns_of
+from rltui.watch.owners import NOBODY, ROLE_NAMES, Owners, owners_of, patterns_of
 from rltui.watch.run_facts import STARTING_STAGES, RayFile
 from rltui.watch.text import plain
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from rltui.cluster.relay_client import RelayClient
     from rltui.watch.node_samples import HostSnapshot
-    from rltui.watch.snapshots import ActorSnapshot, RunSummary
+    from rltui.watch.snapshots import ActorSnapshot, RunSnapshot, RunSummary
 
 METRICS_BYTES = 1 << 18
 SAMPLER_BYTES = 1 << 16
@@ -192,3 +193,22 @@ def _mostly(said: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """The words that at least half of all lines have."""
     words = dict.fromkeys(word for line in said for word in line)
     return tuple(word for word in words if 2 * sum(word in line for line in said) >= len(said))
+
+
+def stragglers_of(picture: RunSnapshot) -> frozenset[tuple[str, int]]:
+    """Node and index of the cards that their peers wait for, by the rule of the verdict ``straggler``."""
+    owners = owners_of(picture.actors, picture.role_patterns)
+    records = [
+        GpuRecord(
+            host=host.host,
+            index=gpu.index,
+            gpu=gpu.name,
+            role=ROLE_NAMES.get(owners.of(host, gpu.pids).letter, ""),
+            utilization_percent=statistics.fmean(used),
+            power_w=gpu.recent_w,
+        )
+        for host in picture.hosts
+        for gpu, used in zip(host.gpus, host.gpu_history, strict=False)
+        if gpu.recent_w is not None and gpu.pids and used
+    ]
+    return frozenset((one.host, one.index) for one, _ in slow_gpus(records))

@@ -1,4 +1,4 @@
-"""Textual's driver of the terminal, but for one thing: where nobody types, its thread sleeps until somebody does.
+"""Textual's driver of the terminal, but that it sleeps where nobody types, and mends what a killed program left.
 
 Textual looks ten times a second whether its thread is to end, which is most of what an idle cockpit costs. Here a pipe
 says so. Soon after a key it looks as often as Textual does: only so does it tell an ESC from the start of a sequence.
@@ -6,8 +6,10 @@ says so. Soon after a key it looks as often as Textual does: only so does it tel
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
+import termios
 import time
 from types import SimpleNamespace
 
@@ -49,6 +51,11 @@ class PatientDriver(linux_driver.LinuxDriver):
     _wake: int | None = None
     """The end of the pipe whose closing ends the thread's sleep."""
 
+    def start_application_mode(self) -> None:
+        """Take the terminal; what it is given back as is a terminal that echoes and reads lines."""
+        mend(self.fileno)
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
     def run_input_thread(self) -> None:
         """Read the terminal until the end."""
         heard, self._wake = os.pipe()
@@ -70,3 +77,18 @@ class PatientDriver(linux_driver.LinuxDriver):
         wake, self._wake = self._wake, None
         if wake is not None:
             os.close(wake)
+
+
+def mend(terminal: int) -> None:
+    """Make a terminal read lines again that a killed program, such as a cockpit after ``kill -9``, left raw.
+
+    Shells start programs in a terminal that reads lines, so one that does not was left so; whoever saves that state
+    before taking the terminal would give it back raw again.
+    """
+    with contextlib.suppress(termios.error):  # it is no terminal
+        inputs, outputs, control, local, *speeds = termios.tcgetattr(terminal)
+        if local & termios.ICANON:
+            return
+        local |= termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN
+        inputs |= termios.ICRNL | termios.IXON
+        termios.tcsetattr(terminal, termios.TCSANOW, [inputs, outputs | termios.OPOST, control, local, *speeds])

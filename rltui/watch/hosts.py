@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
+from statistics import fmean
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.cluster.relay_types import RelayError
 from rltui.watch.lines import LineFollower, decode
@@ -51,6 +52,7 @@ class ProcessLine(Struct, frozen=True):
     rss: float = 0.0
     state: str = ""
     state_s: float = 0.0
+    ppid: int = 0
 
 
 class SamplerLine(Struct, frozen=True):
@@ -79,6 +81,7 @@ class HostState:
         self._shm = self._disk = (0.0, 0.0)
         self._cpu_history: deque[float] = deque(maxlen=HISTORY)
         self._gpu_history: dict[int, deque[float]] = {}
+        self._power_history: dict[int, deque[float]] = {}
 
     def take(self, lines: list[bytes]) -> None:
         """Take new lines; ones that are none are skipped."""
@@ -104,22 +107,29 @@ class HostState:
             shm_total_gib=self._shm[1],
             disk_used_gib=self._disk[0],
             disk_total_gib=self._disk[1],
-            gpus=tuple(self._gpus[index] for index in indices),
+            gpus=tuple(self._with_recent(index) for index in indices),
             processes=self._processes,
             engines=self._engines,
             cpu_history=tuple(self._cpu_history),
             gpu_history=tuple(tuple(self._gpu_history[index]) for index in indices),
         )
 
+    def _with_recent(self, index: int) -> GpuSample:
+        power = self._power_history[index]
+        return structs.replace(self._gpus[index], recent_w=fmean(power) if power else None)
+
     def _apply(self, line: SamplerLine) -> None:
         self._line = line
         self._cpu_history.append(line.cpu)
         seen = {gpu.i for gpu in line.gpus}
         for index in self._gpus.keys() - seen:
-            del self._gpus[index], self._gpu_history[index]
+            del self._gpus[index], self._gpu_history[index], self._power_history[index]
         for gpu in line.gpus:
             sample = self._gpus[gpu.i] = merge_gpu(self._gpus.get(gpu.i), gpu)
             self._gpu_history.setdefault(gpu.i, deque(maxlen=HISTORY)).append(sample.utilization_percent)
+            power = self._power_history.setdefault(gpu.i, deque(maxlen=HISTORY))
+            if gpu.w is not None:
+                power.append(gpu.w)
         self._shm, self._disk = line.shm or self._shm, line.disk or self._disk
         if line.procs is not None:
             self._processes = tuple(
@@ -130,6 +140,7 @@ class HostState:
                     resident_gib=one.rss,
                     state=one.state,
                     state_s=one.state_s,
+                    parent=one.ppid,
                 )
                 for one in line.procs
             )

@@ -15,6 +15,8 @@ class GpuSample(Struct, frozen=True, kw_only=True):
     memory_used_gib: float = 0.0
     memory_total_gib: float = 0.0
     power_w: float | None = None
+    recent_w: float | None = None
+    """Mean power over as many lines as the node's histories have; one moment of a step says little."""
     temperature_c: float | None = None
     held_back: tuple[str, ...] = ()
     """Why the hardware lowers its clocks, in words of the sampler."""
@@ -42,6 +44,8 @@ class ProcessSample(Struct, frozen=True, kw_only=True):
     state: str = ""
     """Why it does nothing, ``stopped``, ``traced``, ``zombie`` or ``disk wait``; empty where it works."""
     state_s: float = 0.0
+    parent: int = 0
+    """The process that started it; 0: an older sampler does not say."""
 
 
 class EngineSample(Struct, frozen=True, kw_only=True):

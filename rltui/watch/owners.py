@@ -72,16 +72,30 @@ class Owners:
         self.letters = frozenset(owner.letter for owner in self._actors.values())
 
     def of(self, host: HostSnapshot, pids: Sequence[int]) -> Owner:
-        """The owner of the first of ``pids`` that has one."""
+        """The owner of the first of ``pids`` that has one; what an actor's process started is the actor's."""
         for pid in pids:
-            owner = self._actors.get((host.host, pid)) or self._actors.get(("", pid))
-            if owner is not None:
+            if (owner := self._actor(host, pid)) is not None:
+                return owner
+        for above in (each for pid in pids for each in ancestors(host, pid)):
+            if (owner := self._actor(host, above)) is not None:
                 return owner
         if pids:
             for process in host.processes:
                 if process.pid in pids and (letter := title_letter(process.title, self._patterns)):
                     return Owner(letter, process.title)
         return NOBODY
+
+    def _actor(self, host: HostSnapshot, pid: int) -> Owner | None:
+        return self._actors.get((host.host, pid)) or self._actors.get(("", pid))
+
+
+def ancestors(host: HostSnapshot, pid: int) -> list[int]:
+    """The processes above ``pid`` on its node, as far as the sampler shows them: engines start a worker a card."""
+    parents = {one.pid: one.parent for one in host.processes}
+    found: list[int] = []
+    while (pid := parents.get(pid, 0)) and pid not in found:
+        found.append(pid)
+    return found
 
 
 _newest: list[tuple[Sequence[ActorSnapshot], Patterns, Owners]] = []

@@ -311,6 +311,8 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     hosts: tuple[HostSnapshot, ...] = ()
     role_memory: tuple[RoleMemory, ...] = ()
     """What was estimated for a card of each role; none of CPU slots, scripts, and models that are not known."""
+    stragglers: frozenset[tuple[str, int]] = frozenset()
+    """Node and index of the cards that their peers of the same role wait for."""
     actors: tuple[ActorSnapshot, ...] = ()
     actors_problem: str = ""
     actors_noted_at: float = 0.0

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,11 @@ class Tmux:
 
     def screen(self, escapes: bool = False) -> str:
         return self.run("capture-pane", "-p", *(["-e"] if escapes else []))
+
+    def modes(self) -> str:
+        """What a full-screen program changes, and has to change back."""
+        words = "alternate #{alternate_on} cursor #{cursor_flag} mouse #{mouse_any_flag}"
+        return self.run("display-message", "-p", words).strip()
 
     def until(self, words: str) -> str:
         """Wait until the screen shows ``words``."""
@@ -213,3 +219,21 @@ def test_a_recording_without_any_cluster_and_without_colour(tmux: Tmux, tmp_path
     tmux.keys("q")
     tmux.until("rc=0")
     assert not list(tmp_path.glob("rltui-replay-*"))
+
+
+def test_after_kill_9_the_next_start_leaves_a_terminal_that_works(tmux: Tmux) -> None:
+    program = shlex.join([sys.executable, str(ROOT / "tests/tui/run_fake.py")])
+    shell = f"{program}; echo killed; {program} --readonly; echo rc=$?; cat"
+    tmux.run("new-session", "-d", "-x", "80", "-y", "24", "-c", str(ROOT), shell)
+    tmux.until("ada-laptop")
+    assert tmux.modes() == "alternate 1 cursor 0 mouse 1", "the terminal is the cockpit's"
+    pane = int(tmux.run("display-message", "-p", "#{pane_pid}"))
+    [cockpit] = Path(f"/proc/{pane}/task/{pane}/children").read_text().split()
+    os.kill(int(cockpit), signal.SIGKILL)
+    tmux.until("read-only")
+    tmux.until("ada-laptop")
+    tmux.keys("q")
+    tmux.until("rc=0")
+    assert tmux.modes() == "alternate 0 cursor 1 mouse 0"
+    tmux.type("typed\r")
+    assert tmux.until("typed\ntyped"), "it is echoed, and given to the program by lines"

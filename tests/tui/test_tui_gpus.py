@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 from canned_runs import NOW, RUNS, gpu_hosts, snapshot
+from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, notices, press, screen_text, until, until_text
 
+from rltui.service.run_picture import stragglers_of
 from rltui.tui.glyphs import UNICODE
+from rltui.tui.spans import width_of
 from rltui.tui.views import gpus
+from rltui.tui.views.gpu_map import MapTable
 from rltui.tui.views.gpu_roles import ChosenTable
+
+if TYPE_CHECKING:
+    from rltui.watch.snapshots import RunSnapshot
 
 
 def test_nodes_with_something_wrong_come_first_and_a_card_that_only_holds_memory_is_named() -> None:
@@ -36,7 +45,7 @@ async def test_gpus_are_shown_worst_first_on_a_key() -> None:
         await until_text(pilot, "worst first")
         await press(pilot, "O")
         await until(pilot, lambda: "worst first" not in screen_text(pilot), "the order of names")
-        await press(pilot, "3", "O")
+        await press(pilot, "3", "v")
         await until(pilot, lambda: "for the GPUs: 2 opens them" in notices(pilot), "where the key belongs")
 
 
@@ -70,6 +79,30 @@ def test_clocks_errors_of_memory_and_full_disks_are_said_where_there_is_room() -
         assert tuple(role for text, role in table.row(0).spans if "870/880" in text or "99%" in text) == ("attention",)
 
 
+def test_a_straggler_is_named_where_it_is_by_the_rule_of_the_verdict() -> None:
+    replace = msgspec.structs.replace
+    hosts = [
+        replace(host, gpus=tuple(replace(gpu, recent_w=612.0 if gpu.pids else 90.0) for gpu in host.gpus))
+        for host in gpu_hosts(4)
+    ]
+    assert stragglers_of(replace(snapshot(replace(RUNS[1], nodes=4)), hosts=tuple(hosts))) == frozenset()
+    slow = hosts[2].gpus
+    hosts[2] = replace(hosts[2], gpus=(slow[0], replace(slow[1], recent_w=300.0), *slow[2:]))
+    engine = hosts[3].gpus
+    hosts[3] = replace(hosts[3], gpus=(*engine[:3], replace(engine[3], recent_w=200.0)))
+    picture = replace(snapshot(replace(RUNS[1], nodes=4)), hosts=tuple(hosts))
+    found = stragglers_of(picture)
+    assert found == {("nid010703", 1)}, "engines have loads of their own"
+    picture = replace(picture, stragglers=found)
+    assert gpus.worst_first(picture)[0].host == "nid010703"
+    table = gpus.GpuTable(picture, 120, UNICODE, wall=False)
+    rows = [table.row(index).plain for index in range(table.count)]
+    assert [row.split()[1] for row in rows if "  straggler" in row] == ["GPU1"]
+    assert ChosenTable(picture, 120, UNICODE, "straggler", by_role=False).num_cards == 1
+    assert "worst GPU1 learner" in MapTable(picture, 120, UNICODE).under(2).plain
+    assert "  straggler" in MapTable(picture, 120, UNICODE).under(2).plain
+
+
 async def test_cards_are_shown_by_role_and_filtered_by_anything() -> None:
     async with cockpit(size=(120, 40)) as pilot:
         pilot.app.open_run(RUNS[1].run_id, 1)
@@ -89,3 +122,67 @@ async def test_cards_are_shown_by_role_and_filtered_by_anything() -> None:
         await press(pilot, "/")
         await enter(pilot, "nobody\n")
         await until_text(pilot, "no card has 'nobody'")
+
+
+def _many(nodes: int) -> RunSnapshot:
+    """A run on many nodes: one card of the third is held back, the fifth is silent, the sixth has errors."""
+    replace = msgspec.structs.replace
+    hosts = list(gpu_hosts(nodes))
+    hosts[2] = replace(hosts[2], gpus=(replace(hosts[2].gpus[0], held_back=("heat",)), *hosts[2].gpus[1:]))
+    hosts[4] = replace(hosts[4], taken_at=NOW - 600)
+    hosts[5] = replace(hosts[5], gpus=(*hosts[5].gpus[:3], replace(hosts[5].gpus[3], ecc_uncorrected=2)))
+    hosts[6] = replace(hosts[6], gpus=tuple(replace(gpu, pids=()) for gpu in hosts[6].gpus))
+    run = replace(RUNS[1], nodes=nodes)
+    return replace(snapshot(run), hosts=tuple(hosts))
+
+
+def test_the_map_has_a_mark_for_each_node_and_says_what_its_worst_card_does() -> None:
+    table = MapTable(_many(1000), 80, UNICODE)
+    assert (table.columns, table.count) == (78, 13)
+    marks = table.row(0, cursor=3)
+    assert marks.plain[1:8] == "▇▇▇▇▲▲·"
+    assert len(marks.plain) == 79
+    roles = [role for text, role in marks.spans for _ in text][1:8]
+    assert roles == ["bar", "bar", "attention", "match", "bad", "bad", "dim"]
+    assert len(table.row(12, cursor=3).plain.strip()) == 1000 - 12 * 78
+    assert table.under(0).plain == " nid010701  worst GPU0 learner  84%  61/80 GiB  ⏎ its cards"
+    assert "worst GPU0 learner" in table.under(2).plain
+    assert "held back: heat" in table.under(2).plain
+    assert "silent for 10m" in table.under(4).plain
+    assert "worst GPU3 engine" in table.under(5).plain
+    assert "2 ECC errors" in table.under(5).plain
+    assert "no process on any" in table.under(6).plain
+    assert all(width_of(MapTable(_many(8), 40, UNICODE).under(index).spans) <= 40 for index in range(8))
+
+
+async def test_the_cursor_of_the_map_names_a_node_and_leads_to_its_cards_and_back() -> None:
+    picture, fake = _many(1000), FakeCockpit()
+    fake.watch = lambda *_: picture
+    async with cockpit(fake, size=(80, 24)) as pilot:
+        pilot.app.open_run(RUNS[1].run_id, 1)
+        await until_text(pilot, "v cards")
+        screen = pilot.app.screen
+        await until_text(pilot, "worst GPU0 learner")
+        assert "nid010701" in screen_text(pilot)
+        await press(pilot, "right", "l", "j", "left", "k", "j", "down")
+        assert screen.node == f"nid{10701 + 1 + 2 * 78:06d}"
+        await until_text(pilot, f"{screen.node}  worst")
+        assert screen.tab == "gpus", "the arrows stay on the map"
+        await press(pilot, "G")
+        assert screen.node == "nid011700"
+        await press(pilot, "enter")
+        await until_text(pilot, "v wall")
+        assert "nid011700" in screen_text(pilot)
+        assert "GPU3" in screen_text(pilot).split("nid011700")[1], "its cards below it"
+        await press(pilot, "right")
+        await until(pilot, lambda: screen.tab == "actors", "the next tab")
+        await press(pilot, "left", "escape")
+        await until_text(pilot, "nid011700  worst")
+        await press(pilot, "g")
+        assert screen.node == "nid010701"
+        await press(pilot, "v")
+        await until_text(pilot, "v wall")
+        await press(pilot, "enter")
+        await until(pilot, lambda: "v shows it" in notices(pilot), "where the key belongs")
+        await press(pilot, "v")
+        await until_text(pilot, "v map")

@@ -14,11 +14,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from watch_support import await_that
 
+from rltui.errors import RltuiError
 from rltui.onnode import evidence, processes, progress, rundir
 from rltui.onnode.attempt_runner import AttemptRunner
+from rltui.onnode.sampler import host_name
+from rltui.service.read_evidence import look_at_process, read_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from rltui.cluster.relay_client import RelayClient
 
 ROOT = Path(__file__).parents[2]
 ROLE = """
@@ -115,6 +120,24 @@ def test_a_request_in_the_attempt_is_answered_by_the_sampler(
     (answer,) = (tmp_path / "evidence").glob(f"{new}-*.json")
     assert role.pid in {one["pid"] for one in json.loads(answer.read_text())["processes"]}
     assert not list((tmp_path / "evidence").glob(f"{old}-*.json"))
+
+
+def test_one_process_is_looked_at_through_the_relay_or_it_is_said_why_not(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]], client: RelayClient
+) -> None:
+    role, host = start(sys.executable, "-c", ROLE), host_name()
+    with pytest.raises(RltuiError, match=f"No sampler speaks on {host}"):
+        look_at_process(client, str(tmp_path), host, role.pid)
+    words = ("--attempt", str(tmp_path), "--mark", tmp_path.name, "--interval", "0.1")
+    start(sys.executable, "-m", "rltui.onnode.sampler", *words, await_word=False)
+    await_that(lambda: evidence.speaking(str(tmp_path)), "the sampler speaks")
+    seen = look_at_process(client, str(tmp_path), host, role.pid, 60.0)
+    assert (seen.pid, seen.host) == (role.pid, host)
+    assert seen.stack_by in ("py-spy", "faulthandler")
+    assert "waiting_for_the_others" in seen.stack
+    assert read_evidence(client, str(tmp_path)) is None, "it is no evidence of the attempt as a whole"
+    with pytest.raises(RltuiError, match="is not there any more, or is none of this run's"):
+        look_at_process(client, str(tmp_path), host, os.getpid(), 60.0)
 
 
 class Standing(AttemptRunner):

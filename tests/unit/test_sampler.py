@@ -103,6 +103,7 @@ def test_lines_tell_of_the_host_and_of_the_attempt_s_processes(
     assert "gpus" not in first
     [one] = slow["procs"]
     assert (one["pid"], one["cpu"] > 1, one["rss"] > 0) == (busy.pid, True, True)
+    assert one["ppid"] == os.getpid()
     assert one["title"].endswith("-c while True: pass")
 
 

@@ -42,6 +42,7 @@ def test_slow_fields_stay_until_they_are_said_again(client: RelayClient, tmp_pat
     assert (host.memory_used_gib, host.memory_total_gib) == (4.0, 16.0)
     assert (gpu.index, gpu.name, gpu.uuid, gpu.temperature_c, gpu.pids) == (0, "H100", "GPU-0", 61.0, (42,))
     assert (gpu.utilization_percent, gpu.memory_used_gib, gpu.memory_peak_gib, gpu.power_w) == (10.0, 2.0, 3.5, None)
+    assert gpu.recent_w == 350, "a line that does not say it counts for nothing"
     assert (gpu.clock_mhz, gpu.clock_most_mhz, gpu.ecc_corrected, gpu.ecc_uncorrected) == (1755, 1980, 7, 2)
     assert (host.shm_used_gib, host.shm_total_gib, host.disk_used_gib, host.disk_total_gib) == (1.5, 8, 90, 100)
     [process] = host.processes

@@ -9,6 +9,7 @@ from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.tui.host import OnHost
 from rltui.tui.screens.run_tabs import NUMBERS
+from rltui.tui.views.actors import own_log
 from rltui.tui.views.log_choice import log_items
 from rltui.watch.log_search import read_query
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rltui.tui.screens.prompting import Prompting
     from rltui.tui.widgets.log_pane import LogPane
     from rltui.watch.log_search import LogQuery
-    from rltui.watch.snapshots import LogFile, LogPart
+    from rltui.watch.snapshots import ActorSnapshot, LogFile, LogPart
 
 
 class HasLog(OnHost, Protocol):
@@ -81,6 +82,21 @@ class LogKeys:
         self._screen.app.push_screen(
             PickScreen("which log", log_items(self._screen.log_files, self._screen.log_name)), chosen
         )
+
+    def open_actor(self, actor: ActorSnapshot) -> None:
+        """Show the log of an actor's process: Ray's own, else its lines in the attempt's output, to go through."""
+        name = own_log(actor, self._screen.log_files)
+        self._screen.log_name = name
+        self._screen.cockpit.controller.watch_log(name)
+        self._screen.open_tab(NUMBERS["logs"])
+        self.in_log(lambda pane: pane.leave_part())
+        if name:
+            self.clear()
+        elif actor.pid:
+            self.search(rf"re:\(.*\bpid={actor.pid}\b")
+            self._screen.cockpit.say(
+                f"Ray's log of pid {actor.pid} is not here: n and N go to what the output has of it"
+            )
 
     def do_follow(self) -> None:
         """Stay at the end of the log, or stop doing so."""

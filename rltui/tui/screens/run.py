@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
@@ -17,13 +16,15 @@ from rltui.tui.screens.run_actions import RunActions, nodes_of
 from rltui.tui.screens.run_keys import KEYS
 from rltui.tui.screens.run_tabs import NUMBERS, TABS, all_tabs
 from rltui.tui.screens.sample_keys import SampleKeys
+from rltui.tui.screens.tab_keys import TabKeys
 from rltui.tui.spans import clip
 from rltui.tui.views import stage
+from rltui.tui.widgets.actors_pane import ActorsPane
 from rltui.tui.widgets.bars import TabBar
 from rltui.tui.widgets.config_pane import ConfigPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import NOTHING, LogPane
-from rltui.tui.widgets.run_panes import ActorsPane, OverviewPane
+from rltui.tui.widgets.run_panes import OverviewPane
 from rltui.tui.widgets.samples_pane import SamplesPane
 from rltui.watch.snapshots import RunSnapshot
 
@@ -35,64 +36,11 @@ if TYPE_CHECKING:
     from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
-    from rltui.tui.screens.run_tabs import TabPane
+    from rltui.tui.screens.run_tabs import Tab, TabPane
     from rltui.tui.spans import Span
     from rltui.tui.widgets.list_pane import ListPane
     from rltui.watch.log_search import LogQuery
     from rltui.watch.snapshots import LogFile, LogPart, RunSummary
-
-
-class TabKeys:
-    """What the digits do, and keys that mean one thing on one tab and another on the next.
-
-    Args:
-        screen: Has the tabs.
-    """
-
-    def __init__(self, screen: RunScreen) -> None:
-        for tab in TABS:
-            setattr(self, f"do_tab_{tab.id}", partial(screen.open_tab, NUMBERS[tab.id]))
-        self._screen = screen
-
-    def do_next_tab(self) -> None:
-        """The tab to the right."""
-        self._screen.open_tab(self._screen.tab_bar.current + 1)
-
-    def do_previous_tab(self) -> None:
-        """The tab to the left."""
-        self._screen.open_tab(self._screen.tab_bar.current - 1)
-
-    def do_plugin_tab(self) -> None:
-        """The next tab of a plug-in."""
-        own, after = len(TABS), self._screen.tab_bar.current + 1
-        self._screen.open_tab(after if own <= after < len(self._screen.tabs) else own)
-
-    def do_worst_first(self) -> None:
-        """GPUs: nodes with something wrong first, by role, by name."""
-        pane = self._screen.mover()
-        if isinstance(pane, GpusPane):
-            pane.next_order()
-
-    def do_pan_left(self) -> None:
-        """Metrics: the cursor to the left; the log: long lines."""
-        self._sideways(-1)
-
-    def do_pan_right(self) -> None:
-        """The same to the right."""
-        self._sideways(1)
-
-    def _sideways(self, step: int) -> None:
-        if self._screen.tab == "metrics":
-            self._screen.part(MetricKeys).step(step)
-        else:
-            self._screen.part(LogKeys).pan(step)
-
-    def do_whole(self) -> None:
-        """One chart or one sample alone, or all of them."""
-        if self._screen.tab == "metrics":
-            self._screen.part(MetricKeys).toggle_alone()
-        else:
-            self._screen.part(SampleKeys).toggle_whole()
 
 
 class RunScreen(CockpitScreen, inherit_bindings=False):
@@ -108,7 +56,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         super().__init__(run_id)
         self.log_name = ""
         self.in_log = self.part(LogKeys).in_log
-        self.tabs = all_tabs()
+        self.tabs: Sequence[Tab] = all_tabs()
         self.tab_bar = TabBar([tab.title for tab in self.tabs])
         self._first_tab = tab
         self._panes: dict[int, TabPane] = {0: TABS[0].pane()}
@@ -248,8 +196,9 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     def key_context(self) -> KeyContext:
         """The run and the tab decide."""
-        pane = self.log_pane
+        pane, gpus = self.log_pane, self.mover()
         return keys.KeyContext(
+            can_open=not isinstance(gpus, GpusPane) or gpus.shown == "map",
             readonly=self.cockpit.readonly,
             run_state=self.snapshot.summary.state if self.snapshot is not None else "",
             tab=self.tab,
@@ -327,8 +276,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self.samples_pane.toggle_differences()
 
     def on_line_opened(self) -> None:
-        """A double click on a sample shows it alone."""
-        self.part(SampleKeys).toggle_whole()
+        """A double click is the enter key: a sample alone, or an actor's log."""
+        self.act("whole")
 
     def moved(self) -> None:
         """The cursor is on another sample."""
@@ -346,13 +295,15 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         pane = self.log_pane
         if self.tab == "logs" and pane is not None and pane.sought.pattern:
             self.part(LogKeys).clear()
-        elif self.filtered_pane is not None and self.filtered_pane.filtered:
-            self.filtered_pane.filter("")
+        elif (shown := self.filtered_pane) is not None and shown.filtered:
+            shown.filter("")
+        elif isinstance(shown, GpusPane) and shown.back_to_map():
+            self.tick()
         elif not (self.part(SampleKeys).clear() or self.part(MetricKeys).clear()):
             self.do_back()
 
     def do_wall(self) -> None:
-        """GPUs: one line a node, or every GPU and process."""
+        """GPUs: every GPU and process, one line a node, one mark a node."""
         pane = self._panes.get(NUMBERS["gpus"])
         if isinstance(pane, GpusPane):
             pane.toggle()

@@ -14,6 +14,18 @@ def _in_gpus(context: keys.KeyContext) -> str:
     return "" if context.tab == "gpus" else "this key is for the GPUs: 2 opens them"
 
 
+def _in_gpus_or_actors(context: keys.KeyContext) -> str:
+    return "" if context.tab in ("gpus", "actors") else "this key is for the GPUs and actors: 2 and 3 open them"
+
+
+def _in_actors(context: keys.KeyContext) -> str:
+    return "" if context.tab == "actors" else "this key is for the actors: 3 opens them"
+
+
+def _can_ask_processes(context: keys.KeyContext) -> str:
+    return keys.may_change(context) or _in_actors(context)
+
+
 def _in_samples(context: keys.KeyContext) -> str:
     return "" if context.tab == "samples" else "this key is for the samples: 9 opens them"
 
@@ -30,8 +42,11 @@ def _in_log_or_metrics(context: keys.KeyContext) -> str:
     return "" if context.tab in ("logs", "metrics") else "this key is for log and metrics: 6 and 5 open them"
 
 
-def _in_samples_or_metrics(context: keys.KeyContext) -> str:
-    return "" if context.tab in ("samples", "metrics") else "this key is for samples and metrics: 9 and 5 open them"
+def _has_one(context: keys.KeyContext) -> str:
+    if context.tab == "gpus":
+        return "" if context.can_open else "this key is for the map of nodes: v shows it"
+    where = "this key is for samples, metrics and actors: 9, 5 and 3 open them"
+    return "" if context.tab in ("samples", "metrics", "actors") else where
 
 
 def _in_samples_or_config(context: keys.KeyContext) -> str:
@@ -63,19 +78,36 @@ KEYS = keys.KeyTable(
                 keys.Key("tab_history", ("8",), "history", "Where the time went: goodput, and what each loss cost."),
                 keys.Key("tab_samples", ("9",), "samples", "Answers that were trained on, and those of evaluations."),
                 keys.Key("tab_config", ("0",), "config", "Every setting, where it comes from, what it was before."),
-                keys.Key("next_tab", ("]", "right", "l", "tab"), "next tab", "Go to the next tab.", 1),
-                keys.Key("previous_tab", ("[", "left", "h", "shift+tab"), "tab before", "Go to the tab before."),
+                keys.Key("next_tab", ("]", "tab"), "next tab", "Go to the next tab.", 1),
+                keys.Key("previous_tab", ("[", "shift+tab"), "tab before", "Go to the tab before."),
+                keys.Key("go_right", ("right", "l"), "right", "The next tab; on the map of GPUs, the next node."),
+                keys.Key("go_left", ("left", "h"), "left", "The tab before; on the map of GPUs, the node before."),
                 keys.Key("plugin_tab", ("P",), "plug-ins", "The next tab of a plug-in.", 0, _has_panels),
                 keys.Key(
-                    "wall", ("v",), "view", "GPUs: one line a node, or every GPU and process.", 2, _in_gpus, quiet=True
+                    "wall",
+                    ("v",),
+                    "view",
+                    "GPUs: each card and process, a line or a mark a node.",
+                    2,
+                    _in_gpus,
+                    quiet=True,
                 ),
                 keys.Key(
                     "worst_first",
                     ("O",),
                     "order",
-                    "GPUs: nodes with something wrong first, by role, by name.",
+                    "GPUs and actors: what is wrong first; by role, memory, node.",
                     3,
-                    _in_gpus,
+                    _in_gpus_or_actors,
+                    quiet=True,
+                ),
+                keys.Key(
+                    "stack",
+                    ("T",),
+                    "stack",
+                    "Actors: what its process is doing, by py-spy or faulthandler.",
+                    3,
+                    _can_ask_processes,
                     quiet=True,
                 ),
                 keys.Key(
@@ -111,10 +143,10 @@ KEYS = keys.KeyTable(
                 keys.Key(
                     "whole",
                     ("enter",),
-                    "whole",
-                    "Samples and metrics: one alone, or all.",
+                    "open",
+                    "Samples and metrics: one alone, or all. Actors: its log. Map: its cards.",
                     2,
-                    _in_samples_or_metrics,
+                    _has_one,
                     quiet=True,
                 ),
                 keys.Key("next_sibling", (")",), "sibling", "Samples: the next answer to its prompt.", 0, _in_samples),

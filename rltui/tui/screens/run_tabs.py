@@ -6,11 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui.views import history, panel, queues, tabs
+from rltui.tui.widgets.actors_pane import ActorsPane
 from rltui.tui.widgets.config_pane import ConfigPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.log_pane import LogPane
 from rltui.tui.widgets.metrics_pane import MetricsPane
-from rltui.tui.widgets.run_panes import ActorsPane, LinesPane, OverviewPane
+from rltui.tui.widgets.run_panes import LinesPane, OverviewPane
 from rltui.tui.widgets.samples_pane import SamplesPane
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from rltui.plugins import Plugin
 
-TabPane = LinesPane | LogPane | OverviewPane | GpusPane | SamplesPane | ConfigPane
+TabPane = LinesPane | ActorsPane | LogPane | OverviewPane | GpusPane | SamplesPane | ConfigPane
 
 
 class Tab(NamedTuple):
@@ -32,7 +33,7 @@ class Tab(NamedTuple):
 TABS: tuple[Tab, ...] = (
     Tab("overview", "Overview", lambda: OverviewPane(id="overview")),
     Tab("gpus", "GPUs", lambda: GpusPane(id="gpus")),
-    Tab("actors", "Actors", lambda: ActorsPane(tabs.actors, tabs.actors_head, id="actors")),
+    Tab("actors", "Actors", lambda: ActorsPane(id="actors")),
     Tab("queues", "Queues", lambda: LinesPane(queues.tab, queues.tab_head, id="queues")),
     Tab("metrics", "Metrics", lambda: MetricsPane(id="metrics")),
     Tab("logs", "Logs", lambda: LogPane(id="logs")),

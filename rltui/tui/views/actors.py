@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import structs
 
@@ -11,7 +11,7 @@ from rltui.tui import formats
 from rltui.tui.compose import Section
 from rltui.tui.spans import Line, clip, clip_middle, line, pad
 from rltui.tui.states import actor_look
-from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, actor_letter
+from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, actor_letter, ancestors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rltui.tui.spans import Span
     from rltui.watch.node_samples import HostSnapshot
     from rltui.watch.owners import Patterns
-    from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
+    from rltui.watch.snapshots import ActorSnapshot, LogFile, RunSnapshot
 
 RESTARTS_FROM, NODE_FROM = 64, 56
 """Cells from which the list of actors has columns of restarts and of nodes."""
@@ -30,6 +30,10 @@ HELD_FROM = 92
 
 
 HELD_CELLS = 26
+
+Order = Literal["", "worst first", "most memory", "by node"]
+ORDERS: tuple[Order, ...] = ("", "worst first", "most memory", "by node")
+"""In which order actors can be listed; at first by role, class and name."""
 
 
 class Held(NamedTuple):
@@ -42,11 +46,13 @@ class Held(NamedTuple):
 
 
 def held_by(hosts: Mapping[str, HostSnapshot], actor: ActorSnapshot) -> Held:
-    """What an actor holds, by its process on its node; nothing where no sampler knows the process."""
+    """What an actor holds, by its process and those that it started; nothing where no sampler knows the process."""
     host = hosts.get(actor.node) or hosts.get(actor.node.split(".")[0])
     if host is None:
         return Held()
-    cards = [gpu for gpu in host.gpus if actor.pid in gpu.pids]
+    cards = [
+        gpu for gpu in host.gpus if actor.pid and any(actor.pid in (pid, *ancestors(host, pid)) for pid in gpu.pids)
+    ]
     resident = next((one.resident_gib for one in host.processes if one.pid == actor.pid), None)
     return Held(tuple(gpu.index for gpu in cards), sum(gpu.memory_used_gib for gpu in cards), resident)
 
@@ -94,6 +100,33 @@ def in_order(actors: Sequence[ActorSnapshot], patterns: Patterns = OUR_PATTERNS)
         return _ROLE_ORDER.index(actor_letter(actor, patterns)), actor.class_name, len(actor.name), actor.name
 
     return sorted(actors, key=place)
+
+
+def arranged(snapshot: RunSnapshot, order: Order) -> list[ActorSnapshot]:
+    """The actors of a run in one of ``ORDERS``; those that are alike in it by role, class and name."""
+    actors = in_order(snapshot.actors, snapshot.role_patterns)
+    if order == "worst first":
+        return sorted(actors, key=lambda one: (one.state == "ALIVE", one.state != "DEAD", -one.restarts))
+    if order == "most memory":
+        hosts = {host.host: host for host in snapshot.hosts}
+        held = {one.actor_id: held_by(hosts, one) for one in actors}
+        return sorted(actors, key=lambda one: _memory(held[one.actor_id]), reverse=True)
+    return sorted(actors, key=lambda one: one.node) if order else actors
+
+
+def _memory(held: Held) -> tuple[float, float]:
+    return held.gpu_gib, held.resident_gib or 0.0
+
+
+def own_log(actor: ActorSnapshot, logs: Sequence[LogFile]) -> str:
+    """The log that Ray keeps of an actor's process, the larger of its two; empty where the attempt has none of it.
+
+    Ray calls them ``worker-<worker>-<job>-<pid>.out`` and ``.err``; process ids repeat from node to node.
+    """
+    ends = (f"-{actor.pid}.out", f"-{actor.pid}.err")
+    node = actor.node.split(".")[0]
+    own = [one for one in logs if one.name.endswith(ends) and one.node.split(".")[0] in ("", node)]
+    return max(own, key=lambda one: one.size).name if own and actor.pid else ""
 
 
 def actor_head(width: int, with_held: bool = False) -> Line:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui import progress
 from rltui.tui.spans import BLANK, clip, line, width_of
-from rltui.tui.views.gpus import GpuTable, is_idle
+from rltui.tui.views.gpus import GpuTable
 from rltui.watch.owners import ROLE_NAMES
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ class ChosenTable(GpuTable):
         return self.gpu_row(row.host, row.place, self._name_width) if isinstance(row, Card) else row
 
     def _words(self, card: Card) -> str:
-        idle = "idle" if is_idle(card.host, card.place) else ""
+        marks = " ".join(self.marks(card.host, card.place))
         role = ROLE_NAMES.get(card.letter, "free")
-        return f"{card.host.host} gpu{card.gpu.index} {role} {self._process(card.host, card.gpu)} {idle}".lower()
+        return f"{card.host.host} gpu{card.gpu.index} {role} {self._process(card.host, card.gpu)} {marks}".lower()
 
     def _by_node(self, cards: Sequence[Card]) -> list[Card | Line]:
         return [*cards, BLANK]

@@ -36,14 +36,14 @@ CLOCKS_FROM, HISTORY_FROM, ECC_FROM = 120, 120, 140
 
 
 def worst_first(snapshot: RunSnapshot) -> tuple[HostSnapshot, ...]:
-    """Nodes that are silent, then those with a halted process, a card that is held back, the least busy card."""
-    silent = silent_nodes(snapshot)
+    """Nodes that are silent, then those with a halted process, a card held back, a straggler, the least busy card."""
+    silent, slow = silent_nodes(snapshot), {node for node, _ in snapshot.stragglers}
 
-    def rank(host: HostSnapshot) -> tuple[bool, bool, bool, float]:
+    def rank(host: HostSnapshot) -> tuple[bool, bool, bool, bool, float]:
         used = [recent_percent(host, place) for place, gpu in enumerate(host.gpus) if gpu.pids]
         halted = any(one.state for one in host.processes)
         held = any(gpu.held_back for gpu in host.gpus)
-        return host.host not in silent, not halted, not held, min(used, default=100.0)
+        return host.host not in silent, not halted, not held, host.host not in slow, min(used, default=100.0)
 
     return tuple(sorted(snapshot.hosts, key=rank))
 
@@ -74,6 +74,7 @@ class GpuTable:
         self._hosts = snapshot.hosts
         self._known = owners_of(snapshot.actors, snapshot.role_patterns)
         self._xids = xids_by_card(snapshot)
+        self._slow = snapshot.stragglers
         self._width = width
         self._glyphs = glyphs
         self._wall = wall
@@ -89,6 +90,11 @@ class GpuTable:
     def node(self, index: int) -> str:
         """The node that a row is of."""
         return self._hosts[index if self._wall else bisect_right(self._ends, index)].host
+
+    def first_row(self, node: str) -> int:
+        """The row that a node begins at; the first where it is not there."""
+        place = next((index for index, host in enumerate(self._hosts) if host.host == node), 0)
+        return place if self._wall or not place else self._ends[place - 1]
 
     def row(self, index: int) -> Line:
         """One row."""
@@ -134,10 +140,9 @@ class GpuTable:
         if width >= ECC_FROM:
             errors = gpu.ecc_uncorrected
             spans.append((f"  ECC {errors:<2}" if errors is not None else " " * 8, "bad" if errors else "dim"))
-        has_history = gpu.answers and width >= HISTORY_FROM + name_width and index < len(host.gpu_history)
-        history = host.gpu_history[index] if has_history else ()
-        idle = "  idle" if is_idle(host, index) else ""
-        spans.append((idle, "attention"))
+        has_room = width >= HISTORY_FROM + name_width and index < len(host.gpu_history)
+        history = host.gpu_history[index] if has_room and gpu.answers else ()
+        spans.append(("".join(f"  {word}" for word in self.marks(host, index)), "attention"))
         room = width - width_of(spans) - (27 if history else 0)
         spans.append(
             (pad(f"  {clip(self._process(host, gpu), max(0, room - 2), glyphs.ellipsis)}", max(0, room)), "text")
@@ -145,6 +150,11 @@ class GpuTable:
         if history:
             spans.append((" " + braille.sparkline(history, 24, glyphs, high=100.0), "bar"))
         return line(*spans)
+
+    def marks(self, host: HostSnapshot, index: int) -> tuple[str, ...]:
+        """What a card is besides its numbers: it holds memory and rests, or its peers wait for it."""
+        idle = ("idle",) if is_idle(host, index) else ()
+        return (*idle, "straggler") if (host.host, host.gpus[index].index) in self._slow else idle
 
     def _process(self, host: HostSnapshot, gpu: GpuSample) -> str:
         """What runs on a GPU: the actor's name with its process id, or the process's title; first what slows it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui import formats
 from rltui.tui.spans import Line, clip, rule, wrapped
@@ -15,33 +15,48 @@ if TYPE_CHECKING:
 
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
-    from rltui.watch.snapshots import RunSnapshot
+    from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
 
 
-def actors_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
-    """How many actors are in each state."""
+class ActorLine(NamedTuple):
+    """A line of the list of actors."""
+
+    line: Line
+    actor: ActorSnapshot
+    is_first: bool
+    """Whether it is the actor's own; below it stands why the actor died."""
+
+
+def actors_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, order: actor_views.Order = "") -> Sequence[Line]:
+    """How many actors are in each state, and in which order they stand."""
     states = Counter(actor.state.lower().replace("_", " ") for actor in snapshot.actors)
-    right: list[Span] = [("  ".join(f"{count} {state}" for state, count in sorted(states.items())), "dim")]
+    words = [*([order] if order else []), *(f"{count} {state}" for state, count in sorted(states.items()))]
+    right: list[Span] = [("  ".join(words), "dim")]
     if snapshot.actors_noted_at:
         right.append((f"  {formats.ago(snapshot.taken_at - snapshot.actors_noted_at)}", "dim"))
     if snapshot.actors_problem:
         right = [(clip(snapshot.actors_problem, width // 2), "attention")]
-    head = rule([("actors", "title")], right, width, glyphs)
-    return [head, actor_views.actor_head(width, with_held=True)] if snapshot.actors else [head]
+    head = [rule([("actors", "title")], right, width, glyphs)]
+    if _went_well(snapshot) and snapshot.actors:
+        head += wrapped("the run has ended, and its actors with it", width, " ", "dim")
+    return [*head, actor_views.actor_head(width, with_held=True)] if snapshot.actors else head
 
 
-def actors(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
-    """All actors, by role and name."""
-    if not snapshot.actors:
-        return wrapped("no actors: they appear when Ray is up, and go with it", width, " ", "dim")
+def actors(snapshot: RunSnapshot, width: int, glyphs: Glyphs, order: actor_views.Order = "") -> Sequence[ActorLine]:
+    """All actors, by role and name or in another order."""
     hosts = {host.host: host for host in snapshot.hosts}
-    went_well, patterns = snapshot.summary.state in ("finished", "cancelled"), snapshot.role_patterns
-    rows = [
-        row
-        for actor in actor_views.in_order(snapshot.actors, patterns)
-        for row in actor_views.actor_rows(actor, width, glyphs, went_well, patterns, actor_views.held_by(hosts, actor))
+    went_well, patterns = _went_well(snapshot), snapshot.role_patterns
+    return [
+        ActorLine(row, actor, number == 0)
+        for actor in actor_views.arranged(snapshot, order)
+        for number, row in enumerate(
+            actor_views.actor_rows(actor, width, glyphs, went_well, patterns, actor_views.held_by(hosts, actor))
+        )
     ]
-    return [*wrapped("the run has ended, and its actors with it", width, " ", "dim"), *rows] if went_well else rows
+
+
+def _went_well(snapshot: RunSnapshot) -> bool:
+    return snapshot.summary.state in ("finished", "cancelled")
 
 
 def events_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import structs
 
 from rltui.tui.spans import wrapped
 from rltui.tui.views import gpus as view
+from rltui.tui.views.gpu_map import MapTable
 from rltui.tui.views.gpu_roles import ChosenTable
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.silence import silent_nodes
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
     from rltui.tui.spans import Line
     from rltui.watch.snapshots import RunSnapshot
 
-WALL_FROM_NODES = 12
-"""Nodes from which the tab opens as a wall."""
+View = Literal["cards", "wall", "map"]
+VIEWS: tuple[View, ...] = ("cards", "wall", "map")
+"""Every card and process, a line a node, a mark a node."""
+
+WALL_FROM_NODES, MAP_FROM_NODES = 12, 100
+"""Nodes from which the tab opens as a wall, and as a map."""
 
 
 class GpusPane(ListPane):
@@ -30,12 +35,16 @@ class GpusPane(ListPane):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self.wall: bool | None = None
+        self.chosen: View | None = None
+        """What was asked for; None: as fits the number of nodes."""
+        self._under = ""
+        """The node under the map's cursor."""
+        self._came_from_map = False
         self.order: view.Order = ""
         self.filtered = ""
         """Words that a card must have in node, role, process or state to be shown."""
         self._snapshot: RunSnapshot | None = None
-        self._table: tuple[int, view.GpuTable] | None = None
+        self._table: tuple[int, view.GpuTable | MapTable] | None = None
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Show another picture."""
@@ -48,21 +57,83 @@ class GpusPane(ListPane):
         self.repaint()
 
     @property
-    def is_wall(self) -> bool:
-        """Whether each node is one line: as chosen, else where there are many."""
+    def shown(self) -> View:
+        """As chosen, else as fits the number of nodes; cards by role, and a filter's, are always cards."""
         nodes = len(self._snapshot.hosts) if self._snapshot is not None else 0
-        return nodes >= WALL_FROM_NODES if self.wall is None else self.wall
+        if self.filtered or self.order == "by role":
+            return "cards"
+        return self.chosen or ("map" if nodes >= MAP_FROM_NODES else "wall" if nodes >= WALL_FROM_NODES else "cards")
 
     @property
     def node(self) -> str:
-        """The node of the first row in sight; empty where there is none."""
+        """The node under the map's cursor, else of the first row in sight; empty where there is none."""
         table = self._rows()
-        return table.node(self.top) if table is not None and table.count else ""
+        if table is None or not table.count:
+            return ""
+        return table.node(self._cell(table) if isinstance(table, MapTable) else self.top)
 
     def toggle(self) -> None:
-        """The other view."""
-        self.wall = not self.is_wall
+        """The next view."""
+        self.chosen = self._next
+        self._came_from_map = False
         self._anew()
+
+    @property
+    def _next(self) -> View:
+        return VIEWS[(VIEWS.index(self.shown) + 1) % len(VIEWS)]
+
+    def open_node(self) -> None:
+        """From the map to the cards of the node under its cursor."""
+        node = self.node
+        if self.shown == "map" and node:
+            self.chosen, self._came_from_map = "cards", True
+            self._anew()
+            table = self._rows()
+            assert isinstance(table, view.GpuTable)
+            self.top = table.first_row(node)
+            self.repaint()
+
+    def back_to_map(self) -> bool:
+        """Go back to the map from the cards that it led to; whether there is such a way."""
+        came, self._came_from_map = self._came_from_map and self.shown == "cards", False
+        if came:
+            self.chosen = "map"
+            self._anew()
+        return came
+
+    def sideways(self, step: int) -> bool:
+        """Move the map's cursor; whether there is one."""
+        table = self._rows()
+        if not isinstance(table, MapTable):
+            return False
+        self._put(table, self._cell(table) + step)
+        return True
+
+    def move(self, rows: int) -> None:
+        """Move the view, or the map's cursor."""
+        table = self._rows()
+        if isinstance(table, MapTable):
+            self._put(table, self._cell(table) + rows * table.columns)
+        else:
+            super().move(rows)
+
+    def go_to(self, index: int) -> None:
+        """Put the top of the view at a row, or the map's cursor on its first node."""
+        table = self._rows()
+        if isinstance(table, MapTable):
+            self._put(table, index * table.columns)
+        else:
+            super().go_to(index)
+
+    def _put(self, table: MapTable, cell: int) -> None:
+        cell = min(max(0, cell), table.num_nodes - 1)
+        self._under = table.node(cell)
+        row = cell // table.columns
+        self.top = min(max(self.top, row - self.room + 1), row)
+        self.repaint()
+
+    def _cell(self, table: MapTable) -> int:
+        return table.place(self._under) if self._under else 0
 
     def next_order(self) -> None:
         """By name, the worst nodes first, or each card below its role."""
@@ -78,18 +149,20 @@ class GpusPane(ListPane):
         self._table, self.top = None, 0
         self.repaint()
 
-    def _rows(self) -> view.GpuTable | None:
+    def _rows(self) -> view.GpuTable | MapTable | None:
         width = self.size.width
         if self._snapshot is not None and (self._table is None or self._table[0] != width):
             self._table = (width, self._made(self._snapshot, width))
         return self._table[1] if self._table is not None else None
 
-    def _made(self, snapshot: RunSnapshot, width: int) -> view.GpuTable:
+    def _made(self, snapshot: RunSnapshot, width: int) -> view.GpuTable | MapTable:
         if self.order == "worst first":
             snapshot = structs.replace(snapshot, hosts=view.worst_first(snapshot))
         if self.filtered or self.order == "by role":
             return ChosenTable(snapshot, width, self.glyphs, self.filtered, by_role=self.order == "by role")
-        return view.GpuTable(snapshot, width, self.glyphs, self.is_wall)
+        if self.shown == "map":
+            return MapTable(snapshot, width, self.glyphs)
+        return view.GpuTable(snapshot, width, self.glyphs, self.shown == "wall")
 
     def head(self) -> Sequence[Line]:
         """How many there are."""
@@ -100,13 +173,14 @@ class GpusPane(ListPane):
         if isinstance(table, ChosenTable):
             words += [f"/{self.filtered} {table.num_cards}"] if self.filtered else []
         else:
-            words.append("v opens nodes" if self.is_wall else "v wall")
-        return [view.head(self._snapshot, self.size.width, self.glyphs, words)]
+            words.append(f"v {self._next}")
+        head = view.head(self._snapshot, self.size.width, self.glyphs, words)
+        return [head, table.under(self._cell(table))] if isinstance(table, MapTable) and table.num_nodes else [head]
 
     @property
     def room(self) -> int:
         """Rows that can be seen at once."""
-        return max(1, self.size.height - 1)
+        return max(1, self.size.height - (2 if self.shown == "map" else 1))
 
     def count(self) -> int:
         """Number of rows."""
@@ -117,7 +191,7 @@ class GpusPane(ListPane):
         """One row."""
         table = self._rows()
         assert table is not None
-        return table.row(index)
+        return table.row(index, self._cell(table)) if isinstance(table, MapTable) else table.row(index)
 
     def empty(self) -> Sequence[Line]:
         """What stands there before the first sample."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.tui.compose import stack
-from rltui.tui.spans import wrapped
-from rltui.tui.views import actors, overview, parts
+from rltui.tui.views import overview, parts
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.tui.widgets.pane import Pane
 
@@ -95,18 +94,13 @@ class LinesPane(ListPane):
 
     def _all(self) -> Sequence[Line]:
         width = self.size.width
-        if self._made[0] != width and (picture := self._pictured()) is not None:
-            self._made = (width, self._view(picture, width, self.glyphs))
+        if self._made[0] != width and self._snapshot is not None:
+            self._made = (width, self._view(self._snapshot, width, self.glyphs))
         return self._made[1]
-
-    def _pictured(self) -> RunSnapshot | None:
-        """What of the run is shown."""
-        return self._snapshot
 
     def head(self) -> Sequence[Line]:
         """Lines that stay on top."""
-        picture = self._pictured()
-        return () if picture is None else self._head(picture, self.size.width, self.glyphs)
+        return () if self._snapshot is None else self._head(self._snapshot, self.size.width, self.glyphs)
 
     def count(self) -> int:
         """Number of lines."""
@@ -115,25 +109,3 @@ class LinesPane(ListPane):
     def row(self, index: int) -> Line:
         """One line."""
         return self._all()[index]
-
-
-class ActorsPane(LinesPane):
-    """Ray's actors, or those with some words."""
-
-    FILTERS_BY = "class, name, state or node"
-    filtered = ""
-
-    def filter(self, words: str) -> None:
-        """Show only actors with these words."""
-        self.filtered, self.top, self._made = words, 0, (-1, ())
-        self.repaint()
-
-    def _pictured(self) -> RunSnapshot | None:
-        whole = self._snapshot
-        return actors.fitting(whole, self.filtered) if whole is not None and self.filtered else whole
-
-    def _all(self) -> Sequence[Line]:
-        picture = self._pictured()
-        if self.filtered and picture is not None and not picture.actors:
-            return wrapped(f"no actor has {self.filtered!r} in {self.FILTERS_BY}", self.size.width, " ", "dim")
-        return super()._all()

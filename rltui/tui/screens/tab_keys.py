@@ -1,0 +1,126 @@
+"""What keys of an open run do that mean one thing on one tab and another on the next, and the digits."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from rltui.tui.host import OnHost
+from rltui.tui.screens.log_keys import LogKeys
+from rltui.tui.screens.metric_keys import MetricKeys
+from rltui.tui.screens.run_tabs import NUMBERS, TABS
+from rltui.tui.screens.sample_keys import SampleKeys
+from rltui.tui.widgets.actors_pane import ActorsPane
+from rltui.tui.widgets.gpus_pane import GpusPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltui.tui.screens.keyed import Part
+    from rltui.tui.screens.run_tabs import Tab
+    from rltui.tui.widgets.bars import TabBar
+    from rltui.tui.widgets.list_pane import ListPane
+
+
+class HasTabs(OnHost, Protocol):
+    """A screen of tabs.
+
+    Attributes:
+        run_id: The run that they show.
+        tabs: All of them.
+        tab_bar: Which one is in sight.
+    """
+
+    run_id: str
+    tabs: Sequence[Tab]
+    tab_bar: TabBar
+
+    @property
+    def tab(self) -> str:
+        """Id of the current tab."""
+
+    def open_tab(self, index: int) -> None:
+        """Show a tab."""
+
+    def mover(self) -> ListPane | None:
+        """The current tab, if it scrolls."""
+
+    def part(self, kind: type[Part]) -> Part:
+        """What else knows what keys do."""
+
+
+class TabKeys:
+    """What the digits do, and keys that mean one thing on one tab and another on the next.
+
+    Args:
+        screen: Has the tabs.
+    """
+
+    def __init__(self, screen: HasTabs) -> None:
+        for tab in TABS:
+            setattr(self, f"do_tab_{tab.id}", partial(screen.open_tab, NUMBERS[tab.id]))
+        self._screen = screen
+
+    def do_go_right(self) -> None:
+        """The next node of the map of GPUs, else the tab to the right."""
+        pane = self._screen.mover()
+        if not (isinstance(pane, GpusPane) and pane.sideways(1)):
+            self.do_next_tab()
+
+    def do_go_left(self) -> None:
+        """The node before, else the tab to the left."""
+        pane = self._screen.mover()
+        if not (isinstance(pane, GpusPane) and pane.sideways(-1)):
+            self.do_previous_tab()
+
+    def do_next_tab(self) -> None:
+        """The tab to the right."""
+        self._screen.open_tab(self._screen.tab_bar.current + 1)
+
+    def do_previous_tab(self) -> None:
+        """The tab to the left."""
+        self._screen.open_tab(self._screen.tab_bar.current - 1)
+
+    def do_plugin_tab(self) -> None:
+        """The next tab of a plug-in."""
+        own, after = len(TABS), self._screen.tab_bar.current + 1
+        self._screen.open_tab(after if own <= after < len(self._screen.tabs) else own)
+
+    def do_worst_first(self) -> None:
+        """GPUs and actors: the next order."""
+        pane = self._screen.mover()
+        if isinstance(pane, GpusPane | ActorsPane):
+            pane.next_order()
+
+    def do_stack(self) -> None:
+        """Show what the process of the actor under the cursor is doing."""
+        pane = self._screen.mover()
+        if isinstance(pane, ActorsPane) and pane.actor is not None:
+            self._screen.cockpit.open("output", ("actors", self._screen.run_id, "--stack", pane.actor.actor_id), False)
+
+    def do_pan_left(self) -> None:
+        """Metrics: the cursor to the left; the log: long lines."""
+        self._sideways(-1)
+
+    def do_pan_right(self) -> None:
+        """The same to the right."""
+        self._sideways(1)
+
+    def _sideways(self, step: int) -> None:
+        if self._screen.tab == "metrics":
+            self._screen.part(MetricKeys).step(step)
+        else:
+            self._screen.part(LogKeys).pan(step)
+
+    def do_whole(self) -> None:
+        """One chart or one sample alone, or all of them; the log of an actor; the cards of a node of the map."""
+        pane = self._screen.mover()
+        if isinstance(pane, GpusPane):
+            pane.open_node()
+        elif isinstance(pane, ActorsPane):
+            if pane.actor is not None:
+                self._screen.part(LogKeys).open_actor(pane.actor)
+        elif self._screen.tab == "metrics":
+            self._screen.part(MetricKeys).toggle_alone()
+        else:
+            self._screen.part(SampleKeys).toggle_whole()
