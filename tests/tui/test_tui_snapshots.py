@@ -80,6 +80,7 @@ async def picture(
     size: tuple[int, int], theme: str, typed: str, fake: FakeCockpit | None = None, **options: object
 ) -> str:
     async with cockpit(fake, size=size, theme=theme, **options) as pilot:
+        await settled(pilot)  # what lies under a dialog does not go on once that is open
         for keys in typed.split(" "):
             await enter(pilot, keys)
             await settled(pilot)
@@ -117,6 +118,7 @@ async def test_no_color_is_the_mono_theme_and_names_no_colour(typed: str, monkey
     mono = await picture(SMALL, "rltui-mono", typed)
     monkeypatch.setenv("NO_COLOR", "1")
     async with cockpit(size=SMALL) as pilot:
+        await settled(pilot)
         await enter(pilot, typed)
         await settled(pilot)
         assert normalised(pilot.app.export_screenshot(title="rltui")) == mono
