@@ -24,7 +24,7 @@ from rltui.service.describe import steps_done
 from rltui.service.flight_records import record_lines
 from rltui.service.read_evidence import stuck_lines
 from rltui.service.run_picture import read_picture
-from rltui.service.why_advice import advised, with_pending_command, without_tuning
+from rltui.service.why_advice import advised, with_pending_command, with_run_commands, without_tuning
 from rltui.watch.pending import pending_words, waiting_job
 from rltui.watch.text import plain
 
@@ -93,7 +93,7 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
         found = with_pending_command(advised(without_tuning(found), picture.recent, loaded), run)
     else:
         found = tuple(_beside(one) for one in found)
-    return Findings(found, first)
+    return Findings(with_run_commands(found, run), first)
 
 
 def _beside(one: Diagnosis) -> Diagnosis:

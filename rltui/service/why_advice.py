@@ -45,6 +45,14 @@ OVERHEAD = 0.05
 
 MOST_UTILIZATION = 0.95
 
+RUN_COMMANDS = (
+    (re.compile(r"^sbatch --exclude=(\S+) …$"), "rltui resubmit {0} --exclude {1}"),
+    (re.compile(r"^sbatch --mem=0 …$"), "rltui resubmit {0} slurm.mem_gib=0"),
+    (re.compile(r"^scontrol release <id>$"), "rltui release {0}"),
+    (re.compile(r"<run>"), "{0}"),
+)
+"""Commands of the remedies of any log, and what they are for a run of rltui's."""
+
 
 class Lever(Struct, frozen=True, kw_only=True):
     """One change of a layout.
@@ -112,6 +120,21 @@ def with_pending_command(found: Sequence[Diagnosis], run: RunSummary) -> tuple[D
     return tuple(
         structs.replace(one, remedies=(remedy, *one.remedies)) if one.id == "slurm_pending" else one for one in found
     )
+
+
+def with_run_commands(found: Sequence[Diagnosis], run: RunSummary) -> tuple[Diagnosis, ...]:
+    """``found`` with rltui's own commands for ``run`` where a remedy has Slurm's, which would start it without us."""
+
+    def own(command: str) -> str:
+        words = command
+        for pattern, ours in RUN_COMMANDS:
+            words = pattern.sub(lambda match, ours=ours: ours.format(run.run_id, *match.groups()), words)
+        return words + " --cancel" * (run.is_live and words != command and words.startswith("rltui resubmit"))
+
+    def fitted(remedy: Remedy) -> Remedy:
+        return structs.replace(remedy, commands=tuple(map(own, remedy.commands)))
+
+    return tuple(structs.replace(one, remedies=tuple(map(fitted, one.remedies))) for one in found)
 
 
 def advised(found: Sequence[Diagnosis], recent: Recent, loaded: LoadedLayout | None) -> tuple[Diagnosis, ...]:
