@@ -175,6 +175,8 @@ BATCH: list[Case] = [
      ["grpo.advantage=reinforce_plus_plus", "grpo.filter_zero_std=false"]),
     ("B250", "gpu", ["grpo.advantage=gdpo"], ["grpo.advantage=gdpo", "data.format=boxed"]),
     ("B251", "gpu", ["grpo.ratio=kl_cov"], ["grpo.ratio=kl_cov", "train.optimizer_steps=2"]),
+    ("B252", "gpu", ["grpo.entropy_coefficient=0.2"], ["grpo.entropy_coefficient=0.1"]),
+    ("B252", "ppo", ["ppo.entropy_coefficient=0.2"], ["ppo.entropy_coefficient=0.01", "grpo.entropy_coefficient=0.2"]),
     ("B242", "gpu", ["grpo.aggregation=dr_grpo"], ["grpo.aggregation=dr_grpo", "grpo.advantage=centered"]),
 ]  # fmt: skip
 
