@@ -98,10 +98,21 @@ def test_a_set_has_an_end_only_where_all_have_and_none_is_never_drawn(codec: Cod
         Mixture({"train": task, "sums": task}, [1000, 0], 0)
 
 
-@pytest.mark.parametrize("more", ["weight: 0", "weight: -1", "reward: nobody", "rewards: math"])
-def test_wrong_weights_rewards_and_keys_are_told_with_their_place(more: str) -> None:
-    with pytest.raises(LayoutError, match="mixture"):
-        mixed(f"{{name: sums, train: {SUMS}, {more}}}")
+@pytest.mark.parametrize(
+    ("more", "key", "words"),
+    [
+        ("weight: 0", "weight", "must be a number > 0.0, not 0"),
+        ("weight: -1", "weight", "must be a number > 0.0, not -1"),
+        ("reward: nobody", "reward", "must be one of exact, math, code, http, none, or a function of your own"),
+        ("rewards: math", "rewards", "is not a key of this section"),
+    ],
+)
+def test_wrong_weights_rewards_and_keys_are_told_with_their_place(more: str, key: str, words: str) -> None:
+    with pytest.raises(LayoutError) as caught:
+        mixed(sums(), f"{{name: other, train: {SUMS}, {more}}}")
+    [problem] = caught.value.problems
+    assert problem.key == f"data.mixture[1].{key}"
+    assert problem.message.startswith(words)
 
 
 def test_a_set_that_is_not_there_is_named_before_training(codec: Codec) -> None:
