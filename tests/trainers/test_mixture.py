@@ -14,11 +14,9 @@ from rltui.layout.errors import LayoutError
 from rltui.layout.load import load_layout
 from rltui.layout.settings import MIXTURE_BLOCK, prompts_per_block
 from rltui.runs.own_code import own_code
-from trainers.data.codec import Codec
 from trainers.data.mixture import Mixture
 from trainers.data.prompts import Prompt
 from trainers.data.tasks import make_evaluation_task, make_task
-from trainers.data.tiny_qwen3 import VOCABULARY, new_tokenizer
 from trainers.dry_run import arithmetic
 from trainers.metrics import source_metrics
 from trainers.rewards.answers import Answer
@@ -30,20 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rltui.layout.schema import Layout
+    from trainers.data.codec import Codec
 
 pytestmark = pytest.mark.trainers
 
 ROOT = Path(__file__).parents[2]
 SUMS = ROOT / "tests/fixtures/data/sums.jsonl"
-
-
-@pytest.fixture(scope="module")
-def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
-    """One token a character."""
-    folder = tmp_path_factory.mktemp("model")
-    new_tokenizer(VOCABULARY, 512).save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps({"eos_token_id": 2}))
-    return Codec(str(folder))
 
 
 def mixed(*sets: str, words: tuple[str, ...] = ()) -> Layout:
