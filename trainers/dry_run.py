@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.check.bundled import unsupported
+from rltui.layout.settings import MIXTURE_BLOCK, prompts_per_block, sources
 from rltui.memory import estimate_layout
 from rltui.memory.bars import lines as memory_lines
 from rltui.placement.draw import draw
@@ -35,6 +36,7 @@ def arithmetic(layout: Layout) -> list[str]:
         f" = {samples} samples a step, {samples * train.steps} in all",
         f"engines      {layout.num_engines}, each asked for at most {prompts} prompts"
         f" ({prompts * train.samples_per_prompt} samples) at once",
+        *_mixture(layout),
         *_scoring(layout),
         *_trained(layout),
         f"optimizer    {train.steps * updates} steps at most, {updates} a batch",
@@ -42,6 +44,14 @@ def arithmetic(layout: Layout) -> list[str]:
         *evaluations(layout),
         f"tokens       at most {samples * (layout.lengths.prompt + layout.lengths.response)} a step",
     ]
+
+
+def _mixture(layout: Layout) -> Iterator[str]:
+    """The line of the training sets, where there are several."""
+    if layout.data.mixture:
+        counts = prompts_per_block(layout.data)
+        shares = (f"{name} {count}" for (name, *_), count in zip(sources(layout.data), counts, strict=True))
+        yield f"mixture      of each {MIXTURE_BLOCK} prompts {', '.join(shares)}"
 
 
 def evaluations(layout: Layout) -> list[str]:

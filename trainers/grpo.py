@@ -25,7 +25,7 @@ from trainers.data.batch import (
 )
 from trainers.groups import Drawn, choose, next_draw
 from trainers.loop import Loop
-from trainers.metrics import sample_metrics
+from trainers.metrics import sample_metrics, source_metrics
 from trainers.rewards import training_rewards
 from trainers.rewards.parts import parts_of
 from trainers.stopping import leave
@@ -55,6 +55,7 @@ class Grpo(Loop):
         self.sync(version)
         self.state = self.state.after_step(len(drawn.prompts), version)
         metrics |= sample_metrics(drawn.groups, drawn.true_rewards)
+        metrics |= source_metrics(drawn.prompts, drawn.true_rewards, self.layout.data.eval_pass)
         metrics |= signal_metrics(drawn, self.layout.grpo.filter)
         if self.layout.grpo.active_sampling_limit > 1:
             metrics["prompts_tried"] = float(len(drawn.prompts))

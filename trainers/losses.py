@@ -44,7 +44,12 @@ class PolicyLoss:
 
 
 def token_log_probs(
-    logits: torch.Tensor, token_ids: torch.Tensor, temperature: float = 1.0, chunk_elements: int = CHUNK_ELEMENTS
+    logits: torch.Tensor,
+    token_ids: torch.Tensor,
+    temperature: float = 1.0,
+    chunk_elements: int = CHUNK_ELEMENTS,
+    *,
+    entropy_gradient: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probability of each token under softmax(logits / temperature), and the entropy at its position.
 
@@ -55,23 +60,31 @@ def token_log_probs(
         token_ids: [B, R] int64; or [B, R, K], for K tokens at each position.
         temperature: The temperature the tokens were sampled at.
         chunk_elements: Most logits to hold in float32 at once.
+        entropy_gradient: Whether entropies are differentiable; where they are a metric only, that would be for nothing.
 
     Returns:
-        Log-probabilities, shaped like ``token_ids``, differentiable; and entropies [B, R] in nats, which are not (they
-        are a metric).
+        Log-probabilities, shaped like ``token_ids``, differentiable; and entropies [B, R] in nats.
         float32, or float64 for float64 logits.
     """
     candidates = token_ids if token_ids.dim() == 3 else token_ids.unsqueeze(-1)
-    log_probs, entropies = _TokenLogProbs.apply(logits, candidates, temperature, chunk_elements)
+    log_probs, entropies = _TokenLogProbs.apply(logits, candidates, temperature, chunk_elements, entropy_gradient)
     return log_probs.view(token_ids.shape), entropies
 
 
 class _TokenLogProbs(torch.autograd.Function):
-    """d log p(token) / d logits = (one_hot(token) - softmax) / temperature, recomputed by chunks; ids are [B, R, K]."""
+    """d log p(token) / d logits = (one_hot(token) - softmax) / temperature, recomputed by chunks; ids are [B, R, K].
+
+    d entropy / d logits = -softmax (log softmax + entropy) / temperature.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, logits: torch.Tensor, token_ids: torch.Tensor, temperature: float, chunk_elements: int
+        ctx: Any,
+        logits: torch.Tensor,
+        token_ids: torch.Tensor,
+        temperature: float,
+        chunk_elements: int,
+        entropy_gradient: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         compute = torch.promote_types(logits.dtype, torch.float32)
         log_probs = torch.empty(token_ids.shape, dtype=compute, device=logits.device)
@@ -83,22 +96,42 @@ class _TokenLogProbs(torch.autograd.Function):
             log_probs[chunk] = scaled.gather(-1, token_ids[chunk]) - log_normaliser.unsqueeze(-1)
             entropies[chunk] = log_normaliser - ((scaled - log_normaliser.unsqueeze(-1)).exp() * scaled).sum(dim=-1)
             log_normalisers[chunk] = log_normaliser
-        ctx.save_for_backward(logits, token_ids, log_normalisers)
+        ctx.save_for_backward(logits, token_ids, log_normalisers, *([entropies] if entropy_gradient else []))
         ctx.temperature, ctx.chunk_elements = temperature, chunk_elements
-        ctx.mark_non_differentiable(entropies)
+        if not entropy_gradient:
+            ctx.mark_non_differentiable(entropies)
         return log_probs, entropies
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        logits, token_ids, log_normalisers = ctx.saved_tensors
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
+        logits, token_ids, log_normalisers, *entropies = ctx.saved_tensors
         grad_logits = torch.empty_like(logits)
-        for chunk in _chunks(logits.shape, ctx.chunk_elements):
+        for chunk in _chunks(logits.shape, ctx.chunk_elements // (1 + len(entropies))):
             scaled = logits[chunk].to(log_normalisers.dtype) / ctx.temperature
             upstream = grads[0][chunk]
-            grad = (scaled - log_normalisers[chunk].unsqueeze(-1)).exp() * -upstream.sum(dim=-1, keepdim=True)
+            entropy = (entropies[0][chunk].unsqueeze(-1), grads[1][chunk].unsqueeze(-1)) if entropies else None
+            grad = softmax_gradient(scaled.sub_(log_normalisers[chunk].unsqueeze(-1)), upstream, entropy)
             grad.scatter_add_(-1, token_ids[chunk], upstream)
             grad_logits[chunk] = grad / ctx.temperature
-        return grad_logits, None, None, None
+        return grad_logits, None, None, None, None
+
+
+def softmax_gradient(
+    log_softmax: torch.Tensor, upstream: torch.Tensor, entropy: tuple[torch.Tensor, torch.Tensor] | None
+) -> torch.Tensor:
+    """What reaches the logits [..., V] through their softmax p: -p (sum of ``upstream`` + g (log p + H)).
+
+    Args:
+        log_softmax: [..., V]; the result takes its place. With ``entropy``, one more tensor of its size is there.
+        upstream: [..., K], the gradient by the log-probability of each of K tokens, whose own place is not in this.
+        entropy: The entropy H and the gradient g by it, both [..., 1]; None: no gradient comes by that way.
+    """
+    weight = -upstream.sum(dim=-1, keepdim=True)
+    if entropy is None:
+        return log_softmax.exp_().mul_(weight)
+    value, pull = entropy
+    softmax = log_softmax.exp()
+    return log_softmax.add_(value).mul_(-pull).add_(weight).mul_(softmax)
 
 
 def _chunks(shape: torch.Size, chunk_elements: int) -> Iterator[tuple[slice, slice]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rltui.layout.schema import Layout
+    from trainers.data.prompts import Prompt
     from trainers.roles.critic import CriticReport
     from trainers.roles.engine import Completion
     from trainers.roles.step_report import StepReport
@@ -132,6 +133,27 @@ def sample_metrics(groups: Sequence[Sequence[Completion]], true_rewards: Sequenc
         "response_length_max": float(max(sample.sampled_tokens for sample in samples)),
         "truncated_fraction": statistics.fmean(sample.finish_reason == "length" for sample in samples),
         **_environment_metrics(samples),
+    }
+
+
+def source_metrics(
+    prompts: Sequence[Prompt], true_rewards: Sequence[Sequence[float]], passes: float
+) -> dict[str, float]:
+    """How each of several training sets fared in a step; nothing where there is one, or of one that was not drawn.
+
+    Args:
+        prompts: Of the step.
+        true_rewards: Of the samples of each.
+        passes: The least reward that solves a prompt.
+    """
+    by_source: dict[str, list[float]] = {}
+    for prompt, rewards in zip(prompts, true_rewards, strict=True):
+        if prompt.source:
+            by_source.setdefault(prompt.source, []).extend(rewards)
+    return {
+        f"{what}/{name}": statistics.fmean(values)
+        for name, rewards in sorted(by_source.items())
+        for what, values in (("reward", rewards), ("solve_rate", [float(one >= passes) for one in rewards]))
     }
 
 

@@ -41,6 +41,11 @@ def objective(layout: Layout) -> Objective:
     return {"grpo": grpo_objective, "ppo": ppo_objective, "opd": opd_objective}[layout.algorithm](layout)
 
 
+def entropy_coefficient(layout: Layout) -> float:
+    """Weight of the entropy bonus in the layout's objective; 0: entropies need no gradient."""
+    return {"grpo": layout.grpo.entropy_coefficient, "ppo": layout.ppo.entropy_coefficient}.get(layout.algorithm, 0.0)
+
+
 def grpo_objective(layout: Layout) -> Objective:
     """The objective of ``layout.grpo``: its surrogate, and the KL to the reference where it is part of the loss."""
     settings = layout.grpo
@@ -61,10 +66,10 @@ def grpo_objective(layout: Layout) -> Objective:
             aggregation=aggregation,
             denominator=denominator,
         )
-        if not coefficient:
-            return result
-        penalty = coefficient * _kl_to_reference(scores, rows, denominator, estimator, aggregation)
-        return replace(result, loss=result.loss + penalty)
+        if coefficient:
+            penalty = coefficient * _kl_to_reference(scores, rows, denominator, estimator, aggregation)
+            result = replace(result, loss=result.loss + penalty)
+        return _with_entropy(result, settings.entropy_coefficient, scores, rows, denominator, aggregation)
 
     return loss
 
@@ -77,10 +82,10 @@ def ppo_objective(layout: Layout) -> Objective:
 
     def loss(scores: Scores, rows: RowTensors, denominator: float) -> PolicyLoss:
         result = _clipped(scores, rows, rows.columns[ADVANTAGES], denominator, settings.clip, settings.importance_cap)
-        if not coefficient:
-            return result
-        penalty = coefficient * _kl_to_reference(scores, rows, denominator, estimator, token_mean)
-        return replace(result, loss=result.loss + penalty)
+        if coefficient:
+            penalty = coefficient * _kl_to_reference(scores, rows, denominator, estimator, token_mean)
+            result = replace(result, loss=result.loss + penalty)
+        return _with_entropy(result, settings.entropy_coefficient, scores, rows, denominator, token_mean)
 
     return loss
 
@@ -146,6 +151,22 @@ def _kl_to_reference(
     policy, reference = scores.log_probs, rows.columns[REFERENCE_LOG_PROBS]
     kl = estimator(policy.masked_fill(others, 0.0), reference.masked_fill(others, 0.0))
     return aggregate(kl, rows.response_mask, aggregation, denominator)
+
+
+def _with_entropy(
+    result: PolicyLoss,
+    coefficient: float,
+    scores: Scores,
+    rows: RowTensors,
+    denominator: float,
+    aggregation: Aggregation,
+) -> PolicyLoss:
+    """The loss less the entropy bonus, which keeps a policy from settling too early (Mnih et al. 2016)."""
+    if not coefficient:
+        return result
+    entropies = scores.entropies.masked_fill(~rows.response_mask, 0.0)
+    mean = aggregate(entropies, rows.response_mask, aggregation, denominator)
+    return replace(result, loss=result.loss - coefficient * mean)
 
 
 def _old_log_probs(scores: Scores, rows: RowTensors) -> torch.Tensor:

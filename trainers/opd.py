@@ -28,7 +28,7 @@ from trainers.data.batch import (
     with_columns,
 )
 from trainers.loop import Loop, home_of
-from trainers.metrics import sample_metrics
+from trainers.metrics import sample_metrics, source_metrics
 from trainers.prefetch import Prefetch
 from trainers.rewards import training_rewards
 from trainers.stopping import leave
@@ -123,6 +123,7 @@ class Opd(Loop):
         self.sync(version)
         self.state = self.state.after_step(train.prompts_per_step, version)
         metrics |= sample_metrics(groups, true_rewards) | reverse_kl(samples)
+        metrics |= source_metrics(prompts, true_rewards, self.layout.data.eval_pass)
         return metrics | self.timings(prompts, groups, time.monotonic() - began)
 
     def worth(self, true_rewards: list[list[float]], number: int) -> list[list[float]]:

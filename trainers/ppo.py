@@ -28,7 +28,15 @@ from trainers.data.batch import (
     with_columns,
 )
 from trainers.loop import Loop, concurrent
-from trainers.metrics import check_numbers, critic_metrics, merge, overlap_s, sample_metrics, timing_names
+from trainers.metrics import (
+    check_numbers,
+    critic_metrics,
+    merge,
+    overlap_s,
+    sample_metrics,
+    source_metrics,
+    timing_names,
+)
 from trainers.rewards import training_rewards
 from trainers.stopping import leave
 
@@ -70,6 +78,7 @@ class Ppo(Loop):
         self.sync(version)
         state = self.state.after_step(train.prompts_per_step, version)
         self.state = structs.replace(state, kl_coefficient=coefficient)
+        metrics |= source_metrics(prompts, true_rewards, self.layout.data.eval_pass)
         metrics |= sample_metrics(groups, true_rewards) | self.timings(prompts, groups, time.monotonic() - began)
         return metrics | timing_names(metrics)
 

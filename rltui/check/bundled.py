@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.layout.settings import sources
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -26,13 +28,15 @@ def unsupported(layout: Layout) -> tuple[str, ...]:
 def _algorithm(layout: Layout) -> Iterator[str]:
     if needs_reference(layout) and layout.roles.reference is None:
         yield "a KL penalty without the role reference"
-    for name in (layout.data.train, layout.data.eval):
+    sets = [one for _, _, one in sources(layout.data)]
+    for name in (*(one.train for one in sets), layout.data.eval):
         if name.startswith("builtin/") and name not in TASKS:
             yield f"the task {name}"
     needs_none = layout.algorithm == "opd" or layout.data.environment
     known = (*REWARDS, "none") if needs_none else REWARDS
-    if ":" not in layout.data.reward and layout.data.reward not in known:
-        yield f"the reward {layout.data.reward}"
+    for reward in dict.fromkeys(one.reward for one in sets):
+        if ":" not in reward and reward not in known:
+            yield f"the reward {reward}"
 
 
 def needs_reference(layout: Layout) -> bool:

@@ -112,7 +112,9 @@ def verl(source: Settings, algorithm: str) -> Variants:
         found.found["grpo.advantage"] = "standard" if deviation else "centered"
     found.advantage("algorithm.adv_estimator")
     _verl_surrogate(found)
-    _verl_kl(found, "ppo" if algorithm == "ppo" else "grpo")
+    section = "ppo" if algorithm == "ppo" else "grpo"
+    _verl_kl(found, section)
+    found.number(f"{section}.entropy_coefficient", f"{_ACTOR}.entropy_coeff")
     _verl_importance(found)
     _verl_sampling(found)
     return found

@@ -22,6 +22,9 @@ OwnSettings = Annotated[
     dict[Name, bool | int | float | str],
     Meta(description="Keyword settings of a function of your own; bundled variants have keys of their own."),
 ]
+EntropyCoefficient = Annotated[
+    NonNegativeFloat, Meta(description="Weight of the entropy bonus: the loss is less this times the mean entropy.")
+]
 
 
 class Grpo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +93,7 @@ class Grpo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = "k3"
     kl_estimator_settings: OwnSettings = field(default_factory=dict)
+    entropy_coefficient: EntropyCoefficient = 0.0
     filter_zero_std: Annotated[bool, Meta(description="Leave out groups that teach nothing, by filter.")] = True
     filter: Annotated[
         str,
@@ -131,6 +135,7 @@ class Ppo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         NonNegativeFloat, Meta(description="KL a token that kl_coefficient is steered to where kl is reward; 0: fixed.")
     ] = 0.0
     kl_horizon: Annotated[Count, Meta(description="Samples over which the coefficient adapts.")] = 10_000
+    entropy_coefficient: EntropyCoefficient = 0.0
     importance_cap: Annotated[
         PositiveFloat, Meta(description="Cap of the truncated importance weight trainer/engine.")
     ] = 2.0

@@ -37,6 +37,9 @@ def _problems(kind: Any, value: Any, path: Path_, document: Document) -> Iterato
     if named is not None and isinstance(value, dict):
         for key, item in value.items():
             yield from _problems(named, item, (*path, key), document)
+    elif isinstance(value, list) and (section := _list_section(kind)) is not None:
+        for number, item in enumerate(value):
+            yield from _problems(section, item, (*path, number), document)
     elif struct is None or (value is None and _is_optional(kind)):
         yield from _value_problem(kind, value, path, document)
     elif not isinstance(value, dict):
@@ -153,6 +156,14 @@ def _mapping_values(kind: Any) -> Any:
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     return get_args(kind)[1] if get_origin(kind) is dict else None
+
+
+@lru_cache(maxsize=256)
+def _list_section(kind: Any) -> Any:
+    """The struct class of a list's items; None where ``kind`` is no list of such."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return _struct_of(get_args(kind)[0]) if get_origin(kind) is list else None
 
 
 def _is_optional(kind: Any) -> bool:

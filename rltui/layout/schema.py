@@ -14,7 +14,7 @@ from rltui.layout.algorithms import Grpo, Opd, Ppo
 from rltui.layout.roles import Critic, Hardware, Learner, Pool, Reference, Reward, Roles, Rollout, Teacher
 from rltui.layout.scalars import CPU, Algorithm, Name, Precision, System, Text
 from rltui.layout.selftest import Selftest
-from rltui.layout.settings import Checkpoint, Data, Deadlines, Lengths, Slurm, Tracking, Train
+from rltui.layout.settings import Checkpoint, Data, Deadlines, Lengths, Slurm, Tracking, Train, sources
 
 __all__ = [
     "CPU",
@@ -120,6 +120,7 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def num_reward_workers(self) -> int:
         """Processes that compute rewards or run environments; none where there is nothing to compute here."""
         reward, data = self.roles.reward, self.data
-        if reward is None or (data.reward in ("http", "none") and not data.environment):
+        elsewhere = all(one.reward in ("http", "none") for _, _, one in sources(data))
+        if reward is None or (elsewhere and not data.environment):
             return 0
         return reward.workers

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, structs
 
 from rltui.layout.scalars import (
     Count,
@@ -79,6 +79,24 @@ class Lengths(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
 
 
+class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A further training set. What it does not say, such as ``chat`` or ``format``, is as ``data`` says."""
+
+    name: Annotated[Name, Meta(description="What its metrics are called by: reward/NAME, solve_rate/NAME.")]
+    train: Annotated[Text, Meta(description="As data.train.")]
+    weight: Annotated[PositiveFloat, Meta(description="Prompts of it for one of data.train.")] = 1.0
+    reward: Annotated[
+        str, one_of(("exact", "math", "code", "http", "none"), "As data.reward, for the answers to its prompts.")
+    ] = "exact"
+    subset: Annotated[Text, Meta(description="As data.subset.")] = ""
+    split: Annotated[Text, Meta(description="As data.split.")] = "train"
+    prompt_key: Annotated[Text, Meta(description="As data.prompt_key.")] = ""
+    answer_key: Annotated[Text, Meta(description="As data.answer_key.")] = ""
+    image_key: Annotated[Text, Meta(description="As data.image_key.")] = ""
+    tests_key: Annotated[Text, Meta(description="As data.tests_key.")] = ""
+    options: Annotated[list[Text], Meta(description="As data.options.")] = field(default_factory=list)
+
+
 class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is trained on, and what is rewarded."""
 
@@ -97,6 +115,10 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "reward_url; none: the teacher's signal only; or a function of your own, as package.module:function.",
         ),
     ] = "exact"
+    mixture: Annotated[
+        list[Source],
+        Meta(description="Further training sets, each with a weight (train has 1) and a reward.", max_length=100),
+    ] = field(default_factory=list)
     environment: Annotated[
         str,
         Meta(
@@ -151,6 +173,37 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     eval_pass: Annotated[PositiveFloat, Meta(description="An answer that earns at least this passes, for pass@k.")] = (
         1.0
     )
+
+
+FIRST_SOURCE = "train"
+"""The name of ``data.train`` among several training sets."""
+
+
+def sources(data: Data) -> list[tuple[str, float, Data]]:
+    """Name, weight and settings of every training set, that of ``train`` first; in none of them there is a mixture."""
+    plain = structs.replace(data, mixture=[])
+    others = [(one.name, one.weight, _settings_of(one, plain)) for one in data.mixture]
+    return [(FIRST_SOURCE, 1.0, plain), *others]
+
+
+def _settings_of(source: Source, data: Data) -> Data:
+    own = {name: value for name, value in structs.asdict(source).items() if name not in ("name", "weight")}
+    return structs.replace(data, **own)
+
+
+MIXTURE_BLOCK = 1000
+"""Prompts among which every training set has its share exactly."""
+
+
+def prompts_per_block(data: Data) -> list[int]:
+    """Prompts of each training set among ``MIXTURE_BLOCK``, in the order of ``sources``: by largest remainder."""
+    weights = [weight for _, weight, _ in sources(data)]
+    exact = [MIXTURE_BLOCK * weight / sum(weights) for weight in weights]
+    counts = [int(count) for count in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda place: counts[place] - exact[place])
+    for place in by_remainder[: MIXTURE_BLOCK - sum(counts)]:
+        counts[place] += 1
+    return counts
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

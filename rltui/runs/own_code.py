@@ -7,6 +7,7 @@ import zipfile
 from typing import TYPE_CHECKING
 
 from rltui.errors import RltuiError
+from rltui.layout.settings import sources
 from rltui.layout.variants import VARIANTS
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 def own_code(layout: Layout, folder: Path) -> bytes | None:
     """The Python files of the packages that functions of the user's own are named from; None where there are none.
 
-    They stand in ``data.reward``, ``data.environment`` and the variants of ``grpo``.
+    They stand in the rewards of ``data``, ``data.environment`` and the variants of ``grpo``.
 
     What is not in ``folder`` must be installed on the nodes.
 
     Raises:
         RltuiError: They are too large to be carried.
     """
-    words = [layout.data.reward, layout.data.environment]
+    words = [*(one.reward for _, _, one in sources(layout.data)), layout.data.environment]
     words += [getattr(layout.grpo, kind) for kind in VARIANTS] if layout.algorithm == "grpo" else []
     named = (name for name in words if ":" in name)
     packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in named)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from trainer_support import Attempt
 
+    from trainers.data.codec import Codec
+
 
 @pytest.fixture(scope="session")
 def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -64,3 +66,15 @@ def launch(tmp_path: Path, ray_environment: dict[str, str]) -> Iterator[Callable
         if attempt.running.poll() is None:
             attempt.running.kill()
             attempt.running.wait()
+
+
+@pytest.fixture(scope="module")
+def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
+    """The tokenizer of the tiny models, one token a character, in a folder of its own."""
+    from trainers.data.codec import Codec
+    from trainers.data.tiny_qwen3 import VOCABULARY, new_tokenizer
+
+    folder = tmp_path_factory.mktemp("model")
+    new_tokenizer(VOCABULARY, 512).save_pretrained(folder)
+    (folder / "config.json").write_text('{"eos_token_id": 2}')
+    return Codec(str(folder))

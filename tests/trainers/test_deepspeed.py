@@ -31,7 +31,10 @@ from trainers.weights import free_port
 pytestmark = pytest.mark.trainers
 
 LAYOUT = Path(__file__).resolve().parents[2] / "layouts" / "local" / "grpo-tiny.yaml"
-WORDS = ("grpo.importance=off", "train.learning_rate=1e-3", "train.weight_decay=0.01", "train.gradient_clip=0.5")
+WORDS = (
+    *("grpo.importance=off", "grpo.entropy_coefficient=0.1"),
+    *("train.learning_rate=1e-3", "train.weight_decay=0.01", "train.gradient_clip=0.5"),
+)
 STEPS = 4
 
 
@@ -87,7 +90,8 @@ def plain(model_path: str) -> tuple[dict[str, torch.Tensor], list[float]]:
     tokens = float(rows.response_mask.sum())
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss_of(response_scores(model, rows, 1.0, chunked=False), rows, tokens).loss.backward()
+        scores = response_scores(model, rows, 1.0, chunked=False, entropy_gradient=True)
+        loss_of(scores, rows, tokens).loss.backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)))
         optimizer.step()
     return {name: parameter.detach() for name, parameter in model.named_parameters()}, norms

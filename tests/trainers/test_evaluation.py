@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rltui.layout.load import load_text
-from trainers.data.codec import Codec
 from trainers.data.tasks import make_task
-from trainers.data.tiny_qwen3 import VOCABULARY, TinySettings, _new_model, new_tokenizer
+from trainers.data.tiny_qwen3 import TinySettings, _new_model
 from trainers.evaluation import KEPT_ANSWERS, KEPT_FILES, Evaluation, budgets, measures, pass_at_k
 from trainers.roles.engine import Completion, SamplingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
 
 pytestmark = pytest.mark.trainers
@@ -30,14 +30,6 @@ pytestmark = pytest.mark.trainers
 ROOT = Path(__file__).parents[2]
 TINY = (ROOT / "layouts/local/grpo-tiny.yaml").read_text()
 SET = ["data.eval=builtin/sort-digits", "data.eval_every=50", "data.eval_prompts=10"]
-
-
-@pytest.fixture(scope="module")
-def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
-    folder = tmp_path_factory.mktemp("model")
-    new_tokenizer(VOCABULARY, 512).save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps({"eos_token_id": 2}))
-    return Codec(str(folder))
 
 
 def test_a_model_is_evaluated_by_itself(codec: Codec, tmp_path: Path) -> None:

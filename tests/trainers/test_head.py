@@ -52,11 +52,13 @@ def test_it_is_what_the_logits_say(chunk_elements: int) -> None:
 def test_its_gradients_are_those_of_finite_differences(chunk_elements: int) -> None:
     hidden, weight, token_ids = problem()
 
-    def log_probs(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return head_log_probs(hidden, weight, token_ids, 0.7, chunk_elements)[..., :-1]
+    def found(hidden: torch.Tensor, weight: torch.Tensor, *, entropy: bool) -> torch.Tensor:
+        scores = head_log_probs(hidden, weight, token_ids, 0.7, chunk_elements, entropy_gradient=entropy)
+        return scores if entropy else scores[..., :-1]
 
-    assert torch.autograd.gradcheck(log_probs, (hidden, weight))
-    assert torch.autograd.gradcheck(lambda states: log_probs(states, weight.detach()), (hidden,))
+    for entropy in (False, True):
+        assert torch.autograd.gradcheck(functools.partial(found, entropy=entropy), (hidden, weight))
+        assert torch.autograd.gradcheck(lambda x, on=entropy: found(x, weight.detach(), entropy=on), (hidden,))
 
 
 @pytest.mark.parametrize("chunk_elements", CHUNKS)
@@ -94,19 +96,20 @@ def rows() -> RowTensors:
     return RowTensors(token_ids, attention, response, {})
 
 
-def trained(model: Any, *, chunked: bool) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """The loss over the rows' tokens and two candidates each, and its gradients."""
+def trained(model: Any, *, chunked: bool, entropy: bool = False) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The loss over the rows' tokens and two candidates each, and its gradients; with ``entropy`` less the entropy."""
     model.zero_grad()
     batch = rows()
     candidates = torch.stack([batch.token_ids[:, -40:].flip(1), batch.token_ids[:, :40]], dim=-1)
-    scores = response_scores(model, batch, 0.8, candidates, chunked=chunked)
+    scores = response_scores(model, batch, 0.8, candidates, chunked=chunked, entropy_gradient=entropy)
     assert scores.candidates is not None
-    assert not scores.entropies.requires_grad
+    assert scores.entropies.requires_grad is entropy
     mask = batch.response_mask
     loss = scores.log_probs[mask].mean() + scores.candidates[mask].square().mean()
+    loss = loss - scores.entropies[mask].mean() if entropy else loss
     loss.backward()
     gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
-    return torch.cat([loss.detach().view(1), scores.entropies[mask]]), gradients
+    return torch.cat([loss.detach().view(1), scores.entropies.detach()[mask]]), gradients
 
 
 @pytest.mark.parametrize("make", [qwen3, gemma2])
@@ -117,10 +120,10 @@ def test_a_model_learns_the_same_with_and_without_chunks(
     monkeypatch.setattr(forward, "head_log_probs", functools.partial(head_log_probs, chunk_elements=20_000))
     torch.manual_seed(0)
     model = make().double()
-    plain, plain_gradients = trained(model, chunked=False)
     with caplog.at_level(logging.WARNING, "trainers"):
-        for _ in range(2):
-            chunked, gradients = trained(model, chunked=True)
+        for entropy in (False, True):
+            plain, plain_gradients = trained(model, chunked=False, entropy=entropy)
+            chunked, gradients = trained(model, chunked=True, entropy=entropy)
             torch.testing.assert_close(chunked, plain, atol=1e-10, rtol=0)
             for name, gradient in plain_gradients.items():
                 torch.testing.assert_close(gradients[name], gradient, atol=1e-10, rtol=0)
@@ -154,14 +157,16 @@ class Largest(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_logits_of_all_tokens_are_never_there(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("dtype", "entropy"), [(torch.float32, True), (torch.bfloat16, False)])
+def test_the_logits_of_all_tokens_are_never_there(
+    dtype: torch.dtype, entropy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing in either pass is larger than the head's own weight, though the logits would be four times that."""
     monkeypatch.setattr(forward, "head_log_probs", functools.partial(head_log_probs, chunk_elements=20_000))
     torch.manual_seed(0)
     model = qwen3().to(dtype)
     with Largest() as watch:
-        trained(model, chunked=True)
+        trained(model, chunked=True, entropy=entropy)
     assert watch.elements == VOCABULARY * 32 < 3 * 40 * VOCABULARY / 3
     with Largest() as watch:
         trained(model, chunked=False)

@@ -174,6 +174,11 @@ def test_token_log_probs_gradient_is_that_of_finite_differences(chunk_elements: 
     logits, token_ids = torch.randn(3, 5, 11, dtype=torch.float64, requires_grad=True), torch.randint(11, (3, 5))
     assert torch.autograd.gradcheck(lambda x: token_log_probs(x, token_ids, 0.7, chunk_elements)[0], (logits,))
 
+    def with_entropies(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return token_log_probs(x, token_ids, 0.7, chunk_elements, entropy_gradient=True)
+
+    assert torch.autograd.gradcheck(with_entropies, (logits,))
+
 
 class LargestFloat32(TorchDispatchMode):
     """Remembers the number of elements of the largest float32 tensor that any operation made."""
@@ -192,8 +197,9 @@ def test_no_float32_copy_of_all_logits_ever_exists() -> None:
     logits = torch.randn(8, 16, 500).bfloat16().requires_grad_()
     token_ids = torch.randint(500, (8, 16))
     with LargestFloat32() as watch:
-        log_probs, _ = token_log_probs(logits, token_ids, chunk_elements=2000)
-        log_probs.sum().backward()
+        for entropy in (False, True):
+            log_probs, entropies = token_log_probs(logits, token_ids, chunk_elements=2000, entropy_gradient=entropy)
+            (log_probs + entropies).sum().backward()
     assert log_probs.dtype == torch.float32
     assert logits.grad is not None
     assert 0 < watch.largest <= 2000

@@ -33,8 +33,13 @@ CASES = {
             ("dr_grpo", 0.3, "k3"),
             ("token", 0.0, "k3"),
         )
+    ]
+    + [[f"aggregation={name}", "entropy_coefficient=0.3"] for name in ("token", "sequence", "dr_grpo")],
+    "ppo": [
+        ["kl=none"],
+        ["kl=loss", "kl_coefficient=0.2", "entropy_coefficient=0.3"],
+        *([f"kl=loss,kl_coefficient=0.3,kl_estimator={kl}"] for kl in ("k1", "k2", "k3")),
     ],
-    "ppo": [["kl=none"], *([f"kl=loss,kl_coefficient=0.3,kl_estimator={kl}"] for kl in ("k1", "k2", "k3"))],
     "opd": [
         ["estimator=sampled_token"],
         ["estimator=sampled_token", "kl_coefficient=0.4"],
@@ -78,7 +83,7 @@ def loss_by(algorithm: str, words: tuple[str, ...], rows: Any) -> Callable[[torc
     scored = torch.cat([ids, rows.columns["teacher_top_ids"]], dim=-1)
 
     def loss(logits: torch.Tensor) -> torch.Tensor:
-        log_probs, entropies = token_log_probs(logits, scored)
+        log_probs, entropies = token_log_probs(logits, scored, entropy_gradient=True)
         return minimised(Scores(log_probs[..., 0], entropies, log_probs[..., 1:]), rows, DENOMINATOR).loss
 
     return loss
@@ -135,6 +140,46 @@ def test_ppo_minimises_the_clipped_surrogate_and_the_kl(kind: str) -> None:
         penalty = {"none": 0.0, "k1": d, "k2": d * d / 2, "k3": math.exp(-d) - 1 + d}[kind]
         expected += 0.3 * penalty - gain(token, token["advantages"])
     assert float(loss_by("ppo", words, rows)(logits)) == pytest.approx(expected / DENOMINATOR, abs=1e-13)
+
+
+def entropies_at(temperature: float, logits: torch.Tensor) -> torch.Tensor:
+    """The entropy [B, R] of each position's distribution, as PyTorch computes it."""
+    return torch.distributions.Categorical(logits=logits / temperature).entropy()
+
+
+@pytest.mark.parametrize(("algorithm", "aggregation"), [("ppo", ""), ("grpo", "token"), ("grpo", "sequence")])
+def test_the_entropy_bonus_is_the_coefficient_times_the_mean_entropy(algorithm: str, aggregation: str) -> None:
+    """By the same mean as the surrogate, over the policy's own tokens, and in value and gradient."""
+    logits, rows = batch(22)
+    logits.requires_grad_()
+    words = (f"aggregation={aggregation}",) if aggregation else ()
+    mask = rows.response_mask
+    share = 1 / mask.double().sum(1, keepdim=True) if aggregation == "sequence" else torch.ones(len(LENGTHS), 1)
+    bonus = 0.3 * (entropies_at(1.0, logits) * mask * share).sum() / DENOMINATOR
+    losses = [loss_by(algorithm, (*words, f"entropy_coefficient={c}"), rows)(logits) for c in (0.0, 0.3)]
+    torch.testing.assert_close(losses[1], losses[0] - bonus, atol=1e-13, rtol=0)
+    gradients = [torch.autograd.grad(one, logits, retain_graph=True)[0] for one in (*losses, bonus)]
+    torch.testing.assert_close(gradients[1], gradients[0] - gradients[2], atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_with_an_entropy_bonus_a_policy_learns_the_softmax_of_rewards_over_the_coefficient(algorithm: str) -> None:
+    """What maximises E[R] + c H: each token once, weighted by its chance, is the exact gradient of that."""
+    rewards, c = torch.tensor([0.0, 0.3, 1.0, 0.8, 0.1, 0.6], dtype=torch.float64), 0.4
+    rows = pad([Sample((1,), (token,)) for token in range(VOCABULARY)]).tensors(torch.device("cpu"))
+    uniform = torch.full((VOCABULARY, 1), -math.log(VOCABULARY), dtype=torch.float64)
+    rows = replace(rows, columns={"engine_log_probs": uniform, "advantages": rewards.unsqueeze(1)})
+    words = [f"{algorithm}.entropy_coefficient={c}", f"{algorithm}.importance_cap=100"]
+    minimised = objective(load_layout(ROOT / "layouts" / "local" / f"{algorithm}-tiny.yaml", words).layout)
+    table = torch.zeros(VOCABULARY, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.SGD([table], lr=5.0)
+    for _ in range(200):
+        optimizer.zero_grad()
+        logits = table.expand(VOCABULARY, 1, VOCABULARY)
+        log_probs, entropies = token_log_probs(logits, rows.token_ids[:, -1:], entropy_gradient=True)
+        minimised(Scores(log_probs, entropies), rows, float(VOCABULARY)).loss.backward()
+        optimizer.step()
+    torch.testing.assert_close(table.detach().softmax(-1), (rewards / c).softmax(-1), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 LAYOUT = ROOT / "layouts" / "local" / "ppo-tiny.yaml"
+SUMS = ROOT / "tests/fixtures/data/sums.jsonl"
 WORDS = (f"train.steps={STEPS}", "checkpoint.every=20", "tracking.wandb=disabled")
 STANDARD = ("pools={all: {gpus: [1]}}", "roles.learner.pool=all", "roles.rollout.pool=all", "roles.critic.pool=all")
 
@@ -31,9 +32,10 @@ def test_it_learns_and_split_updates_overlap(launch: Callable[..., Attempt]) -> 
 
 
 def test_standard_placement_with_a_reference_takes_turns_and_resumes(launch: Callable[..., Attempt]) -> None:
-    """All roles on the same slots, a KL penalty in the reward, a kill, and the curve of a run that was let be."""
+    """All roles on the same slots, two training sets, a KL penalty, a kill, and the curve of a run that was let be."""
     words = [*STANDARD, *WORDS, "train.steps=30", "roles.reference={precision: fp32}", "train.optimizer_steps=2"]
     words += ["ppo.kl=reward", "ppo.kl_coefficient=0.01", "ppo.kl_target=0.05", "checkpoint.every=10"]
+    words += ["ppo.entropy_coefficient=0.001", f"data.mixture=[{{name: sums, train: {SUMS}, weight: 0.5}}]"]
     whole = launch(1, *words, base=LAYOUT)
     assert whole.wait() == 0, whole.log()[-3000:]
     lines = whole.metrics()
@@ -47,6 +49,10 @@ def test_standard_placement_with_a_reference_takes_turns_and_resumes(launch: Cal
     assert again.events("checkpoint")[0] == "resumed from step 20"
     assert checkpoint.is_dir()
     assert again.rewards(21, 30) == whole.rewards(21, 30)
+    by_set = ["reward/train", "solve_rate/train", "reward/sums"]
+    drawn = [[line[name] for name in by_set] for line in whole.metrics()[20:]]
+    assert sum(train for train, *_ in drawn) > 0
+    assert [[line[name] for name in by_set] for line in again.metrics()[-10:]] == drawn
 
 
 def test_while_the_critic_warms_up_the_policy_stands_still(launch: Callable[..., Attempt]) -> None:

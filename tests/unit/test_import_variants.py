@@ -113,6 +113,7 @@ def value(layout: Layout, key: str) -> Any:
             f"{A}.use_kl_loss=True {A}.kl_loss_coef=0.01 {A}.kl_loss_type=mse",
             {"grpo.kl": "loss", "grpo.kl_coefficient": 0.01, "grpo.kl_estimator": "k2"},
         ),
+        (VERL, f"{A}.entropy_coeff=0.003", {"grpo.entropy_coefficient": 0.003}),
         (
             VERL,
             "algorithm.use_kl_in_reward=True algorithm.kl_ctrl.kl_coef=0.05",

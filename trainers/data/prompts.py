@@ -52,6 +52,7 @@ class Prompt:
         images: The files of its images, in the order of their places in ``token_ids``.
         messages: What the data asks, where it is asked in messages.
         is_chat: Whether the model reads it, and what follows, in its chat template.
+        source: Name of its training set, where there are several.
     """
 
     token_ids: tuple[int, ...]
@@ -62,6 +63,7 @@ class Prompt:
     images: tuple[bytes, ...] = ()
     messages: tuple[dict[str, Any], ...] = ()
     is_chat: bool = False
+    source: str = ""
 
     @property
     def request(self) -> EnginePrompt:

@@ -6,11 +6,15 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
+from rltui.layout.settings import prompts_per_block, sources
 from trainers.data import read_digits, sort_digits
 from trainers.data.chat import Renderer
 from trainers.data.files import is_file_name, read_hub, read_rows
 from trainers.data.gym import PREFIX, GymTask
 from trainers.data.images import image_reader
+from trainers.data.mixture import Mixture
 from trainers.data.prompts import Prompt
 from trainers.data.row_images import IMAGE_KEYS, row_images
 
@@ -32,12 +36,21 @@ EVALUATION_SEED = 5_081_990_231
 
 
 def make_task(layout: Layout, codec: Codec, tools: Sequence[dict[str, Any]] = ()) -> Task:
-    """The task that the layout trains on; ``tools`` are an environment's, as chat templates take them.
+    """The task, or the mixture of tasks, that the layout trains on.
+
+    ``tools`` are an environment's, as chat templates take them.
 
     Raises:
         ValueError: There is no such task, a package that it needs is missing, or no row of it can be used.
     """
-    return _make(layout, codec, layout.data.train, layout.data.split, layout.train.seed, tools)
+    seed = layout.train.seed
+    if not layout.data.mixture:
+        return _make(layout, codec, layout.data.train, layout.data.split, seed, tools)
+    tasks = {
+        name: _make(structs.replace(layout, data=data), codec, data.train, data.split, seed, tools)
+        for name, _, data in sources(layout.data)
+    }
+    return Mixture(tasks, prompts_per_block(layout.data), seed)
 
 
 def make_evaluation_task(layout: Layout, codec: Codec, tools: Sequence[dict[str, Any]] = ()) -> Task:

@@ -6,12 +6,14 @@ import math
 import os
 from typing import TYPE_CHECKING
 
+from rltui.layout.settings import FIRST_SOURCE, sources
 from trainers.rewards.answers import Answer
 from trainers.rewards.exact import Exact, Nothing
 from trainers.rewards.formats import WithFormat
+from trainers.rewards.parts import SumOfParts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rltui.layout.schema import Layout
     from rltui.layout.settings import Data
@@ -55,10 +57,39 @@ def make_reward(
         RuntimeError: The sandbox is open, and the layout does not allow that.
     """
     data = layout.data
-    reward = _make(data, event, workers or _cores(), prove, limit_s)
+    made = {name: _make(one, event, workers or _cores(), prove, limit_s) for name, _, one in sources(data)}
+    reward = BySource(made, made[FIRST_SOURCE]) if data.mixture else made[FIRST_SOURCE]
     if data.format == "none":
         return reward
     return WithFormat(reward, data.format, data.format_weight)
+
+
+class BySource:
+    """Judges each answer by the reward of the training set that its prompt comes from.
+
+    Args:
+        rewards: By name of the training set.
+        other: Of prompts that come from none of them, which are those of evaluations.
+    """
+
+    def __init__(self, rewards: Mapping[str, Reward], other: Reward) -> None:
+        self._rewards, self._other = rewards, other
+
+    def score(self, answers: Sequence[Answer]) -> list[float]:
+        """The reward of each of ``answers``, in their order; those of one training set are judged together."""
+        found = [0.0] * len(answers)
+        for name in dict.fromkeys(answer.prompt.source for answer in answers):
+            places = [place for place, answer in enumerate(answers) if answer.prompt.source == name]
+            scores = self._rewards.get(name, self._other).score([answers[place] for place in places])
+            for place, score in zip(places, scores, strict=True):
+                # among rewards in parts, a plain one would be read as 0 in all
+                found[place] = score if isinstance(score, SumOfParts) else SumOfParts({"answer": (score, 1.0)})
+        return found
+
+    def close(self) -> None:
+        """End what the rewards started."""
+        for reward in self._rewards.values():
+            reward.close()
 
 
 def _make(data: Data, event: Callable[[str, str], None], workers: int, prove: bool, limit_s: float) -> Reward:

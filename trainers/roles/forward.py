@@ -73,7 +73,7 @@ class Scores:
 
     Attributes:
         log_probs: [B, R], of the response tokens; differentiable.
-        entropies: [B, R], in nats.
+        entropies: [B, R], in nats; differentiable where that was asked for.
         candidates: [B, R, K], of the tokens that were asked for besides; differentiable. None: there were none.
     """
 
@@ -89,6 +89,7 @@ def response_scores(
     candidates: torch.Tensor | None = None,
     *,
     chunked: bool = True,
+    entropy_gradient: bool = False,
 ) -> Scores:
     """The scores of the response columns of ``rows`` at ``temperature``.
 
@@ -98,21 +99,30 @@ def response_scores(
         temperature: Divides the logits.
         candidates: [B, R, K] int64, further tokens to score in the place of each response token.
         chunked: Never hold the logits of all tokens; false is the plain computation, in float32 at once.
+        entropy_gradient: Whether entropies are differentiable, for a loss that has them.
     """
     token_ids = response_tokens(rows).unsqueeze(-1)
     if candidates is not None:
         token_ids = torch.cat([token_ids, gather(candidates, rows)], dim=-1)
-    found = _log_probs(model, rows, token_ids, temperature, chunked=chunked)
-    return Scores(found[..., 0], found[..., -1].detach(), None if candidates is None else found[..., 1:-1])
+    found = _log_probs(model, rows, token_ids, temperature, chunked=chunked, entropy_gradient=entropy_gradient)
+    entropies = found[..., -1] if entropy_gradient else found[..., -1].detach()
+    return Scores(found[..., 0], entropies, None if candidates is None else found[..., 1:-1])
 
 
 def _log_probs(
-    model: Any, rows: RowTensors, token_ids: torch.Tensor, temperature: float, *, chunked: bool
+    model: Any,
+    rows: RowTensors,
+    token_ids: torch.Tensor,
+    temperature: float,
+    *,
+    chunked: bool,
+    entropy_gradient: bool,
 ) -> torch.Tensor:
     """[B, R, K + 1]: the log-probabilities of ``token_ids``, K at each position, and last the entropy."""
 
     def compute(hidden: torch.Tensor, weight: torch.Tensor, columns: slice = EVERYTHING) -> torch.Tensor:
-        return head_log_probs(hidden, weight, token_ids[:, columns], temperature)
+        ids = token_ids[:, columns]
+        return head_log_probs(hidden, weight, ids, temperature, entropy_gradient=entropy_gradient)
 
     if chunked and (shared := read_shared(model, rows, compute)) is not None:
         return shared
@@ -121,7 +131,7 @@ def _log_probs(
         return scatter(found, rows)
     logits = model(**inputs).logits
     chunk = {} if chunked else {"chunk_elements": logits.numel()}
-    log_probs, entropies = token_log_probs(logits, token_ids, temperature, **chunk)
+    log_probs, entropies = token_log_probs(logits, token_ids, temperature, entropy_gradient=entropy_gradient, **chunk)
     return scatter(torch.cat([log_probs, entropies.unsqueeze(-1)], dim=-1), rows)
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from trainers.losses import softmax_gradient
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -76,6 +78,8 @@ def head_log_probs(
     token_ids: torch.Tensor,
     temperature: float = 1.0,
     chunk_elements: int = CHUNK_ELEMENTS,
+    *,
+    entropy_gradient: bool = False,
 ) -> torch.Tensor:
     """What ``trainers.losses.token_log_probs`` says of the logits ``hidden @ weight.T``, which are never all there.
 
@@ -85,12 +89,13 @@ def head_log_probs(
         token_ids: [B, R, K] int64, the tokens to score at each position.
         temperature: Divides the logits.
         chunk_elements: Most logits to hold at once, in both passes.
+        entropy_gradient: Whether the entropy carries a gradient.
 
     Returns:
-        [B, R, K + 1]: the log-probabilities, differentiable, and last the entropy in nats, which carries no gradient.
+        [B, R, K + 1]: the log-probabilities, differentiable, and last the entropy in nats.
         float32, or float64 for float64 inputs.
     """
-    found: torch.Tensor = _HeadLogProbs.apply(hidden, weight, token_ids, temperature, chunk_elements)
+    found: torch.Tensor = _HeadLogProbs.apply(hidden, weight, token_ids, temperature, chunk_elements, entropy_gradient)
     return found
 
 
@@ -109,6 +114,7 @@ class _HeadLogProbs(torch.autograd.Function):
         token_ids: torch.Tensor,
         temperature: float,
         chunk_elements: int,
+        entropy_gradient: bool,
     ) -> torch.Tensor:
         ids = token_ids.flatten(0, 1)
         compute = torch.promote_types(hidden.dtype, torch.float32)
@@ -119,21 +125,24 @@ class _HeadLogProbs(torch.autograd.Function):
             found[rows, :-1] = scaled.gather(-1, ids[rows]) - normalisers[rows]
             weighted = (scaled - normalisers[rows]).exp_().mul_(scaled)
             found[rows, -1] = normalisers[rows, 0] - weighted.sum(dim=-1)
-        ctx.save_for_backward(hidden, weight, ids, normalisers)
+        entropies = [found[:, -1:].clone()] if entropy_gradient else []
+        ctx.save_for_backward(hidden, weight, ids, normalisers, *entropies)
         ctx.temperature, ctx.chunk_elements = temperature, chunk_elements
         return found.view(*token_ids.shape[:2], found.shape[1])
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None, None, None]:
-        hidden, weight, ids, normalisers = ctx.saved_tensors
-        states, upstream = hidden.flatten(0, 1), grads[0].flatten(0, 1)[:, :-1]  # nothing flows through entropies
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None, None, None, None]:
+        hidden, weight, ids, normalisers, *entropies = ctx.saved_tensors
+        states, upstream = hidden.flatten(0, 1), grads[0].flatten(0, 1)[:, :-1]
+        entropy = (entropies[0], grads[0].flatten(0, 1)[:, -1:]) if entropies else None
         grad_states = torch.zeros(states.shape, dtype=normalisers.dtype, device=states.device)
         grad_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
-        width = max(1, ctx.chunk_elements // max(1, len(states)))
+        # with the entropy's gradient a part is there twice, so parts are half as wide
+        width = max(1, ctx.chunk_elements // (1 + len(entropies)) // max(1, len(states)))
         for first in range(0, len(weight), width):
             part = weight[first : first + width]
             grad = (states @ part.t()).to(normalisers.dtype).div_(ctx.temperature)
-            grad.sub_(normalisers).exp_().mul_(-upstream.sum(dim=-1, keepdim=True))
+            grad = softmax_gradient(grad.sub_(normalisers), upstream, entropy)
             places = ids - first
             inside = (places >= 0) & (places < len(part))
             grad.scatter_add_(-1, places.clamp(0, len(part) - 1), upstream.masked_fill(~inside, 0.0))
@@ -141,7 +150,7 @@ class _HeadLogProbs(torch.autograd.Function):
             grad_states += narrow @ part
             if grad_weight is not None:
                 grad_weight[first : first + width] = narrow.t() @ states
-        return grad_states.to(hidden.dtype).view(hidden.shape), grad_weight, None, None, None
+        return grad_states.to(hidden.dtype).view(hidden.shape), grad_weight, None, None, None, None
 
 
 def head_top_tokens(

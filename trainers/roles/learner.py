@@ -36,6 +36,7 @@ class Learner(DeepSpeedRank):
     def __init__(self, layout: Layout, rank: int, model_path: str) -> None:
         super().__init__(layout, rank, model_path)
         self._objective: Objective
+        self._entropy_gradient = False
         self._reader: ImageReader | None = None
         self._sender: WeightSender | None = None
         self._sequence: SequenceGroup | None = None
@@ -54,11 +55,12 @@ class Learner(DeepSpeedRank):
 
     def _model(self, dtype: Any) -> Any:
         from trainers.data.images import image_reader
-        from trainers.objectives import objective
+        from trainers.objectives import entropy_coefficient, objective
         from trainers.roles.attention import attention_for
         from trainers.roles.vision import freeze_vision, model_class
 
         self._objective = objective(self._layout)
+        self._entropy_gradient = entropy_coefficient(self._layout) > 0
         self._reader = image_reader(self._layout, self._model_path)
         attention = attention_for(self._role.precision, self._layout.lengths.pack)
         model = model_class(self._model_path).from_pretrained(
@@ -145,9 +147,14 @@ class Learner(DeepSpeedRank):
 
         if self._sequence:
             rows = replace(rows, sequence=self._sequence)
-        candidates = rows.columns.get(TEACHER_TOP_IDS)
-        chunked = self._role.chunked_logits
-        return response_scores(self._engine, rows, self._layout.train.temperature, candidates, chunked=chunked)
+        return response_scores(
+            self._engine,
+            rows,
+            self._layout.train.temperature,
+            rows.columns.get(TEACHER_TOP_IDS),
+            chunked=self._role.chunked_logits,
+            entropy_gradient=self._entropy_gradient,
+        )
 
     def manifest(self) -> list[ParameterMeta]:
         """What engines must know of the weights before they come: names, the engine's dtype, full shapes."""

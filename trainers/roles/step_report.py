@@ -85,7 +85,7 @@ class StepSums:
         """Count what every sampled token tells: entropy, and how far trainer and engine are apart."""
         from trainers.losses import kl_estimate
 
-        mask, log_probs, entropies = rows.response_mask, scores.log_probs.detach(), scores.entropies
+        mask, log_probs, entropies = rows.response_mask, scores.log_probs.detach(), scores.entropies.detach()
         self._tokens.append(mask.sum())
         self._entropy.append((entropies * mask).sum())
         engine = rows.columns.get(ENGINE_LOG_PROBS)

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 from rltui.check.bundled import TASKS
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.layout.settings import FIRST_SOURCE, MIXTURE_BLOCK, prompts_per_block, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rltui.layout.settings import Data
+
+_MIXTURE = "data.mixture"
 MODELS = ("builtin/tiny-qwen3", "builtin/tiny-qwen3-vl")
 LOWEST_TEMPERATURE = 0.01
 _WHOLE_NAMES = {
@@ -32,9 +36,10 @@ _NODE_LOCAL = re.compile(r"^(?:/tmp|/dev/shm|/scratch/local|/local|/var/tmp)(?:/
 def unknown_task(subject: Subject) -> Iterator[Trouble]:
     """A task called builtin/… is not one of those that rltui brings."""
     data = subject.layout.data
-    for key, name in (("data.train", data.train), ("data.eval", data.eval)):
+    for key, name in _names(data):
         if name.startswith("builtin/") and name not in TASKS:
-            yield Trouble(f"there is no task {name!r}; known: {', '.join(TASKS)}", key, (f"{key}={TASKS[0]}",))
+            fix = () if key == _MIXTURE else (f"{key}={TASKS[0]}",)
+            yield Trouble(f"there is no task {name!r}; known: {', '.join(TASKS)}", key, fix)
 
 
 @rule("D502", "error")
@@ -81,12 +86,12 @@ def placeholder(subject: Subject) -> Iterator[Trouble]:
     Layouts are read as they stand: neither a shell nor a resolver looks into them.
     """
     roles, data = subject.layout.roles, subject.layout.data
-    names = {"roles.learner.model": roles.learner.model, "data.train": data.train, "data.eval": data.eval}
+    names = [("roles.learner.model", roles.learner.model), *_names(data)]
     for role in ("teacher", "critic", "reference"):
         found = getattr(roles, role)
         if found is not None:
-            names[f"roles.{role}.model"] = found.model
-    for key, name in names.items():
+            names.append((f"roles.{role}.model", found.model))
+    for key, name in names:
         if _PLACEHOLDER.search(name):
             yield Trouble(f"{name!r} is a placeholder", key)
 
@@ -98,8 +103,7 @@ def node_local_path(subject: Subject) -> Iterator[Trouble]:
     nodes = layout.hardware.all_nodes
     if nodes == 1:
         return
-    paths = {"roles.learner.model": layout.roles.learner.model, "data.train": layout.data.train}
-    for key, path in {**paths, "data.eval": layout.data.eval}.items():
+    for key, path in (("roles.learner.model", layout.roles.learner.model), *_names(layout.data)):
         if _NODE_LOCAL.match(path):
             yield Trouble(f"{path} is local to each of {nodes} nodes; use a shared folder", key)
 
@@ -113,14 +117,16 @@ def code_in_trainer(subject: Subject) -> Iterator[Trouble]:
     """
     layout = subject.layout
     reward = layout.roles.reward
-    if layout.data.reward != "code" or (reward is not None and reward.workers):
+    runs_code = [name for name, _, one in sources(layout.data) if one.reward == "code"]
+    if not runs_code or (reward is not None and reward.workers):
         return
+    key = "data.reward" if FIRST_SOURCE in runs_code else _MIXTURE
     workers = max(1, -(-layout.train.samples_per_step * 10 // 600))  # all of them may run into a timeout of 10 s
     fix = f"roles.reward.workers={workers}" if reward is not None else f"roles.reward={{workers: {workers}}}"
     hardware = layout.hardware
     cpus = hardware.gpus_per_node + 1 + -(-workers // hardware.nodes)
     room = () if hardware.ray_cpus_per_node >= cpus else (f"hardware.cpus_per_node={cpus}",)
-    yield Trouble("the reward runs generated code, and there are no reward workers", "data.reward", (fix, *room))
+    yield Trouble("the reward runs generated code, and there are no reward workers", key, (fix, *room))
 
 
 @rule("D511", "warning")
@@ -150,11 +156,12 @@ def trained_on_the_test(subject: Subject) -> Iterator[Trouble]:
     Tasks that are made by rule are no trouble: an evaluation has problems of its own. Of a dataset of the hub, two
     splits are two sets.
     """
-    data = subject.layout.data
-    made = data.eval.startswith(("builtin/", "reasoning-gym/"))
-    if data.eval and data.eval == data.train and not made and (_is_file(data.eval) or data.split == data.eval_split):
-        split = "" if _is_file(data.eval) else f", split {data.split},"
-        yield Trouble(f"{data.eval}{split} is trained on and evaluated on", "data.eval")
+    for _, _, data in sources(subject.layout.data):
+        made = data.eval.startswith(("builtin/", "reasoning-gym/"))
+        same = data.eval and data.eval == data.train and not made
+        if same and (_is_file(data.eval) or data.split == data.eval_split):
+            split = "" if _is_file(data.eval) else f", split {data.split},"
+            yield Trouble(f"{data.eval}{split} is trained on and evaluated on", "data.eval")
 
 
 @rule("D513", "error")
@@ -177,14 +184,16 @@ def reward_of_another_task(subject: Subject) -> Iterator[Trouble]:
     `code` parse what a dataset says; `http` may judge anything, and so may an environment.
     """
     data = subject.layout.data
-    if data.reward in ("none", "http") or data.environment:
-        return
-    compares = data.reward in ("exact", "coin")
-    for key, name in (("data.reward", data.train), ("data.eval", data.eval)):
+    asked = [("data.reward", data.reward, data.train), ("data.eval", data.reward, data.eval)]
+    asked += [(_MIXTURE, one.reward, one.train) for one in data.mixture]
+    for key, reward, name in asked:
+        if reward in ("none", "http") or data.environment:
+            continue
+        compares = reward in ("exact", "coin")
         made = name.startswith(("builtin/", "reasoning-gym/"))
         if (made and not compares) or (compares and name and not made and not _is_file(name)):
             fix = (f"data.reward={'exact' if made else 'math'}",) if key == "data.reward" else ()
-            yield Trouble(f"reward {data.reward} for {name}", key, fix)
+            yield Trouble(f"reward {reward} for {name}", key, fix)
 
 
 @rule("D515", "warning")
@@ -208,12 +217,11 @@ def dataset_of_nobody(subject: Subject) -> Iterator[Trouble]:
 
     A name that does not exist is found only after the job has queued.
     """
-    for key in ("train", "eval"):
-        name = getattr(subject.layout.data, key)
+    for key, name in _names(subject.layout.data):
         if name and "/" not in name and not _is_file(name) and "$" not in name:
             whole = _WHOLE_NAMES.get(name.lower(), "")
-            fix = (f"data.{key}={whole}",) if whole else ()
-            yield Trouble(f"{name} has no organisation in front, and is no file", f"data.{key}", fix)
+            fix = (f"{key}={whole}",) if whole and key != _MIXTURE else ()
+            yield Trouble(f"{name} has no organisation in front, and is no file", key, fix)
 
 
 @rule("D517", "note")
@@ -256,6 +264,32 @@ def temperature_too_low(subject: Subject) -> Iterator[Trouble]:
     for key, temperature in found.items():
         if 0 < temperature < LOWEST_TEMPERATURE:
             yield Trouble(f"temperature {temperature:g} is below {LOWEST_TEMPERATURE}", key, (f"{key}=0.01",))
+
+
+@rule("D525", "error")
+def mixture_that_cannot_be(subject: Subject) -> Iterator[Trouble]:
+    """A training set of a mixture has another one's name, hardly any weight, or a reward that nobody asks.
+
+    Metrics tell sets apart by name, `train` being that of `data.train`. Of each 1000 prompts a set gets its share in
+    whole prompts, so one with less than about 1 in 2000 would never be drawn. In an environment its steps are the
+    reward.
+    """
+    data = subject.layout.data
+    names = [name for name, _, _ in sources(data)]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        yield Trouble(f"two training sets are called {name}", _MIXTURE)
+    for name, count in zip(names, prompts_per_block(data), strict=True):
+        if not count:
+            yield Trouble(f"the weight of {name} is less than one prompt in {MIXTURE_BLOCK}", _MIXTURE)
+    for one in data.mixture:
+        if data.environment and one.reward not in ("exact", "none"):
+            yield Trouble(f"reward {one.reward} beside the environment {data.environment}", _MIXTURE)
+
+
+def _names(data: Data) -> list[tuple[str, str]]:
+    """Key and name of every set of prompts."""
+    others = [(_MIXTURE, one.train) for one in data.mixture]
+    return [("data.train", data.train), *others, ("data.eval", data.eval)]
 
 
 def _is_file(name: str) -> bool:
