@@ -7,6 +7,7 @@ node, which is Ray's head. What it does for the attempt itself is what the super
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import time
 from typing import Any, Dict, List, Optional
@@ -342,8 +343,8 @@ class SlurmJob(AttemptRunner):
     def _named(self, reason: str) -> str:
         return lost_nodes.put_first(reason, self.bad_nodes) if self._slurm_cause == NODE_FAILURE else reason
 
-    def _end(self, verdict: Verdict) -> None:
-        super()._end(verdict._replace(reason=self._named(verdict.reason)))
+    def _end(self, verdict: Verdict) -> "Optional[subprocess.Popen[bytes]]":
+        return super()._end(verdict._replace(reason=self._named(verdict.reason)))
 
     def end_details(self) -> Dict[str, Any]:
         """Which nodes are to blame, for ``rltui resubmit --exclude``."""
