@@ -59,11 +59,11 @@ class Observed(Struct, frozen=True):
     wchan: str = ""
     stack: str = ""
     """Of all its Python threads; or why there is none."""
-    stack_by: str = ""
-    """Who told it, ``py-spy`` or ``faulthandler``; empty: nobody could."""
     collectives: tuple[Collective, ...] = ()
     role: str = ""
     """Name of the role, such as ``learner 1``; empty for other processes."""
+    stack_by: str = ""
+    """Who told its stack, ``py-spy`` or ``faulthandler``; empty: nobody could."""
     host: str = ""
 
     @property
