@@ -62,9 +62,9 @@ class Observed(Struct, frozen=True):
     collectives: tuple[Collective, ...] = ()
     role: str = ""
     """Name of the role, such as ``learner 1``; empty for other processes."""
+    host: str = ""
     stack_by: str = ""
     """Who told its stack, ``py-spy`` or ``faulthandler``; empty: nobody could."""
-    host: str = ""
 
     @property
     def name(self) -> str:
