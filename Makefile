@@ -6,8 +6,8 @@ SETUP := $(or $(PYTHON),python3) tools/setup_env.py
 RUN := .venv/bin/python
 TESTS ?=
 ARGS ?=
-# Three processes, on two cores too: one computes in the trainers' tests while two wait in those of the cluster.
-PROCESSES ?= 3
+# One computes in the trainers' tests while the other waits in those of the cluster. More suit machines with more cores.
+PROCESSES ?= 2
 TRIALS ?= 1000
 HOURS ?= 0.1
 SEED ?= 1
