@@ -46,10 +46,10 @@ OVERHEAD = 0.05
 MOST_UTILIZATION = 0.95
 
 RUN_COMMANDS = (
-    (re.compile(r"^sbatch --exclude=(\S+) …$"), "rltui resubmit {0} --exclude {1}"),
-    (re.compile(r"^sbatch --mem=0 …$"), "rltui resubmit {0} slurm.mem_gib=0"),
-    (re.compile(r"^scontrol release <id>$"), "rltui release {0}"),
-    (re.compile(r"<run>"), "{0}"),
+    (re.compile(r"^sbatch --exclude=(\S+) …$"), r"rltui resubmit {run} --exclude \1"),
+    (re.compile(r"^sbatch --mem=0 …$"), "rltui resubmit {run} slurm.mem_gib=0"),
+    (re.compile(r"^scontrol release <id>$"), "rltui release {run}"),
+    (re.compile(r"<run>"), "{run}"),
 )
 """Commands of the remedies of any log, and what they are for a run of rltui's."""
 
@@ -128,7 +128,7 @@ def with_run_commands(found: Sequence[Diagnosis], run: RunSummary) -> tuple[Diag
     def own(command: str) -> str:
         words = command
         for pattern, ours in RUN_COMMANDS:
-            words = pattern.sub(lambda match, ours=ours: ours.format(run.run_id, *match.groups()), words)
+            words = pattern.sub(ours.replace("{run}", run.run_id), words)
         return words + " --cancel" * (run.is_live and words != command and words.startswith("rltui resubmit"))
 
     def fitted(remedy: Remedy) -> Remedy:
