@@ -272,8 +272,7 @@ class Loop(abc.ABC):
 
     def split(self, samples: Sequence[Sample], kind: str) -> list[Rows]:
         """The rows of ``samples`` for each role of a kind."""
-        sharing = self.layout.roles.learner.sequence_parallel if kind == "learner" else 1
-        return split(samples, len(self.fleet.of(kind)), self.layout.lengths.pack, sharing)
+        return split(samples, len(self.fleet.of(kind)), self.layout.lengths.pack, self.layout.sharing_of(kind))
 
     def optimize(self, number: int, trained: Sequence[Sample], measured: Sequence[Sample] = ()) -> dict[str, float]:
         """Make the policy's optimizer steps of training step ``number``; their metrics.
@@ -288,7 +287,7 @@ class Loop(abc.ABC):
         self.lookahead.prepare(number)  # while the learners work, this process has nothing to wait for
         packing = packing_efficiency(shards, self.layout.roles.learner.micro_batch)
         reports: list[StepReport] = self.fleet.finish(begun, "training")
-        metrics = merge(reports, self.layout.roles.learner.sequence_parallel)
+        metrics = merge(reports, self.layout.sharing_of("learner"))
         self.memory_gib = [report.memory_gib for report in reports]
         metrics["packing_efficiency"] = packing
         check_numbers(number, metrics, self.layout, has_experts=self.has_experts)
@@ -312,7 +311,7 @@ class Loop(abc.ABC):
             epochs=train.epochs,
             seed=train.seed + number,
             pack_tokens=layout.lengths.pack,
-            sharing=layout.roles.learner.sequence_parallel if kind == "learner" else 1,
+            sharing=layout.sharing_of(kind),
         )
 
     @property

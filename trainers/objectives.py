@@ -41,11 +41,6 @@ def objective(layout: Layout) -> Objective:
     return {"grpo": grpo_objective, "ppo": ppo_objective, "opd": opd_objective}[layout.algorithm](layout)
 
 
-def entropy_coefficient(layout: Layout) -> float:
-    """Weight of the entropy bonus in the layout's objective; 0: entropies need no gradient."""
-    return {"grpo": layout.grpo.entropy_coefficient, "ppo": layout.ppo.entropy_coefficient}.get(layout.algorithm, 0.0)
-
-
 def grpo_objective(layout: Layout) -> Objective:
     """The objective of ``layout.grpo``: its surrogate, and the KL to the reference where it is part of the loss."""
     settings = layout.grpo

@@ -10,7 +10,7 @@ from rltui.errors import UsageError
 from rltui.service.all_clusters import open_clusters
 from rltui.service.run_picture import stragglers_of
 from rltui.service.sampling import start_sampling
-from rltui.watch.card_faults import unused_words, xids_by_card
+from rltui.watch.card_faults import held_words, unused_words, xids_by_card
 from rltui.watch.owners import Owners
 from rltui.watch.silence import silent_nodes
 
@@ -81,7 +81,7 @@ def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:
             if (host.host, gpu.index) in slow:
                 process = f"{process}, straggler"
             if gpu.held_back:
-                process = f"{process}, held back: {', '.join(gpu.held_back)}"
+                process = f"{process}, {held_words(gpu)}"
             yield (
                 host.host,
                 str(gpu.index),

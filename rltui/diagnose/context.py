@@ -69,6 +69,10 @@ class Context(Struct, frozen=True):
             yield clean(self.raw[start:end], number)
             start = end + 1
 
+    def above(self, most: int) -> str:
+        """Return the texts of up to ``most`` lines before this one, the nearest first, as one string."""
+        return "\n".join(line.text for line in self.before(most))
+
     def around(self, before: int, after: int) -> str:
         """Return the texts of the neighbours and of the line itself, in order, as one string."""
         earlier = [line.text for line in self.before(before)]

@@ -111,6 +111,15 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.slots_of("learner") // (learner.tensor_parallel * learner.sequence_parallel)
 
     @property
+    def entropy_coefficient(self) -> float:
+        """Weight of the entropy bonus in the objective; 0 where the algorithm has none."""
+        return {"grpo": self.grpo.entropy_coefficient, "ppo": self.ppo.entropy_coefficient}.get(self.algorithm, 0.0)
+
+    def sharing_of(self, role: str) -> int:
+        """How many neighbouring ranks of a role share the tokens of their rows."""
+        return self.roles.learner.sequence_parallel if role == "learner" else 1
+
+    @property
     def divides_reference(self) -> bool:
         """Whether the reference's weights are divided over its GPUs, so that these work together only."""
         reference = self.roles.reference

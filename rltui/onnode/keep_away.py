@@ -77,10 +77,11 @@ def keep_away(attempt: str, allocation: Allocation, blamed: Dict[str, str]) -> L
     if not lost:
         return []
     names, job = ", ".join(lost), str(allocation.job_id)
-    trouble = problem(allocation, lost)
+    as_shown = shown(job)
+    trouble = problem(allocation, lost, as_shown)
     if not trouble:
-        before = _excluded(shown(job))
-        told = ask(["scontrol", "update", "JobId=%s" % job, "ExcNodeList=%s" % ",".join([*before, *lost])])
+        left_out = ",".join([*_excluded(as_shown), *lost])
+        told = ask(["scontrol", "update", "JobId=%s" % job, "ExcNodeList=%s" % left_out])
         trouble = "Slurm does not change job %s" % job if told is None else ""
     if trouble:
         rundir.log_event(attempt, "warning", "the job may get %s again: %s" % (names, trouble))
@@ -89,11 +90,10 @@ def keep_away(attempt: str, allocation: Allocation, blamed: Dict[str, str]) -> L
     return lost
 
 
-def problem(allocation: Allocation, lost: Sequence[str], at_once: bool = False) -> str:
-    """Why the job cannot do without the nodes ``lost``, as far as it can be told here; see ``why_not``."""
+def problem(allocation: Allocation, lost: Sequence[str], job: str, at_once: bool = False) -> str:
+    """Why ``job``, as scontrol shows it, cannot do without its nodes ``lost``, so far as it shows; see ``why_not``."""
     if os.environ.get("SLURM_JOB_RESERVATION"):
         return "it is in a reservation"
-    job = shown(str(allocation.job_id))
     if not job:
         return "Slurm does not answer"
     if " ReqNodeList=(null)" not in job:
@@ -142,7 +142,7 @@ def makes_room(attempt: str, allocation: Allocation) -> bool:
         allocation: What it has.
     """
     lost = lost_before(attempt, allocation.job_id, allocation.nodes)
-    if not lost or problem(allocation, list(lost), at_once=True):
+    if not lost or problem(allocation, list(lost), shown(str(allocation.job_id)), at_once=True):
         return False
     # it comes to all processes of the job, those that finish this too
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

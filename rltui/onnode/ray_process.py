@@ -18,8 +18,8 @@ SOCKET_BASE_LIMIT = 40
 """Longest Ray folder in bytes: Ray adds up to 62 for its sockets, and the kernel allows 107."""
 
 MOST_CPUS = 128
-"""CPU cores that Ray hands out on a node where nobody says how many: it starts a process for each at once, and a node's
-Ray has no more than 240 ports here for these and the actors."""
+"""CPU cores that Ray hands out on a node where nobody says how many: for a script it starts a process for each at
+once, and a node's Ray has no more than 240 ports here for these and the actors."""
 
 LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
 """Ray replaces 127.0.0.1 by the machine's outer address and would then serve the network, and die when a laptop changes

@@ -64,13 +64,13 @@ def _close(attempt: str) -> None:
     # a node that was alone leaves nobody behind who could tell
     if not lost and len(nodes) == 1 and failed_alone(str(record.get("job_id")), nodes[0]):
         lost = nodes
+    blamed = dict.fromkeys(lost, node_evidence.NODE_FAILURE)
     if lost:
-        reason = "node failure on %s; Slurm started the job again" % ", ".join(lost)
-        blamed = dict.fromkeys(lost, node_evidence.NODE_FAILURE)
+        reason = lost_nodes.put_first("Slurm started the job again", blamed)
         rundir.write_end(attempt, "lost", None, reason, bad_nodes=blamed, slurm=NODE_FAILURE)
     else:
         rundir.write_end(attempt, "lost", None, "Slurm ended this start of the job and started it again", slurm=REQUEUE)
-    node_evidence.remember(attempt, nodes, dict.fromkeys(lost, node_evidence.NODE_FAILURE), time.time())
+    node_evidence.remember(attempt, nodes, blamed, time.time())
 
 
 def _numbers(attempts: str) -> "list[int]":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rltui.plan.rates import Family, Rates
 
 BEYOND = 1.5
-"""A phase is behind from this many times the factor by which published points were off: one in five is beyond that."""
+"""A phase is behind from this many times the factor by which published points were off: one in ten is beyond that."""
 
 
 def behind_plan(

@@ -40,7 +40,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
         time: One step.
         steps: How many there are.
         gpus: Cards that it holds, those that no role is on too.
-        factor: By how much four in five of held-out published points were off, either way.
+        factor: By how much published points, or a run by rates of its own, may be off, either way.
         mean_tokens: Tokens of a response in the mean that this goes by.
         rates: Where the rates are from.
         ahead: Steps that rollouts run ahead.

@@ -23,7 +23,7 @@ class Means(Struct, frozen=True, kw_only=True):
     Attributes:
         pack: Samples share rows of as many tokens as the longest takes, so that no mask is as large as its square.
         offload: Learners keep the optimizer's states in host memory.
-        sequence_parallel: GPUs that share one sequence while they train (Ulysses); the bundled trainers have no such.
+        sequence_parallel: GPUs that share one sequence while they train (Ulysses).
         wide_engines: Engines may take several whole nodes; no layout can say so.
     """
 

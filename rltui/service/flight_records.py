@@ -24,12 +24,14 @@ def read_records(client: RelayClient, attempt: str) -> dict[str, bytes]:
     """What torch left when a collective of the attempt timed out, and the newest that was asked for, by file name."""
     folder = f"{attempt}/{rundir.EVIDENCE}"
     try:
-        listed = [one for one in client.list(folder) if one.type == "file" and not one.name[0].isdigit()]
+        named = [
+            one
+            for one in client.list(folder)
+            if one.type == "file" and not one.name[0].isdigit() and flight_recorder.named(one.name)
+        ]
     except RelayError:  # nobody asked, or it is an attempt of an older rltui
         return {}
-    newest = max((flight_recorder.request_of(one.name) for one in listed), default="")
-    wanted = ("", newest)
-    named = [one for one in listed if flight_recorder.named(one.name)]
+    wanted = ("", max((flight_recorder.request_of(one.name) for one in named), default=""))
     entries = [one for one in named if flight_recorder.request_of(one.name) in wanted]
     found: dict[str, bytes] = {}
     left = MOST_BYTES

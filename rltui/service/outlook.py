@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from rltui.check.run import check_file
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.errors import RltuiError, tried
 from rltui.layout.diff import change_lines, diff
+from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script import preview_script
@@ -70,10 +70,7 @@ def _work(context: Context, source: str, overrides: Sequence[str]) -> Layout | S
         from rltui.service.wishes import read_wishes
 
         return prepare(source, read_wishes(overrides), context.cluster.profile).job
-    report = check_file(resolve(source), overrides)
-    if report.loaded is None:
-        raise RltuiError(f"{source} cannot be read as it is now.")
-    return report.loaded.layout
+    return load_layout(resolve(source), overrides).layout
 
 
 def _start(context: Context, work: Layout | ScriptJob) -> tuple[str, str]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Choice = TypeVar("Choice")
 
 
 class PickItem(NamedTuple):
@@ -23,3 +28,14 @@ class PickItem(NamedTuple):
     off: str = ""
     key: str = ""
     urgent: bool = False
+
+
+def fits(text: str, words: str) -> bool:
+    """Whether every one of ``words`` occurs in ``text``, whatever their case."""
+    text = text.lower()
+    return all(word in text for word in words.lower().split())
+
+
+def after(choices: Sequence[Choice], now: Choice) -> Choice:
+    """The choice behind ``now``, behind the last one the first."""
+    return choices[(choices.index(now) + 1) % len(choices)]

@@ -56,6 +56,17 @@ def fault_words(text: str) -> str:
     return f"Xid {match['xid']}: {card}{' is lost' if reason == LOST else ''}"
 
 
+def ecc_words(gpu: GpuSample) -> str:
+    """How often a card's memory gave wrong data; empty where it did not, or does not count."""
+    number = gpu.ecc_uncorrected or 0
+    return f"{number} ECC error{'s' * (number > 1)}" if number else ""
+
+
+def held_words(gpu: GpuSample) -> str:
+    """Why a card's clocks are held down; empty where they are not."""
+    return f"held back: {', '.join(gpu.held_back)}" if gpu.held_back else ""
+
+
 def unused_words(gpu: GpuSample, xid: str) -> str:
     """What a card that nobody computes on is: free, unless it fell off the bus or reported an Xid."""
     state = "" if gpu.answers else "does not answer"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
 
+from rltui.onnode.allocation import PREEMPTION, REQUEUE
 from rltui.watch.snapshots import AttemptHistory, RunHistory
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ HOUR_S = 3600.0
 AGAIN = "done-again"
 """The cause of steps that were done again although their attempt had come to its end."""
 
-_BY_SLURM = {"PREEMPTION": "slurm_preempted", "JOB REQUEUE": "requeued"}
+_BY_SLURM = {PREEMPTION: "slurm_preempted", REQUEUE: "requeued"}
 """Causes of ends that nobody who has to do with the run wanted, by Slurm's word; ``cancelled`` is no cause of these."""
 
 _KEPT, _OVERHEAD, _UNDER_WAY = "kept", "overhead", "under way"

@@ -288,7 +288,8 @@ class RunHistory(Struct, frozen=True, kw_only=True):
 
     unit: str = "GPU"
     """What the hours are of: ``GPU``, or ``CPU slot``."""
-    attempts: tuple[AttemptHistory, ...] = ()  # by their starts
+    attempts: tuple[AttemptHistory, ...] = ()
+    """By their starts."""
     unknown: tuple[int, ...] = ()
     """Numbers of attempts that have begun and whose times nobody knows: they are in no sum."""
     queue_s: float | None = None

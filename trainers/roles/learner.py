@@ -55,12 +55,12 @@ class Learner(DeepSpeedRank):
 
     def _model(self, dtype: Any) -> Any:
         from trainers.data.images import image_reader
-        from trainers.objectives import entropy_coefficient, objective
+        from trainers.objectives import objective
         from trainers.roles.attention import attention_for
         from trainers.roles.vision import freeze_vision, model_class
 
         self._objective = objective(self._layout)
-        self._entropy_gradient = entropy_coefficient(self._layout) > 0
+        self._entropy_gradient = self._layout.entropy_coefficient > 0
         self._reader = image_reader(self._layout, self._model_path)
         attention = attention_for(self._role.precision, self._layout.lengths.pack)
         model = model_class(self._model_path).from_pretrained(

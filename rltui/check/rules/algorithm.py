@@ -230,10 +230,7 @@ def entropy_outweighs_reward(subject: Subject) -> Iterator[Trouble]:
     What maximises E[R] + c H is the softmax of rewards over c: over a vocabulary of 150,000, with c = 0.1, one right
     token that earns 1 is chosen one time in eight. Published runs have 0.0001 to 0.01.
     """
-    name = subject.layout.algorithm
-    if name not in ("grpo", "ppo"):
-        return
-    coefficient = getattr(subject.layout, name).entropy_coefficient
+    coefficient = subject.layout.entropy_coefficient
     if coefficient > LARGEST_ENTROPY_COEFFICIENT:
-        key = f"{name}.entropy_coefficient"
+        key = f"{subject.layout.algorithm}.entropy_coefficient"
         yield Trouble(f"an entropy bonus of {coefficient:g}", key, (f"{key}=0.01",))

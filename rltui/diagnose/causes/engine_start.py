@@ -111,7 +111,7 @@ def max_model_len(fields: Fields) -> tuple[Remedy, ...]:
 
 def read_while_taking_weights(hit: Hit) -> Reading | None:
     """A tensor that the engine's model has no place for, or another shape for."""
-    above = "\n".join(line.text for line in hit.context.before(_FRAMES_ABOVE))
+    above = hit.context.above(_FRAMES_ABOVE)
     return Reading(0.75) if LOADS_WEIGHTS.search(above) else None
 
 

@@ -40,7 +40,7 @@ _FRAMES_ABOVE = 8
 
 def read_while_loading(hit: Hit) -> Reading | None:
     """An exception without words of its own, raised by what loads a checkpoint."""
-    above = "\n".join(line.text for line in hit.context.before(_FRAMES_ABOVE))
+    above = hit.context.above(_FRAMES_ABOVE)
     return Reading(0.65) if 'file "' in above.lower() and _LOADS.search(above) else None
 
 
@@ -50,7 +50,7 @@ _COMPARES_SHAPES = re.compile(r"assert .{0,200}(?:\.shape\b|\.size\(|\.numel\(\)
 
 def read_shape_assertion(hit: Hit) -> Reading | None:
     """An assertion without words: the line of code that the traceback quotes compares shapes."""
-    above = "\n".join(line.text for line in hit.context.before(4))
+    above = hit.context.above(4)
     return Reading(0.65) if _COMPARES_SHAPES.search(above) and not LOADS_WEIGHTS.search(above) else None
 
 

@@ -20,7 +20,7 @@ _NEXT_LINES = 12
 
 def read_nested_srun(hit: Hit) -> Reading | None:
     """Inside a batch job, srun makes steps; one that queues has lost its job's environment and asks for a new job."""
-    before = "\n".join(line.text for line in hit.context.before(6))
+    before = hit.context.above(6)
     return Reading(0.65) if re.search(r"(?i)\bray start\b|\bIP head\b|starting (?:head|worker)", before) else None
 
 
@@ -44,7 +44,7 @@ def ray_runtime_env(matches: Sequence[Match], all_matches: Matches) -> Verdict |
 
 def read_large_upload(hit: Hit) -> Reading | None:
     """Any web server may refuse a large body; here it is Ray's dashboard, which takes the working folder."""
-    around = "\n".join(line.text for line in hit.context.before(40))
+    around = hit.context.above(40)
     return Reading(0.85) if re.search(r"/ray/|ray\.|upload_package|working_dir", around) else None
 
 

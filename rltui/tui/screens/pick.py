@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Container
 
 from rltui.tui import keys
+from rltui.tui.picking import fits
 from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.spans import Line, cell_width, line, pad, rule
 from rltui.tui.widgets.list_pane import ListPane
@@ -221,11 +222,4 @@ class PaletteScreen(PickScreen, inherit_bindings=False):
     def _narrow(self, words: str) -> None:
         self.typed = words
         self.pick_list.title = f"{self._title}: {words}" if words else self._title
-        wanted = words.lower().split()
-        self.pick_list.show(
-            [
-                item
-                for item in self.pick_list.all_items
-                if all(word in f"{item.label} {item.detail}".lower() for word in wanted)
-            ]
-        )
+        self.pick_list.show([item for item in self.pick_list.all_items if fits(f"{item.label} {item.detail}", words)])

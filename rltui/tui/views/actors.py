@@ -9,6 +9,7 @@ from msgspec import structs
 
 from rltui.tui import formats
 from rltui.tui.compose import Section
+from rltui.tui.picking import fits
 from rltui.tui.spans import Line, clip, clip_middle, line, pad
 from rltui.tui.states import actor_look
 from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, actor_letter, ancestors
@@ -59,13 +60,11 @@ def held_by(hosts: Mapping[str, HostSnapshot], actor: ActorSnapshot) -> Held:
 
 def fitting(snapshot: RunSnapshot, words: str) -> RunSnapshot:
     """``snapshot`` with only those actors that have every word in class, name, state, node or process."""
-    sought = words.lower().split()
 
-    def fits(actor: ActorSnapshot) -> bool:
-        text = f"{actor.class_name} {actor.name} {actor.state} {actor.node} {actor.pid}".lower()
-        return all(word in text for word in sought)
+    def text(actor: ActorSnapshot) -> str:
+        return f"{actor.class_name} {actor.name} {actor.state} {actor.node} {actor.pid}"
 
-    return structs.replace(snapshot, actors=tuple(actor for actor in snapshot.actors if fits(actor)))
+    return structs.replace(snapshot, actors=tuple(actor for actor in snapshot.actors if fits(text(actor), words)))
 
 
 _ROLE_ORDER = [*ROLE_NAMES, ""]

@@ -8,6 +8,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from rltui.tui.picking import after
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -210,4 +212,4 @@ def next_axis(view: ChartView, snapshot: RunSnapshot) -> ChartView:
 
 def next_smoothing(view: ChartView) -> ChartView:
     """More smoothing, or none again."""
-    return view._replace(smoothing=WEIGHTS[(WEIGHTS.index(view.smoothing) + 1) % len(WEIGHTS)])
+    return view._replace(smoothing=after(WEIGHTS, view.smoothing))

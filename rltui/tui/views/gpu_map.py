@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats
-from rltui.tui.spans import Line, clip, line, width_of
-from rltui.watch.card_faults import xids_by_card
+from rltui.tui.spans import Line, cut, line
+from rltui.watch.card_faults import ecc_words, held_words, xids_by_card
 from rltui.watch.owners import ROLE_NAMES, owners_of
 from rltui.watch.silence import silent_nodes
 
@@ -96,7 +96,7 @@ class MapTable:
         else:
             spans += self._card(host, worst)
         spans.append((f"  {self._glyphs.enter} its cards", "dim"))
-        return line(*_fitting(spans, self._width, self._glyphs))
+        return line(*cut(spans, self._width, self._glyphs.ellipsis))
 
     def _card(self, host: HostSnapshot, gpu: GpuSample) -> Iterator[Span]:
         owner = self._known.of(host, gpu.pids)
@@ -113,12 +113,12 @@ class MapTable:
             yield f"Xid {xid}", "bad"
         if not gpu.answers:
             yield "does not answer", "bad"
-        if gpu.ecc_uncorrected:
-            yield f"{gpu.ecc_uncorrected} ECC error{'s' * (gpu.ecc_uncorrected > 1)}", "bad"
+        if wrong := ecc_words(gpu):
+            yield wrong, "bad"
         if gpu.index == self._slow.get(host.host):
             yield "straggler", "attention"
-        if gpu.held_back:
-            yield f"held back: {', '.join(gpu.held_back)}", "attention"
+        if held := held_words(gpu):
+            yield held, "attention"
 
 
 def worst_card(host: HostSnapshot) -> tuple[GpuSample | None, float]:
@@ -135,13 +135,3 @@ def worst_card(host: HostSnapshot) -> tuple[GpuSample | None, float]:
         if badness > most:
             worst, most = gpu, badness
     return worst, most
-
-
-def _fitting(spans: list[Span], width: int, glyphs: Glyphs) -> Iterator[Span]:
-    """As much of ``spans`` as ``width`` cells hold."""
-    left = width
-    for text, role in spans:
-        text = clip(text, max(0, left), glyphs.ellipsis)
-        left -= width_of([(text, role)])
-        if text:
-            yield text, role

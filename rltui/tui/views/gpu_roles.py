@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui import progress
+from rltui.tui.picking import fits
 from rltui.tui.spans import BLANK, clip, line, width_of
 from rltui.tui.views.gpus import GpuTable
 from rltui.watch.owners import ROLE_NAMES
@@ -53,8 +54,7 @@ class ChosenTable(GpuTable):
             for host in snapshot.hosts
             for place, gpu in enumerate(host.gpus)
         ]
-        sought = words.lower().split()
-        chosen = [card for card in cards if all(word in self._words(card) for word in sought)] if sought else cards
+        chosen = [card for card in cards if fits(self._words(card), words)] if words else cards
         self.num_cards = len(chosen)
         self._rows = self._grouped(chosen) if by_role else self._by_node(chosen)
 
@@ -75,7 +75,7 @@ class ChosenTable(GpuTable):
     def _words(self, card: Card) -> str:
         marks = " ".join(self.marks(card.host, card.place))
         role = ROLE_NAMES.get(card.letter, "free")
-        return f"{card.host.host} gpu{card.gpu.index} {role} {self._process(card.host, card.gpu)} {marks}".lower()
+        return f"{card.host.host} gpu{card.gpu.index} {role} {self._process(card.host, card.gpu)} {marks}"
 
     def _by_node(self, cards: Sequence[Card]) -> list[Card | Line]:
         return [*cards, BLANK]

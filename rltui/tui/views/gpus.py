@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from rltui.tui import braille, formats, progress
 from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, width_of
 from rltui.tui.views import hosts as host_views
-from rltui.watch.card_faults import unused_words, xids_by_card
+from rltui.watch.card_faults import ecc_words, held_words, unused_words, xids_by_card
 from rltui.watch.owners import owners_of
 from rltui.watch.silence import silent_nodes
 
@@ -158,9 +158,7 @@ class GpuTable:
 
     def _process(self, host: HostSnapshot, gpu: GpuSample) -> str:
         """What runs on a GPU: the actor's name with its process id, or the process's title; first what slows it."""
-        held = f"held back: {', '.join(gpu.held_back)}  " if gpu.held_back else ""
-        if gpu.ecc_uncorrected:
-            held = f"{gpu.ecc_uncorrected} ECC error{'s' * (gpu.ecc_uncorrected > 1)}  {held}"
+        held = "".join(f"{words}  " for words in (ecc_words(gpu), held_words(gpu)) if words)
         xid = self._xids.get((host.host, gpu.index), "")
         if not gpu.pids:
             return held + unused_words(gpu, xid)

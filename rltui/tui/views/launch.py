@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats
+from rltui.tui.picking import fits
 from rltui.tui.spans import BLANK, Line, clip, clip_start, line, pad, rule, wrapped
 from rltui.tui.states import SEVERITIES
 
@@ -34,8 +35,7 @@ def preset_row(preset: PresetSummary, width: int, selected: bool, glyphs: Glyphs
 
 def preset_fits(preset: PresetSummary, words: str) -> bool:
     """Whether every word occurs in the preset."""
-    text = f"{preset.name} {preset.summary} {preset.algorithm} {preset.gpu}".lower()
-    return all(word in text for word in words.lower().split())
+    return fits(f"{preset.name} {preset.summary} {preset.algorithm} {preset.gpu}", words)
 
 
 def verdict(review: LaunchReview | None, pending: bool, readonly: bool, glyphs: Glyphs) -> tuple[Span, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.tui.picking import after
 from rltui.tui.spans import wrapped
 from rltui.tui.views import actors as view
 from rltui.tui.views import tabs
@@ -40,7 +41,7 @@ class ActorsPane(ListPane):
 
     def next_order(self) -> None:
         """By role, the worst first, by memory, by node; the cursor goes to the first."""
-        self.order = view.ORDERS[(view.ORDERS.index(self.order) + 1) % len(view.ORDERS)]
+        self.order = after(view.ORDERS, self.order)
         self._made, self.cursor = (-1, ()), 0
         self.repaint()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.tui.picking import fits
 from rltui.tui.spans import line, wrapped
 from rltui.tui.views import config as view
 from rltui.tui.widgets.list_pane import ListPane
@@ -54,12 +55,10 @@ class ConfigPane(ListPane):
         self.repaint()
 
     def _settings(self) -> list[Setting]:
-        words = self.filtered.lower().split()
         return [
             one
             for one in (self.config.settings if self.config is not None else ())
-            if (one.differs or not self.changed_only)
-            and all(word in f"{one.key} {one.value} {one.origin}".lower() for word in words)
+            if (one.differs or not self.changed_only) and fits(f"{one.key} {one.value} {one.origin}", self.filtered)
         ]
 
     def _all(self) -> list[Line]:

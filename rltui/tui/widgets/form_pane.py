@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.layout.diff import setting_text
+from rltui.tui.picking import fits
 from rltui.tui.spans import clip_start, line, pad, rule, wrapped
 from rltui.tui.widgets.list_pane import ListPane
 
@@ -37,12 +38,8 @@ class FormPane(ListPane):
     def narrow(self, words: str) -> None:
         """Show only keys with these words in name, value or meaning; ``set`` alone: those that are set."""
         at = self.selected.key if self.selected is not None else ""
-        self.words, wanted = words, words.lower().split()
-        self.fields = tuple(
-            one
-            for one in self.all_fields
-            if (one.is_set if wanted == ["set"] else all(word in _text_of(one) for word in wanted))
-        )
+        self.words, is_set = words, words.lower().split() == ["set"]
+        self.fields = tuple(one for one in self.all_fields if (one.is_set if is_set else fits(_text_of(one), words)))
         self.cursor = next((index for index, one in enumerate(self.fields) if one.key == at), 0)
         self.repaint()
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import structs
 
+from rltui.tui.picking import after
 from rltui.tui.spans import wrapped
 from rltui.tui.views import gpus as view
 from rltui.tui.views.gpu_map import MapTable
@@ -80,7 +81,7 @@ class GpusPane(ListPane):
 
     @property
     def _next(self) -> View:
-        return VIEWS[(VIEWS.index(self.shown) + 1) % len(VIEWS)]
+        return after(VIEWS, self.shown)
 
     def open_node(self) -> None:
         """From the map to the cards of the node under its cursor."""
@@ -137,7 +138,7 @@ class GpusPane(ListPane):
 
     def next_order(self) -> None:
         """By name, the worst nodes first, or each card below its role."""
-        self.order = view.ORDERS[(view.ORDERS.index(self.order) + 1) % len(view.ORDERS)]
+        self.order = after(view.ORDERS, self.order)
         self._anew()
 
     def filter(self, words: str) -> None:
