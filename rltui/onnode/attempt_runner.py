@@ -340,11 +340,17 @@ class AttemptRunner:
             guard.dismiss(self.guard)
 
     def _end(self, verdict: Verdict) -> "Optional[subprocess.Popen[bytes]]":
-        """Write the end down, tell of it, and start what decides how the run goes on, which is returned."""
+        """Write the end down, tell of it, and start what decides how the run goes on, which is returned.
+
+        Where somebody else has written it, all this is theirs.
+        """
         if self.superseded:
             return None
         details = self.end_details()
-        rundir.write_end(self.attempt, *verdict, **({**details, "hung": self.hung} if self.hung else details))
+        if self.hung:
+            details["hung"] = self.hung
+        if not rundir.write_end(self.attempt, *verdict, **details):
+            return None
         self._tell_people("ended")
         decides = hands_off.is_on(self.attempt) and not self.comes_again()
         return hands_off.start(self.attempt) if decides else None

@@ -42,18 +42,23 @@ def main() -> int:
     ended = processes.end_all(uuid, grace_s=10.0, exclude=(os.getpid(),))
     if ray_folder:
         remove(ray_folder)
-    if "--node" not in sys.argv[4:] and rundir.read_json(os.path.join(attempt, rundir.END)) is None:
+    if "--node" not in sys.argv[4:]:
         boot = (rundir.read_json(os.path.join(attempt, rundir.SUPERVISOR)) or {}).get("boot")
         reason = "the supervisor was killed; %d processes of the attempt were ended" % len(ended)
         if boot and boot != processes.boot_id():
             reason = "%s was restarted while the attempt ran" % socket.gethostname()
-        rundir.write_end(attempt, "lost", None, reason)
-        if hands_off.is_on(attempt):
-            hands_off.start(attempt)
-        from rltui.onnode.tell_once import tell_of  # a guard waits for days and seldom tells
-
-        tell_of(attempt, "ended")
+        if rundir.write_end(attempt, "lost", None, reason):
+            _say(attempt)
     return 0
+
+
+def _say(attempt: str) -> None:
+    """Have it decided how the run goes on, and tell of its end."""
+    if hands_off.is_on(attempt):
+        hands_off.start(attempt)
+    from rltui.onnode.tell_once import tell_of  # a guard waits for days and seldom tells
+
+    tell_of(attempt, "ended")
 
 
 if __name__ == "__main__":

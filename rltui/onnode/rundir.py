@@ -170,8 +170,12 @@ def keep_private(attempt: str) -> None:
     os.umask(0o027 if is_shared(attempt) else 0o077)
 
 
-def write_json(path: str, value: Any, mode: Optional[int] = None) -> None:
-    """Replace ``path`` by ``value`` as JSON in one step; a reader sees the old or the new file, never a part."""
+def write_json(path: str, value: Any, mode: Optional[int] = None, exclusive: bool = False) -> None:
+    """Replace ``path`` by ``value`` as JSON in one step; a reader sees the old or the new file, never a part.
+
+    Raises:
+        FileExistsError: It is ``exclusive``, and the file is there.
+    """
     folder = os.path.dirname(path) or "."
     handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
     try:
@@ -179,11 +183,13 @@ def write_json(path: str, value: Any, mode: Optional[int] = None) -> None:
             json.dump(value, stream, ensure_ascii=False, separators=(",", ":"))
             stream.write("\n")
         os.chmod(temporary, file_mode(path) if mode is None else mode)
-        os.replace(temporary, path)
-    except BaseException:
+        if exclusive:
+            os.link(temporary, path)
+        else:
+            os.replace(temporary, path)
+    finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
-        raise
 
 
 def read_json(path: str) -> Optional[Dict[str, Any]]:
@@ -272,8 +278,11 @@ def write_stage(
     write_json(path, record)
 
 
-def write_end(attempt: str, outcome: str, exit_code: Optional[int], reason: str, **details: Any) -> None:
+def write_end(attempt: str, outcome: str, exit_code: Optional[int], reason: str, **details: Any) -> bool:
     """Write ``end.json``: the attempt is over. It is also its last stage and an event.
+
+    Several may come to it at once: the supervisor, its guard, whoever finds it gone, the job's next start. What the
+    first one wrote stays, as what comes after an end is done once.
 
     Args:
         attempt: The attempt's directory.
@@ -281,14 +290,24 @@ def write_end(attempt: str, outcome: str, exit_code: Optional[int], reason: str,
         exit_code: The trainer's, where it has one.
         reason: One sentence.
         **details: Further keys, such as ``bad_nodes``.
+
+    Returns:
+        Whether it was written now.
     """
     if outcome not in OUTCOMES:
         raise ValueError("unknown outcome %r" % outcome)
+    path = os.path.join(attempt, END)
+    if os.path.exists(path):
+        return False
     write_stage(attempt, "ended", reason)
     end = {"schema": SCHEMA, "outcome": outcome, "exit_code": exit_code, "reason": reason, "at": time.time()}
     end.update(details)
-    write_json(os.path.join(attempt, END), end)
+    try:
+        write_json(path, end, exclusive=True)
+    except FileExistsError:
+        return False
     log_event(attempt, "end", "%s: %s" % (outcome, reason))
+    return True
 
 
 def run_of(attempt: str) -> str:

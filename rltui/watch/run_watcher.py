@@ -21,7 +21,7 @@ from rltui.watch.notes import ActorsNote, NotesReader
 from rltui.watch.owners import patterns_of
 from rltui.watch.phases import PREFIX
 from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, RUN_FILES, AttemptFacts, run_facts, summarise
-from rltui.watch.runs import RATES, LastMetrics, supervisors_alive, with_metrics
+from rltui.watch.runs import RATES, LastMetrics, supervisors_alive, told_of, with_metrics
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import RunHistory, RunSnapshot, StatusSnapshot
 from rltui.watch.status import read_status
@@ -226,7 +226,8 @@ class RunWatcher:
         [alive] = supervisors_alive(self._client, [facts])
         if alive is False:
             # a supervisor that ended between the two questions has said how by now
-            facts = self._read_facts()
+            asked, facts = facts, self._read_facts()
+            alive = told_of(facts, asked, alive)
         return facts, alive
 
     def _read_facts(self) -> RunFacts:

@@ -113,7 +113,8 @@ class RunsReader:
         if gone:
             # a supervisor that ended between the two questions has said how by now
             fresh = {one.run_id: one for one in group_by_run(self._read_files())}
-            facts = [fresh.get(one.run_id, one) if one in gone else one for one in facts]
+            asked, facts = facts, [fresh.get(one.run_id, one) if one in gone else one for one in facts]
+            alive = [told_of(now, of, said) for now, of, said in zip(facts, asked, alive, strict=True)]
         self._hosts = {one.run_id: one.newest.hosts for one in facts}
         runs = [self._row(one, is_alive) for one, is_alive in zip(facts, alive, strict=True)]
         return sorted(runs, key=lambda run: (run.created_at, run.run_id), reverse=True)
@@ -215,6 +216,14 @@ def supervisors_alive(client: RelayClient, runs: Sequence[RunFacts]) -> list[boo
         for (place, _), answer in zip(asked, client.alive([one for _, one in asked]), strict=True):
             answers[place] = answer
     return answers
+
+
+def told_of(now: RunFacts, asked: RunFacts, is_alive: bool | None) -> bool | None:
+    """What was said of the supervisor of ``asked``, where ``now`` is still at that attempt; another's nobody has told.
+
+    A run that goes on by itself has its next attempt a second after its last one's end, and that one is not lost.
+    """
+    return is_alive if now.newest.number == asked.newest.number else None
 
 
 def last_metrics(data: bytes, written_at: float = 0.0) -> LastMetrics:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from slurm_support import take_node
@@ -13,6 +11,8 @@ from workstation import Workstation
 from waiting import eventually
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lab import Lab
 
 SETTINGS = ("train.steps=100000", "checkpoint.every=10", "tracking.wandb=disabled", "slurm.time=00:30:00")
@@ -22,16 +22,6 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(900)]
 
 class Preempted(Workstation):
     """One run in a partition that others go before."""
-
-    def lines(self, name: str, attempt: int) -> list[dict[str, Any]]:
-        """The records of an attempt's file; none where it is not there."""
-        (home,) = Path(self.lab.folder).glob("home/alice/runs/grpo-*")
-        path = home / f"attempts/{attempt:02d}" / name
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def says(self, verb: str, run: str) -> dict[str, Any]:
-        """What a verb says of the run."""
-        return dict(json.loads(self.rltui(verb, run, "--cluster", "lab", "--json", codes=(0, 1))))
 
     def preempted(self, attempt: int, grace_s: int) -> int:
         """Have the node of a training attempt taken, which gets some time to leave; how many steps are done again."""

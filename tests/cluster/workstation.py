@@ -19,12 +19,12 @@ STAGES = "runs/*/attempts/*/stage.json"
 
 
 class Workstation:
-    """A user's machine outside the cluster: rltui there knows the lab as an SSH host."""
+    """A user's machine outside the cluster: rltui there knows the lab as an SSH host; ``more`` are lines of its profile."""
 
-    def __init__(self, lab: Lab, folder: Path) -> None:
+    def __init__(self, lab: Lab, folder: Path, *more: str) -> None:
         self.lab = lab
         (folder / "config").mkdir()
-        (folder / "config/clusters.yaml").write_text(profile_file())
+        (folder / "config/clusters.yaml").write_text(profile_file(sys.executable, *more))
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -60,6 +60,21 @@ class Workstation:
     def read(self, path: str) -> list[dict[str, Any]]:
         """The records of a JSON lines file in the lab."""
         return [json.loads(line) for line in self.lab.exec("login", ["cat", path]).stdout.splitlines()]
+
+    @property
+    def home(self) -> Path:
+        """The directory of the one run, as this machine sees it."""
+        (found,) = Path(self.lab.folder).glob("home/alice/runs/grpo-*")
+        return found
+
+    def lines(self, name: str, attempt: int) -> list[dict[str, Any]]:
+        """The records of a file of an attempt of the one run; none where it is not there."""
+        path = self.home / f"attempts/{attempt:02d}" / name
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def says(self, verb: str, run: str, *words: str) -> dict[str, Any]:
+        """What a verb says of the run."""
+        return dict(json.loads(self.rltui(verb, run, *words, "--cluster", "lab", "--json", codes=(0, 1))))
 
     def newest_checkpoint(self, run_path: str) -> int:
         """The step of the newest checkpoint that is complete."""

@@ -107,6 +107,54 @@ def flight_lines_of(folder: Path, request: int, ranks: list[subprocess.Popen[byt
     return lines
 
 
+NCCL = """
+import pickle, sys, time
+from torch._C import _distributed_c10d
+from trainers.roles.witness import record_torch
+
+rank, began = int(sys.argv[1]), time.time_ns()
+
+def call(number, state):
+    sizes = {"input_sizes": [[1024]], "input_dtypes": ["Float"], "output_sizes": [[1024]], "output_dtypes": ["Float"]}
+    when = {"time_created_ns": began - 60 * 10**9, "time_discovered_started_ns": None, "duration_ms": None}
+    ids = {"record_id": number, "pg_id": 0, "op_id": number, "collective_seq_id": number, "p2p_seq_id": 0}
+    kind = {"profiling_name": "nccl:all_reduce", "process_group": ("0", "default_pg"), "is_p2p": False}
+    return {**sizes, **when, **ids, **kind, "state": state, "retired": state == "completed", "timeout_ms": 600000}
+
+def dump(includeCollectives=None, includeStackTraces=None, onlyActive=None):
+    entries = [call(number, "completed") for number in (1, 2, 3)] + [call(4, "started")] * (rank == 0)
+    groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    return pickle.dumps({"version": "2.10", "pg_config": groups, "pg_status": {}, "entries": entries}, 2)
+
+_distributed_c10d._dump_nccl_trace = dump
+import torch.distributed as dist
+
+dist.get_rank, dist.is_initialized = lambda *of: rank, lambda: True
+record_torch()
+open(sys.argv[2] + str(rank), "w").close()
+time.sleep(600)
+"""
+"""Two ranks on cards: a queued all_reduce has returned, and both wait in Python. Only torch's record, of the form that
+torch gives of NCCL, knows that rank 0 is in one that rank 1 has not joined."""
+
+
+def test_a_collective_that_hangs_on_the_cards_is_known_from_the_record_of_nccl(tmp_path: Path) -> None:
+    """No card is here: NCCL's recorder itself is the fake, and nothing above it is."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), rundir.ATTEMPT_VARIABLE: tmp_path.name}
+    words = [sys.executable, "-c", NCCL]
+    ranks = [subprocess.Popen([*words, str(rank), str(tmp_path / "asleep")], env=environment) for rank in range(2)]
+    try:
+        (tmp_path / "evidence").mkdir()
+        wait_for(lambda: all((tmp_path / f"asleep{rank}").exists() for rank in range(2)), "both ranks")
+        (line,) = flight_lines_of(tmp_path, 1795641805000, ranks)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait(60)
+    assert line.startswith(f"stuck: rank 1 of 2 (pid {ranks[1].pid} on n1) has not joined all_reduce 4 of default_pg ")
+    assert "([[1024]] Float): its last there is all_reduce 3; rank 0 waits in it" in line
+
+
 THREE = """
 import datetime, sys, time
 import torch

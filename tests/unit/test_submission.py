@@ -104,6 +104,7 @@ def test_only_later_links_look_back_and_a_file_stops_them(tmp_path: Path) -> Non
     assert (second.outcome, "attempt 01" in second.reason) == ("failed", True)
     assert (second.step, second.steps) == (3, 9)
     for word, outcome in (("PREEMPTION", "cancelled"), ("NODE FAILURE", "lost")):  # Slurm's doing, not the run's
+        (attempts[0] / rundir.END).unlink()
         rundir.write_end(str(attempts[0]), outcome, None, "ended by Slurm", slurm=word)
         assert chain.verdict(str(attempts[1])) is None
     (tmp_path / chain.STOP).touch()

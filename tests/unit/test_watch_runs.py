@@ -13,14 +13,19 @@ from watch_support import append, make_run, supervisor, write_json
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
+from rltui.onnode import rundir
+from rltui.onnode.attempt_runner import AttemptRunner, Verdict
 from rltui.watch.run_facts import fold_state, run_facts
+from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.runs import RunsReader
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import EndSnapshot, StageSnapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from rltui.cluster.relay_types import ProcessIdentity
     from rltui.watch.snapshots import RunSummary
 
 
@@ -225,3 +230,45 @@ def test_unchanged_files_are_not_sent_again(
 
 def test_without_a_record_there_is_no_run() -> None:
     assert run_facts("x", {"attempts/01/stage.json": "{}"}) is None
+
+
+def test_the_next_attempt_is_not_lost_where_the_one_before_ended_between_two_questions(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is lost is swept: a run that goes on by itself would lose its new attempt to a look at the list."""
+    path = make_run(tmp_path, stage={"stage": "training"}, supervisor=supervisor(start_time="1"))
+    ask = client.alive
+
+    def goes_on(processes: Sequence[ProcessIdentity]) -> Sequence[bool | None]:
+        write_json(path / "attempts/01/end.json", {"outcome": "failed"})
+        write_json(path / "attempts/02/supervisor.json", supervisor())
+        write_json(path / "attempts/02/stage.json", {"stage": "loading"})
+        return ask(processes)
+
+    monkeypatch.setattr(client, "alive", goes_on)
+    assert [(run.attempt, run.state) for run in RunsReader(client, str(tmp_path)).read().runs] == [(2, "starting")]
+    shutil.rmtree(path)
+    path = make_run(tmp_path, stage={"stage": "training"}, supervisor=supervisor(start_time="1"))
+    shown = RunWatcher(client, str(path)).snapshot().summary
+    assert (shown.attempt, shown.state) == (2, "starting")
+
+
+def test_the_first_word_on_an_end_stays_and_only_its_writer_does_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor and the guard that took it for dead come to it at once."""
+    attempt = make_run(tmp_path, job={"uuid": "u"}) / "attempts/01"
+    write_stage = rundir.write_stage
+
+    def meanwhile(*words: str) -> None:
+        monkeypatch.setattr(rundir, "write_stage", write_stage)
+        assert rundir.write_end(str(attempt), "lost", None, "the supervisor was killed")
+
+    monkeypatch.setattr(rundir, "write_stage", meanwhile)
+    assert not rundir.write_end(str(attempt), "finished", 0, "all steps done")
+    runner = AttemptRunner(str(attempt))
+    assert runner._end(Verdict("finished", 0, "all steps done")) is None
+    assert runner.tellings == [], "told of by who wrote it"
+    assert (rundir.read_json(f"{attempt}/end.json") or {})["outcome"] == "lost"
+    assert sorted(one.name for one in attempt.iterdir()) == ["end.json", "events.jsonl", "job.json", "stage.json"]
+    assert (attempt / "events.jsonl").read_text().count('"kind":"end"') == 1
