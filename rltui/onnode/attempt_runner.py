@@ -340,16 +340,9 @@ class AttemptRunner:
             guard.dismiss(self.guard)
 
     def _end(self, verdict: Verdict) -> "Optional[subprocess.Popen[bytes]]":
-        """Write the end down, tell of it, and start what decides how the run goes on, which is returned.
-
-        Where somebody else has written it, all this is theirs.
-        """
-        if self.superseded:
-            return None
-        details = self.end_details()
-        if self.hung:
-            details["hung"] = self.hung
-        if not rundir.write_end(self.attempt, *verdict, **details):
+        """Write the end down, unless somebody else did; tell of it, and start what decides what is next: returned."""
+        details = {**self.end_details(), **({"hung": self.hung} if self.hung else {})}
+        if self.superseded or not rundir.write_end(self.attempt, *verdict, **details):
             return None
         self._tell_people("ended")
         decides = hands_off.is_on(self.attempt) and not self.comes_again()

@@ -1,4 +1,4 @@
-"""One real run of the tiny model on Slurm, in hands-off mode, under each fault that a cluster has: what is said, when."""
+"""One real run on Slurm in hands-off mode, under each fault that a cluster has: what is said of it, and when."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lab import Lab
 
-pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(2400)]
 SETTINGS = ("train.steps=100000", "checkpoint.every=10", "tracking.wandb=disabled", "slurm.time=00:30:00")
 BY_SCALE = "0.2"
 """A standstill is one after two minutes instead of ten."""
@@ -33,6 +33,7 @@ class Faulty(Workstation):
         self.rltui("launch", "local/grpo-tiny", *SETTINGS, "--cluster", "lab", "--auto")
         self.run = str(eventually(self.only_run, "the run")["run_id"])
         self.told: list[str] = []
+        self.wrong: list[str] = []
 
     @property
     def attempt(self) -> int:
@@ -83,14 +84,16 @@ class Faulty(Workstation):
         (end,) = self.lines("end.json", number)
         decided = [one for one in self.decisions() if one["attempt"] == number]
         verdict_s = (decided[0]["time"] if decided else end["at"]) - at
-        assert [one["cause"] for one in decided] == ([cause] if alone else []), decided
+        if [one["cause"] for one in decided] != ([cause] if alone else []):
+            self.wrong.append(f"{fault}: {decided}")
         found = [one["id"] for one in self.says("why", self.run, "--attempt", str(number))["diagnoses"]]
         queue = self.lab.exec("login", ["squeue", "-h", "-u", "alice", "-o", "%i"]).stdout.split()
         self.told.append(
             f"{fault:<24}{evidence_s:6.1f}{verdict_s:6.1f}{first['time'] - at:6.1f} {found} {end['reason']}"
         )
         print(self.told[-1], flush=True)
-        assert queue == [self.job], f"{fault}: doubled, or lost"
+        if queue != [self.job]:
+            self.wrong.append(f"{fault}: doubled, or lost: {queue}")
         assert self.attempt == number + 1
 
 
@@ -104,7 +107,7 @@ def test_a_real_run_goes_on_after_every_fault_that_a_cluster_has(slurm_cluster: 
     assert user.attempt == number
 
     number, at = user.after("learner killed", lambda: user.send("KILL", "learner 1"))
-    user.goes_on("learner killed", number, at, "ray_actor_died")
+    user.goes_on("learner killed", number, at, "gloo_timeout")
 
     number, at = user.after("learner stopped", lambda: user.send("STOP", "learner 1"))
     user.goes_on("learner stopped", number, at, "run_stalled")
@@ -139,4 +142,4 @@ def test_a_real_run_goes_on_after_every_fault_that_a_cluster_has(slurm_cluster: 
 
     number, at = user.after("node cut off", lambda: lab.cut(user.node))
     user.goes_on("node cut off", number, at, "", alone=False)
-    print("\n".join(user.told))
+    assert user.wrong == []

@@ -19,7 +19,7 @@ STAGES = "runs/*/attempts/*/stage.json"
 
 
 class Workstation:
-    """A user's machine outside the cluster: rltui there knows the lab as an SSH host; ``more`` are lines of its profile."""
+    """A user's machine outside the cluster: rltui knows the lab there as an SSH host, with ``more`` in its profile."""
 
     def __init__(self, lab: Lab, folder: Path, *more: str) -> None:
         self.lab = lab

@@ -206,3 +206,7 @@ def test_the_verb_prints_the_sums_and_a_line_an_attempt(
     shown = json.loads(capsys.readouterr().out)
     assert (shown["schema"], shown["run_id"]) == (1, RUN)
     assert [one["cause"] for one in shown["history"]["attempts"]] == ["xid_79_fell_off_bus", ""]
+    (died / "out.log").unlink()
+    (died / "failure.json").unlink()
+    assert main(["history", RUN]) == 0
+    assert " lost by an end of unknown cause (failed)\n" in capsys.readouterr().out
