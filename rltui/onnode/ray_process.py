@@ -134,7 +134,8 @@ class RayProcess:
     def remove_folder(self) -> None:
         """Remove Ray's folder, keeping the logs that tell why it died."""
         name = "ray-logs" if self.spec.log == "ray.log" else "ray-logs-" + host()
-        keep_logs(self.folder, os.path.join(self.spec.attempt, name))
+        with contextlib.suppress(OSError):  # a full disk: the attempt's end is still to be told, and told right
+            keep_logs(self.folder, os.path.join(self.spec.attempt, name))
         remove(self.folder)
 
     def launch(self, options: List[str]) -> None:

@@ -236,6 +236,18 @@ def test_what_torch_has_compiled_outlives_the_attempt(tmp_path: Path) -> None:
     assert own["TORCHINDUCTOR_CACHE_DIR"] == "/scratch/alice"
 
 
+def test_logs_of_ray_that_cannot_be_kept_do_not_keep_an_attempt_from_telling_its_end(tmp_path: Path) -> None:
+    """Else the guard would call a run lost that is finished."""
+    ray = ray_process.RayProcess(ray_process.RaySpec(sys.executable, str(tmp_path), uuid4().hex, 1, 0), {})
+    ray.folder = str(tmp_path / "ray")
+    logs = tmp_path / "ray/session_latest/logs"
+    logs.mkdir(parents=True)
+    (logs / "gcs_server.out").write_text("hello\n")
+    (tmp_path / "ray-logs").symlink_to("/dev/full")
+    ray.remove_folder()
+    assert not (tmp_path / "ray").exists()
+
+
 def test_a_port_counts_as_free_only_if_it_is_on_every_address() -> None:
     with contextlib.ExitStack() as held:
         taken = set()
