@@ -17,6 +17,7 @@ from msgspec import Struct
 from rltui.diagnose.recent import EngineCounters, GpuRecord, Planned, Recent, Step, Symptom
 from rltui.diagnose.silent_rules import silent_symptoms
 from rltui.diagnose.slow_rules import slow_symptoms
+from rltui.diagnose.stuck import stood_still
 from rltui.onnode import rundir
 from rltui.onnode.progress import LEAST_STEPS, STAGE_S, patience_s, scale
 from rltui.watch.snapshots import EndSnapshot, StageSnapshot
@@ -155,8 +156,14 @@ def symptom_words(picture: RunPicture) -> Iterator[str]:
 def symptoms_of(picture: RunPicture) -> tuple[Symptom, ...]:
     """Warnings of silent failures, then what holds up the run, unless it stands still or does no steps now."""
     warnings = (*silent_symptoms(picture.recent), *_silent_engines(picture))
-    goes_on = picture.end is None and picture.stage.stage in ("training", "saving") and not [*metrics_words(picture)]
+    goes_on = picture.end is None and picture.stage.stage in ("training", "saving") and not _is_quiet(picture)
     return (*warnings, *slow_symptoms(picture.recent)) if goes_on else warnings
+
+
+def _is_quiet(picture: RunPicture) -> bool:
+    """Whether steps ought to come and do not, long before that is a standstill: what held up the last ones is past."""
+    waits = picture.stage.stage == "training" and not picture.stage.detail.startswith(rundir.EVALUATING)
+    return waits and bool(picture.steps) and stood_still(picture.now, picture, scale())
 
 
 def _silent_engines(picture: RunPicture) -> Iterator[Symptom]:

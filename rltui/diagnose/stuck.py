@@ -30,6 +30,9 @@ STATES = {
 }
 """States of proc(5) in which a process does nothing; running (R) and sleeping (S) tell neither way."""
 
+SAMPLED = {"stopped": "T", "traced": "t"}
+"""States of a process that counts at once, as samplers word them."""
+
 LEAST_WAIT_S = 5.0
 """A collective that is under way for less may just be one."""
 
@@ -101,6 +104,21 @@ def stuck_words(evidence: Evidence | None, picture: RunPicture, scale: float = 1
     if not found and not has_record and is_overdue(picture, evidence.at, scale):
         found = [*odd_ones(evidence.processes)]
     return [f"stuck: {line}" for line in found]
+
+
+def halted_now(picture: RunPicture) -> Evidence | None:
+    """Evidence out of the nodes' newest samples, before there is any that was asked for; None where nothing is halted.
+
+    Only processes that are stopped, and have been since the last step, count: others end and read disks all the time.
+    """
+    last = picture.steps[-1].at if picture.steps else 0.0
+    halted = tuple(
+        Observed(pid=one.pid, title=one.title, state=SAMPLED[one.state], host=host.host)
+        for host in picture.hosts
+        for one in host.processes
+        if one.state in SAMPLED and one.state_s >= LEAST_WAIT_S and last < host.taken_at
+    )
+    return Evidence(picture.now, halted) if halted and picture.end is None else None
 
 
 def is_overdue(picture: RunPicture, at: float, scale: float = 1.0) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from rltui.cluster.relay_types import RelayError
-from rltui.diagnose.stuck import Evidence, Observed, is_overdue, stuck_words
+from rltui.diagnose.stuck import Evidence, Observed, halted_now, idle_roles, is_overdue, stuck_words
 from rltui.errors import RltuiError
 from rltui.onnode import evidence, progress, rundir
 from rltui.watch.lines import decode, parse_object
@@ -47,7 +47,19 @@ def stuck_lines(client: RelayClient, attempt: str, picture: RunPicture, *, asks:
     may_ask = asks and not client.owner_of(attempt)
     if may_ask and is_overdue(picture, picture.now, progress.scale()) and _is_sampled(client, attempt):
         ask_nodes(client, attempt, "it stands still", ANSWER_S)
-    return [plain(line) for line in stuck_words(read_evidence(client, attempt), picture, progress.scale())]
+    found = stuck_words(read_evidence(client, attempt), picture, progress.scale())
+    return [plain(line) for line in found or _halted_lines(client, attempt, picture)]
+
+
+def _halted_lines(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
+    """Who is stopped, by the newest samples: known long before a standstill is one."""
+    found = halted_now(picture)
+    return [f"stuck: {line}" for line in idle_roles(_named(found, _roles(client, attempt)))] if found else []
+
+
+def _named(found: Evidence, roles: dict[tuple[str, int], str]) -> Evidence:
+    named = (structs.replace(one, role=roles.get((one.host, one.pid), "")) for one in found.processes)
+    return structs.replace(found, processes=tuple(named))
 
 
 def _is_sampled(client: RelayClient, attempt: str) -> bool:

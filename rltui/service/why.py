@@ -26,6 +26,7 @@ from rltui.service.read_evidence import stuck_lines
 from rltui.service.run_picture import read_picture
 from rltui.service.why_advice import advised, with_pending_command, with_run_commands, without_tuning
 from rltui.watch.pending import pending_words, waiting_job
+from rltui.watch.silence import no_step_words
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
@@ -131,7 +132,9 @@ def nothing_found(run: RunSummary, before: Sequence[Ending] = ()) -> str:
         job = waiting_job(run)
         why = f": {waits}" if job is not None and (waits := pending_words(job, time.time())) else steps
         again = f" Attempt {before[-1].attempt} ended: {before[-1].reason}." if before and before[-1].reason else ""
-        return f"{run.run_id} is {run.state}{why}.{again} Nothing is known to be wrong with it."
+        quiet = no_step_words(run)
+        verdict = f"There is {quiet}, and nothing says why yet" if quiet else "Nothing is known to be wrong with it"
+        return f"{run.run_id} is {run.state}{why}.{again} {verdict}."
     if run.end is not None and run.end.outcome in ("cancelled", "time-limit"):
         return f"{run.run_id} was ended{steps}: {run.end.reason or run.end.outcome}. Nothing else is known to be wrong."
     said = f" ({run.end.reason})" if run.end is not None and run.end.reason else ""

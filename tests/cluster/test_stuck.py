@@ -65,6 +65,8 @@ class Hanging:
         """Stop a role and ``look`` until ``why`` names it; what that says, after the run goes on again."""
         pid = self.pid(role)
         os.kill(pid, signal.SIGSTOP)
+        early: str = eventually(lambda: self.causes().get("process_awaited"), "a word before the standstill")
+        assert f"{role} (pid {pid} on " in early
 
         def said() -> str:
             look()

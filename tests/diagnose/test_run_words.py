@@ -10,7 +10,8 @@ from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.recent import Step
 from rltui.diagnose.run_words import RunPicture, sampler_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source
-from rltui.watch.node_samples import EngineSample, GpuSample, HostSnapshot
+from rltui.diagnose.stuck import halted_now
+from rltui.watch.node_samples import EngineSample, GpuSample, HostSnapshot, ProcessSample
 from rltui.watch.snapshots import EndSnapshot, StageSnapshot
 
 NOW = 100_000.0
@@ -190,3 +191,34 @@ def test_an_engine_that_does_not_answer_is_named_after_a_minute(silent_s: float,
         f"engine 8001 of node1 (pid 78) of 2 has not answered for {silent_s:.0f} s" for _ in found
     ]
     assert causes(structs.replace(picture, end=EndSnapshot(outcome="finished", at=NOW))) == []
+
+
+def test_a_run_that_has_gone_quiet_gets_no_advice_on_speed() -> None:
+    """What held up its last steps is past; a minute later that would be advice to change a layout that is well."""
+    slow, quiet = (training(steps=steps(last_at=NOW - ago_s, time__weight_sync=45.0)) for ago_s in (30, 300))
+    assert [one.cause for one in symptoms_of(slow)] == ["weight_sync_slow"]
+    assert not symptoms_of(quiet)
+    evaluating = structs.replace(quiet.stage, detail="evaluating 3/20")
+    assert symptoms_of(structs.replace(quiet, stage=evaluating)), "which takes its own time"
+
+
+@pytest.mark.parametrize(
+    ("state", "state_s", "sampled_at", "is_named"),
+    [
+        ("stopped", 20.0, NOW - 2, True),
+        ("traced", 20.0, NOW - 2, True),
+        ("stopped", 1.0, NOW - 2, False),
+        ("stopped", 20.0, NOW - 40, False),
+        ("zombie", 20.0, NOW - 2, False),
+    ],
+    ids=["stopped", "under a debugger", "for a moment", "a step has come since", "dead, as helpers are"],
+)
+def test_a_process_that_is_stopped_is_named_before_a_standstill_is_one(
+    state: str, state_s: float, sampled_at: float, is_named: bool
+) -> None:
+    process = ProcessSample(pid=7, title="ray::Learner", state=state, state_s=state_s)
+    host = HostSnapshot(host="n1", taken_at=sampled_at, processes=(process,))
+    found = halted_now(training(steps=steps(), hosts=(host,)))
+    named = [one.name for one in found.processes] if found is not None else []
+    assert named == ["ray::Learner (pid 7 on n1)"] * is_named
+    assert halted_now(training(steps=steps(), hosts=(host,), end=FAILED)) is None
