@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from learning import STEPS, check_learned, check_not_learned
-from trainer_support import ROOT, Attempt, ask_status, pid_of, ray_node, roles_of, wait_for
+from trainer_support import ROOT, Attempt, ask_status, pid_of, ray_node, roles_of
 
 from rltui.onnode import rundir
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -367,7 +368,7 @@ def test_bundles_that_find_no_place_are_named_with_what_is_free(launch: Callable
 
 def test_a_stop_while_loading_ends_at_once(launch: Callable[..., Attempt]) -> None:
     attempt = launch(1, *LEARNING)
-    wait_for(lambda: attempt.stage().get("stage") == "loading" and attempt.stage()["roles"], "loading")
+    eventually(lambda: attempt.stage().get("stage") == "loading" and attempt.stage()["roles"], "loading")
     attempt.running.terminate()
     assert attempt.wait(120.0) == 143
     assert attempt.metrics() == []
