@@ -23,7 +23,9 @@ from rltui.onnode.ray_process import START
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from trainers.checkpoint import Checkpoints, TrainingState
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = ROOT / "layouts" / "local" / "grpo-tiny.yaml"
@@ -133,6 +135,14 @@ def pid_of(attempt: Attempt, role: str) -> int:
     return next(int(entry["pid"]) for entry in roles_of(attempt) if entry["role"] == role)
 
 
+def save_checkpoint(
+    checkpoints: Checkpoints, state: TrainingState, needed_bytes: int, write: Callable[[str], None]
+) -> Path:
+    """A whole checkpoint of ``state`` at once, its learners' part by ``write``."""
+    write(str(checkpoints.begin(state, needed_bytes)))
+    return checkpoints.complete(state)
+
+
 class Attempt:
     """One attempt of a run, carried out by ``python -m trainers.ALGORITHM``.
 
@@ -175,9 +185,14 @@ class Attempt:
         try:
             return self.running.wait(deadline_s)
         except subprocess.TimeoutExpired:
+            self.end()
+            raise AssertionError(f"the trainer did not end within {deadline_s:g} s:\n{self.log()[-3000:]}") from None
+
+    def end(self) -> None:
+        """Kill the trainer if it still runs."""
+        if self.running.poll() is None:
             self.running.kill()
             self.running.wait()
-            raise AssertionError(f"the trainer did not end within {deadline_s:g} s:\n{self.log()[-3000:]}") from None
 
     def log(self) -> str:
         """All output."""

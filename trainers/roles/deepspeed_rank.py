@@ -187,11 +187,6 @@ class DeepSpeedRank(Meeting, abc.ABC):
             model.gradient_checkpointing_enable()
         return model
 
-    def save(self, folder: str) -> Written:
-        """Write this rank's part of a checkpoint into ``folder`` and onto the disk: weights, optimizer, schedule."""
-        self.begin_save(folder)
-        return self.finish_save()
-
     @measured("save")
     def begin_save(self, folder: str, copying: int = 0) -> None:
         """Begin to write this rank's part of a checkpoint into ``folder``; what later steps change is not in it.
