@@ -16,6 +16,7 @@ from trainers.data.codec import Codec, check_same_tokens
 from trainers.data.images import check_same_images
 from trainers.data.models import model_names, resolve_model
 from trainers.resuming import check_fits
+from trainers.roles.card import importing
 from trainers.roles.fleet import Fleet
 from trainers.session import Session
 from trainers.stopping import EXIT_CODE, Stop, StopRequestedError
@@ -72,7 +73,8 @@ def _prepare_models(session: Session) -> dict[str, str]:
 
 def _import_torch() -> None:
     """Import torch in this process while the roles, which take longer, load their models."""
-    import torch  # noqa: F401
+    with importing():
+        import torch  # noqa: F401
 
 
 def _load(fleet: Fleet, session: Session) -> None:

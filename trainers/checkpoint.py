@@ -5,16 +5,12 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from rltui.layout.roles import stage_as_run
 from rltui.onnode import rundir
 from trainers.durable import flush_to_disk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STATE = "state.json"
 GIB = 2**30
@@ -154,20 +150,6 @@ class Checkpoints:
     def has(self, step: int) -> bool:
         """Whether the checkpoint of ``step`` is there and complete."""
         return is_complete(self.path(step))
-
-    def save(self, state: TrainingState, needed_bytes: int, write: Callable[[str], None]) -> Path:
-        """Write a checkpoint and forget the oldest ones beyond ``keep``.
-
-        Args:
-            state: The driver's part.
-            needed_bytes: About the bytes that ``write`` will write.
-            write: Called with a folder, to write the learners' parts, and onto the disk.
-
-        Raises:
-            NoSpaceError: There is no room; nothing was written.
-        """
-        write(str(self.begin(state, needed_bytes)))
-        return self.complete(state)
 
     def begin(self, state: TrainingState, needed_bytes: int) -> Path:
         """Begin a checkpoint; the folder to write the learners' parts into. Any other that was begun is given up.

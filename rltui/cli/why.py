@@ -86,7 +86,7 @@ def _is_record(name: str) -> bool:
 def _compared(names: Sequence[str]) -> Iterator[Source]:
     """What the flight records say, compared with each other; says which of them cannot be used."""
     from rltui.diagnose.flight_record import lines_of
-    from rltui.diagnose.sources import Source
+    from rltui.diagnose.sources import text_source
     from rltui.onnode.flight_recorder import MOST_BYTES
 
     files: dict[str, bytes] = {}
@@ -97,7 +97,7 @@ def _compared(names: Sequence[str]) -> Iterator[Source]:
     for sentence in unusable:
         talk(sentence)
     if lines:
-        yield Source("flight records", ("\n".join(lines).encode(),), has_lines=False)
+        yield text_source("flight records", "\n".join(lines), has_lines=False)
 
 
 def _require_readable(name: str) -> None:

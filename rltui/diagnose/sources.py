@@ -35,9 +35,9 @@ class Source(Struct, frozen=True):
     has_lines: bool = True
 
 
-def text_source(name: str, text: str | bytes) -> Source:
-    """Return text at hand as a source."""
-    return Source(plain(name), (text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text,))
+def text_source(name: str, text: str | bytes, *, has_lines: bool = True) -> Source:
+    """Return text at hand as a source; surrogates without a partner, which JSON can bring, become question marks."""
+    return Source(plain(name), (text.encode("utf-8", "replace") if isinstance(text, str) else text,), has_lines)
 
 
 def stream_source(name: str, stream: IO[bytes]) -> Source:

@@ -95,11 +95,6 @@ def latent_token_bytes(latent: LatentAttention, item_bytes: float) -> float:
     return vector + latent.index_dim + latent.index_dim // SCALED * 4
 
 
-def kv_bytes_per_token(model: Architecture, tensor_parallel: int = 1, item_bytes: float = 2) -> int:
-    """Bytes that one more token takes on one GPU, with every layer counted whole."""
-    return kv_layers(model, tensor_parallel, item_bytes).token_bytes
-
-
 def _linear_state_bytes(model: Architecture, tensor_parallel: int) -> int:
     """State of one linear layer: the recurrent matrix in float32 and the convolution's last inputs in bf16."""
     linear = model.linear

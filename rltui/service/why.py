@@ -14,7 +14,7 @@ from rltui.diagnose.diagnose import Findings, examine
 from rltui.diagnose.fitting import fitted, in_own_words
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.run_words import symptoms_of, words_of
-from rltui.diagnose.sources import Source, decoded
+from rltui.diagnose.sources import Source, decoded, text_source
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
 from rltui.runs.directory import load_attempt_layout
@@ -152,7 +152,7 @@ def _stuck(client: RelayClient, attempt: str, picture: RunPicture, *, asks: bool
 def _said_besides(picture: RunPicture, stuck: Sequence[str]) -> list[Source]:
     """What is no log, as sources of lines, so that it is evidence like any other."""
     return [
-        Source(name, ("\n".join(lines).encode("utf-8", "replace"),), has_lines=False)
+        text_source(name, "\n".join(lines), has_lines=False)
         for name, lines in {**words_of(picture), rundir.EVIDENCE: stuck}.items()
         if lines
     ]

@@ -63,9 +63,7 @@ def launch(tmp_path: Path, ray_environment: dict[str, str]) -> Iterator[Callable
 
     yield start
     for attempt in started:
-        if attempt.running.poll() is None:
-            attempt.running.kill()
-            attempt.running.wait()
+        attempt.end()
 
 
 @pytest.fixture(scope="module")

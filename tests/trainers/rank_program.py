@@ -52,7 +52,8 @@ def carry_out(job: dict[str, Any], rank: int) -> dict[str, Any]:
             report = learner.train(shard(samples(step), [], job["world"], token_mean)[rank])
             reports.append({"loss": report.loss, "grad_norm": report.grad_norm, "learning_rate": report.learning_rate})
             if str(step) in job["saves"]:
-                learner.save(f"{job['saves'][str(step)]}/{name}")
+                learner.begin_save(f"{job['saves'][str(step)]}/{name}")
+                learner.finish_save()
                 reports[-1]["log_probs"] = learner.log_probs(pad(samples(99))).tolist()
         found[name] = reports
     return found

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from learning import check_learned
-from trainer_support import ask_status, pid_of, wait_for
+from trainer_support import ask_status, pid_of
 
 from rltui.onnode import rundir
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ def test_it_learns_two_steps_behind_and_without_the_engine_that_was_killed(launc
     attempt.await_step(15)
     killed = pid_of(attempt, "engine 1")
     os.kill(killed, 9)
-    wait_for(lambda: len(attempt.events(rundir.RESTART)) >= 2, "the engine's return")
+    eventually(lambda: len(attempt.events(rundir.RESTART)) >= 2, "the engine's return")
     status = ask_status(attempt)[1]
     assert attempt.wait() == 0, attempt.log()[-3000:]
 

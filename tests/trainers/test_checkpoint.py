@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 
 import msgspec
 import pytest
-from trainer_support import LAYOUT
+from trainer_support import LAYOUT, save_checkpoint
 
 from rltui.layout.load import load_layout
 from rltui.onnode import rundir
@@ -36,7 +36,7 @@ def names(run: Path) -> list[str]:
 def test_saved_state_comes_back(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep=3)
     assert checkpoints.newest() is None
-    path = checkpoints.save(state(7), 10, write_part)
+    path = save_checkpoint(checkpoints, state(7), 10, write_part)
     assert checkpoints.newest() == (path, state(7))
     assert checkpoints.has(7)
     assert not checkpoints.has(8)
@@ -63,7 +63,7 @@ def test_the_marker_is_written_when_all_the_rest_is_on_the_disk(
         flush_to_disk(files_of_rank(Path(folder), "deepspeed", 0))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    Checkpoints(str(tmp_path), keep=1).save(state(1), 10, write)
+    save_checkpoint(Checkpoints(str(tmp_path), keep=1), state(1), 10, write)
     draft = "checkpoints/.saving-step-000001"
     assert flushed == [
         f"{draft}/deepspeed/mp_rank_00_model_states.pt",
@@ -81,22 +81,22 @@ def test_the_marker_is_written_when_all_the_rest_is_on_the_disk(
 def test_newest_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep=2)
     for step in (10, 20, 30, 40):
-        checkpoints.save(state(step), 10, write_part)
+        save_checkpoint(checkpoints, state(step), 10, write_part)
     assert names(tmp_path) == ["step-000030", "step-000040"]
 
 
 def test_a_failed_write_leaves_the_older_checkpoint_the_newest(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep=1)
-    older = checkpoints.save(state(1), 10, write_part)
+    older = save_checkpoint(checkpoints, state(1), 10, write_part)
 
     def fail(folder: str) -> None:
         write_part(folder)
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-        checkpoints.save(state(2), 10, fail)
+        save_checkpoint(checkpoints, state(2), 10, fail)
     assert checkpoints.newest() == (older, state(1))
-    newer = checkpoints.save(state(2), 10, write_part)
+    newer = save_checkpoint(checkpoints, state(2), 10, write_part)
     assert checkpoints.newest() == (newer, state(2))
     assert names(tmp_path) == ["step-000002"]
 
@@ -104,11 +104,11 @@ def test_a_failed_write_leaves_the_older_checkpoint_the_newest(tmp_path: Path) -
 def test_a_checkpoint_without_its_marker_does_not_count_and_is_replaced(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep=2)
     for step in (1, 2):
-        checkpoints.save(state(step), 10, write_part)
+        save_checkpoint(checkpoints, state(step), 10, write_part)
     (checkpoints.path(2) / rundir.CHECKPOINT_COMPLETE).unlink()
     assert checkpoints.newest() == (checkpoints.path(1), state(1))
     assert not checkpoints.has(2)
-    checkpoints.save(state(2), 10, write_part)
+    save_checkpoint(checkpoints, state(2), 10, write_part)
     assert checkpoints.newest() == (checkpoints.path(2), state(2))
 
 
@@ -117,20 +117,20 @@ def test_incomplete_ones_are_swept_but_the_newest_complete_one_never(tmp_path: P
     for step in (1, 2):
         checkpoints.path(step).mkdir(parents=True)
     (tmp_path / rundir.CHECKPOINTS / "notes.txt").write_text("mine")
-    checkpoints.save(state(3), 10, write_part)
+    save_checkpoint(checkpoints, state(3), 10, write_part)
     assert names(tmp_path) == ["notes.txt", "step-000003"]
 
 
 def test_no_room_is_an_error_with_both_numbers_and_nothing_written(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep=1)
     with pytest.raises(NoSpaceError, match=r"needs about 9313225\.75 GiB and .* GiB free"):
-        checkpoints.save(state(1), 10**16, write_part)
+        save_checkpoint(checkpoints, state(1), 10**16, write_part)
     assert names(tmp_path) == []
 
 
 def test_an_unreadable_state_is_an_error_not_a_fresh_start(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep=1)
-    path = checkpoints.save(state(1), 10, write_part)
+    path = save_checkpoint(checkpoints, state(1), 10, write_part)
     (path / STATE).write_text("{")
     with pytest.raises(ValueError, match="marked complete"):
         checkpoints.newest()
@@ -196,7 +196,7 @@ def test_other_adapters_or_another_precision_are_refused_before_any_role_is_plac
 
     check_fits(session(*words))  # nothing to go on from
     saved = msgspec.structs.replace(initial_state(session().layout), step=5)
-    Checkpoints(str(tmp_path), keep=1).save(saved, 10, write_part)
+    save_checkpoint(Checkpoints(str(tmp_path), keep=1), saved, 10, write_part)
     check_fits(session())
     with pytest.raises(ValueError, match=f"step 5 was trained {said} go on from; .* old roles.learner"):
         check_fits(session(*words))

@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
-from trainer_support import LAYOUT, ROOT
+from trainer_support import LAYOUT, ROOT, save_checkpoint
 
 from rltui.layout.load import load_layout
 from rltui.onnode import rundir
@@ -93,7 +93,7 @@ checkpoints.complete(state)
 
 def test_one_that_is_torn_by_a_kill_is_never_taken(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep=1)
-    older = checkpoints.save(TrainingState(step=1), 1, lambda folder: None)
+    older = save_checkpoint(checkpoints, TrainingState(step=1), 1, lambda folder: None)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-c", KILLED, str(tmp_path)]
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE) as process:
@@ -102,7 +102,7 @@ def test_one_that_is_torn_by_a_kill_is_never_taken(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
     assert (tmp_path / rundir.CHECKPOINTS / ".saving-step-000002" / "part.pt").stat().st_size == 1000
     assert checkpoints.newest() == (older, TrainingState(step=1))
-    newer = checkpoints.save(TrainingState(step=3), 1, lambda folder: None)
+    newer = save_checkpoint(checkpoints, TrainingState(step=3), 1, lambda folder: None)
     assert checkpoints.newest() == (newer, TrainingState(step=3))
     assert [path.name for path in newer.parent.iterdir()] == ["step-000003"]
 

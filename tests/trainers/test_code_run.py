@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from trainer_support import ROOT, wait_for
+from trainer_support import ROOT
 
 from rltui.onnode import rundir
 from trainers.data.tiny_qwen3 import VOCABULARY, TinySettings, _new_model, new_tokenizer
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,4 +124,4 @@ def test_programs_are_judged_whatever_befalls_the_reward_workers(
     (sandbox,) = attempt.events("reward_sandbox")  # proven once, for both workers are on one node
     assert sandbox.startswith("reward sandbox: closed")
     assert attempt.stage()["roles"]["reward 0"] == "ready"
-    wait_for(lambda: not Path(f"/proc/{victim}").exists(), "the end of the killed worker")
+    eventually(lambda: not Path(f"/proc/{victim}").exists(), "the end of the killed worker")

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from trainer_support import ROOT, wait_for
+from trainer_support import ROOT
 
 from rltui.layout.load import load_layout
 from trainers.conversations import Conversations
@@ -22,6 +22,7 @@ from trainers.environments.opening import OpenedTask, task_of
 from trainers.environments.pool import Environments, Play, Played
 from trainers.metrics import sample_metrics
 from trainers.roles.engine import Completion, SamplingSettings, derive_seed
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,8 +241,8 @@ def test_a_slow_environment_holds_up_no_other_sample(tmp_path: Path) -> None:
     pool = Environments("x:Y", [Lane(number) for number in range(4)], 30.0, lambda *_: None)
     table.talks._environments = pool
     table.begin()
-    wait_for(lambda: len(table.rollouts.asked) == 4, "the next turns of the other three", 20.0)
+    eventually(lambda: len(table.rollouts.asked) == 4, "the next turns of the other three", 20.0)
     assert not released.is_set()
     released.set()
-    wait_for(lambda: len(table.rollouts.asked) == 5, "the last one's", 20.0)
+    eventually(lambda: len(table.rollouts.asked) == 5, "the last one's", 20.0)
     pool.close()

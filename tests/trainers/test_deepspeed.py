@@ -80,6 +80,11 @@ def train(learner: Learner, steps: int = STEPS, rank: int = 0) -> list[Any]:
     return [learner.train(shards[rank]) for _ in range(steps)]
 
 
+def save(learner: Learner, folder: Path) -> None:
+    learner.begin_save(str(folder))
+    learner.finish_save()
+
+
 @pytest.fixture(scope="module")
 def plain(model_path: str) -> tuple[dict[str, torch.Tensor], list[float]]:
     """Weights after some steps, and the gradients' norms, by torch alone: all samples at once, padded."""
@@ -159,7 +164,7 @@ def test_moments_of_8_bits_are_gone_on_from(stage: int, model_path: str, tmp_pat
     words = full([f"zero_stage={stage}", "optimizer=adamw_8bit"])
     learner = learner_of(model_path, *words)
     train(learner, 2)
-    learner.save(str(tmp_path))
+    save(learner, tmp_path)
     train(learner, 2)
     resumed = learner_of(model_path, *words)
     resumed.restore(str(tmp_path))
@@ -278,7 +283,7 @@ def test_adapters_are_trained_alone_and_engines_get_the_merged_weights(
     rows = split(samples(), 1)[0]
     scores = response_scores(base, rows.tensors(torch.device("cpu")), 1.0).log_probs.detach().numpy()
     np.testing.assert_allclose(learner.log_probs(rows)[rows.response_mask], scores[rows.response_mask], atol=1e-5)
-    learner.save(str(tmp_path))
+    save(learner, tmp_path)
     written = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
     assert written < 2.5 * learner.checkpoint_bytes() < 200_000 < 16 * base.num_parameters()
     again = learner_of(model_path, *words)
@@ -328,7 +333,7 @@ def test_a_step_that_overflows_is_not_made_and_the_scale_falls_and_survives(
     assert (metrics["overflow_steps"], metrics["loss_scale"]) == (1.0, skipped[-1].loss_scale)
     assert metrics["grad_norm"] == 0.0
     assert np.isfinite(metrics["loss"])
-    learner.save(str(tmp_path))
+    save(learner, tmp_path)
     again = learner_of(fp16_on_cpu, *full(precision))
     again.restore(str(tmp_path))
     assert again.loss_scale == learner.loss_scale

@@ -9,9 +9,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from trainer_support import wait_for
 
 from trainers.roles.endings import end_process, family
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ def start() -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
     def start(title: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([title, "-c", PARENT], executable=sys.executable, start_new_session=True)
         started.append(process)
-        wait_for(lambda: len(list(family(process.pid))) == 2, "the child", 30.0)
+        eventually(lambda: len(list(family(process.pid))) == 2, "the child", 30.0)
         return process
 
     yield start

@@ -30,9 +30,7 @@ def learned(ray_environment: dict[str, str], tmp_path_factory: pytest.TempPathFa
         assert attempt.wait() == 0, attempt.log()[-3000:]
         yield attempt
     finally:
-        if attempt.running.poll() is None:
-            attempt.running.kill()
-            attempt.running.wait()
+        attempt.end()
 
 
 def column(attempt: Attempt, name: str) -> list[Any]:

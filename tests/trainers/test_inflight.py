@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from engine_support import LENGTHS, build_model, manifest_of, perturb, random_prompts, reference_log_probs, sampling
-from trainer_support import wait_for
 
 from rltui.layout.schema import Rollout
 from trainers.roles.engine import EngineActor
 from trainers.roles.model_lock import ModelLock
 from trainers.weights import WeightGroup, WeightSender, free_port
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ class Interrupted(EngineActor):
     def _version_now(self) -> int:
         self.asked += 1
         if self.asked == self.stop_at:
-            wait_for(lambda: self._model_lock._waiting, "weights", WAIT_S)
+            eventually(lambda: self._model_lock._waiting, "weights", WAIT_S)
         return super()._version_now()
 
     stop_at = -1
@@ -55,7 +55,7 @@ def interrupt(path: Path, model: Any) -> list[Completion]:
         joined.result(WAIT_S)
         actor.stop_at = actor.asked + BEFORE + 1
         sampled = threads.submit(actor.generate, PROMPTS, sampling(max_tokens=12, samples_per_prompt=32))
-        wait_for(lambda: actor.asked == actor.stop_at, "the tokens before", WAIT_S)
+        eventually(lambda: actor.asked == actor.stop_at, "the tokens before", WAIT_S)
         perturb(model, seed=1)
         received = threads.submit(actor.receive_weights, manifest, 7)
         sender.send([(meta.name, model.get_parameter(meta.name)) for meta in manifest], 7)
@@ -89,14 +89,14 @@ def test_who_samples_gives_way_to_whoever_waits_and_waits_until_it_can_go_on() -
     def sample() -> None:
         with turns.sampling():
             order.append("first token")
-            wait_for(lambda: turns._waiting, "the one who waits", WAIT_S)
+            eventually(lambda: turns._waiting, "the one who waits", WAIT_S)
             turns.give_way(fit.is_set)
             order.append("second token")
             turns.give_way(fit.is_set)
 
     sampler = threading.Thread(target=sample, daemon=True)
     sampler.start()
-    wait_for(lambda: order, "the first token", WAIT_S)
+    eventually(lambda: order, "the first token", WAIT_S)
     with turns.interrupting():
         order.append("half the weights")  # and no more came
     with turns.interrupting():

@@ -23,9 +23,9 @@ from engine_support import (
     reference_log_probs,
     sampling,
 )
-from trainer_support import wait_for
 
 from rltui.layout.schema import Rollout
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,12 +63,12 @@ class Interrupted(GuardedEngineActor):
 
     def reach(self) -> None:
         """Wait until sampling waits."""
-        wait_for(lambda: self.asked >= self.stop_at, "the tokens before", WAIT_S)
+        eventually(lambda: self.asked >= self.stop_at, "the tokens before", WAIT_S)
 
     def _version_now(self) -> int:
         self.asked += 1
         if self.asked == self.stop_at:
-            wait_for(lambda: self._model_lock._waiting, "weights", WAIT_S)
+            eventually(lambda: self._model_lock._waiting, "weights", WAIT_S)
         return super()._version_now()
 
 

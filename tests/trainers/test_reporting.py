@@ -14,7 +14,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from trainer_support import LAYOUT, ROOT, wait_for
+from trainer_support import LAYOUT, ROOT
 
 from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
@@ -27,6 +27,7 @@ from trainers.stages import Stages
 from trainers.status import StatusBoard, StatusServer
 from trainers.stopping import Stop, StopRequestedError
 from trainers.tracking import Tracker
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -225,7 +226,7 @@ def test_disabled_tracking_does_nothing(tmp_path: Path) -> None:
 def test_wandb_trouble_is_an_event_and_not_an_end(tmp_path: Path) -> None:
     (tmp_path / "wandb").write_text("a file where the folder should be")
     tracker = Tracker(load_layout(LAYOUT, ["tracking.wandb=offline"]).layout, str(tmp_path), str(tmp_path))
-    found = wait_for(lambda: events(tmp_path), "the event", 60)
+    found = eventually(lambda: events(tmp_path), "the event", 60)
     assert found[0].startswith("W&B failed, the run goes on without it: FileExistsError")
     tracker.log({"reward": 1.0})
     tracker.close(0, 1.0)

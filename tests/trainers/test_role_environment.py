@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import subprocess
+import sys
 
 import pytest
 from trainer_support import LAYOUT, ROOT
 
 from rltui.layout.load import load_layout
-from trainers.roles.card import share_of_cpus
+from rltui.onnode.ray_process import START
+from trainers.roles.card import importing, share_of_cpus
 from trainers.roles.learner import Learner
 from trainers.roles.processes import role_environment
 
@@ -34,6 +38,20 @@ def test_a_trained_cards_memory_grows_unless_another_process_opens_it(monkeypatc
     assert GROWING not in role_environment(apart, "engine")
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync")
     assert GROWING not in role_environment(apart, "learner")
+
+
+def test_ray_starts_without_the_imports_of_its_serving() -> None:
+    look = "from ray.scripts.scripts import start; sys.exit(len({'pandas', 'ray.serve'} & sys.modules.keys()))"
+    program = START.rpartition("; sys.exit")[0]
+    assert subprocess.run([sys.executable, "-c", f"{program}; {look}"], check=False).returncode == 0
+
+
+def test_the_collector_rests_while_modules_are_imported_and_leaves_them_alone() -> None:
+    kept = gc.get_freeze_count()
+    with importing():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > kept
 
 
 def test_an_optimizer_in_host_memory_has_its_cards_share_of_the_cpus(monkeypatch: pytest.MonkeyPatch) -> None:

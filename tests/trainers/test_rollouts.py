@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainer_support import wait_for
 
 from trainers import rollouts as rollouts_module
 from trainers.data.prompts import Prompt
@@ -145,7 +144,7 @@ def test_an_engine_that_is_fast_is_exactly_as_far_ahead_as_allowed(run: Callable
     one, seen = run(2, 1, 2, 6), []
     for step in range(1, 7):
         seen.append(one.collect(step)[1])
-        wait_for(lambda left=6 - step: one.rollouts.results.current == 2 * min(2, left), "samples ahead", WAIT_S)
+        eventually(lambda left=6 - step: one.rollouts.results.current == 2 * min(2, left), "samples ahead", WAIT_S)
         one.train()
     assert seen == [{0: 4}, {1: 4}, {2: 4}, {2: 4}, {2: 4}, {2: 4}]
     assert staleness_metrics(seen[2]) == {"staleness_mean": 2.0, "staleness_max": 2.0}
@@ -205,12 +204,12 @@ def test_the_work_of_a_dead_engine_goes_to_the_others(run: Callable[..., Run]) -
     _, groups = one.lookahead.collect(1, lambda: None)
     assert [[sample.token_ids[0] for sample in group] for group in groups] == [[i] * SAMPLES for i in range(4)]
     dispatch = one.rollouts.dispatch
-    wait_for(lambda: dispatch.failures, "the report of a death", WAIT_S)
+    eventually(lambda: dispatch.failures, "the report of a death", WAIT_S)
     [failure] = dispatch.failures
     assert failure.role is first
     dispatch.mend()
     assert dispatch.failures == [failure]  # nothing has changed yet
-    wait_for(lambda: sum(map(len, second.actor.calls)) == 8, "the other engine, which does all", WAIT_S)
+    eventually(lambda: sum(map(len, second.actor.calls)) == 8, "the other engine, which does all", WAIT_S)
     first.become(Role("engine 0", FakeEngine(random.Random(1))))
     dispatch.mend()
     assert not dispatch.failures

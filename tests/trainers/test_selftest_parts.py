@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from trainer_support import LAYOUT, ROOT, wait_for
+from trainer_support import LAYOUT, ROOT
 
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.selftest import PARTS, PartName
@@ -20,6 +20,7 @@ from rltui.onnode import rundir
 from trainers.selftest import link_parts
 from trainers.selftest.program import function_of
 from trainers.weights import Bucket, WeightGroup, free_port
+from waiting import eventually
 
 pytestmark = pytest.mark.trainers
 
@@ -66,8 +67,8 @@ def test_a_part_that_crashes_and_one_that_hangs_cost_themselves_only(
     argv = [sys.executable, "-m", "trainers.selftest", "--attempt", str(attempt)]
     program = subprocess.Popen(argv, env=ray_environment, cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
-        os.kill(wait_for(lambda: _part(program.pid, "versions"), "the first part"), signal.SIGSEGV)
-        os.kill(wait_for(lambda: _part(program.pid, "clock"), "the second part"), signal.SIGSTOP)
+        os.kill(eventually(lambda: _part(program.pid, "versions"), "the first part"), signal.SIGSEGV)
+        os.kill(eventually(lambda: _part(program.pid, "clock"), "the second part"), signal.SIGSTOP)
         assert program.wait(120) == 1
     finally:
         program.kill()

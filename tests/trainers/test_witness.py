@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from trainer_support import ROOT, free_ports, wait_for
+from trainer_support import ROOT, free_ports
 
 from rltui.cli.main import main
 from rltui.diagnose.flight_record import lines_of
@@ -18,6 +18,7 @@ from rltui.diagnose.run_words import RunPicture, Step
 from rltui.diagnose.stuck import Evidence, stuck_words
 from rltui.onnode import evidence, flight_recorder, rundir
 from rltui.service.read_evidence import joined, parse_answer
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,13 +78,13 @@ def test_the_rank_that_does_not_come_is_named_with_what_it_does(
     if not spy:
         monkeypatch.setattr(evidence, "py_spy", lambda: "")
     (tmp_path / "evidence").mkdir()
-    wait_for((tmp_path / "asleep").exists, "the second rank's nap")
+    eventually((tmp_path / "asleep").exists, "the second rank's nap")
 
     def waited() -> bool:
         calls = evidence.read_collectives(ranks[0].pid)
         return bool(calls) and calls[-1]["seq"] == 4 and time.time() - calls[-1]["began"] > 6.0
 
-    wait_for(waited, "the fourth all_reduce of the first rank")
+    eventually(waited, "the fourth all_reduce of the first rank")
     now = time.time()
     picture = RunPicture(now=now, steps=tuple(Step(now - 700 + step, {}) for step in range(5)))
     (line,) = stuck_words(seen(tmp_path, 1, ranks), picture)

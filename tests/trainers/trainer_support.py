@@ -11,7 +11,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -20,23 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
+from rltui.onnode.ray_process import START
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from trainers.checkpoint import Checkpoints, TrainingState
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = ROOT / "layouts" / "local" / "grpo-tiny.yaml"
 WAIT_S = 300.0
 """Longest that a test waits for anything; an idle machine needs a tenth of it."""
-
-
-def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = WAIT_S) -> Any:
-    """Return the first true value of ``condition``; fail with ``what`` after ``deadline_s``."""
-    deadline = time.monotonic() + deadline_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come within {deadline_s:g} s"
-        time.sleep(0.02)
-    return value
+QUICK_S = 0.05
+"""Between two looks for what a test wants to catch before the trainer is much further."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -75,9 +71,7 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     options += [f"--ray-client-server-port={ports[1]}", f"--dashboard-agent-listen-port={ports[2]}"]
     options += [f"--metrics-export-port={ports[3]}"]
     try:
-        with ray_process(options, environment, folder / "ray.out") as ray:
-            wait_for(lambda: answers(ports[0]) or ray.poll() is not None, "Ray")
-            assert ray.poll() is None, (folder / "ray.out").read_text()
+        with ray_process(options, environment, folder / "ray.out"):
             yield environment
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -95,22 +89,22 @@ def ray_node(environment: dict[str, str], num_cpus: int) -> Iterator[None]:
         "--disable-usage-stats",
     ]
     log = Path(environment["RAY_AUTH_TOKEN_PATH"]).parent / "node.out"
-    with ray_process(options, environment, log) as node:
-        wait_for(lambda: "Ray runtime started" in log.read_text() or node.poll() is not None, "Ray's second node")
-        assert node.poll() is None, log.read_text()
+    with ray_process(options, environment, log):
         yield
 
 
 @contextmanager
-def ray_process(options: list[str], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """``ray start`` in the foreground; with its end, all it started ends."""
-    program = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
+def ray_process(options: list[str], environment: dict[str, str], log: Path) -> Iterator[None]:
+    """``ray start`` in the foreground, up with its node; with its end, all it started ends."""
     with log.open("wb") as out:
         ray = subprocess.Popen(
-            [sys.executable, "-c", program, "start", *options], env=environment, stdout=out, stderr=out
+            [sys.executable, "-c", START, "start", *options], env=environment, stdout=out, stderr=out
         )
     try:
-        yield ray
+        # drivers fail between the moment that the head's port answers and the one that its node is known there
+        eventually(lambda: "Ray runtime started" in log.read_text() or ray.poll() is not None, "Ray")
+        assert ray.poll() is None, log.read_text()
+        yield
     finally:
         ray.terminate()
         try:
@@ -118,13 +112,6 @@ def ray_process(options: list[str], environment: dict[str, str], log: Path) -> I
         except subprocess.TimeoutExpired:
             ray.kill()
             ray.wait()
-
-
-def answers(port: int) -> bool:
-    """Whether something listens on loopback."""
-    with socket.socket() as probe:
-        probe.settimeout(0.5)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def ask_status(attempt: Attempt, token: str | None = None, path: str = "/api/status") -> tuple[int, dict[str, Any]]:
@@ -140,12 +127,20 @@ def ask_status(attempt: Attempt, token: str | None = None, path: str = "/api/sta
 
 def roles_of(attempt: Attempt) -> list[dict[str, Any]]:
     """Where each role is, from the newest event that says so."""
-    return list(wait_for(lambda: [e["roles"] for e in attempt.lines(rundir.EVENTS) if "roles" in e], "roles")[-1])
+    return list(eventually(lambda: [e["roles"] for e in attempt.lines(rundir.EVENTS) if "roles" in e], "roles")[-1])
 
 
 def pid_of(attempt: Attempt, role: str) -> int:
     """The process id of a role."""
     return next(int(entry["pid"]) for entry in roles_of(attempt) if entry["role"] == role)
+
+
+def save_checkpoint(
+    checkpoints: Checkpoints, state: TrainingState, needed_bytes: int, write: Callable[[str], None]
+) -> Path:
+    """A whole checkpoint of ``state`` at once, its learners' part by ``write``."""
+    write(str(checkpoints.begin(state, needed_bytes)))
+    return checkpoints.complete(state)
 
 
 class Attempt:
@@ -190,9 +185,14 @@ class Attempt:
         try:
             return self.running.wait(deadline_s)
         except subprocess.TimeoutExpired:
+            self.end()
+            raise AssertionError(f"the trainer did not end within {deadline_s:g} s:\n{self.log()[-3000:]}") from None
+
+    def end(self) -> None:
+        """Kill the trainer if it still runs."""
+        if self.running.poll() is None:
             self.running.kill()
             self.running.wait()
-            raise AssertionError(f"the trainer did not end within {deadline_s:g} s:\n{self.log()[-3000:]}") from None
 
     def log(self) -> str:
         """All output."""
@@ -224,12 +224,12 @@ class Attempt:
             assert self.running.poll() is None or step in done, self.log()[-3000:]
             return step in done
 
-        wait_for(reached, f"step {step}")
+        eventually(reached, f"step {step}", poll_s=QUICK_S)
 
     def await_checkpoint(self, step: int) -> None:
         """Wait until the checkpoint of ``step``, which is written while training goes on, is complete."""
         marker = self.run / rundir.CHECKPOINTS / f"step-{step:06d}" / rundir.CHECKPOINT_COMPLETE
-        wait_for(marker.exists, f"the checkpoint of step {step}")
+        eventually(marker.exists, f"the checkpoint of step {step}", poll_s=QUICK_S)
 
     def rewards(self, first: int, last: int) -> list[float]:
         """True rewards of steps ``first`` to ``last``."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rltui.hardware.flops import forward_flops_per_token, training_flops_per_token
-from rltui.hardware.kv_cache import kv_bytes_per_token, kv_layers
+from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.models import known_model
 
 if TYPE_CHECKING:
@@ -34,11 +34,12 @@ def model(name: str) -> Architecture:
     ],
 )
 def test_bytes_of_a_token(name: str, tensor_parallel: int, expected: int) -> None:
-    assert kv_bytes_per_token(model(name), tensor_parallel) == expected
+    assert kv_layers(model(name), tensor_parallel).token_bytes == expected
 
 
 def test_fp8_halves_the_cache() -> None:
-    assert kv_bytes_per_token(model("Qwen3-8B"), item_bytes=1) * 2 == kv_bytes_per_token(model("Qwen3-8B"))
+    half, whole = (kv_layers(model("Qwen3-8B"), item_bytes=width).token_bytes for width in (1, 2))
+    assert half * 2 == whole
 
 
 def test_windows_stop_growing() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.layout.roles import effective_stage, has_8_bit_moments
 from trainers.durable import files_of_rank
-from trainers.roles.card import own_threads, share_of_cpus
+from trainers.roles.card import importing, own_threads, share_of_cpus
 from trainers.roles.checkpoint_writer import CheckpointWriter
 from trainers.roles.engine import derive_seed
 from trainers.roles.meter import METER, measured, resident_now_gib
@@ -56,9 +56,10 @@ def join_ranks(host: str, port: int, rank: int, world: int, timeout: timedelta) 
     address = host if host == "127.0.0.1" else ray.util.get_node_ip_address()
     if interface := interface_of(address):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    record_torch()
-    import deepspeed
-    import torch
+    with importing():
+        record_torch()
+        import deepspeed
+        import torch
 
     forbid_compiling()
     backend = "nccl" if torch.cuda.is_available() else "gloo"
@@ -185,11 +186,6 @@ class DeepSpeedRank(Meeting, abc.ABC):
         if self._role.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         return model
-
-    def save(self, folder: str) -> Written:
-        """Write this rank's part of a checkpoint into ``folder`` and onto the disk: weights, optimizer, schedule."""
-        self.begin_save(folder)
-        return self.finish_save()
 
     @measured("save")
     def begin_save(self, folder: str, copying: int = 0) -> None:

@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from trainers.roles.card import importing
 from trainers.roles.endings import resident_gib
 from trainers.roles.meter import measured
 from trainers.roles.model_lock import ModelLock
@@ -201,10 +202,7 @@ class EngineActor:
 
     @measured("load")
     def load(self) -> float:
-        """Load the model; call it once.
-
-        Returns:
-            Seconds that it took, imports included.
+        """Load the model, once; returns the seconds that it took, imports included.
 
         Raises:
             ModuleNotFoundError: ``roles.rollout.engine`` is vllm and vLLM is not installed.
@@ -213,7 +211,8 @@ class EngineActor:
         if self._engine is not None:
             raise RuntimeError(f"engine {self._index} is loaded already")
         started = time.monotonic()
-        self._engine = _build(self._rollout, self._model_path, self._lengths, self._index)
+        made = _engine_class(self._rollout.engine, self._index)
+        self._engine = made(self._rollout, self._model_path, self._lengths, self._index)
         return time.monotonic() - started
 
     @measured("generate")
@@ -364,11 +363,12 @@ class EngineActor:
         return self._engine
 
 
-def _build(rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> Engine:
-    if rollout.engine == "hf":
+@importing()
+def _engine_class(engine: str, index: int) -> Callable[[Rollout, str, Lengths, int], Engine]:
+    if engine == "hf":
         from trainers.roles.hf_engine import HfEngine
 
-        return HfEngine(rollout, model_path, lengths, index)
+        return HfEngine
     if importlib.util.find_spec("vllm") is None:
         raise ModuleNotFoundError(
             f"engine {index} needs vLLM, which is not installed on {socket.gethostname()}: "
@@ -377,7 +377,7 @@ def _build(rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> E
         )
     from trainers.roles.vllm_engine import VllmEngine
 
-    return VllmEngine(rollout, model_path, lengths, index)
+    return VllmEngine
 
 
 def check_lengths(prompts: Sequence[EnginePrompt], max_tokens: int, limit_tokens: int) -> None:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainers.roles.card import importing
 from trainers.roles.meter import measured
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class Teacher:
         role = self._layout.roles.teacher
         assert role is not None
         if role.engine == "vllm":
-            from trainers.roles.vllm_teacher import VllmScorer
+            with importing():
+                from trainers.roles.vllm_teacher import VllmScorer
 
             self._scorer = VllmScorer(self._layout, role, self._model_path)
         else:

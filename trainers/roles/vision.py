@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trainers.roles.card import importing
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,7 +17,8 @@ VISION_TOWERS = ("visual", "vision_tower", "vision_model")
 
 def model_class(model_path: str) -> Any:
     """The class that loads the causal language model in a folder, with its vision tower where it has one."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    with importing():
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     config = AutoConfig.from_pretrained(model_path)
     return AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
