@@ -87,8 +87,8 @@ RECIPES: dict[str, Recipe] = {
         backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="chunked", base_bytes=4.0
     ),
     "prime-rl sft": _FSDP,
-    "torchtitan": Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="compiled"),
-    "torchtitan 2024": _FSDP,
+    "torchtitan": structs.replace(_FSDP, head="fused"),
+    "torchtitan 2024": structs.replace(_FSDP, head="freed"),
     "verl": _VERL,
     "verl bf16": structs.replace(_VERL, states=s.PURE_BF16_FOREACH, base_bytes=2.0),
     "torchtune": Recipe(
@@ -110,10 +110,16 @@ RECIPES: dict[str, Recipe] = {
     "transformers fsdp": Recipe(
         backend="fsdp1", zero_stage=3, states=s.FSDP_FP32_FOREACH, kernels="eager", head="full"
     ),
+    "transformers fsdp2": Recipe(
+        backend="fsdp", zero_stage=3, states=s.FSDP_FP32_FOREACH, kernels="eager", head="chunked"
+    ),
+    "axolotl": Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="chunked"),
+    "axolotl fsdp": Recipe(backend="fsdp", zero_stage=3, states=s.BF16_ADAM_8BIT, kernels="eager", head="chunked"),
     "transformers plain": Recipe(
         backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full"
     ),
 }
-"""By system. torchtitan compiles its loss since April 2025; litgpt with FSDP has backend ``fsdp`` and ZeRO stage 3.
+"""By system. torchtitan compiles its loss since April 2025; axolotl's are those of its examples, with their
+``CutCrossEntropyPlugin`` and, sharded, 8-bit Adam; litgpt with FSDP has backend ``fsdp`` and ZeRO stage 3.
 ``transformers plain`` is its Trainer without DeepSpeed and FSDP: weights are trained in the numbers in which they were
 loaded, and on several cards without a launcher (``device_map``) layers are spread: a pipeline of one micro-batch."""
