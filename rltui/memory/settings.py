@@ -97,6 +97,8 @@ class Sharding(Struct, frozen=True, kw_only=True):
             stepped with in host memory (DeepSpeed, FSDP's own offload).
         ends_apart: Whether FSDP gathers embedding and LM head as units of their own, each in its turn (torchtune's
             ``custom_sharded_layers``), and not with the root unit, which stays gathered until the backward pass ends.
+        gathers_keys: Whether GPUs that share a sequence gather its keys and values (torch's context parallelism), and
+            do not divide the heads (Ulysses) or pass them round.
         buckets_by_width: Whether DeepSpeed's buckets are those of the bundled trainers (``states.zero_traffic``), and
             not of its defaults.
     """
@@ -112,6 +114,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
     offload: Literal["", "moments", "optimizer", "all"] = ""
     trains_on_card: bool = False
     ends_apart: bool = False
+    gathers_keys: bool = False
     buckets_by_width: bool = False
 
     @property

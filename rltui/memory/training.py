@@ -183,7 +183,7 @@ def _backward(
         kept += gathered_input_bytes(model, sharding.tensor_parallel) * layers * tokens
     if sharding.pipeline_parallel > 1:
         kept += 2 * model.hidden * tokens * in_flight  # a stage keeps its outputs besides its layers' inputs
-    if sharding.context_parallel > 1 and sharding.backend == "fsdp":
+    if sharding.gathers_keys and sharding.context_parallel > 1:
         kept += whole_keys_bytes(model) * workload.tokens / sharding.tensor_parallel
     parts = {
         **held,
