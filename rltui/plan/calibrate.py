@@ -123,7 +123,7 @@ def request_of(layout: Layout, series: Mapping[str, Sequence[float]]) -> Request
 
 
 def _prompt_tokens(layout: Layout, series: Mapping[str, Sequence[float]], response_mean: float) -> int:
-    """Tokens of a prompt: the longest, or in packed rows, which have no padding, the mean that a step's tokens leave."""
+    """Tokens of a prompt: the longest; in packed rows, which have no padding, the mean that a step's tokens leave."""
     limit = layout.lengths.prompt
     tokens = seconds_of(series, ("time/total",)) * seconds_of(series, ("learner_tokens_per_second_step",))
     if not layout.lengths.pack or not tokens:
