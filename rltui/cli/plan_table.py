@@ -11,6 +11,7 @@ from rltui.memory.layouts import estimate_layout
 from rltui.plan import measured
 from rltui.plan.cards import rates as rates_in_use
 from rltui.plan.decoding import decode_step, sequences_at_once, steady_s
+from rltui.plan.of_layout import OWN
 from rltui.plan.rank import DEFAULT_COUNT
 from rltui.plan.rates import TRUST, family, trust_in, unmeasured_card
 from rltui.plan.request import Request
@@ -39,6 +40,8 @@ OPTIONS = {
     "reward": "--reward",
 }
 """Options by the name of what they set; said again only where they are not the default."""
+
+OWN_TRUST = f"another run of such a model on these cards is taken to be within a factor of {OWN:g} (assumed)"
 
 TIMES = ("STEP", "GEN", "SCORE", "TRAIN", "VALUE", "SYNC", "IDLE", "TOKENS/S")
 
@@ -75,10 +78,9 @@ def terms(request: Request, best: Proposal) -> Iterator[str]:
     yield f"   rates: {rates.source}: {rates.training:.0%} of the peak FLOP/s, {rates.decode:.0%} of the bandwidth"
     if request.measured.sources:
         yield f"   cards and links: {measured.words(request.measured)}"
-    if request.rates is None:
-        factor = TRUST[family(request.model)].factor
-        yield f"   error: {time.step_s / factor:.0f} to {time.step_s * factor:.0f} s;"
-        yield f"          {trust_in(request.model, request.gpu)}"
+    factor = TRUST[family(request.model)].factor if request.rates is None else OWN
+    yield f"   error: {time.step_s / factor:.0f} to {time.step_s * factor:.0f} s;"
+    yield f"          {trust_in(request.model, request.gpu) if request.rates is None else OWN_TRUST}"
     if unknown := ", ".join(_unknown(request, best.setup)):
         yield f"   not known: no published time has been compared for {unknown}"
 

@@ -186,6 +186,8 @@ def _settings(source: Settings) -> dict[str, Any]:
     found["roles.learner.zero_stage"] = 3
     if "roles.learner.offload" not in found and "fsdp" in source.text("trainer.strategy", default="fsdp2"):
         found["system"] = "verl"  # FSDP2 with the same float32 weights, loss and step
+        if source.flag(f"{_PLACEMENT}.colocate_all", default=True):
+            found["roles.learner.offload"] = "all"  # it leaves for the host while the engines are awake
     return {**_DEFAULTS, **found}
 
 

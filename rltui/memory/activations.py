@@ -23,23 +23,25 @@ ROUTED_TOKEN = 20
 """Bytes per h of each token that is sent to an expert: dispatched input, output, their gradients and the float32
 weighting. Read off prime-rl 30B-A3B."""
 
-SELECTIVE_KEPT = 0.29
-"""Share of the matrix products' outputs that torchtitan's op-level checkpointing keeps. Read off its 8B rows."""
-
 HEAD_BYTES: dict[Head, float] = {
     "full": 17.0,
+    "freed": 12.0,
     "compiled": 8.0,
+    "fused": 4.0,
     "streamed": 3.0,
     "in_place": 2.0,
     "chunked": 0.0,
     "none": 0.0,
 }
 """Bytes of one logit. ``full`` is 2 (16 bits) + 4 (float32) + 4 (log-softmax) + 4 + 2 (gradients), and one more as read
-off prime-rl's SFT path. ``streamed`` is 2 (16 bits; a chunk's gradient comes as its logits go) and, of one chunk in
-eight, 4 (float32) + 4 (log-softmax): torchtune's ``CEWithChunkedOutputLoss``. ``in_place`` is 2: the gradient is
-written where the logits were (FlashAttention's cross-entropy)."""
+off prime-rl's SFT path. ``freed`` is 12: torchtitan drops the logits before the backward pass, so the log-softmax, the
+gradient that comes in and the one that goes out are left, 4 each. ``fused`` is 2 (16 bits) + 2 (gradients): a compiled
+loss keeps nothing in float32 but a sum and a maximum of each token. ``streamed`` is 2 (16 bits; a chunk's gradient
+comes as its logits go) and, of one chunk in eight, 4 (float32) + 4 (log-softmax): torchtune's
+``CEWithChunkedOutputLoss``. ``in_place`` is 2: the gradient is written where the logits were (FlashAttention's
+cross-entropy)."""
 
-LOGITS_GO_FIRST: tuple[Head, ...] = ("streamed",)
+LOGITS_GO_FIRST: tuple[Head, ...] = ("fused", "streamed")
 """Heads whose logits are gone before a layer is recomputed, and whose system grows its allocator's segments in place
 (``expandable_segments``), so that the layer gets their memory. Of other heads the allocator keeps the blocks."""
 
@@ -100,8 +102,8 @@ def kept_layer_bytes(model: Architecture, workload: Workload, adapter: Adapter |
     query, kv = widths(model)
     ffn, sent = _mean_ffn(model)
     if workload.checkpointing == "selective":
-        products = 2 * (query + 2 * kv + 2 * hidden + 2 * ffn)
-        return 2 * hidden + 2 * query + SELECTIVE_KEPT * products + 2 * sent
+        # Every second matrix product of a layer is kept: queries, values, gate, down.
+        return 2 * hidden + 2 * query + 2 * (query + kv + ffn + hidden) + 2 * sent
     kept = _fused_bytes(model, ffn, sent) if workload.kernels == "fused" else _eager_bytes(model, ffn, sent)
     if adapter is not None and adapter.targets == "attention":
         kept -= 2 * ffn + 2 * hidden  # frozen matrices need no input for a weight gradient
@@ -120,6 +122,14 @@ def gathered_input_bytes(model: Architecture, tensor_parallel: int) -> float:
     if tensor_parallel == 1:
         return 0.0
     return (1 + model.dense_layers / model.layers) * 2 * model.hidden * tensor_parallel
+
+
+def whole_keys_bytes(model: Architecture) -> float:
+    """Bytes of a token of the whole sequence, on each GPU that shares it by torch's context parallelism.
+
+    It gathers keys and values of one layer at a time (``context_parallel``'s ``allgather``, its default since 2.7).
+    """
+    return 2 * 2 * widths(model)[1]
 
 
 def _mean_ffn(model: Architecture) -> tuple[float, float]:

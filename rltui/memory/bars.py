@@ -20,6 +20,8 @@ GLYPHS = {"fits": "✓", "tight": "!", "no": "✗", "unknown": "?"}
 
 def lines(estimate: LayoutEstimate) -> Iterator[str]:
     """The estimate as lines."""
+    for name, model in estimate.models:
+        yield f"{'policy' if name == 'learner' else name:<9} {model}"
     for role in estimate.roles:
         yield from _role(role)
     for engine in estimate.engines:
@@ -29,6 +31,8 @@ def lines(estimate: LayoutEstimate) -> Iterator[str]:
     if estimate.checkpoint_gib is not None:
         yield f"disk      a checkpoint takes {_size(estimate.checkpoint_gib)}"
     yield from estimate.notes
+    if estimate.roles:
+        yield "±: nine in ten published peaks of such roles lay within it (docs/memory.md)"
 
 
 def _role(role: RoleEstimate) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -31,6 +32,13 @@ GRAPH_LAYER_GIB = 0.045
 
 PADDED_WEIGHTS = 1.002
 """Loaded weights over the parameters' bytes: padded vocabulary, norms and rotary tables."""
+
+MXFP4_BYTES = 0.53125
+"""Of a number in mxfp4: 4 bits, and 8 more of the scale that 32 numbers share."""
+
+MXFP4_BLOCK = 256
+"""vLLM's kernels for mxfp4 pad an expert's width to a multiple of this: gpt-oss-120b, whose experts are 2,880 wide,
+loads 64.4 GiB on an H100 (Triton's kernels; Marlin's pad the other side too: 66.0), 3.6 more than its checkpoint."""
 
 TEACHER_BATCHED_TOKENS = 1024
 """Tokens of one step of a vLLM teacher of the trainers; the newer of vLLM's model runners scores as many at once."""
@@ -70,7 +78,10 @@ def weights_gib(model: Architecture, settings: EngineSettings) -> float:
     count = count_parameters(model)
     ends = count.embedding + count.head
     expert_bytes = settings.weight_bytes if settings.expert_weight_bytes is None else settings.expert_weight_bytes
-    layers = (count.total - ends - count.routed) * settings.weight_bytes + count.routed * expert_bytes
+    routed = count.routed * expert_bytes
+    if model.experts is not None and expert_bytes == MXFP4_BYTES:
+        routed *= math.ceil(model.experts.ffn / MXFP4_BLOCK) * MXFP4_BLOCK / model.experts.ffn
+    layers = (count.total - ends - count.routed) * settings.weight_bytes + routed
     size = (layers + ends * max(2.0, settings.weight_bytes)) / settings.tensor_parallel * PADDED_WEIGHTS
     repeated = repeated_parameters(model, settings.tensor_parallel) * settings.weight_bytes
     return (size + repeated) / GIB + absorbed_gib(model, settings)

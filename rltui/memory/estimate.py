@@ -143,6 +143,7 @@ class LayoutEstimate(Struct, frozen=True, kw_only=True):
         engines: What each engine's GPUs hold.
         host: The fullest node's host memory; None where nothing can be said.
         checkpoint_gib: One checkpoint on disk; None where the model is not known.
+        models: Each model in words, with its size, by whose it is.
         notes: What is not known, and what the nearest known is.
     """
 
@@ -150,6 +151,7 @@ class LayoutEstimate(Struct, frozen=True, kw_only=True):
     engines: tuple[EngineEstimate, ...] = ()
     host: HostEstimate | None = None
     checkpoint_gib: float | None = None
+    models: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
     def role(self, name: str) -> RoleEstimate | None:

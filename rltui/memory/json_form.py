@@ -18,6 +18,7 @@ def as_json(estimate: LayoutEstimate) -> dict[str, Any]:
         "engines": [_engine_json(engine) for engine in estimate.engines],
         "host": None if estimate.host is None else _host_json(estimate.host),
         "checkpoint_gib": None if estimate.checkpoint_gib is None else round(estimate.checkpoint_gib, 3),
+        "models": dict(estimate.models),
         "notes": list(estimate.notes),
     }
 

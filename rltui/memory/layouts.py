@@ -8,7 +8,8 @@ from msgspec import structs
 
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
-from rltui.memory.estimate import CUDA_CONTEXT_GIB, EngineEstimate, LayoutEstimate, Moment, RoleEstimate
+from rltui.hardware.parameters import count_parameters
+from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, EngineEstimate, LayoutEstimate, Moment, RoleEstimate
 from rltui.memory.from_layout import (
     SYNC_BUCKET_GIB,
     Training,
@@ -72,8 +73,17 @@ def estimate_roles(layout: Layout) -> LayoutEstimate:
         roles=tuple(_unjudged(role) if tenant.site in doubtful else role for tenant, role in shared),
         engines=tuple(tenant.engine for tenant in tenants if tenant.engine is not None),
         checkpoint_gib=checkpoint,
+        models=tuple((name, _in_words(found)) for name, found in known.items() if name == "learner" or found != model),
         notes=tuple(_notes(layout, models)),
     )
+
+
+def _in_words(model: Architecture) -> str:
+    """What a model is and weighs: cards hold every expert, whichever a token visits."""
+    count = count_parameters(model)
+    visited = f" ({count.active / 1e9:.1f} B of them a token)" if model.experts is not None else ""
+    size = f"{2 * count.total / GIB:.1f} GiB in 16 bits"
+    return f"{model.name}: {count.total / 1e9:.1f} B parameters{visited}, {size}"
 
 
 def layout_checkpoint_gib(layout: Layout) -> float | None:

@@ -26,6 +26,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
         hpz: ZeRO++ secondary partition.
         trains_on_card: Whether offloaded states come back to the card to train.
         ends_apart: Whether embedding and LM head are units of their own for FSDP.
+        gathers_keys: Whether context parallelism gathers keys and values.
     """
 
     backend: s.Backend
@@ -38,6 +39,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     hpz: int = 1
     trains_on_card: bool = False
     ends_apart: bool = False
+    gathers_keys: bool = False
 
     def sharding(self, gpus: int, tensor: int = 1, pipeline: int = 1, context: int = 1, expert: int = 1) -> s.Sharding:
         """Sharding over ``gpus`` with these degrees of tensor, pipeline, context and expert parallelism."""
@@ -51,6 +53,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
             context_parallel=context,
             expert_parallel=expert,
             ends_apart=self.ends_apart,
+            gathers_keys=self.gathers_keys,
         )
 
     def adapter(self, rank: int, targets: Literal["attention", "linear", "all"] = "linear") -> s.Adapter:
@@ -87,8 +90,8 @@ RECIPES: dict[str, Recipe] = {
         backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="chunked", base_bytes=4.0
     ),
     "prime-rl sft": _FSDP,
-    "torchtitan": Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="compiled"),
-    "torchtitan 2024": _FSDP,
+    "torchtitan": structs.replace(_FSDP, head="fused", gathers_keys=True),
+    "torchtitan 2024": structs.replace(_FSDP, head="freed", gathers_keys=True),
     "verl": _VERL,
     "verl bf16": structs.replace(_VERL, states=s.PURE_BF16_FOREACH, base_bytes=2.0),
     "torchtune": Recipe(
@@ -110,10 +113,16 @@ RECIPES: dict[str, Recipe] = {
     "transformers fsdp": Recipe(
         backend="fsdp1", zero_stage=3, states=s.FSDP_FP32_FOREACH, kernels="eager", head="full"
     ),
+    "transformers fsdp2": structs.replace(
+        _FSDP, states=s.FSDP_FP32_FOREACH, kernels="eager", head="chunked", gathers_keys=True
+    ),
+    "axolotl": Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="chunked"),
+    "axolotl fsdp": Recipe(backend="fsdp", zero_stage=3, states=s.BF16_ADAM_8BIT, kernels="eager", head="chunked"),
     "transformers plain": Recipe(
         backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full"
     ),
 }
-"""By system. torchtitan compiles its loss since April 2025; litgpt with FSDP has backend ``fsdp`` and ZeRO stage 3.
+"""By system. torchtitan compiles its loss since April 2025; axolotl's are those of its examples, with their
+``CutCrossEntropyPlugin`` and, sharded, 8-bit Adam; litgpt with FSDP has backend ``fsdp`` and ZeRO stage 3.
 ``transformers plain`` is its Trainer without DeepSpeed and FSDP: weights are trained in the numbers in which they were
 loaded, and on several cards without a launcher (``device_map``) layers are spread: a pipeline of one micro-batch."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 Backend = Literal["deepspeed", "fsdp", "fsdp1", "megatron", "plain"]
 Checkpointing = Literal["none", "selective", "full", "offload"]
-Head = Literal["full", "compiled", "streamed", "in_place", "chunked", "none"]
+Head = Literal["full", "freed", "compiled", "fused", "streamed", "in_place", "chunked", "none"]
 
 
 class States(Struct, frozen=True, kw_only=True):
@@ -97,6 +97,8 @@ class Sharding(Struct, frozen=True, kw_only=True):
             stepped with in host memory (DeepSpeed, FSDP's own offload).
         ends_apart: Whether FSDP gathers embedding and LM head as units of their own, each in its turn (torchtune's
             ``custom_sharded_layers``), and not with the root unit, which stays gathered until the backward pass ends.
+        gathers_keys: Whether GPUs that share a sequence gather its keys and values (torch's context parallelism), and
+            do not divide the heads (Ulysses) or pass them round.
         buckets_by_width: Whether DeepSpeed's buckets are those of the bundled trainers (``states.zero_traffic``), and
             not of its defaults.
     """
@@ -112,6 +114,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
     offload: Literal["", "moments", "optimizer", "all"] = ""
     trains_on_card: bool = False
     ends_apart: bool = False
+    gathers_keys: bool = False
     buckets_by_width: bool = False
 
     @property
@@ -164,10 +167,11 @@ class Workload(Struct, frozen=True, kw_only=True):
         checkpointing: ``full``: each layer keeps its input only; ``offload``: in host memory; ``selective``: some
             matrix products are kept too; ``none``: nothing is recomputed.
         kernels: ``fused`` (compiled, Megatron, Liger) or ``eager`` (transformers as it is), which keeps more.
-        head: How log-probabilities come from logits. ``full``: float32 cross-entropy; ``compiled``: the compiler fuses
-            it; ``streamed``: 16-bit logits whose place their gradients take, float32 in one chunk of eight;
-            ``in_place``: 16-bit logits whose place their gradients take (verl with FlashAttention's cross-entropy);
-            ``chunked``: never all logits (Liger's fused loss too); ``none``: the model has no LM head.
+        head: How log-probabilities come from logits. ``full``: float32 cross-entropy; ``freed``: the same, with the
+            logits dropped before the backward pass; ``compiled``: the compiler fuses it; ``fused``: so that nothing is
+            left in float32; ``streamed``: 16-bit logits whose place their gradients take, float32 in one chunk of
+            eight; ``in_place``: 16-bit logits whose place their gradients take (verl with FlashAttention's
+            cross-entropy); ``chunked``: never all logits (Liger's fused loss too); ``none``: the model has no LM head.
         mask: Whether attention takes a padding mask, which is as large as length × length.
         reference: Frozen models of the same size that are on the card too (DPO, KL).
         pipeline_micro_batches: Micro-batches of one step through a pipeline.

@@ -16,6 +16,7 @@ from rltui.memory.activations import (
     kept_layer_bytes,
     mask_bytes,
     recomputed_layer_bytes,
+    whole_keys_bytes,
 )
 from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, NCCL_GIB, Moment, RoleEstimate
 from rltui.memory.knobs import training_knob
@@ -145,7 +146,9 @@ def _logits_gib(model: Architecture, sharding: Sharding, workload: Workload, *, 
         return CHUNKED_HEAD_GIB
     share = workload.tokens if workload.head_tokens is None else workload.head_tokens
     logits = share / (sharding.tensor_parallel * sharding.context_parallel) * model.vocab
-    return logits * HEAD_BYTES[workload.head] * passes / GIB
+    # A loss over divided logits keeps shifted copies of its own (torch's loss_parallel), whoever drops the logits.
+    head = "full" if workload.head == "freed" and sharding.tensor_parallel > 1 else workload.head
+    return logits * HEAD_BYTES[head] * passes / GIB
 
 
 def _forward(model: Architecture, idle: Parts, gathered: Parts, sharding: Sharding, workload: Workload) -> Moment:
@@ -180,6 +183,8 @@ def _backward(
         kept += gathered_input_bytes(model, sharding.tensor_parallel) * layers * tokens
     if sharding.pipeline_parallel > 1:
         kept += 2 * model.hidden * tokens * in_flight  # a stage keeps its outputs besides its layers' inputs
+    if sharding.gathers_keys and sharding.context_parallel > 1:
+        kept += whole_keys_bytes(model) * workload.tokens / sharding.tensor_parallel
     parts = {
         **held,
         **gathered,

@@ -104,7 +104,6 @@ def request_of(layout: Layout, series: Mapping[str, Sequence[float]]) -> Request
     """
     for is_so, what in (
         (layout.algorithm != "grpo" or layout.roles.critic is not None, "only runs of GRPO are"),
-        (bool(layout.lengths.pack), "packed rows are not"),
         (layout.roles.learner.offload != "none", "an optimizer in host memory is not"),
         (layout.roles.learner.sequence_parallel > 1, "learners that share a sequence are not"),
     ):
@@ -114,11 +113,22 @@ def request_of(layout: Layout, series: Mapping[str, Sequence[float]]) -> Request
     lengths = _finite(series.get("response_length", ()))
     if len(lengths) <= LEAST_STEPS:
         raise RltuiError(f"It has {len(lengths)} steps with lengths of responses; {LEAST_STEPS + 1} are needed.")
+    mean = statistics.fmean(lengths[1:])
     return structs.replace(
         request,
-        response_mean=statistics.fmean(lengths[1:]),
+        prompt_tokens=_prompt_tokens(layout, series, mean),
+        response_mean=mean,
         response_spread=_spread(layout, lengths, _finite(series.get("response_length_max", ()))),
     )
+
+
+def _prompt_tokens(layout: Layout, series: Mapping[str, Sequence[float]], response_mean: float) -> int:
+    """Tokens of a prompt: the longest; in packed rows, which have no padding, the mean that a step's tokens leave."""
+    limit = layout.lengths.prompt
+    tokens = seconds_of(series, ("time/total",)) * seconds_of(series, ("learner_tokens_per_second_step",))
+    if not layout.lengths.pack or not tokens:
+        return limit
+    return min(limit, max(1, round(tokens / layout.train.samples_per_step - response_mean)))
 
 
 def _spread(layout: Layout, lengths: Sequence[float], longest: Sequence[float]) -> float | None:

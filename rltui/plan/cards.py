@@ -43,6 +43,16 @@ NVLINK_BYTES_PER_S = {
 """One direction, by the first letters of a card's name: half of what NVIDIA's data sheets state for both."""
 
 
+RACK = ("GB200", "GB300")
+RACK_GPUS = 72
+"""Cards of one rack whose nodes of four NVLink joins into one (NVIDIA's GB200 NVL72)."""
+
+
+def nvlink_gpus(request: Request) -> int:
+    """Cards that talk over NVLink: those of a node, or of a rack."""
+    return RACK_GPUS if request.gpu.name.startswith(RACK) else request.gpus_per_node
+
+
 def link_bytes_per_s(request: Request, gpus: tuple[int, ...]) -> float:
     """Bandwidth of a collective over bundles of ``gpus``: NVLink or PCIe in one node, else the network if slower.
 
@@ -51,7 +61,7 @@ def link_bytes_per_s(request: Request, gpus: tuple[int, ...]) -> float:
     name, known = request.gpu.name, request.measured
     sheet = next((rate for start, rate in NVLINK_BYTES_PER_S.items() if name.startswith(start)), PCIE_BYTES_PER_S)
     inside = known.node_bytes_per_s or LINK_SHARE * sheet
-    if len(gpus) == 1:
+    if len(gpus) == 1 or (request.total_gpus <= nvlink_gpus(request) and not known.network_bytes_per_s):
         return inside
     return min(inside, known.network_bytes_per_s or LINK_SHARE * NETWORK_BYTES_PER_S)
 

@@ -10,7 +10,7 @@ from rltui.hardware.flops import forward_flops_per_token
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.from_layout import ENGINE_SEQUENCES
-from rltui.plan.cards import ITEM_BYTES, of_bandwidth, of_peak, rates
+from rltui.plan.cards import ITEM_BYTES, nvlink_gpus, of_bandwidth, of_peak, rates
 from rltui.plan.rates import PREFILL_FLOPS_SHARE
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def decode_step(request: Request, width: int, batch: float) -> DecodeStep:
     context = _mean_context(request)
     bandwidth = of_bandwidth(request, rates(request, model).decode)
     fixed_s = DECODE_OVERHEAD_S + model.layers * DECODE_LAYER_S + batch * DECODE_SEQUENCE_S
-    reduce_s = ALL_REDUCE_S if width <= request.gpus_per_node else ALL_REDUCE_OF_NODES_S
+    reduce_s = ALL_REDUCE_S if width <= nvlink_gpus(request) else ALL_REDUCE_OF_NODES_S
     return DecodeStep(
         weights_s=_weight_bytes(model, batch) / width / bandwidth,
         products_s=batch * forward_flops_per_token(model, 0) / (width * of_peak(request, DECODE_FLOPS_SHARE)),

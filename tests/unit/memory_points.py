@@ -59,7 +59,8 @@ def estimate(row: Row) -> RoleEstimate:
     )
     adapter = None
     if row["lora"]:
-        adapter = recipe.adapter(16 if "prime" in row["system"] else 8, row["lora"])  # type: ignore[arg-type]
+        rank = 16 if "prime" in row["system"] else 32 if row["system"] == "axolotl" else 8
+        adapter = recipe.adapter(rank, row["lora"])  # type: ignore[arg-type]
         adapter = msgspec.structs.replace(adapter, base_bytes=float(row["base_bytes"]))
     card = float(row["capacity_gib"]) if row["capacity_gib"] else None
     return estimate_training(model, sharding, workload, recipe.states, adapter=adapter, capacity_gib=card)

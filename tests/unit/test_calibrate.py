@@ -19,6 +19,7 @@ from rltui.layout.load import load_text
 from rltui.paths import ensure_private, run_root, state_dir
 from rltui.plan.behind import behind_plan
 from rltui.plan.calibrate import calibrate
+from rltui.plan.of_layout import training_way
 from rltui.plan.rank import propose
 from rltui.plan.rates import PUBLISHED, Rates, read_calibration
 from rltui.plan.request import Request
@@ -80,6 +81,18 @@ def test_the_spread_of_lengths_is_read_from_the_longest_one() -> None:
     assert found.rates.decode == pytest.approx(0.3, rel=0.05)
 
 
+def test_packed_rows_are_as_long_as_the_prompts_that_a_run_had() -> None:
+    wanted = request(rates=Rates(training=0.3, decode=0.3), prompt_tokens=2048)
+    layout, series = run_of(wanted, **{"lengths.pack": "8192", "roles.learner.micro_batch": "1"})
+    way, had = training_way(layout, layout.roles.learner), structs.replace(wanted, prompt_tokens=300)
+    series["time/update_actor"], series["time/measure"] = [train_s(had, way)[0]] * 11, [0.0] * 11
+    series["time/total"], tokens = [100.0] * 11, wanted.samples_per_step * (300 + wanted.mean_tokens)
+    series["learner_tokens_per_second_step"] = [tokens / 100] * 11
+    assert calibrate(layout, series, {}, "here").rates.training == pytest.approx(0.3, rel=0.05)
+    del series["learner_tokens_per_second_step"]
+    assert calibrate(layout, series, {}, "here").training.share is None, "with the longest prompts it was too fast"
+
+
 def _as_in(way: Training, learner: Learner) -> Learner:
     return structs.replace(
         learner,
@@ -133,7 +146,6 @@ def test_times_that_no_card_can_reach_and_waits_say_nothing_of_it() -> None:
         ({"hardware.more": "{b: {roles: [rollout], nodes: 1, gpus_per_node: 4}}"}, "several kinds"),
         ({"roles.learner.lora_rank": "8"}, "adapters"),
         ({"roles.learner.offload": "optimizer"}, "host memory"),
-        ({"lengths.pack": "8192"}, "packed rows"),
         ({"roles.learner.zero_stage": "1"}, "below stage 2"),
     ],
 )
@@ -187,6 +199,9 @@ def test_the_verb_writes_what_plan_then_takes(run: Callable[..., str], capsys: p
     assert written.source == "measured in grpo-1 on local"
     assert main(["plan", "--model", SEVEN, "--gpus", "1x8xH100", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["trust"] == "measured in grpo-1 on local"
+    assert main(["plan", "--model", SEVEN, "--gpus", "1x8xH100"]) == 0
+    assert "error: " in (out := capsys.readouterr().out), "the range is narrower, and there"
+    assert "within a factor of 1.3" in out
     assert main(["calibrate", run_id, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["training"]["before_s"] == pytest.approx(told["training"]["measured_s"], rel=0.02), "it is known by now"

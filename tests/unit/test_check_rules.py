@@ -113,6 +113,7 @@ def test_a_shared_engine_is_not_told_to_take_less_than_its_weights() -> None:
     greedy = [*SHARED, "roles.rollout.memory_utilization=0.8"]
     assert fix_of("E305", "gpu", greedy) == ("roles.rollout.memory_utilization=0.5",)
     assert fix_of("E305", "gpu", [*greedy, "hardware.gpu=V100-SXM-32GB"]) == ()
+    assert "E305" not in codes("gpu", [*greedy, "roles.learner.offload=all"]), "the learner has left the card"
 
 
 def test_an_imported_engine_that_is_short_by_less_than_the_estimate_may_be_off_is_warned_of() -> None:

@@ -80,6 +80,15 @@ def test_the_gpus_are_right_or_said_to_be_unknown(name: str) -> None:
     assert numbers(import_file(FIXTURES / name)) == EXPECTED[name]
 
 
+def test_what_skyrl_trains_leaves_the_card_for_engines_on_it() -> None:
+    offloads = {}
+    for name in ("skyrl_colocated.sh", "skyrl_async.sh"):
+        found = layout_in(name).layout
+        assert found is not None
+        offloads[name] = found.roles.learner.offload
+    assert offloads == {"skyrl_colocated.sh": "all", "skyrl_async.sh": "none"}
+
+
 @pytest.mark.parametrize("name", TOML)
 def test_the_gpus_of_toml_files(name: str) -> None:
     pytest.importorskip("tomllib")

@@ -273,9 +273,17 @@ def test_verb_prints_a_table_and_exits_by_the_verdict(tmp_path: Path) -> None:
     fits = mem(str(file))
     assert (fits.returncode, fits.stderr) == (0, "")
     assert "learner   3 GPUs" in fits.stdout
+    assert fits.stdout.startswith("policy    OLMo-2-1124-7B: 7.3 B parameters, 13.6 GiB in 16 bits\n")
     too_much = mem(str(file), "roles.learner.micro_batch=64", "--json")
     assert too_much.returncode == 1
     assert json.loads(too_much.stdout)["roles"][0]["verdict"] == "no"
+
+
+def test_models_of_other_roles_are_named_with_all_their_experts() -> None:
+    teacher = {"model": "Qwen/Qwen3-VL-30B-A3B-Thinking", "engines": 1}
+    text = "\n".join(lines(estimate_layout(layout(roles__teacher=teacher, algorithm="opd"))))
+    assert "teacher   Qwen3-VL-30B-A3B: 31.1 B parameters (3.4 B of them a token), 57.9 GiB in 16 bits" in text
+    assert "policy" not in text.partition("\n")[2], "engines have the policy's"
 
 
 def test_verb_on_the_shipped_cpu_layout() -> None:

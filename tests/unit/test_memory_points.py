@@ -20,7 +20,7 @@ from rltui.memory.estimate import GIB
 from rltui.memory.kv_pool import capacity
 
 
-@pytest.mark.parametrize(("grades", "median", "within_15"), [("A", 0.032, 0.9), ("B", 0.11, 0.7), ("ABC", 0.06, 0.75)])
+@pytest.mark.parametrize(("grades", "median", "within_15"), [("A", 0.03, 0.95), ("B", 0.11, 0.7), ("ABC", 0.05, 0.85)])
 def test_residuals_by_grade(grades: str, median: float, within_15: float, capsys: pytest.CaptureFixture[str]) -> None:
     errors = [error(row) for row in MEASURED if row["grade"] in grades]
     sizes = sorted(abs(e) for e in errors)
@@ -38,13 +38,11 @@ def test_estimates_of_grade_a_lean_to_no_side() -> None:
     assert abs(statistics.median(errors)) <= 0.02
 
 
-LONG_FLOAT8 = ("N332", "N333", "N334", "N335")
-"""Four runs of 32,768 tokens a card that took a fifth less than the estimate; why is not known."""
-
-
-@pytest.mark.parametrize("source", ["prime-rl", "prime-rl sft", "torchtitan", "torchtitan 2024", "transformers fsdp"])
+@pytest.mark.parametrize(
+    "source", ["prime-rl", "prime-rl sft", "torchtitan", "torchtitan 2024", "transformers fsdp", "transformers fsdp2"]
+)
 def test_each_well_described_source_lies_within_15_percent(source: str) -> None:
-    errors = {row["id"]: error(row) for row in MEASURED if row["system"] == source and row["id"] not in LONG_FLOAT8}
+    errors = {row["id"]: error(row) for row in MEASURED if row["system"] == source}
     assert errors
     assert max(abs(e) for e in errors.values()) <= 0.15, errors
 

@@ -14,8 +14,9 @@ from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.paths import ensure_private, state_dir
 from rltui.plan.cards import link_bytes_per_s
-from rltui.plan.decoding import decode_step_s
+from rltui.plan.decoding import decode_step, decode_step_s
 from rltui.plan.measured import FILE, Measured, keep_measured, read_measured
+from rltui.plan.rates import rates_of
 from rltui.plan.request import Request
 from rltui.service.selftest import Result, Row, keep
 
@@ -31,12 +32,12 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLTUI_STATE_DIR", str(tmp_path))
 
 
-def request(**measured: float) -> Request:
-    model, gpu = find_model("Qwen/Qwen2.5-7B"), find_gpu(CARD)
+def request(card: str = CARD, nodes: int = 2, **measured: float) -> Request:
+    model, gpu = find_model("Qwen/Qwen2.5-7B"), find_gpu(card)
     assert model is not None
     assert gpu is not None
     known = Measured(**measured)  # type: ignore[arg-type]
-    return Request(model_name="m", model=model, gpu=gpu, nodes=2, gpus_per_node=4, measured=known)
+    return Request(model_name="m", model=model, gpu=gpu, nodes=nodes, gpus_per_node=4, measured=known)
 
 
 def result(*rows: Row, gpu: str = CARD) -> Result:
@@ -95,3 +96,20 @@ def test_nothing_is_kept_without_a_card_or_over_a_file_that_cannot_be_read() -> 
         kept(result(row(bandwidth_bytes_per_s=1e12)))
     with pytest.raises(ValueError, match=FILE):
         keep_measured(state_dir(), "local", CARD, {}, "")
+
+
+def test_ampere_reaches_more_of_its_data_sheet_in_training() -> None:
+    hopper, ampere = (request(card) for card in (CARD, "A100-80GB"))
+    published, more = rates_of(hopper.model, hopper.gpu), rates_of(ampere.model, ampere.gpu)
+    assert (more.decode, more.training) == (published.decode, pytest.approx(1.65 * published.training))
+    own = rates_of(ampere.model, ampere.gpu, {"A100-SXM-80GB": {"dense": published}})
+    assert own.training == published.training, "what runs on these cards reached stands as it is"
+
+
+def test_nodes_of_one_rack_talk_over_nvlink() -> None:
+    rack, racks, others = request("GB200", 8), request("GB200", 32), request(CARD, 8)
+    assert link_bytes_per_s(rack, (4, 4)) == link_bytes_per_s(rack, (4,)) == pytest.approx(0.7 * 900e9)
+    assert link_bytes_per_s(racks, (4, 4)) == link_bytes_per_s(others, (4, 4)) == pytest.approx(0.7 * 50e9)
+    assert decode_step(rack, 8, 1).fixed_s < decode_step(others, 8, 1).fixed_s
+    told = request("GB200", 8, network_bytes_per_s=20e9)
+    assert link_bytes_per_s(told, (4, 4)) == 20e9, "what a self-test measured between the nodes"

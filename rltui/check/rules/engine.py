@@ -83,10 +83,11 @@ def greedy_neighbour(subject: Subject) -> Iterator[Trouble]:
     """An engine that shares its GPU with the learner takes too much of it.
 
     When the engine wakes up, the learner's shards and optimizer states are still there. Trainers that colocate ship
-    0.4 to 0.6; above 0.7 the wake-up or the first weight sync runs out of memory.
+    0.4 to 0.6; above 0.7 the wake-up or the first weight sync runs out of memory. It may take more where all that the
+    learner holds is in host memory meanwhile (`offload: all`).
     """
-    rollout = subject.layout.roles.rollout
-    if rollout.engine != "vllm" or subject.layout.hardware.on_cpu:
+    rollout, learner = subject.layout.roles.rollout, subject.layout.roles.learner
+    if rollout.engine != "vllm" or subject.layout.hardware.on_cpu or learner.offload == "all":
         return
     if colocated(subject) and rollout.memory_utilization > 0.7:
         fix = "roles.rollout.memory_utilization=0.5"
