@@ -34,7 +34,8 @@ Item = TypeVar("Item", bound=Sized)
 class Dispatch(Generic[Item]):
     """One queue of prompts for all engines, and what each of them (its lane) has under way.
 
-    A lane takes prompts until it has its equal share of all that is to be done, ``most_samples`` at most.
+    A lane takes prompts until it has its equal share of all that is to be done, as many as it may hold at most. What no
+    lane has room for in its share goes to the one with the least to do, if that has a free slot.
 
     Args:
         lanes: Number of engines.
@@ -44,7 +45,7 @@ class Dispatch(Generic[Item]):
 
     def __init__(self, lanes: int, slots: int, spare: int = 0) -> None:
         self._changed = threading.Condition()
-        self._most, self._low = slots + spare, slots + spare // 2
+        self._slots, self._most, self._low = slots, slots + spare, slots + spare // 2
         self._waiting: deque[Item] = deque()
         self._under_way: list[list[Item]] = [[] for _ in range(lanes)]
         self._left = [0] * lanes
@@ -95,8 +96,11 @@ class Dispatch(Generic[Item]):
             return False
         own = self._left[lane]
         everything = _samples(self._waiting) + sum(self._left)
-        share = -(-everything // (len(self._under_way) - len(self._failures)))
-        return own == 0 or own + self._waiting[0].samples <= min(share, self._most)
+        running = [left for other, left in enumerate(self._left) if other not in self._failures]
+        share = -(-everything // len(running))
+        if own == 0 or own + self._waiting[0].samples <= min(share, self._most):
+            return True
+        return own < self._slots and own == min(running)
 
     def _rest_if_idle(self, lane: int) -> None:
         if not self._under_way[lane] and lane in self._since:

@@ -83,13 +83,15 @@ class Grpo(Loop):
     def judge(self, drawn: Drawn) -> tuple[list[Sample], list[Sample], dict[str, float]]:
         """Samples to train on, with their advantages; those that are only measured; metrics.
 
-        Penalties come after the choice of groups: whether a prompt can teach anything is a matter of the task's reward.
+        Of what is not trained on, one sample a group is measured: a pass over all would cost a third of training them
+        and tell entropy and mismatch hardly better. Penalties come after the choice of groups: whether a prompt can
+        teach anything is a matter of the task's reward.
         """
         from trainers.variants import variant
 
         grpo, limit = self.layout.grpo, self.layout.lengths.response
         chosen, others = choose(self.layout.train.prompts_per_step, drawn.signal, grpo.filter_zero_std)
-        measured = [sample for i in others for sample in samples_of(drawn, i)]
+        measured = [samples_of(drawn, i)[0] for i in others]
         if not chosen:
             return [], measured, {}
         samples = [sample for i in chosen for sample in samples_of(drawn, i)]
@@ -101,13 +103,10 @@ class Grpo(Loop):
         samples = with_columns(samples, {ADVANTAGES: advantages})
         if not grpo.mask_truncated:
             return samples, measured, metrics
-        cut = [sample.finish_reason == "length" for i in chosen for sample in drawn.groups[i]]
-        trained = [sample for sample, is_cut in zip(samples, cut, strict=True) if not is_cut]
-        return (
-            trained,
-            measured + [bare(sample) for sample, is_cut in zip(samples, cut, strict=True) if is_cut],
-            metrics,
-        )
+        numbered = [(i, one.finish_reason == "length") for i in chosen for one in drawn.groups[i]]
+        trained = [sample for sample, (_, is_cut) in zip(samples, numbered, strict=True) if not is_cut]
+        cut = {i: bare(sample) for sample, (i, is_cut) in zip(samples, numbered, strict=True) if is_cut}
+        return trained, [*measured, *cut.values()], metrics
 
     def scored(self, samples: Sequence[Sample]) -> tuple[list[Sample], dict[str, float]]:
         """The samples with what the policy and the reference say of their tokens, where that is needed."""

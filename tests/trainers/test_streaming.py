@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 import threading
 import time
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,37 +23,69 @@ from trainers.roles.engine import Request, SamplingSettings, Streamed
 from trainers.roles.vllm_samples import VllmSamples
 from trainers.rollouts import SPARE_FRACTION, Rollouts
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 pytestmark = pytest.mark.trainers
 
-SLOTS, ENGINES, PROMPTS, SAMPLES, STEPS = 32, 2, 64, 8, 12
 STEP_S = 0.001
 """A step of decoding takes time, as on a card; were it none, the turns of threads would be what is measured."""
-MEDIAN_TOKENS, SIGMA, MOST_TOKENS = 12.0, 1.0, 200
 
 
-def length_of(seed: int) -> int:
-    """Log-normal, as the lengths of answers of reasoning models are."""
-    return max(1, min(MOST_TOKENS, round(random.Random(seed).lognormvariate(0.0, SIGMA) * MEDIAN_TOKENS)))
+@dataclass(frozen=True)
+class Load:
+    """What engines are asked for: answers of log-normal lengths, as those of reasoning models are.
+
+    Attributes:
+        median: Tokens of the answer in the middle.
+        sigma: Deviation of the logarithm of an answer's tokens.
+        most: The limit of an answer.
+        ahead: Steps that engines may be ahead.
+    """
+
+    slots: int = 32
+    engines: int = 2
+    prompts: int = 64
+    samples: int = 8
+    steps: int = 12
+    median: float = 12.0
+    sigma: float = 1.0
+    most: int = 200
+    ahead: int = 0
+
+    def length_of(self, seed: int) -> int:
+        """Tokens of the sample with this seed."""
+        return max(1, min(self.most, round(random.Random(seed).lognormvariate(0.0, self.sigma) * self.median)))
 
 
 class Decoder:
-    """vLLM's engine with ``SLOTS`` slots and a queue: each step gives every slot a token."""
+    """vLLM's engine with slots and a queue: each step gives every slot a token.
 
-    def __init__(self) -> None:
+    Attributes:
+        busy: Of each step, how many slots had a sample.
+        full: The sum of it, and the steps, while prompts waited for an engine.
+    """
+
+    def __init__(self, load: Load, waiting: Callable[[], int]) -> None:
         self.requests: dict[str, int] = {}
         self.busy: list[int] = []
+        self.full = [0, 0]
+        self.load, self.waiting = load, waiting
         self.renderer = SimpleNamespace(render_cmpl=lambda prompts: prompts)
 
     def add_request(self, name: str, _: Any, parameters: Any) -> None:
-        self.requests[name] = length_of(parameters.seed)
+        self.requests[name] = self.load.length_of(parameters.seed)
 
     def abort_request(self, names: list[str]) -> None:
         for name in names:
             del self.requests[name]
 
     def step(self) -> list[Any]:
-        running = list(self.requests)[:SLOTS]
+        running = list(self.requests)[: self.load.slots]
         self.busy.append(len(running))
+        if self.waiting():
+            self.full[0] += len(running)
+            self.full[1] += 1
         for name in running:
             self.requests[name] -= 1
         over = [name for name in running if not self.requests[name]]
@@ -89,9 +122,9 @@ class Turnstile:
 class Engine:
     """The actor's side of ``stream``, without Ray."""
 
-    def __init__(self, number: int, turnstile: Turnstile) -> None:
-        self.number, self.turnstile, self.decoder = number, turnstile, Decoder()
-        self.samples = VllmSamples(self.decoder, SLOTS)
+    def __init__(self, number: int, turnstile: Turnstile, load: Load, waiting: Callable[[], int]) -> None:
+        self.number, self.turnstile, self.decoder = number, turnstile, Decoder(load, waiting)
+        self.samples = VllmSamples(self.decoder, load.slots)
         self.stream = SimpleNamespace(remote=lambda requests, low: lambda: self.run(requests, low))
 
     def run(self, requests: list[Request], low: int) -> Streamed:
@@ -103,40 +136,60 @@ class Engine:
         return found
 
 
-def simulate(ahead: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Engine], int]:
-    """Engines after a run whose learner takes no time and whose weights come in flight; and tokens that they made."""
-    monkeypatch.setattr(rollouts_module, "call_all", lambda calls, deadline_s, doing: [call() for _, call in calls])
+@dataclass(frozen=True)
+class Found:
+    """What a run came to.
+
+    Attributes:
+        occupancy: Share of the slots that had a sample while prompts waited.
+        steps: Steps of decoding that the engine took that was at work longest.
+        ideal: Steps that it would take, were no slot ever idle.
+    """
+
+    occupancy: float
+    steps: int
+    ideal: float
+
+
+def simulate(load: Load) -> Found:
+    """A run whose learner takes no time and whose weights come in flight."""
     turnstile = Turnstile()
-    engines = [Engine(number, turnstile) for number in range(ENGINES)]
+    engines = [Engine(number, turnstile, load, lambda: rollouts.dispatch.waiting) for number in range(load.engines)]
     roles = [Role(f"engine {one.number}", one, kind="engine") for one in engines]
-    rollouts = Rollouts(roles, PROMPTS, 60.0, ahead=ahead, slots=SLOTS, spare=int(SPARE_FRACTION * SLOTS))
+    spare = max(load.samples, int(SPARE_FRACTION * load.slots))
+    rollouts = Rollouts(roles, load.prompts, 60.0, ahead=load.ahead, slots=load.slots, spare=spare)
     task = SimpleNamespace(
         prompts=lambda start, count: [Prompt((number,), "", "") for number in range(start, start + count)]
     )
-    lookahead = Lookahead(
-        task, rollouts, lambda step: SamplingSettings(1.0, MOST_TOKENS, SAMPLES, (2,), step), PROMPTS, ahead, STEPS
-    )
-    for step in range(1, STEPS + 1):
+
+    def sampling(step: int) -> SamplingSettings:
+        return SamplingSettings(1.0, load.most, load.samples, (2,), step)
+
+    lookahead = Lookahead(task, rollouts, sampling, load.prompts, load.ahead, load.steps)
+    for step in range(1, load.steps + 1):
         _, groups = lookahead.collect(step, lambda: None)
-        assert [len(group) for group in groups] == [SAMPLES] * PROMPTS
+        assert [len(group) for group in groups] == [load.samples] * load.prompts
     rollouts.close()
-    return engines, sum(sum(one.decoder.busy) for one in engines)
+    decoders = [one.decoder for one in engines]
+    full, steps = (sum(decoder.full[part] for decoder in decoders) for part in (0, 1))
+    tokens = sum(sum(decoder.busy) for decoder in decoders)
+    longest = max(len(decoder.busy) for decoder in decoders)
+    return Found(full / max(1, steps) / load.slots, longest, tokens / (load.slots * load.engines))
 
 
-def test_slots_are_busy_until_the_tail_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("test_streaming.STEPS", 1)
-    engines, tokens = simulate(0, monkeypatch)
-    for one in engines:
-        busy = one.decoder.busy
-        before_the_tail = (
-            busy[: max(1, len(busy) - MOST_TOKENS)] if len(busy) > 2 * MOST_TOKENS else busy[: len(busy) // 2]
-        )
-        assert sum(before_the_tail) >= 0.9 * SLOTS * len(before_the_tail)
-    assert tokens == sum(sum(one.decoder.busy) for one in engines)
+@pytest.fixture(autouse=True)
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts_module, "call_all", lambda calls, deadline_s, doing: [call() for _, call in calls])
 
 
-def test_one_step_ahead_takes_hardly_longer_than_the_ideal(monkeypatch: pytest.MonkeyPatch) -> None:
-    engines, tokens = simulate(1, monkeypatch)
-    took, ideal = max(len(one.decoder.busy) for one in engines), tokens / (SLOTS * ENGINES)
-    print(f"{took} steps of decoding, ideal {ideal:.0f}: {took / ideal:.3f}")
-    assert took <= 1.15 * ideal
+def test_slots_are_busy_until_the_tail_of_a_step() -> None:
+    """That is as long as prompts wait: what is left then is in an engine, and nobody else's to work on."""
+    found = simulate(Load(steps=3))
+    print(found)
+    assert found.occupancy >= 0.9
+
+
+def test_one_step_ahead_takes_hardly_longer_than_the_ideal() -> None:
+    found = simulate(Load(ahead=1))
+    print(found)
+    assert found.steps <= 1.15 * found.ideal

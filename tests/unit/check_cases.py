@@ -238,6 +238,7 @@ DATA: list[Case] = [
     ("D513", "opd", ["lengths.images=2048"], []),
     ("D514", "gpu", ["data.reward=exact"], ["data.reward=exact", "data.train=rows.jsonl"]),
     ("D514", "tiny", ["data.eval=org/math"], ["data.eval=builtin/sort-digits"]),
+    ("D514", "tiny", ["data.reward=math"], ["data.reward=my_rewards:grade"]),
     ("D516", "gpu", ["data.train=gsm8k"], ["data.train=rows.jsonl"]),
     ("D517", "gpu", [REWARD, CORES, "data.reward=http"], [REWARD, CORES]),
     ("D518", "gpu", [*EVALUATED, "data.eval_samples=4"],

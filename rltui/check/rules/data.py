@@ -181,13 +181,13 @@ def reward_of_another_task(subject: Subject) -> Iterator[Trouble]:
     """Task and reward do not belong together.
 
     `exact` and `coin` compare with the answer that the task computes, or that stands in a file of your own; `math` and
-    `code` parse what a dataset says; `http` may judge anything, and so may an environment.
+    `code` parse what a dataset says; `http` and your own function may judge anything, and so may an environment.
     """
     data = subject.layout.data
     asked = [("data.reward", data.reward, data.train), ("data.eval", data.reward, data.eval)]
     asked += [(_MIXTURE, one.reward, one.train) for one in data.mixture]
     for key, reward, name in asked:
-        if reward in ("none", "http") or data.environment:
+        if reward in ("none", "http") or ":" in reward or data.environment:
             continue
         compares = reward in ("exact", "coin")
         made = name.startswith(("builtin/", "reasoning-gym/"))
