@@ -24,7 +24,8 @@ from trainers.reporting import Reporter
 from trainers.resuming import initial_state, restore
 from trainers.rewards.actors import RewardActors, make_judges
 from trainers.rewards.judge import judge
-from trainers.roles.engine import SamplingSettings, derive_seed
+from trainers.roles.engine import derive_seed
+from trainers.roles.sampling import training_settings
 from trainers.rollouts import Rollouts, sequences_per_engine, spare_samples
 from trainers.samples import SampleLog
 from trainers.saving import Saver
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from trainers.roles.calls import RoleDiedError
     from trainers.roles.engine import Completion
     from trainers.roles.fleet import Fleet
+    from trainers.roles.sampling import SamplingSettings
     from trainers.roles.step_report import StepReport
     from trainers.session import Session
 
@@ -180,15 +182,7 @@ class Loop(abc.ABC):
 
     def sampling(self, step: int) -> SamplingSettings:
         """How step ``step`` samples; its seed depends on the run's and the step, and each prompt's on it."""
-        train = self.layout.train
-        return SamplingSettings(
-            temperature=train.temperature,
-            max_tokens=self.layout.lengths.response,
-            samples_per_prompt=train.samples_per_prompt,
-            stop_token_ids=self.codec.stop_token_ids,
-            stop_texts=self.codec.stop_texts,
-            seed=derive_seed(train.seed, step),
-        )
+        return training_settings(self.layout, self.codec, derive_seed(self.layout.train.seed, step))
 
     def check(self) -> None:
         """Called while engines generate, which may take long: as ``check_others``, and has an engine died?"""
@@ -287,7 +281,7 @@ class Loop(abc.ABC):
         self.lookahead.prepare(number)  # while the learners work, this process has nothing to wait for
         packing = packing_efficiency(shards, self.layout.roles.learner.micro_batch)
         reports: list[StepReport] = self.fleet.finish(begun, "training")
-        metrics = merge(reports, self.layout.sharing_of("learner"))
+        metrics = merge(reports, self.layout.sharing_of("learner"), truncates=self.layout.train.truncates)
         self.memory_gib = [report.memory_gib for report in reports]
         metrics["packing_efficiency"] = packing
         check_numbers(number, metrics, self.layout, has_experts=self.has_experts)

@@ -20,6 +20,8 @@ from rltui.layout.scalars import (
 )
 from rltui.layout.variants import one_of
 
+TopP = Annotated[float, Meta(gt=0.0, le=1.0)]
+
 
 class Train(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long and how fast to train."""
@@ -49,11 +51,21 @@ class Train(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool, Meta(description="Where rollouts run ahead, engines take new weights in the midst of a sample.")
     ] = False
     temperature: Annotated[PositiveFloat, Meta(description="Sampling temperature.")] = 1.0
+    top_p: Annotated[TopP, Meta(description="Draw only the likeliest tokens, up to this share; 1: all.")] = 1.0
+    top_k: Annotated[CountOrZero, Meta(description="Draw only so many of the likeliest tokens; 0: all.")] = 0
+    min_p: Annotated[
+        Fraction, Meta(description="Draw only tokens that are at least this times as likely as the likeliest; 0: all.")
+    ] = 0.0
     stop: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=500)]],
         Meta(description="Texts or special tokens that end an answer besides the model's end tokens; part of it."),
     ] = field(default_factory=list)
     seed: Annotated[CountOrZero, Meta(description="Seed of prompts, sampling and initial weights.")] = 0
+
+    @property
+    def truncates(self) -> bool:
+        """Whether unlikely tokens are never drawn, so that samples are not quite those of the policy."""
+        return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
 
     @property
     def takes_weights_in_flight(self) -> bool:
@@ -170,6 +182,9 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
     eval_samples: Annotated[Count, Meta(description="Answers to each prompt of an evaluation.")] = 1
     eval_temperature: Annotated[NonNegativeFloat, Meta(description="Temperature of evaluations; 0: greedy.")] = 0.0
+    eval_top_p: Annotated[TopP, Meta(description="As train.top_p, for evaluations.")] = 1.0
+    eval_top_k: Annotated[CountOrZero, Meta(description="As train.top_k, for evaluations.")] = 0
+    eval_min_p: Annotated[Fraction, Meta(description="As train.min_p, for evaluations.")] = 0.0
     eval_pass: Annotated[PositiveFloat, Meta(description="An answer that earns at least this passes, for pass@k.")] = (
         1.0
     )

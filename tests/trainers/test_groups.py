@@ -26,7 +26,7 @@ from trainers.staleness import StalenessCounter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainers.roles.engine import SamplingSettings
+    from trainers.roles.sampling import SamplingSettings
 
 pytestmark = pytest.mark.trainers
 

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,9 +18,12 @@ from trainers.data.prompts import Prompt
 from trainers.data.stops import Stops
 from trainers.lookahead import Lookahead
 from trainers.roles.calls import Role
-from trainers.roles.engine import Request, SamplingSettings, Streamed
+from trainers.roles.sampling import SamplingSettings
 from trainers.roles.vllm_samples import VllmSamples
 from trainers.rollouts import SPARE_FRACTION, Rollouts
+
+if TYPE_CHECKING:
+    from trainers.roles.engine import Request, Streamed
 
 pytestmark = pytest.mark.trainers
 
