@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from trainers.data.batch import join_columns, packing_efficiency, shard, split
+from trainers.data.curriculum import make_curriculum
 from trainers.data.models import routes_to_experts
 from trainers.data.tasks import make_task
 from trainers.evaluations import Evaluations
@@ -80,7 +81,8 @@ class Loop(abc.ABC):
         train = layout.train
         self.session, self.layout, self.fleet, self.codec = session, layout, fleet, codec
         self.playing = make_playing(session, fleet, codec)
-        self.task = self.playing.task() if self.playing else make_task(layout, codec)
+        task = self.playing.task() if self.playing else make_task(layout, codec)
+        self.task = self.curriculum = make_curriculum(layout, task)
         if self.task.left_out:
             text = f"prompts that are longer than lengths.prompt and left out: {self.task.left_out}"
             session.event("data", text, left_out=self.task.left_out)
@@ -133,6 +135,7 @@ class Loop(abc.ABC):
             path, saved = found
             self.state = restore(path, saved, self.state, self.session, self.fleet)
             self.lookahead.resume(saved.cursor, saved.ahead)
+            self.curriculum.resume(saved.first_needed, saved.curriculum)
             self.session.event("checkpoint", f"resumed from step {saved.step}", step=saved.step, path=str(path))
             log.info("resumed from %s", path)
         self.send_weights(self.state.weight_version)
@@ -154,7 +157,8 @@ class Loop(abc.ABC):
                 except StopRequestedError:
                     break  # a long generation was given up: what counts is the state after the last whole step
                 self.state = structs.replace(self.state, ahead=self.lookahead.starts)
-                metrics |= self.evaluations.after_step()
+                self.state = structs.replace(self.state, curriculum=self.curriculum.state(self.state.first_needed))
+                metrics |= self.curriculum.measures() | self.evaluations.after_step()
                 if isinstance(self.reward, RewardActors):
                     metrics |= self.reward.measures()
                 metrics |= self.saver.save_if_due(self.state)
@@ -234,6 +238,7 @@ class Loop(abc.ABC):
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""
         parts = self.prefetched_rewards.take(prompts)
         found = self.judged(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
+        self.curriculum.note(prompts, found)
         if self.sample_log is not None:
             self.sample_log.write(self.state.step + 1, prompts, groups, found)
         return found

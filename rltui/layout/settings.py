@@ -131,6 +131,14 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         list[Source],
         Meta(description="Further training sets, each with a weight (train has 1) and a reward.", max_length=100),
     ] = field(default_factory=list)
+    curriculum_skip: Annotated[
+        float,
+        Meta(
+            ge=0.0,
+            lt=1.0,
+            description="Chance to pass over a prompt of which all last answers passed, or none; 0: no curriculum.",
+        ),
+    ] = 0.0
     environment: Annotated[
         str,
         Meta(
@@ -185,9 +193,9 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     eval_top_p: Annotated[TopP, Meta(description="As train.top_p, for evaluations.")] = 1.0
     eval_top_k: Annotated[CountOrZero, Meta(description="As train.top_k, for evaluations.")] = 0
     eval_min_p: Annotated[Fraction, Meta(description="As train.min_p, for evaluations.")] = 0.0
-    eval_pass: Annotated[PositiveFloat, Meta(description="An answer that earns at least this passes, for pass@k.")] = (
-        1.0
-    )
+    eval_pass: Annotated[
+        PositiveFloat, Meta(description="An answer that earns at least this passes: in pass@k and in solve rates.")
+    ] = 1.0
 
 
 FIRST_SOURCE = "train"

@@ -248,6 +248,8 @@ DATA: list[Case] = [
      [*EVALUATED, "data.eval_samples=4", "data.eval_temperature=1"]),
     ("D526", "gpu", [*EVALUATED, "data.eval_top_p=0.9"],
      [*EVALUATED, "data.eval_top_p=0.9", "data.eval_temperature=1.0"]),
+    ("D527", "tiny", ["data.curriculum_skip=0.5"], ["data.curriculum_skip=0.5", "data.train=rows.jsonl"]),
+    ("D527", "opd", ["data.curriculum_skip=0.5"], ["data.curriculum_skip=0.5", "data.reward=math"]),
     ("D519", "gpu", [*EVALUATED, "data.eval_temperature=0.001"], [*EVALUATED, "data.eval_temperature=0.01"]),
     ("D522", "tiny", ["data.environment=builtin/guess", "data.max_turns=1"],
      ["data.environment=builtin/guess-order", "data.max_turns=1"]),
