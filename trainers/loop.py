@@ -105,7 +105,7 @@ class Loop(abc.ABC):
         self.state = initial_state(layout)
         self.has_experts = routes_to_experts(codec.model_path)
         self.reporter = Reporter(session, fleet)
-        self.sample_log = SampleLog(session.attempt, codec)
+        self.sample_log = SampleLog(session.attempt, codec, session.tracker.send_samples)
         session.board.watch_queues(
             {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
         )

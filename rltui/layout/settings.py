@@ -237,6 +237,15 @@ class Checkpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     export: Annotated[
         bool, Meta(description="When all steps are done, write the policy as a Hugging Face folder below export/.")
     ] = False
+    push_to_hub: Annotated[
+        str,
+        Meta(
+            pattern=r"^(|[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)\Z",
+            max_length=200,
+            description="ORGANISATION/NAME on the Hugging Face hub to which that folder is pushed; empty: not.",
+        ),
+    ] = ""
+    push_public: Annotated[bool, Meta(description="Whether a repository that is made for it is public.")] = False
 
 
 class Deadlines(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -258,6 +267,7 @@ class Deadlines(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 300.0
     environment_s: Annotated[Seconds, Meta(description="For a reset or a step of an environment.")] = 30.0
     save_s: Annotated[Seconds, Meta(description="Until a checkpoint is written.")] = 1800.0
+    push_s: Annotated[Seconds, Meta(description="Until the model is on the hub; and in W&B.")] = 1800.0
 
 
 class Tracking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -266,6 +276,10 @@ class Tracking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     wandb: Annotated[Literal["online", "offline", "disabled"], Meta(description="W&B mode.")] = "offline"
     project: Annotated[Text, Meta(description="W&B project.", min_length=1)] = "rltui"
     entity: Annotated[Text, Meta(description="W&B entity; empty: the account's default.")] = ""
+    samples: Annotated[bool, Meta(description="Send some of the answers as tables, at most every five minutes.")] = (
+        False
+    )
+    artifact: Annotated[bool, Meta(description="When all steps are done, send the model as an artefact.")] = False
 
 
 class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -296,6 +296,8 @@ SETTINGS: list[Case] = [
     ("T701", "tiny", ["tracking.wandb=online"], ["tracking.wandb=disabled"]),
     ("T702", "gpu", ["tracking.project=team/rl"], ["tracking.project=team-rl"]),
     ("T703", "gpu", ["tracking.wandb=disabled"], []),
+    ("T704", "gpu", ["tracking.wandb=disabled", "tracking.samples=true"], ["tracking.samples=true"]),
+    ("T704", "gpu", ["tracking.wandb=disabled", "tracking.artifact=true"], ["tracking.artifact=true"]),
     ("X801", "tiny", ["tracking.entity=hf_" + "a" * 30], ["tracking.entity=hf_team"]),
     ("X802", "gpu", ["roles.learner.model=/home/ann/models/Qwen3-8B"], ["roles.learner.model=/projects/Qwen3-8B"]),
 ]
