@@ -122,8 +122,8 @@ def run_attempt(attempt: Path, algorithm: str, make_loop: Callable[[Session, Fle
         session = Session(attempt, layout, stop)
         connect(stop)
         code = 0 if train(session, make_loop) else EXIT_CODE
-        if code == 0 and layout.checkpoint.export:
-            _export(session)
+        if code == 0 and layout.exports:
+            _publish(session)
     except StopRequestedError:
         code = EXIT_CODE
     except Exception as error:  # the outermost edge: every failure becomes an event and an exit code
@@ -136,8 +136,24 @@ def run_attempt(attempt: Path, algorithm: str, make_loop: Callable[[Session, Fle
     return code
 
 
-def _export(session: Session) -> None:
-    """Write the last checkpoint as a Hugging Face folder; that it cannot is told, but the run has done its steps."""
+def _publish(session: Session) -> None:
+    """Write the last checkpoint as a Hugging Face folder, and send it where the layout says."""
+    layout, model = session.layout, _export(session)
+    if model is None:
+        return
+    if layout.tracking.artifact:
+        session.tracker.send_model(model)
+    if layout.checkpoint.push_to_hub:
+        from trainers.publishing import push
+
+        session.stages.show("saving", f"pushing the model to {layout.checkpoint.push_to_hub}")
+        text = push(model, layout.checkpoint, session.run.name, layout.deadlines.push_s)
+        session.event("export", text)
+        log.info(text)
+
+
+def _export(session: Session) -> Path | None:
+    """The last checkpoint as a Hugging Face folder; that it cannot be is told, but the run has done its steps."""
     from trainers.export import export
 
     found = rundir.newest_checkpoint(str(session.run))
@@ -145,13 +161,15 @@ def _export(session: Session) -> None:
     checkpoint = Path(found)
     target = session.run / rundir.EXPORT / checkpoint.name
     if target.exists():
-        return
+        return target
     try:
         session.stages.show("saving", "exporting the model")
         session.event("export", f"the model is in {export(checkpoint, target)}")
+        return target
     except (OSError, ValueError) as error:
         log.exception("the model was not exported")
         session.event("export", f"the model was not exported: {error}")
+        return None
 
 
 def _load_layout(path: Path, algorithm: str) -> Layout:

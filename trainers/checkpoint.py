@@ -10,6 +10,7 @@ import msgspec
 
 from rltui.layout.roles import stage_as_run
 from rltui.onnode import rundir
+from trainers.data.curriculum import CurriculumState  # noqa: TC001 (msgspec reads it)
 from trainers.durable import flush_to_disk
 
 STATE = "state.json"
@@ -38,6 +39,7 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
         num_critics: Ranks of the critic; 0 where there is none.
         critic_zero_stage: That of the critic.
         critic_precision: Of the critic.
+        curriculum: What that must remember; None where a checkpoint does not say.
         kl_coefficient: Where an adaptive controller has brought it; None where it is fixed.
     """
 
@@ -54,6 +56,12 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
     critic_zero_stage: int = 0
     critic_precision: str = ""
     kl_coefficient: float | None = None
+    curriculum: CurriculumState | None = None
+
+    @property
+    def first_needed(self) -> int:
+        """Number of the first prompt that a step to come trains on."""
+        return min(self.ahead, default=self.cursor)
 
     def after_step(self, num_prompts: int, weight_version: int) -> TrainingState:
         """The state one step later."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trainers.data.prompts import EnginePrompt, Prompt
     from trainers.environments.pool import Environments, Played
     from trainers.prefetch import OnAnswer
-    from trainers.roles.engine import SamplingSettings
+    from trainers.roles.sampling import SamplingSettings
     from trainers.rollouts import Rollouts, Ticket
 
 

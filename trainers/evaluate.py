@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Layout
     from trainers.data.prompts import EnginePrompt, Prompt
-    from trainers.roles.engine import Completion, SamplingSettings
+    from trainers.roles.engine import Completion
+    from trainers.roles.sampling import SamplingSettings
 
 log = logging.getLogger("trainers")
 

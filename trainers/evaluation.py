@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rltui.onnode import rundir
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task
 from trainers.roles.calls import call_all
-from trainers.roles.engine import SamplingSettings, derive_seed, grouped
+from trainers.roles.engine import derive_seed, grouped
+from trainers.roles.sampling import evaluation_settings
 from trainers.rollouts import prompts_per_chunk
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from trainers.data.prompts import EnginePrompt, Prompt, Task
     from trainers.roles.calls import Role
     from trainers.roles.engine import Completion
+    from trainers.roles.sampling import SamplingSettings
 
 ENDLESS_PROMPTS = 64
 """Prompts of an evaluation where the task has no end and the layout says no number."""
@@ -112,14 +114,7 @@ class Evaluation:
 
     def _settings(self, chunk: int) -> SamplingSettings:
         """Those of one chunk of prompts; the seed is the same in every evaluation, so that only the weights differ."""
-        return SamplingSettings(
-            temperature=self._layout.data.eval_temperature,
-            max_tokens=self._layout.lengths.response,
-            samples_per_prompt=self._layout.data.eval_samples,
-            stop_token_ids=self._codec.stop_token_ids,
-            stop_texts=self._codec.stop_texts,
-            seed=derive_seed(EVALUATION_SEED, chunk),
-        )
+        return evaluation_settings(self._layout, self._codec, derive_seed(EVALUATION_SEED, chunk))
 
     def _file(self, step: int) -> Path:
         return self._folder / f"step-{step:06d}.jsonl"

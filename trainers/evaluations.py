@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from trainers.data.prompts import EnginePrompt
     from trainers.loop import Loop
-    from trainers.roles.engine import Completion, SamplingSettings
+    from trainers.roles.engine import Completion
+    from trainers.roles.sampling import SamplingSettings
 
 
 class Evaluations:

@@ -112,7 +112,8 @@ class Grpo(Loop):
         """The samples with what the policy and the reference say of their tokens, where that is needed."""
         grpo = self.layout.grpo
         kinds = {}
-        if self.needs_old_log_probs or (grpo.penalises_kl and grpo.kl == "reward"):
+        needs_policy = grpo.kl == "reward" or self.layout.train.truncates  # engines' are of another distribution then
+        if self.needs_old_log_probs or (grpo.penalises_kl and needs_policy):
             kinds["learner"] = "log_probs"
         if grpo.penalises_kl:
             kinds["reference"] = "log_probs"

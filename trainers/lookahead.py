@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from trainers.data.prompts import Prompt
     from trainers.prefetch import OnAnswer
-    from trainers.roles.engine import Completion, SamplingSettings
+    from trainers.roles.engine import Completion
+    from trainers.roles.sampling import SamplingSettings
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from trainers.data.batch import join_columns, packing_efficiency, shard, split
+from trainers.data.curriculum import make_curriculum
 from trainers.data.models import routes_to_experts
 from trainers.data.tasks import make_task
 from trainers.evaluations import Evaluations
@@ -24,7 +25,8 @@ from trainers.reporting import Reporter
 from trainers.resuming import initial_state, restore
 from trainers.rewards.actors import RewardActors, make_judges
 from trainers.rewards.judge import judge
-from trainers.roles.engine import SamplingSettings, derive_seed
+from trainers.roles.engine import derive_seed
+from trainers.roles.sampling import training_settings
 from trainers.rollouts import Rollouts, sequences_per_engine, spare_samples
 from trainers.samples import SampleLog
 from trainers.saving import Saver
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from trainers.roles.calls import RoleDiedError
     from trainers.roles.engine import Completion
     from trainers.roles.fleet import Fleet
+    from trainers.roles.sampling import SamplingSettings
     from trainers.roles.step_report import StepReport
     from trainers.session import Session
 
@@ -78,7 +81,8 @@ class Loop(abc.ABC):
         train = layout.train
         self.session, self.layout, self.fleet, self.codec = session, layout, fleet, codec
         self.playing = make_playing(session, fleet, codec)
-        self.task = self.playing.task() if self.playing else make_task(layout, codec)
+        task = self.playing.task() if self.playing else make_task(layout, codec)
+        self.task = self.curriculum = make_curriculum(layout, task)
         if self.task.left_out:
             text = f"prompts that are longer than lengths.prompt and left out: {self.task.left_out}"
             session.event("data", text, left_out=self.task.left_out)
@@ -101,7 +105,7 @@ class Loop(abc.ABC):
         self.state = initial_state(layout)
         self.has_experts = routes_to_experts(codec.model_path)
         self.reporter = Reporter(session, fleet)
-        self.sample_log = SampleLog(session.attempt, codec)
+        self.sample_log = SampleLog(session.attempt, codec, session.tracker.send_samples)
         session.board.watch_queues(
             {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
         )
@@ -131,6 +135,7 @@ class Loop(abc.ABC):
             path, saved = found
             self.state = restore(path, saved, self.state, self.session, self.fleet)
             self.lookahead.resume(saved.cursor, saved.ahead)
+            self.curriculum.resume(saved.first_needed, saved.curriculum)
             self.session.event("checkpoint", f"resumed from step {saved.step}", step=saved.step, path=str(path))
             log.info("resumed from %s", path)
         self.send_weights(self.state.weight_version)
@@ -152,7 +157,8 @@ class Loop(abc.ABC):
                 except StopRequestedError:
                     break  # a long generation was given up: what counts is the state after the last whole step
                 self.state = structs.replace(self.state, ahead=self.lookahead.starts)
-                metrics |= self.evaluations.after_step()
+                self.state = structs.replace(self.state, curriculum=self.curriculum.state(self.state.first_needed))
+                metrics |= self.curriculum.measures() | self.evaluations.after_step()
                 if isinstance(self.reward, RewardActors):
                     metrics |= self.reward.measures()
                 metrics |= self.saver.save_if_due(self.state)
@@ -180,15 +186,7 @@ class Loop(abc.ABC):
 
     def sampling(self, step: int) -> SamplingSettings:
         """How step ``step`` samples; its seed depends on the run's and the step, and each prompt's on it."""
-        train = self.layout.train
-        return SamplingSettings(
-            temperature=train.temperature,
-            max_tokens=self.layout.lengths.response,
-            samples_per_prompt=train.samples_per_prompt,
-            stop_token_ids=self.codec.stop_token_ids,
-            stop_texts=self.codec.stop_texts,
-            seed=derive_seed(train.seed, step),
-        )
+        return training_settings(self.layout, self.codec, derive_seed(self.layout.train.seed, step))
 
     def check(self) -> None:
         """Called while engines generate, which may take long: as ``check_others``, and has an engine died?"""
@@ -240,6 +238,7 @@ class Loop(abc.ABC):
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""
         parts = self.prefetched_rewards.take(prompts)
         found = self.judged(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
+        self.curriculum.note(prompts, found)
         if self.sample_log is not None:
             self.sample_log.write(self.state.step + 1, prompts, groups, found)
         return found
@@ -287,7 +286,7 @@ class Loop(abc.ABC):
         self.lookahead.prepare(number)  # while the learners work, this process has nothing to wait for
         packing = packing_efficiency(shards, self.layout.roles.learner.micro_batch)
         reports: list[StepReport] = self.fleet.finish(begun, "training")
-        metrics = merge(reports, self.layout.sharing_of("learner"))
+        metrics = merge(reports, self.layout.sharing_of("learner"), truncates=self.layout.train.truncates)
         self.memory_gib = [report.memory_gib for report in reports]
         metrics["packing_efficiency"] = packing
         check_numbers(number, metrics, self.layout, has_experts=self.has_experts)

@@ -44,16 +44,18 @@ class TrainingError(RuntimeError):
     """Training would go on with wrong numbers."""
 
 
-def merge(everyone: Sequence[StepReport], sharing: int = 1) -> dict[str, float]:
+def merge(everyone: Sequence[StepReport], sharing: int = 1, *, truncates: bool = False) -> dict[str, float]:
     """Fold the ranks' reports of one step into metrics by their canonical names.
 
     Args:
         everyone: The report of each rank.
         sharing: Neighbours that share their rows' tokens, and report the same.
+        truncates: Whether engines sampled from a part of the policy's tokens: then they say other log-probabilities
+            than the trainer also where their weights are the same, and there is no parity to speak of.
     """
     reports = everyone[::sharing]
     tokens, trained = sum(r.tokens for r in reports), sum(r.trained_tokens for r in reports)
-    return parity(reports) | {
+    return ({} if truncates else parity(reports)) | {
         # each rank's share has the whole batch's denominator, so the shares add up
         "loss": sum(report.loss for report in reports),
         "grad_norm": max(report.grad_norm for report in reports),

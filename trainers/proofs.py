@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trainers.roles.calls import Role
 
 PROOF_INTERVAL = 20
-"""Weight versions between two proofs of all engines where rollouts run ahead."""
+"""Weight versions between two proofs of all engines where samples do not show it."""
 PROOF_TOKENS = 256
 """Longest answer of a proof: enough for the mean, short enough to wait for."""
 
@@ -31,12 +31,16 @@ log = logging.getLogger("trainers")
 def prove_engines(loop: Loop, version: int, restarted: Collection[Role]) -> None:
     """Have engines prove that they run weight ``version``: those that were started again, and now and then all.
 
-    Where rollouts run ahead, no sample that is trained on has the learners' own weights to be compared with.
+    Where rollouts run ahead, no sample that is trained on has the learners' own weights to be compared with; where
+    unlikely tokens are never drawn, engines and learners say different log-probabilities of all of them. A proof is
+    sampled from the whole distribution.
 
     Raises:
         TrainingError: One does not run the learners' weights.
     """
-    is_due = bool(loop.layout.train.async_steps) and version > 0 and version % PROOF_INTERVAL == 0
+    train = loop.layout.train
+    is_due = bool(train.async_steps or train.truncates) and version > 0 and version % PROOF_INTERVAL == 0
+    is_due |= train.truncates and version == 1
     for engine in loop.fleet.engines:
         if engine not in restarted and not is_due:
             continue
@@ -56,7 +60,7 @@ def prove(loop: Loop, engine: Role, title: str) -> LogProbGap:
         TrainingError: It does not run the learners' weights.
     """
     [prompt] = loop.task.prompts(loop.state.cursor, 1)
-    settings = loop.sampling(loop.state.step)
+    settings = loop.sampling(loop.state.step).whole()
     settings = replace(settings, max_tokens=min(settings.max_tokens, PROOF_TOKENS))
     asked = ask(engine, "generate", [prompt.request], settings)
     [completions] = loop.fleet.finish([asked], "proving its weights")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from trainers.data.prompts import EnginePrompt
     from trainers.prefetch import OnAnswer
-    from trainers.roles.engine import Completion, SamplingSettings, Streamed
+    from trainers.roles.engine import Completion, Streamed
+    from trainers.roles.sampling import SamplingSettings
 
 SEQUENCES_PER_ENGINE = 256
 """Samples an engine works on at once, unless the layout says otherwise."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from trainers.data.codec import Codec
@@ -35,10 +35,11 @@ class SampleLog:
     Args:
         attempt: The attempt's directory.
         codec: Makes text of tokens.
+        send: Called with the lines that were just written.
     """
 
-    def __init__(self, attempt: Path, codec: Codec) -> None:
-        self._file, self._codec = attempt / rundir.SAMPLES, codec
+    def __init__(self, attempt: Path, codec: Codec, send: Callable[[list[dict[str, Any]]], None]) -> None:
+        self._file, self._codec, self._send = attempt / rundir.SAMPLES, codec, send
         self._next = 0.0
 
     def write(
@@ -55,9 +56,10 @@ class SampleLog:
         lines = []
         for number, (prompt, group, scores) in enumerate(zip(prompts[:KEPT_PROMPTS], groups, rewards, strict=False)):
             kept = list(zip(group, scores, strict=True))[: 1 if number else KEPT_SIBLINGS]
-            lines += [json.dumps(self._line(step, prompt, *one), ensure_ascii=False) for one in kept]
+            lines += [self._line(step, prompt, *one) for one in kept]
         with self._file.open("a", encoding="utf-8") as file:
-            file.write("".join(line + "\n" for line in lines))
+            file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        self._send(lines)
 
     def _line(self, step: int, prompt: Prompt, found: Completion, reward: float) -> dict[str, Any]:
         read = self._codec.transcript if found.response_mask else self._codec.decode

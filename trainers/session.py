@@ -52,5 +52,6 @@ class Session:
     def close(self, exit_code: int) -> None:
         """Finish W&B, whose run succeeded where ``exit_code`` is 0, and stop serving."""
         self.stages.flush()
-        self.tracker.close(exit_code, WANDB_FINISH_S)
+        sends_model = exit_code == 0 and self.layout.tracking.artifact
+        self.tracker.close(exit_code, self.layout.deadlines.push_s if sends_model else WANDB_FINISH_S)
         self._server.close()

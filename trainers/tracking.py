@@ -7,6 +7,7 @@ import os
 import queue
 import secrets
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import msgspec
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from rltui.layout.schema import Layout
 
@@ -23,6 +24,8 @@ FOLDER = "wandb"
 RUN_ID = "run-id"
 MAX_WAITING = 10_000
 """Steps that may wait for W&B before the newest are dropped."""
+TABLE_INTERVAL_S = 300.0
+"""Between two tables of answers: W&B keeps a file of each."""
 FLUSH_INTERVAL_S = 1.0
 """How often the offline file is written; W&B's own default of 15 s is too slow to watch a run by."""
 
@@ -40,16 +43,31 @@ class Tracker:
 
     def __init__(self, layout: Layout, run: str, attempt: str) -> None:
         self._layout, self._run, self._attempt = layout, Path(run), attempt
-        self._waiting: queue.Queue[dict[str, float] | int] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[Callable[[Any], Any] | int] = queue.Queue(MAX_WAITING)
+        self._next_table = 0.0
         self._thread = threading.Thread(target=self._work, name="wandb", daemon=True)
         if layout.tracking.wandb != "disabled":
             self._thread.start()
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Hand over one step's metrics; never waits."""
+        told = dict(metrics)
+        self._put(lambda run: run.log(told))
+
+    def send_samples(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Hand over some answers of a step as a table, where the layout wants it and none was sent just now."""
+        if self._layout.tracking.samples and rows and time.monotonic() >= self._next_table:
+            self._next_table = time.monotonic() + TABLE_INTERVAL_S
+            self._put(lambda run: _log_table(run, rows))
+
+    def send_model(self, folder: Path) -> None:
+        """Hand over the model in ``folder`` as an artefact of the run's name; the files stay where they are."""
+        self._put(lambda run: _log_model(run, folder, self._run.name))
+
+    def _put(self, deed: Callable[[Any], Any]) -> None:
         if self._thread.is_alive():
             with contextlib.suppress(queue.Full):
-                self._waiting.put_nowait(dict(metrics))
+                self._waiting.put_nowait(deed)
 
     def close(self, exit_code: int, deadline_s: float) -> None:
         """Finish the W&B run with ``exit_code``; after ``deadline_s`` it is left as it is."""
@@ -64,8 +82,8 @@ class Tracker:
     def _work(self) -> None:
         try:
             run = self._start()
-            while isinstance(item := self._waiting.get(), dict):
-                run.log(item)
+            while not isinstance(item := self._waiting.get(), int):
+                item(run)
             run.finish(exit_code=item)
         except Exception as error:  # noqa: BLE001 (the outermost edge of this thread; W&B must never stop training)
             self._trouble(f"W&B failed, the run goes on without it: {type(error).__name__}: {error}")
@@ -102,6 +120,22 @@ class Tracker:
 
     def _trouble(self, text: str) -> None:
         rundir.log_event(self._attempt, "tracking", text)
+
+
+def _log_table(run: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    import wandb
+
+    columns = list(rows[0])
+    table = wandb.Table(columns=columns, data=[[row[name] for name in columns] for row in rows])
+    run.log({"step": rows[0]["step"], "samples": table})
+
+
+def _log_model(run: Any, folder: Path, name: str) -> None:
+    import wandb
+
+    model = wandb.Artifact(f"{name}-model", type="model")
+    model.add_dir(str(folder), policy="immutable")  # no copy of it in a cache
+    run.log_artifact(model, aliases=["latest", folder.name])
 
 
 def run_id(folder: Path) -> str:

@@ -111,6 +111,12 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.slots_of("learner") // (learner.tensor_parallel * learner.sequence_parallel)
 
     @property
+    def exports(self) -> bool:
+        """Whether the model is written as a Hugging Face folder when all steps are done."""
+        sends = self.tracking.artifact and self.tracking.wandb != "disabled"
+        return self.checkpoint.export or bool(self.checkpoint.push_to_hub) or sends
+
+    @property
     def entropy_coefficient(self) -> float:
         """Weight of the entropy bonus in the objective; 0 where the algorithm has none."""
         return {"grpo": self.grpo.entropy_coefficient, "ppo": self.ppo.entropy_coefficient}.get(self.algorithm, 0.0)

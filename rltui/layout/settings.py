@@ -20,6 +20,8 @@ from rltui.layout.scalars import (
 )
 from rltui.layout.variants import one_of
 
+TopP = Annotated[float, Meta(gt=0.0, le=1.0)]
+
 
 class Train(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long and how fast to train."""
@@ -49,11 +51,21 @@ class Train(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool, Meta(description="Where rollouts run ahead, engines take new weights in the midst of a sample.")
     ] = False
     temperature: Annotated[PositiveFloat, Meta(description="Sampling temperature.")] = 1.0
+    top_p: Annotated[TopP, Meta(description="Draw only the likeliest tokens, up to this share; 1: all.")] = 1.0
+    top_k: Annotated[CountOrZero, Meta(description="Draw only so many of the likeliest tokens; 0: all.")] = 0
+    min_p: Annotated[
+        Fraction, Meta(description="Draw only tokens that are at least this times as likely as the likeliest; 0: all.")
+    ] = 0.0
     stop: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=500)]],
         Meta(description="Texts or special tokens that end an answer besides the model's end tokens; part of it."),
     ] = field(default_factory=list)
     seed: Annotated[CountOrZero, Meta(description="Seed of prompts, sampling and initial weights.")] = 0
+
+    @property
+    def truncates(self) -> bool:
+        """Whether unlikely tokens are never drawn, so that samples are not quite those of the policy."""
+        return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
 
     @property
     def takes_weights_in_flight(self) -> bool:
@@ -119,6 +131,14 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         list[Source],
         Meta(description="Further training sets, each with a weight (train has 1) and a reward.", max_length=100),
     ] = field(default_factory=list)
+    curriculum_skip: Annotated[
+        float,
+        Meta(
+            ge=0.0,
+            lt=1.0,
+            description="Chance to pass over a prompt of which all last answers passed, or none; 0: no curriculum.",
+        ),
+    ] = 0.0
     environment: Annotated[
         str,
         Meta(
@@ -170,9 +190,12 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
     eval_samples: Annotated[Count, Meta(description="Answers to each prompt of an evaluation.")] = 1
     eval_temperature: Annotated[NonNegativeFloat, Meta(description="Temperature of evaluations; 0: greedy.")] = 0.0
-    eval_pass: Annotated[PositiveFloat, Meta(description="An answer that earns at least this passes, for pass@k.")] = (
-        1.0
-    )
+    eval_top_p: Annotated[TopP, Meta(description="As train.top_p, for evaluations.")] = 1.0
+    eval_top_k: Annotated[CountOrZero, Meta(description="As train.top_k, for evaluations.")] = 0
+    eval_min_p: Annotated[Fraction, Meta(description="As train.min_p, for evaluations.")] = 0.0
+    eval_pass: Annotated[
+        PositiveFloat, Meta(description="An answer that earns at least this passes: in pass@k and in solve rates.")
+    ] = 1.0
 
 
 FIRST_SOURCE = "train"
@@ -214,6 +237,15 @@ class Checkpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     export: Annotated[
         bool, Meta(description="When all steps are done, write the policy as a Hugging Face folder below export/.")
     ] = False
+    push_to_hub: Annotated[
+        str,
+        Meta(
+            pattern=r"^(|[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)\Z",
+            max_length=200,
+            description="ORGANISATION/NAME on the Hugging Face hub to which that folder is pushed; empty: not.",
+        ),
+    ] = ""
+    push_public: Annotated[bool, Meta(description="Whether a repository that is made for it is public.")] = False
 
 
 class Deadlines(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -235,6 +267,7 @@ class Deadlines(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 300.0
     environment_s: Annotated[Seconds, Meta(description="For a reset or a step of an environment.")] = 30.0
     save_s: Annotated[Seconds, Meta(description="Until a checkpoint is written.")] = 1800.0
+    push_s: Annotated[Seconds, Meta(description="Until the model is on the hub; and in W&B.")] = 1800.0
 
 
 class Tracking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -243,6 +276,10 @@ class Tracking(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     wandb: Annotated[Literal["online", "offline", "disabled"], Meta(description="W&B mode.")] = "offline"
     project: Annotated[Text, Meta(description="W&B project.", min_length=1)] = "rltui"
     entity: Annotated[Text, Meta(description="W&B entity; empty: the account's default.")] = ""
+    samples: Annotated[bool, Meta(description="Send some of the answers as tables, at most every five minutes.")] = (
+        False
+    )
+    artifact: Annotated[bool, Meta(description="When all steps are done, send the model as an artefact.")] = False
 
 
 class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -152,6 +152,7 @@ def request_of_layout(layout: Layout) -> Request:
         prompt_tokens=layout.lengths.prompt,
         response_tokens=layout.lengths.response,
         kl_coefficient=1.0 if layout.roles.reference is not None else 0.0,
+        reference_stage=layout.roles.reference.zero_stage if layout.roles.reference is not None else 3,
         prompts=layout.train.prompts_per_step,
         samples=layout.train.samples_per_prompt,
         async_steps=layout.train.async_steps,

@@ -46,6 +46,7 @@ class Request(Struct, frozen=True, kw_only=True):
         critic_name: The critic of PPO as the trainers load it; empty: the model.
         critic: Its shape; None: the model's.
         kl_coefficient: Weight of PPO's KL penalty; 0: none, and no reference.
+        reference_stage: ZeRO stage of that: 3 divides it over the learner's GPUs, with 0 each has it whole.
         teacher_name: The teacher of distillation as the trainers load it.
         teacher: Its shape; None where there is none.
         prompt_tokens: Longest prompt.
@@ -71,6 +72,7 @@ class Request(Struct, frozen=True, kw_only=True):
     critic_name: str = ""
     critic: Architecture | None = None
     kl_coefficient: float = 0.0
+    reference_stage: Literal[0, 3] = 3
     teacher_name: str = ""
     teacher: Architecture | None = None
     prompt_tokens: int = 1024

@@ -7,6 +7,7 @@ bandwidth, ZeRO's traffic runs beside both, and the optimizer passes over its st
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rltui.hardware.flops import BACKWARD_FACTOR, forward_flops_per_token
@@ -67,10 +68,27 @@ def train_terms(
     compute_s = _passes_s(request, model, learner, passes, head=critic is None)
     talk_s = _zero_bytes(model, learner) / link_bytes_per_s(request, learner.gpus)
     update_s = _optimizer_s(request, model, learner)
-    bound = "FLOPs" if compute_s >= talk_s else "ZeRO's traffic"
+    swap_s = (passes - BACKWARD_FACTOR + 1) * _exchange_s(request, model, learner)
+    bound = max((compute_s, "FLOPs"), (talk_s, "ZeRO's traffic"), (swap_s, "Ulysses' exchanges"), key=itemgetter(0))[1]
     overlaps = zero_traffic(learner.zero_stage, model.hidden).overlaps
     pass_s = max(compute_s, talk_s) if overlaps else compute_s + talk_s
-    return _micro_batches(request, learner), pass_s, update_s, bound
+    return _micro_batches(request, learner), pass_s + swap_s, update_s, bound
+
+
+def _exchange_s(request: Request, model: Architecture, learner: Training) -> float:
+    """Seconds in which ranks that share rows exchange heads for tokens in one pass of a micro-batch; nothing hides it.
+
+    In each layer a rank keeps its part of queries, keys, values and the attention's output of its tokens, and sends the
+    other ranks theirs (Jacobs et al. 2023, DeepSpeed Ulysses); key heads are copied where there are fewer than ranks.
+    The backward pass sends the gradients of the same.
+    """
+    size = learner.sequence_parallel
+    if size == 1:
+        return 0.0
+    heads = 2 * model.heads + 2 * max(model.kv_heads, size)
+    tokens = _micro_batch_tokens(request, learner)[0] / size
+    sent = model.layers * tokens * heads * model.head_dim * ITEM_BYTES * (size - 1) / size
+    return sent / link_bytes_per_s(request, learner.gpus[:1] if size <= min(learner.gpus) else learner.gpus)
 
 
 def _optimizer_s(request: Request, model: Architecture, learner: Training) -> float:
@@ -104,11 +122,17 @@ def _mean_length(request: Request) -> float:
 
 def _passes_s(request: Request, model: Architecture, learner: Training, passes: int, *, head: bool) -> float:
     """Seconds in which one micro-batch passes ``passes`` times through ``model``; packed rows have no padding."""
+    tokens, attended = _micro_batch_tokens(request, learner)
+    return passes * _pass_s(request, model, tokens / learner.sequence_parallel, attended, head=head)
+
+
+def _micro_batch_tokens(request: Request, learner: Training) -> tuple[float, float]:
+    """Tokens of a micro-batch, padding included, and the length of its samples."""
     size = min(_rows(request, learner), learner.micro_batch)
-    length = attended = request.prompt_tokens + request.longest_of(size)
+    length = request.prompt_tokens + request.longest_of(size)
     if learner.packed_tokens:
-        length, attended = learner.packed_tokens, _mean_length(request)
-    return passes * _pass_s(request, model, size * length / learner.sequence_parallel, attended, head=head)
+        return size * learner.packed_tokens, _mean_length(request)
+    return size * length, length
 
 
 def training_compute_s(request: Request, learner: Training, model: Architecture, passes: int) -> float:
@@ -136,9 +160,14 @@ def _pass_s(request: Request, model: Architecture, tokens: float, length: float,
 
 
 def reference_s(request: Request, learner: Training) -> float:
-    """Seconds in which the reference, whose weights are divided over the learner's GPUs, passes all samples once."""
+    """Seconds in which the reference on the learner's GPUs passes all samples once.
+
+    Where its weights are divided over them, each layer is gathered in every pass.
+    """
     compute_s = _passes_s(request, request.model, learner, 1, head=True)
     size = ITEM_BYTES * count_parameters(request.model).total * (learner.ranks - 1) / learner.ranks
+    if request.reference_stage == 0:
+        size = 0.0
     return _micro_batches(request, learner) * max(compute_s, size / link_bytes_per_s(request, learner.gpus))
 
 

@@ -18,8 +18,9 @@ from ray._private.authentication_test_utils import reset_auth_token_state
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rltui.layout.schema import Lengths, Rollout
-from trainers.roles.engine import WEIGHTS_GROUP, Completion, EngineActor, SamplingSettings
+from trainers.roles.engine import WEIGHTS_GROUP, Completion, EngineActor
 from trainers.roles.engine_environment import engine_environment
+from trainers.roles.sampling import SamplingSettings
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender, free_port
 
 if TYPE_CHECKING:

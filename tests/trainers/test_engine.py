@@ -259,10 +259,18 @@ def test_prompts_that_do_not_fit_are_named(prompts: list[list[int]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"temperature": 0.0}, {"temperature": 0.009}, {"max_tokens": 0}, {"samples_per_prompt": 0}]
+    "change",
+    [
+        {"temperature": 0.0},
+        {"temperature": 0.009},
+        {"max_tokens": 0},
+        {"samples_per_prompt": 0},
+        {"top_p": 0.0},
+        {"min_p": 1.1},
+    ],
 )
 def test_settings_that_engines_would_change_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"temperature|max_tokens"):
+    with pytest.raises(ValueError, match=r"temperature|max_tokens|top_p"):
         sampling(**change)
 
 

@@ -7,6 +7,7 @@ knows which weights its actor should have.
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,37 @@ def test_samples_are_drawn_from_the_distribution_that_log_probs_name(engine: Run
         for temperature in (0.6, 1.0)
     )
     assert at_temperature < 0.1 < at_one
+
+
+@pytest.mark.parametrize(
+    "change", [{"top_p": 0.7}, {"top_k": 5}, {"min_p": 0.1}, {"min_p": 0.02, "top_k": 8, "top_p": 0.8}]
+)
+def test_truncated_samples_and_their_log_probs_are_of_the_likeliest_tokens(
+    engine: RunningEngine, change: dict[str, float]
+) -> None:
+    completions = engine.generate(PROMPTS, sampling(temperature=0.7, samples_per_prompt=8, **change))
+    shares = []
+    for one in completions:
+        ids = torch.tensor([[*PROMPTS[one.prompt_index], *one.token_ids]])
+        logits = engine.model(ids).logits[0, -1 - len(one.token_ids) : -1].float() / 0.7
+        for row, token, log_prob in zip(logits.softmax(dim=-1).tolist(), one.token_ids, one.log_probs, strict=True):
+            kept = likeliest(row, **change)
+            assert token in kept
+            shares.append(sum(kept.values()))
+            assert abs(math.log(kept[token] / shares[-1]) - log_prob) < TOLERANCE
+    assert min(shares) < 0.9  # something was left out
+
+
+def likeliest(row: list[float], top_p: float = 1.0, top_k: float = 0, min_p: float = 0.0) -> dict[int, float]:
+    """The tokens that may be drawn, with their probabilities among all."""
+    ordered = sorted(enumerate(row), key=lambda pair: -pair[1])
+    ordered = [(token, share) for token, share in ordered if share >= min_p * ordered[0][1]][: int(top_k) or None]
+    kept, whole, before = {}, sum(share for _, share in ordered), 0.0
+    for token, share in ordered:
+        if before < top_p * whole:
+            kept[token] = share
+        before += share
+    return kept
 
 
 def test_the_same_seed_gives_the_same_samples(engine: RunningEngine) -> None:

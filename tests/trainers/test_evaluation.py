@@ -17,13 +17,14 @@ from rltui.layout.load import load_text
 from trainers.data.tasks import make_task
 from trainers.data.tiny_qwen3 import TinySettings, _new_model
 from trainers.evaluation import KEPT_ANSWERS, KEPT_FILES, Evaluation, budgets, measures, pass_at_k
-from trainers.roles.engine import Completion, SamplingSettings
+from trainers.roles.engine import Completion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
+    from trainers.roles.sampling import SamplingSettings
 
 pytestmark = pytest.mark.trainers
 

@@ -15,6 +15,7 @@ from trainer_support import LAYOUT
 from rltui.layout.load import load_layout
 from trainers.advantages import overlong_penalty
 from trainers.checkpoint import TrainingState
+from trainers.data.curriculum import make_curriculum
 from trainers.data.sort_digits import SortDigits
 from trainers.groups import Drawn, choose, next_draw
 from trainers.grpo import Grpo
@@ -26,7 +27,7 @@ from trainers.staleness import StalenessCounter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainers.roles.engine import SamplingSettings
+    from trainers.roles.sampling import SamplingSettings
 
 pytestmark = pytest.mark.trainers
 
@@ -113,7 +114,8 @@ def loop(*words: str) -> Any:
     made.codec = type(
         "Digits", (), {"stop_token_ids": (2,), "stop_texts": (), "decode": staticmethod(lambda ids: str(list(ids)))}
     )
-    made.task = SortDigits(3, 0, lambda text: [3 + int(digit) if digit != ">" else 1 for digit in text])
+    digits = SortDigits(3, 0, lambda text: [3 + int(digit) if digit != ">" else 1 for digit in text])
+    made.task = made.curriculum = make_curriculum(made.layout, digits)
     made.rollouts, made.state, made._durations, made.staleness = Sampler(), TrainingState(), {}, StalenessCounter(0)
     train = made.layout.train
     made.lookahead = Lookahead(

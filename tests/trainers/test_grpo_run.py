@@ -168,19 +168,19 @@ def test_it_learns_in_shards_of_weights_and_of_rows(launch: Callable[..., Attemp
 
 
 def test_colocated_roles_take_turns_and_may_use_a_batch_twice(launch: Callable[..., Attempt]) -> None:
-    """Engines as guests of the learners' slots, asleep while these work; two optimizer steps from each batch."""
+    """Engines as guests that sleep while learners work, two optimizer steps a batch; unlikely tokens are not drawn."""
     pool = ["pools={all: {gpus: [2]}}", "roles.learner.gpus=[]", "roles.learner.pool=all", "roles.rollout.pool=all"]
     words = [*pool, "roles.rollout.engines=0", "train.steps=80", "train.optimizer_steps=2", "train.learning_rate=3e-4"]
-    words += ["roles.rollout.sleep_while_training=true"]
+    words += ["roles.rollout.sleep_while_training=true", "train.top_p=0.98", "train.min_p=0.002"]
     attempt = launch(1, *LEARNING, *words, "tracking.wandb=disabled")
     assert attempt.wait() == 0, attempt.log()[-3000:]
-    check_learning(attempt, 80)
-    assert "learner 1 (pid" in attempt.events("roles")[0]
-    assert "engine 1 (pid" in attempt.events("roles")[0]
     lines = attempt.metrics()
+    check_learned("grpo", lines, 80)
+    assert all(f"{role} 1 (pid" in attempt.events("roles")[0] for role in ("learner", "engine"))
     assert max(line["clip_fraction"] for line in lines) > 0.0  # the second step is off-policy
-    assert all(line["time/sleep"] > 0 and line["time/wake"] > 0 for line in lines)
-    assert all(line["time/weight_sync"] >= 0 for line in lines)
+    assert all(line["time/sleep"] > 0 < line["time/wake"] and line["time/weight_sync"] >= 0 for line in lines)
+    assert not any("parity_max_abs" in line for line in lines)
+    assert 0.001 < lines[0]["mismatch_kl"] < 0.02  # of a share of 0.98: -log is 0.02
 
 
 def test_it_does_not_learn_from_a_coin(launch: Callable[..., Attempt]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,13 @@ from trainer_support import LAYOUT
 from rltui.layout.load import load_layout
 from rltui.layout.schema import Rollout
 from trainers import proofs
-from trainers.metrics import LogProbGap, TrainingError, check_parity, log_prob_gap
+from trainers.data.prompts import Prompt
+from trainers.metrics import LogProbGap, TrainingError, check_parity, log_prob_gap, merge
 from trainers.proofs import PROOF_INTERVAL, prove_engines
 from trainers.roles.calls import Role
-from trainers.roles.engine import EngineActor
+from trainers.roles.engine import Completion, EngineActor
+from trainers.roles.sampling import training_settings
+from trainers.roles.step_report import StepReport
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender, free_port
 
 if TYPE_CHECKING:
@@ -73,17 +77,23 @@ def test_a_corrupted_bucket_stops_a_run_in_half_precision(tmp_path: Path, precis
             check_parity("engine 0", apart, layout)
 
 
-@pytest.mark.parametrize(("async_steps", "version", "restarted", "proven"), [
-    (0, PROOF_INTERVAL, [], []), (2, PROOF_INTERVAL, [], ["engine", "other"]), (2, PROOF_INTERVAL + 1, [], []),
-    (2, PROOF_INTERVAL + 1, ["other"], ["other"]), (0, 3, ["engine"], ["engine"]), (2, 0, [], []),
+AHEAD, CUT = "train.async_steps=2", "train.top_p=0.9"
+
+
+@pytest.mark.parametrize(("word", "version", "restarted", "proven"), [
+    ("train.seed=1", PROOF_INTERVAL, [], []), (AHEAD, PROOF_INTERVAL, [], ["engine", "other"]),
+    (AHEAD, PROOF_INTERVAL + 1, [], []), (AHEAD, PROOF_INTERVAL + 1, ["other"], ["other"]),
+    ("train.seed=1", 3, ["engine"], ["engine"]), (AHEAD, 0, [], []),
+    (CUT, 0, [], []), (CUT, 1, [], ["engine", "other"]), (CUT, 2, [], []),
+    (CUT, PROOF_INTERVAL, [], ["engine", "other"]),
 ])  # fmt: skip
-def test_engines_prove_their_weights_now_and_then_where_rollouts_run_ahead(
-    async_steps: int, version: int, restarted: list[str], proven: list[str], monkeypatch: pytest.MonkeyPatch
+def test_engines_prove_their_weights_now_and_then_where_samples_do_not(
+    word: str, version: int, restarted: list[str], proven: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
     engines = [Role("engine", None), Role("other", None)]
     loop: Any = SimpleNamespace(
-        layout=load_layout(LAYOUT, [f"train.async_steps={async_steps}"]).layout,
+        layout=load_layout(LAYOUT, [word]).layout,
         fleet=SimpleNamespace(engines=engines, map=list),
         session=SimpleNamespace(event=lambda *_, **__: None),
     )
@@ -91,3 +101,31 @@ def test_engines_prove_their_weights_now_and_then_where_rollouts_run_ahead(
     monkeypatch.setattr(proofs, "prove", prove)
     prove_engines(loop, version, {one for one in engines if one.title in restarted})
     assert asked == proven
+
+
+def test_a_proof_is_sampled_from_the_whole_distribution_and_samples_of_a_part_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layout = load_layout(LAYOUT, ["train.top_p=0.9", "train.top_k=5", "train.min_p=0.1"]).layout
+    codec: Any = SimpleNamespace(stop_token_ids=(2,), stop_texts=())
+    asked: list[Any] = []
+    said = Completion(0, (5, 6), (-1.0, -2.0), "length", 1)
+    monkeypatch.setattr(proofs, "ask", lambda *words: asked.append(words))
+    loop: Any = SimpleNamespace(
+        layout=layout,
+        has_experts=False,
+        state=SimpleNamespace(step=1, cursor=0),
+        task=SimpleNamespace(prompts=lambda *_: [Prompt((7,), "")]),
+        sampling=lambda step: training_settings(layout, codec, step),
+        fleet=SimpleNamespace(finish=lambda *_: [[said]]),
+        measure=lambda *_: {"learner": [np.array([-1.0, -2.5])]},
+    )
+    with pytest.raises(TrainingError, match="does not run the learner"):
+        proofs.prove(loop, Role("engine", None), "engine 0")
+    settings = asked[0][-1]
+    assert not settings.is_truncated
+    assert loop.sampling(1).is_truncated
+    assert settings == replace(loop.sampling(1), top_p=1.0, top_k=0, min_p=0.0)
+    report = StepReport(**{one.name: 1 for one in fields(StepReport)})
+    assert "parity_max_abs" in merge([report])
+    assert "parity_max_abs" not in merge([report], truncates=layout.train.truncates)

@@ -25,10 +25,11 @@ from trainers.data.read_digits import ReadDigits, draw_digits, encode_png
 from trainers.data.row_images import row_images
 from trainers.data.tasks import make_task
 from trainers.data.tiny_qwen3_vl import PLACE, TinyVisionSettings, ensure_tiny_vision_model
-from trainers.roles.engine import EngineActor, SamplingSettings
+from trainers.roles.engine import EngineActor
 from trainers.roles.forward import load_frozen, measure_log_probs, response_scores, scorer
 from trainers.roles.hf_engine import HfEngine
 from trainers.roles.model_inputs import response_inputs
+from trainers.roles.sampling import SamplingSettings
 from trainers.roles.vision import freeze_vision, with_images
 
 if TYPE_CHECKING:

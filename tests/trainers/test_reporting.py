@@ -232,6 +232,31 @@ def test_wandb_trouble_is_an_event_and_not_an_end(tmp_path: Path) -> None:
     tracker.close(0, 1.0)
 
 
+def test_wandb_gets_answers_as_tables_and_the_model_as_an_artefact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read back from what W&B writes offline; the table comes once in five minutes, the model is not copied."""
+    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_ARTIFACT_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "caches"))
+    model = tmp_path / "export" / "step-000002"
+    model.mkdir(parents=True)
+    (model / "model.safetensors").write_bytes(b"weights")
+    words = ["tracking.wandb=offline", "tracking.samples=true", "tracking.artifact=true"]
+    tracker = Tracker(load_layout(LAYOUT, words).layout, str(tmp_path), str(tmp_path))
+    tracker.send_samples([{"step": 1, "answer": "abc", "reward": 0.5}])
+    tracker.send_samples([{"step": 2, "answer": "too soon", "reward": 0.5}])
+    tracker.send_model(model)
+    tracker.close(0, 60.0)
+    assert all(text.startswith("W&B run ") for text in events(tmp_path))
+    [table] = (tmp_path / "wandb").glob("offline-run-*/files/media/table/samples_*.json")
+    assert json.loads(table.read_text()) == {"columns": ["step", "answer", "reward"], "data": [[1, "abc", 0.5]]}
+    [written] = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
+    assert f"{tmp_path.name}-model".encode() in written.read_bytes()
+    assert [one.name for one in tmp_path.rglob("*") if one.is_file() and one.read_bytes() == b"weights"] == [
+        "model.safetensors"
+    ]
+
+
 @pytest.mark.slow
 def test_unreachable_wandb_holds_nobody_up(tmp_path: Path) -> None:
     """Online mode, and a server that refuses: the process ends in seconds, with an event."""

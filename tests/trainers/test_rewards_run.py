@@ -20,9 +20,12 @@ SHORT = ["train.steps=2", "train.prompts_per_step=2", "train.samples_per_prompt=
 
 def test_programs_are_run_in_a_proven_sandbox(launch: Callable[..., Attempt]) -> None:
     words = [FUNCTIONS, "data.reward=code", "data.format=code_block", "lengths.prompt=50", "lengths.response=8"]
-    attempt = launch(1, *SHORT, *words, "data.reward_timeout_s=2", "grpo.filter_zero_std=false")
+    attempt = launch(
+        1, *SHORT, *words, "data.reward_timeout_s=2", "grpo.filter_zero_std=false", "data.curriculum_skip=0.5"
+    )
     assert attempt.wait() == 0, attempt.log()[-3000:]
     assert attempt.events("data") == ["prompts that are longer than lengths.prompt and left out: 1"]
     (event,) = attempt.events("reward_sandbox")
     assert event.startswith("reward sandbox: closed")
+    assert 0 < attempt.metrics()[-1]["curriculum/settled_fraction"] <= 1
     assert [line["reward"] for line in attempt.metrics()] == [0.0, 0.0]  # a model that sorts digits writes no program

@@ -24,7 +24,8 @@ def test_some_answers_of_a_step_are_written_now_and_then(tmp_path: Path, monkeyp
     now = [100.0]
     monkeypatch.setattr(samples_module.time, "monotonic", lambda: now[0])
     codec: Any = SimpleNamespace(decode=lambda ids: "".join(map(chr, ids)))
-    log = SampleLog(tmp_path, codec)
+    sent: list[list[Any]] = []
+    log = SampleLog(tmp_path, codec, sent.append)
     prompts = [Prompt((1,), text=f"{number}?", answer=str(number)) for number in range(20)]
     groups = [
         [Completion(n, (65, 66), (-1.0, -1.0), "stop", 7), Completion(n, (67,), (-1.0,), "stop", 7)] for n in range(20)
@@ -34,6 +35,7 @@ def test_some_answers_of_a_step_are_written_now_and_then(tmp_path: Path, monkeyp
     now[0] += samples_module.INTERVAL_S
     log.write(3, prompts[:1], groups[:1], [[1.0, 0.0]])
     lines = [json.loads(line) for line in (tmp_path / rundir.SAMPLES).read_text().splitlines()]
+    assert [line for told in sent for line in told] == lines
     assert [line["step"] for line in lines] == [1] * (1 + KEPT_PROMPTS) + [3, 3]
     assert [line["prompt"] for line in lines[:4]] == ["0?", "0?", "1?", "2?"], "all answers to the first prompt"
     assert lines[-2] == {

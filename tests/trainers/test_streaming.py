@@ -19,12 +19,13 @@ from trainers.data.prompts import Prompt
 from trainers.data.stops import Stops
 from trainers.lookahead import Lookahead
 from trainers.roles.calls import Role
-from trainers.roles.engine import Request, SamplingSettings, Streamed
+from trainers.roles.sampling import SamplingSettings
 from trainers.roles.vllm_samples import VllmSamples
 from trainers.rollouts import SPARE_FRACTION, Rollouts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from trainers.roles.engine import Request, Streamed
 
 pytestmark = pytest.mark.trainers
 

@@ -177,6 +177,10 @@ BATCH: list[Case] = [
     ("B251", "gpu", ["grpo.ratio=kl_cov"], ["grpo.ratio=kl_cov", "train.optimizer_steps=2"]),
     ("B252", "gpu", ["grpo.entropy_coefficient=0.2"], ["grpo.entropy_coefficient=0.1"]),
     ("B252", "ppo", ["ppo.entropy_coefficient=0.2"], ["ppo.entropy_coefficient=0.01", "grpo.entropy_coefficient=0.2"]),
+    ("B253", "gpu", ["train.top_k=1"], ["train.top_k=2"]),
+    ("B253", "gpu", ["train.min_p=1.0"], ["train.min_p=0.05"]),
+    ("B254", "gpu", ["train.top_p=0.95", "grpo.importance=sequence_product"], ["train.top_p=0.95"]),
+    ("B254", "gpu", ["train.min_p=0.05", "grpo.importance=off"], ["grpo.importance=off"]),
     ("B242", "gpu", ["grpo.aggregation=dr_grpo"], ["grpo.aggregation=dr_grpo", "grpo.advantage=centered"]),
 ]  # fmt: skip
 
@@ -243,6 +247,10 @@ DATA: list[Case] = [
     ("D517", "gpu", [REWARD, CORES, "data.reward=http"], [REWARD, CORES]),
     ("D518", "gpu", [*EVALUATED, "data.eval_samples=4"],
      [*EVALUATED, "data.eval_samples=4", "data.eval_temperature=1"]),
+    ("D526", "gpu", [*EVALUATED, "data.eval_top_p=0.9"],
+     [*EVALUATED, "data.eval_top_p=0.9", "data.eval_temperature=1.0"]),
+    ("D527", "tiny", ["data.curriculum_skip=0.5"], ["data.curriculum_skip=0.5", "data.train=rows.jsonl"]),
+    ("D527", "opd", ["data.curriculum_skip=0.5"], ["data.curriculum_skip=0.5", "data.reward=math"]),
     ("D519", "gpu", [*EVALUATED, "data.eval_temperature=0.001"], [*EVALUATED, "data.eval_temperature=0.01"]),
     ("D522", "tiny", ["data.environment=builtin/guess", "data.max_turns=1"],
      ["data.environment=builtin/guess-order", "data.max_turns=1"]),
@@ -289,6 +297,8 @@ SETTINGS: list[Case] = [
     ("T701", "tiny", ["tracking.wandb=online"], ["tracking.wandb=disabled"]),
     ("T702", "gpu", ["tracking.project=team/rl"], ["tracking.project=team-rl"]),
     ("T703", "gpu", ["tracking.wandb=disabled"], []),
+    ("T704", "gpu", ["tracking.wandb=disabled", "tracking.samples=true"], ["tracking.samples=true"]),
+    ("T704", "gpu", ["tracking.wandb=disabled", "tracking.artifact=true"], ["tracking.artifact=true"]),
     ("X801", "tiny", ["tracking.entity=hf_" + "a" * 30], ["tracking.entity=hf_team"]),
     ("X802", "gpu", ["roles.learner.model=/home/ann/models/Qwen3-8B"], ["roles.learner.model=/projects/Qwen3-8B"]),
 ]

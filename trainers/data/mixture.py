@@ -59,7 +59,7 @@ class Mixture:
             self._block, self._places = block, self._shuffled(block)
         name, number = self._places[place]
         [prompt] = self._tasks[name].prompts(number, 1)
-        return replace(prompt, source=name)
+        return replace(prompt, source=name, key=prompt.key and f"{name}/{prompt.key}")
 
     def _shuffled(self, block: int) -> list[tuple[str, int]]:
         """Name of the task, and number of the prompt there, of each prompt of a block."""

@@ -53,6 +53,7 @@ class Prompt:
         messages: What the data asks, where it is asked in messages.
         is_chat: Whether the model reads it, and what follows, in its chat template.
         source: Name of its training set, where there are several.
+        key: Names what it was made of, where the task comes back to it; else empty.
     """
 
     token_ids: tuple[int, ...]
@@ -64,6 +65,7 @@ class Prompt:
     messages: tuple[dict[str, Any], ...] = ()
     is_chat: bool = False
     source: str = ""
+    key: str = ""
 
     @property
     def request(self) -> EnginePrompt:

@@ -187,14 +187,23 @@ class RowTask:
         if epoch != self._epoch:
             self._epoch, self._order = epoch, list(self._kept)
             random.Random(f"rows/{self._seed}/{epoch}").shuffle(self._order)
-        row = self._rows[self._order[place]]
+        number = self._order[place]
+        row = self._rows[number]
         images = self._images(row)
         token_ids, text = self._tokens(row, images)
         answer = row.get(self._keys.answer)
         right = "" if answer is None else str(answer)
         said = self._renderer.messages(row[self._keys.prompt])
-        judged_by = self._judged_by(row)
-        return Prompt(token_ids, right, text, row=judged_by, images=images, messages=said, is_chat=bool(said))
+        return Prompt(
+            token_ids,
+            right,
+            text,
+            row=self._judged_by(row),
+            images=images,
+            messages=said,
+            is_chat=bool(said),
+            key=str(number),
+        )
 
     def _measure(self, number: int, row: Mapping[str, Any]) -> tuple[int, bool]:
         """Tokens of a row's prompt, and whether there is room for its images."""

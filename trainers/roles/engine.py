@@ -4,8 +4,9 @@
 the weight version, and refuses to generate from half-received weights.
 
 Log-probabilities are those of the distribution that was sampled from: log_softmax(logits / temperature) in float32, at
-the sampled token. The learner must divide its logits by the same temperature before it compares. Greedy samples have
-those of temperature 1; nothing is trained on them.
+the sampled token; where sampling is truncated, less the log of the kept tokens' share. The learner must divide its
+logits by the same temperature before it compares. Greedy samples have those of temperature 1; nothing is trained on
+them.
 """
 
 from __future__ import annotations
@@ -29,50 +30,14 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
     from trainers.environments.outcome import Outcome
+    from trainers.roles.sampling import SamplingSettings
     from trainers.weights import ParameterMeta, WeightGroup
-
-LOWEST_TEMPERATURE = 0.01
-"""vLLM silently raises lower temperatures to this one, so none of the engines takes them."""
 
 Part = Literal["weights", "cache"]
 """What of an engine wakes up at once."""
 
 WEIGHTS_GROUP = "weights"
 """Ray's concurrency group for calls that bring weights while the engine samples."""
-
-
-@dataclass(frozen=True)
-class SamplingSettings:
-    """How to sample.
-
-    Attributes:
-        temperature: Divides the logits; at least 0.01, or 0 for the likeliest token each time (greedy).
-        max_tokens: Longest completion, in tokens, the stop token included.
-        samples_per_prompt: Completions of each prompt.
-        stop_token_ids: A completion ends with any of these tokens, which is part of it.
-        seed: The same seed, prompts and weights give the same completions.
-        stop_texts: A completion also ends with the token that completes any of these texts.
-    """
-
-    temperature: float
-    max_tokens: int
-    samples_per_prompt: int
-    stop_token_ids: tuple[int, ...]
-    seed: int
-    stop_texts: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.temperature and self.temperature < LOWEST_TEMPERATURE:
-            raise ValueError(f"temperature is {self.temperature}: engines take 0 or {LOWEST_TEMPERATURE} and more")
-        if self.max_tokens < 1 or self.samples_per_prompt < 1:
-            raise ValueError("max_tokens and samples_per_prompt must be at least 1")
-        if self.is_greedy and self.samples_per_prompt > 1:
-            raise ValueError(f"{self.samples_per_prompt} samples a prompt at temperature 0 would all be the same one")
-
-    @property
-    def is_greedy(self) -> bool:
-        """Whether the likeliest token is taken each time."""
-        return self.temperature == 0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from trainers.data.images import ImageReader
 from trainers.data.prompts import images_of, tokens_of
 from trainers.data.stops import Stops
 from trainers.roles.card import release_card
-from trainers.roles.engine import Completion, SamplingSettings, Streamed, derive_seed
+from trainers.roles.engine import Completion, Streamed, derive_seed
 from trainers.roles.vision import model_class
 from trainers.weights import WeightReceiver, WeightTransferError
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
     from trainers.roles.engine import Part, Request
+    from trainers.roles.sampling import SamplingSettings
     from trainers.weights import ParameterMeta, WeightGroup
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -204,6 +206,8 @@ class HfEngine:
             if sampling.is_greedy:
                 token = all_log_probs.argmax(dim=-1, keepdim=True)
             else:
+                if sampling.is_truncated:
+                    all_log_probs = truncated(all_log_probs, sampling)
                 token = drawn(all_log_probs, uniform(seeds, step))
             sampled.append(token)
             log_probs.append(all_log_probs.gather(1, token))
@@ -295,6 +299,26 @@ def drawn(log_probs: torch.Tensor, numbers: NDArray[np.float64]) -> torch.Tensor
     sums = log_probs.double().exp().cumsum(dim=-1)
     at = torch.from_numpy(numbers).to(sums.device).unsqueeze(-1) * sums[:, -1:]
     return torch.searchsorted(sums, at, right=True).clamp(max=log_probs.shape[-1] - 1)
+
+
+def truncated(log_probs: torch.Tensor, sampling: SamplingSettings) -> torch.Tensor:
+    """``log_probs`` [B, V] of the tokens that may be drawn, adding up to 1 again; -inf for all others.
+
+    In vLLM's order: ``min_p``, ``top_k``, then ``top_p`` of what these two leave (Holtzman et al. 2020). Of tokens as
+    likely as the last that is kept by ``top_k``, all are kept.
+    """
+    never = float("-inf")
+    kept = log_probs
+    if sampling.min_p:
+        kept = kept.masked_fill(kept < kept.amax(dim=-1, keepdim=True) + math.log(sampling.min_p), never)
+    if 0 < sampling.top_k < kept.shape[-1]:
+        kept = kept.masked_fill(kept < kept.topk(sampling.top_k, dim=-1).values[:, -1:], never)
+    if sampling.top_p < 1:
+        ordered, places = kept.sort(dim=-1)
+        unlikely = ordered.softmax(dim=-1).cumsum(dim=-1) <= 1 - sampling.top_p
+        unlikely[:, -1] = False
+        kept = kept.scatter(-1, places, ordered.masked_fill(unlikely, never))
+    return kept.log_softmax(dim=-1)
 
 
 def batches(num_prompts: int, samples_per_prompt: int, limit: int) -> Iterator[tuple[int, int, int]]:

@@ -133,6 +133,9 @@ class VllmSamples:
         sampling, stops = sample.request.sampling, sample.stops
         return SamplingParams(
             temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
             max_tokens=sampling.max_tokens,
             # Only our stop tokens end a sample, or a placeholder of images, as in the other engine.
             stop_token_ids=[*stops.token_ids, *self._placeholder],

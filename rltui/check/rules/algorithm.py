@@ -161,6 +161,33 @@ def opd_temperature(subject: Subject) -> Iterator[Trouble]:
         yield Trouble(message, "train.temperature", ("train.temperature=1.0",))
 
 
+@rule("B253", "error")
+def one_token_to_draw(subject: Subject) -> Iterator[Trouble]:
+    """Only the likeliest token may be drawn, so all samples of a prompt are the same one.
+
+    Nothing can be learned from a group without differences. Of what `top_k` and `min_p` leave, `top_p` leaves less.
+    """
+    train = subject.layout.train
+    if train.samples_per_prompt > 1 and train.top_k == 1:
+        yield Trouble("top_k 1 leaves one token to draw", "train.top_k", ("train.top_k=0",))
+    if train.samples_per_prompt > 1 and train.min_p == 1.0:
+        yield Trouble("min_p 1 leaves one token to draw", "train.min_p", ("train.min_p=0.0",))
+
+
+@rule("B254", "warning")
+def truncated_without_weights(subject: Subject) -> Iterator[Trouble]:
+    """Unlikely tokens are never drawn, and nothing corrects it, or the product over a whole sample does.
+
+    Each token that is drawn is likelier in the samples than in the policy, by the share that was left out. A token's
+    importance weight is just that share. With `importance: off` it is missing; the product over a sample's tokens
+    (`sequence_product`) falls with its length, so that long samples count for nothing.
+    """
+    layout = subject.layout
+    if layout.algorithm == "grpo" and layout.train.truncates and layout.grpo.importance in ("off", "sequence_product"):
+        message = f"truncated sampling with importance {layout.grpo.importance}"
+        yield Trouble(message, "grpo.importance", ("grpo.importance=cap",))
+
+
 @rule("B243", "warning")
 def stale_without_weights(subject: Subject) -> Iterator[Trouble]:
     """Rollouts run ahead, and nothing corrects that older weights sampled them.

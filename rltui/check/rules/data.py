@@ -266,6 +266,33 @@ def temperature_too_low(subject: Subject) -> Iterator[Trouble]:
             yield Trouble(f"temperature {temperature:g} is below {LOWEST_TEMPERATURE}", key, (f"{key}=0.01",))
 
 
+@rule("D526", "note")
+def greedy_has_nothing_to_cut(subject: Subject) -> Iterator[Trouble]:
+    """An evaluation takes the likeliest token each time, and says which unlikely ones must not be drawn."""
+    data = subject.layout.data
+    cuts = {"eval_top_p": 1.0, "eval_top_k": 0, "eval_min_p": 0.0}
+    for key, nothing in cuts.items():
+        if data.eval and not data.eval_temperature and getattr(data, key) != nothing:
+            message = f"{key} {getattr(data, key):g} does nothing at eval_temperature 0"
+            yield Trouble(message, f"data.{key}", (f"data.{key}={nothing}",))
+
+
+@rule("D527", "warning")
+def curriculum_of_nothing(subject: Subject) -> Iterator[Trouble]:
+    """A curriculum is to pass over prompts by how they were solved, but none comes twice, or none is judged.
+
+    Tasks that are made by rule never repeat a prompt, so nothing is known of the next one; without a reward nothing is
+    solved.
+    """
+    data = subject.layout.data
+    repeats = any(not one.train.startswith(("builtin/", "reasoning-gym/")) for _, _, one in sources(data))
+    judged = data.environment or any(one.reward != "none" for _, _, one in sources(data))
+    if data.curriculum_skip and not (repeats and judged):
+        message = "no prompt comes twice" if judged else "no answer is judged"
+        key = "data.curriculum_skip"
+        yield Trouble(f"{key} {data.curriculum_skip:g}, but {message}", key, (f"{key}=0.0",))
+
+
 @rule("D525", "error")
 def mixture_that_cannot_be(subject: Subject) -> Iterator[Trouble]:
     """A training set of a mixture has another one's name, hardly any weight, or a reward that nobody asks.

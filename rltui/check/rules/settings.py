@@ -47,6 +47,15 @@ def untracked(subject: Subject) -> Iterator[Trouble]:
         )
 
 
+@rule("T704", "warning")
+def sent_nowhere(subject: Subject) -> Iterator[Trouble]:
+    """Answers or the model are to be sent to W&B, which is off."""
+    tracking = subject.layout.tracking
+    for key in ("samples", "artifact"):
+        if getattr(tracking, key) and tracking.wandb == "disabled":
+            yield Trouble(f"tracking.{key} with W&B disabled", f"tracking.{key}", (f"tracking.{key}=false",))
+
+
 @rule("X802", "note")
 def personal_path(subject: Subject) -> Iterator[Trouble]:
     """A path leads into one person's home folder: nobody else can launch this layout as it is."""

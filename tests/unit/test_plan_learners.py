@@ -1,0 +1,53 @@
+"""What learners send each other beside ZeRO's traffic, and what a whole reference need not fetch."""
+
+from __future__ import annotations
+
+import pytest
+
+from rltui.hardware.gpus import find_gpu
+from rltui.hardware.models import find_model
+from rltui.layout.load import load_layout
+from rltui.layout.presets import resolve
+from rltui.plan.cards import link_bytes_per_s
+from rltui.plan.of_layout import request_of_layout
+from rltui.plan.request import Means, Request
+from rltui.plan.setup import Training
+from rltui.plan.training import reference_s, train_terms
+
+
+def shared(gpus: tuple[int, ...], size: int) -> tuple[float, Request]:
+    """Seconds of all passes of a micro-batch of one row of 32k tokens that ``size`` ranks share."""
+    model, gpu = find_model("Qwen/Qwen3-8B"), find_gpu("H100")
+    assert model is not None
+    assert gpu is not None
+    means = Means(pack=True, sequence_parallel=size)
+    request = Request(model_name=model.name, model=model, gpu=gpu, nodes=4, gpus_per_node=4, means=means)
+    way = Training(
+        gpus=gpus,
+        zero_stage=3,
+        micro_batch=1,
+        gradient_checkpointing=True,
+        packed_tokens=32_768,
+        sequence_parallel=size,
+    )
+    return train_terms(request, way)[1], request
+
+
+def test_sharing_sequences_costs_its_exchanges_and_more_between_nodes() -> None:
+    # 36 layers, 8192 tokens of a rank, 32 + 32 query and output and 8 + 8 key heads, of 128 numbers of two bytes
+    sent = 36 * 8192 * 80 * 128 * 2 * 3 / 4
+    (alone, _), (near, request), (far, _) = shared((4,), 1), shared((4,), 4), shared((2, 2), 4)
+    passes = 4  # log-probs, forward, recomputed, backward
+    near_s, far_s = (passes * sent / link_bytes_per_s(request, gpus) for gpus in ((4,), (2, 2)))
+    assert near == pytest.approx(alone / 4 + near_s, rel=1e-6)
+    assert far - near >= far_s - near_s > 0
+
+
+def test_a_reference_that_is_whole_on_every_card_gathers_nothing() -> None:
+    words = ["roles.reference={}", "grpo.kl_coefficient=0.1", "train.prompts_per_step=4", "train.samples_per_prompt=2"]
+    way = Training(gpus=(4, 4), zero_stage=3, micro_batch=1, gradient_checkpointing=True)
+    divided, whole = (
+        request_of_layout(load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), [*words, stage]).layout)
+        for stage in ("roles.reference.zero_stage=3", "roles.reference.zero_stage=0")
+    )
+    assert reference_s(whole, way) < reference_s(divided, way)
