@@ -132,10 +132,11 @@ So of infrastructure's failures (Slurm, NCCL, memory, disks, the hub), whose wor
 ones get the right cause; of errors that a trainer or an engine words itself, four of five. Where no wording knows an
 error, its kind decides: the exception's class, what it speaks of, its frames and source line
 (`rltui/diagnose/general.py`). What is of no kind is `program_failed`, with the first exception that the run did not
-survive, the part of the run that raised it and a next step; of the 13 and 8 that were missed in the last two parts,
-8 and 3 were that, with the right line, where a class would have said more. 20 of the 37 and 40 of the 59 healthy ones
-were written from memory, and where a thread's excerpt was cut, the last lines were completed from its title. The file leaves out what is still missed: a torchrun that was ended by
-SIGTERM from outside, a torch.save that cannot open its file, an engine core whose only word is that it died.
+survive, the part of the run that raised it and a next step; of the 13 and 8 that were missed in the last two parts, 8
+and 3 were that, with the right line, where a class would have said more. 20 of the 37 and 40 of the 59 healthy ones
+were written from memory, and where a thread's excerpt was cut, the last lines were completed from its title. The file
+leaves out what is still missed: a torchrun that was ended by SIGTERM from outside, a torch.save that cannot open its
+file, an engine core whose only word is that it died.
 Excerpts are shorter and cleaner than logs, and classes with one or two cases say little.
 """
 
