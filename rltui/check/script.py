@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 OF_OUR_TRAINERS = frozenset({"E390", "D516"})
 """What the bundled trainers cannot run, and how they name data: no concern of another system's script."""
 
+SCORES_ALONE = frozenset({"verl", "skyrl"})
+"""Whose GRPO takes the score of a sample without siblings as it is: it learns, and rows of their own warn of it."""
+
 FRAMEWORKS = {module.FRAMEWORK.dialect: module.FRAMEWORK for module in MODULES}
 
 
@@ -60,7 +63,8 @@ def check_script_text(text: str, path: Path, overrides: Sequence[str] = (), give
     if found.layout is None:
         return Report(file=str(path), findings=_sorted((*asserted, _no_layout(found, str(path)))))
     report = check_text(as_yaml(found.layout), str(path), overrides)
-    own = (_in_words_of(finding, facts, place) for finding in report.findings if finding.code not in OF_OUR_TRAINERS)
+    left_out = OF_OUR_TRAINERS | ({"B204"} if facts.dialect in SCORES_ALONE else frozenset())
+    own = (_in_words_of(finding, facts, place) for finding in report.findings if finding.code not in left_out)
     return replace(report, findings=_sorted((*asserted, *own)))
 
 

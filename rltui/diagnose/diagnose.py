@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.diagnose.first_exception import first_exception
+from rltui.diagnose.general import general_cause
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.ranking import rank
 from rltui.diagnose.scan import Scanner
@@ -36,12 +37,23 @@ def examine(sources: Iterable[Source]) -> Findings:
     # what a run suffered from while it went on does not say what ended it either, and a guess says too little
     if any(_says_why(one) for one in diagnoses):
         return Findings(diagnoses)
-    return Findings(diagnoses, first_exception(scanner.matches))
+    first = first_exception(scanner.matches)
+    if not any(_is_guess(one) for one in diagnoses):
+        general = general_cause(scanner.matches)
+        if general is not None:
+            scanner.matches.note(general)
+            diagnoses = rank(scanner.matches)
+    return Findings(diagnoses, first)
 
 
 def _says_why(found: Diagnosis) -> bool:
     cause = CAUSES[found.id]
     return cause.tier != "wrapper" and not cause.word and found.confidence >= SURE_ENOUGH
+
+
+def _is_guess(found: Diagnosis) -> bool:
+    cause = CAUSES[found.id]
+    return cause.tier not in ("wrapper", "aside") and not cause.word
 
 
 def diagnose(sources: Iterable[Source]) -> tuple[Diagnosis, ...]:

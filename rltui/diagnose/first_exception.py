@@ -23,19 +23,42 @@ STATE = "traceback"
 
 MOST_TRACEBACK_LINES = 200
 MOST_FRAMES = 3
+MOST_FRAMES_TOLD = 40
 MOST_LINES_ABOVE = 40
 MOST_LINES_BELOW = 40
+MOST_LINES_OF_ONE = 3
 RESERVED_LINES = 190_000
 """Of the lines that may be read around others, so many are left to causes: only the first tracebacks matter here."""
 
-_EXCEPTION = re.compile(r"(?:(?:\w+\.)+[A-Z]\w*|[A-Z]\w*(?:Error|Exception|Failure|Timeout|Empty|Full))(?::|$)")
+_EXCEPTION = re.compile(
+    r"(?:(?:\w+\.)+[A-Z]\w*|[A-Z]\w*(?:Error|Exception|Failure|Timeout|Empty|Full)|Exception)(?::|$)"
+)
 _WRAPPERS = re.compile(
     r"(?:\w+\.)*(?:RayTaskError|RayActorError|ActorDiedError|WorkerCrashedError|ChildFailedError|CalledProcessError|"
     r"\w*EngineDeadError|ProcessRaisedException|ProcessExitedException|SystemExit|KeyboardInterrupt|\w*Warning)\b"
 )
 _PASSED_ON = re.compile(r"(?i)engine core initialization failed|worker failed with error|died unexpectedly")
-_STEP = re.compile(r"\bstep[ :=]+\d+\b.{0,200}(?:loss|reward|grad_?norm)|\{'loss': ", re.IGNORECASE)
+_GOES_ON = re.compile(
+    r"\bstep[ :=]+\d+\b.{0,200}(?:loss|reward|grad_?norm)|\{'loss': |\btraining (?:is |has )?(?:completed?|finished)\b|"
+    r"\bprogress: .{0,80}\d+/\d+|application startup complete|\bretrying\b|"
+    r"\bsucceeded after \d",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(
+    r"(?i)shut|exit|terminat|clean|kill|stop|abort|destroy|close|closing|summary|sync|wandb|nccl|fail|error|exception|dead|die|"
+    r"signal|unhandled|cancel|traceback|core dump|retr(?:y|ies)|teardown|finali|release|disconnect"
+)
+_EXCUSED = re.compile(
+    r"(?i)\boptional\b|\bignor(?:ed|ing)\b|\bskipp(?:ed|ing)\b|fall(?:ing)? ?back|will not be enabled"
+)
+_AT_THE_END = re.compile(
+    r"multiprocessing/(?:queues|util|resource_tracker)\.py:\d+ in (?:_feed|_run_finalizers)|in __del__$"
+)
+"""Frames of what Python clears away after a program: nothing waits for it."""
+
+_ORDINARY_LEVELS = ("INFO", "DEBUG", "WARNING")
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]{1,500})", line (?P<line>\d+), in (?P<function>\S.{0,100})')
+_CODE = re.compile(r"\s+(?!File \"|[\^~\s]*$|\.\.\.|raise\b)\S")
 _OF_OTHERS = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen |ray/_private/")
 
 
@@ -45,16 +68,14 @@ def read_traceback(hit: Hit) -> Reading | None:
     ignored = any(line.text.startswith("Exception ignored") for line in context.before(1))
     if ignored or context.budget.lines < RESERVED_LINES:
         return None
-    frames: list[str] = []
+    above: list[Line] = []
     lines = context.after(MOST_TRACEBACK_LINES)
     for line in lines:
         if line.stream != context.line.stream:
             continue
-        frame = _frame(line)
-        if frame:
-            frames.append(frame)
         if _is_own_exception(line.text):
-            return _reading(line, frames, lines)
+            return _reading(line, above, lines)
+        above.append(line)
     return None
 
 
@@ -63,7 +84,7 @@ def read_bare_exception(hit: Hit) -> Reading | None:
     context = hit.context
     if context.budget.lines < RESERVED_LINES or not _is_own_exception(context.line.text):
         return None
-    frames: list[str] = []
+    above: list[Line] = []
     for line in context.before(MOST_LINES_ABOVE):
         if line.stream != context.line.stream:
             continue
@@ -71,10 +92,8 @@ def read_bare_exception(hit: Hit) -> Reading | None:
             return None  # read from there
         if _EXCEPTION.match(line.text):
             break
-        frame = _frame(line)
-        if frame:
-            frames.append(frame)
-    return _reading(context.line, frames[::-1], context.after(MOST_LINES_BELOW))
+        above.append(line)
+    return _reading(context.line, above[::-1], context.after(MOST_LINES_BELOW))
 
 
 def _frame(line: Line) -> str:
@@ -87,25 +106,61 @@ def _is_own_exception(text: str) -> bool:
     return bool(_EXCEPTION.match(text)) and not _WRAPPERS.match(text) and not _PASSED_ON.search(text)
 
 
-def _reading(line: Line, frames: Sequence[str], after: Iterable[Line]) -> Reading:
-    """What is told of the exception in ``line``; one after which the process makes steps did not end the run."""
-    survived = any(_STEP.search(later.text) for later, _ in zip(after, range(MOST_LINES_BELOW), strict=False))
+def _reading(line: Line, above: Sequence[Line], after: Iterable[Line]) -> Reading:
+    """What is told of the exception in ``line``; one after which the process goes on did not end the run.
+
+    Args:
+        line: The line with the exception.
+        above: The lines of its traceback, outermost frame first.
+        after: The lines below.
+    """
+    frames = [frame for one in above if (frame := _frame(one))]
+    below = [later for later, _ in zip(after, range(MOST_LINES_BELOW), strict=False)]
     text = line.text.strip()
+    if text.endswith(":"):  # what it says begins in the next line
+        text = f"{text} {next((later.text.strip() for later in below if later.text.strip()), '')}".strip()
     fields = {
         "exception": text,
         "line": str(line.number),
         "frames": "\n".join(_own(frames)),
+        "path": "\n".join(frames[-MOST_FRAMES_TOLD:]),
+        "code": next((one.text.strip() for one in reversed(above) if _CODE.match(one.text)), ""),
         "part": part_of(frames, text),
-        **({"survived": "yes"} if survived else {}),
+        **_survival(line, frames, below),
     }
     return Reading(0.3, fields=fields)
 
 
+def _survival(line: Line, frames: Sequence[str], below: Sequence[Line]) -> dict[str, str]:
+    """The field ``survived``, where the program went on: ``said`` if it says that it does without what failed."""
+    if any(_EXCUSED.search(one.text) for one in (line, *below[:2])):
+        return {"survived": "said"}
+    is_aside = any(_AT_THE_END.search(frame) for frame in frames)
+    # without prefixes it may be another process that goes on
+    near = below if any(line.stream) else below[:MOST_LINES_OF_ONE]
+    goes_on = any(_GOES_ON.search(one.text) for one in below) or any(_is_usual(line, one) for one in near)
+    return {"survived": "yes"} if is_aside or goes_on else {}
+
+
+def _is_usual(line: Line, later: Line) -> bool:
+    """Whether ``later`` shows the process of ``line`` at its usual work."""
+    is_usual = later.level in _ORDINARY_LEVELS or re.match(r"\W*(?:INFO|DEBUG)\b|\[.{1,40}\] \[INFO\]", later.text)
+    return bool(is_usual) and later.stream == line.stream and not _ENDS.search(later.text)
+
+
 _NAMES = (
-    "AcceleratorError", "AssertionError", "AttributeError", "ConnectionError", "Exception", "FileNotFoundError",
-    "HTTPError", "ImportError", "IndexError", "IOError", "JSONDecodeError", "KeyError", "NameError",
-    "NotImplementedError", "OSError", "PermissionError", "RecursionError", "RuntimeError", "TimeoutError", "TypeError",
-    "UnboundLocalError", "UnicodeDecodeError", "ValidationError", "ValueError", "ZeroDivisionError",
+    "APIStatusError", "AcceleratorError", "AssertionError", "AttributeError", "BackendCompilerFailed",
+    "BadRequestError", "BrokenPipeError", "ClientConnectorError", "CompilationError", "ConfigAttributeError",
+    "ConnectTimeout", "ConnectionError", "ConnectionRefusedError", "ConnectionResetError", "DeferredCudaCallError",
+    "DistBackendError", "DistNetworkError", "DistStoreError", "EOFError", "Exception", "FileNotFoundError",
+    "HTTPError", "HTTPStatusError", "HfHubHTTPError", "IOError", "ImportError", "IndexError", "InductorError",
+    "InternalServerError", "IsADirectoryError", "JSONDecodeError", "KeyError", "LookupError", "LoweringException",
+    "MaxRetryError", "MisconfigurationException", "NameError", "NewConnectionError", "NotADirectoryError",
+    "NotImplementedError", "OSError", "OutOfResources", "OverflowError", "PermissionError", "PicklingError",
+    "ProxyError", "ReadTimeout", "RecursionError", "RuntimeError", "SSLError", "SafetensorError",
+    "ServerDisconnectedError", "StopIteration", "SyntaxError", "TemplateError", "TimeoutError", "TypeError",
+    "UnboundLocalError", "UndefinedError", "UnicodeDecodeError", "UnpicklingError", "ValidationError", "ValueError",
+    "ZeRORuntimeException", "ZeroDivisionError",
 )  # fmt: skip
 """Exceptions that are looked for without the first line of a traceback."""
 
@@ -126,10 +181,16 @@ def _own(frames: Sequence[str]) -> list[str]:
     return [*(own or frames[:-1])[1 - MOST_FRAMES :], *frames[-1:]]
 
 
+def exception_order(match: Match) -> int:
+    """Position of the exception's own line among all lines; the match stands at the first line of its traceback."""
+    return match.order - match.evidence.line + int(match.fields["line"])
+
+
 def first_exception(matches: Matches) -> Match | None:
     """Return the match of the first exception that the run did not survive; one with frames before one without.
 
-    Its fields are ``exception``, ``line``, ``frames`` and ``part``, a key of ``PARTS``.
+    Its fields are ``exception``, ``line``, ``frames`` (those to show), ``path`` (all), ``code`` (the source
+    line of the innermost) and ``part``, a key of ``PARTS``.
     """
     found = matches.of(STATE)
     fatal = [match for match in found if "survived" not in match.fields] or found

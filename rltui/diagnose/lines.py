@@ -44,7 +44,7 @@ _CARET_ESCAPES = re.compile(
 )
 _ESCAPE_MARKS = ("^[", "#033", "\\033", "\\x1b", "\\e[", "\\u001b")
 _REPEATED = re.compile(r" ?\[repeated (\d{1,7})x across (?:all )?cluster\](?:\s*\(Ray deduplicates.{0,200})?")
-_ANY_PREFIX = re.compile(r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]{0,60}-\d{1,6}\s{0,20}\||rank|wandb")
+_ANY_PREFIX = re.compile(r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]{0,60}-\d{1,6}\s{0,20}\||rank|wandb|[a-z][\w.-]{0,60}\d: ")
 
 _ACTOR = re.compile(
     r"\((?P<actor>[A-Za-z_][\w.:<>\[\]-]{0,120})"
@@ -57,6 +57,8 @@ _PREFIXES = tuple(
         r"\[?\[?rank ?(?P<rank>\d{1,6})\]?\]? ?: ?",  # torch: [rank0]:
         r"\[default(?P<rank>\d{1,6})\]:",  # torchrun --tee
         r"\[\d+,(?P<rank>\d{1,6})\]<std(?:out|err)>: ?",  # mpirun --tag-output
+        # pdsh, by which DeepSpeed starts on several nodes
+        r"(?P<node>\d{1,3}(?:\.\d{1,3}){3}|[a-z][a-z0-9.]*-[a-z0-9.-]*\d): (?=\S|\s+File \")",
         r"\[\d{1,9}\] (?=\[)",  # a line number put there by the tool that copied the log
         r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?P<node>[\w.-]+) (?!kernel)[\w./@-]+(?:\[\d+\])?: ",  # journald, syslog
         r"(?P<rank>\d{1,5}): (?=.)",  # srun --label; what follows keeps its indentation
@@ -94,8 +96,18 @@ _END_OF_PROGRAM = re.compile(r"['\"](?:return|exit)_?code['\"]: ?")
 _OUTPUT_OF_PROGRAM = re.compile(r"['\"]std(?:err|out)['\"]: ?['\"]")
 
 
+_COUNTED = re.compile(
+    r"\b\d+ ?(?:/|of|out of) ?\d+ (?:rollouts?|samples?|requests?|episodes?|trajectories|groups?|tasks?|examples?)\b"
+    r".{0,20}\b(?:error|fail|timed)",
+    re.IGNORECASE,
+)
+"""A share of the rollouts that went wrong: the run counts them and goes on."""
+
+
 def shows_data(text: str) -> bool:
-    """Whether the line shows a prompt, an answer or a program's end: errors in them say nothing of the run."""
+    """Whether the line shows a prompt, an answer, a program's end or counted failures: they say nothing of the run."""
+    if _COUNTED.search(text) is not None:
+        return True
     if _DATA.match(text) is not None or _MARKUP.search(text) is not None:
         return True
     return _OUTPUT_OF_PROGRAM.search(text) is not None and _END_OF_PROGRAM.search(text) is not None

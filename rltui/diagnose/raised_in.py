@@ -32,7 +32,7 @@ class Part(NamedTuple):
 PARTS: dict[str, Part] = {
     "reward": Part(
         "the rewards (a judge, a verifier or a sandbox)",
-        r"reward|math_verify|latex2sympy|/sympy/|grader|verifier|judge|sandbox",
+        r"reward|remote_rm|\brm_(?:hub|fn)|math_verify|latex2sympy|/sympy/|grader|verifier|judge|sandbox",
         "",
         "Call the reward function alone with the answer and the row at which it failed. One that meets every answer a "
         "model can give needs a time limit of its own, and has to return a number where it cannot tell.",

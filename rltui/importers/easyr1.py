@@ -52,6 +52,16 @@ def from_script(script: Script) -> list[Facts]:
     return [_facts(*_settings(script, behind)) for _, behind in script.after(is_entry)]
 
 
+def is_config(values: Mapping[str, Any]) -> bool:
+    """Whether a configuration is EasyR1's."""
+    return all(isinstance(values.get(part), dict) for part in ("worker", "trainer", "data", "algorithm"))
+
+
+def from_config(values: Mapping[str, Any]) -> Facts:
+    """What a configuration file needs."""
+    return _facts(from_mapping(values), "")
+
+
 def _settings(script: Script, behind: list[str]) -> tuple[Settings, str]:
     """The overrides over the file that ``config=`` names, and the name of the file where it is not there."""
     source = from_overrides(behind)

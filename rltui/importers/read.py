@@ -189,6 +189,10 @@ def _from_yaml(text: str, path: Path) -> Facts:
         return areal.from_config(interpolated(own))
     if roll.is_config(own):
         return roll.from_config(interpolated(own))
+    if verl.is_config(own):
+        return verl.from_config(interpolated(own), read_script("", path, {}))
+    if easyr1.is_config(own):
+        return easyr1.from_config(interpolated(own))
     if found := open_instruct.from_config(own):
         return found
     if "num_processes" in own and "distributed_type" in own:

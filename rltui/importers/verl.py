@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rltui.importers import variants, verl_teachers
-from rltui.importers.arguments import Settings, from_flags, from_overrides
+from rltui.importers.arguments import Settings, from_flags, from_mapping, from_overrides
 from rltui.importers.facts import Facts, Kind, first_of, mapped, on_megatron, remarks, uncounted
 from rltui.importers.values import HOLE, product, quotient, to_bool, total
 from rltui.importers.verl_others import generation, supervised
@@ -106,6 +106,17 @@ def from_script(script: Script) -> list[Facts]:
         else:
             found.append(_facts(script, source, entry, behind))
     return found
+
+
+def is_config(values: Mapping[str, Any]) -> bool:
+    """Whether a configuration is one of verl's main program, as Hydra composes it."""
+    return all(isinstance(values.get(part), dict) for part in ("actor_rollout_ref", "trainer", "data"))
+
+
+def from_config(values: Mapping[str, Any], script: Script) -> Facts:
+    """What a configuration file needs; what it takes from other files by ``defaults:`` is not known."""
+    source = from_mapping({key: part for key, part in values.items() if key not in ("defaults", "hydra")})
+    return _facts(script, source.cut() if "defaults" in values else source, script.path.stem, [])
 
 
 def _trainings(script: Script) -> list[tuple[Started, str, list[str]]]:

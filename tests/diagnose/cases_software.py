@@ -350,4 +350,37 @@ CASES = {
             "  File \"/w/verl/workers/actor/dp_actor.py\", line 9, in update\nKeyError: 'old_log_probs'",
         ),
     ),
+    # what follows tells whether an exception ended the program: test_first_exception has those that did
+    "program_failed": Case(
+        has=(),
+        looks_like=(
+            "ZeroDivisionError: division by zero (skipped)",
+            "Exception ignored in: <function Pool.__del__ at 0x7f>\nTraceback (most recent call last):\n"
+            '  File "/usr/lib/pool.py", line 9, in __del__\nZeroDivisionError: division by zero',
+        ),
+    ),
+    "kernel_compile": Case(
+        has=(
+            "torch._inductor.exc.InductorError: AttributeError: 'NoneType' object has no attribute 'store_cubin'",
+            "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nRuntimeError: no kernel",
+        ),
+        looks_like=(
+            "W0306 14:40:15 torch/_inductor/select_algorithm.py:1517] [2/0] out of resource: shared memory, "
+            "Required: 131072, Hardware limit: 101376. Reducing block sizes or `num_stages` may help.",
+        ),
+    ),
+    "access_denied": Case(
+        has=(
+            "[rank1]: PermissionError: [Errno 13] Permission denied: '/.cache'",
+            "PermissionError: [Errno 1] Operation not permitted: '/w/run'",
+        ),
+        looks_like=("wandb: WARNING PermissionError: [Errno 13] Permission denied: '/home/me/.config/wandb'",),
+    ),
+    "rank_numbers": Case(
+        has=(
+            "node-0:70:70 [0] init.cc:981 NCCL WARN Invalid rank requested : 1/1",
+            "n-1:69:70 [0] bootstrap.cc:131 NCCL WARN Bootstrap Root : rank 1 of 8 ranks has already checked in",
+        ),
+        looks_like=("rank 1 of 8 has joined",),
+    ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rltui.diagnose.diagnose import examine
+from rltui.diagnose.diagnose import diagnose, examine
 from rltui.diagnose.first_exception import as_json, in_words
 from rltui.diagnose.sources import text_source
 
@@ -75,7 +75,10 @@ def test_there_is_none(log: str) -> None:
 
 def test_a_wrapper_alone_does_not_hide_it() -> None:
     findings = examine([text_source("log", f"{PLAIN}RuntimeError: Engine core initialization failed.")])
-    assert [one.id for one in findings.diagnoses] == ["engine_core_died"]
+    assert [(one.id, one.secondary) for one in findings.diagnoses] == [
+        ("program_failed", False),
+        ("engine_core_died", True),
+    ]
     assert findings.first_exception is not None
     assert next(in_words(findings.first_exception)) == "The first exception is at log:5:"
 
@@ -102,7 +105,7 @@ def test_one_that_the_run_survived_is_not_what_ended_it() -> None:
         ("site-packages/datasets/arrow_dataset.py", "TypeError: 'int' object is not iterable", "data"),
         ("site-packages/deepspeed/runtime/engine.py", "RuntimeError: a new one", "learner"),
         ("site-packages/httpx/_client.py", "ValueError: unknown scheme", "network"),
-        ("unknown.py", "PermissionError: [Errno 13] Permission denied", "disk"),
+        ("unknown.py", "OSError: [Errno 11] Resource temporarily unavailable", "disk"),
         ("unknown.py", "ZeroDivisionError: division by zero", "program"),
     ],
 )
@@ -116,3 +119,50 @@ def test_a_guess_does_not_hide_it() -> None:
     findings = examine([text_source("log", "NameError: name 'PeftModel' is not defined")])
     assert [(one.id, one.confidence) for one in findings.diagnoses] == [("env_import_broken", 0.5)]
     assert findings.first_exception is not None
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "exception", "cause"),
+    [
+        ("peft/tuners/lora.py", "raise ValueError(", "ValueError: Target modules ['q'] not found in the base model.",
+         "settings_rejected"),
+        ("swift/plugin/loss.py", "return LOSS_MAPPING[loss_type]['loss_func']", "KeyError: 'grpo'",
+         "settings_rejected"),
+        ("w/collate.py", 'ids = feature["ids_j"]', "KeyError: 'ids_j'", "data_unfit"),
+        ("trl/extras/rows.py", "assert x.shape == y.shape", "AssertionError", "tensors_unfit"),
+        ("w/attention.py", "out = attend(q)", "RuntimeError: the kernel only supports fp16 and bf16", "tensors_unfit"),
+        ("bridge/auto.py", "raise ValueError(", "ValueError: Unregistered model type: new_moe", "env_import_broken"),
+        ("core/parallel_state.py", "raise RuntimeError(", "RuntimeError: world_size (1) is not divisible by 2",
+         "engine_tp_heads"),
+        ("hub/file.py", "raise", "SSLError: HTTPSConnectionPool(host='huggingface.co'): Max retries exceeded",
+         "hf_offline_miss"),
+        ("vllm/attention/abstract.py", "raise NotImplementedError", "NotImplementedError", "engine_unfit_model"),
+        ("w/reward_fn.py", "text = prompt + answer", "TypeError: can only concatenate list", "program_failed"),
+    ],
+)  # fmt: skip
+def test_its_kind_gives_the_cause_where_no_wording_does(path: str, code: str, exception: str, cause: str) -> None:
+    log = f'  File "/opt/{path}", line 7, in call\n    {code}\n{exception}'
+    assert [one.id for one in diagnose([text_source("log", log)])] == [cause]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "step 4 loss 0.2",
+        "Training Progress:  12%|#  | 12/100 [1:02:11<7:15:20]",
+        "INFO 10-25 13:08:43 [loggers.py:116] Avg generation throughput: 2100.0 tokens/s",
+        "Retrying 1/3 ...",
+    ],
+)
+def test_what_the_run_survived_is_no_cause(later: str) -> None:
+    log = f'Traceback (most recent call last):\n  File "/opt/fetch.py", line 7, in call\nValueError: strange\n{later}'
+    assert diagnose([text_source("log", log)]) == ()
+
+
+def test_an_exception_that_passes_on_another_is_not_its_cause() -> None:
+    log = (
+        f"{PLAIN}httpx.HTTPStatusError: Server error '503 Service Unavailable' for url 'http://10.0.0.1:3938/generate'"
+    )
+    assert diagnose([text_source("log", log)])[0].id == "program_failed"
+    alone = log.removeprefix(PLAIN)
+    assert [one.id for one in diagnose([text_source("log", alone)])] == ["engine_unreachable"]

@@ -8,7 +8,7 @@ import pytest
 
 from rltui.check.run import check_text
 from rltui.importers.layout_of import as_yaml
-from rltui.importers.read import Imported, import_file
+from rltui.importers.read import Imported, import_file, import_text
 from rltui.layout.load import LoadedLayout, load_text
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "import"
@@ -253,3 +253,39 @@ def test_a_job_of_an_unknown_program_still_declares_its_gpus(tmp_path: Path) -> 
     imported = import_file(script)
     assert numbers(imported) == ("slurm", None, 12, None, None, None, None)
     assert imported.layout is None
+
+
+VERL_CONFIG = """\
+data: {train_batch_size: 64, max_prompt_length: 512, max_response_length: 512}
+actor_rollout_ref:
+  model: {path: Qwen/Qwen2.5-7B}
+  actor: {ppo_mini_batch_size: 32, ppo_micro_batch_size_per_gpu: 4}
+  rollout: {tensor_model_parallel_size: 2, n: 8}
+algorithm: {adv_estimator: grpo}
+trainer: {nnodes: 2, n_gpus_per_node: 8}
+"""
+EASYR1_CONFIG = """\
+data: {rollout_batch_size: 64}
+algorithm: {adv_estimator: grpo}
+worker:
+  actor: {global_batch_size: 32, model: {model_path: Qwen/Qwen2.5-7B}}
+  rollout: {n: 8, tensor_parallel_size: 2}
+trainer: {nnodes: 2, n_gpus_per_node: 8}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "dialect", "trainer", "engines"),
+    [
+        (VERL_CONFIG, "ppo_trainer.yaml", "verl", 16, 8),
+        (VERL_CONFIG, "ppo_trainer_split.yaml", "verl", 8, 4),
+        (EASYR1_CONFIG, "vision.yaml", "easyr1", 16, 8),
+    ],
+)
+def test_a_composed_configuration_is_read_without_its_command(
+    text: str, name: str, dialect: str, trainer: int, engines: int
+) -> None:
+    found = import_text(text, Path(name), ["hardware.gpu=H100"])
+    assert (found.dialect, found.trainer_gpus, found.rollout_engines) == (dialect, trainer, engines)
+    assert found.needed_gpus == 16
+    assert found.layout is not None

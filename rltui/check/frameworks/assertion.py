@@ -174,7 +174,13 @@ def equal(
 
 
 def never(
-    code: str, title: str, where: str, when: tuple[Condition, ...], change: Setting, fix: Number | str | None = None
+    code: str,
+    title: str,
+    where: str,
+    when: tuple[Condition, ...],
+    change: Setting,
+    fix: Number | str | None = None,
+    severity: Severity = "error",
 ) -> Assertion:
     """The conditions must not be met together; ``fix`` is the value of ``change`` that ends it."""
 
@@ -188,7 +194,9 @@ def never(
         if fix is not None:
             yield fix  # type: ignore[misc]  # a word such as True is as good a value
 
-    return Assertion(code=code, title=title, where=where, fails=fails, says=says, key=change, fixes=fixes, when=())
+    return Assertion(
+        code=code, title=title, where=where, fails=fails, says=says, key=change, fixes=fixes, severity=severity
+    )
 
 
 def _nearest(change: Setting) -> Callable[[Asked], Iterator[Number]]:

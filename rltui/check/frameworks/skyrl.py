@@ -168,4 +168,13 @@ TABLE = (
         _ULYSSES,
         (_FSDP, given("trainer.placement.policy_num_gpus_per_node"), off("trainer.offline"), _RL),
     ),
+    never(
+        "F517",
+        "With one sample a prompt, SkyRL's GRPO takes the raw score as the advantage, without a baseline.",
+        "skyrl/backends/skyrl_train/utils/ppo_utils.py, compute_grpo_outcome_advantage",
+        (one_of("trainer.algorithm.advantage_estimator", "grpo", default="grpo"), exactly(_SAMPLES, 1)),
+        _SAMPLES,
+        8,
+        severity="warning",
+    ),
 )

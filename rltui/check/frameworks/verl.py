@@ -212,4 +212,13 @@ TABLE = (
         _CRITIC_ULYSSES,
         (one_of("algorithm.adv_estimator", "gae", default="gae"), absent("critic.model.path")),
     ),
+    never(
+        "F119",
+        "With one sample a prompt, verl's GRPO takes the raw score as the advantage, without a baseline.",
+        "verl/trainer/ppo/core_algos.py, compute_grpo_outcome_advantage",
+        (one_of("algorithm.adv_estimator", "grpo"), exactly(_SAMPLES, 1), absent("env.rollout.n")),
+        _SAMPLES,
+        8,
+        severity="warning",
+    ),
 )

@@ -181,6 +181,8 @@ CAUSES = (
         detail="{difference}",
         tell="At one number, or in one group, ranks name different operations or sizes; or NCCL or torch say mismatch.",
         wordings=worded(
+            # DeepSpeed ZeRO-3, which gathers parameters in the order of the first pass
+            ("parameter fetch queue", ""),
             ("mismatched collective", r"(?i)mismatched collective"),
             ("collective", r"(?i)mismatch(?:es)? between collectives|collective mismatch", "collective collectives"),
             ("running collective", r"(?i)rank \d+ is running collective.{0,400}but rank \d+ is running collective"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause
+from rltui.diagnose.first_exception import STATE, exception_order
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Wording, worded
@@ -25,8 +26,9 @@ GUESS = 0.5
 
 
 def env_import_broken(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
-    """A guess is news only where nothing else says why."""
-    verdict = surest(matches)
+    """A guess is news only where nothing else says why; programs try imports, print why one failed, and do without."""
+    caught = {exception_order(one) for one in all_matches.of(STATE) if one.fields.get("survived") == "said"}
+    verdict = surest([match for match in matches if match.order not in caught])
     if verdict is None or verdict.confidence > GUESS:
         return verdict
     return None if all_matches.causes - {"env_import_broken", "ray_actor_died", "engine_core_died"} else verdict
@@ -58,7 +60,7 @@ CAUSES = (
             ("does not exist", r"(?i)operator \w+::\w+ does not exist"),
             confidence=0.9,
             # libraries try for symbols that newer drivers have, and do without
-            unless=r"(?i)^\s*except |NCCL INFO|\bdlv?sym failed",
+            unless=r"(?i)^\s*except |NCCL INFO|\bdlv?sym failed|APIs are compatible",
         ),
         explains=frozenset({"env_import_broken"}),
         remedies=(
@@ -235,6 +237,7 @@ CAUSES = (
             ),
             *worded(
                 ("object has no attribute", r"^AttributeError: '\w+' object has no attribute '\w+'"),
+                ("has no attribute", r"^AttributeError: type object '\w+' has no attribute '\w+'"),
                 ("typeerror: ", r"^TypeError: [\w.]+\(\) (?:missing \d+ required|takes .{1,30} positional argument)"),
                 ("is not defined", r"^NameError: name '\w+' is not defined"),
                 confidence=GUESS,
@@ -244,6 +247,7 @@ CAUSES = (
             ),
             *worded(("install the trainers extra", r"cannot import .{1,200}; install the trainers extra")),
         ),
+        explains=frozenset({"kernel_compile"}),
         weigh=env_import_broken,
         remedies=(
             Remedy(
@@ -256,6 +260,41 @@ CAUSES = (
         ),
         wrong=("pip install --user: it leaks into every other environment.",),
         sources=("vllm-project/vllm#6464",),
+    ),
+    Cause(
+        id="kernel_compile",
+        tier="root",
+        title="A kernel could not be compiled while the run started or trained",
+        tell="The error is raised by torch.compile (Inductor), Triton, or what builds CUDA code at run time "
+        "(FlashInfer, DeepGEMM, DeepSpeed's operators): their versions, nvcc and the card have to fit.",
+        wordings=worded(
+            ("inductorerror", r"_inductor\.exc\.InductorError: "),
+            ("backendcompilerfailed", r"BackendCompilerFailed: "),
+            ("lowering", r"_inductor\.exc\.LoweringException: ", "loweringexception"),
+            ("triton.compiler", r"triton\.compiler\.errors\.\w+: ", "triton"),
+            ("ninja build failed", r"RuntimeError: Ninja build failed"),
+            confidence=0.7,
+            unless=_OPTIONAL,
+        ),
+        remedies=(
+            Remedy(
+                id="without-compiling",
+                summary="See whether it runs without: the engine with enforce_eager, the learner without "
+                "torch.compile. Then install the Triton that this torch names, and an nvcc that knows the card.",
+                commands=(
+                    "nvcc --version; python -c 'import torch, triton; print(torch.version.cuda, triton.__version__)'",
+                ),
+                safe="never",
+            ),
+            Remedy(
+                id="empty-kernel-caches",
+                summary="Delete the caches of compiled kernels once, if it ran before: they are of other versions.",
+                commands=("rm -r ~/.triton/cache ~/.cache/vllm/torch_compile_cache ~/.cache/torch_extensions",),
+                safe="confirm",
+            ),
+        ),
+        wrong=("A smaller batch: the kernel is the same one.",),
+        sources=("pytorch/pytorch#150980", "vllm-project/vllm#50705"),
     ),
     Cause(
         id="path_missing",

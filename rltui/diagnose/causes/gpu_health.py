@@ -339,6 +339,7 @@ CAUSES = (
         wordings=(
             *worded(
                 ("no kernel image", r"(?i)no kernel image is available"),
+                ("hiperrornobinaryforgpu", r"hipErrorNoBinaryForGpu: "),
                 (
                     "compute capability",
                     r"(?i)(?:only supported on (?:GPUs|(?:CUDA )?devices) with|requires?(?: a)?(?: GPU)?(?: with)?|"
@@ -368,13 +369,14 @@ CAUSES = (
                 confidence=0.9,
                 # an engine that takes float16 or another kernel instead goes on, and warns
                 unless=r"(?i)\bcasting\b|falling back|fall back|\busing (?:the )?default\b|^\W*WARN(?:ING)?\b|"
-                r"ignoring this choice|while benchmarking choice",
+                r"ignoring this choice|while benchmarking choice|Cannot use FA version|select_algorithm\.py",
             ),
             *worded(
                 ("no available kernel. aborting execution", ""),
                 confidence=0.6,
             ),
         ),
+        explains=frozenset({"kernel_compile"}),
         remedies=(
             Remedy(
                 id="half-precision",

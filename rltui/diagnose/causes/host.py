@@ -274,6 +274,32 @@ CAUSES = (
         sources=("hkust-nlp/simpleRL-reason#19", "ray-project/ray#15595"),
     ),
     Cause(
+        id="access_denied",
+        tier="root",
+        title="A file or folder may not be read or written",
+        detail="{path}",
+        tell="Errno 13. Often a cache that was put at / because HOME is not set in a container, or files of another "
+        "user or of root in an image.",
+        wordings=worded(
+            ("permission denied", r"PermissionError: \[Errno 13\] Permission denied: b?['\"](?P<path>[^'\"]+)['\"]"),
+            ("permissionerror", r"^PermissionError: .{1,200}(?:permitted|denied)"),
+            confidence=0.8,
+            unless="wandb",
+        ),
+        explains=frozenset({"ckpt_broken", "output_folder_missing"}),
+        remedies=(
+            Remedy(
+                id="own-folder",
+                summary="Look whose it is, from the node and inside the container; put HOME and the caches on a folder "
+                "of yours.",
+                commands=("ls -ld {path}", "export HOME=<folder> HF_HOME=<folder>/hf XDG_CACHE_HOME=<folder>/cache"),
+                safe="never",
+            ),
+        ),
+        wrong=("chmod 777: other people's jobs then write there too.",),
+        sources=("opendatahub-io/ilab-on-ocp#26",),
+    ),
+    Cause(
         id="too_many_open_files",
         tier="root",
         title="The limit of open files was reached",

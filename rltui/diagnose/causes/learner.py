@@ -313,6 +313,12 @@ CAUSES = (
         wordings=(
             Wording(anchor="assertionerror", pattern=r"^AssertionError:?$", check=read_shape_assertion),
             *worded(
+                # what a kernel says of an index beyond a table: a token that the embedding has not, a wrong label
+                (
+                    "assertion `",
+                    r"Assertion `[^`]{0,80}(?:[Ii]ndex|idx|n_classes|[Dd]im)[^`]{0,80}` failed",
+                    "assertion",
+                ),
                 ("size of tensor", _RAISED + r"The (?:expanded )?size of (?:the )?tensor (?:a )?\(\d+\) must match"),
                 ("cannot be multiplied", _RAISED + r"mat1 and mat2 shapes cannot be multiplied"),
                 ("must be", _RAISED + r"'weight' must be 2-D"),
@@ -348,6 +354,7 @@ CAUSES = (
                 safe="never",
             ),
         ),
+        explains=frozenset({"xid_app_fault"}),
         wrong=("More memory or another node: the same sizes meet there too.",),
         collect=("the frames of the first exception, from the rank that raised first",),
         sources=("huggingface/trl#600", "axolotl-ai-cloud/axolotl#1698"),

@@ -231,6 +231,31 @@ CAUSES = (
         sources=("verl-project/verl#161", "huggingface/trl#3158"),
     ),
     Cause(
+        id="rank_numbers",
+        tier="root",
+        title="The launcher's rank numbers do not fit together",
+        detail="rank {rank} of {world}",
+        tell="Two processes have one rank, or a rank is not below the world size: torchrun, srun and the script each "
+        "count in their own way, or processes of an earlier attempt are left.",
+        wordings=worded(
+            ("invalid rank requested", r"Invalid rank requested ?: (?P<rank>\d+)/(?P<world>\d+)"),
+            ("has already checked in", r"Bootstrap Root : rank (?P<rank>\d+) of (?P<world>\d+) ranks has already"),
+            ("rank", r"(?i)Error: .{0,80}\brank (?P<rank>\d+)\b.{0,60}world[_ ]size (?:of )?\(?(?P<world>\d+)"),
+            confidence=0.9,
+        ),
+        explains=frozenset({"nccl_system_error", "nccl_timeout", "gloo_timeout"}),
+        remedies=(
+            Remedy(
+                id="one-launcher",
+                summary="Let one launcher count: srun starts one torchrun a node (--ntasks-per-node=1), or srun starts "
+                "every rank and the script takes SLURM_PROCID and SLURM_NTASKS.",
+                safe="never",
+            ),
+        ),
+        wrong=("Another port: the processes find each other, that is how they know.",),
+        sources=("Lightning-AI/pytorch-lightning#3029", "Lightning-AI/pytorch-lightning#14986"),
+    ),
+    Cause(
         id="nccl_lib_mismatch",
         tier="root",
         title="Another NCCL than torch's was loaded",

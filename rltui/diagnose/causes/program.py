@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause
 from rltui.diagnose.matches import Verdict, surest
+from rltui.diagnose.raised_in import PARTS
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rltui.diagnose.cause import Fields
     from rltui.diagnose.matches import Match, Matches
 
 _CRASHES = r"(?:SEGV|ILL|FPE|BUS)"
@@ -40,7 +42,25 @@ def crashed(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
     return None if done and matches and done[0].order < matches[0].order else surest(matches)
 
 
+def read_its_source(fields: Fields) -> tuple[Remedy, ...]:
+    """What to do first about an exception, by the part of the run that raised it."""
+    part = PARTS[fields.get("part", "program")]
+    return (Remedy(id="read-its-source", summary=part.next_step, safe="never"),)
+
+
 CAUSES = (
+    Cause(
+        id="program_failed",
+        tier="root",
+        title="An error ended the program",
+        detail="{failure}, raised in {place}",
+        tell="The first exception that nothing caught, where it is of no kind that is known here. It stands with its "
+        "frames and the part of the run that raised it: rewards, data, engine, learner, settings.",
+        remedies=read_its_source,
+        wrong=("Reading the last exception: what follows the first one only passes it on.",),
+        collect=("the frames of the first exception, and the source line of the innermost of your own",),
+        sources=("rltui/diagnose/general.py",),
+    ),
     Cause(
         id="settings_rejected",
         tier="root",

@@ -39,7 +39,7 @@ def ray_runtime_env(matches: Sequence[Match], all_matches: Matches) -> Verdict |
     verdict = surest(matches)
     if verdict is None or verdict.confidence > _SET_UP:
         return verdict
-    return None if all_matches.causes - {"ray_runtime_env", "ray_actor_died"} else verdict
+    return None if all_matches.causes - {"ray_runtime_env", "ray_actor_died", "engine_core_died"} else verdict
 
 
 def read_large_upload(hit: Hit) -> Reading | None:

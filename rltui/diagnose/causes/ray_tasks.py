@@ -26,6 +26,9 @@ _LOGS = (
 TINY = 0.1
 """Ray asks for shares like 0.001 of a node's own resource to pin something to it; the autoscaler cannot know that."""
 PATIENCE_S = 60
+LONG_S = 180
+_NOTICE = 0.55
+"""Confidence that a demand is never met which cannot be met right now: every start says so while actors come up."""
 _SOON_LINES = 200
 _AMOUNT = re.compile(r"['\"]?([\w.:-]+)['\"]?: ([\d.]+)")
 _DEMAND = re.compile(r"\{[^{}]{1,300}\}")
@@ -45,6 +48,20 @@ def ray_pg_infeasible(matches: Sequence[Match], all_matches: Matches) -> Verdict
     return None if others else verdict
 
 
+def _waits_since_s(hit: Hit) -> int:
+    """Seconds that the autoscaler has run for when it said this, by its own prefix ``(autoscaler +1m2s)``."""
+    prefix = hit.context.raw[hit.context.start : hit.context.end][:80].decode("ascii", "replace")
+    match = re.search(r"\+(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?\)", prefix)
+    hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def _work_follows(hit: Hit) -> bool:
+    """Whether workers write after it: resources that are claimed for a moment at the start are free soon."""
+    later = [line for line in hit.context.after(40) if line.text.strip()]
+    return any(line.actor not in ("", "autoscaler", "raylet", "gcs_server") for line in later)
+
+
 def read_demand(hit: Hit) -> Reading | None:
     """A demand is infeasible if it is one at all: pinning shares and empty demands are not."""
     demand = hit.groups.get("demand", "")
@@ -56,6 +73,8 @@ def read_demand(hit: Hit) -> Reading | None:
     wants_gpu = any(name.startswith(_GPU_NAMES) for name in amounts)
     if re.search("pending tasks|right now", hit.context.line.text) and not wants_gpu:
         return None  # tasks queue for CPUs all the time
+    if "right now" in hit.context.line.text and _waits_since_s(hit) < LONG_S:
+        return None if _work_follows(hit) else Reading(_NOTICE, fields={"demand": demand.strip()})
     if "pending" in hit.context.line.text:
         return Reading(0.7 if wants_gpu else 0.65, fields={"demand": demand.strip()})
     return Reading(0.9 if wants_gpu else 0.8, fields={"demand": demand.strip()} if amounts else {})

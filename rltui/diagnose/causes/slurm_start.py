@@ -290,7 +290,7 @@ CAUSES = (
             ("spank plugin", r'SPANK plugin "pyxis" option "[\w-]+" not found'),
             ("error response from daemon", r"(?i)error response from daemon"),
             ("nvidia-container-cli", r"(?i)nvidia-container-cli: .{0,60}error"),
-            ("fatal:", r"FATAL: {2,}.{0,80}(?i:container|image|overlay|sif\b|oci)"),
+            ("fatal:", r"^FATAL: {2,}\S"),  # so many blanks: Apptainer's
             ("container creation failed", ""),
             ("retval", r"^ABORT {1,4}: Retval = [1-9]"),
             ("oci runtime", r"(?i)OCI runtime.{0,40}failed"),
@@ -302,7 +302,6 @@ CAUSES = (
             ("pull rate limit", r"(?i)reached your (?:unauthenticated )?pull rate limit"),
             ("toomanyrequests", r"toomanyrequests: "),
             ("registry", r"(?i)\[ERROR\].{0,200}registry.{0,200}(?:\b4(?:01|03|04|29)\b|error code)"),
-            ("fatal", r"FATAL: +(?:.{0,40}(?:docker://|squashfs|bind path|mount ))"),
             confidence=0.9,
         ),
         explains=frozenset({"slurm_launch_failed", "disk_full"}),

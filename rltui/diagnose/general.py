@@ -1,0 +1,216 @@
+"""What kind of error the first exception is, where no wording knows it: by its class, its words and its frames.
+
+Programs word the same mistake in hundreds of ways, but raise the same few exceptions about the same few things: sizes
+of tensors, settings, columns, paths, versions. A table of those gives the cause that is meant; what is in no row is an
+error of the program itself, told with the part of the run in which it was raised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import structs
+
+from rltui.diagnose.first_exception import STATE, exception_order
+from rltui.diagnose.raised_in import PARTS
+from rltui.diagnose.wording import compiled
+
+if TYPE_CHECKING:
+    from rltui.diagnose.matches import Match, Matches
+
+PROGRAM = "program_failed"
+SURE = 0.65
+"""Confidence of a cause from the table: sure enough to explain what only passes the exception on."""
+
+_REFUSES = r"(?:Value|Assertion|Runtime|Type|NotImplemented)Error|Exception"
+_HUB = r"huggingface|\bhf\.co\b|githubusercontent|modelscope"
+_LOST = r"timed? ?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|max retries"
+_ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
+_SIZES = r"shapes?|dtypes?|data types?|dim(?:ension)?s?|broadcast|scalar type|tensors?\b.{0,40}\bsize|sizes? of"
+_UNLIKE = r"match|same|mismatch|expect(?:ed)?|got|must|should|invalid|different|differ|divisible|incompatible|wrong"
+_PARALLEL = r"world_?size|parallel|heads|layers|gpus|\b[tpe]p\b"
+_OF_ENGINE = r"backend|quanti[sz]\w+|lora|adapter|architecture|model"
+_SETTING = r"--?[a-z][\w.-]+|[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
+_REFUSED = (
+    r"must|should|ha(?:s|ve) to|needs? to|required?|cannot|can't|not allowed|not supported|only support\w*|unsupported|"
+    r"invalid|unknown|expected|only|incompatible|mutually|set to|validation"
+)
+
+
+class Kind(NamedTuple):
+    """One row: all that is given has to fit.
+
+    Attributes:
+        cause: Id of the cause that is meant.
+        exceptions: Regular expression on the whole name of the exception's class, without its module; empty: any.
+        message: Regular expression on what the exception says; case does not matter.
+        parts: Parts of the run (keys of ``PARTS``) in which it is that cause; empty: all.
+        frames: Regular expression on the frames (``path:line in function``, one a line).
+        code: Regular expression on the source line of the innermost frame.
+    """
+
+    cause: str
+    exceptions: str = ""
+    message: str = ""
+    parts: tuple[str, ...] = ()
+    frames: str = ""
+    code: str = ""
+
+
+_LIBRARIES_OF_THE_HUB = r"huggingface|\bhf\.co\b|githubusercontent|modelscope"
+_LOST = (
+    r"timed? ?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|cannot connect|max retries"
+)
+_ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
+_SIZES = r"shapes?|dtypes?|data types?|dim(?:ension)?s?|broadcast|scalar type|tensors?\b.{0,40}\bsize|sizes? of"
+
+KINDS: tuple[Kind, ...] = (
+    # what is beside the program: files, the hub, servers, other processes
+    Kind("access_denied", message=r"permission denied"),
+    Kind("hf_offline_miss", message=rf"(?:{_HUB}).{{0,400}}(?:{_LOST})|(?:{_LOST}).{{0,80}}https?://"),
+    Kind(
+        "hf_offline_miss",
+        r"\w*(?:Connect|Timeout|SSL|MaxRetry)\w*",
+        frames=r"huggingface_hub|/datasets/|transformers/(?:utils/hub|configuration_utils)|modelscope",
+    ),
+    Kind("sandbox_down", message=_LOST + r"|check the api server", parts=("reward",)),
+    Kind("engine_unreachable", message=_LOST, parts=("engine", "weight_sync")),
+    Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected|HTTPStatus)\w*", parts=("engine", "weight_sync")),
+    Kind("gloo_timeout", message=_LOST, frames=r"torch/distributed/"),
+    Kind("gloo_timeout", r"Dist(?:Network|Store)Error|Rendezvous\w+"),
+    Kind("disk_full", message=r"stale file handle|input/output error|no space left|read-only file system|remote i/o"),
+    Kind("ckpt_broken", r"UnpicklingError"),
+    Kind("ckpt_broken", message=r"is not a valid json file|corrupt|truncated|damaged"),
+    Kind(
+        "ckpt_broken", r"UnicodeDecodeError|JSONDecodeError", frames=r"from_json_file|configuration_utils|safetensors"
+    ),
+    Kind("path_missing", r"(?:FileNotFound|NotADirectory)Error", r"^(?!.*(?:/tmp/|/proc/|/dev/|lock\b|\.sock\b))"),
+    Kind(
+        "path_missing", message=r"(?:^|[\s'\"(])/[\w./-]+\S* (?:does not exist|not found|is not a (?:file|directory))"
+    ),
+    Kind(
+        "no_gpu_visible",
+        message=r"(?:device|gpus?|cuda(?::\d+)?)\b.{0,40}\b(?:is |are )?"
+        r"(?:not (?:available|visible|found)|unavailable)",
+    ),
+    # versions that do not fit: modules, models, arguments and values that the other side does not know
+    Kind("env_import_broken", r"(?:Import|ModuleNotFound)Error|PackageNotFoundError|VersionConflict"),
+    Kind("env_import_broken", message=r"(?:unregistered|unsupported|unknown|unrecognized) (?:model|architecture)"),
+    Kind(
+        "env_import_broken", message=r"model (?:architecture|type)s?\b.{0,80}not (?:yet )?(?:supported|recogni[sz]ed)"
+    ),
+    Kind(
+        "env_import_broken",
+        message=r"unexpected keyword argument|"
+        r"\bversions? .{0,60}(?:required|incompatible|not supported|too (?:old|new))|"
+        r"(?:please|need to|try to) (?:install|upgrade|update|downgrade|reinstall|rebuild)|"
+        r"is not installed|pip install|"
+        r"\bsetup failed\b|instances of '(?:nonetype' and 'str|str' and 'nonetype)'",
+    ),
+    Kind("env_import_broken", "KeyError", frames=r"<module>$|/importlib/|_bootstrap|/psutil/"),
+    Kind(
+        "kernel_compile",
+        r"InductorError|BackendCompilerFailed|CompilationError|LoweringException|OutOfResources|\w*CompileError",
+    ),
+    Kind(
+        "kernel_compile", frames=r"torch/_inductor/|triton/(?:compiler|backends)|/jit/|cpp_extension|tilelang|deep_gemm"
+    ),
+    Kind("ray_runtime_env", message=r"runtime_?env|\b_*ray_\w+_hook"),
+    Kind("engine_unfit_model", "NotImplementedError", parts=("engine",)),
+    Kind(
+        "engine_unfit_model",
+        _REFUSES,
+        rf"(?:{_OF_ENGINE})\b.{{0,160}}(?:support|valid|compatible|implemented)|"
+        rf"(?:support|valid|compatible|implemented)\w*\b.{{0,80}}(?:{_OF_ENGINE})\b",
+        parts=("engine",),
+    ),
+    Kind(PROGRAM, message=r"(?:cuda|hip|nccl|cublas|cudnn|driver) ?(?:_status|error)|internal assert"),
+    # what the code says of settings, rows and tensors
+    Kind("settings_rejected", "KeyError", code=r"\b[A-Z][A-Z_]{3,}\["),
+    Kind("ds_batch_assert", _REFUSES, r"batch.{0,160}(?:divi(?:d|s)|multiple|equal|less|greater|at least|%)"),
+    Kind(
+        "engine_tp_heads",
+        _REFUSES,
+        rf"(?:{_PARALLEL}).{{0,120}}(?:divisible|divide|multiple)|(?:divisible by|multiple of).{{0,80}}(?:{_PARALLEL})",
+    ),
+    Kind("data_unfit", message=r"chat[ _]?template"),
+    Kind("data_unfit", "KeyError", code=rf"\b(?:{_ROWS})\[['\"]"),
+    Kind("data_unfit", message=r"\bcolumns?\b.{0,80}(?:not|missing)|excessive nesting|too many dimensions 'str'"),
+    Kind(
+        "data_unfit",
+        _REFUSES,
+        r"\b(?:data ?sets?|train_dataset|examples?|samples)\b.{0,80}(?:empty|no |not|must|should|missing|loaded)|"
+        r"no (?:valid )?(?:data ?sets?|examples|samples)",
+    ),
+    Kind("tensors_unfit", _REFUSES, rf"\b(?:{_SIZES})\b.{{0,160}}(?:{_UNLIKE})"),
+    Kind(
+        "tensors_unfit",
+        _REFUSES,
+        rf"(?:{_UNLIKE}|only supports?)\b.{{0,120}}\b(?:{_SIZES}|fp16|bf16|head (?:size|dim))\b",
+    ),
+    Kind("tensors_unfit", r"IndexError|RuntimeError", r"out of (?:range|bounds).{0,60}(?:dim|size|self)"),
+    Kind(
+        "settings_rejected",
+        _REFUSES + r"|\w*(?:Config|Validation|Argument)\w*(?:Error|Exception)",
+        r"\b(?:target.?modules|layer class)\b.{0,200}\bin (?:the )?(?:\w+ )?model\b|"
+        r"please (?:specify|set|provide|use|pass)|"
+        rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,160}}\b(?:{_REFUSED})\b|"
+        rf"\b(?:{_REFUSED})\b.{{0,160}}[\s`'\"(.](?:{_SETTING})\b",
+        parts=("program", "learner", "settings", "engine", "ray", "checkpoint"),
+    ),
+    Kind("settings_rejected", r"\w*ValidationError|ConfigError|ArgumentError"),
+    # where nothing is said of what, the part that raised it says most
+    Kind(
+        "data_unfit",
+        r"(?:Key|Value|Type|Index|ZeroDivision|Assertion|UnicodeDecode|JSONDecode|Attribute)Error",
+        parts=("data",),
+    ),
+    Kind("ckpt_broken", r"(?:Key|Value|Runtime|Assertion|EOF|OS|Index)Error", parts=("checkpoint",)),
+)
+
+
+MOST_LINES_APART = 60
+"""An exception so soon after the first one tells the same failure again, in other words."""
+
+
+def general_cause(matches: Matches) -> Match | None:
+    """Return the first exception that ended a process, as a match of the cause that its kind speaks for.
+
+    ``PROGRAM`` is the cause where it is of no kind in the table; None where there is no exception, or only such as
+    wordings know already, as what passes on another one's end.
+    """
+    known = {match.order for cause in matches.causes for match in matches.of(cause)}
+    fatal = [one for one in matches.of(STATE) if "survived" not in one.fields and exception_order(one) not in known]
+    first = next((one for one in fatal if one.fields["path"]), next(iter(fatal), None))
+    if first is None:
+        return None
+    # an exception soon after the first one may say better what it is about
+    near = [one for one in fatal if one.source == first.source and 0 < one.order - first.order <= MOST_LINES_APART]
+    told = next(((one, row) for one in (first, *near) if (row := _row(one)) is not None), None)
+    return _told(*told) if told else _told(first, None)
+
+
+def _row(match: Match) -> Kind | None:
+    name, _, message = match.fields["exception"].partition(":")
+    return next((kind for kind in KINDS if _fits(kind, name.rpartition(".")[2], message.strip(), match.fields)), None)
+
+
+def _told(first: Match, row: Kind | None) -> Match:
+    fields = first.fields
+    told = {"failure": fields["exception"][:160].rstrip(".: "), "place": PARTS[fields["part"]].title, **fields}
+    return structs.replace(first, cause=row.cause if row else PROGRAM, confidence=SURE, fields=told)
+
+
+def _fits(kind: Kind, name: str, message: str, fields: dict[str, str]) -> bool:
+    if kind.parts and fields["part"] not in kind.parts:
+        return False
+    if kind.exceptions and not compiled(kind.exceptions).fullmatch(name):
+        return False
+    said = message or f"{name} {fields['code']}"  # an assertion without words says what its code does
+    if kind.message and not compiled(f"(?is){kind.message}").search(
+        f"{name}: {said}" if "error" in kind.message else said
+    ):
+        return False
+    if kind.code and not compiled(kind.code).search(fields["code"]):
+        return False
+    return not kind.frames or compiled(f"(?m){kind.frames}").search(fields["path"]) is not None
