@@ -1,6 +1,6 @@
 """Runs in a container on a real Slurm: what is inside, what stays outside, and that nothing is left.
 
-The runtimes are `lab/container_runtime`, of the interfaces of Apptainer, pyxis, Docker and Podman: their image alone has
+The runtimes are `lab/container_runtime`, of the interfaces of Apptainer, pyxis, Docker and Podman: only their image has
 the trainers' python.
 """
 
