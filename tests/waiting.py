@@ -20,6 +20,7 @@ def eventually(
     what: str = "the condition",
     deadline_s: float = DEADLINE_S,
     poll_s: float = 0.2,
+    saw: Callable[[], object] | None = None,
 ) -> Found:
     """Wait until ``condition`` gives something true, and return that.
 
@@ -29,6 +30,7 @@ def eventually(
         deadline_s: Shorter than usual only where that is what the product promises.
         poll_s: Pause between two looks. It is as long as a look where that takes longer, up to ``LONGEST_PAUSE_S``:
             starting rltui again and again would take half a core from what is waited for.
+        saw: What there is in its place, for the failure.
     """
     deadline = time.monotonic() + deadline_s
     while True:
@@ -36,5 +38,5 @@ def eventually(
         if found := condition():
             return found
         ended = time.monotonic()
-        assert ended < deadline, f"{what} did not come about within {deadline_s:g} s"
+        assert ended < deadline, f"{what} did not come about within {deadline_s:g} s{f': {saw()}' if saw else ''}"
         time.sleep(max(poll_s, min(ended - began, LONGEST_PAUSE_S)))

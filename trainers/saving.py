@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainers.checkpoint import Checkpoints, NoSpaceError
+from trainers.roles.calls import RoleDiedError, RoleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,29 +51,28 @@ class Saver:
         self._rates: dict[str, float] = {}
 
     def save_if_due(self, state: TrainingState) -> dict[str, float]:
-        """Begin to save where the step is one of ``checkpoint.every``. No room is an event, not an end.
+        """Begin to save where the step is one of ``checkpoint.every``; what could not be written is told, not an end.
 
         Returns:
             ``time/saving``, the seconds that training waited, and ``checkpoint_bytes_per_second`` where a checkpoint
             has become complete since the last call.
 
         Raises:
-            RoleError: A checkpoint that was being written could not be.
+            RoleError: Ranks could not begin to save together, or one died.
         """
         every, step = self._layout.checkpoint.every, state.step
         began = time.monotonic()
         if every and step % every == 0 and step != self._layout.train.steps:
+            self._settle(step)
             try:
-                self._wait(step)
                 self._begin(state, waits=False)
-            except NoSpaceError as error:
-                self._session.event("checkpoint", f"step {step} was not saved: {error}", step=step)
-                log.warning("step %d was not saved: %s", step, error)
+            except (NoSpaceError, OSError) as error:
+                self._miss(step, error)
             waited_s = time.monotonic() - began
         else:
             waited_s = 0.0
             if self._pending is not None and self._pending.written.done():
-                self._wait(step)
+                self._settle(step)
         rates, self._rates = self._rates, {}
         return {"time/saving": waited_s, **rates}
 
@@ -81,11 +81,11 @@ class Saver:
 
         Raises:
             NoSpaceError: There is no room.
-            RoleError: It, or one that was being written, could not be.
+            RoleError: It could not be written, or a rank died.
         """
         if self._pending is not None:
             self._show(self._pending.step)
-        self._wait(state.step)
+        self._settle(state.step)
         if state.step and not self.checkpoints.has(state.step):
             self._begin(state, waits=True)
             self._wait(state.step)
@@ -114,6 +114,21 @@ class Saver:
         self._session.event("checkpoint", text, step=state.step, path=str(path))
         log.info(text)
         return written
+
+    def _settle(self, step: int) -> None:
+        """As ``_wait``, but what could not be written is only told: its ranks live on, and the next one may be."""
+        pending = self._pending
+        try:
+            self._wait(step)
+        except RoleDiedError:
+            raise
+        except (RoleError, OSError) as error:
+            assert pending is not None
+            self._miss(pending.step, error)
+
+    def _miss(self, step: int, error: Exception) -> None:
+        self._session.event("checkpoint", f"step {step} was not saved: {error}", step=step)
+        log.warning("step %d was not saved: %s", step, error)
 
     def _wait(self, step: int) -> None:
         """Wait for a checkpoint that is being written, so that there is never more than one; say so where it takes."""

@@ -30,7 +30,7 @@ from rltui.errors import ClusterError
 from rltui.onnode.relay_request import MIB, pack, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rltui.cluster.relay_connection import Ticket
     from rltui.cluster.relay_types import RecordQuery
@@ -41,11 +41,23 @@ SLACK_S = 5.0
 """What an answer may take on top of the time that the relay itself was given."""
 
 MAX_DATA = 64 * MIB
+PIECE_BYTES = 4 * MIB
+"""What is asked for at a time of a file that is read whole."""
 
 
 def reconnect_delay_s(failures: int) -> float:
     """Seconds before the next try after ``failures`` failed ones in a row: 1, 2, 4 … 30, to spare login nodes."""
     return min(30.0, 2.0 ** max(0, failures - 1))
+
+
+def pieces(client: RelayClient, path: str, offset: int = 0) -> Iterator[FileChunk]:
+    """A regular file from ``offset`` to its end, a piece at a time, as far as it reaches when that is read."""
+    while True:
+        chunk = client.read(path, offset, PIECE_BYTES)
+        yield chunk
+        offset = chunk.offset + len(chunk.data)
+        if not chunk.data or offset >= chunk.size:
+            return
 
 
 class RelayClient:

@@ -113,7 +113,7 @@ def read_allocation(environment: Dict[str, str], host: str) -> Allocation:
         int(restart) if restart.isdigit() else 0,
         nodes,
         first.cpus,
-        end_time(number),
+        end_time(shown(number)),
         (first, *further) if further else (),
     )
 
@@ -134,16 +134,15 @@ def hostnames(folded: str) -> List[str]:
     return answer.split()
 
 
-def end_time(job_id: str) -> Optional[float]:
-    """When the time limit of a job ends it; None where it has none, or Slurm does not answer."""
-    answer = shown(job_id)
-    match = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", answer)
+def end_time(job: str) -> Optional[float]:
+    """When the time limit of a job ends it, from ``shown``; None where it has none, or Slurm did not answer."""
+    match = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", job)
     return time.mktime(time.strptime(match.group(1), "%Y-%m-%dT%H:%M:%S")) if match else None
 
 
-def is_being_preempted(job_id: str) -> bool:
-    """Whether Slurm has told the job to leave for another, and gives it time to (GraceTime)."""
-    return re.search(r" PreemptTime=\d", shown(job_id)) is not None
+def is_being_preempted(job: str) -> bool:
+    """Whether Slurm has told the job of ``shown`` to leave for another, and gives it time to (GraceTime)."""
+    return re.search(r" PreemptTime=\d", job) is not None
 
 
 def requeue(job_id: str) -> bool:

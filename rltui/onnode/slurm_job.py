@@ -41,6 +41,7 @@ from rltui.onnode.allocation import (
     preempts_by_requeue,
     read_allocation,
     requeue,
+    shown,
 )
 from rltui.onnode.allocation_step import CancelFile, end_of_allocation
 from rltui.onnode.attempt_runner import BREATH_S, POLL_S, AttemptRunner, EndedError, Request, Verdict
@@ -220,11 +221,11 @@ class SlurmJob(AttemptRunner):
         """The handler of SIGUSR2: the time limit or a preemption comes near, or somebody wants it to save and end."""
         if self.request is not None:
             return
-        now, job_id = time.time(), str(self.allocation.job_id)
-        is_preempted = not self.is_step and is_being_preempted(job_id)
+        now, job = time.time(), shown(str(self.allocation.job_id))
+        is_preempted = not self.is_step and is_being_preempted(job)
         if is_preempted or (self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S):
             # the limit may have been lowered while the job ran, and a preemption sets it to the end of its GraceTime
-            self.end_at = end_time(job_id) or self.end_at
+            self.end_at = end_time(job) or self.end_at
         left_s = self.lead_s if self.end_at is None else self.end_at - now
         request = Request("time-limit", "ended before the time limit was reached", max(10.0, left_s - KILL_MARGIN_S))
         if is_preempted:
@@ -299,7 +300,7 @@ class SlurmJob(AttemptRunner):
         if self.request is None:
             self._queue_ahead.tick(None if self.end_at is None else self.end_at - self.lead_s)
         if self.request is None and self.end_at is not None and time.time() > self.end_at - self.lead_s + 30.0:
-            self.end_at = end_time(str(self.allocation.job_id)) or self.end_at
+            self.end_at = end_time(shown(str(self.allocation.job_id))) or self.end_at
             if time.time() > self.end_at - self.lead_s:
                 self.on_warning()
 

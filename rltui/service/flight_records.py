@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from rltui.cluster.relay_client import pieces
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.flight_record import lines_of
 from rltui.diagnose.stuck import stood_still
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
     from rltui.diagnose.run_words import RunPicture
 
-CHUNK_BYTES = 4 << 20
 MOST_RECORDS = 512
 MOST_BYTES = 1 << 27
 """Of all records together: of a larger run some ranks are left out."""
@@ -62,11 +62,11 @@ def in_json(data: bytes) -> str:
 
 def _whole(client: RelayClient, path: str) -> bytes:
     data = b""
-    while True:
-        try:
-            chunk = client.read(path, len(data), CHUNK_BYTES)
-        except RelayError:  # gone, or not ours
-            return data
-        data += chunk.data
-        if not chunk.data or len(data) >= chunk.size or len(data) > flight_recorder.MOST_BYTES:
-            return data
+    try:
+        for chunk in pieces(client, path):
+            data += chunk.data
+            if len(data) > flight_recorder.MOST_BYTES:
+                break
+    except RelayError:  # gone, or not ours: what was read is what there is
+        pass
+    return data

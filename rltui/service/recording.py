@@ -20,6 +20,7 @@ from msgspec import Struct, structs
 
 import rltui
 from rltui.cluster.printable import printable
+from rltui.cluster.relay_client import pieces
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import UsageError
 from rltui.layout.secret_words import is_secret_name, masked
@@ -53,7 +54,6 @@ LINES_BYTES = 32 << 20
 SAMPLERS_BYTES, LEAST_SAMPLER_BYTES = 128 << 20, 1 << 18
 """What the samples of all nodes may take together, and those of one at least."""
 MOST_LOGS = 32
-CHUNK_BYTES = 8 << 20
 MOST_BYTES = 1 << 29
 """What a recording may unpack to; one that is made stops at half of it."""
 MOST_FILES = 20_000
@@ -213,13 +213,7 @@ class Packer:
 def _end_of(client: RelayClient, path: str, limit: int) -> tuple[bytes, int]:
     """The last ``limit`` bytes of a file, in pieces that the relay gives; and its size."""
     size = client.read(path, 0, 1).size
-    data, offset = bytearray(), max(0, size - limit)
-    while offset + len(data) < size:
-        chunk = client.read(path, offset + len(data), CHUNK_BYTES).data
-        if not chunk:
-            break
-        data += chunk
-    return bytes(data), size
+    return b"".join(chunk.data for chunk in pieces(client, path, max(0, size - limit)))[:limit], size
 
 
 def secrets_of(client: RelayClient, attempt: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import structs
 
+from rltui.cluster.relay_client import pieces
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.diagnose import Findings, examine
 from rltui.diagnose.fitting import fitted, in_own_words
@@ -44,7 +45,6 @@ HEAD_BYTES = 1 << 26
 TAIL_BYTES = 1 << 26
 """Of a larger log its beginning and its end are read: the first error and the last words."""
 
-CHUNK_BYTES = 4 << 20
 MOST_LOGS = 200
 QUICK_BYTES = 1 << 20
 MOST_QUICK_LOGS = 4
@@ -192,19 +192,15 @@ def _last_block(client: RelayClient, path: str) -> Iterator[bytes]:
 
 def _blocks(client: RelayClient, path: str) -> Iterator[bytes]:
     """The file from its start, a piece at a time; of one that is too large the middle is left out."""
-    offset, skipped = 0, False
-    while True:
-        try:
-            chunk = client.read(path, offset, CHUNK_BYTES)
-        except RelayError:  # rotated away or not readable: what else there is may tell enough
-            return
-        yield chunk.data
-        offset = chunk.offset + len(chunk.data)
-        if not chunk.data or offset >= chunk.size:
-            return
-        if not skipped and offset >= HEAD_BYTES and chunk.size > HEAD_BYTES + TAIL_BYTES:
-            offset, skipped = chunk.size - TAIL_BYTES, True
-            yield b"\n"
+    try:
+        for chunk in pieces(client, path):
+            yield chunk.data
+            if chunk.offset + len(chunk.data) >= HEAD_BYTES and chunk.size > HEAD_BYTES + TAIL_BYTES:
+                yield b"\n"
+                yield from (end.data for end in pieces(client, path, chunk.size - TAIL_BYTES))
+                return
+    except RelayError:  # rotated away or not readable: what else there is may tell enough
+        return
 
 
 def _in_own_words(client: RelayClient, attempt: str, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:

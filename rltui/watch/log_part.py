@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from rltui.cluster.relay_client import pieces
 from rltui.errors import RltuiError
 from rltui.watch.snapshots import LogPart
 from rltui.watch.text import plain_line
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from rltui.cluster.relay_client import RelayClient
 
-CHUNK_BYTES = 4 << 20
 BEFORE, AFTER = 500, 1500
 """Lines of the piece before and behind the wanted one."""
 
@@ -49,7 +49,7 @@ def read_part(client: RelayClient, attempt: str, name: str, line: int, offset: i
         raise RltuiError(f"{name!r} is no log of this run.")
     if offset is not None:
         return _around(client, f"{attempt}/{name}", LogPart(name=name, line=line), offset)
-    blocks = _blocks(client, f"{attempt}/{name}")
+    blocks: Iterator[bytes] = (chunk.data for chunk in pieces(client, f"{attempt}/{name}"))
     if name.endswith(".gz"):
         blocks = iter([_unpacked(b"".join(_at_most(blocks, MAX_PACKED_BYTES)))])
     kept: deque[bytes] = deque(maxlen=BEFORE + AFTER + 1)
@@ -71,16 +71,6 @@ def _around(client: RelayClient, path: str, part: LogPart, offset: int) -> LogPa
     return structs.replace(
         part, first_line=part.line - before.count(b"\n"), lines=tuple(plain_line(raw) for raw in lines)
     )
-
-
-def _blocks(client: RelayClient, path: str) -> Iterator[bytes]:
-    offset = 0
-    while True:
-        chunk = client.read(path, offset, CHUNK_BYTES)
-        yield chunk.data
-        offset = chunk.offset + len(chunk.data)
-        if not chunk.data or offset >= chunk.size:
-            return
 
 
 def _at_most(blocks: Iterator[bytes], limit: int) -> Iterator[bytes]:

@@ -1,6 +1,7 @@
 """Runs in a container on a real Slurm: what is inside, what stays outside, and that nothing is left.
 
-The runtime is `lab/apptainer`, of Apptainer's interface: its image alone has the trainers' python.
+The runtimes are `lab/container_runtime`, of the interfaces of Apptainer, pyxis, Docker and Podman: only their image has
+the trainers' python.
 """
 
 from __future__ import annotations
@@ -24,22 +25,17 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 INSIDE = "/opt/trainers/bin/python"
-PROFILE = profile_file(
-    INSIDE,
-    "env: {LAB_WORD: from the profile}",
-    """setup_lines: ['export PATH="$HOME/bin:$PATH"']""",
-    "container: {runtime: apptainer, image: ~/trainers.image, outer_python: /usr/bin/python3}",
-)
+PROGRAMS = {"apptainer": "apptainer", "docker": "docker", "podman": "podman", "pyxis": "srun"}
 LAYOUT = ("local/grpo-tiny", "hardware.nodes=2", "hardware.gpus_per_node=2", "tracking.wandb=disabled")
 SETTINGS = ("train.steps=100000", "checkpoint.every=5", "slurm.time=00:30:00", "slurm.requeue=false")
 SCRIPT = f"""#!/bin/bash
 #SBATCH --time=00:20:00
 trap 'echo was told; exit 3' TERM
-[ -x {INSIDE} ] && [ ! -e /var/log ] && echo "inside: $LAB_WORD, $PWD, $APPTAINER_CONTAINER"
+[ -x {INSIDE} ] && [ ! -e /var/log ] && echo "inside: $LAB_WORD, $PWD, $LAB_CONTAINER"
 for step in $(seq 100000); do echo "step $step/100000 loss: 0.5"; sleep 0.2 & wait; done
 """
 ON_EACH = f"""#!/bin/bash
-[ -x {INSIDE} ] && echo "inside: $NODE_RANK of $NNODES, $APPTAINER_CONTAINER"
+[ -x {INSIDE} ] && echo "inside: $NODE_RANK of $NNODES, $LAB_CONTAINER"
 """
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -47,13 +43,21 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(900)]
 class Workstation:
     """A user's machine outside the lab, and the runtime and image that its profile names."""
 
-    def __init__(self, lab: Lab, folder: Path) -> None:
-        self.lab, self.home = lab, Path(lab.folder, "home/alice")
-        (folder / "clusters.yaml").write_text(PROFILE)
+    def __init__(self, lab: Lab, folder: Path, runtime: str) -> None:
+        self.lab, self.home, self.program = lab, Path(lab.folder, "home/alice"), PROGRAMS[runtime]
+        # daemons are told names of images, not files
+        image = "trainers.image" if runtime in {"docker", "podman"} else "~/trainers.image"
+        profile = profile_file(
+            INSIDE,
+            "env: {LAB_WORD: from the profile}",
+            """setup_lines: ['export PATH="$HOME/bin:$PATH"']""",
+            f"container: {{runtime: {runtime}, image: {image}, outer_python: /usr/bin/python3}}",
+        )
+        (folder / "clusters.yaml").write_text(profile)
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT), "RLTUI_CONFIG_DIR": str(folder)}
         self.environment |= {"RLTUI_STATE_DIR": str(folder), "RLTUI_SSH_CONFIG": str(lab.ssh_settings().config)}
-        self._put("bin/apptainer", Path(__file__).with_name("lab").joinpath("apptainer").read_text())
-        lab.exec("login", ["chmod", "755", "bin/apptainer"])
+        self._put(f"bin/{self.program}", Path(__file__).with_name("lab").joinpath("container_runtime").read_text())
+        lab.exec("login", ["chmod", "755", f"bin/{self.program}"])
         content = {"/usr": "/usr", "/etc": "/etc", sys.prefix: "/opt/trainers"}
         if not sys.base_prefix.startswith("/usr"):
             content[os.path.realpath(sys.base_prefix)] = os.path.realpath(sys.base_prefix)
@@ -105,8 +109,8 @@ class Workstation:
 
 
 @pytest.fixture
-def workstation(slurm_cluster: Lab, tmp_path: Path) -> Workstation:
-    return Workstation(slurm_cluster, tmp_path)
+def workstation(slurm_cluster: Lab, tmp_path: Path, request: pytest.FixtureRequest) -> Workstation:
+    return Workstation(slurm_cluster, tmp_path, getattr(request, "param", "apptainer"))
 
 
 def test_a_run_on_two_nodes_trains_in_the_container_and_leaves_nothing(workstation: Workstation) -> None:
@@ -132,13 +136,14 @@ def test_a_run_on_two_nodes_trains_in_the_container_and_leaves_nothing(workstati
     assert list(workstation.attempt().parents[1].glob("checkpoints/step-*/COMPLETE"))
 
 
+@pytest.mark.parametrize("workstation", ["docker", "podman", "pyxis"], indirect=True)
 def test_a_script_runs_inside_and_is_told_to_end(workstation: Workstation, tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_text(SCRIPT)
     workstation.rltui("launch", str(script), "--cluster", "lab", "--gpus-per-node", "1")
     eventually(lambda: workstation.step() > 3, "the fourth step")
     log = workstation.attempt() / rundir.OUT_LOG
-    assert "inside: from the profile, /home/alice, /home/alice/trainers.image\n" in log.read_text()
+    assert f"inside: from the profile, /home/alice, trainers.image in {workstation.program}\n" in log.read_text()
     uuid = workstation.read(rundir.JOB)["uuid"]
     # to the driver alone: whatever reaches the script goes through the container's walls
     job = str(workstation.read(rundir.SLURM)["job_id"])
@@ -148,6 +153,7 @@ def test_a_script_runs_inside_and_is_told_to_end(workstation: Workstation, tmp_p
     eventually(lambda: not workstation.processes(uuid), "that nothing runs")
 
 
+@pytest.mark.parametrize("workstation", ["pyxis"], indirect=True)
 def test_a_script_on_each_node_is_inside_on_each(workstation: Workstation, tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_text(ON_EACH)
@@ -157,7 +163,7 @@ def test_a_script_on_each_node_is_inside_on_each(workstation: Workstation, tmp_p
     assert workstation.read(rundir.END)["outcome"] == "finished", workstation.told()
     said = (workstation.attempt() / rundir.OUT_LOG).read_text().splitlines()
     inside = sorted(line for line in said if line.startswith("inside"))
-    assert inside == [f"inside: {rank} of 2, /home/alice/trainers.image" for rank in (0, 1)]
+    assert inside == [f"inside: {rank} of 2, trainers.image in srun" for rank in (0, 1)]
 
 
 def test_what_is_missing_is_said_before_the_queue_and_else_by_each_node(workstation: Workstation) -> None:

@@ -18,6 +18,7 @@ from trainer_support import LAYOUT, ROOT, save_checkpoint
 from rltui.layout.load import load_layout
 from rltui.onnode import rundir
 from trainers.checkpoint import Checkpoints, TrainingState
+from trainers.roles.calls import RoleDiedError, RoleError
 from trainers.roles.checkpoint_writer import CheckpointWriter, Written, host_copy, tensor_bytes
 from trainers.saving import Saver
 from waiting import eventually
@@ -73,6 +74,7 @@ import sys, time
 from pathlib import Path
 import torch
 from trainers.checkpoint import Checkpoints, TrainingState
+from trainers.roles.calls import RoleDiedError, RoleError
 from trainers.roles.checkpoint_writer import CheckpointWriter
 
 def write(content, path):
@@ -174,12 +176,43 @@ def test_the_end_waits_for_the_step_that_is_being_written(saver: Saver, ranks: R
     assert ranks.began == [True]
 
 
-def test_a_failed_write_ends_the_run_and_hides_no_other_error(saver: Saver, ranks: Ranks) -> None:
-    ranks.failure = OSError("the disk is full")  # type: ignore[assignment]
+def test_what_cannot_be_written_is_told_by_the_wait_and_the_next_is_as_new(tmp_path: Path) -> None:
+    writer = CheckpointWriter(torch.save)
+    for copying in (0, 1):
+        writer.open(copying)
+        writer.take({"weight": torch.zeros(10)}, str(tmp_path / "gone" / "part.pt"))
+        writer.take({"weight": torch.zeros(10)}, str(tmp_path / "gone" / "other.pt"))
+        writer.close(list)
+        with pytest.raises(RuntimeError, match="gone"):
+            writer.wait()
+    writer.open(0)
+    writer.take({"weight": torch.zeros(10)}, str(tmp_path / "part.pt"))
+    writer.close(lambda: [tmp_path / "part.pt"])
+    assert writer.wait().size > 0
+
+
+def test_a_failed_write_is_told_and_ends_only_the_end(saver: Saver, ranks: Ranks) -> None:
+    ranks.failure = RoleError("the disk is full")  # type: ignore[assignment]
+    ranks.may_write.set()
+    for step in (2, 4):
+        saver.save_if_due(TrainingState(step=step))
+    with pytest.raises(RoleError, match="the disk is full"):
+        saver.save(TrainingState(step=5))
+    saver.close()
+    told = [text for text in events(saver) if "waits" not in text]
+    assert told == [f"step {step} was not saved: the disk is full" for step in (2, 4)]
+    assert saver.checkpoints.newest() is None
+
+
+def test_a_rank_that_died_as_it_wrote_is_told_at_once(saver: Saver, ranks: Ranks) -> None:
+    ranks.failure = RoleDiedError(MagicMock(), "learner 0 died while writing")  # type: ignore[assignment]
     ranks.may_write.set()
     saver.save_if_due(TrainingState(step=2))
-    with pytest.raises(OSError, match="the disk is full"):
-        saver.save(TrainingState(step=3))
-    saver.save_if_due(TrainingState(step=4))
-    saver.close()
-    assert saver.checkpoints.newest() is None
+    with pytest.raises(RoleDiedError):
+        saver.save_if_due(TrainingState(step=4))
+
+
+def test_where_no_folder_can_be_made_training_goes_on(saver: Saver) -> None:
+    saver.checkpoints.begin = MagicMock(side_effect=OSError(122, "Disk quota exceeded"))  # type: ignore[method-assign]
+    saver.save_if_due(TrainingState(step=2))
+    assert events(saver) == ["step 2 was not saved: [Errno 122] Disk quota exceeded"]

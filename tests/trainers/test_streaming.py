@@ -25,6 +25,7 @@ from trainers.rollouts import SPARE_FRACTION, Rollouts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
     from trainers.roles.engine import Request, Streamed
 
 pytestmark = pytest.mark.trainers

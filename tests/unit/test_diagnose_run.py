@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
+from rltui.cluster import relay_client
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
@@ -102,7 +103,7 @@ def test_a_wanted_end_is_no_death(context: Any, attempt: Path) -> None:
 def test_of_a_huge_log_beginning_and_end_are_read(context: Any, attempt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(why, "HEAD_BYTES", 1 << 16)
     monkeypatch.setattr(why, "TAIL_BYTES", 1 << 16)
-    monkeypatch.setattr(why, "CHUNK_BYTES", 1 << 14)
+    monkeypatch.setattr(relay_client, "PIECE_BYTES", 1 << 14)
     filler = "step done in 3 s\n" * 40_000
     with attempt.joinpath("out.log").open("w") as log:
         log.write("OSError: [Errno 24] Too many open files\n" + filler + "No space left on device\n" + filler)

@@ -14,6 +14,7 @@ import pytest
 
 from rltui.cli import logs
 from rltui.cli.main import main
+from rltui.cluster import relay_client
 from rltui.cluster.relay_types import Entry, RelayError
 from rltui.errors import UsageError
 from rltui.onnode import relay_search
@@ -177,7 +178,7 @@ def test_what_there_is_instead_is_named(grep: Any, capsys: Any) -> None:
 def test_a_line_of_many_blocks_is_cut_and_the_next_one_is_found(
     client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_part, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(relay_client, "PIECE_BYTES", 1000)
     monkeypatch.setattr(log_part, "MAX_LINE_BYTES", 2500)
     (tmp_path / "out.log").write_bytes(b"first\n" + b"x" * 9000 + b"\nlast\n")
     part = log_part.read_part(client, str(tmp_path), "out.log", 3)

@@ -62,6 +62,7 @@ def test_who_leaves_for_another_job_in_time_saves_and_is_queued_again(
     assert job.request is not None
     assert (job.request.outcome, job.request.reason) == ("cancelled", "preempted by Slurm for another job")
     assert 245 <= job.request.grace_s <= 256, "what Slurm leaves until the end of the GraceTime"
+    assert (tmp_path / "asked").read_text() == "-o show job 7\n", "one question tells all"
     assert job.end_details()["slurm"] == "PREEMPTION"
     assert job.comes_again() == queued, "else hands-off mode decides"
     job.leave()
@@ -75,12 +76,12 @@ def test_a_preemption_that_leaves_no_time_is_no_time_limit(
     """Slurm may send its end while the driver still asks what the warning before it is about."""
     job = driver(tmp_path, monkeypatch, 5000.0)
 
-    def asked(_: str) -> float:
+    def asked(_: str) -> str:
         if at_once:
             job.on_cancel()
-        return time.time()
+        return time.strftime("EndTime=%Y-%m-%dT%H:%M:%S")
 
-    monkeypatch.setattr(slurm_job, "end_time", asked)
+    monkeypatch.setattr(slurm_job, "shown", asked)
     words = "slurmstepd: error: *** JOB 7 ON nid1 CANCELLED AT 2026-11-25T21:34:23 DUE TO PREEMPTION ***\n"
     Path(job.output).write_text(words)
     job.on_warning()

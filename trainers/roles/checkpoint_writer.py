@@ -51,6 +51,7 @@ class CheckpointWriter:
         self._copying = 0
         self._copies: list[tuple[Any, str]] = []
         self._written: Future[Written] | None = None
+        self._failure: Exception | None = None
         self._seconds = 0.0
 
     def open(self, copying: int) -> None:
@@ -60,17 +61,21 @@ class CheckpointWriter:
             copying: Ranks of this node that copy at this moment, this one among them; 0: files are written as they are
                 taken.
         """
-        self._copying, self._copies, self._seconds = copying, [], 0.0
+        self._copying, self._copies, self._seconds, self._failure = copying, [], 0.0, None
 
     def take(self, state_dict: Any, path: str) -> None:
         """Take a file: a copy of its content where host memory has room, else it is written at once.
 
-        It stands in the place of ``save`` of DeepSpeed's checkpoint engine, and has its parameters.
+        It stands in the place of ``save`` of DeepSpeed's checkpoint engine, and has its parameters. A file that could
+        not be written is told of by ``wait``: here the other ranks are in collectives, and would wait for this one.
         """
         if self._copying and self._copying * SPARE * tensor_bytes(state_dict) < self._free_bytes():
             self._copies.append((host_copy(state_dict), path))
-        else:
-            self._timed(self._write, state_dict, path)
+        elif self._failure is None:
+            try:
+                self._timed(self._write, state_dict, path)
+            except (OSError, RuntimeError) as error:
+                self._failure = error
 
     def close(self, files: Callable[[], Iterable[Path]]) -> None:
         """Begin to write what was copied, and to bring all onto the disk.
@@ -84,12 +89,14 @@ class CheckpointWriter:
         """Wait until the files are on the disk.
 
         Raises:
-            OSError: They could not be written.
+            OSError, RuntimeError: They could not be written.
         """
         assert self._written is not None
         return self._written.result()
 
     def _finish(self, files: Callable[[], Iterable[Path]]) -> Written:
+        if self._failure is not None:
+            raise self._failure
         while self._copies:
             self._timed(self._write, *self._copies.pop(0))  # which frees its memory before the next file is written
         paths = list(files())

@@ -152,6 +152,8 @@ class DeepSpeedRank(Meeting, abc.ABC):
         )
         self._writer = CheckpointWriter(self._engine.checkpoint_engine.save)
         self._engine.checkpoint_engine.save = self._writer.take
+        # The first rank copies two scripts between collectives: a full disk there would leave the others waiting.
+        self._engine._copy_recovery_script = lambda _: None
         # Dropout would make the trainer's log-probs random; recomputing activations works in training mode only.
         self._engine.module.train(self._role.gradient_checkpointing)
         self._prepare_rows(is_packed=bool(self._layout.lengths.pack))
@@ -212,7 +214,7 @@ class DeepSpeedRank(Meeting, abc.ABC):
         """Wait until this rank's part of the checkpoint is on the disk; may be called while the rank trains.
 
         Raises:
-            OSError: It could not be written.
+            OSError, RuntimeError: It could not be written.
         """
         return self._writer.wait()
 
