@@ -126,14 +126,13 @@ def _set(preset: PresetSummary | None, overrides: Sequence[str], width: int, gly
 
 
 def _sweep(review: LaunchReview | None, sweep: Sweep, width: int, glyphs: Glyphs) -> list[Line]:
-    """Each run of a sweep, and whether anything stands in its way; until that is known, what is swept."""
+    """Each run of a sweep, and whether an error of those below stands in its way; before it is known, what is swept."""
     if review is None or review.sweep != sweep:
         return [line("  ", (text, "accent")) for text in sweep.words]
     lines: list[Line] = []
     for settings, error in review.swept:
         mark: Span = (f"  {glyphs.failed} ", "bad") if error else (f"  {glyphs.done} ", "ok")
         lines.append(line(mark, (clip(settings, max(0, width - 4), glyphs.ellipsis), "accent")))
-        lines += wrapped(error, width, "    ", "text") if error else []
     return lines
 
 
