@@ -114,11 +114,12 @@ def lines(layout: Layout) -> tuple[str, ...]:
     if layout.lengths.pack:
         together = layout.roles.learner.micro_batch or "all of them"
         passes = f"in rows of at most {layout.lengths.pack} tokens, {together} at once"
+    saved = f"{numbers.checkpoints} checkpoint{'' if numbers.checkpoints == 1 else 's'}"
     words = [
         f"{train.prompts_per_step} prompts × {train.samples_per_prompt} samples = "
         f"{numbers.samples_per_step} samples a step",
         f"{numbers.samples_per_rank} samples a rank {passes}, {numbers.padding_samples_per_step} rows of padding",
-        f"{numbers.steps} steps = {numbers.samples_total} samples, {numbers.checkpoints} checkpoints{_each(numbers)}",
+        f"{numbers.steps} steps = {numbers.samples_total} samples, {saved}{_each(numbers)}",
         f"at most {numbers.tokens_per_step_max} tokens a step",
     ]
     if numbers.optimizer_steps_per_rollout > 1:

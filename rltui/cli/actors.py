@@ -63,11 +63,10 @@ def _stack(options: argparse.Namespace) -> int:
     """Print the stacks of one actor's process; 1 where nobody could read them."""
     with open_clusters(options.cluster) as clusters:
         context, summary = clusters.find(options.run)
-        client = context.cluster.client
-        picture = RunWatcher(client, summary.path).snapshot()
-        actor = _named(picture, options.stack)
         if not summary.is_live:
             raise UsageError(f"{summary.run_id} has ended, and its processes with it.")
+        client = context.cluster.client
+        actor = _named(RunWatcher(client, summary.path).snapshot(), options.stack)
         seen = look_at_process(client, attempt_path(summary), actor.node.split(".")[0], actor.pid)
     if options.json:
         print_json({"schema": 1, "run_id": summary.run_id, "actor": actor, "process": seen})

@@ -131,13 +131,13 @@ def _run_script(options: argparse.Namespace) -> int:
 
 def _sweep(options: argparse.Namespace) -> int:
     """Launch a run for each combination of the swept values."""
-    from rltui.service.sweep import points_of, submit_sweep, sweep_layout, sweep_script
+    from rltui.service.sweep import require_limit, submit_sweep, sweep_layout, sweep_script
+    from rltui.service.sweep_points import Sweep, points_of
 
-    points = points_of(options.sweep)
+    sweep = Sweep(tuple(options.sweep), options.at_once)
+    points = points_of(sweep.words)
     with open_context(options.cluster, TerminalPrompter()) as context:
-        if options.at_once and context.cluster.profile.scheduler != "slurm":
-            hint = "Leave it out: runs wait for free GPUs by themselves."
-            raise UsageError(f"{context.name} has no Slurm, whose jobs can wait for one another (--at-once).", hint)
+        require_limit(context.cluster.profile, sweep.at_once)
         if options.script or is_script(options.layout):
             words = [word for word in (options.layout if options.script else "", *options.overrides) if word]
             source = options.script or options.layout
@@ -147,8 +147,7 @@ def _sweep(options: argparse.Namespace) -> int:
             launches = sweep_layout(context, source, options.overrides, points, unchecked=options.unchecked)
         for point in points:
             talk(f"  {' '.join(point.settings)}")
-        at_once = f", {options.at_once} at the same time" if options.at_once else ""
-        talk(f"  {len(points)} runs of {source} on {context.name}{at_once}")
+        talk(f"  {len(points)} runs of {source} on {context.name}{sweep.limit_in_words}")
         if options.dry_run:
             return 0
         _require_place(context, options)

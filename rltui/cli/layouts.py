@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from rltui.service.cockpit import PresetSummary
+    from rltui.service.launch_review import PresetSummary
 
 GROUPS = {
     "local": "on this machine",

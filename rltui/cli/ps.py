@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rltui.service.cockpit import OpenJob
     from rltui.watch.snapshots import RunSummary
 
+UNSEEN_S = 60.0
+"""How much longer a list without any run waits for a cluster: nothing else could be shown."""
+
 LONGEST_TEXT = 100
 """Characters of the last column, also where no terminal cuts the line; ``--json`` and ``why`` have all of it."""
 JOBS_HEADER = ("JOB", "CLUSTER", "STATE", "NODES", "PARTITION", "AGE", "NAME")
@@ -50,6 +53,9 @@ def run(options: argparse.Namespace) -> int:
     with open_clusters(options.cluster) as clusters:
         clusters.want_gpus(GPUS in shown)
         snapshot = clusters.runs()
+        if snapshot.unread and not snapshot.runs:
+            talk(f"{snapshot.problem}; no run of it was ever seen from here, so waiting up to {UNSEEN_S:.0f} s more …")
+            snapshot = clusters.runs(UNSEEN_S)
         runs = [run for run in snapshot.runs if options.all or not run.owner]
         runs = [run for run in runs if run.is_live or run.state == "unknown" or not options.live]
         runs = with_failures(clusters.with_numbers(runs), clusters.context)
@@ -62,11 +68,14 @@ def run(options: argparse.Namespace) -> int:
         _print(runs, shown, unfold=options.unfold)
     elif options.where is not None:
         talk("No run fits.")
+    elif snapshot.unread:
+        talk(f"No run can be shown: those of {', '.join(snapshot.unread)} have not been read.")
     elif not snapshot.problem:
         talk("No runs yet. `rltui launch local/grpo-tiny` starts one, `rltui demo` shows it.")
     for problem in filter(None, (snapshot.problem, snapshot.scheduler_problem)):
         talk(f"rltui: {problem}")
-    return 3 if snapshot.problem and options.cluster else 0
+    is_away = bool(snapshot.problem and options.cluster)
+    return 3 if is_away or (snapshot.unread and not snapshot.runs) else 0
 
 
 def _jobs(options: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.memory.layouts import estimate_roles
 from rltui.plan.measured import Measured
-from rltui.plan.rates import TRUST, Rates, family, rates_of
+from rltui.plan.rates import TRUST, family, trust_in
 from rltui.plan.request import Request
 from rltui.plan.setup import EngineChoice, Setup, Training
 from rltui.plan.throughput import StepTime, step_time
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rltui.layout.roles import Critic, Learner
     from rltui.layout.schema import Layout
     from rltui.memory.estimate import LayoutEstimate
-    from rltui.plan.rates import Family
+    from rltui.plan.rates import Family, Rates
     from rltui.plan.setup import Placement
 
 OWN = 1.3
@@ -42,7 +42,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
         gpus: Cards that it holds, those that no role is on too.
         factor: By how much published points, or a run by rates of its own, may be off, either way.
         mean_tokens: Tokens of a response in the mean that this goes by.
-        rates: Where the rates are from.
+        trust: How far off that may be, and by what is known so.
         ahead: Steps that rollouts run ahead.
     """
 
@@ -51,7 +51,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
     gpus: int
     factor: float
     mean_tokens: float
-    rates: str
+    trust: str
     ahead: int = 0
 
     @property
@@ -75,8 +75,8 @@ class Prediction(Struct, frozen=True, kw_only=True):
         yield f"{self.steps} steps: {self._range(hours)} h on {self.gpus} GPU{plural}"
         yield f"{self._range(self.gpu_hours)} GPU-hours"
         yield (
-            f"by {self.rates}, four in five within a factor of {self.factor:g}; responses of {self.mean_tokens:.0f} "
-            "tokens in the mean; without queue, start-up, evaluations and checkpoints"
+            f"{self.trust}; responses of {self.mean_tokens:.0f} tokens in the mean; "
+            "without queue, start-up, evaluations and checkpoints"
         )
 
     def _range(self, value: float) -> str:
@@ -107,7 +107,6 @@ def predict(
     """
     request = request_of_layout(layout)
     own = (known or {}).get(request.gpu.name, {}).get(family(request.model))
-    rates = own or rates_of(request.model, request.gpu)
     card = (measured or {}).get(request.gpu.name, Measured())
     request = structs.replace(request, rates=own, measured=card)
     return Prediction(
@@ -116,7 +115,7 @@ def predict(
         gpus=request.total_gpus,
         factor=OWN if own else TRUST[family(request.model)].factor,
         mean_tokens=request.mean_tokens,
-        rates=rates.source,
+        trust=f"{own.source}, within a factor of {OWN:g}" if own else trust_in(request.model, request.gpu),
         ahead=request.async_steps,
     )
 

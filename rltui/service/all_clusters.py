@@ -66,7 +66,8 @@ class ClusterReader:
         if self._reading is not None:
             self._reading.join(max(0.0, timeout_s))
             if self._reading.is_alive():
-                return self._stale(f"{self.context.name} has not answered yet")
+                name = self.context.name
+                return structs.replace(self._stale(f"{name} has not answered yet"), unread=(name,))
         return self._stale(self.problem) if self.problem else self._snapshot
 
     def fresh(self) -> RunsSnapshot:
@@ -274,8 +275,13 @@ def merged(snapshots: Sequence[RunsSnapshot], problems: Sequence[str] = ()) -> R
     runs.sort(key=lambda run: (run.created_at, run.run_id), reverse=True)
     said = [*(snapshot.problem for snapshot in snapshots if snapshot.problem), *problems]
     taken_at = max((snapshot.taken_at for snapshot in snapshots), default=0.0)
-    of_schedulers = "; ".join(snapshot.scheduler_problem for snapshot in snapshots if snapshot.scheduler_problem)
-    return RunsSnapshot(runs=tuple(runs), taken_at=taken_at, problem="; ".join(said), scheduler_problem=of_schedulers)
+    return RunsSnapshot(
+        runs=tuple(runs),
+        taken_at=taken_at,
+        problem="; ".join(said),
+        scheduler_problem="; ".join(one.scheduler_problem for one in snapshots if one.scheduler_problem),
+        unread=tuple(name for snapshot in snapshots for name in snapshot.unread),
+    )
 
 
 def _each_once(runs: Sequence[RunSummary]) -> list[RunSummary]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from rltui.cluster.jobs import JobSnapshot  # noqa: TC001 (msgspec reads it)
+from rltui.service.sweep_points import NO_SWEEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,34 +21,15 @@ if TYPE_CHECKING:
     from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.config import RunConfig
+    from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.node_shell import NodeShell
     from rltui.service.outlook import LaunchOutlook
     from rltui.service.run_events import Event
+    from rltui.service.sweep_points import Sweep
     from rltui.service.wandb_place import WandbPlace
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
-
-
-class PresetSummary(Struct, frozen=True, kw_only=True):
-    """One row of the list of presets."""
-
-    name: str
-    """What ``launch`` takes, such as ``local/grpo-tiny``."""
-    summary: str
-    algorithm: str
-    nodes: int
-    gpus_per_node: int
-    gpu: str
-    is_script: bool = False
-    """Whether it is another system's script; what it takes is known once it is reviewed."""
-
-
-def opened_file(path: str) -> PresetSummary:
-    """The row of a file that the user names: a layout by its ending, else a script."""
-    is_script = not path.endswith((".yaml", ".yml"))
-    kind = "script" if is_script else "file"
-    return PresetSummary(name=path, summary="", algorithm=kind, nodes=0, gpus_per_node=0, gpu="", is_script=is_script)
 
 
 class OpenJob(Struct, frozen=True, kw_only=True):
@@ -55,33 +37,6 @@ class OpenJob(Struct, frozen=True, kw_only=True):
 
     cluster: str
     job: JobSnapshot
-
-
-class LaunchReview(Struct, frozen=True, kw_only=True):
-    """All there is to see before a launch: findings, who sits where, the numbers, and the commands that would run."""
-
-    preset: str
-    overrides: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    drawing: tuple[str, ...] = ()
-    """Lines of the nodes × GPUs picture."""
-    arithmetic: tuple[str, ...] = ()
-    """Lines such as ``1000 steps × 256 samples = 256000 samples``."""
-    commands: tuple[str, ...] = ()
-    cluster: str = "local"
-    script: str = ""
-    """The job script exactly as it would be submitted; where the cluster needs none, a script of the user's own."""
-    notes: tuple[str, ...] = ()
-    """What was read of a script, a line each."""
-    memory: tuple[str, ...] = ()
-    """What each role takes of its cards, a bar a moment; none on CPU slots."""
-    plan: tuple[str, ...] = ()
-    """What ``rltui plan`` expects of it, or why it cannot tell; none on CPU slots."""
-
-    @property
-    def can_launch(self) -> bool:
-        """Whether no finding stands in the way."""
-        return not any(finding.severity == "error" for finding in self.findings)
 
 
 class ActionPreview(Struct, frozen=True, kw_only=True):
@@ -283,10 +238,13 @@ class Cockpit(Protocol):
             ClusterError: It was not let in, or nobody answered.
         """
 
-    def review(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchReview:
-        """Check ``preset``, or the file of that path, with ``overrides``; errors in these are findings.
+    def review(
+        self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", sweep: Sweep = NO_SWEEP
+    ) -> LaunchReview:
+        """Check ``preset``, or the file of that path, with ``overrides``, as each run of ``sweep``.
 
-        Overrides are ``key.path=value``; of a script, what stands behind it in ``rltui launch --script``.
+        Errors in these are findings. Overrides are ``key.path=value``; of a script, what stands behind it in
+        ``rltui launch --script``.
         """
 
     def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
@@ -299,8 +257,15 @@ class Cockpit(Protocol):
             LayoutError: It is no layout.
         """
 
-    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
-        """Launch, in hands-off mode if ``auto``, and return the run's id.
+    def launch(
+        self,
+        preset: str,
+        overrides: tuple[str, ...] = (),
+        cluster: str = "local",
+        sweep: Sweep = NO_SWEEP,
+        auto: bool = False,
+    ) -> tuple[str, ...]:
+        """Launch, in hands-off mode if ``auto``, or all runs of a sweep; returns the ids of the runs.
 
         Raises:
             RltuiError: A finding stands in the way, or the submission failed.

@@ -16,7 +16,8 @@ from rltui.runs.script_job import is_script
 from rltui.service import actions, signals
 from rltui.service.all_clusters import AllClusters
 from rltui.service.failures import FailureWords
-from rltui.service.run_reading import RunReading
+from rltui.service.run_reading import RunReading, stragglers_in
+from rltui.service.sweep_points import NO_SWEEP
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import RunsSnapshot
 
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter
     from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
-    from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary
+    from rltui.service.cockpit import ActionPreview, ClusterSummary, OpenJob
     from rltui.service.context import Context
+    from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.node_shell import NodeShell
     from rltui.service.outlook import LaunchOutlook
     from rltui.service.run_events import Event
+    from rltui.service.sweep_points import Sweep
     from rltui.watch.node_samples import RoleMemory
     from rltui.watch.snapshots import RunSnapshot, RunSummary
 
@@ -86,16 +89,9 @@ class LiveCockpit(RunReading):
                 self._watchers[use] = watcher
             picture = watcher[2].snapshot(log)
             memory = self._role_memory(context, picture) if use == "watched" else ()
-        slow = self._stragglers(picture) if use == "watched" else frozenset()
+        slow = stragglers_in(picture) if use == "watched" else frozenset()
         joined = _joined(context, picture, row)
         return structs.replace(picture, summary=joined, role_memory=memory, stragglers=slow)
-
-    def _stragglers(self, picture: RunSnapshot) -> frozenset[tuple[str, int]]:
-        if not picture.summary.is_live or not any(host.gpus for host in picture.hosts):
-            return frozenset()
-        from rltui.service.run_picture import stragglers_of
-
-        return stragglers_of(picture)
 
     def _role_memory(self, context: Context, picture: RunSnapshot) -> tuple[RoleMemory, ...]:
         """What was estimated for the roles of the watched attempt; not in its first picture, which must not wait."""
@@ -134,14 +130,16 @@ class LiveCockpit(RunReading):
             raise ClusterError(reader.problem)
         return f"{cluster} answers."
 
-    def review(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchReview:
+    def review(
+        self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", sweep: Sweep = NO_SWEEP
+    ) -> LaunchReview:
         """Check ``preset`` with ``overrides``, and write the script that ``cluster`` would get."""
         from rltui.service.review import review_launch
 
         profile = self._clusters.profiles.get(cluster)
         # a cluster that has not answered yet is not asked here: the review is not to wait for it
         context = self._clusters.context(cluster) if self._clusters.has_answered(cluster) else None
-        return review_launch(profile, preset, overrides, context)
+        return review_launch(profile, preset, overrides, context, sweep)
 
     def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
         """When it would start, and what is different from the last run of that name."""
@@ -159,9 +157,20 @@ class LiveCockpit(RunReading):
 
         return read_fields(resolve(preset), overrides)
 
-    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
-        """Launch, in hands-off mode if ``auto``, and return the run's id."""
+    def launch(
+        self,
+        preset: str,
+        overrides: tuple[str, ...] = (),
+        cluster: str = "local",
+        sweep: Sweep = NO_SWEEP,
+        auto: bool = False,
+    ) -> tuple[str, ...]:
+        """Launch, in hands-off mode if ``auto``, or all runs of a sweep; returns the ids of the runs."""
         context = self._clusters.context(cluster)
+        if sweep.words:
+            from rltui.service.sweep import launch_sweep
+
+            return tuple(one.run_id for one in launch_sweep(context, preset, overrides, sweep))
         if is_script(preset):
             from rltui.service.scripts import launch_words
 
@@ -172,7 +181,7 @@ class LiveCockpit(RunReading):
             run_id = launch(context, preset, overrides).run_id
         if auto:
             self.auto(run_id, on=True)
-        return run_id
+        return (run_id,)
 
     def open_jobs(self) -> tuple[OpenJob, ...]:
         """The user's jobs that are no runs; where one cluster is away, those of the others."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rltui.layout.load import load_layout
 from rltui.layout.presets import preset_files
-from rltui.service.cockpit import PresetSummary, opened_file
+from rltui.service.launch_review import PresetSummary, opened_file
 
 
 def preset_summaries() -> tuple[PresetSummary, ...]:

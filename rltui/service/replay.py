@@ -13,7 +13,7 @@ from rltui.cluster.profile import Profile
 from rltui.errors import UsageError
 from rltui.service.context import Context
 from rltui.service.recorded_files import NOT_HERE, RecordedClient, RecordedFiles
-from rltui.service.run_reading import RunReading
+from rltui.service.run_reading import RunReading, stragglers_in
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import RunsSnapshot
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from rltui.cluster.cluster import Cluster
     from rltui.service.as_of import Happening
-    from rltui.service.cockpit import ClusterSummary, PresetSummary
+    from rltui.service.cockpit import ClusterSummary
+    from rltui.service.launch_review import PresetSummary
     from rltui.service.recording import Recording
     from rltui.service.run_events import Event
     from rltui.watch.snapshots import RunSnapshot, RunSummary
@@ -198,7 +199,7 @@ class ReplayCockpit(RunReading):
         if run.state == "unknown" and now < self.clock.end:  # what the scheduler said is not recorded
             picture = structs.replace(picture, summary=structs.replace(run, state="queued"))
         self._last = picture.summary
-        return picture
+        return structs.replace(picture, stragglers=stragglers_in(picture))
 
     def beside(self, run_id: str) -> RunSnapshot:
         """Refuse: there is one run.

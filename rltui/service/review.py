@@ -17,22 +17,32 @@ from rltui.plan.measured import read_measured
 from rltui.plan.of_layout import predict
 from rltui.plan.rates import read_calibration
 from rltui.runs.script_job import is_script
-from rltui.service.cockpit import LaunchReview
 from rltui.service.launch import review
+from rltui.service.launch_review import LaunchReview
 from rltui.service.login_node import here_instead_of_slurm
+from rltui.service.sweep import require_limit, swept_layouts, swept_scripts
+from rltui.service.sweep_points import NO_SWEEP, points_of
+from rltui.service.wishes import read_wishes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from rltui.check.findings import Severity
     from rltui.check.run import Report
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
     from rltui.runs.script_job import ScriptJob
     from rltui.service.context import Context
+    from rltui.service.scripts import Prepared
+    from rltui.service.sweep_points import Sweep
 
 
 def review_launch(
-    profile: Profile, source: str, overrides: Sequence[str] = (), context: Context | None = None
+    profile: Profile,
+    source: str,
+    overrides: Sequence[str] = (),
+    context: Context | None = None,
+    sweep: Sweep = NO_SWEEP,
 ) -> LaunchReview:
     """Check ``source`` (a preset, a layout's file or a script) and show what launching it on ``profile`` would do.
 
@@ -41,10 +51,13 @@ def review_launch(
         source: What.
         overrides: What stands behind it in the shell: ``key.path=value``, or the words of ``launch --script``.
         context: The cluster, to be asked which nodes it remembers as bad; None: it is not asked.
+        sweep: As each run of it; what is no finding is then of the first.
 
     Raises:
         UsageError: There is no such preset or file.
     """
+    if sweep.words:
+        return _review_sweep(profile, source, overrides, context, sweep)
     if is_script(source):
         return _review_script(profile, source, overrides, context)
     report = review(source, overrides, profile)
@@ -70,6 +83,66 @@ def review_launch(
     )
 
 
+def _review_sweep(
+    profile: Profile, source: str, overrides: Sequence[str], context: Context | None, sweep: Sweep
+) -> LaunchReview:
+    """What launching a sweep would do: the first run in full, and what is found of each other that is new."""
+    first = (*overrides, *points_of(sweep.words)[0].settings)
+    shown = review_launch(profile, source, first, context)
+    findings, errors = list(shown.findings), []
+    _, refused = tried(lambda: require_limit(profile, sweep.at_once))
+    if refused is not None:
+        findings.append(Finding(code="SWEEP", severity="error", message=f"{refused.message} {refused.hint}"))
+    for settings, found in _swept(profile, source, overrides, sweep):
+        said = {(one.code, one.key, one.message) for one in findings}
+        new = [one for one in found if (one.code, one.key, one.message) not in said]
+        findings += [structs.replace(one, message=f"{settings}: {one.message}", fix=()) for one in new]
+        errors.append((settings, next((one.message for one in found if one.severity == "error"), "")))
+    place = ["--cluster", profile.name] if profile.name != LOCAL else []
+    words = ["--script", source] if is_script(source) else [source]
+    command = ["rltui", "launch", *words, *sweep.arguments, *place, *overrides]
+    return structs.replace(
+        shown,
+        overrides=tuple(overrides),
+        findings=tuple(findings),
+        commands=(shlex.join(command),),
+        sweep=sweep,
+        swept=tuple(errors),
+        first=first,
+    )
+
+
+def _swept(
+    profile: Profile, source: str, overrides: Sequence[str], sweep: Sweep
+) -> Iterator[tuple[str, tuple[Finding, ...]]]:
+    """The settings of each run of a sweep, and what is found of it."""
+    points = points_of(sweep.words)
+    settings = [" ".join(point.settings) for point in points]
+    if not is_script(source):
+        reports = swept_layouts(source, overrides, points, profile)
+        yield from zip(settings, (report.findings for _, report in reports), strict=True)
+        return
+    wishes, _ = tried(lambda: read_wishes(overrides))
+    if wishes is None:  # which the review of the first says
+        return
+    swept, refused = tried(lambda: swept_scripts(source, wishes, points, profile))
+    if refused is not None:
+        yield settings[0], (_of_script(f"{refused.message} {refused.hint}".strip()),)
+    for said, one in zip(settings, swept or (), strict=False):
+        unheard = (_of_script(one.problem),) if one.problem else ()
+        yield said, (*unheard, *_problems(one.prepared, wishes.anyway))
+
+
+def _problems(prepared: Prepared, anyway: bool) -> tuple[Finding, ...]:
+    """What stands in the way of a script, or where it is to be launched all the same, does not."""
+    worst: Severity = "warning" if anyway else "error"
+    return tuple(Finding(code="PLACE", severity=worst, message=text) for text in prepared.problems)
+
+
+def _of_script(message: str) -> Finding:
+    return Finding(code="SCRIPT", severity="error", message=message)
+
+
 def _memory(layout: Layout | None) -> tuple[str, ...]:
     """What ``rltui mem`` prints; nothing of a layout that cannot be estimated, of which a finding tells."""
     if layout is None or layout.hardware.on_cpu:
@@ -92,7 +165,6 @@ def _plan(layout: Layout | None, cluster: str) -> tuple[str, ...]:
 def _review_script(profile: Profile, source: str, words: Sequence[str], context: Context | None) -> LaunchReview:
     """What launching a script would do. Only what cannot be placed or read stands in the way: it is not ours."""
     from rltui.service.scripts import prepare
-    from rltui.service.wishes import read_wishes
 
     place = ["--cluster", profile.name] if profile.name != LOCAL else []
     shown = LaunchReview(
@@ -105,14 +177,16 @@ def _review_script(profile: Profile, source: str, words: Sequence[str], context:
         wishes = read_wishes(words)
         prepared = prepare(source, wishes, profile)
     except RltuiError as error:
-        message = f"{error.message} {error.hint}".strip()
-        return structs.replace(shown, findings=(Finding(code="SCRIPT", severity="error", message=message),))
-    worst = "warning" if wishes.anyway else "error"
-    problems = [Finding(code="PLACE", severity=worst, message=text) for text in prepared.problems]  # type: ignore[arg-type]
+        return structs.replace(shown, findings=(_of_script(f"{error.message} {error.hint}".strip()),))
     mild = [structs.replace(one, severity="warning", fix=()) for one in prepared.findings]
     return structs.replace(
         shown,
-        findings=(*_said_of_place(profile), *problems, *mild, *_bad_nodes(context, prepared.job)),
+        findings=(
+            *_said_of_place(profile),
+            *_problems(prepared, wishes.anyway),
+            *mild,
+            *_bad_nodes(context, prepared.job),
+        ),
         notes=prepared.notes,
         drawing=prepared.drawing,
         arithmetic=prepared.arithmetic,

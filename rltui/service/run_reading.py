@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from rltui.service.wandb_place import WandbPlace
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
-    from rltui.watch.snapshots import LogPart, RunSummary
+    from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary
+
+
+def stragglers_in(picture: RunSnapshot) -> frozenset[tuple[str, int]]:
+    """Node and index of the cards of a live run that their peers wait for."""
+    if not picture.summary.is_live or not any(host.gpus for host in picture.hosts):
+        return frozenset()
+    from rltui.service.run_picture import stragglers_of
+
+    return stragglers_of(picture)
 
 
 class RunReading:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -13,68 +12,76 @@ from rltui.check.run import check_file
 from rltui.errors import RltuiError, UsageError
 from rltui.layout.presets import resolve
 from rltui.runs.directory import new_run_id
+from rltui.runs.script_job import is_script
 from rltui.service.launch import RefusedError, advised, launch, launchable
 from rltui.service.scripts import launch_script, prepare, run_name
+from rltui.service.sweep_points import AT_ONCE, points_of
+from rltui.service.wishes import read_wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rltui.check.run import Report
+    from rltui.cluster.profile import Profile
     from rltui.service.context import Context
+    from rltui.service.scripts import Prepared
     from rltui.service.submit import Launched
+    from rltui.service.sweep_points import Point, Sweep
     from rltui.service.wishes import Wishes
-
-MOST_RUNS = 100
-"""A stop for a product that somebody did not think through."""
 
 LONGEST_NAME = 48
 
-_VALUE = re.compile(r"""(?:\[[^\]]*\]|\{[^}]*\}|"[^"]*"|'[^']*'|[^,\[{"'])+""")
+
+class SweptScript(Struct, frozen=True):
+    """A script as one run of its sweep: what it would run, and why its settings would not reach it."""
+
+    prepared: Prepared
+    problem: str
 
 
-class Point(Struct, frozen=True):
-    """One run of a sweep.
+def swept_layouts(
+    source: str, overrides: Sequence[str], points: Sequence[Point], profile: Profile | None
+) -> list[tuple[tuple[str, ...], Report]]:
+    """All overrides of each run of a layout's sweep, with its name, and what a check says of it.
 
-    Attributes:
-        settings: What it has of the swept settings, ``key=value``.
-        suffix: What tells its name from the others'.
+    Args:
+        source: A preset's name or a file.
+        overrides: What all of them have.
+        points: The sweep.
+        profile: Of the cluster, for what it says against them, which is not asked; None: it is not heeded.
     """
+    made = []
+    for point in points:
+        words = (*overrides, *point.settings)
+        report = check_file(resolve(source), words)
+        if report.loaded is not None:
+            words = (*words, f"name={_name(report.loaded.layout.name, point)}")
+            report = launchable(check_file(resolve(source), words))
+        made.append((words, report if profile is None else advised(report, profile)))
+    return made
 
-    settings: tuple[str, ...]
-    suffix: str
 
-
-def points_of(swept: Sequence[str]) -> list[Point]:
-    """All combinations of ``key=value,value,…`` words; the last word's values change fastest.
+def swept_scripts(source: str, wishes: Wishes, points: Sequence[Point], profile: Profile) -> list[SweptScript]:
+    """The same for a script: settings of its job (``slurm.…``) change that, all others are its words.
 
     Raises:
-        UsageError: A word is none, names one value twice, or there are too many combinations.
+        RltuiError: It cannot be read, or nobody says how many GPUs it takes.
     """
-    axes = [_axis(word) for word in swept]
-    keys = [key for key, _ in axes]
-    if len(set(keys)) < len(keys):
-        raise UsageError("A key stands twice in the sweep.", "Give all its values behind one --sweep.")
-    count = 1
-    for _, values in axes:
-        count *= len(values)
-    if count > MOST_RUNS:
-        raise UsageError(f"The sweep would be {count} runs; {MOST_RUNS} is the most.", "Sweep fewer values at once.")
-    return [_point(keys, values) for values in itertools.product(*(values for _, values in axes))]
-
-
-def _axis(word: str) -> tuple[str, list[str]]:
-    key, equals, text = word.partition("=")
-    values = [value.strip() for value in _VALUE.findall(text)]
-    if not equals or not key or len(values) < 2 or "" in values:
-        raise UsageError(f"{word!r} is no sweep.", "Write --sweep key=value,value (as many as you like).")
-    if len(set(values)) < len(values):
-        raise UsageError(f"{key} has a value twice.", "Change train.seed where a setting is to be run more than once.")
-    return key, values
-
-
-def _point(keys: Sequence[str], values: Sequence[str]) -> Point:
-    told = [f"{re.split(r'[./-]', key)[-1]}-{value}" for key, value in zip(keys, values, strict=True)]
-    settings = tuple(f"{key}={value}" for key, value in zip(keys, values, strict=True))
-    return Point(settings, run_name("-".join(told)))
+    made = []
+    for point in points:
+        job = tuple(word for word in point.settings if word.startswith(("slurm.", "hardware.")))
+        words = tuple(word for word in point.settings if word not in job)
+        told = structs.replace(wishes, words=(*wishes.words, *words), settings=(*wishes.settings, *job))
+        ready = prepare(source, told, profile)
+        problem = ""
+        if words and not ready.job.passes_words:
+            problem = (
+                f"{source} does not hand its arguments on, so {words[0]} would not reach the training: "
+                'put "$@" at the end of the command that trains.'
+            )
+        named = structs.replace(ready.job, name=_name(ready.job.name, point))
+        made.append(SweptScript(structs.replace(ready, job=named), problem))
+    return made
 
 
 def sweep_layout(
@@ -85,48 +92,58 @@ def sweep_layout(
     Raises:
         RltuiError: One of the layouts is not sound; nothing has been submitted.
     """
-    made, sweep = [], ""
-    for point in points:
-        words = [*overrides, *point.settings]
-        report = check_file(resolve(source), words)
-        if report.loaded is not None:
-            sweep = sweep or new_run_id(report.loaded.layout.name)
-            words.append(f"name={_name(report.loaded.layout.name, point)}")
-            report = launchable(check_file(resolve(source), words))
-        if not unchecked:
-            report = advised(report, context.cluster.profile)
+    swept = swept_layouts(source, overrides, points, None if unchecked else context.cluster.profile)
+    for point, (_, report) in zip(points, swept, strict=True):
         if not report.ok:
             raise _refused(point, RefusedError(report))
-        made.append(_launches(partial(launch, context, source, words, unchecked=unchecked, sweep=sweep)))
-    return made
+    base = check_file(resolve(source), overrides).loaded
+    sweep = new_run_id(base.layout.name if base is not None else run_name(Path(source).stem))
+    return [_launches(partial(launch, context, source, words, unchecked=unchecked, sweep=sweep)) for words, _ in swept]
 
 
 def sweep_script(
     context: Context, source: str, wishes: Wishes, points: Sequence[Point], *, unchecked: bool = False
 ) -> list[Callable[[str], Launched]]:
-    """The same for a script: settings of its job (``slurm.…``) change that, all others are its words.
+    """The same for a script.
 
     Raises:
         RltuiError: One of them cannot work as asked; nothing has been submitted.
     """
-    made, sweep = [], ""
-    for point in points:
-        job = tuple(word for word in point.settings if word.startswith(("slurm.", "hardware.")))
-        words = tuple(word for word in point.settings if word not in job)
-        told = structs.replace(wishes, words=(*wishes.words, *words), settings=(*wishes.settings, *job))
-        ready = prepare(source, told, context.cluster.profile)
-        if words and not ready.job.passes_words:
-            raise UsageError(
-                f"{source} does not hand its arguments on, so {words[0]} would not reach the training.",
-                'Put "$@" at the end of the command that trains.',
-            )
-        if ready.problems and not wishes.anyway:
-            raise _refused(point, RltuiError(f"Not launched: {ready.problems[0]}"))
-        sweep = sweep or new_run_id(ready.job.name)
-        ready = structs.replace(ready, job=structs.replace(ready.job, name=_name(ready.job.name, point)))
-        one = partial(launch_script, context, ready, anyway=wishes.anyway, unchecked=unchecked, sweep=sweep)
-        made.append(_launches(one))
-    return made
+    swept = swept_scripts(source, wishes, points, context.cluster.profile)
+    for point, one in zip(points, swept, strict=True):
+        if one.problem:
+            raise _refused(point, UsageError(one.problem))
+        if one.prepared.problems and not wishes.anyway:
+            raise _refused(point, RltuiError(f"Not launched: {one.prepared.problems[0]}"))
+    sweep = new_run_id(run_name(wishes.name or Path(source).stem))
+    submit = partial(launch_script, context, anyway=wishes.anyway, unchecked=unchecked, sweep=sweep)
+    return [_launches(partial(submit, one.prepared)) for one in swept]
+
+
+def require_limit(profile: Profile, at_once: int) -> None:
+    """Refuse a limit on how many runs may run at once where jobs cannot wait for one another.
+
+    Raises:
+        UsageError: They cannot.
+    """
+    if at_once and profile.scheduler != "slurm":
+        hint = "Leave it out: runs wait for free GPUs by themselves."
+        raise UsageError(f"{profile.name} has no Slurm, whose jobs can wait for one another ({AT_ONCE}).", hint)
+
+
+def launch_sweep(context: Context, source: str, overrides: Sequence[str], sweep: Sweep) -> list[Launched]:
+    """Launch all runs of a sweep of a layout, or of a script with what stands behind it in ``launch --script``.
+
+    Raises:
+        RltuiError: As for what it calls.
+    """
+    require_limit(context.cluster.profile, sweep.at_once)
+    points = points_of(sweep.words)
+    if is_script(source):
+        launches = sweep_script(context, source, read_wishes(overrides), points)
+    else:
+        launches = sweep_layout(context, source, overrides, points)
+    return submit_sweep(launches, sweep.at_once, lambda _: None)
 
 
 def submit_sweep(
@@ -162,7 +179,7 @@ def _launches(one: Callable[..., Launched]) -> Callable[[str], Launched]:
 
 def _name(name: str, point: Point) -> str:
     """A run's name with what tells it apart, which a long name gives way to."""
-    suffix = point.suffix[: LONGEST_NAME - 2].rstrip("-._")
+    suffix = run_name(point.suffix)[: LONGEST_NAME - 2].rstrip("-._")
     return f"{name[: LONGEST_NAME - 1 - len(suffix)].rstrip('-._')}-{suffix}"
 
 

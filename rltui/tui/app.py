@@ -223,10 +223,10 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.route(message)
 
     def on_launched(self, message: messages.Launched) -> None:
-        """Open the run that was launched, if the launch screen still waits for it."""
-        self.say(f"launched {message.run_id}")
+        """Open the run that was launched, or the list of several, if the launch screen still waits for it."""
+        self.say(message.sentence)
         if isinstance(self.top, screen_class("launch")):
-            self._open_run(message.run_id)
+            self.top.do_back() if len(message.run_ids) > 1 else self._open_run(message.run_ids[0])
 
     def on_happened(self, message: messages.Happened) -> None:
         """Let the terminal tell who looks elsewhere, and tell people beside it."""

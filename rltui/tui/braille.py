@@ -34,8 +34,12 @@ def resample(values: Sequence[float], columns: int) -> list[float]:
     for column in range(columns):
         first = column * count // columns
         last = max(first + 1, (column + 1) * count // columns)
-        bucket = [value for value in values[first:last] if math.isfinite(value)]
-        result.append(sum(bucket) / len(bucket) if bucket else math.nan)
+        bucket = values[first:last]
+        total = sum(bucket)
+        if not math.isfinite(total):  # gaps are rare, and looking for one value by value is what costs
+            bucket = [value for value in bucket if math.isfinite(value)]
+            total = sum(bucket)
+        result.append(total / len(bucket) if bucket else math.nan)
     return result
 
 
@@ -67,8 +71,8 @@ def _levels(values: Sequence[float], columns: int, dots: int, low: float, high: 
     result = []
     for value in resample(values, columns):
         if math.isfinite(value):
-            share = min(1.0, max(0.0, (value - low) / span))
-            result.append(1 + round(share * (dots - 1)))
+            level = 1 + round((value - low) / span * (dots - 1))
+            result.append(level if 0 < level <= dots else 1 if level < 1 else dots)
         else:
             result.append(0)
     return result

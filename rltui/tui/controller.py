@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rltui.service.cockpit import ActionPreview, ClusterSummary, Cockpit
     from rltui.service.doors import PendingQuestion
     from rltui.service.run_events import Event
+    from rltui.service.sweep_points import Sweep
     from rltui.tui.messages import Ask
     from rltui.tui.refresh import Attention, Source
     from rltui.watch.samples import Sample
@@ -124,18 +125,15 @@ class Controller:
         """Ask for the presets: :class:`~rltui.tui.messages.PresetsFetched`."""
         self._ask("list the presets", lambda: messages.PresetsFetched(self._cockpit.presets()))
 
-    def ask_review(self, preset: str, overrides: tuple[str, ...], cluster: str) -> None:
+    def ask_review(self, preset: str, overrides: tuple[str, ...], cluster: str, sweep: Sweep) -> None:
         """Ask what a launch would do: :class:`~rltui.tui.messages.ReviewFetched`."""
-        self._ask(f"check {preset}", lambda: messages.ReviewFetched(self._cockpit.review(preset, overrides, cluster)))
+        call = self._cockpit.review
+        self._ask(f"check {preset}", lambda: messages.ReviewFetched(call(preset, overrides, cluster, sweep)))
 
     def ask_outlook(self, preset: str, overrides: tuple[str, ...], cluster: str) -> None:
         """Ask what takes longer to know of a launch: :class:`~rltui.tui.messages.OutlookFetched`."""
-        call = self._cockpit.outlook
-        self._besides.ask(
-            lambda: self._answer(
-                f"ask {cluster} of {preset}", lambda: messages.OutlookFetched(call(preset, overrides, cluster))
-            )
-        )
+        call, asked = self._cockpit.outlook, f"ask {cluster} of {preset}"
+        self._on(self._besides, asked, lambda: messages.OutlookFetched(call(preset, overrides, cluster)))
 
     def ask_fields(self, preset: str, overrides: tuple[str, ...], run_id: str = "") -> None:
         """Ask for a layout, or if ``preset`` is empty for that of a run, as a form: ``messages.FieldsRead``."""
@@ -174,7 +172,7 @@ class Controller:
     def ask_beside(self, run_id: str, beside: str) -> None:
         """Ask for a run to draw beside another: :class:`~rltui.tui.messages.BesideFetched`."""
         call = self._cockpit.beside
-        self._besides.ask(lambda: self._answer(f"read {beside}", lambda: messages.BesideFetched(run_id, call(beside))))
+        self._on(self._besides, f"read {beside}", lambda: messages.BesideFetched(run_id, call(beside)))
 
     def ask_wandb(self, run_id: str) -> None:
         """Ask where W&B has a run: :class:`~rltui.tui.messages.WandbFound`."""
@@ -223,9 +221,10 @@ class Controller:
         ask = self._cockpit.node_shell
         self._ask(messages.shell_phrase(run_id), lambda: messages.NodeShellReady(run_id, ask(run_id, node)))
 
-    def launch(self, preset: str, overrides: tuple[str, ...], cluster: str, auto: bool = False) -> None:
-        """Launch, in hands-off mode if ``auto``: :class:`~rltui.tui.messages.Launched`."""
-        self._act(f"launch {preset}", lambda: messages.Launched(self._cockpit.launch(preset, overrides, cluster, auto)))
+    def launch(self, preset: str, overrides: tuple[str, ...], cluster: str, sweep: Sweep, auto: bool) -> None:
+        """Launch, in hands-off mode if ``auto``, or a sweep: :class:`~rltui.tui.messages.Launched`."""
+        call = self._cockpit.launch
+        self._act(f"launch {preset}", lambda: messages.Launched(call(preset, overrides, cluster, sweep, auto)))
 
     def ask_jobs(self) -> None:
         """Ask for the jobs that are no runs: :class:`~rltui.tui.messages.JobsFetched`."""
@@ -233,12 +232,8 @@ class Controller:
 
     def ask_queue(self, cluster: str, again: bool = False) -> None:
         """Look at the queue of a cluster, if a look is due: :class:`~rltui.tui.messages.QueueFetched`."""
-        self._queues.ask(
-            lambda: self._answer(
-                f"look at the queue of {cluster}",
-                lambda: messages.QueueFetched(self._cockpit.queue(cluster, again=again)),
-            )
-        )
+        call, asked = self._cockpit.queue, f"look at the queue of {cluster}"
+        self._on(self._queues, asked, lambda: messages.QueueFetched(call(cluster, again=again)))
 
     def adopt(self, cluster: str, job_id: str) -> None:
         """Make a run of a job: :class:`~rltui.tui.messages.Adopted`."""
@@ -258,7 +253,7 @@ class Controller:
         if changes:
             self._act(f"rltui {words[0]}", call)
         else:
-            Lane("rltui-shell", newest_only=True).ask(lambda: self._answer(f"rltui {words[0]}", call))
+            self._on(Lane("rltui-shell", newest_only=True), f"rltui {words[0]}", call)
         return command
 
     def tell(self, event: Event) -> None:
@@ -275,10 +270,13 @@ class Controller:
         self._tellings.ask(request)
 
     def _read(self, asked: str, call: Callable[[], Message]) -> None:
-        self._readings.ask(lambda: self._answer(asked, call))
+        self._on(self._readings, asked, call)
 
     def _ask(self, asked: str, call: Callable[[], Message]) -> None:
-        self._questions.ask(lambda: self._answer(asked, call))
+        self._on(self._questions, asked, call)
+
+    def _on(self, lane: Lane, asked: str, call: Callable[[], Message]) -> None:
+        lane.ask(lambda: self._answer(asked, call))
 
     def _act(self, asked: str, call: Callable[[], Message]) -> None:
         def request() -> None:

@@ -34,6 +34,8 @@ class KeyContext(NamedTuple):
     """Whether the line under the cursor leads somewhere."""
     review: Literal["none", "pending", "errors", "ready"] = "none"
     has_overrides: bool = False
+    has_sweep: bool = False
+    """Whether what would be launched is several runs."""
     has_fix: bool = False
     num_nodes: int = 0
     """Nodes of the run that are known by name."""

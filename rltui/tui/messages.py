@@ -12,9 +12,10 @@ from textual.message import Message
 if TYPE_CHECKING:
     from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
-    from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
+    from rltui.service.cockpit import ActionPreview, ClusterSummary, OpenJob, WhyReport
     from rltui.service.config import RunConfig
     from rltui.service.doors import PendingQuestion
+    from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.node_shell import NodeShell
     from rltui.service.outlook import LaunchOutlook
     from rltui.service.run_events import Event
@@ -289,11 +290,12 @@ class ActionDone(CockpitMessage):
 
 
 class Launched(CockpitMessage):
-    """A run was launched."""
+    """A run was launched, or all runs of a sweep."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_ids: tuple[str, ...]) -> None:
         super().__init__()
-        self.run_id = run_id
+        self.run_ids = run_ids
+        self.sentence = f"launched {run_ids[0]}{f' and {len(run_ids) - 1} more of its sweep' if run_ids[1:] else ''}"
 
 
 class FieldsRead(CockpitMessage):

@@ -33,6 +33,10 @@ _UNSAFE = re.compile(
 )
 
 
+LEAST_TITLE = 8
+"""Cells that a pane's title keeps beside how things stand."""
+
+
 class Line(NamedTuple):
     """One line of a pane."""
 
@@ -112,7 +116,7 @@ def line(*pieces: str | Span, selected: bool = False) -> Line:
 
 def width_of(spans: Iterable[Span]) -> int:
     """Cells that ``spans`` take."""
-    return sum(cell_width(text) for text, _ in spans)
+    return sum([cell_width(text) for text, _ in spans])
 
 
 def cut(spans: Sequence[Span], width: int, ellipsis: str = "…") -> tuple[Span, ...]:
@@ -147,7 +151,7 @@ def rule(left: Sequence[Span], right: Sequence[Span], width: int, glyphs: Glyphs
     """The one thin rule of a pane: who it is on the left, how it stands on the right."""
     if width < 8:
         return Line(((glyphs.rule * max(0, width), "rule"),))
-    right = cut(right, width * 2 // 3 - 3, glyphs.ellipsis)
+    right = cut(right, width - 6 - min(width_of(left), LEAST_TITLE), glyphs.ellipsis)
     left = cut(left, width - 6 - width_of(right), glyphs.ellipsis)
     head: tuple[Span, ...] = ((f"{glyphs.rule} ", "rule"), *left, (" ", "rule")) if left else ()
     tail: tuple[Span, ...] = ((" ", "rule"), *right, (f" {glyphs.rule}", "rule")) if right else ()

@@ -148,6 +148,8 @@ class RunsSnapshot(Struct, frozen=True, kw_only=True):
     """Why this is an old picture, or names each cluster that is away; empty where all is well."""
     scheduler_problem: str = ""
     """Why the schedulers' words in the rows are old, with their age; what the files say is of now all the same."""
+    unread: tuple[str, ...] = ()
+    """Clusters that are still being read: what runs they have is as last seen, or not known at all."""
 
 
 class ActorSnapshot(Struct, frozen=True, kw_only=True):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from rltui.check.findings import Finding
-from rltui.service.cockpit import LaunchReview, PresetSummary
+from rltui.service.launch_review import LaunchReview, PresetSummary
+from rltui.service.sweep_points import Sweep, points_of
 
 PRESETS = (
     PresetSummary(
@@ -116,6 +119,20 @@ def review(preset: PresetSummary, overrides: tuple[str, ...], cluster: str = "lo
         script=""
         if cluster == "local"
         else SCRIPT.format(name=preset.name, nodes=preset.nodes, gpus=preset.gpus_per_node),
+    )
+
+
+def swept_review(preset: PresetSummary, overrides: tuple[str, ...], cluster: str, sweep: Sweep) -> LaunchReview:
+    points = [point.settings for point in points_of(sweep.words)]
+    reviews = [review(preset, (*overrides, *settings), cluster) for settings in points]
+    errors = [next((one.message for one in each.findings if one.severity == "error"), "") for each in reviews]
+    return msgspec.structs.replace(
+        reviews[0],
+        overrides=overrides,
+        findings=tuple({one.message: one for each in reviews for one in each.findings}.values()),
+        sweep=sweep,
+        swept=tuple((" ".join(settings), error) for settings, error in zip(points, errors, strict=True)),
+        first=(*overrides, *points[0]),
     )
 
 

@@ -25,20 +25,20 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def matches_picture(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str, str], None]:
-    """Compare a normalised SVG with the stored one; with --update-snapshots, store it."""
+def matches_picture(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
+    """Compare a normalised SVG, or a text, with the stored one; with --update-snapshots, store it."""
     update = request.config.getoption("--update-snapshots", default=False)
 
-    def compare(name: str, svg: str) -> None:
-        stored = SNAPSHOTS / f"{name}.svg"
+    def compare(name: str, picture: str, ending: str = ".svg") -> None:
+        stored = SNAPSHOTS / f"{name}{ending}"
         if update:
             stored.parent.mkdir(exist_ok=True)
-            stored.write_text(svg, encoding="utf-8")
+            stored.write_text(picture, encoding="utf-8")
         elif not stored.exists():
             pytest.fail(f"there is no picture {stored.name}: look at the screen, then run with --update-snapshots")
-        elif stored.read_text(encoding="utf-8") != svg:
-            actual = tmp_path / f"{name}.svg"
-            actual.write_text(svg, encoding="utf-8")
+        elif stored.read_text(encoding="utf-8") != picture:
+            actual = tmp_path / stored.name
+            actual.write_text(picture, encoding="utf-8")
             pytest.fail(f"the screen differs from {stored}\n  it is {actual}\n  if it is meant: --update-snapshots")
 
     return compare

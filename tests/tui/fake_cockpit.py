@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from canned_actions import CLUSTERS, FIX, LOWER_MEMORY, WHY, resubmission
-from canned_launch import PRESETS, review, script_review
+from canned_launch import PRESETS, review, script_review, swept_review
 from canned_queue import QUEUE
 from canned_runs import NOW, RUNS, log_lines, snapshot, summary
 from canned_samples import CONFIG, canned_group, canned_samples
@@ -22,9 +22,10 @@ from rltui.layout.fields import Field, read_fields
 from rltui.layout.presets import resolve
 from rltui.paths import state_dir
 from rltui.runs.journal import Journal
-from rltui.service.cockpit import ActionPreview, ClusterSummary, LaunchReview, OpenJob, PresetSummary, WhyReport
+from rltui.service.cockpit import ActionPreview, ClusterSummary, OpenJob, WhyReport
 from rltui.service.node_shell import NodeShell
 from rltui.service.outlook import LaunchOutlook
+from rltui.service.sweep_points import NO_SWEEP, Sweep, points_of
 from rltui.service.wandb_place import WandbPlace
 from rltui.watch.log_search import LogHit, LogQuery, Searched
 from rltui.watch.samples import SamplesFound
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from rltui.cluster.prompts import Prompter, Question
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.config import RunConfig
+    from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.run_events import Event
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery
 
@@ -232,11 +234,15 @@ class FakeCockpit:
         self._called("presets")
         return PRESETS
 
-    def review(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchReview:
-        self._called("review", preset, *overrides, *([cluster] if cluster != "local" else []))
+    def review(
+        self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", sweep: Sweep = NO_SWEEP
+    ) -> LaunchReview:
+        self._called("review", preset, *overrides, *sweep.arguments, *([cluster] if cluster != "local" else []))
         if preset.endswith("missing"):
             raise UsageError(f"there is no preset or file {preset!r}")
         known = next((each for each in PRESETS if each.name == preset), None)
+        if sweep.words:
+            return swept_review(known, overrides, cluster, sweep)
         return review(known, overrides, cluster) if known else script_review(preset, overrides, cluster)
 
     def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
@@ -255,13 +261,22 @@ class FakeCockpit:
         self._called("fields", preset, *overrides)
         return read_fields(resolve(preset), overrides)
 
-    def launch(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", auto: bool = False) -> str:
+    def launch(
+        self,
+        preset: str,
+        overrides: tuple[str, ...] = (),
+        cluster: str = "local",
+        sweep: Sweep = NO_SWEEP,
+        auto: bool = False,
+    ) -> tuple[str, ...]:
         where = [*([cluster] if cluster != "local" else []), *(["hands-off"] if auto else [])]
-        self._called("launch", preset, *overrides, *where)
-        run_id = f"{preset.split('/')[-1]}-new{len(self.all_runs)}"
-        new = summary(run_id, "queued", "queued", 1, detail="first in line", cluster=cluster)
-        self.all_runs = (new, *self.all_runs)
-        return run_id
+        self._called("launch", preset, *overrides, *sweep.arguments, *where)
+        ids = []
+        for _ in points_of(sweep.words):
+            ids.append(f"{preset.split('/')[-1]}-new{len(self.all_runs)}")
+            new = summary(ids[-1], "queued", "queued", 1, detail="first in line", cluster=cluster)
+            self.all_runs = (msgspec.structs.replace(new, sweep="new" if sweep.words else ""), *self.all_runs)
+        return tuple(ids)
 
     def open_jobs(self) -> tuple[OpenJob, ...]:
         self._called("open_jobs")

@@ -1,4 +1,5 @@
-"""Pictures of the screens, compared as SVG: what a reviewer would look at. --update-snapshots writes them anew."""
+"""Some screens in colour, compared as SVG; each at all sizes is text (``test_tui_sizes.py``). --update-snapshots
+writes them anew."""
 
 from __future__ import annotations
 
@@ -14,64 +15,34 @@ from pictures import cockpit, enter, normalised, settled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SMALL, MEDIUM, LARGE, TINY = (80, 24), (120, 40), (200, 60), (40, 10)
+SMALL, MEDIUM, LARGE = (80, 24), (120, 40), (200, 60)
 GPU_RUN = "j\n"
 
 PICTURES: dict[str, tuple[tuple[int, int], str, str]] = {
     "runs-80x24": (SMALL, "", ""),
-    "runs-120x40": (MEDIUM, "", ""),
-    "runs-200x60": (LARGE, "", "j"),
-    "runs-40x10": (TINY, "", ""),
     "runs-light-80x24": (SMALL, "rltui-light", ""),
     "runs-mono-80x24": (SMALL, "rltui-mono", ""),
     "runs-failed-80x24": (SMALL, "", "jjjjj"),
     "run-80x24": (SMALL, "", GPU_RUN),
     "run-120x40": (MEDIUM, "", GPU_RUN),
-    "run-200x60": (LARGE, "", GPU_RUN),
-    "run-40x10": (TINY, "", GPU_RUN),
     "run-cpu-80x24": (SMALL, "", "\n"),
-    "run-cpu-120x40": (MEDIUM, "", "\n"),
     "run-light-120x40": (MEDIUM, "rltui-light", GPU_RUN),
     "run-mono-80x24": (SMALL, "rltui-mono", GPU_RUN),
-    "run-gpus-80x24": (SMALL, "", GPU_RUN + " 2"),
-    "run-gpus-120x40": (MEDIUM, "", GPU_RUN + " 2"),
     "run-gpus-roles-80x24": (SMALL, "", GPU_RUN + " 2 OO"),
     "run-gpus-roles-mono-200x60": (LARGE, "rltui-mono", GPU_RUN + " 2 OO"),
-    "run-gpus-40x10": (TINY, "rltui-light", GPU_RUN + " 2"),
-    "run-actors-80x24": (SMALL, "", GPU_RUN + " 3"),
-    "run-queues-80x24": (SMALL, "", GPU_RUN + " 4"),
     "run-metrics-120x40": (MEDIUM, "", GPU_RUN + " 5"),
     "run-logs-80x24": (SMALL, "", GPU_RUN + " /preempted\n"),
-    "run-events-80x24": (SMALL, "", GPU_RUN + " 7"),
-    "run-history-80x24": (SMALL, "", GPU_RUN + " 8"),
-    "run-history-40x10": (TINY, "", GPU_RUN + " 8"),
     "run-samples-80x24": (SMALL, "", GPU_RUN + " 9 j d"),
     "run-samples-120x40": (MEDIUM, "", GPU_RUN + " 9 j d"),
-    "run-samples-40x10": (TINY, "", GPU_RUN + " 9"),
     "run-samples-mono-80x24": (SMALL, "rltui-mono", GPU_RUN + " 9 j d"),
-    "run-config-80x24": (SMALL, "", GPU_RUN + " 0"),
-    "run-config-40x10": (TINY, "", GPU_RUN + " 0"),
-    "launch-80x24": (SMALL, "", "n"),
-    "launch-120x40": (MEDIUM, "", "n jj"),
-    "launch-script-80x24": (SMALL, "", "nc v"),
-    "launch-200x60": (LARGE, "", "nc jj"),
     "why-80x24": (SMALL, "", "jjjjj!"),
-    "why-120x40": (MEDIUM, "", "jjjjj!"),
     "why-mono-80x24": (SMALL, "rltui-mono", "jjjjj!"),
     "evidence-80x24": (SMALL, "", "jjjjj! \n"),
     "less-memory-80x24": (SMALL, "", "jjjjjm"),
     "actions-80x24": (SMALL, "", "jx"),
-    "nodes-80x24": (SMALL, "", "jjjjje"),
     "confirm-80x24": (SMALL, "", "c"),
     "confirm-mono-80x24": (SMALL, "rltui-mono", "c"),
-    "queue-80x24": (SMALL, "", "jQ"),
-    "queue-120x40": (MEDIUM, "", "jQ v"),
-    "queue-40x10": (TINY, "", "jQ"),
-    "queue-mono-80x24": (SMALL, "rltui-mono", "jQ"),
     "queue-nodes-80x24": (SMALL, "", "jQ vv"),
-    "columns-80x24": (SMALL, "", "|jj"),
-    "columns-40x10": (TINY, "", "|jj"),
-    "help-80x24": (SMALL, "", "?"),
 }
 """Name → size, theme, keys; at a space the screen comes to rest."""
 

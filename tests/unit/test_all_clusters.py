@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rltui.cli.main import main
 from rltui.errors import ClusterError, UsageError
 from rltui.paths import cache_dir
 from rltui.service.actions import cancel, preview_cancel
@@ -18,6 +19,8 @@ from rltui.service.context import Context, ForeignRunError
 from rltui.service.job_changes import hold, release, requeue, update
 from rltui.service.last_rows import LastRows
 from rltui.service.resubmit import preview_resubmit, resubmit
+from rltui.tui.glyphs import UNICODE
+from rltui.tui.views.runs import empty
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 if TYPE_CHECKING:
@@ -182,3 +185,17 @@ def test_a_profile_reads_the_runs_of_another_and_changes_none(
     assert sorted(shared.joinpath("run_root", run_id).rglob("*")) == before
     assert not list(context.journal.entries())
     clusters.close()
+
+
+def test_a_list_that_nobody_has_read_does_not_look_like_one_without_runs(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rltui.cli.ps.UNSEEN_S", 0.2)
+    monkeypatch.setattr(AllClusters.runs, "__defaults__", (0.1,))
+    assert main(["ps", "--cluster", "gone"]) == 3
+    said = capsys.readouterr().err
+    assert "gone has not answered yet; no run of it was ever seen from here, so waiting up to 0 s more" in said
+    assert "No run can be shown: those of gone have not been read." in said
+    assert "No runs yet" not in said
+    [row] = empty(AllClusters(["gone"]).runs(), "", True, UNICODE)
+    assert "gone is still being read" in row.plain

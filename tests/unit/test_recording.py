@@ -23,7 +23,7 @@ from rltui.service.recording import Manifest, Recording, read_recording
 from rltui.service.replay import ReplayClock, ReplayCockpit, moment_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "recording" / "grpo-tiny.tar.gz"
 """A real run of ``local/grpo-tiny`` with 240 steps, recorded with ``--follow``; its paths and host were renamed."""
@@ -331,5 +331,27 @@ def test_events_are_jumped_to_and_back_past_the_one_just_gone_to() -> None:
         assert found.text == "k e1100"
         with pytest.raises(UsageError, match="This is a recording"):
             cockpit.cancel(RUN)
+    finally:
+        cockpit.close()
+
+
+def test_a_straggler_is_named_at_its_moment() -> None:
+    def line(at: float, watts: Sequence[float]) -> str:
+        cards = [
+            {"i": index, "name": "H100", "util": 99.0, "mem": [70.0, 80.0], "w": power, "c": 60.0, "pids": [70 + index]}
+            for index, power in enumerate(watts)
+        ]
+        procs = [{"pid": 70 + index, "title": "ray::Learner.train"} for index in range(4)]
+        told = {"t": at, "host": "n7", "cpus": 8, "cpu": 41.0, "mem": [9.0, 31.0], "gpus": cards, "procs": procs}
+        return json.dumps(told) + "\n"
+
+    slow = (610.0, 604.0, 190.0, 615.0)
+    text = "".join(line(1000.0 + at, slow if at < 400 else (610.0,) * 4) for at in range(0, 900, 10))
+    cockpit = ReplayCockpit(recorded({"job.json": b"{}", "gpu-n7.jsonl": text.encode()}, mtime=1000.0), at="5m")
+    try:
+        cockpit.clock.toggle()
+        assert cockpit.watch(RUN).stragglers == {("n7", 2)}
+        cockpit.clock.go_to(1800.0)
+        assert cockpit.watch(RUN).stragglers == frozenset()
     finally:
         cockpit.close()

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rltui.cli.main import main
+from rltui.cluster.profile import Profile
 from rltui.errors import RltuiError, UsageError
+from rltui.service.review import review_launch
 from rltui.service.submit import Launched
-from rltui.service.sweep import points_of, submit_sweep
+from rltui.service.sweep import submit_sweep
+from rltui.service.sweep_points import NO_SWEEP, Sweep, points_of, read_sweep
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+LOCAL_PROFILE = Profile(name="local", scheduler="local")
 
 
 def test_all_combinations_are_runs_with_names_that_tell_them_apart() -> None:
@@ -25,6 +31,18 @@ def test_all_combinations_are_runs_with_names_that_tell_them_apart() -> None:
         ("train.learning_rate=3e-6", "train.seed=2"),
     ]
     assert [point.suffix for point in points][:2] == ["learning_rate-1e-6-seed-1", "learning_rate-1e-6-seed-2"]
+
+
+def test_a_sweep_as_it_is_typed() -> None:
+    sweep = read_sweep("train.seed=1,2  'data.files=[a, b],[c]' --at-once 2")
+    assert sweep.words == ("train.seed=1,2", "data.files=[a, b],[c]")
+    assert sweep.at_once == 2
+    assert read_sweep(str(sweep)) == sweep, "what is edited is what was typed"
+    assert sweep.arguments[-2:] == ("--at-once", "2")
+    assert read_sweep("") == read_sweep("--at-once 3") == NO_SWEEP
+    for text in ("train.seed=1", "train.seed=1,2 --at-once", "train.seed=1,2 --at-once 0", "'"):
+        with pytest.raises(UsageError):
+            read_sweep(text)
 
 
 def test_commas_within_a_value_do_not_part_it() -> None:
@@ -96,3 +114,31 @@ def test_the_verb_shows_all_and_refuses_what_is_unsound_before_it_submits(
     assert "does not hand its arguments on" in capsys.readouterr().err
     assert main(["ps", "--json"]) == 0
     assert not json.loads(capsys.readouterr().out)["runs"]
+
+
+def test_the_review_of_a_sweep_says_what_stands_in_the_way_of_which_run() -> None:
+    review = review_launch(LOCAL_PROFILE, "local/grpo-tiny", (), sweep=Sweep(("train.steps=5,-1", "train.seed=1,2")))
+    assert [settings for settings, error in review.swept if error] == [
+        "train.steps=-1 train.seed=1",
+        "train.steps=-1 train.seed=2",
+    ]
+    assert not review.can_launch
+    assert review.first == ("train.steps=5", "train.seed=1")
+    assert review.commands == ("rltui launch local/grpo-tiny --sweep train.steps=5,-1 --sweep train.seed=1,2",)
+    limited = review_launch(LOCAL_PROFILE, "local/grpo-tiny", (), sweep=Sweep(("train.seed=1,2",), 1))
+    assert "has no Slurm" in limited.findings[-1].message
+    assert not limited.can_launch
+
+
+def test_the_review_of_a_script_s_sweep(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("#!/bin/bash\npython train.py\n")
+    words = ("--gpus-per-node", "0")
+    review = review_launch(LOCAL_PROFILE, str(script), words, sweep=Sweep(("lr=1,2",)))
+    assert all("does not hand its arguments on" in error for _, error in review.swept)
+    script.write_text('#!/bin/bash\npython train.py "$@"\n')
+    review = review_launch(LOCAL_PROFILE, str(script), words, sweep=Sweep(("lr=1,2",)))
+    assert [error for _, error in review.swept] == ["", ""]
+    assert review.can_launch
+    refused = review_launch(LOCAL_PROFILE, str(script), ("--nodes",), sweep=Sweep(("lr=1,2",)))
+    assert not refused.can_launch

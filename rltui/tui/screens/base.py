@@ -55,6 +55,10 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         """Show the bars."""
         self.tick()
 
+    def on_resize(self) -> None:
+        """Say in the bars what the new width has room for."""
+        self.tick()
+
     def on_screen_resume(self) -> None:
         """Show what has changed meanwhile."""
         if not self.cockpit.paused:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
 from textual.reactive import var
 
-from rltui.service.cockpit import opened_file
+from rltui.service.launch_review import opened_file
+from rltui.service.sweep_points import NO_SWEEP
 from rltui.tui import keys, messages
-from rltui.tui.overrides import complete_override, override_problem, script_words, with_override
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.launch_keys import KEYS
+from rltui.tui.screens.launch_typing import CHECKED, LaunchTyping
 from rltui.tui.widgets.launch_panes import PresetList, ReviewPane, ScriptPane
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from textual.timer import Timer
     from textual.widget import Widget
 
-    from rltui.service.cockpit import LaunchReview, PresetSummary
+    from rltui.service.launch_review import LaunchReview, PresetSummary
+    from rltui.service.sweep_points import Sweep
     from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
 
@@ -40,6 +41,7 @@ class LaunchScreen(CockpitScreen):
     """Presets on the left, the review of the chosen one on the right."""
 
     KEYS: ClassVar[keys.KeyTable] = KEYS
+    PARTS = (LaunchTyping,)
 
     review: var[LaunchReview | None] = var(None, init=False)
 
@@ -48,12 +50,10 @@ class LaunchScreen(CockpitScreen):
         self.presets = PresetList(id="presets")
         self.review_pane = ReviewPane(id="review")
         self.script_pane = ScriptPane(id="script")
-        self.overrides: tuple[str, ...] = ()
+        self.typing = self.part(LaunchTyping)
         self.with_script = self.auto = False
         self._wished = preset
-        self._typing: tuple[str, ...] | None = None
-        """What is set, with what is being typed once it has its form."""
-        self._asked: tuple[str, tuple[str, ...], str] = ("", (), "")
+        self._asked: tuple[str, tuple[str, ...], str, Sweep] = ("", (), "", NO_SWEEP)
         self._reviewed: PresetSummary | None = None
         self._settling: Timer | None = None
         self._launching = False
@@ -76,10 +76,10 @@ class LaunchScreen(CockpitScreen):
             if self._wished and self._wished not in self.presets.names:
                 self.presets.open(opened_file(self._wished))
             self.presets.choose(self._wished)
-            self._changed(at_once=True)
+            self.changed(at_once=True)
         elif isinstance(message, messages.ReviewFetched):
             review = message.review
-            if (review.preset, tuple(review.overrides), review.cluster) == self._asked:
+            if (review.preset, tuple(review.overrides), review.cluster, review.sweep) == self._asked:
                 self.review = review
                 self._look_ahead()
         elif isinstance(message, messages.OutlookFetched):
@@ -89,7 +89,7 @@ class LaunchScreen(CockpitScreen):
             self._launching = False
             if message.asked == f"check {self._opened}":
                 self.presets.close(self._opened)
-                self._changed()
+                self.changed()
 
     def watch_review(self) -> None:
         """Show another review."""
@@ -98,7 +98,13 @@ class LaunchScreen(CockpitScreen):
     def tick(self) -> None:
         """Header and footer, and how old the cluster's word is."""
         super().tick()
-        self.review_pane.age(self._asked, self.cockpit.wall_clock())
+        self.review_pane.age(self._first, self.cockpit.wall_clock())
+
+    @property
+    def _first(self) -> tuple[str, tuple[str, ...], str]:
+        """What is asked for, or the first run of a sweep: preset, overrides, cluster."""
+        preset, overrides, cluster, sweep = self._asked
+        return (preset, self.review.first if sweep.words and self.review is not None else overrides, cluster)
 
     def _look_ahead(self) -> None:
         """Ask the cluster of what was reviewed, if that is still what is wanted then."""
@@ -106,7 +112,7 @@ class LaunchScreen(CockpitScreen):
 
         def ask() -> bool:
             if wanted := asked == self._asked and self.review is not None and self.review.can_launch:
-                self.cockpit.controller.ask_outlook(*asked)
+                self.cockpit.controller.ask_outlook(*self._first)
             return wanted
 
         self.review_pane.look_ahead(ask)
@@ -114,11 +120,12 @@ class LaunchScreen(CockpitScreen):
     def moved(self) -> None:
         """Another preset: what was set for the one before does not fit it."""
         if self.presets.selected != self._reviewed:
-            self.overrides, self._typing = (), None
-            self._changed()
+            self.typing.clear()
+            self.changed()
 
-    def _changed(self, at_once: bool = False) -> None:
-        self._asked = ("", (), "")
+    def changed(self, at_once: bool = False) -> None:
+        """Something else is to be launched: check it."""
+        self._asked = ("", (), "", NO_SWEEP)
         self._reviewed = self.presets.selected
         self.review = None
         self._show()
@@ -132,32 +139,20 @@ class LaunchScreen(CockpitScreen):
     def _check(self) -> None:
         preset = self.presets.selected
         if preset is not None:
-            self._asked = (preset.name, self._tried, self.cluster)
+            overrides, sweep = self.typing.tried
+            self._asked = (preset.name, overrides, self.cluster, sweep)
             self.cockpit.controller.ask_review(*self._asked)
 
-    @property
-    def _tried(self) -> tuple[str, ...]:
-        """What is set, with what is being typed."""
-        return self.overrides if self._typing is None else self._typing
-
-    def _as_set(self, purpose: str, text: str) -> tuple[tuple[str, ...], str]:
-        """The overrides with what is typed, and what is wrong with its form."""
-        if purpose == "words":
-            return script_words(text)
-        problem = override_problem(text)
-        return (self.overrides if problem else with_override(self.overrides, text.strip())), problem
-
-    def _try(self, tried: tuple[str, ...]) -> None:
-        """Check what is being typed, as if it were set; what was found before stays in sight until then."""
-        if tried != self._tried:
-            self._typing = tried
-            if self._settling is not None:
-                self._settling.stop()
-            self._settling = self.set_timer(TYPED_SETTLE_S, self._check)
+    def check_soon(self) -> None:
+        """Check once the fingers rest; what was found before stays in sight until then."""
+        if self._settling is not None:
+            self._settling.stop()
+        self._settling = self.set_timer(TYPED_SETTLE_S, self._check)
 
     def _show(self) -> None:
         pending = self.review is None
-        self.review_pane.show(self.presets.selected, self.review, self._tried, pending, self.cockpit.readonly)
+        tried = self.typing.tried
+        self.review_pane.show(self.presets.selected, self.review, *tried, pending, self.cockpit.readonly)
         self.script_pane.show(self.review)
         self.tick()
 
@@ -188,15 +183,16 @@ class LaunchScreen(CockpitScreen):
         return keys.KeyContext(
             readonly=self.cockpit.readonly,
             review="none" if self.presets.selected is None else "pending" if self._launching else state,  # type: ignore[arg-type]
-            has_overrides=bool(self.overrides),
-            has_fix=bool(self._fix()),
+            has_overrides=self.typing.is_any,
+            has_sweep=bool(self.typing.sweep.words),
+            has_fix=bool(self.typing.fix),
             num_clusters=len(self.clusters),
-            problem="a script has no keys: s edits its options and words" if self._on_script else "",
+            problem="a script has no keys: s edits its options and words" if self.typing.on_script else "",
         )
 
     def crumbs(self) -> Sequence[str]:
         """Where you are, and where it would run."""
-        return ["launch", f"on {self.cluster}", *(["hands-off"] if self.auto else [])]
+        return ["launch", f"on {self.cluster}", *(["hands-off"] if self.auto and not self.typing.sweep.words else [])]
 
     def mover(self) -> PresetList:
         """The presets."""
@@ -213,36 +209,8 @@ class LaunchScreen(CockpitScreen):
     def do_submit(self) -> None:
         """Launch what is shown."""
         self._launching = True
-        self.cockpit.controller.launch(*self._asked, self.auto)
+        self.cockpit.controller.launch(*self._asked, self.auto and not self.typing.sweep.words)
         self.cockpit.say(f"launching {self._asked[0]} {self.cockpit.glyphs.ellipsis}")
-
-    def do_set(self) -> None:
-        """Type an override; a draft that was left is still there. Of a script, all words behind it are edited."""
-        self._ask_words() if self._on_script else self._ask_override(self.prompting.draft)
-
-    def do_edit(self) -> None:
-        """Edit the newest override."""
-        self._ask_words() if self._on_script else self._ask_override(self.overrides[-1])
-
-    def do_form(self) -> None:
-        """Edit every key as a form; what is set there is set here."""
-        if self.presets.selected is not None:
-            self.cockpit.open("form", self.presets.selected.name, self.overrides, self.set_overrides)
-
-    def set_overrides(self, overrides: tuple[str, ...]) -> None:
-        """Have these set, and nothing else."""
-        self.overrides = overrides
-        self._changed(at_once=True)
-
-    @property
-    def _on_script(self) -> bool:
-        return self.presets.selected is not None and self.presets.selected.is_script
-
-    def _ask_override(self, text: str) -> None:
-        self.prompting.ask("override", "set", text, "key.path=value, tab completes", complete_override)
-
-    def _ask_words(self) -> None:
-        self.prompting.ask("words", "run with", shlex.join(self.overrides), "--nodes 2 slurm.time=1:00:00 -- its words")
 
     def do_open(self) -> None:
         """Type the path of a file."""
@@ -264,27 +232,12 @@ class LaunchScreen(CockpitScreen):
     def _turn_to(self, step: int) -> None:
         names = self.clusters
         self.cockpit.launch_cluster = names[(names.index(self.cluster) + step) % len(names)]
-        self._changed(at_once=True)
+        self.changed(at_once=True)
 
     def do_script(self) -> None:
         """Show the script, or the review again; where both are in sight, the page keys move the other one."""
         self.with_script = not self.with_script
         self._share_width()
-
-    def do_drop(self) -> None:
-        """Drop the newest override."""
-        self.overrides = self.overrides[:-1]
-        self._changed(at_once=True)
-
-    def _fix(self) -> tuple[str, ...]:
-        findings = self.review.findings if self.review is not None else ()
-        return next((finding.fix for finding in findings if finding.fix), ())
-
-    def do_fix(self) -> None:
-        """Apply the fix of the first finding that has one."""
-        for override in self._fix():
-            self.overrides = with_override(self.overrides, override)
-        self._changed(at_once=True)
 
     def do_auto(self) -> None:
         """Launch in hands-off mode, or not."""
@@ -306,31 +259,22 @@ class LaunchScreen(CockpitScreen):
         """Filter and check while typing."""
         if purpose == "filter":
             self._narrow(text)
-        elif purpose in ("override", "words"):
-            tried, problem = self._as_set(purpose, text)
-            self._try(self.overrides if problem else tried)
+        elif purpose in CHECKED:
+            self.typing.type(purpose, text)
 
     def answer(self, purpose: str, text: str) -> str:
-        """What has no proper form stays in the prompt."""
+        """Open a file, or set what was typed."""
         text = text.strip()
         if purpose == "file" and text:
             self._open(text)
-        if purpose not in ("override", "words") or not (text or purpose == "words"):
-            return ""
-        tried, problem = self._as_set(purpose, text)
-        if not problem:
-            self.prompting.draft, self._typing = "", None
-            self.overrides = tried
-            self._changed(at_once=True)
-        return problem
+        return self.typing.answer(purpose, text) if purpose in CHECKED else ""
 
     def left(self, purpose: str) -> None:
         """A draft is kept; a filter is cleared."""
         if purpose == "filter":
             self._narrow("")
-        elif purpose in ("override", "words") and self._typing is not None:
-            self._typing = None
-            self._changed(at_once=True)
+        elif purpose in CHECKED:
+            self.typing.leave()
 
     def _narrow(self, words: str) -> None:
         self.presets.narrow(words)

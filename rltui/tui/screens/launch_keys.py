@@ -25,6 +25,10 @@ def _needs_layout(context: keys.KeyContext) -> str:
     return "no preset is selected" if context.review == "none" else ""
 
 
+def _needs_one(context: keys.KeyContext) -> str:
+    return "hands-off mode goes without a sweep: a run that goes on takes no turn" if context.has_sweep else ""
+
+
 def _needs_fix(context: keys.KeyContext) -> str:
     return "" if context.has_fix else "no finding comes with a fix"
 
@@ -60,9 +64,19 @@ KEYS = keys.KeyTable(
                     quiet=True,
                 ),
                 keys.Key("form", ("E",), "all keys", "Edit every key of the layout as a form.", 0, _needs_layout),
-                keys.Key("drop", ("d",), "drop", "Drop the newest override or word.", 8, _needs_overrides, quiet=True),
+                keys.Key(
+                    "sweep",
+                    ("S",),
+                    "sweep",
+                    "Give settings several values, each a run: train.seed=1,2,3 --at-once 2.",
+                ),
+                keys.Key(
+                    "drop", ("d",), "drop", "Drop the sweep, or the newest override.", 8, _needs_overrides, quiet=True
+                ),
                 keys.Key("open", ("o",), "open", "Launch a file: your own script, or a layout, by its path.", 6),
-                keys.Key("auto", ("H",), "hands-off", "Launch it so that it goes on by itself after faults."),
+                keys.Key(
+                    "auto", ("H",), "hands-off", "Launch it so that it goes on by itself after faults.", 0, _needs_one
+                ),
                 keys.Key("filter", ("/",), "filter", "Show only presets with these words.", 9),
                 keys.Key("copy", ("y",), "copy", "Copy the commands, or the script where it is shown."),
             ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rltui.errors import UNCONFIRMED, UsageError
 from rltui.tui import keys, messages
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.spans import clean, line
+from rltui.tui.spans import clean, line, wrapped
 from rltui.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class _Text(ListPane):
         return line(f" {clean(self.lines[index])}")
 
     def empty(self) -> Sequence[Line]:
-        return [line((f" {self.note}", "dim"))]
+        return wrapped(self.note, self.size.width, " ", "dim")
 
 
 def _waits(context: keys.KeyContext) -> str:

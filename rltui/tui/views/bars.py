@@ -32,7 +32,8 @@ def header(crumbs: Sequence[str], state: Sequence[Span], health: Health, width: 
     for crumb in crumbs:
         spans += [(f" {glyphs.crumb} ", "dim"), (crumb, "text")]
     right = [*state, *health_spans(health, glyphs), (" ", "text")]
-    right = list(cut(right, max(0, width - 8), glyphs.ellipsis))
+    named = min(width_of(spans), width // 2) if crumbs else 8
+    right = list(cut(right, max(0, width - named), glyphs.ellipsis))
     left = cut(spans, max(0, width - width_of(right) - 1), glyphs.ellipsis)
     return line(*left, (" " * (width - width_of(left) - width_of(right)), "text"), *right)
 

@@ -31,8 +31,8 @@ RECENT_SAMPLES = 12
 
 IDLE_PERCENT = 5.0
 
-CLOCKS_FROM, HISTORY_FROM, ECC_FROM = 120, 120, 140
-"""Widths from which clocks, the latest load, and errors of memory have a column."""
+UNITS_FROM, CLOCKS_FROM, HISTORY_FROM, ECC_FROM = 44, 120, 120, 140
+"""Widths from which the unit of memory, clocks, the latest load, and errors of memory have a column."""
 
 
 def worst_first(snapshot: RunSnapshot) -> tuple[HostSnapshot, ...]:
@@ -79,7 +79,7 @@ class GpuTable:
         self._glyphs = glyphs
         self._wall = wall
         self._name_width, self._room = host_views.wall_widths(snapshot.hosts, width)
-        sizes = () if wall else (1 + len(host.gpus) + len(_others(host)) + 1 for host in snapshot.hosts)
+        sizes = [] if wall else [1 + len(host.gpus) + _num_others(host) + 1 for host in snapshot.hosts]
         self._ends = list(accumulate(sizes))
 
     @property
@@ -129,7 +129,8 @@ class GpuTable:
         ]
         spans += host_views.meter(gpu.utilization_percent / 100, 10 if width < 100 else 16, glyphs)
         spans.append((f"{gpu.utilization_percent:4.0f}%", "text"))
-        memory = f"  {formats.gib(gpu.memory_used_gib):>4}/{formats.gib(gpu.memory_total_gib)} GiB"
+        unit = " GiB" if width >= UNITS_FROM else ""
+        memory = f"  {formats.gib(gpu.memory_used_gib):>4}/{formats.gib(gpu.memory_total_gib)}{unit}"
         spans.append((memory, "attention" if host_views.is_tight(gpu) else "text"))
         spans.append((f"  {gpu.power_w:4.0f} W" if gpu.power_w is not None else "        ", "dim"))
         heat = f"  {gpu.temperature_c:3.0f} °C" if gpu.temperature_c is not None else "        "
@@ -169,6 +170,11 @@ class GpuTable:
         title = name or next((one.title for one in host.processes if one.pid in gpu.pids), "")
         more = f" +{len(gpu.pids) - 1}" if len(gpu.pids) > 1 else ""
         return f"{title or 'another process'}  {gpu.pids[0]}{more}"
+
+
+def _num_others(host: HostSnapshot) -> int:
+    """How many these are; asked of each of a thousand nodes at each picture."""
+    return len({one.pid for one in host.processes}.difference(*[gpu.pids for gpu in host.gpus]))
 
 
 def _others(host: HostSnapshot) -> tuple[ProcessSample, ...]:

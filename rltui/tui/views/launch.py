@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rltui.check.findings import Finding
-    from rltui.service.cockpit import LaunchReview, PresetSummary
+    from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.outlook import LaunchOutlook
+    from rltui.service.sweep_points import Sweep
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
 
@@ -49,7 +50,7 @@ def verdict(review: LaunchReview | None, pending: bool, readonly: bool, glyphs: 
         return (("read-only: cannot launch", "dim"),)
     if warnings:
         return ((f"{glyphs.attention} {warnings} warning{'s' * (warnings > 1)}: can launch", "attention"),)
-    return ((f"{glyphs.done} ready: {glyphs.enter} launches", "ok"),)
+    return ((f"{glyphs.done} ready: {glyphs.enter} launches{f' {_runs(review)}' if review.swept else ''}", "ok"),)
 
 
 def _number(findings: Iterable[Finding], severity: str) -> int:
@@ -60,6 +61,7 @@ def review_lines(
     preset: PresetSummary | None,
     review: LaunchReview | None,
     overrides: Sequence[str],
+    sweep: Sweep,
     width: int,
     glyphs: Glyphs,
     beside: Sequence[Line] = (),
@@ -70,6 +72,10 @@ def review_lines(
         lines += [*wrapped(preset.summary, width, " ", "dim"), BLANK]
     if overrides:
         lines += _set(preset, overrides, width, glyphs)
+    if sweep.words:
+        lines += _part(
+            f"sweep{sweep.limit_in_words}", _sweep(review, sweep, width, glyphs), width, glyphs, _runs(review)
+        )
     if review is None:
         return lines
     errors = [finding for finding in review.findings if finding.severity == "error"]
@@ -117,6 +123,21 @@ def _set(preset: PresetSummary | None, overrides: Sequence[str], width: int, gly
     if preset is not None and preset.is_script:
         return _part("with", _texts([shlex.join(overrides)], width, "accent"), width, glyphs)
     return _part("overrides", [line("  ", (text, "accent")) for text in overrides], width, glyphs)
+
+
+def _sweep(review: LaunchReview | None, sweep: Sweep, width: int, glyphs: Glyphs) -> list[Line]:
+    """Each run of a sweep, and whether an error of those below stands in its way; before it is known, what is swept."""
+    if review is None or review.sweep != sweep:
+        return [line("  ", (text, "accent")) for text in sweep.words]
+    lines: list[Line] = []
+    for settings, error in review.swept:
+        mark: Span = (f"  {glyphs.failed} ", "bad") if error else (f"  {glyphs.done} ", "ok")
+        lines.append(line(mark, (clip(settings, max(0, width - 4), glyphs.ellipsis), "accent")))
+    return lines
+
+
+def _runs(review: LaunchReview | None) -> str:
+    return f"{len(review.swept)} runs" if review is not None and review.swept else ""
 
 
 def script_row(number: int, text: str, width: int, glyphs: Glyphs) -> Line:

@@ -335,6 +335,8 @@ def empty(snapshot: RunsSnapshot, query: str, fetched: bool, glyphs: Glyphs, clu
         return [line("  no run on ", (clip(cluster, 40), "accent"), ("   ] shows the next cluster", "dim"))]
     if query and snapshot.runs:
         return [line("  no run matches ", (clip(query, 40), "match"), ("   esc shows all again", "dim"))]
+    if snapshot.unread:
+        return [line((f"  no run is known yet: {', '.join(snapshot.unread)} is still being read", "dim"))]
     return [
         BLANK,
         line("  no runs yet"),

@@ -190,8 +190,8 @@ class GpusPane(ListPane):
 
     def row(self, index: int) -> Line:
         """One row."""
-        table = self._rows()
-        assert table is not None
+        assert self._table is not None, "count was asked before"
+        table = self._table[1]
         return table.row(index, self._cell(table)) if isinstance(table, MapTable) else table.row(index)
 
     def empty(self) -> Sequence[Line]:
@@ -203,4 +203,6 @@ class GpusPane(ListPane):
         words = "no sampler has spoken yet: nodes appear when the run is placed"
         if self._snapshot is not None and self._snapshot.summary.is_adopted:
             words = "nothing of rltui runs beside an adopted job; :gpus --sample 60 samples its nodes for an hour"
+        elif self._snapshot is not None and not self._snapshot.summary.is_live:
+            words = "this attempt ended before a sampler spoke"
         return wrapped(words, self.size.width, " ", "dim")

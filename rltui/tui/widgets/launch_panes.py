@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from rltui.service.sweep_points import NO_SWEEP
 from rltui.tui.spans import Line, line, rule, wrapped
 from rltui.tui.views import launch as view
 from rltui.tui.widgets.list_pane import ListPane
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 
     from textual.timer import Timer
 
-    from rltui.service.cockpit import LaunchReview, PresetSummary
+    from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.outlook import LaunchOutlook
+    from rltui.service.sweep_points import Sweep
     from rltui.tui.spans import Span
 
 
@@ -109,6 +111,7 @@ class ReviewPane(ListPane):
         self._preset: PresetSummary | None = None
         self._review: LaunchReview | None = None
         self._overrides: tuple[str, ...] = ()
+        self._sweep = NO_SWEEP
         self._pending = False
         self._readonly = False
         self.outlook: LaunchOutlook | None = None
@@ -145,13 +148,14 @@ class ReviewPane(ListPane):
         preset: PresetSummary | None,
         review: LaunchReview | None,
         overrides: tuple[str, ...],
+        sweep: Sweep,
         pending: bool,
         readonly: bool,
     ) -> None:
         """Show a preset, and its review once it is there."""
         if preset != self._preset:
             self.top = 0
-        self._preset, self._review, self._overrides = preset, review, overrides
+        self._preset, self._review, self._overrides, self._sweep = preset, review, overrides, sweep
         self._pending, self._readonly = pending, readonly
         self._made = (-1, [])
         self.repaint()
@@ -165,7 +169,9 @@ class ReviewPane(ListPane):
     def _all(self) -> list[Line]:
         width = self.size.width
         if self._made[0] != width:
-            lines = view.review_lines(self._preset, self._review, self._overrides, width, self.glyphs, self._beside)
+            lines = view.review_lines(
+                self._preset, self._review, self._overrides, self._sweep, width, self.glyphs, self._beside
+            )
             self._made = (width, lines)
         return self._made[1]
 

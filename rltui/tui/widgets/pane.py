@@ -110,7 +110,7 @@ def _changed(before: Line, after: Line, row: int, width: int) -> Region:
         return Region(0, row, width, 1)
     left = _same(before.spans, after.spans)
     right = 0
-    if width_of(before.spans) == width_of(after.spans):
+    if before.spans[-1:] == after.spans[-1:] and width_of(before.spans) == width_of(after.spans):
         right = _same(before.spans[::-1], after.spans[::-1])
     return Region(left, row, max(1, width - left - right), 1)
 

@@ -1,0 +1,174 @@
+"""What is typed on the launch screen: values, the words of a script, a sweep, a file; checked before it is set."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Protocol
+
+from rltui.errors import UsageError
+from rltui.service.sweep_points import NO_SWEEP, Sweep, read_sweep
+from rltui.tui.host import OnHost
+from rltui.tui.overrides import complete_override, override_problem, script_words, with_override
+
+if TYPE_CHECKING:
+    from rltui.service.launch_review import LaunchReview
+    from rltui.tui.screens.prompting import Prompting
+    from rltui.tui.widgets.launch_panes import PresetList
+
+Tried = tuple[tuple[str, ...], Sweep]
+"""Overrides, or the words of a script, and the sweep."""
+
+CHECKED = ("override", "words", "sweep")
+"""Prompts whose text is checked while it is typed."""
+
+
+class HasLaunch(OnHost, Protocol):
+    """The launch screen.
+
+    Attributes:
+        presets: What can be launched.
+        prompting: Where one types.
+        review: What is known of what was checked last.
+    """
+
+    presets: PresetList
+    prompting: Prompting
+    review: LaunchReview | None
+
+    def changed(self, at_once: bool = False) -> None:
+        """Something else is to be launched."""
+
+    def check_soon(self) -> None:
+        """Check once the fingers rest; what was found before stays in sight until then."""
+
+
+class LaunchTyping:
+    """What the keys that set something do.
+
+    Args:
+        screen: The launch screen.
+
+    Attributes:
+        overrides: What is set.
+        sweep: The settings that have several values.
+    """
+
+    def __init__(self, screen: HasLaunch) -> None:
+        self._screen = screen
+        self._typing: Tried | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Set nothing."""
+        self.overrides: tuple[str, ...] = ()
+        self.sweep = NO_SWEEP
+        self._typing = None
+
+    @property
+    def tried(self) -> Tried:
+        """What is set, with what is being typed once it has its form."""
+        return (self.overrides, self.sweep) if self._typing is None else self._typing
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything is set."""
+        return bool(self.overrides or self.sweep.words)
+
+    @property
+    def fix(self) -> tuple[str, ...]:
+        """The fix of the first finding that has one."""
+        findings = self._screen.review.findings if self._screen.review is not None else ()
+        return next((finding.fix for finding in findings if finding.fix), ())
+
+    @property
+    def on_script(self) -> bool:
+        """Whether a script is chosen, which has words and no keys."""
+        selected = self._screen.presets.selected
+        return selected is not None and selected.is_script
+
+    def _set(self, overrides: tuple[str, ...], sweep: Sweep | None = None) -> None:
+        self.overrides, self._typing = overrides, None
+        self.sweep = self.sweep if sweep is None else sweep
+        self._screen.changed(at_once=True)
+
+    def do_set(self) -> None:
+        """Type an override; a draft that was left is still there. Of a script, all words behind it are edited."""
+        self._ask_words() if self.on_script else self._ask_override(self._screen.prompting.draft)
+
+    def do_edit(self) -> None:
+        """Edit the newest override."""
+        if self.on_script:
+            self._ask_words()
+        elif self.overrides:
+            self._ask_override(self.overrides[-1])
+        else:
+            self.do_sweep()
+
+    def do_sweep(self) -> None:
+        """Type which settings have several values."""
+        hint = "train.seed=1,2,3 --at-once 2, tab completes"
+        self._screen.prompting.ask("sweep", "sweep", str(self.sweep), hint, complete_override)
+
+    def do_form(self) -> None:
+        """Edit every key as a form; what is set there is set here."""
+        selected = self._screen.presets.selected
+        if selected is not None:
+            self._screen.cockpit.open("form", selected.name, self.overrides, self._set)
+
+    def _ask_override(self, text: str) -> None:
+        self._screen.prompting.ask("override", "set", text, "key.path=value, tab completes", complete_override)
+
+    def _ask_words(self) -> None:
+        hint = "--nodes 2 slurm.time=1:00:00 -- its words"
+        self._screen.prompting.ask("words", "run with", shlex.join(self.overrides), hint)
+
+    def do_drop(self) -> None:
+        """Drop the sweep, or the newest override."""
+        if self.sweep.words:
+            self._set(self.overrides, NO_SWEEP)
+        else:
+            self._set(self.overrides[:-1])
+
+    def do_fix(self) -> None:
+        """Apply the fix of the first finding that has one."""
+        overrides = self.overrides
+        for override in self.fix:
+            overrides = with_override(overrides, override)
+        self._set(overrides)
+
+    def _as_set(self, purpose: str, text: str) -> tuple[Tried, str]:
+        """What would be set with what is typed, and what is wrong with its form."""
+        if purpose == "sweep":
+            try:
+                return (self.overrides, read_sweep(text)), ""
+            except UsageError as error:
+                return (self.overrides, self.sweep), f"{error.message} {error.hint}"
+        if purpose == "words":
+            words, problem = script_words(text)
+            return (words, self.sweep), problem
+        problem = override_problem(text)
+        return (self.overrides if problem else with_override(self.overrides, text.strip()), self.sweep), problem
+
+    def type(self, purpose: str, text: str) -> None:
+        """Check what is being typed, as if it were set."""
+        tried, problem = self._as_set(purpose, text)
+        tried = (self.overrides, self.sweep) if problem else tried
+        if tried != self.tried:
+            self._typing = tried
+            self._screen.check_soon()
+
+    def answer(self, purpose: str, text: str) -> str:
+        """Set what was typed; what has no proper form stays in the prompt."""
+        if not (text or purpose != "override"):
+            return ""
+        tried, problem = self._as_set(purpose, text)
+        if not problem:
+            self._screen.prompting.draft = ""
+            self._set(*tried)
+        return problem
+
+    def leave(self) -> None:
+        """Set nothing of what was typed."""
+        if self._typing is not None:
+            self._typing = None
+            self._screen.changed(at_once=True)
