@@ -81,7 +81,7 @@ def estimate_roles(layout: Layout) -> LayoutEstimate:
 def _in_words(model: Architecture) -> str:
     """What a model is and weighs: cards hold every expert, whichever a token visits."""
     count = count_parameters(model)
-    visited = f" ({count.active / 1e9:.1f} B of them a token)" if model.experts is not None else ""
+    visited = f" ({count.active / 1e9:.1f} B a token)" if model.experts is not None else ""
     size = f"{2 * count.total / GIB:.1f} GiB in 16 bits"
     return f"{model.name}: {count.total / 1e9:.1f} B parameters{visited}, {size}"
 

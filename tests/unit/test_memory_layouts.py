@@ -282,7 +282,7 @@ def test_verb_prints_a_table_and_exits_by_the_verdict(tmp_path: Path) -> None:
 def test_models_of_other_roles_are_named_with_all_their_experts() -> None:
     teacher = {"model": "Qwen/Qwen3-VL-30B-A3B-Thinking", "engines": 1}
     text = "\n".join(lines(estimate_layout(layout(roles__teacher=teacher, algorithm="opd"))))
-    assert "teacher   Qwen3-VL-30B-A3B: 31.1 B parameters (3.4 B of them a token), 57.9 GiB in 16 bits" in text
+    assert "teacher   Qwen3-VL-30B-A3B: 31.1 B parameters (3.4 B a token), 57.9 GiB in 16 bits" in text
     assert "policy" not in text.partition("\n")[2], "engines have the policy's"
 
 
