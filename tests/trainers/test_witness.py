@@ -146,7 +146,7 @@ def test_a_collective_that_hangs_on_the_cards_is_known_from_the_record_of_nccl(t
     ranks = [subprocess.Popen([*words, str(rank), str(tmp_path / "asleep")], env=environment) for rank in range(2)]
     try:
         (tmp_path / "evidence").mkdir()
-        wait_for(lambda: all((tmp_path / f"asleep{rank}").exists() for rank in range(2)), "both ranks")
+        eventually(lambda: all((tmp_path / f"asleep{rank}").exists() for rank in range(2)), "both ranks")
         (line,) = flight_lines_of(tmp_path, 1795641805000, ranks)
     finally:
         for process in ranks:
