@@ -77,7 +77,7 @@ def test_it_is_called_with_texts_and_row_and_its_faults_earn_nothing() -> None:
     asked = Prompt((1,), "42", "6*7", row={"bonus": 1, "picture": b"bytes stay here"})
     said = ["42", "41", "slow", "dies", "nan", "42"]
     assert reward.score([Answer(asked, text, True) for text in said]) == [4.5, 4.0, 0.0, 0.0, 0.0, 4.5]
-    assert len(events) == 1
+    assert [text.rpartition(": ")[2] for _, text in events] == ["took more than 3 s, or ended its process", "nan"]
     parts = {"right": (1.0, 1.0), "short": (0.25, 1.0)}
     [several] = WithFormat(reward, "boxed", 0.2).score([Answer(asked, "parts", True)])
     assert isinstance(several, SumOfParts)
@@ -86,7 +86,9 @@ def test_it_is_called_with_texts_and_row_and_its_faults_earn_nothing() -> None:
     }  # fmt: skip
     assert several == pytest.approx(1.0)
     broken = Prompt((1,), "42", "6*7", row={"bonus": "text"})
-    assert reward.score([Answer(broken, "42", True)]) == [0.0]
+    assert reward.score([Answer(broken, "42", True)] * 2) == [0.0] * 2
+    assert len(events) == 3
+    assert "TypeError" in events[2][1]
     reward.close()
 
 

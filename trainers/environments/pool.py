@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainers.rewards.workers import Worker, WorkerError
+from trainers.rewards.workers import Failures, Worker, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,19 +81,20 @@ class Environments:
         name: As ``data.environment`` has it.
         lanes: The processes.
         limit_s: Longest time for a reset or a step.
-        event: Called with kind and text of the first failure of a kind.
+        event: Called with kind and text of the first few different failures.
 
     Attributes:
         keys: Those of samples to come.
     """
 
     def __init__(self, name: str, lanes: Sequence[Lane], limit_s: float, event: Callable[[str, str], None]) -> None:
-        self._name, self._lanes, self._limit_s, self._event = name, list(lanes), limit_s, event
+        self._name, self._lanes, self._limit_s = name, list(lanes), limit_s
+        self._failures = Failures("environment", f"the environment {name} failed, and such samples earn 0", event)
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix="environment") for _ in self._lanes]
         self._starts = [0] * len(self._lanes)
         self.keys = itertools.count()
         self._over: list[list[int]] = [[] for _ in self._lanes]
-        self._lock, self._told = threading.Lock(), set[str]()
+        self._lock = threading.Lock()
 
     def tools(self) -> list[dict[str, Any]]:
         """The schemas of the environment's tools.
@@ -160,15 +161,7 @@ class Environments:
 
     def tell(self, why: str) -> None:
         """Make the first failure with these words an event."""
-        with self._lock:
-            is_new = why not in self._told and len(self._told) < MOST_TOLD
-            self._told.add(why)
-        if is_new:
-            self._event("environment", f"the environment {self._name} failed, and such samples earn 0: {why}")
-
-
-MOST_TOLD = 5
-"""Different failures that become events."""
+        self._failures.tell(why)
 
 
 def class_of(name: str) -> str:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trainers.rewards.parts import SumOfParts
-from trainers.rewards.workers import WorkerError, Workers
+from trainers.rewards.workers import Failures, WorkerError, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,14 +23,15 @@ class Own:
         name: The function, called as ``function(prompt, response, answer, row)``: three texts, and the dataset's row.
         workers: Processes that call it.
         timeout_s: Longest time for one answer.
-        event: Called with kind and text of the first failure.
+        event: Called with kind and text of the first few different failures.
 
     Raises:
         ValueError: The function cannot be imported.
     """
 
     def __init__(self, name: str, workers: int, timeout_s: float, event: Callable[[str, str], None]) -> None:
-        self._name, self._timeout_s, self._event, self._has_told = name, timeout_s, event, False
+        self._name, self._timeout_s = name, timeout_s
+        self._failures = Failures("reward", f"the reward {name} failed, and such answers earn 0", event)
         try:
             self._workers = Workers(WORKER, workers, name)
         except WorkerError as error:
@@ -46,10 +47,8 @@ class Own:
             return SumOfParts({name: (value, 1.0) for name, value in found.items()})
         if isinstance(found, int | float) and math.isfinite(found):
             return float(found)
-        if not self._has_told:
-            self._has_told = True
-            why = f"took more than {self._timeout_s:g} s, or ended its process" if found is None else str(found)
-            self._event("reward", f"the reward {self._name} failed, and such answers earn 0: {why}")
+        late = f"took more than {self._timeout_s:g} s, or ended its process"
+        self._failures.tell(late if found is None else str(found))
         return 0.0
 
     def close(self) -> None:

@@ -11,7 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+MOST_TOLD = 5
+"""Different failures that become events."""
 
 START_S = 120.0
 """Most that a worker may take to import its libraries from a cold shared file system."""
@@ -19,6 +22,29 @@ START_S = 120.0
 
 class WorkerError(RuntimeError):
     """A worker cannot be started."""
+
+
+class Failures:
+    """Makes the first few different failures of somebody's own code events, for whichever thread.
+
+    Args:
+        kind: Of the events.
+        who: What failed and what that costs, before the colon.
+        event: Called with kind and text.
+    """
+
+    def __init__(self, kind: str, who: str, event: Callable[[str, str], None]) -> None:
+        self._kind, self._who, self._event = kind, who, event
+        self._lock, self._told = threading.Lock(), set[str]()
+
+    def tell(self, why: str) -> None:
+        """Make a failure with these words an event, the first time."""
+        with self._lock:
+            is_new = why not in self._told and len(self._told) < MOST_TOLD
+            if is_new:
+                self._told.add(why)
+        if is_new:
+            self._event(self._kind, f"{self._who}: {why}")
 
 
 class Worker:
