@@ -23,6 +23,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "train_dataset.batch_size": ("train.prompts_per_step", "int"),
     "gconfig.n_samples": ("train.samples_per_prompt", "int"),
     "gconfig.temperature": ("train.temperature", "float"),
+    "gconfig.top_p": ("train.top_p", "float"),
     "gconfig.max_new_tokens": ("lengths.response", "int"),
     "train_dataset.max_length": ("lengths.prompt", "int"),
     "actor.optimizer.lr": ("train.learning_rate", "float"),

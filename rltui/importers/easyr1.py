@@ -21,6 +21,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "data.rollout_batch_size": ("train.prompts_per_step", "int"),
     "worker.rollout.n": ("train.samples_per_prompt", "int"),
     "worker.rollout.temperature": ("train.temperature", "float"),
+    "worker.rollout.top_p": ("train.top_p", "float"),
     "worker.rollout.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
     "worker.rollout.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
     "worker.actor.optim.lr": ("train.learning_rate", "float"),

@@ -41,6 +41,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "policy.optimizer.kwargs.lr": ("train.learning_rate", "float"),
     "policy.max_grad_norm": ("train.gradient_clip", "float"),
     f"{_GENERATION}.temperature": ("train.temperature", "float"),
+    f"{_GENERATION}.top_p": ("train.top_p", "float"),
     "data.max_input_seq_length": ("lengths.prompt", "int"),
     f"{_GENERATION}.max_new_tokens": ("lengths.response", "int"),
     "policy.train_micro_batch_size": ("roles.learner.micro_batch", "int"),

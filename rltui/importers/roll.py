@@ -37,6 +37,7 @@ _OF_TRAINER: Mapping[str, tuple[str, Kind]] = {
 }
 _OF_ENGINES: Mapping[str, tuple[str, Kind]] = {
     "generating_args.temperature": ("train.temperature", "float"),
+    "generating_args.top_p": ("train.top_p", "float"),
     "strategy_args.strategy_config.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
     "strategy_args.strategy_config.mem_fraction_static": ("roles.rollout.memory_utilization", "float"),
 }

@@ -27,6 +27,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "trainer.policy.optimizer_config.max_grad_norm": ("train.gradient_clip", "float"),
     "trainer.update_epochs_per_batch": ("train.epochs", "int"),
     "generator.sampling_params.temperature": ("train.temperature", "float"),
+    "generator.sampling_params.top_p": ("train.top_p", "float"),
     "trainer.max_prompt_length": ("lengths.prompt", "int"),
     "generator.sampling_params.max_generate_length": ("lengths.response", "int"),
     "trainer.policy.sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),

@@ -30,6 +30,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     "clip_grad": ("train.gradient_clip", "float"),
     "num_steps_per_rollout": ("train.optimizer_steps", "int"),
     "rollout_temperature": ("train.temperature", "float"),
+    "rollout_top_p": ("train.top_p", "float"),
     "seed": ("train.seed", "int"),
     "rollout_max_prompt_len": ("lengths.prompt", "int"),
     "rollout_max_response_len": ("lengths.response", "int"),

@@ -28,6 +28,7 @@ COMMON: Mapping[str, tuple[str, Kind]] = {
     "max_grad_norm": ("train.gradient_clip", "float"),
     "max_steps": ("train.steps", "int"),
     "temperature": ("train.temperature", "float"),
+    "top_p": ("train.top_p", "float"),
     "seed": ("train.seed", "int"),
     "max_completion_length": ("lengths.response", "int"),
     "per_device_train_batch_size": ("roles.learner.micro_batch", "int"),

@@ -45,6 +45,7 @@ _TABLE: Mapping[str, tuple[str, Kind]] = {
     f"{_ACTOR}.optim.weight_decay": ("train.weight_decay", "float"),
     f"{_ACTOR}.ppo_epochs": ("train.epochs", "int"),
     f"{_ROLLOUT}.temperature": ("train.temperature", "float"),
+    f"{_ROLLOUT}.top_p": ("train.top_p", "float"),
     "trainer.total_training_steps": ("train.steps", "int"),
     "data.max_prompt_length": ("lengths.prompt", "int"),
     "data.max_response_length": ("lengths.response", "int"),

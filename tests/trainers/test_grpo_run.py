@@ -180,7 +180,7 @@ def test_colocated_roles_take_turns_and_may_use_a_batch_twice(launch: Callable[.
     assert max(line["clip_fraction"] for line in lines) > 0.0  # the second step is off-policy
     assert all(line["time/sleep"] > 0 < line["time/wake"] and line["time/weight_sync"] >= 0 for line in lines)
     assert not any("parity_max_abs" in line for line in lines)
-    assert 0.001 < lines[0]["mismatch_kl"] < 0.02  # of a share of 0.98: -log is 0.02
+    assert 1e-5 < lines[0]["mismatch_kl"] < 0.01  # the kept share Z less 1 less log Z, where weights are the same
 
 
 def test_it_does_not_learn_from_a_coin(launch: Callable[..., Attempt]) -> None:

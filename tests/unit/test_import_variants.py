@@ -65,6 +65,7 @@ def value(layout: Layout, key: str) -> Any:
             f"{A}.policy_loss.loss_mode=gspo {A}.clip_ratio_low=3e-4",
             {"grpo.ratio": "sequence", "grpo.clip_low": 3e-4},
         ),
+        (VERL, "actor_rollout_ref.rollout.top_p=0.95", {"train.top_p": 0.95}),
         (VERL, f"{A}.policy_loss.loss_mode=cispo", {"grpo.ratio": "cispo", "grpo.aggregation": "token"}),
         (
             VERL,
@@ -186,6 +187,7 @@ def value(layout: Layout, key: str) -> Any:
                 "grpo.advantage": "gdpo",
             },
         ),
+        (TRL, "--top_p 0.9", {"train.top_p": 0.9}),
         (TRL, "--vllm_importance_sampling_correction false", {"grpo.importance": "off"}),
         (OPEN_INSTRUCT, "--loss_fn cispo --kl_estimator 1", {"grpo.ratio": "cispo", "grpo.kl_estimator": "k2"}),
         (OPEN_INSTRUCT, "--kl_estimator kl3", {"grpo.kl_estimator": "k3"}),
