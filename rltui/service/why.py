@@ -133,7 +133,9 @@ def nothing_found(run: RunSummary, before: Sequence[Ending] = ()) -> str:
         why = f": {waits}" if job is not None and (waits := pending_words(job, time.time())) else steps
         again = f" Attempt {before[-1].attempt} ended: {before[-1].reason}." if before and before[-1].reason else ""
         quiet = no_step_words(run)
-        verdict = f"There is {quiet}, and nothing says why yet" if quiet else "Nothing is known to be wrong with it"
+        verdict = "Nothing is known to be wrong with it"
+        if quiet:
+            verdict = f"There has been {quiet}, and nothing says why yet"
         return f"{run.run_id} is {run.state}{why}.{again} {verdict}."
     if run.end is not None and run.end.outcome in ("cancelled", "time-limit"):
         return f"{run.run_id} was ended{steps}: {run.end.reason or run.end.outcome}. Nothing else is known to be wrong."

@@ -141,7 +141,9 @@ def test_the_schedulers_state_is_evidence(job: JobSnapshot, cause: str) -> None:
         JobSnapshot(job_id="7", state="completed", word="COMPLETED", exit_code=0),
         JobSnapshot(job_id="7", state="pending", word="PENDING", reason="Priority"),
         JobSnapshot(job_id="7", state="pending", word="PENDING", reason="Resources"),
-        JobSnapshot(job_id="7", state="cancelled", word="CANCELLED", cancelled_by="me"),
+        JobSnapshot(job_id="7", state="cancelled", word="CANCELLED", cancelled_by="me", signal=9),
+        JobSnapshot(job_id="7", state="cancelled", word="CANCELLED", signal=9),
+        JobSnapshot(job_id="7", state="running", word="COMPLETING", signal=9),
         JobSnapshot(job_id="7"),
     ],
 )

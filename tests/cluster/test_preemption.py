@@ -1,0 +1,76 @@
+"""A real run under faults of the lab: it is preempted and goes on once each time, and a full disk is said of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from slurm_support import take_node
+from workstation import Workstation
+
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+SETTINGS = ("train.steps=100000", "checkpoint.every=10", "tracking.wandb=disabled", "slurm.time=00:30:00")
+PREEMPTED = "preempted by Slurm for another job; saved at step "
+pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+class Preempted(Workstation):
+    """One run in a partition that others go before."""
+
+    def preempted(self, attempt: int, grace_s: int) -> int:
+        """Have the node of a training attempt taken, which gets some time to leave; how many steps are done again."""
+        eventually(lambda: len(self.lines("metrics.jsonl", attempt)) > 15, f"steps of attempt {attempt}", 300)
+        self.lab.exec("login", ["scontrol", "update", "PartitionName=low", f"GraceTime={grace_s}"], user="root")
+        take_node(self.lab, self.lines("slurm.json", attempt)[0]["head"], 60)
+        (end,) = eventually(lambda: self.lines("end.json", attempt), f"the end of attempt {attempt}", 180)
+        assert (end["outcome"], end["slurm"], end["reason"][: len(PREEMPTED)]) == ("cancelled", "PREEMPTION", PREEMPTED)
+        last = self.lines("metrics.jsonl", attempt)[-1]
+        eventually(lambda: self.lines("metrics.jsonl", attempt + 1), f"a step of attempt {attempt + 1}", 300)
+        first = self.lines("metrics.jsonl", attempt + 1)[0]["step"]
+        assert f"{PREEMPTED}{first - 1}" == end["reason"]
+        assert last["step"] - 10 <= first - 1 <= last["step"]
+        return int(last["step"] - first + 1)
+
+
+def test_a_run_goes_on_after_preemptions_and_with_a_full_disk(slurm_cluster: Lab, tmp_path: Path) -> None:
+    user = Preempted(slurm_cluster, tmp_path)
+    user.rltui("launch", "local/grpo-tiny", *SETTINGS, "slurm.partition=low", "--cluster", "lab", "--auto")
+    run = eventually(user.only_run, "the run")["run_id"]
+
+    assert user.preempted(1, grace_s=180) == 0, "it was told in time, has saved, and had itself queued again"
+    job = user.lines("slurm.json", 1)[0]["job_id"]
+    assert [user.lines("slurm.json", 2)[0][name] for name in ("job_id", "restart")] == [job, 1]
+    assert user.lines("../../hands-off.jsonl", 2) == [], "Slurm starts it again by itself"
+    user.lab.exec("login", ["scontrol", "update", f"JobId={job}", "Requeue=0"])
+    user.preempted(2, grace_s=0)
+    assert user.lines("slurm.json", 3)[0]["job_id"] != job
+    (decision,) = user.lines("../../hands-off.jsonl", 3)
+    assert (decision["cause"], decision["decision"], decision["next_attempt"]) == ("slurm_preempted", "restart", 3)
+
+    shown = user.show(run)["summary"]
+    assert (shown["state"], shown["attempt"]) == ("running", 3)
+    assert "slurm_preempted" not in {one["id"] for one in user.says("why", run)["diagnoses"]}, "that is past"
+    history = user.says("history", run)["history"]
+    assert [one["cause"] for one in history["attempts"]] == ["slurm_preempted", "slurm_preempted", ""]
+    assert history["lost_h"].keys() == {"slurm_preempted"}
+    queue = user.lab.exec("login", ["squeue", "-h", "-u", "alice", "-o", "%i"]).stdout.split()
+    assert queue == [str(user.lines("slurm.json", 3)[0]["job_id"])], "nothing is doubled"
+
+    node = user.lines("slurm.json", 3)[0]["head"]
+    folder = f"{shown['path']}/checkpoints"
+    user.lab.exec(node, ["mount", "-t", "tmpfs", "-o", "size=16k,uid=2001,mode=0700", "tmpfs", folder], user="root")
+    try:
+        step = user.step()
+        ids = eventually(lambda: [one["id"] for one in user.says("why", run)["diagnoses"] if one["id"] == "disk_full"])
+        assert ids == ["disk_full"]
+        eventually(lambda: user.step() > step + 20, "steps, as a full disk ends no training")
+    finally:
+        user.lab.exec(node, ["umount", "-l", folder], user="root")
+    user.rltui("auto", run, "--off", "--cluster", "lab")
+    user.rltui("cancel", run, "--yes", "--cluster", "lab")
