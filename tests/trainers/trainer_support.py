@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
-from rltui.onnode.ray_process import START, TRIES
+from rltui.onnode.ray_process import ON_DEMAND, START, TRIES
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     (folder / "token").write_text(secrets.token_hex(32))
     environment = {
         **os.environ,
+        **ON_DEMAND,
         "PYTHONPATH": str(ROOT),
         "RLTUI_CACHE_DIR": str(cache),
         rundir.ATTEMPT_VARIABLE: "tests-trainers",
