@@ -11,13 +11,23 @@ from msgspec.structs import replace
 
 from rltui.errors import UsageError
 from rltui.hardware.architecture import Architecture
-from rltui.hardware.positions import own_positions
 
 _VARIANT = re.compile(
     r"-(instruct|base|it|chat|pt|hf|thinking|think|sft|dpo|rlvr|preview|\d{4}|fp8|bf16|fp16|awq|gptq|gguf|int[48]"
     r"|w[48]a(8|16)|nvfp4|mxfp4|bnb|4bit|8bit|dynamic|unsloth|rlzero|\d+k)(?=-|$)"
 )
 """Words in names that say how a model was trained, dated or stored, not what shape it has."""
+
+_OWN_POSITIONS: tuple[tuple[str, int], ...] = (
+    (r"qwen2\.5-math-.*", 4096),
+    (r"qwen2(?:\.5)?-[\d.]+b-instruct", 32768),
+    (r"qwen2\.5-coder-.*", 32768),
+    (r"qwen3-.*-2507(?:-fp8)?", 262144),
+    (r"qwen3-coder-.*", 262144),
+    (r"qwen3-[\w.]+(?:-a\d+b)?-base", 32768),
+)
+"""``max_position_embeddings`` of the checkpoints' published ``config.json``, by name without organisation,
+where they differ from those of their family: shapes are shared, limits are not."""
 
 MXFP4_BYTES = 0.53125
 """Bytes of a weight in mxfp4: 4 bits, and 8 bits of scale for 32 of them (Open Compute Project, MX formats 1.0)."""
@@ -70,7 +80,7 @@ def known_model(name: str) -> Architecture | None:
     size or family is never taken instead. How many positions it has is the checkpoint's own.
     """
     model = _exact_names().get(_plain(name)) or _family_names().get(_family(name))
-    positions = own_positions(_plain(name))
+    positions = _positions_of(_plain(name))
     return model if model is None or positions is None else replace(model, max_position=positions)
 
 
@@ -161,3 +171,8 @@ def _from_file(path: Path, name: str = "") -> Architecture:
         ) from error
     model = architecture_from_config(config, name=name or path.parent.name or str(path), where=str(path))
     return settle(model, stored_parameters(path.parent, config))
+
+
+def _positions_of(plain_name: str) -> int | None:
+    """Positions of a checkpoint by its name in lower case with dashes; None where its family's count."""
+    return next((positions for pattern, positions in _OWN_POSITIONS if re.fullmatch(pattern, plain_name)), None)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.cluster.relay_types import RelayError
+from rltui.diagnose.lines import Line, clean
 from rltui.onnode import evidence, rundir
 from rltui.service.flight_records import in_json, read_records
-from rltui.service.last_lines import last_lines
 from rltui.service.read_evidence import ask_nodes
 from rltui.service.recording import SMALL_BYTES, Packer
 from rltui.watch.lines import parse_object
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TAIL_BYTES = 1 << 20
 MOST_ANSWERS = 256
+MOST_STREAMS = 500
 
 
 class Bundle(Struct, frozen=True):
@@ -61,7 +62,7 @@ def make_bundle(context: Context, run: RunSummary, target: Path, deadline_s: flo
     packer, folder = Packer(client, run), rundir.attempt_folder("", run.attempt)[1:]
     packer.add_run(answers=False)
     packer.add_attempt(run.attempt, answers=False, most_bytes=TAIL_BYTES)
-    packer.put(f"{folder}/last-lines.txt", last_lines(packer.text(f"{folder}/{rundir.OUT_LOG}")))
+    packer.put(f"{folder}/last-lines.txt", _last_lines(packer.text(f"{folder}/{rundir.OUT_LOG}")))
     names = _answers(client, attempt)
     for name in names:
         text = packer.add(f"{folder}/{rundir.EVIDENCE}/{name}", SMALL_BYTES)
@@ -122,3 +123,19 @@ def in_words(bundle: Bundle) -> Sequence[str]:
     silent = [f"no answer from {', '.join(bundle.silent)}"] if bundle.silent else []
     nodes = f"processes of {', '.join(bundle.answered)}" if bundle.answered else "no node was asked"
     return [bundle.path, *silent, f"{len(bundle.files)} files; {nodes}; secrets are masked, read it before you send it"]
+
+
+def _last_lines(text: str) -> str:
+    """The last line that each rank, actor or other writer of a log wrote, one a line, the newest last."""
+    newest: dict[tuple[str, str, str], Line] = {}
+    for number, raw in enumerate(text.encode("utf-8", "replace").split(b"\n"), 1):
+        line = clean(raw, number)
+        if line.text.strip():
+            newest.pop(line.stream, None)
+            newest[line.stream] = line
+    return "".join(f"{_writer(line)}: {line.text}\n" for line in list(newest.values())[-MOST_STREAMS:])
+
+
+def _writer(line: Line) -> str:
+    words = (line.actor, line.pid and f"pid {line.pid}", line.rank and f"rank {line.rank}", line.node)
+    return " ".join(word for word in words if word) or "the program itself"

@@ -18,6 +18,7 @@ from ray._private.authentication_test_utils import reset_auth_token_state
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rltui.layout.schema import Lengths, Rollout
+from rltui.onnode.ray_process import ON_DEMAND
 from trainers.roles.engine import WEIGHTS_GROUP, Completion, EngineActor
 from trainers.roles.engine_environment import engine_environment
 from trainers.roles.sampling import SamplingSettings
@@ -112,7 +113,12 @@ def own_ray() -> Iterator[None]:
     token = folder / "token"
     token.write_text("0123456789abcdef" * 4)
     token.chmod(0o600)
-    settings = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
+    settings = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        **ON_DEMAND,
+    }
     before = {name: os.environ.get(name) for name in [*settings, "RAY_ADDRESS"]}
     os.environ.update(settings)
     os.environ.pop("RAY_ADDRESS", None)

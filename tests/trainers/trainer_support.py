@@ -13,13 +13,13 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
-from rltui.onnode.ray_process import START
+from rltui.onnode.ray_process import ON_DEMAND, START, TRIES
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     (folder / "token").write_text(secrets.token_hex(32))
     environment = {
         **os.environ,
+        **ON_DEMAND,
         "PYTHONPATH": str(ROOT),
         "RLTUI_CACHE_DIR": str(cache),
         rundir.ATTEMPT_VARIABLE: "tests-trainers",
@@ -95,23 +96,32 @@ def ray_node(environment: dict[str, str], num_cpus: int) -> Iterator[None]:
 
 @contextmanager
 def ray_process(options: list[str], environment: dict[str, str], log: Path) -> Iterator[None]:
-    """``ray start`` in the foreground, up with its node; with its end, all it started ends."""
-    with log.open("wb") as out:
-        ray = subprocess.Popen(
-            [sys.executable, "-c", START, "start", *options], env=environment, stdout=out, stderr=out
-        )
-    try:
-        # drivers fail between the moment that the head's port answers and the one that its node is known there
-        eventually(lambda: "Ray runtime started" in log.read_text() or ray.poll() is not None, "Ray")
+    """``ray start`` in the foreground, up with its node; with its end, all it started ends.
+
+    Ray gives up after 30 s where a machine is that busy, and the product then tries again, too.
+    """
+    words = [sys.executable, "-c", START, "start", *options]
+    with ExitStack() as ended:
+        for _ in range(TRIES):
+            with log.open("wb") as out:
+                ray = subprocess.Popen(words, env=environment, stdout=out, stderr=out)
+            ended.callback(end_ray, ray)
+            # drivers fail between the moment that the head's port answers and the one that its node is known there
+            eventually(lambda one=ray: "Ray runtime started" in log.read_text() or one.poll() is not None, "Ray")
+            if ray.poll() is None:
+                break
         assert ray.poll() is None, log.read_text()
         yield
-    finally:
-        ray.terminate()
-        try:
-            ray.wait(20)
-        except subprocess.TimeoutExpired:
-            ray.kill()
-            ray.wait()
+
+
+def end_ray(ray: subprocess.Popen[bytes]) -> None:
+    """End a ``ray start``, which ends what it started."""
+    ray.terminate()
+    try:
+        ray.wait(20)
+    except subprocess.TimeoutExpired:
+        ray.kill()
+        ray.wait()
 
 
 def ask_status(attempt: Attempt, token: str | None = None, path: str = "/api/status") -> tuple[int, dict[str, Any]]:

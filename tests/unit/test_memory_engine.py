@@ -11,7 +11,6 @@ from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.models import known_model, stored_bytes
 from rltui.memory import EngineSettings, estimate_engine, estimate_training
 from rltui.memory import settings as s
-from rltui.memory.colocated import wake_up_moments
 from rltui.memory.engine import (
     absorbed_gib,
     activation_gib,
@@ -23,6 +22,7 @@ from rltui.memory.engine import (
 from rltui.memory.estimate import GIB
 from rltui.memory.knobs import engine_knob, valid_tensor_parallel
 from rltui.memory.kv_pool import capacity
+from rltui.memory.sharing import wake_up_moments
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
