@@ -172,6 +172,13 @@ WORDINGS = (
         pattern=rf"^(?:\w+\.)*(?:{'|'.join(_NAMES)})(?::|$)",
         check=read_bare_exception,
     ),
+    # libraries keep their own exceptions in a module of that name
+    Wording(
+        anchor="",
+        words=("exc", "exception", "exceptions", "errors"),
+        pattern=r"^(?:\w+\.)+(?:exc|exceptions?|errors)\.[A-Z]\w*(?::|$)",
+        check=read_bare_exception,
+    ),
 )
 
 
