@@ -160,6 +160,7 @@ def _print(said: Said, *, as_json: bool) -> None:
     else:
         talk(NOTHING_FOUND if first is not None else JUST_STOPS)
     if first is not None:
-        print_lines(["", *first_exception.in_words(first)] if found else first_exception.in_words(first))
+        advised = any(one.id == "program_failed" for one in found)
+        print_lines([*([""] if found else []), *first_exception.in_words(first, advised=advised)])
     if said.different is not None:
         print_lines(said.different.in_words())

@@ -172,6 +172,13 @@ WORDINGS = (
         pattern=rf"^(?:\w+\.)*(?:{'|'.join(_NAMES)})(?::|$)",
         check=read_bare_exception,
     ),
+    # libraries keep their own exceptions in a module of that name
+    Wording(
+        anchor="",
+        words=("exc", "exception", "exceptions", "errors"),
+        pattern=r"^(?:\w+\.)+(?:exc|exceptions?|errors)\.[A-Z]\w*(?::|$)",
+        check=read_bare_exception,
+    ),
 )
 
 
@@ -183,7 +190,8 @@ def _own(frames: Sequence[str]) -> list[str]:
 
 def exception_order(match: Match) -> int:
     """Position of the exception's own line among all lines; the match stands at the first line of its traceback."""
-    return match.order - match.evidence.line + int(match.fields["line"])
+    known = match.evidence.line  # 0 where lines of the text lead nowhere
+    return match.order - known + int(match.fields["line"]) if known else match.order
 
 
 def first_exception(matches: Matches) -> Match | None:
@@ -210,8 +218,13 @@ def as_json(match: Match) -> dict[str, object]:
     return {**place, **{name: value for name, value in known.items() if value}, **part}
 
 
-def in_words(match: Match) -> Iterator[str]:
-    """Yield the lines for people: where the exception stands, whose it is, what it says, its frames, a next step."""
+def in_words(match: Match, *, advised: bool = False) -> Iterator[str]:
+    """Yield the lines for people: where the exception stands, whose it is, what it says, its frames, a next step.
+
+    Args:
+        match: What ``first_exception`` returned.
+        advised: Whether a diagnosis has told already which part raised it and what to do first.
+    """
     evidence = match.evidence
     named = {"rank": evidence.rank, "actor": evidence.actor, "pid": evidence.pid, "on": evidence.node}
     whose = ", ".join(f"{name} {value}" for name, value in named.items() if value)
@@ -219,5 +232,7 @@ def in_words(match: Match) -> Iterator[str]:
     yield f"The first exception is at {where}{f' ({whose})' if whose else ''}:"
     yield f"    {match.fields['exception']}"
     yield from (f"      {frame}" for frame in match.fields["frames"].splitlines())
+    if advised:
+        return
     part = PARTS[match.fields["part"]]
     yield from textwrap.wrap(f"It was raised in {part.title}. {part.next_step}", 80, break_on_hyphens=False)

@@ -198,7 +198,15 @@ def _row(match: Match) -> Kind | None:
 def _told(first: Match, row: Kind | None) -> Match:
     fields = first.fields
     told = {"failure": fields["exception"][:160].rstrip(".: "), "place": PARTS[fields["part"]].title, **fields}
-    return structs.replace(first, cause=row.cause if row else PROGRAM, confidence=SURE, fields=told)
+    line = int(fields["line"]) if first.evidence.line else 0
+    return structs.replace(
+        first,
+        cause=row.cause if row else PROGRAM,
+        confidence=SURE,
+        evidence=structs.replace(first.evidence, line=line, text=fields["exception"]),
+        order=exception_order(first),
+        fields=told,
+    )
 
 
 def _fits(kind: Kind, name: str, message: str, fields: dict[str, str]) -> bool:

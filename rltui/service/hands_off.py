@@ -98,9 +98,11 @@ def causes_of(context: Context, run: RunSummary, end: dict[str, Any]) -> tuple[t
     if end.get("hung"):
         return once("run_stalled", f"a new attempt, as this one stood still: {end['hung']}")
     causes = compose_causes(context, run)
-    if not causes and outcome == "lost":
+    # an exception of no known kind ends a program by its own exit: it neither kills nor loses one
+    is_open = all(one.cause == "program_failed" for one in causes)
+    if is_open and outcome == "lost":
         return once("lost", "a new attempt, as this one's processes vanished without a word")
-    if not causes and end.get("exit_code") in KILLED:
+    if is_open and end.get("exit_code") in KILLED:
         return once("killed", "a new attempt, as somebody killed this one's trainer from outside")
     return causes, all(one.recovery != "change" or one.is_proven for one in causes)
 

@@ -91,6 +91,10 @@ def test_an_exception_without_the_first_line_of_its_traceback_has_its_frames() -
     assert first["frames"] == ["/home/user/trainer.py:1177 in fit"]
 
 
+def test_an_exception_of_a_librarys_own_is_known_by_its_module() -> None:
+    assert found("git.exc.InvalidGitRepositoryError: /home/user/run")["text"].startswith("git.exc.Invalid")
+
+
 def test_one_that_the_run_survived_is_not_what_ended_it() -> None:
     judged = f"Traceback (most recent call last):\n{INSIDE.replace('8 labels', '9 labels')}"
     log = f"{judged}step 4 loss 0.2\n" + "nothing\n" * 50 + PLAIN

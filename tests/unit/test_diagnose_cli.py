@@ -61,12 +61,15 @@ def test_nothing_found_is_exit_0_and_talk_on_stderr() -> None:
     assert b"No known cause" in done.stderr
 
 
-def test_an_unknown_exception_is_shown_and_is_no_diagnosis() -> None:
+def test_an_unknown_exception_is_shown_with_its_frames() -> None:
     log = b'Traceback (most recent call last):\n  File "a.py", line 3, in f\nKeyError: 4\n'
     done = rltui("why", "--log", "-", stdin=log)
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, b"The first exception is at -:3:")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0].decode().startswith("✗ An error ended the program: KeyError: 4, raised in")
+    assert b"The first exception is at -:3:" in done.stdout
+    assert done.stdout.count(b"Read the source line") == 1
     document = json.loads(rltui("why", "--log", "-", "--json", stdin=log).stdout)
-    assert document["diagnoses"] == []
+    assert [(one["id"], one["evidence"][0]["line"]) for one in document["diagnoses"]] == [("program_failed", 3)]
     first = document["first_exception"]
     assert first.pop("next_step")
     place = {"file": "-", "line": 3, "text": "KeyError: 4"}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from rltui.service.hands_off import where_ray_decides
+from rltui.service.hands_off import causes_of, where_ray_decides
 from rltui.service.hands_off_rules import HOLDS_S, Policy, Record, Situation, decide, quiet_s
 from rltui.service.one_fix import CauseFix
 
@@ -141,3 +141,20 @@ def test_whatever_happens_it_ends(faults: list[tuple[CauseFix, int, int]]) -> No
     once = [(one.cause, one.step) for one in restarts if one.cause != LIMIT.cause]
     assert len(once) == len(set(once))
     assert len([one for one in restarts if one.overrides]) <= 1
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        ({"outcome": "lost"}, "lost"),
+        ({"outcome": "failed", "exit_code": 137}, "killed"),
+        ({"outcome": "failed", "exit_code": 1}, "program_failed"),
+    ],
+)
+def test_an_exception_of_no_kind_is_not_why_processes_vanish(
+    monkeypatch: pytest.MonkeyPatch, end: dict[str, object], cause: str
+) -> None:
+    printed = CauseFix(cause="program_failed", recovery="person", sentence="a strange thing")
+    monkeypatch.setattr("rltui.service.one_fix.compose_causes", lambda *_: (printed,))
+    causes, _ = causes_of(None, None, end)  # type: ignore[arg-type]  # what they are is the fake's matter
+    assert [one.cause for one in causes] == [cause]
