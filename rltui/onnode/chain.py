@@ -55,12 +55,21 @@ def verdict(attempt: str) -> Optional[Verdict]:
     return found._replace(step=stage.get("step"), steps=stage.get("steps"))
 
 
-def go_on(attempt: str) -> None:
-    """Let a later link of another system's script go on from what was saved since the link was submitted."""
+def goes_on(attempt: str) -> bool:
+    """Whether the attempt has work to do; the end of one that has none is written.
+
+    A later link of another system's script goes on from what was saved since the link was submitted.
+    """
+    idle = verdict(attempt)
+    if idle is not None:
+        rundir.write_stage(attempt, "ended", idle.reason, step=idle.step, steps=idle.steps)
+        rundir.write_end(attempt, idle.outcome, 0, idle.reason)
+        return False
     job = rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}
     told = rundir.read_json(os.path.join(attempt, rundir.SCRIPT_RUN))
     if told and job.get("after_job"):
         rundir.write_json(os.path.join(attempt, rundir.SCRIPT_RUN), script_resume.here(told))
+    return True
 
 
 def _farthest(run: str) -> Dict[str, Any]:

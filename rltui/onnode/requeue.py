@@ -5,8 +5,8 @@ import shutil
 import time
 from typing import Any, Dict
 
-from rltui.onnode import lost_nodes, node_evidence, rundir, script_resume
-from rltui.onnode.allocation import NODE_FAILURE, REQUEUE, failed_alone
+from rltui.onnode import keep_away, lost_nodes, node_evidence, progress, rundir, script_resume
+from rltui.onnode.allocation import NODE_FAILURE, REQUEUE, Allocation, failed_alone
 
 COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.OWN_CODE)
 
@@ -46,6 +46,20 @@ def folder_of_start(attempt: str, job_id: int, restart: int) -> str:
     job = rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}
     rundir.write_json(os.path.join(fresh, rundir.JOB), _moved(job, attempt, fresh, number))
     return fresh
+
+
+def stays(attempt: str, allocation: Allocation) -> bool:
+    """Whether a start that Slurm made again stays on its nodes; it comes back when the one before is over.
+
+    Args:
+        attempt: The directory of this start.
+        allocation: What it has.
+    """
+    if keep_away.makes_room(attempt, allocation):
+        return False
+    # the start before may live on, where its node only seemed dead: it looks at times whether it is over
+    time.sleep((progress.WATCH_S + 1.0) * progress.scale())
+    return True
 
 
 def _moved(job: Dict[str, Any], old: str, new: str, number: int) -> Dict[str, Any]:

@@ -21,7 +21,6 @@ from rltui.onnode import (
     node_evidence,
     node_report,
     pass_on,
-    progress,
     ray_nodes,
     rundir,
 )
@@ -51,7 +50,7 @@ from rltui.onnode.queue_ahead import QueueAhead
 from rltui.onnode.ray_agents import Agents, rendezvous_s
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import LOOPBACK, MOST_CPUS, RayFailedError, RaySpec, host, ray_folder
-from rltui.onnode.requeue import folder_of_start
+from rltui.onnode.requeue import folder_of_start, stays
 from rltui.onnode.script_exports import script_place
 
 KILL_MARGIN_S = 45.0
@@ -229,8 +228,7 @@ class SlurmJob(AttemptRunner):
         left_s = self.lead_s if self.end_at is None else self.end_at - now
         request = Request("time-limit", "ended before the time limit was reached", max(10.0, left_s - KILL_MARGIN_S))
         if is_preempted:
-            self._slurm_cause = PREEMPTION
-            request = Request(*CAUSES[PREEMPTION], request.grace_s)
+            self._slurm_cause, request = PREEMPTION, Request(*CAUSES[PREEMPTION], request.grace_s)
         elif left_s > self.lead_s + EARLY_S:
             grace_s = float(self.job["deadlines_s"]["grace"])
             request = Request("cancelled", "asked to save and end by SIGUSR2", max(grace_s, self.lead_s))
@@ -283,6 +281,15 @@ class SlurmJob(AttemptRunner):
             return False
         return self._slurm_cause in NOT_THE_RUNS and is_requeued_by_slurm(str(self.allocation.job_id))
 
+    def _attempt(self) -> Verdict:
+        verdict = super()._attempt()
+        # A GraceTime without the warning begins with SIGTERM for all steps, so for Ray on all nodes but this one.
+        is_unexplained = verdict.outcome == "failed" and not self._slurm_cause and not self.is_step
+        if is_unexplained and is_being_preempted(shown(str(self.allocation.job_id))):
+            self._slurm_cause, self.bad_nodes = PREEMPTION, {}
+            verdict = Verdict("cancelled", verdict.code, self.tell(Request(*CAUSES[PREEMPTION], 0.0)))
+        return verdict
+
     def leave(self) -> None:
         """Be queued again where this start has left for another job in time: Slurm queues only what it had to end."""
         if self._slurm_cause == PREEMPTION and not self._slurm_kills and self.comes_again():
@@ -290,9 +297,7 @@ class SlurmJob(AttemptRunner):
 
     def tell(self, request: Request) -> str:
         """What ``end.json`` says of a request that the trainer has heeded: also, from where the run can go on."""
-        saved = rundir.newest_checkpoint(rundir.run_of(self.attempt))
-        step = int(os.path.basename(saved)[5:]) if saved else 0
-        return "%s; %s" % (request.reason, "saved at step %d" % step if saved else "there is no checkpoint yet")
+        return "%s; %s" % (request.reason, rundir.where_saved(self.attempt))
 
     def tick(self) -> None:
         """Watch the clock too: a site may send no warning, or none to this shell."""
@@ -379,17 +384,8 @@ def main() -> int:
         return 1
     output = os.path.join(submitted, "slurm-%d.out" % allocation.job_id)
     attempt = folder_of_start(submitted, allocation.job_id, allocation.restart)
-    if attempt != submitted:
-        if keep_away.makes_room(attempt, allocation):
-            return 0
-        # the start before may live on, where its node only seemed dead: it looks at times whether it is over
-        time.sleep((progress.WATCH_S + 1.0) * progress.scale())
-    idle = chain.verdict(attempt)
-    if idle is not None:
-        rundir.write_stage(attempt, "ended", idle.reason, step=idle.step, steps=idle.steps)
-        rundir.write_end(attempt, idle.outcome, 0, idle.reason)
+    if (attempt != submitted and not stays(attempt, allocation)) or not chain.goes_on(attempt):
         return 0
-    chain.go_on(attempt)
     driver = SlurmJob(attempt, allocation, options.lead_s, output)
     code = driver.run()
     driver.leave()

@@ -77,18 +77,21 @@ def too_few_left(context: Context, run: RunSummary, exclude: Sequence[str]) -> s
     Raises:
         ClusterError: The cluster cannot be reached.
     """
+    from msgspec.structs import replace
+
     from rltui.layout.load import load_text
     from rltui.runs.directory import read_layout
+    from rltui.runs.script_job import read_script_job
     from rltui.service.describe import attempt_path
     from rltui.service.eligible import eligible_nodes
 
     if not exclude:
         return ""
     before = _slurm(context, run).excluded(run.job_id)
-    text = read_layout(context.cluster.client, attempt_path(run))
-    nodes = dict.fromkeys([*load_text(text, "layout.yaml").layout.slurm.exclude, *before, *exclude])
-    layout = load_text(text, "layout.yaml", (f"slurm.exclude=[{', '.join(nodes)}]",)).layout
-    left = eligible_nodes(context, layout)
+    client, path = context.cluster.client, attempt_path(run)
+    job = read_script_job(client, path) or load_text(read_layout(client, path), "layout.yaml").layout
+    nodes = dict.fromkeys([*job.slurm.exclude, *before, *exclude])
+    left = eligible_nodes(context, replace(job, slurm=replace(job.slurm, exclude=list(nodes))))
     if left is None or left.eligible >= left.needed:
         return ""
     return (

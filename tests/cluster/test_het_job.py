@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -23,10 +25,11 @@ from rltui.runs.script import preview_script
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from lab import Lab
+
+ROOT = Path(__file__).parents[2]
 
 # The learner on a host of one partition, and an engine on each of two hosts of another.
 KINDS = "hardware.more={rollouts: {roles: [rollout], nodes: 2, gpus_per_node: 1, partition: low}}"
@@ -82,6 +85,27 @@ def test_a_run_on_two_kinds_of_node_dies_with_one_node_and_goes_on_elsewhere(wor
     )
 
 
+# What the driver of a job does that Slurm starts again without a node that it lost.
+KEEP_AWAY = """
+import sys
+from rltui.onnode.allocation import Allocation, Part
+from rltui.onnode.keep_away import keep_away
+job, lost, *nodes = sys.argv[1:]
+allocation = Allocation(int(job), 0, nodes, 4, None, (Part(nodes[:1], 4), Part(nodes[1:], 4)))
+print(*keep_away("/home/alice", allocation, {lost: "node failure on " + lost}))
+"""
+
+
+def kept_away(lab: Lab, job_id: str, lost: str, nodes: Sequence[str]) -> str:
+    """Have the job queued again, away from a node that it lost and from no other; the node, if Slurm has taken it."""
+    for words in (["requeuehold", job_id], ["update", f"JobId={job_id}", "ExcNodeList="]):
+        lab.exec("login", ["scontrol", *words])
+    kinds = ["SLURM_JOB_PARTITION_HET_GROUP_0=gpu", "SLURM_JOB_PARTITION_HET_GROUP_1=low", f"PYTHONPATH={ROOT}"]
+    said = lab.exec("login", ["env", *kinds, sys.executable, "-c", KEEP_AWAY, job_id, lost, *nodes]).stdout
+    lab.exec("login", ["scontrol", "release", job_id])
+    return said.strip()
+
+
 def sleeping(uuid: str) -> str:
     """The job script of the layout, which only sleeps."""
     words = [*LAYOUT[1:], *SETTINGS, "slurm.requeue=true"]
@@ -106,6 +130,8 @@ def test_a_het_job_is_found_requeued_and_cancelled_as_one(workstation: Workstati
     assert client.find_by_comment(uuid, client.now()) == job_id
     client.requeue_without(job_id, ["node3"])
     eventually(lambda: nodes() == {"node1", "node2", "node4"}, "the job on other nodes")
+    assert kept_away(lab, job_id, "node4", ["node1", "node2", "node4"]) == "node4"
+    eventually(lambda: nodes() == {"node1", "node2", "node3"}, "the job away from the node that it lost")
     for _, component in client.queue([job_id]):
         identity, node = read_id(component.job_id), component.nodes[-1]
         assert identity is not None

@@ -85,6 +85,15 @@ def test_only_its_own_profile_changes_a_queued_run_and_every_profile_shows_it_on
     assert alice.jobs() == []
 
 
+@pytest.mark.parametrize("what", ["local/grpo-tiny", "run.sh"])
+def test_a_job_without_enough_nodes_left_is_warned_of(alice: Alice, slurm_cluster: Lab, what: str) -> None:
+    slurm_cluster.exec("login", ["tee", "run.sh"], input="#!/bin/bash\n#SBATCH --time=00:10:00\nsleep 100\n")
+    run_id = alice.json("launch", what, WAITS, "--cluster", "lab")["run_id"]
+    without = [word for node in slurm_cluster.spec.compute for word in ("--exclude", node)]
+    said = alice.run("update", run_id, *without, expect=2)
+    assert "0 of 3 nodes of gpu are left, 1 are needed: it would never start" in said.stdout + said.stderr
+
+
 def test_nothing_is_started_on_a_login_node_unasked(alice: Alice) -> None:
     said = alice.run("launch", "local/grpo-tiny", expect=2).stderr
     assert "this machine has Slurm" in said

@@ -9,7 +9,7 @@ import pytest
 
 from rltui.onnode import rundir, slurm_job
 from rltui.onnode.allocation import Allocation
-from rltui.onnode.attempt_runner import Verdict
+from rltui.onnode.attempt_runner import AttemptRunner, Verdict
 from rltui.onnode.slurm_job import SlurmJob
 
 
@@ -90,6 +90,22 @@ def test_a_preemption_that_leaves_no_time_is_no_time_limit(
     if not at_once:
         job.on_cancel()
     assert (job.request.outcome, job.request.reason) == ("cancelled", "preempted by Slurm for another job")
+
+
+@pytest.mark.parametrize(("time_of", "outcome"), [("2026-11-25T21:55:59", "cancelled"), ("None", "failed")])
+def test_who_is_told_by_the_death_of_ray_alone_leaves_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time_of: str, outcome: str
+) -> None:
+    """A GraceTime without preempt_send_user_signal begins with SIGTERM for all steps, but not for the batch script."""
+    job = driver(tmp_path, monkeypatch, 5000.0)
+    monkeypatch.setattr(slurm_job, "shown", lambda _: f"JobId=7 Requeue=1 PreemptTime={time_of}")
+    monkeypatch.setattr(AttemptRunner, "_attempt", lambda _: Verdict("failed", 1, "learner 0 died"))
+    job.bad_nodes = {"nid1": "raylet gone"}
+    verdict = job._attempt()
+    assert verdict.outcome == outcome
+    assert (job.end_details().get("slurm"), "bad_nodes" in job.end_details()) == (
+        ("PREEMPTION", False) if outcome == "cancelled" else (None, True)
+    )
 
 
 def test_without_a_warning_the_clock_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
