@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from rltui.service.sweep_points import NO_SWEEP
 from rltui.tui import formats
 from rltui.tui.picking import fits
 from rltui.tui.spans import BLANK, Line, clip, clip_start, line, pad, rule, wrapped
@@ -61,10 +62,10 @@ def review_lines(
     preset: PresetSummary | None,
     review: LaunchReview | None,
     overrides: Sequence[str],
-    sweep: Sweep,
     width: int,
     glyphs: Glyphs,
     beside: Sequence[Line] = (),
+    sweep: Sweep = NO_SWEEP,
 ) -> list[Line]:
     """All there is to see before a launch, errors first; ``beside`` is what ``outlook_lines`` makes."""
     lines: list[Line] = []

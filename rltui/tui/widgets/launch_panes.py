@@ -170,7 +170,7 @@ class ReviewPane(ListPane):
         width = self.size.width
         if self._made[0] != width:
             lines = view.review_lines(
-                self._preset, self._review, self._overrides, self._sweep, width, self.glyphs, self._beside
+                self._preset, self._review, self._overrides, width, self.glyphs, self._beside, self._sweep
             )
             self._made = (width, lines)
         return self._made[1]
