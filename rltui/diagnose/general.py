@@ -179,7 +179,7 @@ def general_cause(matches: Matches) -> Match | None:
     ``PROGRAM`` is the cause where it is of no kind in the table; None where there is no exception, or only such as
     wordings know already, as what passes on another one's end.
     """
-    known = {match.order for cause in matches.causes for match in matches.of(cause)}
+    known = {match.order for cause, found in matches.by_cause.items() if cause != STATE for match in found}
     fatal = [one for one in matches.of(STATE) if "survived" not in one.fields and exception_order(one) not in known]
     first = next((one for one in fatal if one.fields["path"]), next(iter(fatal), None))
     if first is None:
