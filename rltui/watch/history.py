@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import structs
 
 from rltui.onnode.allocation import PREEMPTION, REQUEUE
-from rltui.watch.snapshots import AttemptHistory, RunHistory
+from rltui.watch.snapshots import AttemptHistory, EndSnapshot, RunHistory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -133,9 +133,7 @@ def _attempt(
     return AttemptHistory(
         number=one.number,
         outcome=outcome,
-        cause=(one.failure or _BY_SLURM.get(one.end.slurm if one.end else "", outcome))
-        if outcome not in ("", "finished")
-        else "",
+        cause=_cause(one.failure or "", one.end) if one.end is not None and outcome not in ("", "finished") else "",
         reason=one.end.reason if one.end is not None and outcome else "",
         started_at=one.started_at,
         ended_at=ended_at,
@@ -150,6 +148,12 @@ def _attempt(
         between_s=split.between_s,
         tail_s=split.tail_s,
     )
+
+
+def _cause(failure: str, end: EndSnapshot) -> str:
+    """Why an attempt did not finish: by its logs, else by what its end says."""
+    told = "run_stalled" if end.hung else "slurm_time_limit" if end.outcome == "time-limit" else end.outcome
+    return failure or _BY_SLURM.get(end.slurm, told)
 
 
 def _split(

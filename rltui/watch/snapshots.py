@@ -50,6 +50,8 @@ class EndSnapshot(Struct, frozen=True, kw_only=True):
     reason: str = ""
     at: float = 0.0
     slurm: str = ""
+    hung: str = ""
+    """How it stood still, where hands-off mode ended it for that."""
     unneeded: bool = False
     """It waited behind another, which was the last: it never began, and the run is where the other one ended."""
 

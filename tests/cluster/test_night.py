@@ -47,23 +47,6 @@ def test_faults_on_slurm_end_without_a_person_or_with_one_told(slurm_cluster: La
     assert alone == {fault for fault in faults if fault not in FOR_A_PERSON}
 
 
-def test_nodes_that_slurm_takes_for_dead_while_they_train_on_double_nothing(slurm_cluster: Lab, tmp_path: Path) -> None:
-    """The start on the old node ends itself: both would write into the same checkpoints."""
-    night = Night(There(tmp_path, slurm_cluster), seed=3)
-    spend(night, ["GPU lost", "slurmd dead"])
-    print("\n".join(report(night.outcomes, night.wrong, FOR_A_PERSON)))
-    assert night.wrong == []
-    assert night.decisions()[0]["exclude"] == ["node1"], "the node whose GPU was lost"
-    assert reasons(night) == {"gpu-lost", "node-lost"}
-    assert "it was taken for dead" in (night.attempts[1] / "events.jsonl").read_text()
-
-
-def test_a_node_without_a_network_ends_what_goes_on_elsewhere(slurm_cluster: Lab, tmp_path: Path) -> None:
-    night = Night(There(tmp_path, slurm_cluster), seed=4)
-    spend(night, ["node cut off"])
-    assert night.wrong == []
-
-
 def reasons(night: Night) -> set[str]:
     """What the cluster's memory of bad nodes holds."""
     lines = (night.run.parent / ".bad-nodes.jsonl").read_text().splitlines()

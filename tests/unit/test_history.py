@@ -109,6 +109,19 @@ def test_what_slurm_took_for_another_job_is_not_called_cancelled(client: RelayCl
     assert found.lost_h.keys() == {"slurm_preempted", "cancelled"}
 
 
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        ({"outcome": "failed", "hung": "no new step for 63 s"}, "run_stalled"),
+        ({"outcome": "time-limit"}, "slurm_time_limit"),
+    ],
+)
+def test_what_only_the_end_knows_is_a_cause(client: RelayClient, run: Path, end: dict[str, Any], cause: str) -> None:
+    write_json(attempt(run, 1, T, (1, 2), ended=T + 150) / "end.json", {"at": T + 150, **end})
+    attempt(run, 2, T + 300, (3,), ended=T + 450, outcome="finished")
+    assert list(history(client, run).lost_h) == [cause]
+
+
 def test_a_resume_from_scratch_takes_all_steps_of_all_attempts_before(client: RelayClient, run: Path) -> None:
     attempt(run, 1, T, (1, 2, 3), ended=T + 130)
     attempt(run, 2, T + 200, (4, 5), ended=T + 320)
