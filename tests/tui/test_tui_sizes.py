@@ -50,7 +50,7 @@ SCREENS = {
     "jobs": ":jobs\n",
     "output": ":selftest\n",
     "columns": "|",
-    "filter": "/state:run",
+    "filter": "/state:run\n",
     "help": "?",
     "palette": "ctrl+p",
     "actions": "jx",
