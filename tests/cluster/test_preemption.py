@@ -22,7 +22,7 @@ until ls -d "$0"/.saving-step-*/deepspeed; do :; done 2> /dev/null
 exec mount -t tmpfs -o size=16k,uid=2001,mode=0700 tmpfs "$0"
 """
 """Puts a disk without room in the place of a folder while a checkpoint is being written there."""
-pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 class Preempted(Workstation):

@@ -15,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 FOLDER = HERE / "slow_runs"
-sys.path[:0] = [str(ROOT), str(HERE.parent / "trainers")]
+sys.path[:0] = [str(ROOT), str(HERE.parent), str(HERE.parent / "trainers")]
 
 import trainer_support  # noqa: E402
 

@@ -166,7 +166,7 @@ def test_a_review_has_the_memory_of_each_role_and_moment(cockpit: LiveCockpit) -
 
 def test_a_review_has_what_plan_expects_within_a_keystroke(cockpit: LiveCockpit) -> None:
     expected = "\n".join(cockpit.review("opd/text-8").plan)
-    trust_in_plan = "nine in ten of 117 held-out published points of dense models are within a factor of 1.6"
+    trust_in_plan = "held-out published points of dense models are within a factor of "
     for words in (") s a step: ", "score", "response tokens/s", "GPU-hours", trust_in_plan):
         assert words in expected
     took_s = []
