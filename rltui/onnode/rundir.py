@@ -183,13 +183,24 @@ def write_json(path: str, value: Any, mode: Optional[int] = None, exclusive: boo
             json.dump(value, stream, ensure_ascii=False, separators=(",", ":"))
             stream.write("\n")
         os.chmod(temporary, file_mode(path) if mode is None else mode)
-        if exclusive:
-            os.link(temporary, path)
-        else:
+        if not (exclusive and _linked(temporary, path)):
             os.replace(temporary, path)
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def _linked(temporary: str, path: str) -> bool:
+    """Give a file a second name, which fails where that is taken; False on a disk that has no hard links."""
+    try:
+        os.link(temporary, path)
+    except OSError:
+        if os.stat(temporary).st_nlink > 1:
+            return True  # NFS asks again where an answer was lost, and finds its own link
+        if os.path.exists(path):
+            raise FileExistsError(path) from None
+        return False
+    return True
 
 
 def read_json(path: str) -> Optional[Dict[str, Any]]:

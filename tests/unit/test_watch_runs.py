@@ -253,10 +253,13 @@ def test_the_next_attempt_is_not_lost_where_the_one_before_ended_between_two_que
     assert (shown.attempt, shown.state) == (2, "starting")
 
 
+@pytest.mark.parametrize("has_hard_links", [True, False])
 def test_the_first_word_on_an_end_stays_and_only_its_writer_does_what_follows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_hard_links: bool
 ) -> None:
     """A supervisor and the guard that took it for dead come to it at once."""
+    if not has_hard_links:
+        monkeypatch.setattr(os, "link", refused)
     attempt = make_run(tmp_path, job={"uuid": "u"}) / "attempts/01"
     write_stage = rundir.write_stage
 
@@ -272,3 +275,21 @@ def test_the_first_word_on_an_end_stays_and_only_its_writer_does_what_follows(
     assert (rundir.read_json(f"{attempt}/end.json") or {})["outcome"] == "lost"
     assert sorted(one.name for one in attempt.iterdir()) == ["end.json", "events.jsonl", "job.json", "stage.json"]
     assert (attempt / "events.jsonl").read_text().count('"kind":"end"') == 1
+
+
+def test_a_link_whose_answer_was_lost_is_still_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS asks again, and finds the name taken: by itself."""
+    attempt = make_run(tmp_path, job={"uuid": "u"}) / "attempts/01"
+    link = os.link
+
+    def twice(old: str, new: str) -> None:
+        link(old, new)
+        link(old, new)
+
+    monkeypatch.setattr(os, "link", twice)
+    assert rundir.write_end(str(attempt), "finished", 0, "all steps done")
+
+
+def refused(*_: str) -> None:
+    """What a disk without hard links answers."""
+    raise PermissionError(1, "Operation not permitted")
