@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+PATHS = f"{ROOT}:{HERE.parent}:{HERE}"
+"""Where Ray's workers find the product and what tests import."""
 VOCABULARY = 100
 STOP = 2
 WAIT_S = 300.0
@@ -132,7 +134,7 @@ def own_ray() -> Iterator[None]:
             logging_level="ERROR",
             object_store_memory=100 * 2**20,
             _temp_dir=str(folder / "r"),
-            runtime_env={"env_vars": {"PYTHONPATH": f"{ROOT}:{HERE}"}},
+            runtime_env={"env_vars": {"PYTHONPATH": PATHS}},
         )
         yield
     finally:
@@ -181,7 +183,7 @@ class RunningEngine:
         self.model = model
         self.version = 0
         self.rollout = rollout
-        environment = {**engine_environment(rollout, on_cpu=True), "PYTHONPATH": f"{ROOT}:{HERE}"}
+        environment = {**engine_environment(rollout, on_cpu=True), "PYTHONPATH": PATHS}
         options = {"num_cpus": rollout.tensor_parallel, "runtime_env": {"env_vars": environment}}
         actor_class = ray.remote(concurrency_groups={WEIGHTS_GROUP: 1})(kind).options(**options)
         self.actor = actor_class.remote(rollout, model_path, LENGTHS, index)

@@ -83,6 +83,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
     import importlib
 
     from trainers.data.codec import Codec
+    from trainers.data.curriculum import make_curriculum
     from trainers.data.tasks import make_task
     from trainers.prefetch import Prefetch
     from trainers.resuming import initial_state
@@ -114,7 +115,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
     loop.session = MagicMock(layout=layout)
     loop.lookahead = MagicMock()  # ``generate`` reads the prompts itself
     loop.layout, loop.fleet, loop.codec = layout, fleet, Codec(path)
-    loop.task = make_task(layout, loop.codec)
+    loop.task = loop.curriculum = make_curriculum(layout, make_task(layout, loop.codec))
     loop.reward = make_reward(layout, lambda *_: None)
     loop.prefetched_rewards, loop.prefetched_scores = Prefetch(loop.judged), None
     loop.state, loop.memory_gib, loop._durations = initial_state(layout), [], {}

@@ -46,8 +46,8 @@ def run(algorithm: str, folder: Path) -> dict[str, Any]:
     """All runs of an algorithm, in a process of their own, which DeepSpeed may keep its global state in."""
     names = [*MUTANTS[algorithm], UNNOTICED]
     environment = {
-        **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]), "RLTUI_CACHE_DIR": str(folder),
-        "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "PYTHONWARNINGS": "ignore",
+        **os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE.parent, HERE))),
+        "RLTUI_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "PYTHONWARNINGS": "ignore",
     }  # fmt: skip
     command = [sys.executable, str(HERE / "mutants.py"), algorithm, *names]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1700, check=False)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import ray
 import torch
-from engine_support import HERE, ROOT, WAIT_S, build_model, own_ray, random_prompts
+from engine_support import PATHS, ROOT, WAIT_S, build_model, own_ray, random_prompts
 
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, join_columns, split
@@ -67,7 +67,7 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[
         for engine in ("vllm", "hf"):
             layout = layout_of(engine)
             assert layout.roles.teacher is not None
-            environment = {**engine_environment(layout.roles.teacher, on_cpu=True), "PYTHONPATH": f"{ROOT}:{HERE}"}
+            environment = {**engine_environment(layout.roles.teacher, on_cpu=True), "PYTHONPATH": PATHS}
             actor = ray.remote(Teacher).options(num_cpus=1, runtime_env={"env_vars": environment})
             actors[engine] = actor.remote(layout, 0, str(path))
         ray.get([actor.load.remote() for actor in actors.values()], timeout=WAIT_S)
