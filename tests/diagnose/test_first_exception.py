@@ -150,6 +150,20 @@ def test_its_kind_gives_the_cause_where_no_wording_does(path: str, code: str, ex
 
 
 @pytest.mark.parametrize(
+    ("later", "cause"),
+    [
+        (["W1126 api.py:897] Sending process 7 closing signal SIGTERM"], "KeyError: 'a'"),
+        (["nothing"] * 20 + ["srun: error: n1: task 3: Exited with exit code 1"], "KeyError: 'a'"),
+        (["KeyError: 'b'", "torchrun: failed (exitcode: 1) local_rank: 0"], "KeyError: 'b'"),
+    ],
+)
+def test_a_step_of_another_rank_saves_no_process_that_its_launcher_saw_end(later: list[str], cause: str) -> None:
+    log = [*'Traceback (most recent call last):\n  File "a.py", line 7, in call'.splitlines(), "KeyError: 'a'"]
+    ended = diagnose([text_source("log", "\n".join([*log, "step 4 loss 0.2", *later]))])
+    assert ended[0].evidence[0].text == cause
+
+
+@pytest.mark.parametrize(
     "later",
     [
         "step 4 loss 0.2",
