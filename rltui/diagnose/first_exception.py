@@ -191,8 +191,8 @@ WORDINGS = (
     # libraries keep their own exceptions in a module of that name
     Wording(
         anchor="",
-        words=("exc", "exception", "exceptions", "errors"),
-        pattern=r"^(?:\w+\.)+(?:exc|exceptions?|errors)\.[A-Z]\w*(?::|$)",
+        words=("exc", "exception", "exceptions", "error", "errors"),
+        pattern=r"^(?:\w+\.)+(?:\w+_)?(?:exc|exceptions?|errors?)\.[A-Z]\w*(?::|$)",
         check=read_bare_exception,
     ),
 )

@@ -163,6 +163,10 @@ def test_a_step_of_another_rank_saves_no_process_that_its_launcher_saw_end(later
     assert ended[0].evidence[0].text == cause
 
 
+def test_rays_prefix_without_a_name_is_taken_off() -> None:
+    assert found("(pid=41960) ValueError: strange")["pid"] == "41960"
+
+
 @pytest.mark.parametrize(
     "later",
     [
