@@ -180,8 +180,9 @@ def test_a_step_of_another_rank_saves_no_process_that_its_launcher_saw_end(later
     assert ended[0].evidence[0].text == cause
 
 
-def test_rays_prefix_without_a_name_is_taken_off() -> None:
-    assert found("(pid=41960) ValueError: strange")["pid"] == "41960"
+@pytest.mark.parametrize("prefix", ["(pid=41960)", "(VllmWorker rank=0 pid=41960) ERROR 07-18 03:07:00 [exec.py:380]"])
+def test_prefixes_without_a_name_or_with_a_rank_are_taken_off(prefix: str) -> None:
+    assert found(f"{prefix} ValueError: strange")["pid"] == "41960"
 
 
 @pytest.mark.parametrize(
