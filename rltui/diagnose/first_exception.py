@@ -48,6 +48,11 @@ _ENDS = re.compile(
     r"(?i)shut|exit|terminat|clean|kill|stop|abort|destroy|close|closing|summary|sync|wandb|nccl|fail|error|exception|dead|die|"
     r"signal|unhandled|cancel|traceback|core dump|retr(?:y|ies)|teardown|finali|release|disconnect"
 )
+_SEEN_TO_END = re.compile(
+    r"closing signal SIG|\(exitcode: -?[1-9]|ChildFailedError|[Ee]xited with exit code [1-9]|return code = -?[1-9]"
+)
+"""What launchers say as soon as one of their processes has failed."""
+
 _EXCUSED = re.compile(
     r"(?i)\boptional\b|\bignor(?:ed|ing)\b|\bskipp(?:ed|ing)\b|fall(?:ing)? ?back|will not be enabled"
 )
@@ -138,8 +143,19 @@ def _survival(line: Line, frames: Sequence[str], below: Sequence[Line]) -> dict[
     is_aside = any(_AT_THE_END.search(frame) for frame in frames)
     # without prefixes it may be another process that goes on
     near = below if any(line.stream) else below[:MOST_LINES_OF_ONE]
-    goes_on = any(_GOES_ON.search(one.text) for one in below) or any(_is_usual(line, one) for one in near)
+    others_go_on = any(_GOES_ON.search(one.text) for one in below)
+    goes_on = (others_go_on and not _is_seen_to_end(line, below)) or any(_is_usual(line, one) for one in near)
     return {"survived": "yes"} if is_aside or goes_on else {}
+
+
+def _is_seen_to_end(line: Line, below: Sequence[Line]) -> bool:
+    """Whether a launcher saw a process fail before anything else was raised: then only other ranks made a step."""
+    for later in below:
+        if _SEEN_TO_END.search(later.text):
+            return True
+        if _is_own_exception(later.text) and later.text.strip() != line.text.strip():
+            return False
+    return False
 
 
 def _is_usual(line: Line, later: Line) -> bool:
@@ -175,8 +191,8 @@ WORDINGS = (
     # libraries keep their own exceptions in a module of that name
     Wording(
         anchor="",
-        words=("exc", "exception", "exceptions", "errors"),
-        pattern=r"^(?:\w+\.)+(?:exc|exceptions?|errors)\.[A-Z]\w*(?::|$)",
+        words=("exc", "exception", "exceptions", "error", "errors"),
+        pattern=r"^(?:\w+\.)+(?:\w+_)?(?:exc|exceptions?|errors?)\.[A-Z]\w*(?::|$)",
         check=read_bare_exception,
     ),
 )

@@ -24,16 +24,19 @@ SURE = 0.65
 
 _REFUSES = r"(?:Value|Assertion|Runtime|Type|NotImplemented)Error|Exception"
 _HUB = r"huggingface|\bhf\.co\b|githubusercontent|modelscope"
-_LOST = r"timed? ?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|max retries"
+_LOST = (
+    r"timed? ?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|cannot connect|max retries"
+)
 _ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
 _SIZES = r"shapes?|dtypes?|data types?|dim(?:ension)?s?|broadcast|scalar type|tensors?\b.{0,40}\bsize|sizes? of"
 _UNLIKE = r"match|same|mismatch|expect(?:ed)?|got|must|should|invalid|different|differ|divisible|incompatible|wrong"
 _PARALLEL = r"world_?size|parallel|heads|layers|gpus|\b[tpe]p\b"
 _OF_ENGINE = r"backend|quanti[sz]\w+|lora|adapter|architecture|model"
 _SETTING = r"--?[a-z][\w.-]+|[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
+_AT_WORK = r"forward|backward|generate|rollout|alloc|fill_|update_|compute_|train_actor|\w*_step"
 _REFUSED = (
-    r"must|should|ha(?:s|ve) to|needs? to|required?|cannot|can't|not allowed|not supported|only support\w*|unsupported|"
-    r"invalid|unknown|expected|only|incompatible|mutually|set to|validation"
+    r"must|should|ha(?:s|ve) to|needs? to|(?<!not )require[sd]?|cannot|can't|not allowed|not supported|only support\w*|"
+    r"unsupported|invalid|unknown|expected|only|incompatible|mutually|set to|validation"
 )
 
 
@@ -57,13 +60,6 @@ class Kind(NamedTuple):
     code: str = ""
 
 
-_LIBRARIES_OF_THE_HUB = r"huggingface|\bhf\.co\b|githubusercontent|modelscope"
-_LOST = (
-    r"timed? ?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|cannot connect|max retries"
-)
-_ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
-_SIZES = r"shapes?|dtypes?|data types?|dim(?:ension)?s?|broadcast|scalar type|tensors?\b.{0,40}\bsize|sizes? of"
-
 KINDS: tuple[Kind, ...] = (
     # what is beside the program: files, the hub, servers, other processes
     Kind("access_denied", message=r"permission denied"),
@@ -84,6 +80,9 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "ckpt_broken", r"UnicodeDecodeError|JSONDecodeError", frames=r"from_json_file|configuration_utils|safetensors"
     ),
+    Kind(
+        "path_missing", "OSError", r"^can't load (?:the )?(?:config\w*|tokenizer|model|\w+ (?:extractor|processor))\b"
+    ),
     Kind("path_missing", r"(?:FileNotFound|NotADirectory)Error", r"^(?!.*(?:/tmp/|/proc/|/dev/|lock\b|\.sock\b))"),
     Kind(
         "path_missing", message=r"(?:^|[\s'\"(])/[\w./-]+\S* (?:does not exist|not found|is not a (?:file|directory))"
@@ -91,8 +90,10 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "no_gpu_visible",
         message=r"(?:device|gpus?|cuda(?::\d+)?)\b.{0,40}\b(?:is |are )?"
-        r"(?:not (?:available|visible|found)|unavailable)",
+        r"(?:not (?:available|visible|found)|unavailable)|"
+        r"can only be used on (?:cuda|gpus?)\b|requires? an? (?:cuda )?gpu\b(?! with)",
     ),
+    Kind(PROGRAM, message=r"\bout of memory|(?:can't|cannot|failed to|unable to) allocate|not enough memory"),
     # versions that do not fit: modules, models, arguments and values that the other side does not know
     Kind("env_import_broken", r"(?:Import|ModuleNotFound)Error|PackageNotFoundError|VersionConflict"),
     Kind("env_import_broken", message=r"(?:unregistered|unsupported|unknown|unrecognized) (?:model|architecture)"),
@@ -110,7 +111,8 @@ KINDS: tuple[Kind, ...] = (
     Kind("env_import_broken", "KeyError", frames=r"<module>$|/importlib/|_bootstrap|/psutil/"),
     Kind(
         "kernel_compile",
-        r"InductorError|BackendCompilerFailed|CompilationError|LoweringException|OutOfResources|\w*CompileError",
+        r"InductorError|BackendCompilerFailed|CompilationError|LoweringException|OutOfResources|\w*CompileError|"
+        r"FailOnRecompileLimitHit|InternalTorchDynamoError|Unsupported",
     ),
     Kind(
         "kernel_compile", frames=r"torch/_inductor/|triton/(?:compiler|backends)|/jit/|cpp_extension|tilelang|deep_gemm"
@@ -134,6 +136,8 @@ KINDS: tuple[Kind, ...] = (
         rf"(?:{_PARALLEL}).{{0,120}}(?:divisible|divide|multiple)|(?:divisible by|multiple of).{{0,80}}(?:{_PARALLEL})",
     ),
     Kind("data_unfit", message=r"chat[ _]?template"),
+    Kind("data_unfit", r"Template\w*Error|UndefinedError"),
+    Kind("data_unfit", "TypeError", r"^\w*reward\w*\(\) missing \d+ required"),  # a column that the rows have not
     Kind("data_unfit", "KeyError", code=rf"\b(?:{_ROWS})\[['\"]"),
     Kind("data_unfit", message=r"\bcolumns?\b.{0,80}(?:not|missing)|excessive nesting|too many dimensions 'str'"),
     Kind(
@@ -157,6 +161,7 @@ KINDS: tuple[Kind, ...] = (
         rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,160}}\b(?:{_REFUSED})\b|"
         rf"\b(?:{_REFUSED})\b.{{0,160}}[\s`'\"(.](?:{_SETTING})\b",
         parts=("program", "learner", "settings", "engine", "ray", "checkpoint"),
+        frames=rf"\A(?!(?s:.*) in _*(?:{_AT_WORK})\w*\Z)",  # settings are refused before the work begins
     ),
     Kind("settings_rejected", r"\w*ValidationError|ConfigError|ArgumentError"),
     # where nothing is said of what, the part that raised it says most

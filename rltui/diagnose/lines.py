@@ -47,8 +47,8 @@ _REPEATED = re.compile(r" ?\[repeated (\d{1,7})x across (?:all )?cluster\](?:\s*
 _ANY_PREFIX = re.compile(r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]{0,60}-\d{1,6}\s{0,20}\||rank|wandb|[a-z][\w.-]{0,60}\d: ")
 
 _ACTOR = re.compile(
-    r"\((?P<actor>[A-Za-z_][\w.:<>\[\]-]{0,120})"
-    r"(?: pid=(?P<pid>\d+))?(?:, ip=(?P<node>[\w.:-]+))?(?: \+\w+)?(?:, ip=[\w.:-]+)?\) ?"
+    r"\((?=[A-Za-z_])(?P<actor>(?!pid=\d)[A-Za-z_][\w.:<>\[\]-]{0,120})?"
+    r"(?: rank=\d{1,6})?(?: ?\bpid=(?P<pid>\d+))?(?:, ip=(?P<node>[\w.:-]+))?(?: \+\w+)?(?:, ip=[\w.:-]+)?\) ?"
 )
 _PREFIXES = tuple(
     re.compile(pattern)

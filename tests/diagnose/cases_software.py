@@ -181,6 +181,7 @@ CASES = {
             "ray.exceptions.RaySystemError: System error: No module named 'verl'",
             "ImportError: /lib64/libc.so.6: version `GLIBC_2.32' not found (required by x.so)",
             "/var/spool/slurm_script: line 12: conda: command not found",
+            "CUDA SETUP: Solution 2: If no library was found you need to install CUDA.\nCUDA SETUP: Setup Failed!",
         ),
         looks_like=(
             "FileNotFoundError: [Errno 2] No such file or directory: 'results.txt'",
@@ -261,6 +262,9 @@ CASES = {
             "FileNotFoundError: Unable to find '/data/gsm8k/train.parquet'",
             "slurmstepd: error: couldn't chdir to `/w/run': No such file or directory: going to /tmp instead",
             "ValueError: Invalid repository ID or local directory specified: '/models/Qwen3'.",
+            "OSError: Can't load the configuration of '/models/Qwen3'. If you were trying to load it from "
+            "'https://huggingface.co/models', make sure you don't have a local directory with the same name.",
+            "OSError: Can't load config for '../data/style_tokenizer'. Make sure that:",
         ),
         looks_like=(
             "OSError: We couldn't connect to 'https://huggingface.co' to load the files",
@@ -311,6 +315,7 @@ CASES = {
             "run.sh: line 9: 4711 Illegal instruction     (core dumped) python train.py",
             "double free or corruption (!prev)",
             "[n1:4711] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x8)",
+            "[Mon Jun 23 19:39:31] python3[78]: segfault at 60 ip 00007f24b8cf2616 sp 00007ffc error 4 in libc10.so",
         ),
         looks_like=(
             "some causes: (2) ray stop was called, or (3) the worker crashed due to SIGSEGV or another error",
@@ -363,6 +368,7 @@ CASES = {
         has=(
             "torch._inductor.exc.InductorError: AttributeError: 'NoneType' object has no attribute 'store_cubin'",
             "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nRuntimeError: no kernel",
+            "Internal Triton PTX codegen error:\nptxas fatal   : Ptx assembly aborted due to errors",
         ),
         looks_like=(
             "W0306 14:40:15 torch/_inductor/select_algorithm.py:1517] [2/0] out of resource: shared memory, "

@@ -141,12 +141,48 @@ def test_a_guess_does_not_hide_it() -> None:
         ("hub/file.py", "raise", "SSLError: HTTPSConnectionPool(host='huggingface.co'): Max retries exceeded",
          "hf_offline_miss"),
         ("vllm/attention/abstract.py", "raise NotImplementedError", "NotImplementedError", "engine_unfit_model"),
+        ("w/train.py", "raise ValueError(", "ValueError: FP16 (`--fp16`) can only be used on CUDA devices.",
+         "no_gpu_visible"),
+        ("w/prepare.py", "raise TemplateError(", "jinja2.exceptions.TemplateError: roles must alternate", "data_unfit"),
+        ("w/score.py", "score(**row)", "TypeError: accuracy_reward() missing 1 required positional argument: 'gold'",
+         "data_unfit"),
+        ("w/optimizer.py", "step()", "torch._dynamo.exc.FailOnRecompileLimitHit: recompile_limit reached",
+         "kernel_compile"),
+        ("w/model.py", "loss.backward()", "RuntimeError: element 0 of tensors does not require grad_fn",
+         "program_failed"),
+        ("w/pool.py", "raise", "RuntimeError: slots run out of memory. Please set --max-running-requests",
+         "program_failed"),
         ("w/reward_fn.py", "text = prompt + answer", "TypeError: can only concatenate list", "program_failed"),
     ],
 )  # fmt: skip
 def test_its_kind_gives_the_cause_where_no_wording_does(path: str, code: str, exception: str, cause: str) -> None:
     log = f'  File "/opt/{path}", line 7, in call\n    {code}\n{exception}'
     assert [one.id for one in diagnose([text_source("log", log)])] == [cause]
+
+
+@pytest.mark.parametrize(("function", "cause"), [("__init__", "settings_rejected"), ("fill_replay", "program_failed")])
+def test_settings_are_refused_before_the_work_begins(function: str, cause: str) -> None:
+    log = f'  File "/opt/megatron/actor.py", line 7, in {function}\nValueError: routed_experts is required'
+    assert [one.id for one in diagnose([text_source("log", log)])] == [cause]
+
+
+@pytest.mark.parametrize(
+    ("later", "cause"),
+    [
+        (["W1126 api.py:897] Sending process 7 closing signal SIGTERM"], "KeyError: 'a'"),
+        (["nothing"] * 20 + ["srun: error: n1: task 3: Exited with exit code 1"], "KeyError: 'a'"),
+        (["KeyError: 'b'", "torchrun: failed (exitcode: 1) local_rank: 0"], "KeyError: 'b'"),
+    ],
+)
+def test_a_step_of_another_rank_saves_no_process_that_its_launcher_saw_end(later: list[str], cause: str) -> None:
+    log = [*'Traceback (most recent call last):\n  File "a.py", line 7, in call'.splitlines(), "KeyError: 'a'"]
+    ended = diagnose([text_source("log", "\n".join([*log, "step 4 loss 0.2", *later]))])
+    assert ended[0].evidence[0].text == cause
+
+
+@pytest.mark.parametrize("prefix", ["(pid=41960)", "(VllmWorker rank=0 pid=41960) ERROR 07-18 03:07:00 [exec.py:380]"])
+def test_prefixes_without_a_name_or_with_a_rank_are_taken_off(prefix: str) -> None:
+    assert found(f"{prefix} ValueError: strange")["pid"] == "41960"
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,7 @@ CAUSES = (
                 ("distributionnotfound", ""),
                 ("failed to infer device type", ""),
                 ("seems to be not installed", ""),
+                ("cuda setup: setup failed", ""),
                 ("cuda_home", r"(?:Error|Exception): CUDA_HOME (?:environment variable is not set|does not exist)"),
                 ("ninja is required to load", ""),
                 (
@@ -242,7 +243,7 @@ CAUSES = (
                 ("is not defined", r"^NameError: name '\w+' is not defined"),
                 confidence=GUESS,
                 # Ray cannot rebuild every exception that it carries; the one that it names is the real one
-                unless=_OPTIONAL + r"|(?:Error|Exception)\.__init__\(\) missing|"
+                unless=_OPTIONAL + r"|(?:Error|Exception)\.__init__\(\) missing|reward\w*\(\) missing|"
                 r"'(?:NoneType|str|list|dict|int|float|bool|tuple|bytes|set)' object has",
             ),
             *worded(("install the trainers extra", r"cannot import .{1,200}; install the trainers extra")),
@@ -273,6 +274,7 @@ CAUSES = (
             ("lowering", r"_inductor\.exc\.LoweringException: ", "loweringexception"),
             ("triton.compiler", r"triton\.compiler\.errors\.\w+: ", "triton"),
             ("ninja build failed", r"RuntimeError: Ninja build failed"),
+            ("ptxas fatal", r"^ptxas fatal +: "),
             confidence=0.7,
             unless=_OPTIONAL,
         ),
@@ -320,6 +322,7 @@ CAUSES = (
                 ),
                 ("can't open file", r"python[\d.]*: can't open file '(?P<path>[^']+)': \[Errno 2\]"),
                 ("unable to find", r"FileNotFoundError: Unable to find '(?P<path>[^']+)'"),
+                ("can't load", r"OSError: Can't load .{0,80} (?:of|for) '(?P<path>(?:[/.~]|[A-Za-z]:\\)[^']*)'"),
                 # sentencepiece, of a folder without tokenizer.model
                 ("not a string", r"^TypeError: not a string$"),
                 (

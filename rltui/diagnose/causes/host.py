@@ -98,6 +98,7 @@ CAUSES = (
                 confidence=0.65,
             ),
             Wording(anchor="killed", pattern=r"\bline \d+: +\d+ Killed +\S", confidence=0.5),
+            Wording(anchor="signals.sigkill", pattern=r"died with <Signals\.SIGKILL: 9>", confidence=0.5),
             Wording(
                 anchor="sigkill",
                 pattern=r"(?i)(?:trainer|process|worker|child).{0,80}\bSIGKILL\b|Signal 9 \(SIGKILL\)",

@@ -92,7 +92,9 @@ CAUSES = (
                 ("offlinemodeisenabled", ""),
                 (
                     "if you were trying to load it from",
-                    r"(?i)can't load .{0,160}if you were trying to load it from 'https://huggingface\.co",
+                    # a path that begins so is a folder of one's own, and none of the hub's names
+                    r"(?i)can't load (?!.{0,80} (?:of|for) '(?:[/.~]|[a-z]:\\)).{0,160}"
+                    r"if you were trying to load it from 'https://huggingface\.co",
                 ),
                 (
                     "huggingface.co",

@@ -172,6 +172,7 @@ CAUSES = (
             *worded(
                 ("segmentation fault", r"(?P<signal>Segmentation fault)(?! or )"),
                 ("segfault encountered", r"(?P<signal>Segfault) encountered"),
+                ("segfault at", r"\w\[\d+\]: (?P<signal>segfault) at [0-9a-f]+ ip "),
                 ("received at time", r"\*\*\* (?P<signal>SIG" + _CRASHES + r") received at time", "received"),
                 ("received by pid", r"Signal \d+ \((?P<signal>SIG" + _CRASHES + r")\) received by PID", "received"),
                 ("exitcode", r"\(exitcode: (?P<signal>-(?:11|4|8))\)", "exitcode"),
