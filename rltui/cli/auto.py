@@ -83,9 +83,8 @@ def _lines(run: RunSummary, told: dict[str, Any], records: Sequence[Record]) -> 
     yield f"{run.run_id}: hands-off mode is {state}"
     for one in records:
         change = " ".join([*one.overrides, *(f"--exclude {node}" for node in one.exclude)])
-        what = f"attempt {one.next_attempt}" if one.decision == "restart" else "stopped"
         after = f" with {change}" if change else ""
-        yield f"  after attempt {one.attempt}, step {one.step}: {what}{after}: {one.cause}: {one.why}"
+        yield f"  after attempt {one.attempt}, step {one.step}: {one.what}{after}: {one.cause}: {one.why}"
     is_over = not run.is_live and run.state != "finished"
     if told.get("on") and is_over and run.attempt not in {one.attempt for one in records}:
         yield f"  after attempt {run.attempt}: nothing was decided; rltui fix {run.run_id} is for you"

@@ -165,6 +165,8 @@ def take(context: Context, attempt: Path) -> Record | None:
             rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
         _note(run_path, str(attempt), record, situation.outcome)
         return record
+    if record.hold_s and context.cluster.profile.scheduler != "slurm":
+        _note(run_path, str(attempt), structs.replace(record, decision="wait"), situation.outcome)
     if record.next_attempt not in ahead and not _submit(context, run, record):
         return None
     _note(run_path, str(attempt), record, situation.outcome)
@@ -252,11 +254,10 @@ def _submit(context: Context, run: RunSummary, record: Record) -> bool:
 def _note(run_path: Path, attempt: str, record: Record, outcome: str) -> None:
     """Write a decision where people and programs look: the run's own list, the attempt's events, and messages."""
     rundir.append_line(str(run_path / rundir.DECISIONS), msgspec.to_builtins(record))
-    words = f"attempt {record.next_attempt}" if record.decision == "restart" else "stopped"
-    rundir.log_event(attempt, "hands-off", f"{words}: {record.cause}: {record.why}")
+    rundir.log_event(attempt, "hands-off", f"{record.what}: {record.cause}: {record.why}")
     if record.decision == "restart":
-        tell_of(attempt, "fixed", words=f"{words}: {record.why}")
-    elif outcome not in ("finished", "cancelled"):
+        tell_of(attempt, "fixed", words=f"{record.what}: {record.why}")
+    elif record.decision == "stop" and outcome not in ("finished", "cancelled"):
         tell_of(attempt, "needs you", words=record.why)
 
 
