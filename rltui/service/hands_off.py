@@ -36,6 +36,9 @@ ENDED_S = 60.0
 SUBMIT_TRIES_S = (0.0, 10.0, 30.0)
 """A scheduler that does not answer is asked again after these seconds; what is unknown is never asked twice."""
 
+LOOK_S = 5.0
+"""How often what waits looks whether it is still wanted."""
+
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a trainer, or of a shell that waited for one, that was killed without a word."""
 
@@ -230,10 +233,8 @@ def _submit(context: Context, run: RunSummary, record: Record) -> bool:
     from rltui.service.resubmit import resubmit
 
     hold_s = record.hold_s * progress.scale()
-    if context.cluster.profile.scheduler != "slurm" and hold_s:
-        time.sleep(hold_s)
-        if not (rundir.read_json(f"{run.path}/{rundir.HANDS_OFF}") or {}).get("on"):
-            return False
+    if context.cluster.profile.scheduler != "slurm" and hold_s and not _waited(run, hold_s):
+        return False
     for number, pause_s in enumerate(SUBMIT_TRIES_S, start=1):
         time.sleep(pause_s)
         try:
@@ -249,6 +250,17 @@ def _submit(context: Context, run: RunSummary, record: Record) -> bool:
         change = ["scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{hold_s:.0f}"]
         relay.run(on_cluster(relay, change), timeout_s=30)
     return True
+
+
+def _waited(run: RunSummary, hold_s: float) -> bool:
+    """Wait; False as soon as hands-off mode is switched off, so that nothing of it is left for hours."""
+    until = time.monotonic() + hold_s
+    while (rundir.read_json(f"{run.path}/{rundir.HANDS_OFF}") or {}).get("on"):
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            return True
+        time.sleep(min(left_s, LOOK_S))
+    return False
 
 
 def _note(run_path: Path, attempt: str, record: Record, outcome: str) -> None:
