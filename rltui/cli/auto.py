@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
 from rltui.errors import UsageError
+from rltui.onnode.hands_off import DECISION_S
 from rltui.service.all_clusters import open_clusters
 from rltui.service.hands_off_rules import Policy, Record
 from rltui.service.hands_off_switch import switch_off, switch_on, told_of
@@ -83,9 +85,10 @@ def _lines(run: RunSummary, told: dict[str, Any], records: Sequence[Record]) -> 
     yield f"{run.run_id}: hands-off mode is {state}"
     for one in records:
         change = " ".join([*one.overrides, *(f"--exclude {node}" for node in one.exclude)])
-        what = f"attempt {one.next_attempt}" if one.decision == "restart" else "stopped"
         after = f" with {change}" if change else ""
-        yield f"  after attempt {one.attempt}, step {one.step}: {what}{after}: {one.cause}: {one.why}"
+        yield f"  after attempt {one.attempt}, step {one.step}: {one.what}{after}: {one.cause}: {one.why}"
     is_over = not run.is_live and run.state != "finished"
     if told.get("on") and is_over and run.attempt not in {one.attempt for one in records}:
-        yield f"  after attempt {run.attempt}: nothing was decided; rltui fix {run.run_id} is for you"
+        still = run.end is not None and time.time() - run.end.at < DECISION_S
+        words = "it is being decided" if still else f"nothing was decided; rltui fix {run.run_id} is for you"
+        yield f"  after attempt {run.attempt}: {words}"

@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
-from rltui.onnode import rundir
 from rltui.service.all_clusters import open_clusters
 from rltui.service.history import read_history
+from rltui.watch.history import loss_words
 
 if TYPE_CHECKING:
     import argparse
@@ -49,17 +49,12 @@ def _sums(run_id: str, history: RunHistory) -> Iterator[str]:
         share = f"goodput {history.goodput:.0%}, " if history.goodput is not None else ""
         yield f"{run_id}: {share}{_hours(history.kept_h)} of {_hours(history.held_h)} {unit} in steps that count"
         parts = {"overhead": history.overhead_h or 0.0, "under way": history.under_way_h or 0.0}
-        parts |= {_loss(cause): part for cause, part in history.lost_h.items()}
+        parts |= {loss_words(cause): part for cause, part in history.lost_h.items()}
         yield from (f"  {_hours(part):>8}  {name}" for name, part in parts.items() if part)
     if history.queue_s is not None:
         yield f"waited {_span(history.queue_s)} in queues"
     if history.unknown:
         yield f"in no sum, as their times are not known: attempts {', '.join(map(str, history.unknown))}"
-
-
-def _loss(cause: str) -> str:
-    """What a loss is put down to: a cause by its id, or how the attempt ended where nobody knows why."""
-    return f"lost by an end of unknown cause ({cause})" if cause in rundir.OUTCOMES else f"lost by {cause}"
 
 
 def _row(one: AttemptHistory) -> tuple[str, ...]:

@@ -58,8 +58,9 @@ by the names that `rltui/onnode/metric_names.py` knows; a number that nobody say
 - Nothing is said before three steps besides the first in view. Medians count, so that a step that compiled, saved or
   evaluated is no measure of the others.
 - Stalls and failures silence advice on speed: what looks like head-room may be their symptom.
-- A silent failure is a warning, never a reason to end a run. Lengths, entropy and KL count only where the reward did
-  not rise with them.
+- A silent failure is a warning, never a reason to end a run. Lengths and entropy count only where the reward did not
+  rise with them. `why` compares with the attempt's first steps too, so it still says in the morning what went wrong at
+  night; the word of a list goes once all the steps that the list reads are alike.
 - A change of the layout is offered with what is there and what should be (`Learner GPUs 3 → 5, engines 5 → 3`) and,
   where the phases allow the arithmetic, with the step that it makes: ideal scaling of what was measured, so a best
   case. It is shown only where memory, placement and rules find the changed layout sound, and where it saves a tenth of

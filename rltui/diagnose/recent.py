@@ -21,6 +21,9 @@ LEAST_STEPS = 3
 RECENT_STEPS = 10
 BASELINE_STEPS = 12
 LATE_STEPS = 5
+EARLY_STEPS = 32
+"""The first steps of an attempt: what goes wrong for longer than the newest reach back still stands out from these."""
+
 SEEN_STEPS = 0.7
 """Share of the recent steps that have to name a metric for it to count."""
 
@@ -97,6 +100,8 @@ class Recent(Struct, frozen=True, kw_only=True):
     """A run's newest steps, oldest first, and what engines, GPUs and ``rltui plan`` say beside them."""
 
     steps: tuple[Step, ...] = ()
+    first: tuple[Step, ...] = ()
+    """The attempt's first steps, where the newest are to be compared with those and not with the steps before them."""
     planned: tuple[Planned, ...] = ()
     engines: tuple[EngineCounters, ...] = ()
     gpus: tuple[GpuRecord, ...] = ()
@@ -164,14 +169,20 @@ class Recent(Struct, frozen=True, kw_only=True):
         return sum(took) / wall_s, sum(each > 0.1 * total_s for each in took)
 
     def early_and_late(self, name: str) -> tuple[float, float] | None:
-        """Medians of the first half and of the last few steps; None where there are too few.
+        """Medians of ``early`` and of the last few steps; None where there are too few."""
+        values = [step.values[name] for step in self.steps if name in step.values]
+        early = self.early(name)
+        if len(values) < BASELINE_STEPS or not early:
+            return None
+        return statistics.median(early), statistics.median(values[-LATE_STEPS:])
+
+    def early(self, name: str) -> list[float]:
+        """A metric in ``first``, else in the first half of the steps.
 
         Early steps warm up (compilation, caches), so the very first two do not count.
         """
-        values = [step.values[name] for step in self.steps if name in step.values]
-        if len(values) < BASELINE_STEPS:
-            return None
-        return statistics.median(values[2 : len(values) // 2 + 1]), statistics.median(values[-LATE_STEPS:])
+        values = [step.values[name] for step in self.first or self.steps if name in step.values]
+        return values[2 : None if self.first else len(values) // 2 + 1]
 
 
 def _median(values: Sequence[float], steps: int) -> float | None:

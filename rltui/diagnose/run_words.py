@@ -49,6 +49,8 @@ class RunPicture(Struct, frozen=True, kw_only=True):
     """Reason by node, from ``preflight.json``."""
     steps: tuple[Step, ...] = ()
     """The newest steps, oldest first."""
+    first: tuple[Step, ...] = ()
+    """The attempt's first steps."""
     hosts: tuple[HostSnapshot, ...] = ()
     gpus: tuple[GpuRecord, ...] = ()
     engines: tuple[EngineCounters, ...] = ()
@@ -60,7 +62,7 @@ class RunPicture(Struct, frozen=True, kw_only=True):
     @property
     def recent(self) -> Recent:
         """What rules about slow and silently failing runs look at."""
-        return Recent(steps=self.steps, planned=self.planned, engines=self.engines, gpus=self.gpus)
+        return Recent(steps=self.steps, first=self.first, planned=self.planned, engines=self.engines, gpus=self.gpus)
 
     @property
     def until(self) -> float:

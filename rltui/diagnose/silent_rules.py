@@ -1,7 +1,7 @@
 """Failures of reinforcement learning that end no run: warnings, by the run's own history, never a reason to kill.
 
-A falling entropy, longer answers and a rising KL are what learning looks like, so each counts only where the reward
-did not rise with it.
+A falling entropy and longer answers are what learning looks like, so each counts only where the reward did not rise
+with it. A KL that runs away counts in any case: so does a reward that is fooled.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable  # noqa: TC003 (the rules are typed by it when they are made)
 from typing import NamedTuple
+
+from msgspec import structs
 
 from rltui.diagnose.recent import Recent, Symptom
 
@@ -42,7 +44,9 @@ def silent_symptoms(recent: Recent) -> tuple[Symptom, ...]:
     """What goes wrong silently, the worst first."""
     if not recent.is_enough:
         return ()
-    found = ((rule, rule.find(recent)) for rule in SILENT_RULES)
+    newest = structs.replace(recent, first=())
+    looks = (newest, recent) if recent.first and recent.first[-1].at < recent.window[0].at else (newest,)
+    found = ((rule, next(filter(None, map(rule.find, looks)), "")) for rule in SILENT_RULES)
     told = [Symptom(cause=rule.cause, word=rule.word, sentence=said) for rule, said in found if said]
     constant = any(one.cause == "judge_constant" for one in told)
     return tuple(one for one in told if not (constant and one.cause in ("no_learning_signal", "reward_flat")))
@@ -138,7 +142,7 @@ def reward_races(recent: Recent) -> str:
     seen, length = recent.early_and_late("reward"), recent.early_and_late("response_length")
     if seen is None or length is None or length[0] <= 0 or len(rewards) < 2 * EQUAL_REWARD_STEPS:
         return ""
-    swing = statistics.pstdev(rewards[2 : len(rewards) // 2 + 1])
+    swing = statistics.pstdev(recent.early("reward"))
     if seen[1] - seen[0] < max(RACE * swing, 0.1 * abs(seen[0]), 1e-3) or 0.5 < length[1] / length[0] < LENGTH_GROWTH:
         return ""
     return f"the reward leapt to {seen[1]:.3g} from {seen[0]:.3g} while answers went from {length[0]:.0f} to " + (
@@ -177,10 +181,9 @@ def _is_number(value: float | None) -> bool:
 def _earns_more(recent: Recent) -> bool:
     """Whether the reward rose by more than its own swing: then what else changed may be what was learned."""
     seen = recent.early_and_late("reward")
-    rewards = [step.values["reward"] for step in recent.steps if "reward" in step.values]
     if seen is None:
         return False
-    swing = statistics.pstdev(rewards[2 : len(rewards) // 2 + 1])
+    swing = statistics.pstdev(recent.early("reward"))
     return seen[1] > seen[0] + max(swing, 0.02 * abs(seen[0])) or _is_full(seen[1])
 
 

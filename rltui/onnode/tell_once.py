@@ -123,7 +123,8 @@ def attempt_message(attempt: str, kind: str) -> Dict[str, Any]:
     run, cluster = str(job.get("run_id", "")), str(about.get("cluster", ""))
     end = rundir.read_json(os.path.join(attempt, rundir.END)) if kind == "ended" else None
     stage = rundir.read_json(os.path.join(attempt, rundir.STAGE)) or {}
-    step = "step %s of %s" % (stage["step"], stage.get("steps")) if stage.get("step") is not None else ""
+    of_steps = " of %s" % stage["steps"] if stage.get("steps") is not None else ""
+    step = "step %s%s" % (stage["step"], of_steps) if stage.get("step") is not None else ""
     place = "attempt %s on %s" % (job.get("attempt"), cluster)
     lines = [str(end.get("reason", ""))] if end else []
     lines.append(", ".join(filter(None, (place, step))))

@@ -36,6 +36,9 @@ ENDED_S = 60.0
 SUBMIT_TRIES_S = (0.0, 10.0, 30.0)
 """A scheduler that does not answer is asked again after these seconds; what is unknown is never asked twice."""
 
+LOOK_S = 5.0
+"""How often what waits looks whether it is still wanted."""
+
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a trainer, or of a shell that waited for one, that was killed without a word."""
 
@@ -165,6 +168,8 @@ def take(context: Context, attempt: Path) -> Record | None:
             rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
         _note(run_path, str(attempt), record, situation.outcome)
         return record
+    if record.hold_s and context.cluster.profile.scheduler != "slurm":
+        _note(run_path, str(attempt), structs.replace(record, decision="wait"), situation.outcome)
     if record.next_attempt not in ahead and not _submit(context, run, record):
         return None
     _note(run_path, str(attempt), record, situation.outcome)
@@ -228,10 +233,8 @@ def _submit(context: Context, run: RunSummary, record: Record) -> bool:
     from rltui.service.resubmit import resubmit
 
     hold_s = record.hold_s * progress.scale()
-    if context.cluster.profile.scheduler != "slurm" and hold_s:
-        time.sleep(hold_s)
-        if not (rundir.read_json(f"{run.path}/{rundir.HANDS_OFF}") or {}).get("on"):
-            return False
+    if context.cluster.profile.scheduler != "slurm" and hold_s and not _waited(run, hold_s):
+        return False
     for number, pause_s in enumerate(SUBMIT_TRIES_S, start=1):
         time.sleep(pause_s)
         try:
@@ -249,14 +252,24 @@ def _submit(context: Context, run: RunSummary, record: Record) -> bool:
     return True
 
 
+def _waited(run: RunSummary, hold_s: float) -> bool:
+    """Wait; False as soon as hands-off mode is switched off, so that nothing of it is left for hours."""
+    until = time.monotonic() + hold_s
+    while (rundir.read_json(f"{run.path}/{rundir.HANDS_OFF}") or {}).get("on"):
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            return True
+        time.sleep(min(left_s, LOOK_S))
+    return False
+
+
 def _note(run_path: Path, attempt: str, record: Record, outcome: str) -> None:
     """Write a decision where people and programs look: the run's own list, the attempt's events, and messages."""
     rundir.append_line(str(run_path / rundir.DECISIONS), msgspec.to_builtins(record))
-    words = f"attempt {record.next_attempt}" if record.decision == "restart" else "stopped"
-    rundir.log_event(attempt, "hands-off", f"{words}: {record.cause}: {record.why}")
+    rundir.log_event(attempt, "hands-off", f"{record.what}: {record.cause}: {record.why}")
     if record.decision == "restart":
-        tell_of(attempt, "fixed", words=f"{words}: {record.why}")
-    elif outcome not in ("finished", "cancelled"):
+        tell_of(attempt, "fixed", words=f"{record.what}: {record.why}")
+    elif record.decision == "stop" and outcome not in ("finished", "cancelled"):
         tell_of(attempt, "needs you", words=record.why)
 
 

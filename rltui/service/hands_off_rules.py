@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -43,7 +44,8 @@ class Record(Struct, frozen=True, kw_only=True):
 
     time: float
     attempt: int
-    decision: Literal["restart", "stop"]
+    decision: Literal["restart", "wait", "stop"]
+    """``wait``: to be started again once ``hold_s`` is over, where no scheduler does that waiting."""
     cause: str
     why: str
     step: int = 0
@@ -52,6 +54,15 @@ class Record(Struct, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     hold_s: float = 0.0
     next_attempt: int = 0
+
+    @property
+    def what(self) -> str:
+        """What comes next, in words, with the node's time of day where it is not at once."""
+        if self.decision == "stop":
+            return "stopped"
+        until = time.strftime("%H:%M", time.localtime(self.time + self.hold_s)) if self.hold_s else ""
+        later = f" waits until {until}" if self.decision == "wait" else f", not before {until}"
+        return f"attempt {self.next_attempt}{later if until else ''}"
 
 
 class Situation(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.engine_lines import engine_counters
-from rltui.diagnose.recent import EngineCounters, GpuRecord, Planned, Step
+from rltui.diagnose.recent import EARLY_STEPS, EngineCounters, GpuRecord, Planned, Step
 from rltui.diagnose.run_words import RunPicture
 from rltui.diagnose.slow_rules import slow_gpus
 from rltui.errors import RltuiError
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import ActorSnapshot, RunSnapshot, RunSummary
 
 METRICS_BYTES = 1 << 18
+FIRST_BYTES = 1 << 16
+"""Of the first steps: what the newest are compared with."""
+
 SAMPLER_BYTES = 1 << 16
 MOST_HOSTS = 64
 PREFLIGHT_BYTES = 1 << 20
@@ -54,8 +57,7 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
     nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}", owners)) is not None]
     asked = tuple(engine for node in nodes for engine in node.engines) if run.is_live else ()
     logged = _tail(client, f"{attempt}/{rundir.OUT_LOG}", ENGINE_BYTES) if run.is_live and not asked else b""
-    text = _tail(client, f"{attempt}/{rundir.METRICS}", METRICS_BYTES) if rundir.METRICS in names else b""
-    steps = _steps(text)
+    first, steps = _steps(client, f"{attempt}/{rundir.METRICS}") if rundir.METRICS in names else ((), ())
     return RunPicture(
         now=client.hello().time if now is None else now,
         stage=run.stage,
@@ -65,6 +67,7 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
         if rundir.PREFLIGHT in names
         else {},
         steps=steps,
+        first=first,
         planned=_behind_plan(client, attempt, steps) if run.is_live and rundir.LAYOUT in names else (),
         hosts=tuple(node.host for node in nodes),
         gpus=tuple(record for node in nodes for record in node.gpus) if run.is_live else (),
@@ -126,9 +129,19 @@ def _bad_nodes(text: bytes) -> dict[str, str]:
     return {plain(str(node)): plain(str(why)) for node, why in bad.items()} if isinstance(bad, dict) else {}
 
 
-def _steps(text: bytes) -> tuple[Step, ...]:
-    parsed = (parse_metrics(line) for line in text.splitlines())
-    return steps_of(values for _, values in in_order(filter(None, parsed)))
+def _steps(client: RelayClient, path: str) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """An attempt's first steps, and its newest."""
+    try:
+        newest = client.tail(path, METRICS_BYTES)
+        first = client.read(path, 0, FIRST_BYTES).data if newest.offset else newest.data
+    except RelayError:
+        return (), ()
+    return _parsed(first)[:EARLY_STEPS], _parsed(newest.data)
+
+
+def _parsed(text: bytes) -> tuple[Step, ...]:
+    lines = (parse_metrics(line) for line in text.splitlines())
+    return steps_of(values for _, values in in_order(filter(None, lines)))
 
 
 class _Node(NamedTuple):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
 
+from rltui.onnode import rundir
 from rltui.onnode.allocation import PREEMPTION, REQUEUE
 from rltui.watch.snapshots import AttemptHistory, EndSnapshot, RunHistory
 
@@ -177,6 +178,11 @@ def _split(
     start_up = max(0.0, (first_at or first) - (first_took or 0.0) - started_at)
     tail = max(0.0, until - max(last, started_at))
     return _Split(start_up, max(0.0, until - started_at - start_up - spent - tail), tail, took)
+
+
+def loss_words(cause: str) -> str:
+    """What a loss is put down to: a cause by its id, or how the attempt ended where nobody knows why."""
+    return f"lost by unknown cause ({cause})" if cause in rundir.OUTCOMES else f"lost by {cause}"
 
 
 def _summed(unit: str, attempts: Sequence[AttemptHistory], begun: Set[int], live: int | None) -> RunHistory:

@@ -247,6 +247,24 @@ def test_silent_failures_are_warned_of(recent: Recent, words: list[str]) -> None
     assert [one.word for one in silent_symptoms(recent)] == words
 
 
+@pytest.mark.parametrize(
+    ("change", "late", "word"),
+    [
+        ("kl", 0.9, "KL runs away"),
+        ("entropy", 0.02, "entropy falls"),
+        ("parity_max_abs", 0.6, "mismatch"),
+        ("response_length", 2400.0, "length grows"),
+    ],
+)
+def test_what_went_wrong_long_ago_stands_out_from_the_first_steps(change: str, late: float, word: str) -> None:
+    alike = Recent(steps=learning(change, late, 60).steps[-10:] * 4)
+    assert silent_symptoms(alike) == ()
+    first = learning(change, late).steps[:30]
+    later = tuple(structs.replace(step, at=step.at + 3600.0) for step in alike.steps)
+    assert [one.word for one in silent_symptoms(Recent(steps=later, first=first))] == [word]
+    assert silent_symptoms(Recent(steps=later, first=later[:30])) == ()
+
+
 def test_a_policy_that_earns_more_may_change() -> None:
     for change, late in (("entropy", 0.02), ("response_length", 2400.0)):
         recent = learning(change, late)

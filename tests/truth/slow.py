@@ -21,7 +21,7 @@ import slow_series as made
 from score import Figure, Score
 
 from rltui.diagnose.engine_lines import engine_counters
-from rltui.diagnose.recent import EngineCounters, GpuRecord, Recent, Step
+from rltui.diagnose.recent import EARLY_STEPS, EngineCounters, GpuRecord, Recent, Step
 from rltui.diagnose.run_words import RunPicture, symptoms_of
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.snapshots import StageSnapshot
@@ -73,7 +73,8 @@ def word_of(recent: Recent) -> str:
     """The first word of a run that trains."""
     now = recent.steps[-1].at + 1.0 if recent.steps else 0.0
     stage = StageSnapshot(stage="training")
-    found = symptoms_of(RunPicture(now=now, stage=stage, steps=recent.steps, engines=recent.engines, gpus=recent.gpus))
+    told = {"steps": recent.steps, "first": recent.first, "engines": recent.engines, "gpus": recent.gpus}
+    found = symptoms_of(RunPicture(now=now, stage=stage, **told))
     return found[0].word if found else HEALTHY
 
 
@@ -281,10 +282,10 @@ def false_alarms() -> tuple[int, float]:
     alarms, hours, seed = 0, 0.0, 10_000
     while hours < RUN_HOURS:
         steps = made.series(SHAPES[seed % len(SHAPES)], seed, 600)
-        for look in (LIST_STEPS, WHY_STEPS):
+        for look, first in ((LIST_STEPS, ()), (WHY_STEPS, steps[:EARLY_STEPS])):
             before = HEALTHY
             for end in (*range(1, FIRST_LOOKS), *range(FIRST_LOOKS, len(steps), LOOK_EVERY)):
-                word = word_of(Recent(steps=steps[max(0, end - look) : end]))
+                word = word_of(Recent(steps=steps[max(0, end - look) : end], first=first[:end]))
                 alarms += word not in (before, HEALTHY)
                 before = word
         hours += (steps[-1].at - steps[0].at) / 3600

@@ -88,7 +88,7 @@ async def test_the_history_says_what_each_loss_cost(size: tuple[int, int]) -> No
             await enter(pilot, "j")
             seen += screen_lines(pilot)
         text = "\n".join(seen)
-        assert re.search(r"lost: xid_memory_ecc +2.4 h +16%", text)
+        assert re.search(r"lost by xid_memory_ecc +2.4 h +16%", text)
         assert re.search(r"steps that count +11.1 h +76%", text)
         assert re.search(r"attempt 1 .*xid_memory_ecc", text)
         for words in ("queued 30m00", "done again 6m00", "steps 1 to 400, 50 done again", "after 7m00", "killed by"):

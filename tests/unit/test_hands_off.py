@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import datetime
+import json
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from rltui.cli import auto
+from rltui.onnode import rundir
+from rltui.service import hands_off
 from rltui.service.hands_off import causes_of, where_ray_decides
-from rltui.service.hands_off_rules import HOLDS_S, Policy, Record, Situation, decide, quiet_s
+from rltui.service.hands_off_rules import HOLDS_S, Policy, Record, Situation, decide, quiet_s, read_records
 from rltui.service.one_fix import CauseFix
+from rltui.watch.snapshots import EndSnapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STALL = CauseFix(cause="run_stalled", recovery="restart", sentence="stood still")
 LIMIT = CauseFix(cause="slurm_time_limit", recovery="restart", sentence="time limit")
@@ -119,6 +130,61 @@ def test_quiet_hours_are_waited_for() -> None:
     assert quiet_s("22:00-07:00", at - 2 * 3600) == 0
     assert quiet_s("", at) == 0
     assert decide(Policy(quiet_hours="22:00-07:00"), (), ended(STALL, now=at)).hold_s == pytest.approx(7.5 * 3600)
+
+
+def test_a_wait_is_told_when_it_begins_where_no_scheduler_does_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = datetime.datetime(2026, 11, 23, 23, 30).timestamp()
+    attempt = tmp_path / "grpo-1a2b" / "attempts" / "01"
+    attempt.mkdir(parents=True)
+    told = {"on": True, "policy": {"quiet_hours": "22:00-07:00"}}
+    attempt.parents[1].joinpath(rundir.HANDS_OFF).write_text(json.dumps(told))
+    run = SimpleNamespace(last_attempt=1, attempt=1)
+    monkeypatch.setattr(hands_off, "_once_ended", lambda *_: run)
+    monkeypatch.setattr(hands_off, "situation_of", lambda *_: ended(STALL, now=at))
+    known: list[tuple[str, ...]] = []
+    monkeypatch.setattr(hands_off, "_submit", lambda *_: known.append(tuple(one.what for one in read())) or True)
+
+    def read() -> tuple[Record, ...]:
+        return read_records(attempt.parents[1])
+
+    place = SimpleNamespace(cluster=SimpleNamespace(profile=SimpleNamespace(scheduler="local")))
+    assert hands_off.take(place, attempt) is not None  # type: ignore[arg-type]  # what it is made of is the fake's matter
+    assert known == [("attempt 2 waits until 07:00",)]
+    assert [one.what for one in read()] == ["attempt 2 waits until 07:00", "attempt 2, not before 07:00"]
+    assert "waits until 07:00" in (attempt / rundir.EVENTS).read_text().splitlines()[0]
+    place.cluster.profile.scheduler = "slurm"
+    attempt.parents[1].joinpath(rundir.DECISIONS).unlink()
+    hands_off.take(place, attempt)  # type: ignore[arg-type]
+    assert [one.decision for one in read()] == ["restart"], "Slurm does the waiting"
+
+
+def test_nothing_waits_on_once_it_is_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, told = SimpleNamespace(path=str(tmp_path)), tmp_path / rundir.HANDS_OFF
+    told.write_text('{"on": true}')
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        told.write_text(json.dumps({"on": len(slept) < 3}))
+
+    monkeypatch.setattr(hands_off.time, "sleep", sleep)
+    assert not hands_off._waited(run, 36000.0)  # type: ignore[arg-type]
+    assert len(slept) == 3
+    assert max(slept) < 60.0, "--off is soon seen"
+    told.write_text('{"on": true}')
+    assert hands_off._waited(run, 0.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ended_s", "words"), [(5.0, "it is being decided"), (500.0, "nothing was decided; rltui fix r-1a2b is for you")]
+)
+def test_the_status_says_whether_a_decision_may_still_come(ended_s: float, words: str) -> None:
+    end = EndSnapshot(outcome="failed", at=time.time() - ended_s)
+    run = SimpleNamespace(run_id="r-1a2b", is_live=False, state="failed", attempt=2, end=end)
+    lines = list(auto._lines(run, {"on": True}, (restart(attempt=1),)))  # type: ignore[arg-type]
+    assert lines[-1] == f"  after attempt 2: {words}"
 
 
 CAUSES = st.sampled_from([STALL, LIMIT, NODE, MEMORY, BROKEN])

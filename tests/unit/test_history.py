@@ -222,4 +222,4 @@ def test_the_verb_prints_the_sums_and_a_line_an_attempt(
     (died / "out.log").unlink()
     (died / "failure.json").unlink()
     assert main(["history", RUN]) == 0
-    assert " lost by an end of unknown cause (failed)\n" in capsys.readouterr().out
+    assert " lost by unknown cause (failed)\n" in capsys.readouterr().out

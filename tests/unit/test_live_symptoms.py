@@ -20,6 +20,7 @@ from rltui.onnode.server_notes import STATE_API
 from rltui.paths import ensure_private, run_root
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.run_filter import matches
+from rltui.service.run_picture import METRICS_BYTES
 from rltui.tui.glyphs import UNICODE
 from rltui.tui.views import gpus
 from rltui.tui.views import runs as rows
@@ -128,6 +129,21 @@ def test_why_tells_of_a_live_run(attempt: Path, capsys: pytest.CaptureFixture[st
     assert "training: reward-bound" in capsys.readouterr().out
     assert main(["ps", "--json"]) == 0
     assert [run["symptom"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["reward-bound"]
+
+
+def test_why_still_tells_in_the_morning_what_went_wrong_at_night(
+    attempt: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The policy left its reference at step 100 of 3,000: all the steps that are read of the end are alike."""
+    write_steps(attempt, 3000, {"time/total": 60.0, "reward": 0.3})
+    path = attempt / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    told = (json.dumps({**line, "kl": 2.5 if line["step"] > 100 else 0.02}) for line in lines)
+    path.write_text("".join(each + "\n" for each in told))
+    assert path.stat().st_size > METRICS_BYTES
+    assert main(["why", RUN]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the KL divergence from the reference is 2.5 a token, 0.02 before" in said
 
 
 XIDS = (

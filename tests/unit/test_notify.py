@@ -273,6 +273,12 @@ def test_a_folder_that_takes_no_mark_is_no_reason_to_tell_again_and_again(tmp_pa
     assert not hook.got
 
 
+@pytest.mark.parametrize(("stage", "words"), [({"step": 13}, "step 13"), ({"step": 13, "steps": 40}, "step 13 of 40")])
+def test_a_message_says_the_step_as_far_as_it_is_known(tmp_path: Path, stage: dict[str, int], words: str) -> None:
+    rundir.write_json(str(tmp_path / rundir.STAGE), stage)
+    assert tell_once.attempt_message(str(tmp_path), "fixed")["text"].rpartition(", ")[2] == words
+
+
 def test_a_desktop_is_told_only_where_there_is_one(tmp_path: Path, programs: Path) -> None:
     settings = {"desktop": True}
     assert tell_once.tell_once(str(tmp_path), settings, MESSAGE, {"PATH": str(programs)}) == []

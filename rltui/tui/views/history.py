@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rltui.tui import formats
 from rltui.tui.spans import BLANK, Line, line, pad, rule, wrapped
+from rltui.watch.history import loss_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +56,7 @@ def _shares(history: RunHistory) -> Iterator[tuple[str, float, Role]]:
     if history.under_way_h:
         yield "under way", history.under_way_h, "dim"
     for cause, hours in history.lost_h.items():
-        yield f"lost: {cause}", hours, "bad"
+        yield loss_words(cause), hours, "bad"
 
 
 def _share(name: str, hours: float, of_hours: float, role: Role, width: int, glyphs: Glyphs) -> Line:
