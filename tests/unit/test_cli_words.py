@@ -14,6 +14,7 @@ from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.report import as_text
 from rltui.diagnose.sources import text_source
 from rltui.service.actions import preview_cancel
+from rltui.service.describe import state_began
 from rltui.watch.pending import pending_words
 from rltui.watch.snapshots import EndSnapshot, RunSnapshot, RunSummary, StageSnapshot
 
@@ -68,3 +69,11 @@ def test_cancelling_says_where_a_resubmit_would_go_on(checkpoints: tuple[str, ..
     kept = "goes on from the checkpoint at step 10" if checkpoints else "starts at step 0: there is no checkpoint yet"
     saved = "goes on from there; should that fail, it " if step else ""  # a training run saves before it ends
     assert last == f"resubmitted later, it {saved}{kept}"
+
+
+def test_a_run_waits_since_it_was_queued() -> None:
+    """It has no stage of its own yet."""
+    submitted = JobSnapshot(job_id="7", state="pending", submitted_at=500.0)
+    assert state_began(summary(state="queued", stage=StageSnapshot(), created_at=90.0)) == 90.0
+    assert state_began(summary(state="queued", stage=StageSnapshot(), created_at=90.0, job=submitted)) == 500.0
+    assert state_began(summary(state="starting", stage=StageSnapshot(since=600.0), job=submitted)) == 600.0
