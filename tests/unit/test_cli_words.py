@@ -59,6 +59,12 @@ def test_a_node_that_failed_is_named_once() -> None:
     assert "  scheduler:1 (on node2)" in lines
 
 
+@pytest.mark.parametrize(("nodes", "named"), [("node1", ": node1"), ("node[1-2]", ""), ("node1,node2", "")])
+def test_the_node_of_a_job_of_one_is_the_one_that_failed(nodes: str, named: str) -> None:
+    told = text_source("scheduler", f"JobState=NODE_FAIL ExitCode=0:0 NodeList={nodes}\n")
+    assert next(iter(as_text(diagnose([told])))) == f"✗ A node failed under the job{named}."
+
+
 @pytest.mark.parametrize("checkpoints", [(), ("checkpoints/step-00000010/COMPLETE",)], ids=["none yet", "one"])
 @pytest.mark.parametrize("step", [None, 12])
 def test_cancelling_says_where_a_resubmit_would_go_on(checkpoints: tuple[str, ...], step: int | None) -> None:
