@@ -65,18 +65,21 @@ def _on_cluster(name: str | None, live: bool) -> Callable[[Report], Report]:
     from rltui.cluster.profiles import load_profiles
 
     profile = load_profiles().get(name)
-    facts = None
     if profile.scheduler == "local":
         from rltui.service.machine import machine_facts
 
         facts = machine_facts()
-    elif live:
+        return lambda report: _measured(check_on(report, profile, facts), name)
+    if live:
         from rltui.cluster.prompts import TerminalPrompter
         from rltui.service.live_facts import live_facts
 
-        facts = live_facts(profile, TerminalPrompter())
-    asks = live or profile.scheduler == "local"
-    return lambda report: _measured(check_on(report, profile, facts), name if asks else "")
+        def asked(report: Report) -> Report:
+            layout = report.loaded.layout if report.loaded else None
+            return _measured(check_on(report, profile, live_facts(profile, TerminalPrompter(), layout)), name)
+
+        return asked
+    return lambda report: check_on(report, profile)
 
 
 def _measured(report: Report, cluster: str) -> Report:

@@ -98,7 +98,7 @@ def _run_script(options: argparse.Namespace) -> int:
     from rltui.service.allocations import refusal_in
     from rltui.service.bad_nodes import offers
     from rltui.service.login_facts import cluster_problems
-    from rltui.service.scripts import launch_script, prepare
+    from rltui.service.scripts import in_freest_partition, launch_script, prepare
 
     words = [word for word in (options.layout if options.script else "", *options.overrides) if word]
     wishes = wishes_of(options, words)
@@ -112,7 +112,7 @@ def _run_script(options: argparse.Namespace) -> int:
         if options.dry_run and into:
             problems += refusal_in(context, into, prepared.job)
         elif options.dry_run and not options.unchecked:
-            problems += cluster_problems(context, prepared.job)
+            problems += cluster_problems(context, in_freest_partition(context, prepared.job))
         for line in (*prepared.notes, *found, *(f"error: {problem}" for problem in problems)):
             talk(f"  {line}")
         if options.dry_run:

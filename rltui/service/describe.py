@@ -54,7 +54,10 @@ def start_words(step: int | None) -> str:
 def state_began(run: RunSummary) -> float:
     """When the run's state began: training and saving alternate, and both are running."""
     starts = [float(entry["at"]) for entry in run.stage.history if entry["stage"] == "training"]
-    return starts[0] if run.state == "running" and starts else run.stage.since
+    if run.state == "running" and starts:
+        return starts[0]
+    # a job that waits has written no stage
+    return run.stage.since or (run.job.submitted_at if run.job else 0.0) or run.created_at
 
 
 def steps(run: RunSummary) -> str:

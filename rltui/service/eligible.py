@@ -9,6 +9,8 @@ from msgspec import Struct
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rltui.cluster.facts import ClusterFacts
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
@@ -66,7 +68,28 @@ def _count(facts: ClusterFacts, profile: Profile, layout: Layout | ScriptJob) ->
     return Eligible(partition=partition.name, known=len(nodes), eligible=len(left), needed=layout.hardware.nodes)
 
 
-def free_nodes(facts: ClusterFacts, profile: Profile, layout: Layout, partition: str) -> int:
+def freest_partition(context: Context, layout: Layout | ScriptJob, fits: Callable[[str], bool]) -> str:
+    """The one of the profile's partitions that ``fits`` and has most nodes free for ``layout`` right now.
+
+    Empty where ``layout`` names one, or there is nothing to choose, or Slurm does not answer.
+    """
+    from rltui.cluster.gather_facts import gather_facts
+    from rltui.cluster.profile import in_partition
+    from rltui.cluster.slurm.errors import SlurmUnansweredError
+
+    profile = context.cluster.profile
+    if layout.slurm.partition or not profile.partitions:
+        return ""
+    try:
+        facts = gather_facts(context.cluster.client)
+    except SlurmUnansweredError:
+        return ""
+    names = list(dict.fromkeys([*([profile.partition] if profile.partition else []), *profile.partitions]))
+    free = {name: free_nodes(facts, in_partition(profile, name), layout, name) for name in names if fits(name)}
+    return max(free, key=lambda name: free[name], default="")
+
+
+def free_nodes(facts: ClusterFacts, profile: Profile, layout: Layout | ScriptJob, partition: str) -> int:
     """How many nodes of a partition could start their share of ``layout`` right now, at most as many as it needs."""
     from rltui.runs.script import excluded_nodes
 

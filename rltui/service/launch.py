@@ -10,7 +10,6 @@ from msgspec import structs
 
 from rltui.check.live_subject import LIVE_REGISTRY
 from rltui.check.run import Report, check_file
-from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.profile import in_partition
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import MissingExtraError, RltuiError, UsageError
@@ -18,7 +17,7 @@ from rltui.layout.origins import origins
 from rltui.layout.presets import resolve
 from rltui.runs.directory import MODULES, optional_modules
 from rltui.service.allocations import share_of
-from rltui.service.eligible import free_nodes
+from rltui.service.eligible import freest_partition
 from rltui.service.live_facts import facts_through
 from rltui.service.login_facts import with_login_facts
 from rltui.service.submit import submit_attempt, submit_new
@@ -111,17 +110,11 @@ def chosen_partition(context: Context, report: Report) -> str:
     Empty where the layout names one, or there is nothing to choose.
     """
     profile = context.cluster.profile
-    if report.loaded is None or report.loaded.layout.slurm.partition or not profile.partitions:
+    if report.loaded is None:
         return ""
-    layout = report.loaded.layout
-    try:
-        facts = gather_facts(context.cluster.client)
-    except SlurmUnansweredError:
-        return ""
-    names = list(dict.fromkeys([*([profile.partition] if profile.partition else []), *profile.partitions]))
-    fitting = [name for name in names if not _obstacles(report, in_partition(profile, name), name)]
-    free = {name: free_nodes(facts, in_partition(profile, name), layout, name) for name in fitting}
-    return max(fitting, key=lambda name: free[name], default="")
+    return freest_partition(
+        context, report.loaded.layout, lambda name: not _obstacles(report, in_partition(profile, name), name)
+    )
 
 
 def _obstacles(report: Report, profile: Profile, partition: str) -> list[str]:

@@ -12,31 +12,35 @@ from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.host_facts import facts_of, host_states
 from rltui.cluster.machines import open_relay
 from rltui.cluster.relay_types import RelayError
+from rltui.service.login_facts import with_login_facts
 from rltui.service.quota import quotas
 
 if TYPE_CHECKING:
     from rltui.cluster.profile import Profile
     from rltui.cluster.prompts import Prompter
     from rltui.cluster.relay_client import RelayClient
+    from rltui.layout.schema import Layout
 
 _CACHE = "~/.cache/huggingface"
 _PREFIX = "models--"
 _KIB_PER_GIB = 2**20
 
 
-def live_facts(profile: Profile, prompter: Prompter) -> ClusterFacts:
+def live_facts(profile: Profile, prompter: Prompter, layout: Layout | None = None) -> ClusterFacts:
     """Ask the cluster, in a handful of calls; what it cannot tell stays None or empty.
 
     Args:
         profile: The cluster.
         prompter: Who is asked for passwords and codes on the way there.
+        layout: What a job would run: the login node is asked about it too.
 
     Raises:
         ClusterError: The cluster cannot be reached, or its controller does not answer.
     """
     relay = open_relay(profile, prompter)
     try:
-        return facts_through(relay, profile)
+        facts = facts_through(relay, profile)
+        return with_login_facts(relay, profile, layout, facts) if layout else facts
     finally:
         relay.close()
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rltui.check.live_rules.cluster_rules import more_than_one_machine
+from rltui.check.live_rules.cluster_rules import more_than_one_machine, nodes_over_profile, time_over_profile
 from rltui.check.live_subject import duration
 from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.plain_text import plain
-from rltui.cluster.profile import container_of
+from rltui.cluster.profile import container_of, in_partition
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.errors import SlurmUnansweredError
@@ -74,13 +74,19 @@ NAMED = {"reservation": r"ReservationName=(\S+)", "license": r"LicenseName=(\S+)
 MOST_NAMES = 12
 
 
-def python_problem(relay: RelayClient, profile: Profile, layout: Layout) -> str:
-    """Why the profile's python cannot train this layout, seen from the login node; empty where that is not clear."""
-    if container_of(layout.slurm, profile) is not None:  # it is in the image, which the node check asks
+def python_problem(relay: RelayClient, profile: Profile, slurm: Slurm, modules: Sequence[str] = ()) -> str:
+    """Why the profile's python cannot do it, seen from the login node; empty where that is not clear.
+
+    Args:
+        relay: The login node.
+        profile: Whose python.
+        slurm: What a job asks for, its container too.
+        modules: What the python has to have.
+    """
+    if container_of(slurm, profile) is not None:  # it is in the image, which the node check asks
         return ""
-    modules = " ".join([*MODULES, *optional_modules(layout)])
     lines = [*profile.setup_lines, f"rltui_python={quoting.bash_path(profile.python, 'python')}"]
-    script = "\n".join([*lines, PROBE.format(no_python=NO_PYTHON, lacks=LACKS, modules=modules)])
+    script = "\n".join([*lines, PROBE.format(no_python=NO_PYTHON, lacks=LACKS, modules=" ".join(modules))])
     shell = ["bash", "-l"] if profile.setup_lines else ["bash"]
     try:
         done = relay.run([*shell, "-s"], stdin=script.encode(), timeout_s=LOOK_S, idempotent=True)
@@ -195,7 +201,10 @@ def cluster_problems(context: Context, job: ScriptJob) -> list[str]:
     name = job.slurm.partition or profile.partition
     partition, asked_s = facts.partition(name), time_limit_s(job.slurm.time)
     found = [refusal(relay, profile, job, facts), env_file_problem(relay, profile)]
-    found.append(container_problems(relay, profile, job.slurm)[0])
+    found += [python_problem(relay, profile, job.slurm), container_problems(relay, profile, job.slurm)[0]]
+    if name in (profile.partition, *profile.partitions):  # whose limits the profile tells
+        there = in_partition(profile, name)
+        found += [time_over_profile(there, job.slurm.time), nodes_over_profile(there, job.hardware.nodes)]
     if partition and partition.max_time_s is not None and asked_s is not None and asked_s > partition.max_time_s:
         found.append(
             f"{job.slurm.time} is asked for; partition {partition.name} allows {duration(partition.max_time_s)}"
@@ -220,7 +229,7 @@ def with_login_facts(relay: RelayClient, profile: Profile, layout: Layout, facts
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(4) as pool:
-        python = pool.submit(python_problem, relay, profile, layout)
+        python = pool.submit(python_problem, relay, profile, layout.slurm, [*MODULES, *optional_modules(layout)])
         secrets = pool.submit(env_file_problem, relay, profile)
         is_slurm = profile.scheduler == "slurm"
         refused = pool.submit(refusal, relay, profile, layout, facts) if is_slurm else None

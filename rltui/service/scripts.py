@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from rltui.check.live_rules.cluster_rules import nodes_over_profile, time_over_profile
 from rltui.cluster.profile import in_partition
 from rltui.dialects.load import GENERIC, load_dialects, named, recognised
 from rltui.errors import RltuiError, UsageError
@@ -17,6 +18,7 @@ from rltui.importers.shell_run import read_shell
 from rltui.importers.slurm_lines import read_slurm
 from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
 from rltui.service.allocations import share_of
+from rltui.service.eligible import freest_partition
 from rltui.service.login_facts import ask_cluster
 from rltui.service.script_asks import asked_by_lines, hardware_of
 from rltui.service.script_changes import changed_section, problems_of
@@ -157,10 +159,28 @@ def launch_script(
     if prepared.problems and not anyway:
         hint = "--nodes and --gpus-per-node say what it gets; --anyway launches it as it is."
         raise RltuiError(f"Not launched: {prepared.problems[0]}", hint)
+    job = prepared.job if into else in_freest_partition(context, prepared.job)
     if not unchecked and not into:
-        ask_cluster(context, prepared.job)
-    share = share_of(context, into, prepared.job) if into else None
-    return submit_new(context, prepared.job, text=prepared.text, after_job=after_job, share=share, sweep=sweep)
+        ask_cluster(context, job)
+    share = share_of(context, into, job) if into else None
+    return submit_new(context, job, text=prepared.text, after_job=after_job, share=share, sweep=sweep)
+
+
+def in_freest_partition(context: Context, job: ScriptJob) -> ScriptJob:
+    """``job`` in the one of the profile's partitions that takes it, by card, time and nodes, and has most of them free.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    profile, hardware = context.cluster.profile, job.hardware
+
+    def fits(name: str) -> bool:
+        there = in_partition(profile, name)
+        is_over = time_over_profile(there, job.slurm.time) or nodes_over_profile(there, hardware.nodes)
+        return not is_over and (hardware.on_cpu or there.gpu in ("", hardware.gpu))
+
+    name = freest_partition(context, job, fits)
+    return structs.replace(job, slurm=structs.replace(job.slurm, partition=name)) if name else job
 
 
 def launch_words(context: Context, source: str, words: Sequence[str]) -> Launched:

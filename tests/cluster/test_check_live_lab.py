@@ -39,7 +39,7 @@ class Laptop:
         ssh = lab.ssh_settings()
         self.folder, self.ssh_config = folder, ssh.config
         self.profile: dict[str, Any] = {
-            "transport": "paramiko", "host": "lab", "run_root": "~/runs", "gpu": "H100-SXM-80GB",
+            "transport": "paramiko", "host": "lab", "run_root": "~/runs", "gpu": "H100-SXM-80GB", "python": "/bin/true",
         }  # fmt: skip
         (folder / "live.yaml").write_text(LAYOUT)
 
@@ -73,10 +73,12 @@ def test_a_layout_that_the_cluster_can_run(laptop: Laptop) -> None:
 
 def test_what_the_cluster_has_not(laptop: Laptop, slurm_cluster: Lab) -> None:
     slurm_cluster.exec("ctl", ["scontrol", "update", "nodename=node1,node2", "state=drain", "reason=ecc"], user="root")
-    laptop.profile |= {"offline": True, "partition": "nowhere"}
+    laptop.profile |= {"offline": True, "partition": "nowhere", "python": "/opt/none/python"}
     code, found, _ = laptop.check("slurm.account=nobody", "slurm.exclude=[node9]")
     assert code == 1
     assert "nowhere" in found["S613"]
+    assert "partition" in found["S631"], "sbatch is asked too"
+    assert "/opt/none/python" in found["S632"]
     assert "rlteam" in found["S617"]
     assert "node9" in found["S621"]
     assert "Qwen/Qwen2.5-0.5B" in found["D520"]

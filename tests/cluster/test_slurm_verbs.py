@@ -227,15 +227,20 @@ def test_a_launch_looks_at_python_and_secrets_first_within_a_second(laptop: Lapt
     profiles = laptop.folder / "config" / "clusters.yaml"
     slurm_cluster.exec("login", ["sh", "-c", "echo A=b > secrets; chmod 644 secrets"])
     launch = ("launch", "local/grpo-tiny", "slurm.options=['--hold']", "--cluster", "lab")
-    for keys, says in (
-        ("{python: /opt/none/python}", "S632 lab.python: /opt/none/python is not there on the login node"),
-        ("{python: /bin/true, env_file: ~/secrets}", "S633 lab.env_file: ~/secrets has mode 644"),
-        ("{python: /bin/true, env_file: ~/none}", "S633 lab.env_file: ~/none is not there"),
-        ("{python: python3, setup_lines: [module load x]}", "lacks torch"),
+    own = laptop.folder / "own.sh"
+    own.write_text("#!/bin/sh\n#SBATCH --time=02:00:00\necho step 1\n")
+    script = ("launch", str(own), "--cluster", "lab")
+    for verb, keys, says in (
+        (script, "{python: /opt/none/python}", "/opt/none/python is not there on the login node"),
+        (script, "{python: /bin/true, max_time: '01:00:00'}", "02:00:00 is asked for; lab accepts at most 01:00:00"),
+        (launch, "{python: /bin/true, env_file: ~/secrets}", "S633 lab.env_file: ~/secrets has mode 644"),
+        (launch, "{python: /bin/true, env_file: ~/none}", "S633 lab.env_file: ~/none is not there"),
+        (launch, "{python: python3, setup_lines: [module load x]}", "lacks torch"),
+        (launch, "{python: /opt/none/python}", "S632 lab.python: /opt/none/python is not there on the login node"),
     ):
         body = "host: lab, scheduler: slurm, partition: gpu, run_root: ~/runs, "
         profiles.write_text("lab: {" + body + keys.removeprefix("{") + "\n")
-        assert says in laptop.run(*launch, expect=1).stderr
+        assert says in laptop.run(*verb, expect=1).stderr
     assert not states(slurm_cluster)
     laptop.run(*launch, "--unchecked")
     [waiting] = states(slurm_cluster).values()

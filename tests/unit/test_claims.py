@@ -30,7 +30,7 @@ def test_a_requeued_start_is_known_by_its_job_and_never_by_a_pid(client: RelayCl
     again = tmp_path / folder_of_start(str(first), 7, 1)
     write_json(again / "supervisor.json", {"pid": 4242, "uuid": "u"})
     before = read_evidence(client, str(again), "u")
-    assert (before.job, before.started, before.noted) == ("", True, False)
+    assert (before.job, before.started, before.noted) == ("7", True, True)
     write_json(again / "slurm.json", {"job_id": 7, "restart": 1, "pid": 4242})
     assert read_evidence(client, str(again), "u").job == "7"
     assert read_evidence(client, str(first), "u").job == "7"

@@ -14,6 +14,7 @@ from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.report import as_text
 from rltui.diagnose.sources import text_source
 from rltui.service.actions import preview_cancel
+from rltui.service.describe import state_began
 from rltui.watch.pending import pending_words
 from rltui.watch.snapshots import EndSnapshot, RunSnapshot, RunSummary, StageSnapshot
 
@@ -58,6 +59,12 @@ def test_a_node_that_failed_is_named_once() -> None:
     assert "  scheduler:1 (on node2)" in lines
 
 
+@pytest.mark.parametrize(("nodes", "named"), [("node1", ": node1"), ("node[1-2]", ""), ("node1,node2", "")])
+def test_the_node_of_a_job_of_one_is_the_one_that_failed(nodes: str, named: str) -> None:
+    told = text_source("scheduler", f"JobState=NODE_FAIL ExitCode=0:0 NodeList={nodes}\n")
+    assert next(iter(as_text(diagnose([told])))) == f"✗ A node failed under the job{named}."
+
+
 @pytest.mark.parametrize("checkpoints", [(), ("checkpoints/step-00000010/COMPLETE",)], ids=["none yet", "one"])
 @pytest.mark.parametrize("step", [None, 12])
 def test_cancelling_says_where_a_resubmit_would_go_on(checkpoints: tuple[str, ...], step: int | None) -> None:
@@ -68,3 +75,11 @@ def test_cancelling_says_where_a_resubmit_would_go_on(checkpoints: tuple[str, ..
     kept = "goes on from the checkpoint at step 10" if checkpoints else "starts at step 0: there is no checkpoint yet"
     saved = "goes on from there; should that fail, it " if step else ""  # a training run saves before it ends
     assert last == f"resubmitted later, it {saved}{kept}"
+
+
+def test_a_run_waits_since_it_was_queued() -> None:
+    """It has no stage of its own yet."""
+    submitted = JobSnapshot(job_id="7", state="pending", submitted_at=500.0)
+    assert state_began(summary(state="queued", stage=StageSnapshot(), created_at=90.0)) == 90.0
+    assert state_began(summary(state="queued", stage=StageSnapshot(), created_at=90.0, job=submitted)) == 500.0
+    assert state_began(summary(state="starting", stage=StageSnapshot(since=600.0), job=submitted)) == 600.0

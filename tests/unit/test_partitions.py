@@ -14,10 +14,13 @@ from rltui.cluster.profile_files import ProfileFile
 from rltui.cluster.profiles import merge_profiles
 from rltui.layout.presets import resolve
 from rltui.runs.script import preview_script
-from rltui.service import launch
 from rltui.service.launch import chosen_partition, launchable
+from rltui.service.scripts import in_freest_partition, prepare
+from rltui.service.wishes import read_wishes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rltui.service.context import Context
 
 TEXT = """
@@ -70,6 +73,14 @@ def facts(**free: int) -> ClusterFacts:
     )
 
 
+def open_to(profile: Profile, found: ClusterFacts, monkeypatch: pytest.MonkeyPatch) -> Context:
+    """A cluster that offers this much right now."""
+    monkeypatch.setattr("rltui.cluster.gather_facts.gather_facts", lambda _: found)
+    context: Any = SimpleNamespace(cluster=SimpleNamespace(profile=profile, client=None))
+    there: Context = context
+    return there
+
+
 @pytest.mark.parametrize(
     ("words", "found", "chosen"),
     [
@@ -84,10 +95,27 @@ def facts(**free: int) -> ClusterFacts:
 def test_a_launch_takes_the_partition_with_its_card_and_most_nodes_free(
     profile: Profile, monkeypatch: pytest.MonkeyPatch, words: list[str], found: ClusterFacts, chosen: str
 ) -> None:
-    monkeypatch.setattr(launch, "gather_facts", lambda _: found)
-    context: Any = SimpleNamespace(cluster=SimpleNamespace(profile=profile, client=None))
-    there: Context = context
+    there = open_to(profile, found, monkeypatch)
     assert chosen_partition(there, launchable(check_file(resolve(PRESET), words))) == chosen
+
+
+@pytest.mark.parametrize(
+    ("wishes", "chosen"),
+    [
+        (["slurm.time=00:20:00"], "debug"),
+        (["slurm.time=02:00:00"], "normal"),
+        (["slurm.time=00:20:00", "--gpu", "H200-SXM-141GB"], "big"),
+        (["slurm.time=00:20:00", "slurm.partition=normal"], "normal"),
+    ],
+)
+def test_so_does_a_script(
+    profile: Profile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wishes: list[str], chosen: str
+) -> None:
+    there = open_to(profile, facts(normal=0, debug=4, big=8), monkeypatch)
+    (tmp_path / "run.sh").write_text("#!/bin/sh\necho step 1\n")
+    asked = read_wishes(["--nodes", "1", "--gpus-per-node", "2", *wishes])
+    job = prepare(str(tmp_path / "run.sh"), asked, profile).job
+    assert in_freest_partition(there, job).slurm.partition == chosen
 
 
 def test_a_profile_without_partitions_leaves_the_choice_to_slurm() -> None:

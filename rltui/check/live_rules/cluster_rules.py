@@ -19,24 +19,31 @@ if TYPE_CHECKING:
 @live_rule("S611", "error")
 def longer_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
     """The time limit is longer than the cluster's profile says that it accepts."""
-    asked, limit = time_limit_s(subject.layout.slurm.time), time_limit_s(subject.profile.max_time)
-    if subject.on_slurm and asked is not None and limit is not None and asked > limit:
-        most = subject.profile.max_time
-        yield Trouble(
-            f"{subject.layout.slurm.time} is asked for; {subject.profile.name} accepts at most {most}",
-            "slurm.time",
-            (f"slurm.time={duration(limit)}",),
-        )
+    message = time_over_profile(subject.profile, subject.layout.slurm.time) if subject.on_slurm else ""
+    if message:
+        most = duration(time_limit_s(subject.profile.max_time) or 0.0)
+        yield Trouble(message, "slurm.time", (f"slurm.time={most}",))
 
 
 @live_rule("S612", "error")
 def more_nodes_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
     """The layout asks for more nodes than the cluster's profile says one job may have; without Slurm or Ray, one."""
-    nodes, most = subject.layout.hardware.all_nodes, subject.profile.max_nodes
-    if problem := more_than_one_machine(subject.profile, nodes):
+    nodes = subject.layout.hardware.all_nodes
+    if problem := more_than_one_machine(subject.profile, nodes) or nodes_over_profile(subject.profile, nodes):
         yield Trouble(problem, "hardware.nodes")
-    elif most and nodes > most:
-        yield Trouble(f"{nodes} nodes; a job on {subject.profile.name} may have {most}", "hardware.nodes")
+
+
+def time_over_profile(profile: Profile, time: str) -> str:
+    """Why a job of this time limit is none for the cluster, by its profile; empty where it may be."""
+    asked_s, most_s = time_limit_s(time), time_limit_s(profile.max_time)
+    is_over = asked_s is not None and most_s is not None and asked_s > most_s
+    return f"{time} is asked for; {profile.name} accepts at most {profile.max_time}" if is_over else ""
+
+
+def nodes_over_profile(profile: Profile, nodes: int) -> str:
+    """The same for its number of nodes."""
+    most = profile.max_nodes
+    return f"{nodes} nodes; a job on {profile.name} may have {most}" if most and nodes > most else ""
 
 
 def more_than_one_machine(profile: Profile, nodes: int) -> str:

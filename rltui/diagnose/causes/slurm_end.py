@@ -56,6 +56,8 @@ CAUSES = (
             # the node that says so is one that is left, not the one that failed
             "due to node failure",
             ("node failure on", r"(?i)node failure on (?P<node>[\w.-]+)"),
+            # a job of one node: the one that failed
+            ("node_fail", r"\bJobState=NODE_FAIL\b.*\bNodeList=(?P<node>[\w.-]+)\s*$"),
             ("node_fail", r"^(?!\s*#).*(?:\b|\|)NODE_FAIL(?:\b|\|)"),
             ("_node_fail", r"\w_node_fail\b"),
             ("boot_fail", r"(?:\b|\|)BOOT_FAIL(?:\b|\|)"),
