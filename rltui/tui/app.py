@@ -264,10 +264,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     def open_run(self, name: str, tab: int = 0) -> None:
         """Open a run by id or the beginning of one, at a tab."""
         run_id = commands.resolve(name, self.pictures.ids)
-        if run_id:
-            self._open_run(run_id, tab)
-        else:
-            self.say(commands.no_run(name), "warning")
+        self._open_run(run_id, tab) if run_id else self.say(commands.no_run(name), "warning")
 
     def go_home(self) -> None:
         """Go back to the list of runs."""
